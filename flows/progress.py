@@ -1,0 +1,66 @@
+"""What a run tells while it runs.
+
+A run is many tasks, and many of them are shards of one step: `encode[code/3]` is shard 3 of the group
+`encode[code]`. A `Reporter` is told of each task as it starts and ends and shows the group: one line a group,
+never one a shard. Whoever maps a task over shards says first how many there are (`expect`); a task of a group that
+nobody announced is a group of one.
+
+`Silent` shows nothing. `flows.cli.progress` has the two that a person sees: live on a terminal, plain lines elsewhere.
+Reporters are called from several threads at once and must never make a run fail.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Protocol
+
+from tasks.stage import ArtifactRef, Scalar
+
+_SHARD = re.compile(r"(?P<group>.+)/\d+\]\Z")
+
+
+class Reporter(Protocol):
+    """Is told of a run's progress; called from any thread."""
+
+    def expect(self, group: str, num_tasks: int) -> None:
+        """`num_tasks` tasks of `group` (`encode[code]`) are about to be submitted."""
+
+    def on_start(self, task_name: str) -> None:
+        """A task (`encode[code/3]`, `ingest`) begins to work; not called for one found in the cache."""
+
+    def on_finish(
+        self, task_name: str, cached: bool, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
+    ) -> None:
+        """A task ended well: whether its artifact was there already, how long it took, and what it made."""
+
+    def on_fail(self, task_name: str, message: str) -> None:
+        """A task failed; `message` is the error's own text."""
+
+    def note(self, text: str) -> None:
+        """Something worth a line of its own: a kernel that compiles, a damaged artifact that was set aside."""
+
+
+class Silent:
+    """A reporter that shows nothing."""
+
+    def expect(self, group: str, num_tasks: int) -> None:
+        """Ignore it."""
+
+    def on_start(self, task_name: str) -> None:
+        """Ignore it."""
+
+    def on_finish(
+        self, task_name: str, cached: bool, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
+    ) -> None:
+        """Ignore it."""
+
+    def on_fail(self, task_name: str, message: str) -> None:
+        """Ignore it."""
+
+    def note(self, text: str) -> None:
+        """Ignore it."""
+
+
+def group_of(task_name: str) -> str:
+    """Return the group that a task is shown under: `encode[code/3]` → `encode[code]`, `ingest` → `ingest`."""
+    shard = _SHARD.match(task_name)
+    return f"{shard['group']}]" if shard else task_name
