@@ -1,0 +1,48 @@
+"""What every test may use: the shared data, and a quiet machine.
+
+Tests marked `shared_data` use real corpora and published vocabularies that are not part of the project. They are
+looked for in `$TOKMILL_SHARED_DATA`, else in `../shared/data` beside the checkout, and the test skips, saying so,
+where they are absent.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+# Shared machines are slow at times: a deadline would test the machine. Derandomised in CI, so that a red run is a
+# change's fault; random at home, so that new examples are found.
+settings.register_profile("home", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("home"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "home")
+
+
+def shared_data_folder() -> Path:
+    """Return where the shared data would be; it need not exist."""
+    return Path(os.environ.get("TOKMILL_SHARED_DATA", CHECKOUT.parent / "shared" / "data"))
+
+
+@pytest.fixture(scope="session")
+def checkout() -> Path:
+    """The root of the checkout that is tested."""
+    return CHECKOUT
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of the shared data; only for tests marked `shared_data`."""
+    return shared_data_folder()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip, visibly, what needs data that is not there."""
+    folder = shared_data_folder()
+    if folder.is_dir():
+        return
+    absent = pytest.mark.skip(reason=f"no shared data at {folder}; set TOKMILL_SHARED_DATA")
+    for item in items:
+        if item.get_closest_marker("shared_data"):
+            item.add_marker(absent)
