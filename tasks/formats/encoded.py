@@ -1,0 +1,219 @@
+"""Encoded text on disk: one directory a shard, and a manifest over them.
+
+An encoded shard is
+
+    tokens.npy         uint16 | uint32 [t]   token ids of the kept documents, in order
+    offsets.npy        int64 [d + 1]         document k, end token and all: tokens[offsets[k]:offsets[k + 1]]
+    ordinals.npy       int64 [d]             the document's ordinal in the corpus shard; strictly increasing
+    token_counts.npy   uint64 [vocab_size]   how often each id is in tokens.npy
+    statistics.json    `EncodedStatistics`
+
+It does not say which source it is of, so that two sources that share a shard share its encoding. That is
+the manifest's part: `encoded.json` (`EncodedManifest`) lists the shards by source and index. Wherever a list
+of shard directories stands next to a manifest it is in the manifest's order: sources in order, then index.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tasks.errors import StoreError
+from tasks.formats.npy import open_vector
+
+TokenDtype = Literal["uint16", "uint32"]
+_ARRAYS = ("tokens", "offsets", "ordinals", "token_counts")
+M = TypeVar("M", bound=BaseModel)
+
+
+def token_dtype(vocab_size: int) -> TokenDtype:
+    """The narrowest of the two stored widths that holds every id in [0, vocab_size)."""
+    return "uint16" if vocab_size <= 1 << 16 else "uint32"
+
+
+class EncodedStatistics(BaseModel):
+    """What lies in an encoded shard, and what was left out of it.
+
+    Bytes, characters and words are those of the kept documents' text as it was read, before normalization.
+    A word is a maximal run of characters other than white space.
+
+    Attributes:
+        num_documents: kept documents.
+        num_tokens: values in tokens.npy, end tokens included.
+        num_end_tokens: end-of-document tokens among them; 0 or `num_documents`.
+        num_dropped_documents: documents with fewer tokens of text than `min_tokens`.
+        num_dropped_tokens: their tokens of text.
+        num_dropped_bytes: their bytes of text.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    num_documents: int = 0
+    num_tokens: int = 0
+    num_end_tokens: int = 0
+    num_bytes: int = 0
+    num_chars: int = 0
+    num_words: int = 0
+    num_dropped_documents: int = 0
+    num_dropped_tokens: int = 0
+    num_dropped_bytes: int = 0
+
+    def __add__(self, other: "EncodedStatistics") -> "EncodedStatistics":
+        mine, its = self.model_dump(), other.model_dump()
+        return EncodedStatistics(**{name: mine[name] + its[name] for name in mine})
+
+
+class ShardEntry(BaseModel):
+    """One shard in the manifest; `digest` is the content digest of its encoded shard."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    index: int
+    digest: str
+    num_documents: int
+    num_tokens: int
+
+
+class SourceEntry(BaseModel):
+    """One source in the manifest, with the sums over its shards."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str
+    statistics: EncodedStatistics
+    shards: list[ShardEntry]
+
+
+class EncodedManifest(BaseModel):
+    """The content of `encoded.json`.
+
+    Attributes:
+        tokenizer: content digest of the tokenizer artifact.
+        end_of_document_id: id of the token after each document, or None where none was added.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tokenizer: str
+    dtype: TokenDtype
+    vocab_size: int
+    end_of_document_id: int | None
+    sources: list[SourceEntry]
+
+
+def _read(path: Path, model: type[M]) -> M:
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise StoreError(
+            f"{path}: not readable as {model.__name__} ({error}); verify the artifact"
+        ) from error
+
+
+@dataclass(frozen=True)
+class EncodedShard:
+    """An encoded shard, memory-mapped.
+
+    Attributes:
+        path: the shard's directory.
+        tokens: uint16 | uint32 [t].
+        offsets: int64 [d + 1].
+        ordinals: int64 [d].
+        token_counts: uint64 [vocab_size].
+        statistics: what was kept and dropped.
+    """
+
+    path: Path
+    tokens: NDArray[Any]
+    offsets: NDArray[np.int64]
+    ordinals: NDArray[np.int64]
+    token_counts: NDArray[np.uint64]
+    statistics: EncodedStatistics
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Map the shard in the directory `path`.
+
+        Raises:
+            StoreError: a file is missing or broken, or the files do not agree with each other.
+        """
+        arrays = {name: open_vector(path / f"{name}.npy") for name in _ARRAYS}
+        shard = cls(path=path, statistics=_read(path / "statistics.json", EncodedStatistics), **arrays)
+        shard._check()
+        return shard
+
+    @property
+    def num_documents(self) -> int:
+        """Documents in the shard."""
+        return len(self.ordinals)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in the shard, end tokens included."""
+        return len(self.tokens)
+
+    def document(self, index: int) -> NDArray[Any]:
+        """The tokens of document `index` in [0, num_documents), its end token included; a view."""
+        view: NDArray[Any] = self.tokens[self.offsets[index] : self.offsets[index + 1]]
+        return view
+
+    def _check(self) -> None:
+        num_tokens, num_documents = self.statistics.num_tokens, self.statistics.num_documents
+        last = int(self.offsets[-1]) if len(self.offsets) else -1
+        found = (len(self.tokens), last, len(self.ordinals), len(self.offsets) - 1)
+        if found != (num_tokens, num_tokens, num_documents, num_documents):
+            raise StoreError(
+                f"encoded shard {self.path}: tokens, last offset, ordinals and offsets - 1 are {found}, but "
+                f"statistics.json says {num_tokens} tokens in {num_documents} documents; verify the artifact"
+            )
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The manifest of an encoded corpus."""
+
+    manifest: EncodedManifest
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Read the manifest in the directory `path`.
+
+        Raises:
+            StoreError: it is missing or broken.
+        """
+        return cls(_read(path / "encoded.json", EncodedManifest))
+
+    @property
+    def sources(self) -> list[str]:
+        """Names of the sources, in the corpus' order."""
+        return [entry.source for entry in self.manifest.sources]
+
+    def source(self, name: str) -> SourceEntry:
+        """The manifest's entry of the source `name`.
+
+        Raises:
+            StoreError: there is no such source.
+        """
+        for entry in self.manifest.sources:
+            if entry.source == name:
+                return entry
+        raise StoreError(f"encoded: no source '{name}'; it has {', '.join(self.sources)}")
+
+    def pair(self, shards: Sequence[Path]) -> Iterator[tuple[str, ShardEntry, Path]]:
+        """Each shard directory with its source and entry; `shards` are in the manifest's order.
+
+        Raises:
+            StoreError: there are more or fewer directories than entries.
+        """
+        entries = [(source.source, shard) for source in self.manifest.sources for shard in source.shards]
+        if len(entries) != len(shards):
+            raise StoreError(
+                f"encoded: {len(shards)} shard directories were given and the manifest lists {len(entries)}; "
+                "pass the shards that the manifest was made of, in its order"
+            )
+        for (name, entry), path in zip(entries, shards, strict=True):
+            yield name, entry, path

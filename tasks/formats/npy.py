@@ -1,0 +1,89 @@
+"""One-dimensional `.npy` files that grow: append arrays of any length, know the final length at the end.
+
+A `.npy` header states the shape, which a writer that streams does not know yet. numpy pads the header so
+that the length of the first axis may grow in place; so the header is written for length 0, the values are
+appended, and the header is written again over itself. The file equals what `numpy.save` writes for the whole
+array, byte for byte, and no more than one appended array is ever in memory.
+"""
+
+import io
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+
+from tasks.errors import StoreError
+
+
+def _header(dtype: np.dtype[Any], length: int) -> bytes:
+    """The header that numpy writes for a C-ordered vector of `length` values."""
+    buffer = io.BytesIO()
+    description = {"descr": npy_format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
+    npy_format.write_array_header_1_0(buffer, description)
+    return buffer.getvalue()
+
+
+class NpyAppender:
+    """Writes a one-dimensional `.npy` file array by array; a context manager.
+
+    Attributes:
+        length: values written so far.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype[Any] | type[np.generic]) -> None:
+        self._dtype = np.dtype(dtype)
+        self._file: BinaryIO = path.open("wb")
+        self._path = path
+        self._header_bytes = self._file.write(_header(self._dtype, 0))
+        self.length = 0
+
+    def append(self, values: NDArray[Any]) -> None:
+        """Append `values`, shape (n,), whose dtype must convert to the file's without loss.
+
+        Raises:
+            TypeError: a value may not fit the file's dtype.
+        """
+        array = np.ascontiguousarray(values.astype(self._dtype, casting="safe", copy=False))
+        self._file.write(array.data)
+        self.length += array.size
+
+    def close(self) -> None:
+        """Write the final header and close the file."""
+        header = _header(self._dtype, self.length)
+        if len(header) != self._header_bytes:  # numpy leaves room for 21 digits
+            raise StoreError(f"{self._path}: {self.length} values do not fit the header's room; write fewer")
+        self._file.seek(0)
+        self._file.write(header)
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._file.close()
+
+
+def open_vector(path: Path) -> NDArray[Any]:
+    """The one-dimensional array in the `.npy` file `path`, memory-mapped and read-only.
+
+    Raises:
+        StoreError: the file is missing, is cut short, or holds something else.
+    """
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise StoreError(
+            f"{path}: not a readable .npy file ({error}); verify the artifact it belongs to"
+        ) from error
+    if array.ndim != 1:
+        raise StoreError(f"{path}: shape {array.shape} must have one axis; verify the artifact it belongs to")
+    vector: NDArray[Any] = array
+    return vector

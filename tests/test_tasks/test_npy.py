@@ -1,0 +1,53 @@
+"""Growing `.npy` files: equal to numpy.save, byte for byte, however they were cut."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.errors import StoreError
+from tasks.formats.npy import NpyAppender, open_vector
+
+
+@given(
+    parts=st.lists(st.lists(st.integers(0, 65_535), max_size=20), max_size=6),
+    dtype=st.sampled_from(["uint16", "uint32", "int64", "uint64"]),
+)
+def test_appending_writes_what_numpy_saves(tmp_path_factory, parts, dtype):
+    folder = tmp_path_factory.mktemp("npy")
+    with NpyAppender(folder / "grown.npy", np.dtype(dtype)) as file:
+        for part in parts:
+            file.append(np.array(part, dtype=dtype))
+    whole = np.array([value for part in parts for value in part], dtype=dtype)
+    np.save(folder / "saved.npy", whole)
+    assert (folder / "grown.npy").read_bytes() == (folder / "saved.npy").read_bytes()
+    assert file.length == len(whole)
+    assert open_vector(folder / "grown.npy").tolist() == whole.tolist()
+
+
+def test_narrower_values_are_widened_and_wider_ones_refused(tmp_path):
+    with NpyAppender(tmp_path / "a.npy", np.uint32) as file:
+        file.append(np.array([1, 2], dtype=np.uint16))
+        with pytest.raises(TypeError):
+            file.append(np.array([1 << 40], dtype=np.int64))
+    assert open_vector(tmp_path / "a.npy").tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("content", [b"", b"not an array", b"\x93NUMPY\x01\x00"])
+def test_a_broken_file_is_named(tmp_path, content):
+    (tmp_path / "a.npy").write_bytes(content)
+    with pytest.raises(StoreError, match=r"a\.npy"):
+        open_vector(tmp_path / "a.npy")
+
+
+def test_a_truncated_file_is_refused(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(100))
+    (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:-8])
+    with pytest.raises(StoreError, match=r"a\.npy"):
+        open_vector(tmp_path / "a.npy")
+
+
+def test_two_axes_are_refused(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((2, 2)))
+    with pytest.raises(StoreError, match="one axis"):
+        open_vector(tmp_path / "a.npy")
