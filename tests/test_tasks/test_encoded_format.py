@@ -1,4 +1,4 @@
-"""The encoded format: what lies there is checked when it is opened, and the manifest pairs with its shards."""
+"""The encoded format: what lies there is checked when it is opened; the manifest pairs with its shards."""
 
 import numpy as np
 import pytest
