@@ -1,0 +1,107 @@
+r"""Splitting through the `regex` package: right for every pattern that it reads, and slow.
+
+This is also what the automaton is held against in the tests, so it is as plain as it can be: cut the text
+into matches and the stretches between them, cut each piece by the next expression, measure the pieces.
+
+Dialect: what `regex` reads as its VERSION0, except that a pattern with nested classes or class operations
+(`[\p{L}&&[^\p{Han}]]`) is read as VERSION1, as Rust's and Oniguruma's engines read it.
+Bytes that are not well-formed UTF-8 count as the characters that the `surrogateescape` handler makes of them.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+import regex
+from numpy.typing import NDArray
+
+from tokenizer.errors import PatternError
+
+_CLASS_OPERATION = regex.compile(r"&&|--|~~")
+# One character class: an optional ^, a ] that may stand first, escapes, or anything but ].
+_CLASS = regex.compile(r"\\.|\[\^?(\]?(?:\\.|[^\]\\])*)\]", regex.DOTALL)
+
+
+def dialect_flags(pattern: str) -> int:
+    """Say which of the `regex` package's dialects a pattern is read in (0 or `regex.VERSION1`)."""
+    for found in _CLASS.finditer(pattern):
+        inner = regex.sub(r"\\.", "", found[1] or "", flags=regex.DOTALL)
+        if "[" in inner or _CLASS_OPERATION.search(inner):
+            return int(regex.VERSION1)
+    return 0
+
+
+def compile_regex(pattern: str) -> "regex.Pattern[str]":
+    """Compile one expression with the `regex` package.
+
+    Raises:
+        PatternError: the expression does not parse, or it matches the empty string at the start of a text.
+    """
+    try:
+        compiled = regex.compile(pattern, dialect_flags(pattern))
+    except regex.error as error:
+        raise PatternError(f"split_pattern={pattern!r} is not a regular expression: {error}") from error
+    for probe in ("", "a", " ", "1", "\n", "."):
+        found = compiled.search(probe)
+        if found is not None and not found[0]:
+            raise empty_match(pattern)
+    return compiled
+
+
+def empty_match(pattern: str) -> PatternError:
+    """Build the error for an expression that matches where there is nothing."""
+    return PatternError(
+        f"split_pattern={pattern!r} can match the empty string, so it cuts nothing off; use + where it "
+        "has *, or make one of its parts obligatory"
+    )
+
+
+def isolate(compiled: "regex.Pattern[str]", text: str) -> list[str]:
+    """Cut a text into the matches of one expression and the stretches between them; nothing is lost.
+
+    Raises:
+        PatternError: the expression matched the empty string.
+    """
+    cuts = [0]
+    for found in compiled.finditer(text):
+        if found.start() == found.end():
+            raise empty_match(compiled.pattern)
+        cuts += found.span()
+    cuts.append(len(text))
+    return [text[i:j] for i, j in pairwise(cuts) if i < j]
+
+
+def split_document(chain: "list[regex.Pattern[str]]", document: bytes) -> list[bytes]:
+    """Cut one document by a chain of expressions, each applied to the pieces that the one before it made."""
+    pieces = [document.decode("utf-8", "surrogateescape")]
+    for compiled in chain:
+        pieces = [part for piece in pieces for part in isolate(compiled, piece)]
+    return [piece.encode("utf-8", "surrogateescape") for piece in pieces if piece]
+
+
+def split_segments(
+    chain: "list[regex.Pattern[str]]",
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Cut segments of a buffer; the plain twin of the automaton's scan.
+
+    Args:
+        chain: compiled expressions.
+        data: shape (num_bytes,).
+        starts: shape (num_segments,), where each segment begins in `data`.
+        ends: shape (num_segments,), where it ends.
+
+    Returns:
+        `ends` of the pre-tokens, shape (num_pretokens,), and `offsets`, shape (num_segments + 1,): the
+        pre-tokens `offsets[s]:offsets[s + 1]` tile segment s.
+    """
+    boundaries: list[int] = []
+    offsets = [0]
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        position = start
+        for piece in split_document(chain, data[start:end].tobytes()):
+            position += len(piece)
+            boundaries.append(position)
+        offsets.append(len(boundaries))
+    return np.array(boundaries, dtype=np.int64), np.array(offsets, dtype=np.int64)

@@ -1,0 +1,105 @@
+r"""The split patterns that are known by name, and what a name, an expression or a chain of them stands for.
+
+A pre-tokenizer is a *chain* of regular expressions. The first one cuts the text into its matches and the
+stretches between them; every piece is then cut by the next one, which sees nothing of the text around the
+piece. Most named patterns are chains of one. `digits` puts one more expression in front of the chain.
+
+The expressions below say what the published ones say, in a form that the `regex` package, Oniguruma and
+Rust's engines read alike (`{1,3}+` is possessive in some of them only; `$` has three meanings; so `cl100k` has
+`(?![\s\S])` for the end of the text). The tests hold them equal to tiktoken's own text of them.
+
+Sources: openai/gpt-2 `encoder.py`; openai/tiktoken `openai_public.py`; Hugging Face `tokenizer.json` files of
+Llama 3, Qwen 2 and DeepSeek V3; Stanford CS336, assignment 1.
+"""
+
+import difflib
+import re
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Literal, TypeAlias, get_args
+
+from tokenizer.errors import PatternError
+
+Digits: TypeAlias = Literal["pattern", "single", "groups_of_three"]
+r"""How digits (`\p{N}`) are cut: as the pattern says, each alone, or up to three together from the left."""
+
+PatternLike: TypeAlias = str | Sequence[str]
+"""A name, a regular expression, or a chain of regular expressions."""
+
+_CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+
+_GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_LLAMA3 = rf"{_CONTRACTIONS}|{_WORD}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
+
+SPLIT_PATTERNS: MappingProxyType[str, str] = MappingProxyType(
+    {
+        "gpt2": _GPT2,
+        "cs336": r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+        # tiktoken takes white space that ends the text whole, where Llama 3's version cuts it after a newline
+        "cl100k": rf"{_CONTRACTIONS}|{_WORD}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"
+        rf"|\s+(?![\s\S])|{_SPACES}",
+        "o200k": rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTIONS}?"
+        rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTIONS}?"
+        rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}",
+        "llama3": _LLAMA3,
+        "qwen2": _LLAMA3.replace("{1,3}", ""),
+    }
+)
+"""Named patterns that are one regular expression."""
+
+SPLIT_CHAINS: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "starcoder": (r"\p{N}", _GPT2),
+        "deepseek_v3": (
+            r"\p{N}{1,3}",
+            "[一-龥\u3040-ゟ゠-ヿ]+",
+            r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
+            r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+            rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}",
+        ),
+    }
+)
+"""Named patterns that are a chain of regular expressions."""
+
+_DIGITS = {"pattern": (), "single": (r"\p{N}",), "groups_of_three": (r"\p{N}{1,3}",)}
+_NAME_LIKE = re.compile(r"[A-Za-z][A-Za-z0-9_-]+")
+
+
+def resolve(pattern: PatternLike, digits: Digits = "pattern") -> tuple[str, ...]:
+    """Give the chain of expressions that a name or an expression, with its digit handling, stands for.
+
+    Args:
+        pattern: a key of `SPLIT_PATTERNS` or `SPLIT_CHAINS`, a regular expression, or a chain of them.
+        digits: see `Digits`.
+
+    Raises:
+        PatternError: an unknown name (letters, digits, `_` and `-` only is taken for a name), an empty
+            expression or chain, or an unknown digit handling.
+    """
+    if digits not in _DIGITS:
+        known = ", ".join(get_args(Digits))
+        raise PatternError(f"split_pattern: digits={digits!r} is not known; use one of {known}")
+    chain = _named(pattern) if isinstance(pattern, str) else tuple(pattern)
+    if not chain or not all(chain):
+        raise PatternError(
+            f"split_pattern={pattern!r} must hold a regular expression that is not empty; use e.g. 'gpt2'"
+        )
+    return (*_DIGITS[digits], *chain)
+
+
+def _named(pattern: str) -> tuple[str, ...]:
+    if pattern in SPLIT_CHAINS:
+        return SPLIT_CHAINS[pattern]
+    if pattern in SPLIT_PATTERNS:
+        return (SPLIT_PATTERNS[pattern],)
+    if _NAME_LIKE.fullmatch(pattern):
+        names = [*SPLIT_PATTERNS, *SPLIT_CHAINS]
+        near = difflib.get_close_matches(pattern, names, n=1, cutoff=0.4) or names
+        raise PatternError(
+            f"split_pattern={pattern!r} is not a known name; did you mean {' or '.join(near)}? "
+            f"A regular expression without metacharacters is written (?:{pattern})"
+        )
+    return (pattern,)

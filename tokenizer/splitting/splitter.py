@@ -1,0 +1,113 @@
+"""A compiled split pattern, and what it makes of a batch of documents.
+
+Laws: the pre-tokens of a document tile it (nothing is lost, nothing overlaps, none is empty); no match looks
+over the edge of a document; the result does not depend on how documents are batched.
+What the expressions leave unmatched is a pre-token of its own, one for each stretch, as in Hugging Face's
+`Split` with `Isolated`. tiktoken drops such stretches, which no named pattern but `deepseek_v3` ever has.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenizer.splitting import fallback
+from tokenizer.splitting.patterns import Digits, PatternLike, resolve
+
+
+@dataclass(frozen=True, slots=True)
+class Pretokens:
+    """Pre-tokens of a batch of documents.
+
+    Attributes:
+        starts: int64, shape (num_pretokens,); pre-token k is `data[starts[k]:ends[k]]`.
+        ends: int64, shape (num_pretokens,).
+        offsets: int64, shape (num_documents + 1,); document d has the pre-tokens `offsets[d]:offsets[d + 1]`.
+    """
+
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+
+
+class Splitter:
+    """A chain of split expressions, ready to run.
+
+    Attributes:
+        pattern: what the caller gave: a name, an expression, or a chain of them.
+        digits: how digits are cut.
+        chain: the expressions that are run, in order.
+        engine: `automaton`, or `regex` if an expression lies outside of what the automaton can do.
+    """
+
+    def __init__(self, pattern: PatternLike, digits: Digits = "pattern") -> None:
+        self.pattern = pattern if isinstance(pattern, str) else tuple(pattern)
+        self.digits = digits
+        self.chain = resolve(pattern, digits)
+        self.engine: Literal["automaton", "regex"] = "regex"
+        self._compiled = [fallback.compile_regex(expression) for expression in self.chain]
+
+    def __repr__(self) -> str:
+        return f"Splitter({self.pattern!r}, digits={self.digits!r}, engine={self.engine!r})"
+
+    def split(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Pretokens:
+        """Cut documents into pre-tokens.
+
+        Args:
+            data: uint8, shape (num_bytes,); UTF-8.
+            offsets: int64, shape (num_documents + 1,), never decreasing; document d is
+                `data[offsets[d]:offsets[d + 1]]`.
+        """
+        return self.split_segments(data, offsets[:-1], offsets[1:])
+
+    def split_segments(
+        self, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> Pretokens:
+        """Cut segments that need not lie side by side; each is a text of its own.
+
+        Args:
+            data: uint8, shape (num_bytes,); UTF-8.
+            starts: int64, shape (num_segments,).
+            ends: int64, shape (num_segments,); segment s is `data[starts[s]:ends[s]]`.
+        """
+        boundaries, offsets = fallback.split_segments(self._compiled, data, starts, ends)
+        return Pretokens(_starts_of(boundaries, offsets, starts), boundaries, offsets)
+
+    def split_text(self, text: str) -> list[str]:
+        """Cut one text; for tests and for looking at a pattern."""
+        data = text.encode("utf-8", "surrogateescape")
+        found = self.split(np.frombuffer(data, np.uint8), np.array([0, len(data)], np.int64))
+        spans = zip(found.starts.tolist(), found.ends.tolist(), strict=True)
+        return [data[start:end].decode("utf-8", "surrogateescape") for start, end in spans]
+
+
+def _starts_of(
+    ends: NDArray[np.int64], offsets: NDArray[np.int64], segment_starts: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Derive where pre-tokens start: where the one before ends, or where their segment starts."""
+    starts = np.empty_like(ends)
+    starts[1:] = ends[:-1]
+    occupied = offsets[:-1] < offsets[1:]
+    starts[offsets[:-1][occupied]] = segment_starts[occupied]
+    return starts
+
+
+def compile_pattern(pattern: PatternLike, digits: Digits = "pattern") -> Splitter:
+    r"""Compile a split pattern; the same request gives the same object.
+
+    Args:
+        pattern: a name (`SPLIT_PATTERNS`, `SPLIT_CHAINS`), a regular expression, or a chain of them.
+        digits: `pattern` cuts digits as the pattern says; `single` cuts out every `\p{N}` first and
+            `groups_of_three` up to three of them from the left, and what lies between is cut by the pattern.
+
+    Raises:
+        PatternError: an unknown name, or an expression that does not parse or matches the empty string.
+    """
+    return _compiled(pattern if isinstance(pattern, str) else tuple(pattern), digits)
+
+
+@lru_cache(maxsize=64)
+def _compiled(pattern: str | tuple[str, ...], digits: str) -> Splitter:
+    return Splitter(pattern, cast(Digits, digits))
