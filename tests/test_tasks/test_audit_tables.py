@@ -1,0 +1,145 @@
+"""The audit's tables and summary, on a vocabulary of six tokens and counts that can be worked out by hand."""
+
+import math
+
+import duckdb
+import numpy as np
+import pytest
+
+from tasks.audit import AuditParams, verdict
+from tasks.audit_summary import Summary, renyi_efficiency, summarize, to_markdown
+from tasks.audit_tables import SourceUse, Vocabulary, audit_database, readable, rows, write_tables
+from tasks.formats.encoded import EncodedStatistics
+
+VOCABULARY = Vocabulary(
+    tokens=[b"a", b"\xe4", b"ab", b"abc", b"<|end|>", b"<|reserved_0|>"],
+    kinds=["byte", "byte", "merge", "merge", "special", "reserved"],
+)
+
+
+def use(counts, **statistics):
+    return SourceUse(
+        EncodedStatistics(num_tokens=sum(counts), **statistics), np.array(counts, dtype=np.uint64)
+    )
+
+
+SOURCES = {
+    "zwei": use(
+        [4, 0, 3, 0, 2, 0], num_documents=2, num_end_tokens=2, num_bytes=10, num_chars=10, num_words=5
+    ),
+    "eins": use([1, 0, 0, 0, 1, 0], num_documents=1, num_end_tokens=1, num_bytes=1, num_chars=1, num_words=0),
+    "leer": use([0, 0, 0, 0, 0, 0]),
+}
+
+
+def summary_of(sources) -> Summary:
+    with audit_database(VOCABULARY, sources) as database:
+        return summarize(database, sum(use.token_counts for use in sources.values()))
+
+
+def test_sources_stand_in_their_order_with_ratios_by_hand():
+    with audit_database(VOCABULARY, SOURCES) as database:
+        found = rows(database, "FROM audit_sources")
+    assert [row["source"] for row in found] == ["zwei", "eins", "leer"]
+    # zwei: 9 tokens, 2 of them end tokens: 7 of text for 10 bytes and 5 words; uses 2 of 4 ordinary tokens.
+    assert (found[0]["bytes_per_token"], found[0]["chars_per_token"]) == (10 / 7, 10 / 7)
+    assert (found[0]["fertility"], found[0]["num_used_tokens"], found[0]["used_share"]) == (7 / 5, 2, 0.5)
+    assert (found[1]["bytes_per_token"], found[1]["fertility"]) == (1.0, None)
+    assert (found[2]["bytes_per_token"], found[2]["num_used_tokens"], found[2]["used_share"]) == (
+        None,
+        0,
+        0.0,
+    )
+
+
+def test_tokens_carry_their_counts_over_all_sources():
+    with audit_database(VOCABULARY, SOURCES) as database:
+        found = rows(database, "FROM audit_tokens")
+    assert [row["token"] for row in found] == list(VOCABULARY.tokens)
+    assert [row["num_occurrences"] for row in found] == [5, 0, 3, 0, 3, 0]
+    assert [row["num_sources"] for row in found] == [2, 0, 1, 0, 2, 0]
+
+
+def test_lengths_leave_special_and_reserved_tokens_out():
+    with audit_database(VOCABULARY, SOURCES) as database:
+        found = [tuple(row.values()) for row in rows(database, "FROM audit_lengths")]
+    assert found == [(1, 2, 1, 5), (2, 1, 0, 3), (3, 1, 1, 0)]
+
+
+def test_the_summary_adds_up():
+    summary = summary_of(SOURCES)
+    assert (summary.vocab_size, summary.num_ordinary_tokens, summary.num_unused_tokens) == (6, 4, 2)
+    assert summary.unused_examples == ["\\xe4", "abc"]
+    assert summary.unused_share == 0.5
+    overall = summary.overall
+    assert (overall.source, overall.num_documents, overall.num_tokens, overall.num_bytes) == (
+        "all",
+        3,
+        11,
+        11,
+    )
+    assert (overall.bytes_per_token, overall.fertility, overall.used_share) == (1.375, 1.6, 0.5)
+
+
+def test_an_empty_corpus_has_no_ratios():
+    summary = summary_of({"leer": SOURCES["leer"]})
+    assert summary.overall.bytes_per_token is None
+    assert summary.renyi_efficiency is None
+    assert "–" in to_markdown(summary)
+
+
+def test_renyi_efficiency_is_one_for_equal_use_and_zero_for_one_token():
+    assert renyi_efficiency(np.full(16, 3, dtype=np.uint64)) == 1.0
+    assert renyi_efficiency(np.array([9, 0, 0, 0], dtype=np.uint64)) == 0.0
+    # Half of four tokens used equally: log 2 / log 4.
+    assert renyi_efficiency(np.array([5, 5, 0, 0], dtype=np.uint64)) == math.log(2) / math.log(4)
+
+
+@pytest.mark.parametrize(
+    ("token", "text"),
+    [
+        (b" the", " the"),
+        (b"\n\t", "\\n\\t"),
+        (b"\xe4\xb8", "\\xe4\\xb8"),
+        ("中\u200b\u3000\\".encode(), "中\\u200b\\u3000\\\\"),
+        (b"a\xff", "a\\xff"),
+        ("\u00a0é".encode(), "\\xa0é"),
+    ],
+)
+def test_tokens_are_shown_on_one_line(token, text):
+    assert readable(token) == text
+
+
+@pytest.mark.parametrize(
+    ("params", "gate"),
+    [
+        ({}, "none"),
+        ({"min_bytes_per_token": 1.0, "max_fertility": 1.4, "max_unused_share": 0.5}, "passed"),
+        ({"min_bytes_per_token": 1.2}, "failed: source 'eins': bytes_per_token=1 is below 1.2"),
+        (
+            {"max_fertility": 1.3, "max_unused_share": 0.1},
+            "failed: source 'zwei': fertility=1.4 is above 1.3; "
+            "unused_share=0.5 is above max_unused_share=0.1",
+        ),
+    ],
+)
+def test_the_gate_names_what_fails(params, gate):
+    assert verdict(AuditParams(**params), summary_of(SOURCES)) == gate
+
+
+def test_tables_are_the_same_bytes_again_and_readable_by_duckdb(tmp_path):
+    for name in ("one", "two"):
+        with audit_database(VOCABULARY, SOURCES) as database:
+            write_tables(database, tmp_path / name)
+    for table in ("audit_sources", "audit_tokens", "audit_lengths"):
+        one, two = (tmp_path / name / f"{table}.parquet" for name in ("one", "two"))
+        assert one.read_bytes() == two.read_bytes()
+    with duckdb.connect() as database:
+        query = f"SELECT count(*) FROM '{tmp_path}/one/audit_tokens.parquet'"
+        assert database.execute(query).fetchone() == (6,)
+
+
+def test_the_markdown_shows_each_source_and_the_tokens_never_used():
+    text = to_markdown(summary_of(SOURCES))
+    assert "| zwei | 2 | 9 | 10 | 10 | 5 | 1.429 | 1.429 | 1.400 | 50.0% |" in text
+    assert "`\\xe4`, `abc`" in text
