@@ -162,7 +162,7 @@ _OVERALL = r"""
         (num_tokens - num_end_tokens) / nullif(num_words, 0) AS fertility,
         (SELECT avg((num_occurrences > 0)::INT) FROM audit_tokens SEMI JOIN ordinary USING (token_id))
             AS used_share
-    FROM (SELECT coalesce(sum(COLUMNS('^num_')), 0)::BIGINT AS '\0' FROM audit_sources)
+    FROM (SELECT coalesce(sum(COLUMNS('(num_.*)')), 0)::BIGINT AS '\1' FROM audit_sources)
 """
 _YIELD_HEAD = (
     *("source", "documents", "tokens", "bytes", "characters", "words"),
