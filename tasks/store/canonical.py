@@ -1,0 +1,124 @@
+"""Canonical JSON: the one form of a value that bears identity.
+
+Two values are the same recipe exactly when their canonical bytes are equal. The laws:
+
+- objects are sorted by key (by code point), without spaces; text is UTF-8, not escaped and not normalized (no
+  NFC);
+- 1, 1.0 and True are three different values; floats are written as their shortest round-trip form;
+- enums are their value, tuples are lists, pydantic models are objects of their fields in field names (a union
+  of models is told apart by a tag field, as everywhere in pydantic). Fields declared with `NOT_IDENTITY` are
+  left out;
+- whatever has no single form raises `IdentityError` and says where it stands: sets (their order is not
+  theirs), NaN and infinities, bytes, paths, dates, keys that are not text, lone surrogates, any other object.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+from pydantic import BaseModel
+
+from tasks.errors import IdentityError
+
+Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
+
+NOT_IDENTITY: Final[dict[str, Any]] = {"identity": False}
+"""Declare a parameter that does not bear identity: `Field(json_schema_extra=NOT_IDENTITY)`."""
+
+_MAX_DEPTH = 64
+_ADVICE: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
+    ((set, frozenset), "a set has no order of its own; use a sorted tuple"),
+    ((bytes, bytearray, memoryview), "bytes have no JSON form; use their hexadecimal text or a digest"),
+)
+
+
+def canonical_json(value: object) -> bytes:
+    """Return the canonical UTF-8 bytes of `value`.
+
+    Raises:
+        IdentityError: a part of `value` has no canonical form; the message names the part.
+    """
+    text = json.dumps(
+        plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return text.encode("utf-8")
+
+
+def plain(value: object, where: str = "value") -> Json:
+    """Return `value` as nothing but dict, list, str, int, float, bool and None.
+
+    Args:
+        value: the value; models lose the fields that are declared with `NOT_IDENTITY`.
+        where: the dotted path that messages start from.
+
+    Raises:
+        IdentityError: a part of `value` has no canonical form.
+    """
+    return _plain(value, where, 0)
+
+
+def bears_identity(model: type[BaseModel], field: str) -> bool:
+    """Whether `field` of `model` is part of the fingerprint (it is, unless declared with `NOT_IDENTITY`)."""
+    extra = model.model_fields[field].json_schema_extra
+    return not (isinstance(extra, dict) and extra.get("identity") is False)
+
+
+def _plain(value: object, where: str, depth: int) -> Json:
+    if depth > _MAX_DEPTH:
+        raise IdentityError(
+            f"{where}: nested deeper than {_MAX_DEPTH} levels; a value that bears identity is shallow"
+        )
+    if isinstance(value, Enum):
+        return _plain(value.value, where, depth + 1)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str | int | float):
+        return _scalar(value, where)
+    if isinstance(value, BaseModel):
+        return {name: _plain(item, f"{where}.{name}", depth + 1) for name, item in _identity_items(value)}
+    if isinstance(value, Mapping):
+        return {_key(key, where): _plain(item, f"{where}.{key}", depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
+    raise IdentityError(f"{where}={value!r} is a {type(value).__qualname__}: {_advice(value)}")
+
+
+def _scalar(value: str | int | float, where: str) -> Json:
+    if isinstance(value, str):
+        return _text(value, where)
+    if isinstance(value, int):
+        return int(value)
+    if not math.isfinite(value):
+        raise IdentityError(f"{where}={value!r} has no JSON form; use a finite number, or null for none")
+    return float(value)
+
+
+def _text(value: str, where: str) -> str:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise IdentityError(
+            f"{where}={value!r} holds a lone surrogate, which UTF-8 cannot express"
+        ) from error
+    return str.__str__(value)  # a subclass's own __str__ must not decide on identity
+
+
+def _key(key: object, where: str) -> str:
+    if not isinstance(key, str):
+        raise IdentityError(f"{where} has the key {key!r} ({type(key).__qualname__}); keys must be text")
+    return _text(key, f"{where} (key)")
+
+
+def _identity_items(model: BaseModel) -> list[tuple[str, Any]]:
+    kind = type(model)
+    items = [(name, getattr(model, name)) for name in kind.model_fields if bears_identity(kind, name)]
+    return items + list((model.__pydantic_extra__ or {}).items())
+
+
+def _advice(value: object) -> str:
+    for kinds, advice in _ADVICE:
+        if isinstance(value, kinds):
+            return advice
+    return "it has no canonical form; use text, numbers, booleans, lists, objects or pydantic models of these"

@@ -1,0 +1,47 @@
+"""Digests: BLAKE2b-256, in hexadecimal (64 characters), of bytes, of files and of whole artifacts.
+
+The content digest of an artifact is a two-level Merkle digest: the digest of the canonical JSON of the list
+of [relative posix path, size in bytes, file digest], sorted by path; `record.json`, which tells when and
+where, is left out. So it depends on what the files hold and what they are called, and on nothing else.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from tasks.store.canonical import canonical_json
+
+DIGEST_BYTES = 32
+
+
+class FileEntry(BaseModel):
+    """One file of an artifact: its posix path below the artifact's directory, its size and its digest."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    size_bytes: int
+    digest: str
+
+
+def digest_bytes(data: bytes) -> str:
+    """Return the BLAKE2b-256 digest of `data` in hexadecimal."""
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
+
+
+def digest_file(path: Path) -> str:
+    """Return the BLAKE2b-256 digest of a file's bytes in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, _new_hash).hexdigest()
+
+
+def content_digest(files: Iterable[FileEntry]) -> str:
+    """Return the Merkle digest over an artifact's files, in whatever order they come."""
+    rows = sorted((entry.path, entry.size_bytes, entry.digest) for entry in files)
+    return digest_bytes(canonical_json(rows))
+
+
+def _new_hash() -> "hashlib.blake2b":
+    return hashlib.blake2b(digest_size=DIGEST_BYTES)

@@ -1,0 +1,48 @@
+"""Writes that survive a crash: the file's bytes first, then its name, then the folder that holds the name."""
+
+import errno
+import os
+import uuid
+from pathlib import Path
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def sync_path(path: Path) -> None:
+    """Flush a file's bytes, or a folder's entries, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `path` so that a reader, and a crash, sees the old bytes or the new ones and nothing between."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
+    try:
+        write_synced(temporary, data)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_path(path.parent)
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a file that must not exist yet and flush it; fails with FileExistsError if it does."""
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Whether `error`, or what caused it, says that the disk, a quota or a file size limit is exhausted."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in _FULL:
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False

@@ -1,0 +1,109 @@
+"""Digests of raw files, remembered by (path, size, modification time).
+
+A rerun that changes nothing does not read terabytes again.
+
+What is remembered holds only if a file that changes also changes its size or time. A file whose time is so
+recent that it could still change within the same clock tick is therefore digested but not remembered.
+`rehash` believes nothing. The memory is `<store>/.cache/digests.sqlite`; deleting it costs time and nothing
+else.
+"""
+
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from pathlib import Path
+
+from tasks.errors import SourceError, StoreError
+from tasks.store.digest import digest_file
+
+_TICK_NS = 2_000_000_000  # the coarsest clock of the file systems in use (FAT: 2 s)
+_WAIT_SECONDS = 30.0
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS files "
+    "(path TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, digest TEXT) WITHOUT ROWID"
+)
+
+
+class FileDigests:
+    """Digests of files outside of the store.
+
+    Args:
+        store_root: the store's folder; the memory lies below it.
+        rehash: read every file again, and remember what was found.
+    """
+
+    def __init__(self, store_root: Path, rehash: bool = False) -> None:
+        self._path = Path(store_root) / ".cache" / "digests.sqlite"
+        self._rehash = rehash
+        self._lock = threading.Lock()
+        self._memory: sqlite3.Connection | None = None
+
+    def digest(self, path: Path) -> str:
+        """Return the BLAKE2b-256 digest of a file's bytes in hexadecimal.
+
+        Raises:
+            SourceError: the file cannot be read, or changes while it is read.
+            StoreError: the memory cannot be used.
+        """
+        absolute = Path(path).absolute()
+        try:
+            before = absolute.stat()
+            known = None if self._rehash else self._recall(absolute, before)
+            if known is not None:
+                return known
+            found = digest_file(absolute)
+            after = absolute.stat()
+        except OSError as error:
+            raise SourceError(f"{absolute} cannot be read: {error.strerror or error}") from error
+        if _state(before) != _state(after):
+            raise SourceError(f"{absolute} changed while it was read; run again when nothing writes to it")
+        if time.time_ns() - after.st_mtime_ns > _TICK_NS:
+            self._remember(absolute, after, found)
+        return found
+
+    def _recall(self, path: Path, state: os.stat_result) -> str | None:
+        rows = self._execute("SELECT digest FROM files WHERE path=? AND size=? AND mtime_ns=?", path, state)
+        return rows[0][0] if rows else None
+
+    def _remember(self, path: Path, state: os.stat_result, digest: str) -> None:
+        self._execute(
+            "INSERT OR REPLACE INTO files (path, size, mtime_ns, digest) VALUES (?, ?, ?, ?)",
+            path,
+            state,
+            digest,
+        )
+
+    def _execute(self, statement: str, path: Path, state: os.stat_result, *more: str) -> list[tuple[str]]:
+        values = (os.fsencode(path), *_state(state), *more)
+        with self._lock:
+            try:
+                return self._connected().execute(statement, values).fetchall()
+            except sqlite3.DatabaseError as error:
+                raise StoreError(
+                    f"{self._path} cannot be used ({error}); delete it, it is only a cache"
+                ) from error
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._memory is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._memory = _connect(self._path)
+            weakref.finalize(self, self._memory.close)
+        return self._memory
+
+
+def _state(state: os.stat_result) -> tuple[int, int]:
+    return state.st_size, state.st_mtime_ns
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    memory = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        memory.execute("PRAGMA journal_mode=WAL")
+        memory.execute("PRAGMA synchronous=OFF")  # losing a cache in a power cut is no loss
+        memory.execute(_SCHEMA)
+    except BaseException:
+        memory.close()
+        raise
+    return memory

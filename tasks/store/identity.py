@@ -1,0 +1,58 @@
+"""The fingerprint: the recipe of an artifact.
+
+    fingerprint = BLAKE2b-256(canonical JSON of {stage, version, params, inputs})
+
+`inputs` holds the content digest of each input (a list of them where the role takes several, in the order
+given), so an input that is made again to the same bytes changes nothing downstream (early cut-off). Names,
+paths, `External.value` and parameters declared with `NOT_IDENTITY` stay out.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tasks.errors import IdentityError
+from tasks.stage import ArtifactRef, External, Input, Request
+from tasks.store.canonical import Json, canonical_json, plain
+from tasks.store.digest import digest_bytes
+
+_RESERVED_ROLES = frozenset({"params", "out"})
+
+
+def fingerprint_payload(request: Request) -> dict[str, Json]:
+    """Return what bears identity in `request`: stage, version, parameters and the inputs' digests.
+
+    Raises:
+        IdentityError: a parameter has no canonical form, an input has no digest, or a role has a reserved
+        name.
+    """
+    stage = request.stage
+    return {
+        "stage": stage.verb,
+        "version": stage.version,
+        "params": plain(request.params, f"{stage.verb}: params"),
+        "inputs": {role: _digests(stage.verb, role, given) for role, given in request.inputs.items()},
+    }
+
+
+def fingerprint(payload: Mapping[str, Any]) -> str:
+    """Return the fingerprint of a payload: 64 hexadecimal characters."""
+    return digest_bytes(canonical_json(payload))
+
+
+def _digests(verb: str, role: str, given: Input | Sequence[Input]) -> Json:
+    if role in _RESERVED_ROLES:
+        raise IdentityError(
+            f"{verb}: an input cannot be called {role!r}; the run function has a parameter of that name"
+        )
+    if isinstance(given, ArtifactRef | External):
+        return _digest(verb, role, given)
+    return [_digest(verb, f"{role}[{index}]", item) for index, item in enumerate(given)]
+
+
+def _digest(verb: str, role: str, given: Input) -> str:
+    digest = given.content_digest if isinstance(given, ArtifactRef) else given.digest
+    if not digest:
+        raise IdentityError(
+            f"{verb}: input {role} has an empty digest; an input without a digest bears no identity"
+        )
+    return digest

@@ -1,0 +1,87 @@
+"""Whether a published artifact is still what its record says.
+
+Sizes are one `stat` a file and are checked before every reuse; digests read every byte. Files that the record
+does not list (a file manager's droppings) are told by `verify` but are no damage: nothing refers to them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from tasks.errors import StoreError
+from tasks.store.digest import FileEntry, content_digest, digest_file
+from tasks.store.identity import fingerprint
+from tasks.store.layout import PREFIX_CHARS, RECORD_FILE
+from tasks.store.record import Record, read_record
+
+Verify: TypeAlias = Literal["sizes", "full"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with an artifact: which one (`kind/name@v1` or its directory), which file, what."""
+
+    artifact: str
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.artifact}: {self.path}: {self.message}"
+
+
+def damage(directory: Path, verify: Verify) -> Problem | None:
+    """Return the first thing that makes the artifact in `directory` unfit for use, or None."""
+    try:
+        record = read_record(directory)
+    except StoreError as error:
+        return Problem(f"{directory.parent.name}/{directory.name}", RECORD_FILE, str(error))
+    return next(_damages(directory, record, full=verify == "full"), None)
+
+
+def problems(directory: Path, *, full: bool) -> list[Problem]:
+    """Return everything that is wrong with the artifact in `directory`, what is no damage included."""
+    try:
+        record = read_record(directory)
+    except StoreError as error:
+        return [Problem(f"{directory.parent.name}/{directory.name}", RECORD_FILE, str(error))]
+    return [*_damages(directory, record, full=full), *_oddities(directory, record)]
+
+
+def _damages(directory: Path, record: Record, *, full: bool) -> Iterator[Problem]:
+    if not record.fingerprint.startswith(directory.name) or record.kind != directory.parent.name:
+        found = f"{record.kind}/{record.fingerprint[:PREFIX_CHARS]}"
+        yield Problem(record.reference, RECORD_FILE, f"lies in {directory}, where {found} does not belong")
+    for entry in record.files:
+        message = _file_damage(directory / entry.path, entry, full)
+        if message:
+            yield Problem(record.reference, entry.path, message)
+
+
+def _file_damage(path: Path, entry: FileEntry, full: bool) -> str | None:
+    try:
+        size = path.stat().st_size
+        if size != entry.size_bytes:
+            return f"has {size} bytes and was published with {entry.size_bytes}"
+        digest = digest_file(path) if full else entry.digest
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    return None if digest == entry.digest else f"has digest {digest} and was published with {entry.digest}"
+
+
+def _oddities(directory: Path, record: Record) -> Iterator[Problem]:
+    if fingerprint(record.payload) != record.fingerprint:
+        yield Problem(record.reference, RECORD_FILE, "the fingerprint is not that of the payload")
+    if content_digest(record.files) != record.content_digest:
+        yield Problem(record.reference, RECORD_FILE, "the content digest is not that of the listed files")
+    for account in record.accounts:
+        if not account.balanced:
+            message = f"the account of source {account.source!r} in {account.unit} does not add up"
+            yield Problem(record.reference, RECORD_FILE, message)
+    listed = {entry.path for entry in record.files} | {RECORD_FILE}
+    for path in sorted(directory.rglob("*")):
+        relative = path.relative_to(directory).as_posix()
+        if not path.is_dir() and relative not in listed:
+            yield Problem(record.reference, relative, "is not in the record")

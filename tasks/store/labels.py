@@ -1,0 +1,112 @@
+"""Names: version labels and aliases.
+
+Each (kind, name) counts v1, v2, …, one label a fingerprint. A label is a file that is created exclusively
+just before the artifact is published, so two processes never give out the same one, and an artifact that is
+made again gets its label back. It is copied into the record. An artifact that is asked for under a second
+name is not made again: the second name gets a label of its own for the same fingerprint. `latest` is the
+highest label whose artifact exists.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from tasks.errors import StoreError
+from tasks.store.durable import sync_path, write_atomically, write_synced
+from tasks.store.layout import RECORD_FILE, Layout, check_alias, check_kind, check_name, is_label
+
+LABELS = "labels"
+ALIASES = "aliases"
+_MARK = "@"
+
+
+class Names:
+    """The labels and aliases of one store."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+
+    def reserve(self, kind: str, name: str, fingerprint: str) -> str:
+        """Return the label that (kind, name) has for `fingerprint`; give out the next one if it has none."""
+        check_kind(kind)
+        check_name(name)
+        folder = self._layout.names(LABELS, kind, name)
+        folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            given = _read_names(folder)
+            known = [label for label, owner in given.items() if owner == fingerprint]
+            if known:
+                return min(known, key=version_number)
+            label = f"v{1 + max(map(version_number, given), default=0)}"
+            if self.restore(kind, name, label, fingerprint):
+                return label
+
+    def restore(self, kind: str, name: str, label: str, fingerprint: str) -> bool:
+        """Give out exactly `label`, unless it is taken; return whether it was free."""
+        folder = self._layout.names(LABELS, kind, name)
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            write_synced(folder / f"{_MARK}{label}", _encode(fingerprint))
+        except FileExistsError:
+            return False
+        sync_path(folder)
+        return True
+
+    def labels(self, kind: str, name: str) -> dict[str, str]:
+        """Return label → fingerprint of (kind, name) sorted, those without an artifact too."""
+        given = _read_names(self._layout.names(LABELS, kind, name))
+        return {label: given[label] for label in sorted(given, key=version_number)}
+
+    def published(self, kind: str, name: str) -> dict[str, str]:
+        """Return label → fingerprint of (kind, name) in the order of the labels, for artifacts that exist."""
+        return {label: owner for label, owner in self.labels(kind, name).items() if self._exists(kind, owner)}
+
+    def aliases(self, kind: str, name: str) -> dict[str, str]:
+        """Return alias → fingerprint of (kind, name), sorted."""
+        return dict(sorted(_read_names(self._layout.names(ALIASES, kind, name)).items()))
+
+    def tag(self, kind: str, name: str, alias: str, fingerprint: str) -> Path:
+        """Point `alias` at `fingerprint`, wherever it pointed before; return the alias's file."""
+        check_alias(alias)
+        check_name(name)
+        path = self._layout.names(ALIASES, kind, name) / f"{_MARK}{alias}"
+        write_atomically(path, _encode(fingerprint))
+        return path
+
+    def references(self) -> list[str]:
+        """Return every `kind/name` that has a label, sorted."""
+        tree = self._layout.root / LABELS
+        return sorted({path.parent.relative_to(tree).as_posix() for path in named_files(tree)})
+
+    def _exists(self, kind: str, fingerprint: str) -> bool:
+        return bool(fingerprint) and (self._layout.artifact(kind, fingerprint) / RECORD_FILE).is_file()
+
+
+def version_number(label: str) -> int:
+    """Return n of the label `vn`."""
+    if not is_label(label):
+        raise StoreError(f"{label!r} is no version label; labels are v1, v2, …")
+    return int(label[1:])
+
+
+def named_files(tree: Path) -> Iterator[Path]:
+    """Files of all labels (or aliases) below `tree`, in no particular order."""
+    return tree.rglob(f"{_MARK}*")
+
+
+def read_name(path: Path) -> tuple[str, str]:
+    """Return (label or alias, fingerprint) of one file; '' if its writer died on the way."""
+    try:
+        held = json.loads(path.read_bytes())
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        held = None
+    owner = held.get("fingerprint") if isinstance(held, dict) else None
+    return path.name.removeprefix(_MARK), owner if isinstance(owner, str) else ""
+
+
+def _read_names(folder: Path) -> dict[str, str]:
+    return dict(read_name(path) for path in folder.glob(f"{_MARK}*"))
+
+
+def _encode(fingerprint: str) -> bytes:
+    return json.dumps({"fingerprint": fingerprint}).encode("ascii") + b"\n"

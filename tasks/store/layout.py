@@ -1,0 +1,120 @@
+"""Where everything lies in a store folder, and the grammar of kinds, names, labels and aliases.
+
+    <store>/<kind>/<fingerprint[:16]>/         a published artifact: its files and record.json
+    <store>/labels/<kind>/<name>/@v1           a version label: holds the fingerprint that it was given to
+    <store>/aliases/<kind>/<name>/@prod        an alias, likewise
+    <store>/runs/<run id>.json                 what a flow run asked for and got
+    <store>/damaged/<kind>/<prefix>-<n>/       artifacts that were found damaged and set aside
+    <store>/catalog.duckdb                     the index over all of it
+    <store>/.tmp/  .locks/  .cache/            work in progress, process locks, the file digest cache
+
+Names may hold `/` (a shard is `encoded_shard/quickstart.english/3`), so a label's file starts with `@`, which
+no name has.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.errors import StoreError
+
+PREFIX_CHARS = 16
+RECORD_FILE = "record.json"
+RESERVED_KINDS = frozenset({"labels", "aliases", "runs", "damaged"})
+
+_KIND = re.compile(r"[a-z][a-z0-9_]{0,99}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}(/[A-Za-z0-9][A-Za-z0-9_.+-]{0,199})*")
+_ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
+_LABEL = re.compile(r"v[1-9][0-9]*")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The places of a store that lies in the local folder `root`."""
+
+    root: Path
+
+    @property
+    def temporary(self) -> Path:
+        """Work in progress, on the same file system as what is published."""
+        return self.root / ".tmp"
+
+    @property
+    def locks(self) -> Path:
+        """Process locks; a file here without an owner means nothing."""
+        return self.root / ".locks"
+
+    @property
+    def cache(self) -> Path:
+        """What may be deleted at any time and only costs time."""
+        return self.root / ".cache"
+
+    @property
+    def damaged(self) -> Path:
+        """Artifacts that were set aside."""
+        return self.root / "damaged"
+
+    @property
+    def runs(self) -> Path:
+        """One JSON file a flow run."""
+        return self.root / "runs"
+
+    @property
+    def catalog(self) -> Path:
+        """The DuckDB index."""
+        return self.root / "catalog.duckdb"
+
+    def names(self, tree: str, kind: str, name: str) -> Path:
+        """The folder of the labels or aliases (`tree`) of one (kind, name)."""
+        return self.root / tree / kind / name
+
+    def artifact(self, kind: str, fingerprint: str) -> Path:
+        """The directory of an artifact, whether it exists or not."""
+        return self.root / kind / fingerprint[:PREFIX_CHARS]
+
+    def kinds(self) -> list[str]:
+        """Kinds that the store has a folder for, sorted."""
+        if not self.root.is_dir():
+            return []
+        folders = (path.name for path in self.root.iterdir() if path.is_dir())
+        return sorted(name for name in folders if _KIND.fullmatch(name) and name not in RESERVED_KINDS)
+
+    def artifacts(self, kind: str | None = None) -> Iterator[Path]:
+        """Directories of published artifacts (those with a record), sorted by kind and fingerprint prefix."""
+        for each in self.kinds() if kind is None else [kind]:
+            folder = self.root / each
+            found = sorted(folder.iterdir()) if folder.is_dir() else []
+            yield from (path for path in found if (path / RECORD_FILE).is_file())
+
+
+def check_kind(kind: str) -> None:
+    """Raise StoreError unless `kind` can be a kind of artifacts."""
+    if not _KIND.fullmatch(kind) or kind in RESERVED_KINDS:
+        raise StoreError(
+            f"kind {kind!r} cannot be used: kinds match {_KIND.pattern} and are not {sorted(RESERVED_KINDS)}"
+        )
+
+
+def check_name(name: str) -> None:
+    """Raise StoreError unless `name` can be an artifact's name."""
+    if not _NAME.fullmatch(name):
+        raise StoreError(
+            f"name {name!r} cannot be used: its parts, separated by '/', start with a letter or digit and "
+            "hold letters, digits, '_', '.', '+' and '-' only"
+        )
+
+
+def check_alias(alias: str) -> None:
+    """Raise StoreError unless `alias` can be given to an artifact."""
+    if alias == "latest" or is_label(alias):
+        raise StoreError(
+            f"alias {alias!r} is the store's own: 'latest' and v1, v2, … are assigned; use e.g. 'prod'"
+        )
+    if not _ALIAS.fullmatch(alias):
+        raise StoreError(f"alias {alias!r} cannot be used: it must match {_ALIAS.pattern}, e.g. 'prod'")
+
+
+def is_label(text: str) -> bool:
+    """Whether `text` is a version label such as v1."""
+    return _LABEL.fullmatch(text) is not None

@@ -1,0 +1,92 @@
+"""Locks between processes that vanish with their owner.
+
+`fcntl.flock` is held by an open file, not by a name on disk: the kernel frees it when the process ends,
+however it ends. So a lock file that is left behind means nothing, and whoever gets its lock has proof that
+the former owner is gone. Two threads of one process exclude each other as two processes do, since each opens
+the file for itself.
+
+The file is removed on release. A waiter may then hold the lock of a file that has no name any more, which
+excludes nobody; it notices that by comparing inodes and tries again with the new file.
+"""
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tasks.errors import StoreError
+
+
+class ProcessLock:
+    """An exclusive lock on `path`, owned by this object until it is released or its process ends."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free; return whether it was."""
+        return self._acquire(fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def acquire(self) -> None:
+        """Wait for the lock, however long that takes."""
+        self._acquire(fcntl.LOCK_EX)
+
+    def release(self) -> None:
+        """Remove the file and let the lock go."""
+        if self._descriptor is not None:
+            self.path.unlink(missing_ok=True)  # before the lock is gone: afterwards the file may be another's
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def owner(self) -> str:
+        """Return who holds the lock, as far as the file says: a process id."""
+        try:
+            return self.path.read_text(encoding="ascii", errors="replace").strip() or "unknown"
+        except OSError:
+            return "unknown"
+
+    def _acquire(self, operation: int) -> bool:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(descriptor, operation)
+            except BlockingIOError:
+                os.close(descriptor)
+                return False
+            except BaseException as error:
+                os.close(descriptor)
+                if isinstance(error, OSError):
+                    raise StoreError(
+                        f"lock {self.path} cannot be taken ({error}); is it a local file system?"
+                    ) from error
+                raise
+            if self._is_named(descriptor):
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"process {os.getpid()}\n".encode("ascii"), 0)
+                self._descriptor = descriptor
+                return True
+            os.close(descriptor)
+
+    def _is_named(self, descriptor: int) -> bool:
+        """Whether the open file is still the one that the path names."""
+        try:
+            named = self.path.stat()
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(named, os.fstat(descriptor))
+
+
+@contextmanager
+def holding(path: Path, waiting: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock `path` for a block; `waiting` is told the owner if it is not free at once."""
+    lock = ProcessLock(path)
+    if not lock.try_acquire():
+        waiting(lock.owner())
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,104 @@
+"""Provenance: by which code, on which machine, by whom and for which run an artifact was made.
+
+It bears no identity and is never a reason to fail: what cannot be found out is None. What holds for the whole
+process is collected once.
+"""
+
+import functools
+import getpass
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+_PACKAGES = ("tokmill", "numpy", "numba", "regex", "pyarrow", "duckdb", "pydantic", "orjson", "prefect")
+_CODE = ("flows", "tasks", "tokenizer", "profiles", "pyproject.toml")
+_GIT_SECONDS = 10
+
+
+class Provenance(BaseModel):
+    """Where an artifact came from.
+
+    Attributes:
+        git_commit: the commit of the checkout that the code runs from; None if it is an installed package.
+        git_dirty: whether that code differs from the commit (uncommitted or untracked files among it).
+        packages: versions of the packages that take part in what is computed.
+        command: the command line, quoted for a shell.
+        flow_run_id, deployment_id: Prefect's ids, if a flow run asked for it.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    git_commit: str | None = None
+    git_dirty: bool | None = None
+    packages: Mapping[str, str] = {}
+    python: str = ""
+    platform: str = ""
+    user: str = ""
+    command: str = ""
+    flow_run_id: str | None = None
+    deployment_id: str | None = None
+
+
+def collect_provenance(flow_run_id: str | None = None, deployment_id: str | None = None) -> Provenance:
+    """Return the provenance of what this process makes; cheap after the first call."""
+    own = {"flow_run_id": flow_run_id, "deployment_id": deployment_id}
+    return _of_process().model_copy(update=own)
+
+
+@functools.cache
+def _of_process() -> Provenance:
+    commit, dirty = _git_state(Path(__file__).resolve().parents[2])
+    return Provenance(
+        git_commit=commit,
+        git_dirty=dirty,
+        packages=_package_versions(),
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        platform=platform.platform(),
+        user=_user(),
+        command=shlex.join(sys.orig_argv),
+    )
+
+
+def _package_versions() -> dict[str, str]:
+    versions = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:  # e.g. running from a checkout that is not installed
+            continue
+    return versions
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user id need not have a name
+        return str(os.getuid())
+
+
+def _git_state(root: Path) -> tuple[str | None, bool | None]:
+    """Commit and dirty flag of the checkout `root`; (None, None) if it is none, without calling git."""
+    git = shutil.which("git") if (root / ".git").exists() else None
+    if git is None:
+        return None, None
+    commit = _git(git, root, "rev-parse", "HEAD")
+    changes = _git(git, root, "status", "--porcelain", "--", *_CODE)
+    return commit, None if changes is None else bool(changes)
+
+
+def _git(git: str, root: Path, *arguments: str) -> str | None:
+    command = [git, "--no-optional-locks", "-C", str(root), *arguments]
+    try:
+        # The arguments are constants of this module; nothing a user types gets here.
+        done = subprocess.run(command, capture_output=True, timeout=_GIT_SECONDS, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else None

@@ -1,0 +1,83 @@
+"""How a person calls an artifact.
+
+    kind/name            the latest version: the highest label whose artifact exists
+    kind/name@v3         a version label (`@latest` is the highest)
+    kind/name@prod       an alias
+    3f09ab…              a fingerprint, or the first 6 or more of its hexadecimal digits
+
+Names may hold `/`: `encoded_shard/quickstart.english/3@v1`. What is not found is answered with the nearest
+names that exist.
+"""
+
+import difflib
+import re
+
+from tasks.errors import StoreError
+from tasks.stage import ArtifactRef
+from tasks.store.labels import Names
+from tasks.store.layout import PREFIX_CHARS, Layout
+from tasks.store.record import read_record
+
+_NAMED = re.compile(r"(?P<kind>[^/@]+)/(?P<name>[^@]+?)(@(?P<label>[^@]+))?")
+_HEX = re.compile(r"[0-9a-f]{6,64}")
+
+
+def resolve(layout: Layout, reference: str) -> ArtifactRef:
+    """Return the artifact that `reference` calls.
+
+    Raises:
+        StoreError: the reference has no known form, nothing is called so, or a prefix fits several artifacts.
+    """
+    named = _NAMED.fullmatch(reference)
+    if named:
+        return _by_name(layout, named["kind"], named["name"], named["label"] or "latest")
+    if _HEX.fullmatch(reference.lower()):
+        return _by_prefix(layout, reference.lower())
+    raise StoreError(
+        f"{reference!r} calls no artifact: use kind/name, kind/name@v3, kind/name@alias, or at least "
+        f"6 hexadecimal digits of a fingerprint{_nearest(reference, Names(layout).references())}"
+    )
+
+
+def _by_name(layout: Layout, kind: str, name: str, label: str) -> ArtifactRef:
+    names = Names(layout)
+    published = names.published(kind, name)
+    if label == "latest":
+        if not published:
+            near = _nearest(f"{kind}/{name}", names.references())
+            raise StoreError(f"there is no artifact {kind}/{name} in {layout.root}{near}")
+        return _open(layout, kind, name, list(published.values())[-1])
+    called = {**names.labels(kind, name), **names.aliases(kind, name)}
+    if label not in called:
+        raise StoreError(f"there is no {kind}/{name}@{label}{_alternatives(layout, kind, name, label)}")
+    return _open(layout, kind, name, called[label])
+
+
+def _open(layout: Layout, kind: str, name: str, fingerprint: str) -> ArtifactRef:
+    """The artifact under the name it was asked by, which need not be the one it was first made under."""
+    return read_record(layout.artifact(kind, fingerprint)).ref.model_copy(update={"name": name})
+
+
+def _by_prefix(layout: Layout, prefix: str) -> ArtifactRef:
+    candidates = [path for path in layout.artifacts() if path.name.startswith(prefix[:PREFIX_CHARS])]
+    records = [read_record(path) for path in candidates]
+    found = [record for record in records if record.fingerprint.startswith(prefix)]
+    if len(found) == 1:
+        return found[0].ref
+    if not found:
+        raise StoreError(f"no artifact in {layout.root} has a fingerprint that begins with {prefix}")
+    several = ", ".join(f"{record.reference} ({record.fingerprint[:PREFIX_CHARS]})" for record in found)
+    raise StoreError(f"fingerprint prefix {prefix} fits {len(found)} artifacts: {several}; use more digits")
+
+
+def _alternatives(layout: Layout, kind: str, name: str, label: str) -> str:
+    names = Names(layout)
+    known = [*names.labels(kind, name), *names.aliases(kind, name)]
+    if not known:
+        return _nearest(f"{kind}/{name}", names.references())
+    return _nearest(label, known) or f"; it has {', '.join(known)}"
+
+
+def _nearest(wanted: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -1,0 +1,302 @@
+"""The store: turns requests into published artifacts, each made once.
+
+    realize(request):  look up the fingerprint; else, holding that fingerprint's lock, look again,
+                       run the stage in a temporary directory, and publish what it wrote
+
+A store is a local folder. Nothing of it is kept in memory, so any number of processes and threads may use one
+folder; two that ask for the same fingerprint at once make it once. Files are the truth (see
+`tasks.store.layout`), the catalog is their index: publishing never waits long for it.
+"""
+
+import logging
+import re
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from tasks.errors import StoreError
+from tasks.stage import ArtifactRef, External, Input, Outcome, Request
+from tasks.store.canonical import Json, plain
+from tasks.store.digest import content_digest
+from tasks.store.durable import is_full_disk, sync_path
+from tasks.store.identity import fingerprint, fingerprint_payload
+from tasks.store.integrity import Problem, Verify, damage, problems
+from tasks.store.labels import Names
+from tasks.store.layout import Layout, check_kind, check_name
+from tasks.store.locks import ProcessLock, holding
+from tasks.store.provenance import Provenance, collect_provenance
+from tasks.store.publish import check_accounts, commit, digest_files, sweep, workspace
+from tasks.store.record import Record, Timings, input_entries, read_record
+from tasks.store.references import resolve
+
+Report: TypeAlias = Callable[[str], None]
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Realized:
+    """What `realize` gives back: the artifact, and whether it was there already."""
+
+    ref: ArtifactRef
+    cached: bool
+
+
+class Store:
+    """Artifacts in a local folder; the folder is made with the first artifact."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        self.layout = Layout(self.root)
+        self.names = Names(self.layout)
+
+    def __reduce__(self) -> tuple[type["Store"], tuple[Path]]:
+        """A store travels to another process as its folder."""
+        return Store, (self.root,)
+
+    @classmethod
+    def open(cls, location: str | Path) -> "Store":
+        """Open the store at a path or `file://` URL.
+
+        Raises:
+            StoreError: another URL scheme, or a place that is no folder.
+        """
+        root = _local_path(location) if isinstance(location, str) else location
+        if root.exists() and not root.is_dir():
+            raise StoreError(f"store {root} is a file; a store is a folder")
+        return cls(root)
+
+    def fingerprint_payload(self, request: Request) -> dict[str, Json]:
+        """Return what bears identity in `request`; see `tasks.store.identity`."""
+        return fingerprint_payload(request)
+
+    def fingerprint(self, request: Request) -> str:
+        """Return the fingerprint of `request`: 64 hexadecimal characters."""
+        return fingerprint(fingerprint_payload(request))
+
+    def lookup(
+        self, request: Request, verify: Verify = "sizes", report: Report | None = None
+    ) -> ArtifactRef | None:
+        """Return the published artifact that `request` asks for, or None if it has to be made.
+
+        Args:
+            request: what is asked for.
+            verify: `sizes` compares the files' sizes with the record, `full` their digests as well.
+            report: told, in one line, of an artifact that is damaged; it is set aside in `<store>/damaged/`.
+
+        Raises:
+            IdentityError: the request has no fingerprint.
+        """
+        return self._find(request, self.fingerprint(request), verify, report or _LOG.warning, owned=False)
+
+    def realize(
+        self,
+        request: Request,
+        provenance: Provenance | None = None,
+        report: Report | None = None,
+        verify: Verify = "sizes",
+    ) -> Realized:
+        """Return the artifact that `request` asks for, making and publishing it if it is not there.
+
+        Args:
+            request: what is asked for.
+            provenance: by whom and for which run; by default what this process knows of itself.
+            report: told of damage, of waiting for another process, and of a catalog that lags.
+            verify: as for `lookup`.
+
+        Raises:
+            IdentityError: the request has no fingerprint.
+            AccountError: the stage's accounts do not add up.
+            StoreError: the disk is full, a file cannot be written, or the stage broke the rules of the store.
+            Exception: whatever the stage raises.
+
+        Whatever is raised, nothing is published and the temporary directory is gone.
+        """
+        say = report or _LOG.warning
+        owner = self.fingerprint(request)
+        _check_request(request)
+        found = self._find(request, owner, verify, say, owned=False)
+        if found is None:
+            with holding(self._lock_path(request, owner), lambda who: say(_waiting(request, who))):
+                found = self._find(request, owner, verify, say, owned=True)
+                if found is None:
+                    return Realized(self._make(request, owner, provenance), cached=False)
+        self.names.reserve(found.kind, request.name, found.fingerprint)
+        return Realized(found, cached=True)
+
+    def path(self, ref: ArtifactRef) -> Path:
+        """Return the directory of a published artifact.
+
+        Raises:
+            StoreError: it is not (or no longer) in the store.
+        """
+        self.record(ref)
+        return self.layout.artifact(ref.kind, ref.fingerprint)
+
+    def record(self, ref: ArtifactRef) -> Record:
+        """Return an artifact's record.
+
+        Raises:
+            StoreError: it is not in the store, or was made again with another content than `ref` tells.
+        """
+        record = read_record(self.layout.artifact(ref.kind, ref.fingerprint))
+        if (record.fingerprint, record.content_digest) != (ref.fingerprint, ref.content_digest):
+            raise StoreError(
+                f"{ref.kind}/{ref.name}: the store holds content {record.content_digest[:16]} and the "
+                f"reference means {ref.content_digest[:16]}; ask for the artifact again"
+            )
+        return record
+
+    def resolve(self, reference: str) -> ArtifactRef:
+        """Return the artifact that a person calls `reference`; see `tasks.store.references`."""
+        return resolve(self.layout, reference)
+
+    def tag(self, ref: ArtifactRef, alias: str) -> None:
+        """Point `alias` at an artifact, wherever (kind, name)'s alias pointed before."""
+        self.record(ref)
+        self.names.tag(ref.kind, ref.name, alias, ref.fingerprint)
+
+    def verify(self, refs: Sequence[ArtifactRef] | None = None, *, full: bool = True) -> list[Problem]:
+        """Return what is wrong with `refs` (all artifacts if None); nothing is set aside."""
+        places = (
+            self.layout.artifacts()
+            if refs is None
+            else (self.layout.artifact(r.kind, r.fingerprint) for r in refs)
+        )
+        return [problem for place in places for problem in problems(place, full=full)]
+
+    def sweep(self) -> list[Path]:
+        """Remove what dead processes left half-made; return the removed directories."""
+        return sweep(self.layout)
+
+    def _lock_path(self, request: Request, owner: str) -> Path:
+        return self.layout.locks / f"{request.stage.kind}-{owner}.lock"
+
+    def _find(
+        self, request: Request, owner: str, verify: Verify, say: Report, *, owned: bool
+    ) -> ArtifactRef | None:
+        """Look for a sound artifact; a damaged one is set aside by whoever owns the fingerprint's lock."""
+        place = self.layout.artifact(request.stage.kind, owner)
+        if not place.exists():
+            return None
+        found = damage(place, verify)
+        if found is None:
+            return read_record(place).ref.model_copy(update={"name": request.name})
+        if owned:
+            self._set_aside(place, found, say)
+            return None
+        lock = ProcessLock(self._lock_path(request, owner))
+        if not lock.try_acquire():  # its owner is about to find the damage as well
+            return None
+        try:
+            return self._find(request, owner, verify, say, owned=True)
+        finally:
+            lock.release()
+
+    def _set_aside(self, place: Path, found: Problem, say: Report) -> None:
+        folder = self.layout.damaged / place.parent.name
+        folder.mkdir(parents=True, exist_ok=True)
+        number = 1 + sum(1 for path in folder.iterdir() if path.name.startswith(place.name))
+        aside = folder / f"{place.name}-{number}"
+        place.rename(aside)
+        sync_path(place.parent)
+        say(f"{found}; set aside as {aside}, and it will be made again")
+
+    def _make(self, request: Request, owner: str, provenance: Provenance | None) -> ArtifactRef:
+        where = f"{request.stage.kind}/{request.name}"
+        sweep(self.layout)
+        try:
+            with workspace(self.layout) as out:
+                record = self._run(request, owner, out, provenance or collect_provenance())
+                commit(self.layout, out, record)
+        except OSError as error:
+            raise StoreError(_write_failure(where, self.root, error)) from error
+        except Exception as error:
+            if is_full_disk(error):
+                raise StoreError(_write_failure(where, self.root, error)) from error
+            raise
+        return record.ref
+
+    def _run(self, request: Request, owner: str, out: Path, provenance: Provenance) -> Record:
+        inputs = {role: self._handed_over(given) for role, given in request.inputs.items()}
+        started, clock = datetime.now(UTC), time.perf_counter()
+        outcome = request.stage.run(request.params, out=out, **inputs)
+        seconds = time.perf_counter() - clock
+        _check_outcome(request, outcome)
+        files = digest_files(out)
+        return Record(
+            kind=request.stage.kind,
+            name=request.name,
+            label=self.names.reserve(request.stage.kind, request.name, owner),
+            fingerprint=owner,
+            payload=fingerprint_payload(request),
+            content_digest=content_digest(files),
+            files=files,
+            inputs=input_entries(request.inputs),
+            params=request.params.model_dump(mode="json"),
+            metrics=dict(outcome.metrics),
+            accounts=list(outcome.accounts),
+            timings=Timings(started=_utc(started), ended=_utc(datetime.now(UTC)), seconds=round(seconds, 6)),
+            provenance=provenance,
+        )
+
+    def _handed_over(self, given: Input | Sequence[Input]) -> object:
+        """What the run function receives: an artifact's path, an external's value, or a list of these."""
+        if isinstance(given, ArtifactRef):
+            return self.path(given)
+        if isinstance(given, External):
+            return given.value
+        return [self._handed_over(item) for item in given]
+
+
+def _local_path(location: str) -> Path:
+    scheme = _SCHEME.match(location)
+    if scheme is None:
+        return Path(location).expanduser()
+    url = urlsplit(location)
+    if scheme[1].lower() != "file" or url.netloc not in ("", "localhost"):
+        raise StoreError(f"store {location!r}: only local folders are supported; use a path or file:///path")
+    return Path(unquote(url.path))
+
+
+def _check_request(request: Request) -> None:
+    check_kind(request.stage.kind)
+    check_name(request.name)
+    if not isinstance(request.params, request.stage.params):
+        found, wanted = type(request.params).__qualname__, request.stage.params.__qualname__
+        raise StoreError(f"{request.stage.verb}: params is a {found} and must be a {wanted}")
+
+
+def _check_outcome(request: Request, outcome: object) -> None:
+    """Refuse what a record cannot hold, and accounts that do not add up."""
+    where = f"{request.stage.kind}/{request.name}"
+    if not isinstance(outcome, Outcome):
+        raise StoreError(
+            f"{where}: the stage returned a {type(outcome).__qualname__}; it must return an Outcome"
+        )
+    plain(outcome.metrics, f"{where}: metrics")
+    check_accounts(where, outcome.accounts)
+
+
+def _waiting(request: Request, who: str) -> str:
+    return f"{request.stage.kind}/{request.name} is being made by {who}; waiting for it"
+
+
+def _write_failure(where: str, root: Path, error: BaseException) -> str:
+    if is_full_disk(error):
+        free = shutil.disk_usage(root).free
+        return (
+            f"{where} was not published: no space left ({error}); {root} has {free} bytes free; "
+            "make room and run again"
+        )
+    return f"{where} was not published: {error}"
+
+
+def _utc(moment: datetime) -> str:
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
