@@ -1,0 +1,287 @@
+"""Kernels: plain Python functions over flat arrays that numba turns into machine code on first use.
+
+Laws:
+- A kernel's machine signature is its annotations (see `arrays`), so there is one specialisation of each, and
+  an argument of another type is an error instead of a second, silent compilation.
+- With `NUMBA_DISABLE_JIT=1` every kernel runs as the Python function that it is; integers wrap there too.
+- Machine code is cached below a digest of the sources of *all* kernels (`machine_code`): numba itself only
+  looks at the file that a kernel stands in, and would not notice a change in a callee elsewhere.
+- numba is imported when a kernel is first called, and its global configuration is left as it was.
+
+A kernel may call other kernels, above all `kernel(inline=True)` ones: functions without a signature of their
+own, compiled into their callers. A callee is found among the module's globals, so it is imported by name.
+"""
+
+import functools
+import importlib
+import logging
+import os
+import pkgutil
+import threading
+import time
+import types
+import typing
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+import numpy as np
+
+from tokenizer.kernels import arrays
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """One kernel on its way to machine code.
+
+    Attributes:
+        kernel: module and name.
+        cached: whether the machine code was read instead of compiled.
+        seconds: time that it took; None while it is being compiled.
+    """
+
+    kernel: str
+    cached: bool
+    seconds: float | None
+
+
+Report = Callable[[Compilation], None]
+
+_lock = threading.RLock()
+_registry: list["Kernel[Any, Any]"] = []
+_reports: list[Report] = []
+
+
+class Kernel(Generic[P, R]):
+    """A function that becomes machine code when it is first called.
+
+    Attributes:
+        py_func: the function as written.
+        inline: whether it has no signature of its own and lives in its callers.
+    """
+
+    def __init__(self, py_func: Callable[P, R], inline: bool, build: Callable[[], Any] | None) -> None:
+        functools.update_wrapper(self, py_func)
+        self.py_func = py_func
+        self.inline = inline
+        self._build = build
+        self._call: Callable[P, R] | None = None
+        self._dispatcher: Any = None
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}>"
+
+    @property
+    def name(self) -> str:
+        """Module and name."""
+        return f"{self.py_func.__module__}.{self.py_func.__name__}"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the machine code, made first if need be."""
+        call = self._call or self.ready()
+        return call(*args, **kwargs)
+
+    def ready(self) -> Callable[P, R]:
+        """Compile the kernel, or read it from the cache, unless that is done; return what a call runs."""
+        with _lock:
+            if self._call is None:
+                self._call = self._make_call()
+            return self._call
+
+    def _make_call(self) -> Callable[P, R]:
+        if jit_disabled():
+            return self.py_func if self.inline else np.errstate(over="ignore")(self.py_func)
+        return self.py_func if self._build is not None else typing.cast(Callable[P, R], self.dispatcher())
+
+    def dispatcher(self) -> Any:
+        """Return what numba calls in place of this kernel."""
+        with _lock:
+            if self._dispatcher is None:
+                self._dispatcher = self._build() if self._build is not None else _compiled(self)
+            return self._dispatcher
+
+
+@overload
+def kernel(function: Callable[P, R]) -> Kernel[P, R]: ...
+@overload
+def kernel(
+    *, inline: bool = False, build: Callable[[], Any] | None = None
+) -> Callable[[Callable[P, R]], Kernel[P, R]]: ...
+
+
+def kernel(
+    function: Callable[P, R] | None = None, *, inline: bool = False, build: Callable[[], Any] | None = None
+) -> Kernel[P, R] | Callable[[Callable[P, R]], Kernel[P, R]]:
+    """Mark a function as a kernel.
+
+    Args:
+        function: annotated with the types of `arrays`, int, float, bool, or NamedTuples of these.
+        inline: it has no signature of its own and is compiled into the kernels that call it.
+        build: makes what numba calls in place of the function (an intrinsic); the function is its plain twin.
+    """
+
+    def mark(marked: Callable[P, R]) -> Kernel[P, R]:
+        made = Kernel(marked, inline or build is not None, build)
+        if not made.inline:
+            _registry.append(made)
+        return made
+
+    return mark if function is None else mark(function)
+
+
+def prepare(report: Report | None = None, modules: Collection[str] | None = None) -> float:
+    """Compile kernels, or read them from the cache, so that later calls do not wait.
+
+    Args:
+        report: called when a compilation begins (`seconds` is None) and whenever a kernel is ready.
+        modules: names below `tokenizer.kernels`; all by default.
+
+    Returns:
+        Seconds that it took altogether.
+    """
+    started = time.perf_counter()
+    names = [found.name for found in pkgutil.iter_modules([str(Path(__file__).parent)])]
+    wanted = {f"{__package__}.{name}" for name in names if modules is None or name in modules}
+    for module in sorted(wanted - {f"{__package__}.machine_code"}):
+        importlib.import_module(module)
+    with _lock, _reporting(report):
+        for known in _registry:
+            if known.py_func.__module__ in wanted:
+                known.ready()
+    return time.perf_counter() - started
+
+
+def jit_disabled() -> bool:
+    """Whether `NUMBA_DISABLE_JIT` asks for plain Python."""
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
+
+
+def signature_of(function: Callable[..., Any]) -> tuple[Any, ...]:
+    """Translate a kernel's annotations into numba's argument types.
+
+    Raises:
+        TypeError: an annotation that is no type of `arrays`.
+    """
+    hints = typing.get_type_hints(function, include_extras=True)
+    hints.pop("return", None)
+    return tuple(_numba_type(hint, f"{function.__name__}({name})") for name, hint in hints.items())
+
+
+def _numba_type(hint: Any, where: str) -> Any:
+    from numba import from_dtype
+    from numba.core import types as numba_types
+
+    if hint in {int, float, bool}:
+        return {int: numba_types.int64, float: numba_types.float64, bool: numba_types.boolean}[hint]
+    if isinstance(hint, type) and issubclass(hint, tuple):
+        fields = typing.get_type_hints(hint, include_extras=True)
+        members = [_numba_type(field, f"{where}.{name}") for name, field in fields.items()]
+        if len(set(members)) == 1:
+            return numba_types.NamedUniTuple(members[0], len(members), hint)
+        return numba_types.NamedTuple(members, hint)
+    notes = getattr(hint, "__metadata__", ())
+    array = typing.get_args(hint)[0] if notes else hint
+    if typing.get_origin(array) is not np.ndarray:
+        raise TypeError(f"{where}: a kernel cannot take {hint!r}; use the types of tokenizer.kernels.arrays")
+    scalar = from_dtype(np.dtype(typing.get_args(typing.get_args(array)[1])[0]))
+    ndim = 2 if arrays.TWO_DIMENSIONS in notes else 1
+    return numba_types.Array(scalar, ndim, "C", readonly=arrays.READ_ONLY in notes)
+
+
+def _compiled(compiling: Kernel[..., Any]) -> Any:
+    import numba
+
+    function = _with_dispatchers(compiling.py_func)
+    if compiling.inline:
+        return numba.njit(function, nogil=True, error_model="numpy")
+    from tokenizer.kernels.machine_code import cache_folder
+
+    signature = signature_of(compiling.py_func)
+    started = time.perf_counter()
+    with _numba_cache_in(cache_folder()):
+        dispatcher = numba.njit(function, nogil=True, error_model="numpy", cache=True)
+    with _announcing(compiling.name, dispatcher):
+        dispatcher.compile(signature)
+    dispatcher.disable_compile()
+    cached = bool(dispatcher.stats.cache_hits)
+    _tell(Compilation(compiling.name, cached, time.perf_counter() - started))
+    return dispatcher
+
+
+def _with_dispatchers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Copy a function so that it sees numba's objects where its module has kernels."""
+    seen = dict(function.__globals__)
+    for name in function.__code__.co_names:
+        if isinstance(seen.get(name), Kernel):
+            seen[name] = seen[name].dispatcher()
+    copy = types.FunctionType(function.__code__, seen, function.__name__, function.__defaults__)
+    return functools.update_wrapper(copy, function)
+
+
+@contextmanager
+def _numba_cache_in(folder: Path) -> Iterator[None]:
+    """Have numba keep the machine code of what is decorated meanwhile in a folder."""
+    from numba.core import config
+
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(folder)
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = before
+
+
+@contextmanager
+def _announcing(name: str, dispatcher: Any) -> Iterator[None]:
+    """Say so when numba begins to compile a kernel, which it does only if the cache does not have it."""
+    from numba.core import event
+
+    class Listener(event.Listener):  # type: ignore[misc]
+        def on_start(self, started: Any) -> None:
+            if started.data["dispatcher"] is dispatcher:
+                _announce_once()
+                _tell(Compilation(name, cached=False, seconds=None))
+
+        def on_end(self, ended: Any) -> None:
+            """Told by whoever compiles, who knows the time it took."""
+
+    with event.install_listener("numba:compile", Listener()):
+        yield
+
+
+@functools.cache
+def _announce_once() -> None:
+    from tokenizer.kernels.machine_code import cache_folder
+
+    if not _reports:
+        logger.warning(
+            "compiling kernels for this machine: takes some seconds, happens once (kept in %s)",
+            cache_folder(),
+        )
+
+
+@contextmanager
+def _reporting(report: Report | None) -> Iterator[None]:
+    if report is not None:
+        _reports.append(report)
+    try:
+        yield
+    finally:
+        if report is not None:
+            _reports.remove(report)
+
+
+def _tell(done: Compilation) -> None:
+    if done.seconds is None:
+        logger.info("compiling %s", done.kernel)
+    else:
+        logger.info("%s %s in %.2f s", "read" if done.cached else "compiled", done.kernel, done.seconds)
+    for report in _reports:
+        report(done)

@@ -1,0 +1,80 @@
+"""Where machine code is kept.
+
+The folder is `$TOKMILL_KERNEL_CACHE`, else `$XDG_CACHE_HOME/tokmill/kernels`, else `~/.cache/tokmill/kernels`,
+and below it a digest of everything that machine code depends on. Reading machine code means running it, so
+the last resort, a folder under the system's temporary one, is used only if nobody else can write to it.
+"""
+
+import functools
+import hashlib
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numba
+import numpy as np
+
+
+@functools.cache
+def cache_folder() -> Path:
+    """Return this process's folder for machine code, which exists and is writable."""
+    digest = _digest()
+    for root in _roots():
+        folder = root / digest
+        if _is_writable(folder):
+            return folder
+    return Path(tempfile.mkdtemp(prefix="tokmill-kernels-"))
+
+
+def _roots() -> Iterator[Path]:
+    override = os.environ.get("TOKMILL_KERNEL_CACHE")
+    if override:
+        yield Path(override).expanduser()
+    else:
+        yield Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tokmill" / "kernels"
+    private = Path(tempfile.gettempdir()) / f"tokmill-kernels-{_user_number()}"
+    if _is_private(private):
+        yield private
+
+
+def _user_number() -> int:
+    return os.getuid() if hasattr(os, "getuid") else 0
+
+
+def _is_writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
+
+
+def _is_private(folder: Path) -> bool:
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except OSError:
+        return False
+    return status.st_uid == _user_number() and not status.st_mode & 0o077
+
+
+def _digest() -> str:
+    """Digest the sources of all kernels, the versions of what compiles them, and flags that change code."""
+    digest = hashlib.blake2b(digest_size=10)
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    config = numba.config
+    flags = [
+        config.BOUNDSCHECK,
+        int(config.OPT),
+        config.DEBUGINFO_DEFAULT,
+        config.CPU_NAME,
+        config.CPU_FEATURES,
+    ]
+    versions = [numba.__version__, np.__version__, sys.version, platform.machine()]
+    digest.update(repr([versions, flags]).encode())
+    return digest.hexdigest()
