@@ -1,6 +1,6 @@
 """LLVM within reach: the few operations that numba has no word for, each beside its plain twin.
 
-All intrinsics live in this module. Little-endian machines only, which is all that numba's wheels are made for.
+All intrinsics live in this module. Little-endian machines only, as numba's wheels are.
 """
 
 from typing import Any
