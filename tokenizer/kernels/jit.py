@@ -175,24 +175,23 @@ def signature_of(function: Callable[..., Any]) -> tuple[Any, ...]:
 
 
 def _numba_type(hint: Any, where: str) -> Any:
-    from numba import from_dtype
-    from numba.core import types as numba_types
+    import numba
 
     if hint in {int, float, bool}:
-        return {int: numba_types.int64, float: numba_types.float64, bool: numba_types.boolean}[hint]
+        return {int: numba.types.int64, float: numba.types.float64, bool: numba.types.boolean}[hint]
     if isinstance(hint, type) and issubclass(hint, tuple):
         fields = typing.get_type_hints(hint, include_extras=True)
         members = [_numba_type(field, f"{where}.{name}") for name, field in fields.items()]
         if len(set(members)) == 1:
-            return numba_types.NamedUniTuple(members[0], len(members), hint)
-        return numba_types.NamedTuple(members, hint)
+            return numba.types.NamedUniTuple(members[0], len(members), hint)
+        return numba.types.NamedTuple(members, hint)
     notes = getattr(hint, "__metadata__", ())
     array = typing.get_args(hint)[0] if notes else hint
     if typing.get_origin(array) is not np.ndarray:
         raise TypeError(f"{where}: a kernel cannot take {hint!r}; use the types of tokenizer.kernels.arrays")
-    scalar = from_dtype(np.dtype(typing.get_args(typing.get_args(array)[1])[0]))
+    scalar = numba.from_dtype(np.dtype(typing.get_args(typing.get_args(array)[1])[0]))
     ndim = 2 if arrays.TWO_DIMENSIONS in notes else 1
-    return numba_types.Array(scalar, ndim, "C", readonly=arrays.READ_ONLY in notes)
+    return numba.types.Array(scalar, ndim, "C", readonly=arrays.READ_ONLY in notes)
 
 
 def _compiled(compiling: Kernel[..., Any]) -> Any:

@@ -1,7 +1,7 @@
 """Where machine code is kept.
 
-The folder is `$TOKMILL_KERNEL_CACHE`, else `$XDG_CACHE_HOME/tokmill/kernels`, else the same in `~/.cache`, and
-below it a digest of everything that machine code depends on. Reading machine code means running it, so the
+The folder is `$TOKMILL_KERNEL_CACHE`, else `$XDG_CACHE_HOME/tokmill/kernels`, else the same in `~/.cache`,
+and below it a digest of everything that machine code depends on. Reading machine code means running it, so the
 last resort, a folder under the system's temporary one, is used only if nobody else can write to it.
 """
 
