@@ -1,12 +1,12 @@
 """What a run tells while it runs.
 
-A run is many tasks, and many of them are shards of one step: `encode[code/3]` is shard 3 of the group
-`encode[code]`. A `Reporter` is told of each task as it starts and ends and shows the group: one line a group,
-never one a shard. Whoever maps a task over shards says first how many there are (`expect`); a task of a group that
-nobody announced is a group of one.
+A run is many tasks, and many of them are shards of one step: `encode[code/3]` is shard 3 of source `code` in
+the group `encode[*]`. A `Reporter` is told of each task as it starts and ends and shows the group: one line a
+group, never one a shard. Whoever maps a task over shards says first how many there are (`expect`); a task
+of a group that nobody announced is a group of one.
 
-`Silent` shows nothing. `flows.cli.progress` has the two that a person sees: live on a terminal, plain lines elsewhere.
-Reporters are called from several threads at once and must never make a run fail.
+`Silent` shows nothing. `flows.cli.progress` has the two that a person sees: live on a terminal, plain lines
+elsewhere. Reporters are called from several threads at once and must never make a run fail.
 """
 
 import re
@@ -15,14 +15,14 @@ from typing import Protocol
 
 from tasks.stage import ArtifactRef, Scalar
 
-_SHARD = re.compile(r"(?P<group>.+)/\d+\]\Z")
+_SHARD = re.compile(r"(?P<step>[^\[]+)\[(.*/)?\d+\]")
 
 
 class Reporter(Protocol):
     """Is told of a run's progress; called from any thread."""
 
     def expect(self, group: str, num_tasks: int) -> None:
-        """`num_tasks` tasks of `group` (`encode[code]`) are about to be submitted."""
+        """`num_tasks` tasks of `group` (`encode[*]`) are about to be submitted."""
 
     def on_start(self, task_name: str) -> None:
         """A task (`encode[code/3]`, `ingest`) begins to work; not called for one found in the cache."""
@@ -36,7 +36,7 @@ class Reporter(Protocol):
         """A task failed; `message` is the error's own text."""
 
     def note(self, text: str) -> None:
-        """Something worth a line of its own: a kernel that compiles, a damaged artifact that was set aside."""
+        """Something worth a line of its own: a kernel that compiles, a damaged artifact set aside."""
 
 
 class Silent:
@@ -61,6 +61,6 @@ class Silent:
 
 
 def group_of(task_name: str) -> str:
-    """Return the group that a task is shown under: `encode[code/3]` → `encode[code]`, `ingest` → `ingest`."""
-    shard = _SHARD.match(task_name)
-    return f"{shard['group']}]" if shard else task_name
+    """Return the group that a task is shown under: `encode[code/3]` → `encode[*]`, `ingest` → `ingest`."""
+    shard = _SHARD.fullmatch(task_name)
+    return f"{shard['step']}[*]" if shard else task_name

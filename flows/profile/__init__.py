@@ -1,0 +1,7 @@
+"""Profiles: one TOML file a run, checked before anything runs."""
+
+from flows.profile.files import shipped_folder, shipped_names
+from flows.profile.load import load_profile
+from flows.profile.model import Execution, ExistingTokenizer, Profile
+
+__all__ = ["Execution", "ExistingTokenizer", "Profile", "load_profile", "shipped_folder", "shipped_names"]

@@ -1,0 +1,248 @@
+"""Profile files: where they are found, how one extends another, and how they become one table.
+
+A profile that says `extends = "base.toml"` starts from that profile: tables merge key by key, values and
+lists replace what was there, so a source of the same name keeps the fields that are not written again.
+`name` and `description` belong to one file and are not inherited, and `[train]` and `[tokenizer]` take each
+other's place. Relative file patterns of a source start at the folder of the file that they are written in.
+
+Every value remembers the file that it came from (`Layered.origins`), so that an error can say where to look.
+"""
+
+import glob
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import flows
+from flows.errors import ProfileError
+from flows.profile.nearest import suggestion
+from flows.profile.shape import KeyPath
+
+Table: TypeAlias = dict[str, Any]
+
+OVERRIDES = "--set"
+_OWN_KEYS = frozenset({"name", "description", "extends"})
+# Absolute already, from the home folder, from a placeholder such as {stdlib}, or a URL.
+_STANDS_ALONE = re.compile(r"[/~{]|[A-Za-z][A-Za-z0-9+.-]+://|\Z")
+_DECLARED_TWICE = re.compile(r"Cannot declare \('sources', '(?P<name>[^']+)'\) twice")
+_POSITION = re.compile(r"\(at (?P<where>[^)]*)\)")
+
+
+@dataclass
+class Layered:
+    """One table made of several files, and the file that each value came from.
+
+    Attributes:
+        table: the merged table.
+        origins: dotted path as a tuple → the file (or `--set`) whose value is in the table.
+        notes: what one file replaced of another's sources, in sentences.
+    """
+
+    table: Table = field(default_factory=dict)
+    origins: dict[KeyPath, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def merge(self, layer: Mapping[str, Any], origin: str) -> None:
+        """Lay `layer` over the table: tables merge, values and lists replace."""
+        self._drop_replaced(layer, "train", by="tokenizer")
+        if origin != OVERRIDES:
+            self._drop_replaced(layer, "tokenizer", by="train")
+        before = {path: self.origins.get(path) for path in self.origins if path[:1] == ("sources",)}
+        _merge(self.table, layer)
+        for path in _leaves(layer):
+            self.origins[path] = origin
+            if path in before and origin != OVERRIDES:
+                old = before[path]
+                self.notes.append(f"{dotted(path)} of {origin} replaces the one of {old}")
+
+    def _drop_replaced(self, layer: Mapping[str, Any], section: str, *, by: str) -> None:
+        """Forget a base's section where the layer has the one that takes its place."""
+        if by in layer and section not in layer:
+            self.table.pop(section, None)
+            self.origins = {path: file for path, file in self.origins.items() if path[0] != section}
+
+    def origin(self, path: KeyPath) -> str | None:
+        """Return the file that wrote the value at `path`, or the first value below it."""
+        return next((name for key, name in self.origins.items() if key[: len(path)] == path), None)
+
+
+def shipped_folder() -> Path:
+    """Return the folder of the profiles that ship with the project."""
+    return Path(flows.__file__).resolve().parent.parent / "profiles"
+
+
+def shipped_names() -> list[str]:
+    """Return the names of the profiles that ship with the project, sorted."""
+    return sorted(path.stem for path in shipped_folder().glob("*.toml"))
+
+
+def find_profile(name_or_path: str, beside: Path | None = None) -> Path:
+    """Return the file of a profile: a path, or the name of one that ships with the project.
+
+    Args:
+        name_or_path: `quickstart`, or `runs/own.toml`.
+        beside: the folder that a relative path starts from; the working directory if not given.
+
+    Raises:
+        ProfileError: there is no such file, or no shipped profile of that name.
+    """
+    if name_or_path.endswith(".toml") or os.sep in name_or_path:
+        path = (beside or Path.cwd()) / Path(name_or_path).expanduser()
+        if path.is_file():
+            return path.resolve()
+        raise ProfileError(f"profile '{name_or_path}': no file at {path}{_meant_file(path)}")
+    path = shipped_folder() / f"{name_or_path}.toml"
+    if path.is_file():
+        return path
+    raise ProfileError(_unknown_name(name_or_path, beside or Path.cwd()))
+
+
+def read_layers(path: Path) -> Layered:
+    """Read a profile and everything that it extends, the base first.
+
+    Raises:
+        ProfileError: a file is missing or is not TOML, or the chain of `extends` comes back to itself.
+    """
+    chain: list[tuple[Path, Table]] = []
+    following: Path | None = path
+    while following is not None:
+        if any(following == seen for seen, _ in chain):
+            loop = " → ".join(_shown(seen) for seen, _ in chain)
+            raise ProfileError(
+                f"profile '{path.stem}': extends goes round in a circle: {loop} → {_shown(following)}; "
+                "let one of them extend nothing"
+            )
+        table = read_table(following)
+        chain.append((following, table))
+        following = _base_of(following, table)
+    layered = Layered()
+    for file, table in reversed(chain):
+        own = table if file == path else {k: v for k, v in table.items() if k not in _OWN_KEYS}
+        layered.merge(with_absolute_patterns(own, file.parent), _shown(file))
+    layered.table.pop("extends", None)
+    return layered
+
+
+def read_table(path: Path) -> Table:
+    """Parse one TOML file.
+
+    Raises:
+        ProfileError: it cannot be read, is not UTF-8, or is not TOML; with line and column.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ProfileError(f"profile '{path.stem}': cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ProfileError(
+            f"profile '{path.stem}': {_shown(path)} is not UTF-8 at byte {error.start}; save it as UTF-8"
+        ) from error
+    except tomllib.TOMLDecodeError as error:
+        raise ProfileError(f"profile '{path.stem}': {_shown(path)}: {_syntax_problem(str(error))}") from error
+
+
+def with_absolute_patterns(table: Table, folder: Path) -> Table:
+    """Return a profile's table with the relative file patterns of its sources made absolute below `folder`.
+
+    What is not shaped as a profile should be is left as it is, for the model to complain about.
+    """
+    sources = table.get("sources")
+    if not isinstance(sources, dict):
+        return table
+    return table | {"sources": {name: _absolute_source(source, folder) for name, source in sources.items()}}
+
+
+def dotted(path: KeyPath) -> str:
+    """Return a key path as TOML writes it: `sources.code.files`, `sources."zh.hans".files`."""
+    return ".".join(key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else f'"{key}"' for key in path)
+
+
+def _merge(table: Table, layer: Mapping[str, Any]) -> None:
+    for key, value in layer.items():
+        if isinstance(value, Mapping) and isinstance(table.get(key), dict):
+            _merge(table[key], value)
+        else:
+            table[key] = _copied(value)
+
+
+def _copied(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _copied(inner) for key, inner in value.items()}
+    return list(value) if isinstance(value, list) else value
+
+
+def _leaves(table: Mapping[str, Any], above: KeyPath = ()) -> Iterator[KeyPath]:
+    for key, value in table.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, (*above, key))
+        else:
+            yield (*above, key)
+
+
+def _base_of(path: Path, table: Table) -> Path | None:
+    base = table.get("extends")
+    if base is None:
+        return None
+    if not isinstance(base, str):
+        raise ProfileError(
+            f"profile '{path.stem}': {_shown(path)}: extends={base!r} must be one file or one shipped name; "
+            'write e.g. extends = "quickstart"'
+        )
+    try:
+        return find_profile(base, beside=path.parent)
+    except ProfileError as error:
+        raise ProfileError(f"profile '{path.stem}': {_shown(path)}: extends: {error}") from error
+
+
+def _absolute_source(source: object, folder: Path) -> object:
+    if not isinstance(source, dict):
+        return source
+    return {key: _absolute_patterns(key, value, folder) for key, value in source.items()}
+
+
+def _absolute_patterns(key: str, patterns: object, folder: Path) -> object:
+    if key not in {"files", "exclude"} or not isinstance(patterns, list):
+        return patterns
+    # An `exclude` without a slash is a name at any depth, not a path.
+    by_name = key == "exclude"
+    return [
+        f"{glob.escape(str(folder))}/{pattern}"
+        if isinstance(pattern, str)
+        and not _STANDS_ALONE.match(pattern)
+        and not (by_name and "/" not in pattern)
+        else pattern
+        for pattern in patterns
+    ]
+
+
+def _syntax_problem(message: str) -> str:
+    """Say what is wrong with the TOML, with the place first."""
+    position = _POSITION.search(message)
+    where = position["where"] if position else "somewhere"
+    twice = _DECLARED_TWICE.search(message)
+    if twice:
+        return (
+            f"{where}: two sources are called '{twice['name']}'; a name goes to one source, rename the other"
+        )
+    return f"{where}: not TOML: {_POSITION.sub('', message).strip()}"
+
+
+def _shown(path: Path) -> str:
+    """Return the path as a person would write it: relative if it lies below the working directory."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _meant_file(path: Path) -> str:
+    beside = sorted(other.name for other in path.parent.glob("*.toml")) if path.parent.is_dir() else []
+    return suggestion(path.name, beside, known_as="profiles there")
+
+
+def _unknown_name(name: str, folder: Path) -> str:
+    if (folder / f"{name}.toml").is_file():
+        return f"profile '{name}': no profile of that name ships with tokmill; for the file write {name}.toml"
+    hint = suggestion(name, shipped_names(), known_as="shipped profiles")
+    return f"profile '{name}': no such profile ships with tokmill{hint}; a file is given as path/to/own.toml"

@@ -1,0 +1,101 @@
+"""Loading a profile: files and overrides in, one checked `Profile` out."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from flows.profile.files import (
+    OVERRIDES,
+    KeyPath,
+    Layered,
+    dotted,
+    find_profile,
+    read_layers,
+    with_absolute_patterns,
+)
+from flows.profile.model import Profile
+from flows.profile.nearest import suggestion
+from flows.profile.overrides import overrides_table
+from flows.profile.problems import place, problems_of, profile_error
+from flows.profile.shape import may_be_unset
+
+
+def load_profile(name_or_path: str | Path, overrides: Iterable[str] | Mapping[str, Any] = ()) -> Profile:
+    """Return the profile of a file, or of a name that ships with the project.
+
+    TOML has no word for "none": an empty text stands for it where a value may be left unset.
+
+    Args:
+        name_or_path: `quickstart`, or `runs/own.toml`.
+        overrides: `pack.sequence_length=2048`, in order, or a mapping from dotted keys to values. Relative
+            file patterns in them start at the working directory.
+
+    Raises:
+        ProfileError: the file is missing or no TOML, a key is unknown, a value breaks its rule, or two
+            sections contradict each other. Every problem is named at once.
+    """
+    path = find_profile(str(name_or_path))
+    layered = read_layers(path)
+    layered.merge(with_absolute_patterns(overrides_table(overrides), Path.cwd()), OVERRIDES)
+    layered.table.setdefault("name", path.stem)
+    name = str(layered.table["name"])
+    try:
+        profile = Profile.model_validate(_with_unset(layered.table))
+    except ValidationError as error:
+        raise profile_error(name, problems_of(error, Profile, layered)) from error
+    if found := list(_contradictions(profile, layered)):
+        raise profile_error(name, found)
+    return profile.with_notes(layered.notes)
+
+
+def _with_unset(table: Mapping[str, Any], above: KeyPath = ()) -> dict[str, Any]:
+    """Return the table with None for every empty text that stands where a value may be left unset."""
+    return {
+        key: _with_unset(value, (*above, key))
+        if isinstance(value, Mapping)
+        else None
+        if value == "" and may_be_unset(Profile, (*above, key))
+        else value
+        for key, value in table.items()
+    }
+
+
+def _contradictions(profile: Profile, layered: Layered) -> Iterator[str]:
+    """Yield what no section can see alone: what excludes or lacks something of another."""
+    if profile.train is not None and profile.tokenizer is not None:
+        where = place(layered, ("tokenizer",))
+        yield f"[train] and [tokenizer] exclude each other; keep [tokenizer] to use one that exists{where}"
+    for section in ("balance", "mix"):
+        weights = getattr(profile, section).weights
+        yield from _weight_problems((section, "weights"), weights, profile, layered)
+    yield from _end_of_document_problems(profile, layered)
+
+
+def _weight_problems(
+    path: KeyPath, weights: Mapping[str, float], profile: Profile, layered: Layered
+) -> Iterator[str]:
+    if not weights:
+        return
+    for source in weights:
+        if source not in profile.sources:
+            hint = suggestion(source, profile.sources, known_as="sources")
+            where = place(layered, (*path, source))
+            yield f"{dotted((*path, source))} is a weight for a source that does not exist{hint}{where}"
+    for source in profile.sources:
+        if source not in weights:
+            key = dotted((*path, source))
+            where = place(layered, path)
+            yield f"{key} is missing: every source needs a weight; add {key} = 0 to leave it out{where}"
+
+
+def _end_of_document_problems(profile: Profile, layered: Layered) -> Iterator[str]:
+    """The end token must be one of the special tokens that the profile's own training makes."""
+    token, train = profile.encode.end_of_document, profile.training()
+    if token is None or train is None or token in train.special_tokens:
+        return
+    where = place(layered, ("encode", "end_of_document"))
+    hint = suggestion(token, train.special_tokens, known_as="train.special_tokens")
+    fix = hint or f'; add it: train.special_tokens = ["{token}"]'
+    yield f'encode.end_of_document="{token}" is not in train.special_tokens{fix}{where}'

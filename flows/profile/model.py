@@ -1,0 +1,102 @@
+"""A profile: everything that one run of the DAG depends on, in one frozen, checked value.
+
+Each stage of the DAG has its section, which is that stage's own parameters model; a section that is left
+out has the stage's defaults. `[execution]` is about the machine and never enters a fingerprint. `[train]`
+and `[tokenizer]` exclude each other: a run either trains a tokenizer or takes one that exists.
+"""
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from tasks.adopt import AdoptParams
+from tasks.card import CardParams
+from tasks.ingest import IngestParams
+from tasks.pack import PackParams
+from tasks.train import TrainParams
+
+from tasks.audit import AuditParams
+from tasks.balance import BalanceParams
+from tasks.encode import EncodeParams
+from tasks.formats.sources import SourceSpec
+from tasks.mix import MixParams
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+Name = Annotated[str, Field(pattern=NAME)]
+
+
+class Execution(BaseModel):
+    """The machine: where artifacts live and how the work is spread. None of it enters a fingerprint."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    store: str | None = Field(
+        None,
+        description="Folder or URL of the store; an option or TOKMILL_STORE goes before it.",
+        examples=["store"],
+    )
+    workers: int | None = Field(
+        None, ge=1, description="Tasks at a time; as many as there are cores if not set."
+    )
+    verify: Literal["sizes", "full"] = Field(
+        "sizes", description="Before an artifact is reused: check its files' sizes, or their digests as well."
+    )
+    rehash: bool = Field(False, description="Read every source file again instead of trusting size and time.")
+
+
+class ExistingTokenizer(AdoptParams):
+    """A tokenizer that exists, instead of a trained one."""
+
+    use: str = Field(
+        description="An artifact (`tokenizer/quickstart@v1`) or a file or folder in a known format.",
+        examples=["tokenizer/quickstart@latest"],
+    )
+
+    def params(self) -> AdoptParams:
+        """The parameters that bear identity: all but where the tokenizer lies."""
+        return AdoptParams.model_validate(self.model_dump(exclude={"use"}))
+
+
+class Profile(BaseModel):
+    """One run's sources and parameters."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Name = Field(
+        description="Names the artifacts; the file's stem if not given.", examples=["quickstart"]
+    )
+    description: str = Field("", description="What the profile is for, in a line.")
+    sources: dict[Name, SourceSpec] = Field(
+        min_length=1, description="Where text comes from, one table a source."
+    )
+    ingest: IngestParams = IngestParams()
+    balance: BalanceParams = BalanceParams()
+    train: TrainParams | None = None
+    tokenizer: ExistingTokenizer | None = None
+    encode: EncodeParams = EncodeParams()
+    audit: AuditParams = AuditParams()
+    mix: MixParams = MixParams()
+    pack: PackParams = PackParams()
+    card: CardParams = CardParams()
+    execution: Execution = Execution()
+
+    _notes: tuple[str, ...] = PrivateAttr(())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the files that the profile was read from replaced of each other's sources, a sentence each."""
+        return self._notes
+
+    def with_notes(self, notes: Iterable[str]) -> Self:
+        """Return the same profile with remarks about how it came to be."""
+        copy = self.model_copy()
+        copy._notes = tuple(notes)
+        return copy
+
+    def training(self) -> TrainParams | None:
+        """The parameters of the tokenizer that the run trains; None where it takes one that exists."""
+        return None if self.tokenizer is not None else self.train or TrainParams()
+
+    def resolved(self) -> dict[str, Any]:
+        """Return the whole profile as plain JSON values, defaults included; this goes into a run's record."""
+        return self.model_dump(mode="json", exclude_none=True)

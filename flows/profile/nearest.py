@@ -1,0 +1,30 @@
+"""The nearest known name to one that is not known, for "did you mean" in every message of `flows`."""
+
+import difflib
+from collections.abc import Iterable
+
+_SHOWN = 12
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name closest to `name`, or None if nothing is close; ties go to the first in order."""
+    found = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.55)
+    return found[0] if found else None
+
+
+def suggestion(name: str, known: Iterable[str], *, known_as: str) -> str:
+    """Return `; did you mean X?`, or the list of what is known, or nothing where nothing is known.
+
+    Args:
+        name: what was asked for.
+        known: the names that exist.
+        known_as: what to call the list, e.g. `shipped profiles`.
+    """
+    names = sorted(known)
+    close = nearest(name, names)
+    if close is not None:
+        return f"; did you mean {close}?"
+    if not names:
+        return ""
+    more = f", … ({len(names)} in all)" if len(names) > _SHOWN else ""
+    return f"; {known_as}: {', '.join(names[:_SHOWN])}{more}"

@@ -1,0 +1,79 @@
+"""`--set a.b=c`: one value of a profile, written on the command line.
+
+The key is a TOML dotted key (`sources."zh.hans".on_error`), the value a TOML value (`2048`, `0.5`, `["a",
+"b"]`, `{code = 2.0}`); what is no TOML value is taken as text, so that `train.split_pattern=gpt2` needs no
+quotes. Several overrides are laid over the profile in the order they are given.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from flows.errors import ProfileError
+from flows.profile.files import Table
+
+
+def overrides_table(overrides: Iterable[str] | Mapping[str, Any]) -> Table:
+    """Return overrides as one nested table, to be laid over a profile.
+
+    Args:
+        overrides: `a.b=c` strings, or a mapping from dotted keys (or nested tables) to values.
+
+    Raises:
+        ProfileError: one has no `=` or no dotted key, or two of them contradict each other in shape.
+    """
+    pairs = overrides.items() if isinstance(overrides, Mapping) else map(parse_override, overrides)
+    table: Table = {}
+    for key, value in pairs:
+        _put(table, _key_path(key), value, f"{key}={value}")
+    return table
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Split `a.b=c` into its dotted key and its value.
+
+    Raises:
+        ProfileError: there is no `=`.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ProfileError(
+            f"--set {text!r}: not of the form key=value; write e.g. --set pack.sequence_length=2048"
+        )
+    return key.strip(), _value(value.strip())
+
+
+def _value(text: str) -> object:
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return parsed["value"] if parsed.keys() == {"value"} else text
+
+
+def _key_path(key: str) -> list[str]:
+    """Read a dotted key by TOML's own rules."""
+    try:
+        table = tomllib.loads(f"{key} = 0")
+    except tomllib.TOMLDecodeError:
+        table = {}
+    path: list[str] = []
+    while isinstance(table, dict) and len(table) == 1:
+        name, table = next(iter(table.items()))
+        path.append(name)
+    if table != 0:
+        raise ProfileError(
+            f'--set {key}: not a dotted key; write e.g. pack.sequence_length, or sources."a.b".files'
+        )
+    return path
+
+
+def _put(table: Table, path: list[str], value: object, shown: str) -> None:
+    *above, last = path
+    for key in above:
+        table = table.setdefault(key, {})
+        if not isinstance(table, dict):
+            raise ProfileError(
+                f"--set {shown}: {key} was set to a value before; set its keys or itself, not both"
+            )
+    table[last] = value

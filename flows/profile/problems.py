@@ -1,0 +1,164 @@
+"""What is wrong with a profile, in the words of the profile.
+
+pydantic reports each violated rule with a location, a type and the rule's numbers. Here each becomes one
+sentence in the house's form: the dotted key and its value, the rule, the fix, the file that the value came
+from. The alternatives of a union (`int | "all"`) are one problem with one sentence, not two.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from flows.errors import ProfileError
+from flows.profile.files import KeyPath, Layered, dotted
+from flows.profile.nearest import nearest, suggestion
+from flows.profile.shape import field_at, keys_of, models_at, section_keys
+
+_RULES = {
+    "greater_than_equal": "at least {ge}",
+    "greater_than": "more than {gt}",
+    "less_than_equal": "at most {le}",
+    "less_than": "less than {lt}",
+    "multiple_of": "a multiple of {multiple_of}",
+    "literal_error": "{expected}",
+    "enum": "{expected}",
+    "string_pattern_mismatch": "of the form {pattern}",
+    "string_too_short": "at least {min_length} characters long",
+    "string_too_long": "at most {max_length} characters long",
+    "too_short": "at least {min_length} long",
+    "too_long": "at most {max_length} long",
+    "finite_number": "a finite number",
+}
+_TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text in quotes",
+    "list": "a list in [brackets]",
+    "tuple": "a list in [brackets]",
+    "set": "a list in [brackets]",
+    "frozen_set": "a list in [brackets]",
+    "dict": "a table",
+    "mapping": "a table",
+    "model": "a table",
+}
+_SHOWN_CHARS = 60
+
+
+def profile_error(name: str, problems: Sequence[str]) -> ProfileError:
+    """Return the error for one profile: one problem on the first line, several below it."""
+    if len(problems) == 1:
+        return ProfileError(f"profile '{name}': {problems[0]}")
+    listed = "".join(f"\n  - {problem}" for problem in problems)
+    return ProfileError(f"profile '{name}': {len(problems)} problems{listed}")
+
+
+def problems_of(error: ValidationError, model: type[BaseModel], layered: Layered) -> list[str]:
+    """Return one sentence for every value of the profile that breaks a rule of `model`."""
+    grouped: dict[KeyPath, list[ErrorDetails]] = {}
+    for details in error.errors(include_url=False):
+        grouped.setdefault(_key_path(details, layered.table), []).append(details)
+    return [_problem(path, details, model, layered) for path, details in grouped.items()]
+
+
+def written(value: object) -> str:
+    """Return a value as a profile would write it, shortened."""
+    if isinstance(value, bool):
+        text = "true" if value else "false"
+    else:
+        text = f'"{value}"' if isinstance(value, str) else str(value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
+
+
+def place(layered: Layered, path: KeyPath) -> str:
+    """Return ` (profiles/own.toml)`: where the value at `path`, or what holds it, was written."""
+    for length in range(len(path), 0, -1):
+        origin = layered.origin(path[:length])
+        if origin is not None:
+            return f" ({origin})"
+    return ""
+
+
+def _problem(path: KeyPath, errors: Sequence[ErrorDetails], model: type[BaseModel], layered: Layered) -> str:
+    first = errors[0]
+    where = place(layered, path)
+    if first["type"] == "extra_forbidden":
+        return f"{_unknown_key(path, model)}{where}"
+    if first["type"] == "missing":
+        return f"{dotted(path)} is missing{_example(path, model, 'add e.g.')}{where}"
+    if first["type"] in {"value_error", "assertion_error"}:
+        return f"{_prefixed(path, str(first['ctx']['error']))}{where}"
+    rules = " or ".join(dict.fromkeys(_rule(details) for details in errors))
+    fix = _nearest_choice(first) or _example(path, model, "use e.g.")
+    return f"{dotted(path)}={written(first['input'])} must be {rules}{fix}{where}"
+
+
+def _prefixed(path: KeyPath, message: str) -> str:
+    """Put the key before a message of our own, unless the message already says where."""
+    key = dotted(path)
+    return message if not key or message.startswith(key) else f"{key}: {message}"
+
+
+def _rule(details: ErrorDetails) -> str:
+    kind = details["type"]
+    context = {
+        key: f"{value:g}" if isinstance(value, float) else value
+        for key, value in details.get("ctx", {}).items()
+    }
+    if kind in _RULES:
+        return _RULES[kind].format(**context)
+    base = next((base for base in _TYPES if kind.startswith(f"{base}_")), None)
+    return _TYPES[base] if base else details["msg"].removeprefix("Input should be ").lower()
+
+
+def _nearest_choice(details: ErrorDetails) -> str:
+    if details["type"] not in {"literal_error", "enum"} or not isinstance(details["input"], str):
+        return ""
+    choices = [part.strip("' ") for part in str(details["ctx"]["expected"]).replace(" or ", ", ").split(",")]
+    close = nearest(details["input"], choices)
+    return f"; did you mean '{close}'?" if close else ""
+
+
+def _example(path: KeyPath, model: type[BaseModel], lead: str) -> str:
+    """Return `; use e.g. 2048` from the field's examples or its default, or nothing."""
+    field = field_at(model, path)
+    if field is None:
+        return ""
+    examples = field.examples or (
+        [] if field.is_required() else [field.get_default(call_default_factory=False)]
+    )
+    if not examples or not isinstance(examples[0], str | int | float | list) or examples[0] == "":
+        return ""
+    return f"; {lead} {written(examples[0])}"
+
+
+def _unknown_key(path: KeyPath, model: type[BaseModel]) -> str:
+    *above, key = path
+    known = list(keys_of(models_at(model, above)))
+    close = nearest(key, known)
+    elsewhere = [p for p in section_keys(model) if p[-1] == key]
+    if close is not None:
+        hint = f"; did you mean {dotted((*above, close))}?"
+    elif elsewhere:
+        hint = f"; did you mean {dotted(elsewhere[0])}?"
+    else:
+        hint = suggestion(key, known, known_as=f"known in [{dotted(tuple(above))}]" if above else "known")
+    return f"unknown key {dotted(path)}{hint}"
+
+
+def _key_path(details: ErrorDetails, table: Mapping[str, Any]) -> KeyPath:
+    """Return the error's location as keys of the profile, without the names of a union's alternatives."""
+    path: list[str] = []
+    value: Any = table
+    for part in details["loc"]:
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+            path.append(str(part))
+        elif isinstance(value, list | tuple) and isinstance(part, int):
+            value = value[part] if part < len(value) else None
+            path.append(str(part))
+    if details["type"] == "missing":
+        path.append(str(details["loc"][-1]))
+    return tuple(path)
