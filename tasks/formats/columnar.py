@@ -1,0 +1,220 @@
+"""Parquet and Arrow (IPC file, Feather and IPC stream): one document a row, without a copy where Arrow allows it.
+
+Rows are numbered from 0 through all row groups or record batches. The text column may hold strings or bytes, of any width,
+also dictionary-encoded. Ids are written as text. A column that is missing or of another type concerns the whole file, and
+is an error whatever the policy; a null text concerns its row.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tasks.errors import SourceError
+from tasks.formats.compression import blocks
+from tasks.formats.documents import BATCH_BYTES, Ints, Piece
+from tasks.formats.quarantine import BadDocument
+from tasks.formats.records import Span
+from tasks.formats.sources import ReadOptions, compression_of, missing_column
+
+_SPOOL_BYTES = 64 << 20
+_MAX_ROWS = 1 << 16
+
+
+class BrokenFileError(Exception):
+    """A columnar file that cannot be read further; internal, becomes a bad document."""
+
+
+def read_parquet(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
+    """Yield the documents of the span's rows.
+
+    Raises:
+        SourceError: the text or id column is missing, or the text column does not hold text.
+        BrokenFileError: the file ends early or is damaged.
+    """
+    file = _opened(path, pq.ParquetFile)
+    if file is None:
+        return
+    _check(path.name, file.schema_arrow, options)
+    row = 0
+    for group in range(file.num_row_groups):
+        num_rows = file.metadata.row_group(group).num_rows
+        if _overlaps(row, num_rows, span):
+            yield from _pieces(_row_group(file, group, options), row, span, options)
+        row += num_rows
+
+
+def read_arrow(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
+    """Yield the documents of the span's rows, of an IPC file (Feather) or an IPC stream.
+
+    Raises:
+        SourceError: as for Parquet.
+        BrokenFileError: as for Parquet.
+    """
+    opened = _opened(path, _ipc)
+    if opened is None:
+        return
+    schema, batches = opened
+    _check(path.name, schema, options)
+    row = 0
+    for batch in _guarded(batches):
+        if _overlaps(row, batch.num_rows, span):
+            yield from _pieces(iter([batch]), row, span, options)
+        row += batch.num_rows
+        if _is_past(row, span):
+            return
+
+
+def largest_row_group(path: Path) -> int:
+    """Return the bytes of a Parquet file's largest row group, decompressed: what must be read to reach a row in it."""
+    file = _opened(path, pq.ParquetFile)
+    groups = [] if file is None else [file.metadata.row_group(index) for index in range(file.num_row_groups)]
+    return max((group.total_byte_size for group in groups), default=0)
+
+
+def _opened(path: Path, opener: Any) -> Any:
+    """Open a file that can be sought in; a compressed one is unpacked to a temporary file first. None if empty."""
+    try:
+        source = _unpacked(path) if compression_of(path.name) else pa.OSFile(str(path))
+        if source.size() == 0:
+            return None
+        return opener(source)
+    except pa.ArrowInvalid as error:
+        raise BrokenFileError(_first_line(error)) from error
+    except OSError as error:
+        msg = f"{path} cannot be read ({error.strerror or _first_line(error)}); give the right to read it, or exclude it"
+        raise SourceError(msg) from error
+
+
+def _unpacked(path: Path) -> Any:
+    spool = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115 — lives as long as its reader
+    for block in blocks(path):
+        spool.write(block)
+    spool.seek(0)
+    return pa.PythonFile(spool, mode="r")
+
+
+def _ipc(source: Any) -> tuple[Any, Iterator[Any]]:
+    try:
+        reader = pa.ipc.open_file(source)
+    except pa.ArrowInvalid:
+        source.seek(0)
+        stream = pa.ipc.open_stream(source)
+        return stream.schema, iter(stream)
+    return reader.schema, (reader.get_batch(index) for index in range(reader.num_record_batches))
+
+
+def _row_group(file: Any, group: int, options: ReadOptions) -> Iterator[Any]:
+    metadata = file.metadata.row_group(group)
+    average = max(1, metadata.total_byte_size // max(1, metadata.num_rows))
+    rows = min(_MAX_ROWS, max(1, BATCH_BYTES // average))
+    columns = [name for name in (options.text_column, options.id_column) if name]
+    return _guarded(
+        file.iter_batches(batch_size=rows, row_groups=[group], columns=columns, use_threads=False)
+    )
+
+
+def _guarded(batches: Iterator[Any]) -> Iterator[Any]:
+    iterator = iter(batches)
+    while True:
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            return
+        except (pa.ArrowInvalid, OSError) as error:
+            raise BrokenFileError(_first_line(error)) from error
+        yield batch
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).split("\n", 1)[0]
+
+
+def _overlaps(row: int, num_rows: int, span: Span) -> bool:
+    after = span.first_row + span.num_rows if span.num_rows is not None else row + num_rows
+    return row < after and row + num_rows > span.first_row
+
+
+def _is_past(row: int, span: Span) -> bool:
+    return span.num_rows is not None and row >= span.first_row + span.num_rows
+
+
+def _check(name: str, schema: Any, options: ReadOptions) -> None:
+    for option, column in (("text_column", options.text_column), ("id_column", options.id_column)):
+        if column is not None and column not in schema.names:
+            raise missing_column(name, column, schema.names, option)
+    kind = schema.field(options.text_column).type
+    if not _is_text(kind.value_type if pa.types.is_dictionary(kind) else kind):
+        texts = [field.name for field in schema if _is_text(field.type)]
+        msg = (
+            f"{name}: column {options.text_column!r} holds {kind}, not text; "
+            f"set text_column to one that holds strings ({', '.join(texts) or 'there is none'})"
+        )
+        raise SourceError(msg)
+
+
+def _is_text(kind: Any) -> bool:
+    tests = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
+    return any(getattr(pa.types, f"is_{test}", lambda _: False)(kind) for test in tests)
+
+
+def _pieces(batches: Iterator[Any], row: int, span: Span, options: ReadOptions) -> Iterator[Piece]:
+    for batch in batches:
+        if _is_past(row, span):
+            return
+        column = batch.column(batch.schema.get_field_index(options.text_column))
+        ids = None
+        if options.id_column is not None:
+            ids = _as_ids(batch.column(batch.schema.get_field_index(options.id_column)))
+        yield _piece(column, ids, row)
+        row += batch.num_rows
+
+
+def _piece(column: Any, ids: Any | None, row: int) -> Piece:
+    present = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
+    bad = tuple(
+        BadDocument(row + index, "null_text", "", "the text is null")
+        for index in np.flatnonzero(~present).tolist()
+    )
+    data, offsets = _buffers(column.drop_null())
+    return Piece(
+        data=data,
+        offsets=offsets,
+        rows=np.flatnonzero(present) + row,
+        ids=None if ids is None else ids.filter(pa.array(present)),
+        bad=bad,
+    )
+
+
+def _buffers(texts: Any) -> tuple[Any, Ints]:
+    """Return an array's texts as data and offsets from 0."""
+    plain = texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
+    large = _as_large_binary(plain)
+    _, offset_buffer, data_buffer = large.buffers()
+    offsets = np.frombuffer(offset_buffer or b"\0" * 8, dtype=np.int64)[
+        large.offset : large.offset + len(large) + 1
+    ]
+    data = np.frombuffer(data_buffer or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
+    return data, offsets - offsets[0]
+
+
+def _as_large_binary(texts: Any) -> Any:
+    if pa.types.is_null(texts.type):
+        return pa.array([], pa.large_binary())
+    try:
+        return texts.cast(pa.large_binary())
+    except pa.ArrowNotImplementedError:  # views cannot be cast by every version that we support
+        return pa.array(texts.to_pylist(), pa.large_binary())
+
+
+def _as_ids(column: Any) -> Any:
+    try:
+        return column.cast(pa.large_string())
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        return pa.array(
+            [None if value is None else str(value) for value in column.to_pylist()], pa.large_string()
+        )

@@ -1,0 +1,169 @@
+"""Bytes of plain and compressed files, as a stream of blocks that can start anywhere.
+
+gz, zst, bz2, xz and lz4 all go through one loop over a decompressor object: a file is one or more frames, one after
+the other, and each must be complete. A plain file is entered by seeking; in a compressed one what lies before is
+decompressed and thrown away. A break in a compressed file raises `BrokenArchive`, after everything before it was
+yielded. Zero bytes after the last frame are padding.
+"""
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Protocol
+
+from tasks.errors import SourceError
+from tasks.formats.sources import compression_of
+
+BLOCK_BYTES = 4 << 20
+# What one read of a compressed file takes in; small, because most codecs give out all of it at once.
+_COMPRESSED_BYTES = 64 << 10
+
+
+class BrokenArchiveError(Exception):
+    """A compressed file that ends early or does not decompress; internal, becomes a bad document.
+
+    Attributes:
+        reason: `truncated_archive` or `broken_archive`.
+        detail: the codec's own words.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class Decompressor(Protocol):
+    """One frame of a compressed file."""
+
+    def decompress(self, data: bytes) -> bytes:
+        """Take compressed bytes and return what they give."""
+        ...
+
+    @property
+    def eof(self) -> bool:
+        """Whether the frame is complete."""
+        ...
+
+    @property
+    def unused_data(self) -> bytes:
+        """What was taken in after the frame's end."""
+        ...
+
+
+def _zstd() -> Decompressor:
+    import zstandard
+
+    frame: Decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+    return frame
+
+
+def _lz4() -> Decompressor:
+    import lz4.frame
+
+    frame: Decompressor = lz4.frame.LZ4FrameDecompressor()
+    return frame
+
+
+_FRAMES: dict[str, Callable[[], Decompressor]] = {
+    "gz": lambda: zlib.decompressobj(wbits=31),
+    "bz2": bz2.BZ2Decompressor,
+    "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ),
+    "zst": _zstd,
+    "lz4": _lz4,
+}
+
+
+def _codec_errors() -> tuple[type[Exception], ...]:
+    """What the codecs raise for bytes that they cannot decompress; lz4 and bz2 have no type of their own."""
+    import zstandard
+
+    return (zlib.error, lzma.LZMAError, zstandard.ZstdError, OSError, EOFError, RuntimeError, ValueError)
+
+
+def blocks(path: Path, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+    """Yield the bytes `start:end` of a file's decompressed content, in blocks of `BLOCK_BYTES` or more.
+
+    Raises:
+        SourceError: the file cannot be opened or read.
+        BrokenArchiveError: a compressed file breaks; what lies before was yielded.
+    """
+    codec = compression_of(path.name)
+    try:
+        with path.open("rb") as file:
+            stream = _plain(file, start) if codec is None else _after(_decompressed(file, codec), start)
+            yield from _gathered(_until(stream, None if end is None else end - start))
+    except OSError as error:
+        msg = f"{path} cannot be read ({error.strerror or error}); give the right to read it, or exclude it"
+        raise SourceError(msg) from error
+
+
+def _plain(file: IO[bytes], start: int) -> Iterator[bytes]:
+    file.seek(start)
+    while block := file.read(BLOCK_BYTES):
+        yield block
+
+
+def _decompressed(file: IO[bytes], codec: str) -> Iterator[bytes]:
+    frame: Decompressor | None = None
+    num_frames = 0
+    while taken := file.read(_COMPRESSED_BYTES):
+        while taken:
+            if frame is None:
+                taken = taken.lstrip(b"\0") if num_frames else taken
+                frame, num_frames = (_FRAMES[codec](), num_frames + 1) if taken else (None, num_frames)
+                continue
+            yield _step(frame, taken)
+            taken = (frame.unused_data or b"") if frame.eof else b""
+            frame = None if frame.eof else frame
+    if frame is not None:
+        reason = "truncated_archive"
+        raise BrokenArchiveError(reason, f"the {codec} file ends in the middle of frame {num_frames}")
+
+
+def _step(frame: Decompressor, taken: bytes) -> bytes:
+    try:
+        return frame.decompress(taken)
+    except _codec_errors() as error:
+        reason = "broken_archive"
+        raise BrokenArchiveError(reason, str(error)) from error
+
+
+def _after(stream: Iterator[bytes], start: int) -> Iterator[bytes]:
+    """Drop the first `start` bytes."""
+    for block in stream:
+        if start < len(block):
+            yield block[start:] if start else block
+        start = max(0, start - len(block))
+
+
+def _until(stream: Iterator[bytes], length: int | None) -> Iterator[bytes]:
+    """Stop after `length` bytes, without asking for a block more."""
+    if length is None:
+        yield from stream
+        return
+    while length > 0 and (block := next(stream, None)) is not None:
+        yield block[:length]
+        length -= len(block)
+
+
+def _gathered(stream: Iterator[bytes]) -> Iterator[bytes]:
+    """Join blocks until they have `BLOCK_BYTES`; a break comes after what was gathered before it."""
+    held: list[bytes] = []
+    num_held = 0
+    broken: BrokenArchiveError | None = None
+    try:
+        for block in stream:
+            held.append(block)
+            num_held += len(block)
+            if num_held >= BLOCK_BYTES:
+                yield held[0] if len(held) == 1 else b"".join(held)
+                held, num_held = [], 0
+    except BrokenArchiveError as error:
+        broken = error
+    if num_held:
+        yield b"".join(held)
+    if broken is not None:
+        raise broken

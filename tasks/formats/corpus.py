@@ -1,0 +1,190 @@
+"""A corpus: what the sources' files hold, and how they are divided into shards. It points at the text and does not copy it.
+
+    corpus.json        format version, shard_bytes, and per source its read options and statistics
+    files.parquet      source, name, size_bytes, digest, format, compression, num_documents, num_bytes, num_quarantined
+    shards.parquet     source, shard, digest, num_documents, num_bytes
+    segments.parquet   source, shard, file, format, first_ordinal, first_row, num_rows, start, end
+    quarantine.parquet source, file, row, reason, detail, excerpt
+
+Rows count from 0; `start` and `end` are bytes of the decompressed content, null where a format has no such positions. Names are
+relative to a source's root, which is not part of the corpus: whoever reads text says where each source lies now.
+
+A document is known by (source, shard, ordinal): its ordinal in a segment is `first_ordinal + row - first_row`. Bad documents
+have ordinals too, so that they leave gaps. The shard's digest is over the ordinal, length and bytes of its documents.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tasks.errors import StoreError
+from tasks.formats.documents import DocumentBatch, Ints
+from tasks.formats.shard import Segment, Shard, read_shard
+from tasks.formats.sources import ReadOptions, nearest
+
+__all__ = [
+    "Corpus",
+    "CorpusSource",
+    "DocumentBatch",
+    "Manifest",
+    "Segment",
+    "Shard",
+    "SourceStats",
+    "read_shard",
+]
+
+FORMAT_VERSION = 1
+MANIFEST_FILE = "corpus.json"
+
+
+class SourceStats(BaseModel):
+    """What a source holds.
+
+    Attributes:
+        num_documents: kept documents.
+        num_bytes: of their text.
+        num_chars: Unicode code points of it.
+        num_words: runs of anything but ASCII white space.
+        num_files: all files, the empty ones included.
+        num_files_without_documents: files that hold no document, kept or bad.
+        num_shards: parts that the source is divided into.
+        num_quarantined: documents that were left out.
+        quarantined: the same by reason.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    num_documents: int
+    num_bytes: int
+    num_chars: int
+    num_words: int
+    num_files: int
+    num_files_without_documents: int
+    num_shards: int
+    num_quarantined: int
+    quarantined: dict[str, int]
+
+
+class CorpusSource(BaseModel):
+    """One source in `corpus.json`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    options: ReadOptions
+    stats: SourceStats
+
+
+class Manifest(BaseModel):
+    """The content of `corpus.json`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format_version: int = FORMAT_VERSION
+    shard_bytes: int
+    sources: list[CorpusSource]
+
+    def metrics(self) -> dict[str, int]:
+        """Return the sums over all sources."""
+        names = [name for name, field in SourceStats.model_fields.items() if field.annotation is int]
+        sums = {name: sum(getattr(source.stats, name) for source in self.sources) for name in names}
+        return {"num_sources": len(self.sources), **sums}
+
+
+class Corpus:
+    """A published corpus, opened for reading; tables are read when they are first asked for."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._sources = {source.name: source for source in manifest.sources}
+
+    @classmethod
+    def open(cls, path: Path) -> "Corpus":
+        """Open the corpus in a directory.
+
+        Raises:
+            StoreError: the directory holds no corpus, or one of a format that this version does not know.
+        """
+        try:
+            manifest = Manifest.model_validate_json((path / MANIFEST_FILE).read_bytes())
+        except (OSError, ValidationError) as error:
+            msg = f"{path} holds no readable corpus ({MANIFEST_FILE}: {error}); ingest again"
+            raise StoreError(msg) from error
+        if manifest.format_version != FORMAT_VERSION:
+            msg = f"{path}: corpus format {manifest.format_version}, and this version reads {FORMAT_VERSION}; ingest again"
+            raise StoreError(msg)
+        return cls(path, manifest)
+
+    @property
+    def sources(self) -> list[str]:
+        """The sources' names, sorted."""
+        return list(self._sources)
+
+    def source_stats(self, source: str) -> SourceStats:
+        """Return what a source holds."""
+        return self._source(source).stats
+
+    def shards(self, source: str) -> list[Shard]:
+        """Return a source's shards in order of their index."""
+        return self._shards[self._source(source).name]
+
+    def table(self, name: str) -> Any:
+        """Return one of the tables (files, shards, segments, quarantine) as a pyarrow table."""
+        return pq.read_table(self.path / f"{name}.parquet")
+
+    def locate(self, source: str, shard: int, ordinals: Ints) -> tuple[list[str], Ints, Ints]:
+        """Find documents in their files.
+
+        Args:
+            source: the source's name.
+            shard: the shard's index.
+            ordinals: int64[n], numbers of documents in the shard.
+
+        Returns:
+            The names of the shard's files, and for each document the index into those names and its row, both int64[n].
+
+        Raises:
+            StoreError: the shard has no such ordinal.
+        """
+        segments = self.shards(source)[shard].segments
+        firsts = np.array([segment.first_ordinal for segment in segments], dtype=np.int64)
+        num_rows = np.array([segment.num_rows for segment in segments], dtype=np.int64)
+        rows = np.array([segment.first_row for segment in segments], dtype=np.int64)
+        at = np.searchsorted(firsts, ordinals, side="right") - 1
+        outside = (at < 0) | (ordinals - firsts[at] >= num_rows[at])
+        if outside.any():
+            msg = f"shard {source}/{shard} has no document {int(ordinals[outside][0])}; it ends at {firsts[-1] + num_rows[-1] - 1}"
+            raise StoreError(msg)
+        return [segment.file for segment in segments], at, rows[at] + ordinals - firsts[at]
+
+    def lookup(self, source: str, shard: int, ordinal: int) -> tuple[str, int]:
+        """Return the file (its name from the source's root) and the row (from 0) of one document."""
+        names, at, rows = self.locate(source, shard, np.array([ordinal], dtype=np.int64))
+        return names[int(at[0])], int(rows[0])
+
+    def _source(self, source: str) -> CorpusSource:
+        if source not in self._sources:
+            msg = f"the corpus has no source '{source}'; it has {', '.join(nearest(source, self.sources))}"
+            raise StoreError(msg)
+        return self._sources[source]
+
+    @cached_property
+    def _shards(self) -> Mapping[str, list[Shard]]:
+        segments: dict[tuple[str, int], list[Segment]] = {}
+        for row in self.table("segments").to_pylist():
+            key = (row.pop("source"), row.pop("shard"))
+            segments.setdefault(key, []).append(Segment(**row))
+        shards: dict[str, list[Shard]] = {name: [] for name in self._sources}
+        for row in self.table("shards").to_pylist():
+            source, index = row.pop("source"), row.pop("shard")
+            options = self._sources[source].options
+            shards[source].append(
+                Shard(source=source, index=index, options=options, segments=segments[source, index], **row)
+            )
+        return shards

@@ -1,0 +1,117 @@
+"""Writing a corpus: the tables are gathered source by source, and written at the end in one order."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tasks.formats.corpus import MANIFEST_FILE, CorpusSource, Manifest, SourceStats
+from tasks.formats.grouping import Draft, Grouper
+from tasks.formats.measures import TextSize
+from tasks.formats.scanning import NOTHING, FileScan
+from tasks.formats.sharding import Limits
+from tasks.formats.sources import ReadOptions, compression_of
+
+_SCHEMAS: dict[str, list[tuple[str, str]]] = {
+    "files": [
+        ("source", "string"), ("name", "string"), ("size_bytes", "int64"), ("digest", "string"), ("format", "string"),
+        ("compression", "string"), ("num_documents", "int64"), ("num_bytes", "int64"), ("num_quarantined", "int64"),
+    ],
+    "shards": [
+        ("source", "string"), ("shard", "int64"), ("digest", "string"), ("num_documents", "int64"), ("num_bytes", "int64"),
+    ],
+    "segments": [
+        ("source", "string"), ("shard", "int64"), ("file", "string"), ("format", "string"), ("first_ordinal", "int64"),
+        ("first_row", "int64"), ("num_rows", "int64"), ("start", "int64"), ("end", "int64"),
+    ],
+    "quarantine": [
+        ("source", "string"), ("file", "string"), ("row", "int64"), ("reason", "string"), ("detail", "string"),
+        ("excerpt", "string"),
+    ],
+}  # fmt: skip
+
+
+class _Source:
+    """What was gathered of one source."""
+
+    def __init__(self, name: str, options: ReadOptions, limits: Limits) -> None:
+        self.name = name
+        self.options = options
+        self.grouper = Grouper(limits)
+        self.size: TextSize = NOTHING
+        self.num_files = 0
+        self.num_files_without_documents = 0
+        self.quarantined: Counter[str] = Counter()
+
+    def stats(self, num_shards: int) -> SourceStats:
+        return SourceStats(
+            **self.size._asdict(),
+            num_files=self.num_files,
+            num_files_without_documents=self.num_files_without_documents,
+            num_shards=num_shards,
+            num_quarantined=self.quarantined.total(),
+            quarantined=dict(sorted(self.quarantined.items())),
+        )
+
+
+class CorpusWriter:
+    """Gathers scans and writes the corpus."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._sources: list[_Source] = []
+        self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in _SCHEMAS}
+
+    def begin(self, source: str, options: ReadOptions) -> None:
+        """Begin the next source."""
+        self._sources.append(_Source(source, options, self._limits))
+
+    def add(self, scan: FileScan, *, size_bytes: int, digest: str) -> None:
+        """Take in the next file of the source, in order of names; `size_bytes` and `digest` are the file's own."""
+        source = self._sources[-1]
+        source.num_files += 1
+        source.num_files_without_documents += scan.is_empty
+        source.size = source.size.plus(scan.size)
+        source.quarantined.update(bad.reason for bad in scan.bad)
+        source.grouper.add(scan)
+        about = (
+            scan.file_format,
+            compression_of(scan.name),
+            scan.size.num_documents,
+            scan.size.num_bytes,
+            len(scan.bad),
+        )
+        self._rows["files"].append((source.name, scan.name, size_bytes, digest, *about))
+        self._rows["quarantine"] += [
+            (source.name, scan.name, bad.row, bad.reason, bad.detail, bad.excerpt) for bad in scan.bad
+        ]
+
+    def write(self, out: Path) -> Manifest:
+        """Write the manifest and the tables into the directory `out`."""
+        sources = []
+        for source in self._sources:
+            drafts = source.grouper.finished()
+            self._add_shards(source.name, drafts)
+            sources.append(
+                CorpusSource(name=source.name, options=source.options, stats=source.stats(len(drafts)))
+            )
+        manifest = Manifest(shard_bytes=self._limits.average, sources=sources)
+        for name, columns in _SCHEMAS.items():
+            schema = pa.schema([pa.field(column, pa.type_for_alias(kind)) for column, kind in columns])
+            arrays = [
+                pa.array([row[index] for row in self._rows[name]], field.type)
+                for index, field in enumerate(schema)
+            ]
+            pq.write_table(
+                pa.Table.from_arrays(arrays, schema=schema), out / f"{name}.parquet", compression="zstd"
+            )
+        (out / MANIFEST_FILE).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        return manifest
+
+    def _add_shards(self, source: str, drafts: list[Draft]) -> None:
+        for index, draft in enumerate(drafts):
+            self._rows["shards"].append((source, index, draft.digest, draft.num_documents, draft.num_bytes))
+            for segment in draft.segments:
+                self._rows["segments"].append((source, index, *segment.model_dump().values()))

@@ -1,0 +1,203 @@
+"""Finding files: paths and globs, with loops of symbolic links cut and every list in the same order.
+
+A pattern is a path with `*`, `?`, `[…]` and `**` (any number of folders). It may begin with `~`, with a placeholder
+(`{stdlib}`, `{samples}`), be absolute, or be relative to a base folder. As in a shell, `*` does not match a leading dot.
+Folders are walked in sorted order and links to folders are followed, except into a folder that is being walked already.
+"""
+
+import os
+import re
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import translate
+from pathlib import Path
+
+import tasks
+from tasks.errors import SourceError
+
+# Installed packages lie below the standard library's folder on many systems, but are not a part of it.
+_NOT_STDLIB = ("site-packages", "dist-packages", "__pycache__")
+_PLACEHOLDER = re.compile(r"^\{([A-Za-z_]+)\}(?=/|$)")
+_MAGIC = re.compile(r"[*?\[]")
+_URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A pattern made absolute.
+
+    Attributes:
+        text: as the profile says it.
+        folder: the part without wildcards.
+        parts: the components below `folder`, with wildcards; empty where `folder` is a file.
+        pruned: names of folders that are never entered.
+    """
+
+    text: str
+    folder: Path
+    parts: tuple[str, ...]
+    pruned: tuple[str, ...] = ()
+
+
+def placeholders() -> dict[str, Path]:
+    """Return what a pattern may begin with in braces, and the folder that it stands for."""
+    shipped = Path(next(iter(tasks.__path__))).parent / "profiles" / "samples"
+    return {"stdlib": Path(sysconfig.get_path("stdlib")), "samples": shipped}
+
+
+def parse(text: str, base: Path) -> Pattern:
+    """Return the pattern made absolute; `base` is the folder that relative ones start from.
+
+    Raises:
+        SourceError: a URL, an unknown placeholder, an empty pattern, or no home folder for `~`.
+    """
+    if not text.strip():
+        msg = "an empty pattern names no file; write a path or a glob such as data/**/*.txt"
+        raise SourceError(msg)
+    if _URL.match(text):
+        msg = f"{text!r} is a URL, which is not supported; download it first and name the local file"
+        raise SourceError(msg)
+    found = _PLACEHOLDER.match(text)
+    path = _filled(text, found) if found else _home(text, base)
+    path = Path(os.path.normpath(path))
+    pruned = _NOT_STDLIB if found and found[1] == "stdlib" else ()
+    plain = _plain_prefix(path)
+    return Pattern(text=text, folder=plain, parts=path.parts[len(plain.parts) :], pruned=pruned)
+
+
+def _filled(text: str, found: re.Match[str]) -> Path:
+    known = placeholders()
+    if found[1] not in known:
+        close = get_close_matches(found[1], known, n=1)
+        hint = (
+            f"did you mean {{{close[0]}}}?" if close else f"known are {', '.join(f'{{{k}}}' for k in known)}"
+        )
+        msg = f"{text!r}: there is no placeholder {{{found[1]}}}; {hint}"
+        raise SourceError(msg)
+    return known[found[1]] / text[found.end() :].lstrip("/")
+
+
+def _home(text: str, base: Path) -> Path:
+    try:
+        return base.absolute() / Path(text).expanduser()
+    except RuntimeError as error:
+        msg = f"{text!r}: {error}; write the folder in full"
+        raise SourceError(msg) from error
+
+
+def _plain_prefix(path: Path) -> Path:
+    """The longest prefix without wildcards; a path that exists as it stands has none."""
+    if os.path.lexists(path):
+        return path
+    for index, part in enumerate(path.parts):
+        if _MAGIC.search(part):
+            return Path(*path.parts[:index])
+    return path
+
+
+def expand(pattern: Pattern) -> Iterator[Path]:
+    """Yield the files that a pattern names, each once; a link that leads nowhere counts as a file.
+
+    Raises:
+        SourceError: a folder on the way cannot be listed, or the pattern names a folder.
+    """
+    if pattern.parts:
+        yield from _walk(pattern.folder, _Matcher(pattern.parts), {0}, pattern.pruned, ())
+    elif pattern.folder.is_dir():
+        msg = f"{pattern.text!r} is a folder; say which files in it, e.g. {pattern.text.rstrip('/')}/**/*.txt"
+        raise SourceError(msg)
+    elif os.path.lexists(pattern.folder):
+        yield pattern.folder
+
+
+class _Matcher:
+    """Matches a path one component at a time; a state is the set of components that may come next."""
+
+    def __init__(self, parts: tuple[str, ...]) -> None:
+        self._recursive = [part == "**" for part in parts]
+        self._hidden = [part.startswith(".") for part in parts]
+        self._matches = [re.compile(translate(part)).match for part in parts]
+        self._end = len(parts)
+
+    def step(self, state: set[int], name: str) -> set[int]:
+        following = {index for at in self._open(state) for index in self._after(at, name)}
+        return self._open(following)
+
+    def accepts(self, state: set[int]) -> bool:
+        return self._end in state
+
+    def goes_on(self, state: set[int]) -> bool:
+        return any(index < self._end for index in state)
+
+    def _open(self, state: set[int]) -> set[int]:
+        opened = set(state)
+        for index in range(self._end):
+            if index in opened and self._recursive[index]:
+                opened.add(index + 1)
+        return opened
+
+    def _after(self, at: int, name: str) -> Iterator[int]:
+        if at == self._end or (name.startswith(".") and not self._hidden[at]):
+            return
+        if self._recursive[at]:
+            yield at
+        elif self._matches[at](name):
+            yield at + 1
+
+
+def _walk(
+    folder: Path, matcher: _Matcher, state: set[int], pruned: Sequence[str], above: tuple[str, ...]
+) -> Iterator[Path]:
+    real = os.path.realpath(folder)
+    if real in above:
+        return
+    for entry in _entries(folder):
+        after = matcher.step(state, entry.name)
+        if entry.is_dir():
+            if matcher.goes_on(after) and entry.name not in pruned:
+                yield from _walk(Path(entry.path), matcher, after, pruned, (*above, real))
+        elif matcher.accepts(after) and (entry.is_file() or entry.is_symlink()):
+            yield Path(entry.path)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        msg = f"{folder}: the folder cannot be listed ({error.strerror}); give the right to read it, or exclude it"
+        raise SourceError(msg) from error
+
+
+def excluder(patterns: Sequence[str], base: Path, root: Path) -> Callable[[Path], bool]:
+    """Return a test of whether a path is left out, by itself or by a folder that it lies in.
+
+    A pattern without a slash is compared with every name below `root`; the others with whole paths, as `parse` reads them.
+    """
+    by_path = [text for text in patterns if "/" in text or _PLACEHOLDER.match(text)]
+    names = [re.compile(translate(text)).match for text in patterns if text not in by_path]
+    matchers = [
+        (pattern.folder, _Matcher(pattern.parts)) for pattern in (parse(text, base) for text in by_path)
+    ]
+
+    def excluded(path: Path) -> bool:
+        return any(match(part) for match in names for part in path.relative_to(root).parts) or any(
+            _lies_in(path, folder, matcher) for folder, matcher in matchers
+        )
+
+    return excluded
+
+
+def _lies_in(path: Path, folder: Path, matcher: _Matcher) -> bool:
+    if not path.is_relative_to(folder):
+        return False
+    state = {0}
+    for name in path.relative_to(folder).parts:
+        if matcher.accepts(state):
+            return True
+        state = matcher.step(state, name)
+    return matcher.accepts(state)

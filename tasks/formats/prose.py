@@ -1,0 +1,96 @@
+"""Prose out of an installation: docstrings of Python files, and the whole of any other file.
+
+A `.py` file's documents are, in the order in which they stand: the docstrings of its module, classes and functions, with
+their indentation taken off (`inspect.cleandoc`); and the values of dictionaries that are written out at the top level,
+map to nothing but strings, and hold running text, that is, values with a line break (`pydoc_data/topics.py` is such a file,
+a table of names is not). Which docstrings there are may differ between Python versions, which parse differently.
+"""
+
+import ast
+import inspect
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tasks.formats.documents import Piece, piece_of
+from tasks.formats.quarantine import BadDocument, excerpt
+from tasks.formats.records import Span, content
+from tasks.formats.sources import ReadOptions, inner_suffix
+from tasks.formats.text import read_text
+
+# The name that the parser is given, by which its warnings about the text's own code are silenced.
+_PARSED_NAME = "tokmill-prose"
+_PARSING = threading.Lock()
+
+_Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def read_prose(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
+    """Yield a file's prose; a `.py` file that does not parse is one bad document."""
+    if inner_suffix(path.name) != ".py":
+        yield from read_text(path, Span(), options)
+        return
+    source = b"".join(block for block, _ in content(path, Span()))
+    tree = _parsed(source)
+    if isinstance(tree, BadDocument):
+        yield piece_of([], np.empty(0, dtype=np.int64), bad=(tree,))
+    else:
+        yield _piece([text for _, _, text in sorted(_prose(tree), key=lambda found: found[:2])])
+
+
+def _parsed(source: bytes) -> ast.Module | BadDocument:
+    try:
+        with _PARSING:
+            _silence()
+            return ast.parse(source, filename=_PARSED_NAME)
+    except SyntaxError as error:
+        where = f"line {error.lineno}: " if error.lineno else ""
+        return BadDocument(0, "syntax_error", excerpt((error.text or "").strip()), f"{where}{error.msg}")
+    except (ValueError, RecursionError, MemoryError) as error:
+        return BadDocument(0, "syntax_error", excerpt(source[:200]), str(error) or type(error).__name__)
+
+
+def _silence() -> None:
+    """Ignore warnings about the parsed text, and only those.
+
+    Saving and restoring all filters, as `warnings.catch_warnings` does, would meddle with other threads.
+    """
+    if not any(entry[3] is not None and entry[3].pattern == _PARSED_NAME for entry in warnings.filters[:1]):
+        warnings.filterwarnings("ignore", module=_PARSED_NAME)
+
+
+def _prose(tree: ast.Module) -> Iterator[tuple[int, int, str]]:
+    """Yield (line, column, text), in no particular order."""
+    for node in ast.walk(tree):
+        if isinstance(node, _Documented) and (text := ast.get_docstring(node, clean=False)):
+            yield node.body[0].lineno, node.body[0].col_offset, inspect.cleandoc(text)
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and isinstance(statement.value, ast.Dict):
+            yield from _values(statement.value)
+
+
+def _values(table: ast.Dict) -> Iterator[tuple[int, int, str]]:
+    constants = [value for value in table.values if isinstance(value, ast.Constant)]
+    texts = [(at.lineno, at.col_offset, at.value) for at in constants if isinstance(at.value, str)]
+    if len(texts) == len(table.values):
+        yield from ((line, column, text) for line, column, text in texts if "\n" in text)
+
+
+def _piece(texts: list[str]) -> Piece:
+    kept: list[int] = []
+    encoded: list[bytes] = []
+    bad: list[BadDocument] = []
+    for row, text in enumerate(texts):
+        try:
+            encoded.append(text.encode("utf-8"))
+            kept.append(row)
+        except UnicodeEncodeError as error:
+            bad.append(
+                BadDocument(
+                    row, "invalid_utf8", excerpt(text), f"half a surrogate pair at character {error.start}"
+                )
+            )
+    return piece_of(encoded, np.array(kept, dtype=np.int64), bad=tuple(bad))

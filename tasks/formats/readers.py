@@ -1,0 +1,67 @@
+"""Reading a file's documents, whatever its format: one face, and the laws that every format obeys.
+
+Every document that is yielded is valid UTF-8, with rows that increase; everything that is wrong with the file's content is
+a `BadDocument` in its place. A file that breaks off gives the documents before the break, and one bad document for the rest.
+The function is pure: it depends on the file and the options alone, and may run in any thread.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tasks.formats.columnar import BrokenFileError, read_arrow, read_parquet
+from tasks.formats.compression import BrokenArchiveError
+from tasks.formats.csv import read_csv
+from tasks.formats.documents import Piece, empty_piece
+from tasks.formats.jsonl import read_jsonl
+from tasks.formats.measures import without_invalid_utf8
+from tasks.formats.prose import read_prose
+from tasks.formats.quarantine import BadDocument
+from tasks.formats.records import Span
+from tasks.formats.sources import Format, ReadOptions
+from tasks.formats.text import read_delimited, read_lines, read_text
+
+_READERS: dict[Format, Callable[[Path, Span, ReadOptions], Iterator[Piece]]] = {
+    "text": read_text,
+    "lines": read_lines,
+    "delimited": read_delimited,
+    "jsonl": read_jsonl,
+    "parquet": read_parquet,
+    "arrow": read_arrow,
+    "csv": read_csv,
+    "prose": read_prose,
+}
+
+WHOLE = Span()
+
+
+def read_pieces(path: Path, file_format: Format, options: ReadOptions, span: Span = WHOLE) -> Iterator[Piece]:
+    """Yield a file's documents, or those of a span of it.
+
+    Raises:
+        SourceError: the file cannot be read, or lacks the text column altogether.
+    """
+    next_row = span.first_row
+    try:
+        for piece in _READERS[file_format](path, span, options):
+            checked = without_invalid_utf8(_inside(piece, span))
+            yield checked
+            next_row = max(next_row, _last_row(checked) + 1)
+    except BrokenArchiveError as error:
+        yield empty_piece([BadDocument(next_row, error.reason, "", error.detail)])
+    except BrokenFileError as error:
+        yield empty_piece([BadDocument(next_row, "broken_file", "", str(error))])
+
+
+def _inside(piece: Piece, span: Span) -> Piece:
+    """Return what lies in the span, for formats that are read in larger units."""
+    if span.num_rows is None:
+        return piece
+    first, last = np.searchsorted(piece.rows, (span.first_row, span.first_row + span.num_rows))
+    return piece if last - first == len(piece) else piece.cut(int(first), int(last))
+
+
+def _last_row(piece: Piece) -> int:
+    rows = [one.row for one in piece.bad[-1:]] + piece.rows[-1:].tolist()
+    return max(rows, default=-1)

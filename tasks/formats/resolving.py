@@ -1,0 +1,137 @@
+"""From a source's patterns to its files, each with a digest that bears identity.
+
+The root of a source is the deepest folder that all of its patterns share (their parts before the first wildcard), so
+that it does not move when files come and go. A file's name is its path from there, with slashes; names are unique and
+sorted. A file's identity is its source, its name and its content, because the corpus that is made from it holds all three.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from tasks.errors import SourceError
+from tasks.formats.globbing import Pattern, excluder, expand, parse
+from tasks.formats.sources import SourceSpec, format_of
+from tasks.stage import External
+
+
+class Digests(Protocol):
+    """What gives a file's content digest (`tasks.store.files.FileDigests` does, and remembers it)."""
+
+    def digest(self, path: Path) -> str:
+        """Return the file's content digest, as hex."""
+
+
+def resolve_files(
+    spec: SourceSpec, base: Path, digests: Digests, *, source: str
+) -> tuple[list[External], str]:
+    """Find a source's files.
+
+    Args:
+        spec: the source as the profile says it.
+        base: the profile's folder, from which relative patterns start.
+        digests: gives the files' content digests.
+        source: the source's name.
+
+    Returns:
+        The files in order of their names, each an `External` whose value is {"source", "name" (from the root, with
+        slashes), "path" (absolute), "digest" (of the content), "size", "mtime_ns"}, and the root, an absolute path.
+
+    Raises:
+        SourceError: a pattern that matches nothing or is a URL, a file seen twice (also through a link), one
+            that cannot be read, or one whose suffix says that it holds no text.
+    """
+    try:
+        patterns = [parse(text, base) for text in spec.files]
+        root = _root(patterns)
+        found = _matched(patterns, excluder(spec.exclude, base, root), base)
+        names = {_name(path, root): path for path in found}
+        _refuse_twins(names)
+        files = [_external(source, name, names[name], spec, digests) for name in sorted(names)]
+    except SourceError as error:
+        msg = f"source '{source}': {error}"
+        raise SourceError(msg) from error
+    return files, str(root)
+
+
+def _root(patterns: list[Pattern]) -> Path:
+    folders = [pattern.folder if pattern.parts else pattern.folder.parent for pattern in patterns]
+    root = Path(os.path.commonpath(folders))
+    if root == Path(root.anchor) and len(set(folders)) > 1:
+        shown = " and ".join(sorted({str(folder) for folder in folders})[:2])
+        msg = f"its files lie in {shown}, which share no folder; make a source of each, or link them into one folder"
+        raise SourceError(msg)
+    return root
+
+
+def _matched(patterns: list[Pattern], excluded: Callable[[Path], bool], base: Path) -> dict[Path, str]:
+    """Return path -> the pattern that matched it."""
+    found: dict[Path, str] = {}
+    for pattern in patterns:
+        everything = list(expand(pattern))
+        paths = [path for path in everything if not excluded(path)]
+        if not paths:
+            raise _nothing_matched(pattern, base, len(everything))
+        for path in paths:
+            if path in found:
+                msg = f"{path} is seen twice, by {found[path]!r} and by {pattern.text!r}; make one of them narrower"
+                raise SourceError(msg)
+            found[path] = pattern.text
+    return found
+
+
+def _nothing_matched(pattern: Pattern, base: Path, num_excluded: int) -> SourceError:
+    if num_excluded:
+        return SourceError(
+            f"{pattern.text!r} matches {num_excluded} files and all of them are excluded; narrow 'exclude'"
+        )
+    where = f"looked in {pattern.folder}" if pattern.parts else f"there is no {pattern.folder}"
+    if not pattern.folder.exists() and pattern.parts:
+        where = f"there is no folder {pattern.folder}"
+    return SourceError(
+        f"{pattern.text!r} matches no file ({where}; relative paths start from {base.absolute()})"
+    )
+
+
+def _name(path: Path, root: Path) -> str:
+    name = path.relative_to(root).as_posix()
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        msg = f"the name of {os.fsencode(path)!r} is not UTF-8; rename the file"
+        raise SourceError(msg) from None
+    return name
+
+
+def _refuse_twins(names: Mapping[str, Path]) -> None:
+    """Refuse two names of one file; copies are two files, and so are hard links, which some systems make of copies."""
+    seen: dict[str, str] = {}
+    for name in sorted(names):
+        real = os.path.realpath(names[name])
+        if real in seen:
+            msg = f"{seen[real]} and {name} are the same file ({real}); exclude one of them"
+            raise SourceError(msg)
+        seen[real] = name
+
+
+def _external(source: str, name: str, path: Path, spec: SourceSpec, digests: Digests) -> External:
+    format_of(name, spec)
+    try:
+        status = path.stat()
+        with path.open("rb"):
+            digest = digests.digest(path)
+    except OSError as error:
+        msg = f"{path} cannot be read ({error.strerror}); give the right to read it, or exclude it"
+        raise SourceError(msg) from error
+    value = {"source": source, "name": name, "path": str(path), "digest": digest}
+    value |= {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
+    return External(digest=identity(source, name, digest), value=value)
+
+
+def identity(source: str, name: str, digest: str) -> str:
+    """Return the digest of a file as a part of a source: source, name and content."""
+    text = json.dumps([source, name, digest], ensure_ascii=False, separators=(",", ":"))
+    return hashlib.blake2b(text.encode("utf-8"), digest_size=32).hexdigest()

@@ -1,0 +1,181 @@
+"""Where shards begin and end: decided by the text, so that a change stays where it is made.
+
+Shards are bounded pieces of work, about `shard_bytes` of text each. Their bounds are found as content-defined chunking
+finds them (Muthitacharoen et al. 2001, "A Low-bandwidth Network File System"): going through the documents, a shard ends
+after one whose own hash says so, once the shard has a minimum size, and before one that would take it over a maximum. A
+document that is added, changed or taken away therefore moves the bounds next to it and none farther off, since the same
+documents as before are found to end shards again. A document counts its bytes and one more, so that empty ones end too.
+
+A file of `shard_bytes` or more (or of 32 MiB) is cut by itself; smaller ones are grouped in the order of their names, and a
+group ends after a file whose hashed name says so, with a probability that grows with its size in powers of two. Nothing
+depends on workers, paths, or the order in which files are read.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.formats.documents import Bytes, Ints
+
+# A file that is to be grouped with others is held in memory while it is scanned.
+MAX_GROUPED_BYTES = 32 << 20
+# A compressed file is read from its start for each of its shards.
+MAX_SHARDS_FROM_START = 16
+# Text is rarely compressed to less than an eighth.
+_RATIO = 8
+
+_Hashes = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Sizes of shards in bytes of text, each document counting one more.
+
+    Attributes:
+        average: about which sizes lie; a quarter of it is the minimum (but for the last of a file), four times it the maximum.
+        max_shards: the last of so many takes everything that is left; None for no limit.
+    """
+
+    average: int
+    max_shards: int | None = None
+
+    @property
+    def minimum(self) -> int:
+        """A shard does not end before it has this size, unless nothing is left."""
+        return self.average // 4
+
+    @property
+    def maximum(self) -> int:
+        """A shard has at most this size, unless a single document is larger."""
+        return 4 * self.average
+
+    @property
+    def is_large(self) -> int:
+        """From this size on a file is cut by itself."""
+        return min(self.average, MAX_GROUPED_BYTES)
+
+
+def limits_of_file(limits: Limits, size_bytes: int, *, compressed: bool, row_group_bytes: int = 0) -> Limits:
+    """Return the limits for one file, raised in powers of two where a shard costs more reading than its own text.
+
+    Args:
+        limits: those of the corpus.
+        size_bytes: of the file as it lies there.
+        compressed: whether its middle can be reached only through its start.
+        row_group_bytes: the stretch that must be read to reach a document of a Parquet file, decompressed.
+    """
+    reach = _RATIO * size_bytes if compressed else row_group_bytes
+    average = limits.average
+    while reach > MAX_SHARDS_FROM_START * average:
+        average *= 2
+    return Limits(average, MAX_SHARDS_FROM_START if compressed else None)
+
+
+class Cutter:
+    """Finds the ends of shards in a stream of documents, however the stream is cut into batches."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._size = 0
+        self._num_cuts = 0
+
+    def cuts(self, weights: Ints, marks: NDArray[np.bool_]) -> list[int]:
+        """Return before which of the next documents a shard ends; len(weights) for an end after the last of them.
+
+        Args:
+            weights: int64[n], the documents' bytes and one more each.
+            marks: bool[n], whether the document may end a shard.
+        """
+        ends = np.cumsum(weights)
+        candidates = np.flatnonzero(marks)
+        found: list[int] = []
+        start, before = 0, -self._size
+        while self._may_cut() and (cut := self._next(ends, candidates, start, before)) is not None:
+            found.append(cut)
+            self._num_cuts += 1
+            start, before = cut, int(ends[cut - 1]) if cut else 0
+        self._size = (int(ends[-1]) if len(ends) else 0) - before
+        return found
+
+    def _may_cut(self) -> bool:
+        return self._limits.max_shards is None or self._num_cuts < self._limits.max_shards - 1
+
+    def _next(self, ends: Ints, candidates: Ints, start: int, before: int) -> int | None:
+        """The next end: after the first candidate of sufficient size, or before what would be too much."""
+        full = start + int(np.searchsorted(ends[start:], before + self._limits.minimum))
+        over = start + int(np.searchsorted(ends[start:], before + self._limits.maximum, side="right"))
+        at = int(np.searchsorted(candidates, full))
+        if at < len(candidates) and candidates[at] < over:
+            return int(candidates[at]) + 1
+        if over >= len(ends):
+            return None
+        starts_shard = over == start and (before == (int(ends[start - 1]) if start else 0))
+        return over + 1 if starts_shard else over
+
+
+def may_end(data: Bytes, offsets: Ints, limits: Limits) -> NDArray[np.bool_]:
+    """Return bool[n]: which documents may end a shard, by a hash of each that depends on nothing around it."""
+    share = (np.diff(offsets) + 1) / (limits.average - limits.minimum)
+    return _unit(_hashes(data, offsets)) < share
+
+
+def name_may_end(name: str, weight: int, limits: Limits) -> bool:
+    """Whether a group of small files may end after this one, by its name and the power of two that its size falls under."""
+    number = int.from_bytes(hashlib.blake2b(name.encode("utf-8"), digest_size=7).digest(), "big")
+    return number / (1 << 56) < 0.75 * (1 << weight.bit_length()) / (limits.average - limits.minimum)
+
+
+def _unit(hashes: _Hashes) -> NDArray[np.float64]:
+    """Return numbers that are spread evenly over [0, 1)."""
+    return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _hashes(data: Bytes, offsets: Ints) -> _Hashes:
+    """Hash each document's length and four words of it: the first, the last and two between (all of a short one)."""
+    lengths = np.diff(offsets)
+    hashed = _mixed(lengths.astype(np.uint64))
+    padded = np.concatenate((data, np.zeros(8, dtype=np.uint8)))
+    words = np.lib.stride_tricks.sliding_window_view(padded, 8)
+    room = np.maximum(lengths - 8, 0)
+    for part in (0, room // 3, room * 2 // 3, room):
+        taken = np.ascontiguousarray(words[offsets[:-1] + part]).view("<u8")[:, 0]
+        hashed = _mixed(hashed ^ (taken & _mask(lengths)))
+    return hashed
+
+
+def _mask(lengths: Ints) -> _Hashes:
+    """Return words that keep what of eight bytes lies inside a document of each length."""
+    bits = np.minimum(lengths, 7).astype(np.uint64) * np.uint64(8)
+    short = (np.uint64(1) << bits) - np.uint64(1)
+    return np.where(lengths < 8, short, np.uint64(0xFFFF_FFFF_FFFF_FFFF))
+
+
+def _mixed(values: _Hashes) -> _Hashes:
+    """The finalizer of SplitMix64 (Steele et al. 2014) on an odd multiple: each bit depends on all."""
+    mixed = (values + np.uint64(1)) * np.uint64(0x9E37_79B9_7F4A_7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58_476D_1CE4_E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D0_49BB_1331_11EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+class ShardHasher:
+    """Digest of a shard: its documents' ordinals, lengths and bytes, whatever batches, files or formats they came in."""
+
+    def __init__(self) -> None:
+        self._parts: list[Any] = [hashlib.blake2b(digest_size=32) for _ in range(3)]
+
+    def update(self, ordinals: Ints, offsets: Ints, data: Bytes) -> None:
+        """Take in the next documents."""
+        lengths = np.diff(offsets)
+        for part, values in zip(
+            self._parts, (ordinals.astype("<i8"), lengths.astype("<i8"), data), strict=True
+        ):
+            part.update(np.ascontiguousarray(values))
+
+    def hexdigest(self) -> str:
+        """Return the digest of what was taken in so far."""
+        whole = b"".join(part.digest() for part in self._parts)
+        return hashlib.blake2b(whole, digest_size=32, person=b"tokmill shard").hexdigest()

@@ -1,0 +1,171 @@
+"""What a source is: which files, and how documents are read from them.
+
+`SourceSpec` is what a profile says. Its `files` and `exclude` are about this machine and stay out of every
+fingerprint; the rest, `ReadOptions`, decides which documents the files hold and bears identity. Compression
+follows from the last suffix (.gz .zst .bz2 .xz .lz4), the format from the one before it where it is "auto".
+"""
+
+from difflib import get_close_matches
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from tasks.errors import SourceError
+
+Format = Literal["text", "lines", "delimited", "jsonl", "parquet", "arrow", "csv", "prose"]
+SourceName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+
+COMPRESSIONS = {".gz": "gz", ".zst": "zst", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz4"}
+COLUMNAR = ("parquet", "arrow")
+# Formats whose segments are ranges of bytes, so that reading can begin in the middle of a file.
+BY_BYTES = ("text", "lines", "delimited", "jsonl", "csv")
+WITH_COLUMNS = ("jsonl", "parquet", "arrow", "csv")
+
+_BY_SUFFIX: dict[str, Format] = {
+    ".jsonl": "jsonl", ".ndjson": "jsonl",
+    ".parquet": "parquet", ".pq": "parquet",
+    ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
+    ".csv": "csv", ".tsv": "csv",
+}  # fmt: skip
+_NOT_TEXT = {
+    ".json": "a .json file is one value; write one object a line and say format = 'jsonl', or say format = 'text'",
+    **dict.fromkeys(
+        (".zip", ".tar", ".tgz", ".7z", ".rar", ".whl", ".jar"),
+        "archives of several files are not supported; unpack it and name the files in it",
+    ),
+    **dict.fromkeys(
+        (".pdf", ".docx", ".xlsx", ".epub", ".sqlite", ".db", ".npy", ".npz", ".pkl", ".avro", ".orc"),
+        "this is no text format; convert it to .txt, .jsonl or .parquet first",
+    ),
+}
+
+
+class ReadOptions(BaseModel):
+    """How the documents of a source's files are read; all of it bears identity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal["auto"] | Format = Field(
+        default="auto",
+        description=(
+            "How a file holds documents. auto: by its suffix (.jsonl .parquet .arrow .feather .csv .tsv, anything "
+            "else is text). text: the whole file is one document. lines: each line is one. delimited: cut where "
+            "'delimiter' stands. jsonl: one JSON object a line. parquet, arrow, csv: one row each. prose: the "
+            "docstrings of .py files and the whole of any other file."
+        ),
+    )
+    text_column: str = Field(
+        default="text",
+        min_length=1,
+        description="Column or JSON key that holds the text (jsonl, parquet, arrow, csv).",
+    )
+    id_column: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Column or JSON key that holds a document's own id; empty for none.",
+    )
+    delimiter: str | None = Field(
+        default=None,
+        min_length=1,
+        description=(
+            "delimited: the text that separates documents, for example <|endoftext|>. csv: the character between "
+            "fields (a comma, and a tab in .tsv files, when empty)."
+        ),
+    )
+    encoding: Literal["utf-8"] = Field(
+        default="utf-8", description="Only UTF-8 is read; a byte order mark is dropped."
+    )
+    on_error: Literal["fail", "quarantine"] = Field(
+        default="fail",
+        description=(
+            "What a bad document (invalid UTF-8, a broken line, a null text, a truncated archive) does. fail: stop "
+            "and name it. quarantine: leave it out, and list it with file, row and reason."
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _check_combination(self) -> Self:
+        problem = self._problem()
+        if problem:
+            raise ValueError(problem)
+        return self
+
+    def _problem(self) -> str | None:
+        if self.format == "delimited" and self.delimiter is None:
+            return "format='delimited' needs a delimiter, e.g. delimiter='<|endoftext|>'"
+        if self.delimiter is not None and self.format not in ("delimited", "csv", "auto"):
+            return f"delimiter={self.delimiter!r} means nothing for format={self.format!r}; remove it"
+        single = self.delimiter is None or (len(self.delimiter) == 1 and self.delimiter not in '\r\n"')
+        if self.format in ("csv", "auto") and not (single and (self.delimiter or ",").isascii()):
+            return f"delimiter={self.delimiter!r} of a csv must be one ASCII character; for longer ones say format='delimited'"
+        if self.id_column is not None and self.format not in (*WITH_COLUMNS, "auto"):
+            return f"id_column={self.id_column!r} means nothing for format={self.format!r}; remove it"
+        return None
+
+
+class SourceSpec(ReadOptions):
+    """A source of a profile: its files, and how documents are read from them."""
+
+    files: list[str] = Field(
+        min_length=1,
+        description=(
+            "Paths or globs (** crosses folders), absolute, from ~, or relative to the profile's folder. {stdlib} is "
+            "the standard library of the running Python, {samples} the sample texts that ship with tokmill."
+        ),
+    )
+    exclude: list[str] = Field(
+        default=[],
+        description=(
+            "Globs of files or folders to leave out. One without a slash goes by name at any depth (test, *.min.js)."
+        ),
+    )
+
+    def read_options(self) -> ReadOptions:
+        """Return the part that bears identity."""
+        return ReadOptions(**{name: getattr(self, name) for name in ReadOptions.model_fields})
+
+
+def compression_of(name: str) -> str | None:
+    """Return the compression that a file's last suffix says, or None."""
+    return COMPRESSIONS.get(PurePosixPath(name).suffix.lower())
+
+
+def inner_suffix(name: str) -> str:
+    """Return the suffix that says the format, in lower case: `.jsonl` of `a.jsonl.gz`."""
+    path = PurePosixPath(name)
+    return (PurePosixPath(path.stem) if compression_of(name) else path).suffix.lower()
+
+
+def format_of(name: str, options: ReadOptions) -> Format:
+    """Return how the file is read.
+
+    Raises:
+        SourceError: the format is "auto" and the suffix is known to be no text.
+    """
+    if options.format != "auto":
+        return options.format
+    suffix = inner_suffix(name)
+    if suffix in _NOT_TEXT:
+        msg = f"{name}: no documents can be read from {suffix}: {_NOT_TEXT[suffix]}"
+        raise SourceError(msg)
+    return _BY_SUFFIX.get(suffix, "text")
+
+
+def nearest(word: str, known: list[str], limit: int = 8) -> list[str]:
+    """Return `known` with the names most like `word` first, at most `limit`."""
+    close = get_close_matches(word, known, n=limit, cutoff=0.4)
+    return [*close, *(other for other in known if other not in close)][:limit]
+
+
+def missing_column(name: str, column: str, known: list[str], option: str) -> SourceError:
+    """Return the error for a file that lacks a whole column."""
+    shown = ", ".join(nearest(column, known)) or "none"
+    return SourceError(
+        f"{name}: {option}={column!r} is not among its columns ({shown}); set {option} to one of them"
+    )
+
+
+def as_options(value: ReadOptions | dict[str, Any]) -> ReadOptions:
+    """Return options from their JSON form."""
+    return value if isinstance(value, ReadOptions) else ReadOptions.model_validate(value)

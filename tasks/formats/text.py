@@ -1,0 +1,60 @@
+"""Plain text: a file that is one document, documents on lines, documents with a delimiter between them.
+
+Bytes are left as they are: no newline is translated and nothing is trimmed. A line's document is the line without its
+ending, `\\n` or `\\r\\n`; a `\\r` alone ends no line. An empty line is a document of 0 bytes, and so is what stands between
+two delimiters next to each other. An empty file, or one with nothing but a byte order mark, has no document.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tasks.formats.documents import Ints, Piece, offsets_of, piece_of
+from tasks.formats.records import Records, Span, content, records
+from tasks.formats.sources import ReadOptions
+
+_CARRIAGE_RETURN = 13
+
+
+def read_text(path: Path, span: Span, _options: ReadOptions) -> Iterator[Piece]:
+    """Yield the whole file as one document."""
+    parts = list(content(path, span))
+    text = b"".join(block for block, _ in parts)
+    if text:
+        start = parts[0][1]
+        bounds = np.array([[start, start + len(text)]], dtype=np.int64)
+        yield piece_of([text], np.zeros(1, dtype=np.int64), bounds=bounds)
+
+
+def read_lines(path: Path, span: Span, _options: ReadOptions) -> Iterator[Piece]:
+    """Yield each line as a document."""
+    row = span.first_row
+    for found in records(path, span, b"\n"):
+        buffer = np.frombuffer(found.block, dtype=np.uint8)
+        # A last line without its newline keeps a carriage return: only "\r\n" is a line's ending.
+        ended = (found.stops > found.starts) & (found.ends > found.stops)
+        returns = ended & (buffer[found.stops - 1] == _CARRIAGE_RETURN)
+        block = found.block.replace(b"\r\n", b"\n") if returns.any() else found.block
+        lengths = found.stops - found.starts - returns
+        yield _piece(found, block.replace(b"\n", b""), lengths, row)
+        row += len(lengths)
+
+
+def read_delimited(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
+    """Yield what stands between delimiters; one at the end of the file begins no further document."""
+    separator = (options.delimiter or "").encode("utf-8")
+    row = span.first_row
+    for found in records(path, span, separator):
+        lengths = found.stops - found.starts
+        yield _piece(found, found.block.replace(separator, b""), lengths, row)
+        row += len(lengths)
+
+
+def _piece(found: Records, text: bytes, lengths: Ints, row: int) -> Piece:
+    return Piece(
+        data=np.frombuffer(text, dtype=np.uint8),
+        offsets=offsets_of(lengths),
+        rows=np.arange(row, row + len(lengths)),
+        bounds=found.bounds,
+    )

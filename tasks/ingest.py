@@ -1,0 +1,134 @@
+"""ingest: read every document of every source once, and publish what there is and how it is divided into shards.
+
+The corpus holds statistics, digests and positions, no text (see `tasks.formats.corpus`). What comes in per source is every
+document that its files hold; it is kept, or left out under a reason. An empty document is kept as a document of 0 bytes;
+an empty file has no document and is counted. Shards are fixed by the text (see `tasks.formats.sharding`), never by workers.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import Field
+
+from tasks.errors import SourceError
+from tasks.formats.corpus import SourceStats
+from tasks.formats.corpus_writer import CorpusWriter
+from tasks.formats.scanning import FileScan, scan_file
+from tasks.formats.sharding import Limits
+from tasks.formats.sources import ReadOptions, SourceName
+from tasks.stage import Account, Outcome, Params, Stage
+
+# Reading waits for disks and for code that lets go of the interpreter lock, so a few threads do good on any machine.
+DEFAULT_WORKERS = 4
+
+
+class IngestParams(Params):
+    """How sources are read and divided."""
+
+    shard_bytes: int = Field(
+        default=4 << 20,
+        ge=64 << 10,
+        le=1 << 30,
+        description=(
+            "Bytes of text that a shard has about; bounds lie at document ends, between a quarter and four times of it. "
+            "A shard is the unit of work and of caching: smaller ones mean that less is made again after a change."
+        ),
+    )
+    sources: dict[SourceName, ReadOptions] = Field(
+        default={}, description="How each source's files are read; filled in from the profile's sources."
+    )
+
+
+File = Mapping[str, Any]
+T = TypeVar("T")
+
+
+def run(params: IngestParams, *, out: Path, files: Sequence[File], workers: int = DEFAULT_WORKERS) -> Outcome:
+    """Read all files and write the corpus into `out`.
+
+    Args:
+        params: how the sources are read and divided.
+        out: an empty directory.
+        files: the values of what `resolve_files` gives, for all sources, each source's in order of names.
+        workers: files that are read at a time; has no influence on the result.
+
+    Raises:
+        SourceError: a file cannot be read, lacks the text column, or changed since it was found; a source has no files.
+        DocumentError: a document is bad, and its source's `on_error` is "fail".
+    """
+    by_source = _by_source(params, files)
+    writer = CorpusWriter(Limits(params.shard_bytes))
+    for source, options in sorted(params.sources.items()):
+        writer.begin(source, options)
+        scans = _in_order(by_source[source], lambda file: _scan(file, params), workers)
+        for file, scan in zip(by_source[source], scans, strict=True):
+            writer.add(scan, size_bytes=file["size"], digest=file["digest"])
+    manifest = writer.write(out)
+    return Outcome(
+        metrics=manifest.metrics(), accounts=[_account(one.name, one.stats) for one in manifest.sources]
+    )
+
+
+def _by_source(params: IngestParams, files: Sequence[File]) -> dict[str, list[File]]:
+    by_source: dict[str, list[File]] = {source: [] for source in params.sources}
+    if not by_source:
+        msg = "ingest: there are no sources; name at least one, e.g. [sources.english] files = ['data/*.txt']"
+        raise SourceError(msg)
+    for file in files:
+        if file["source"] not in by_source:
+            msg = f"ingest: {file['name']} belongs to source '{file['source']}', of which the parameters say nothing"
+            raise SourceError(msg)
+        by_source[file["source"]].append(file)
+    for source, its in by_source.items():
+        if not its:
+            msg = f"ingest: source '{source}' has no files; give it some, or leave it out"
+            raise SourceError(msg)
+        its.sort(key=lambda file: str(file["name"]))
+    return by_source
+
+
+def _scan(file: File, params: IngestParams) -> FileScan:
+    path, source = Path(file["path"]), file["source"]
+    try:
+        scan = scan_file(path, file["name"], source, params.sources[source], Limits(params.shard_bytes))
+        status = path.stat()
+    except SourceError as error:
+        msg = f"source '{source}': {error}"
+        raise SourceError(msg) from error
+    except OSError as error:
+        msg = f"source '{source}': {path} cannot be read ({error.strerror}); run again to look for it anew"
+        raise SourceError(msg) from error
+    if (status.st_size, status.st_mtime_ns) != (file["size"], file["mtime_ns"]):
+        msg = f"source '{source}': {path} changed while it was read; run again when it is finished"
+        raise SourceError(msg)
+    return scan
+
+
+def _in_order(items: Iterable[T], work: Callable[[T], FileScan], workers: int) -> Iterator[FileScan]:
+    """Do the work on a few items at a time and yield what comes of it in the items' order."""
+    waiting: deque[Future[FileScan]] = deque()
+    with ThreadPoolExecutor(workers, thread_name_prefix="ingest") as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(work, item))
+                if len(waiting) > 2 * workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _account(source: str, stats: SourceStats) -> Account:
+    quarantined = {f"quarantined:{reason}": number for reason, number in stats.quarantined.items()}
+    num_in = stats.num_documents + stats.num_quarantined
+    return Account(
+        source=source, unit="documents", num_in=num_in, became={"kept": stats.num_documents, **quarantined}
+    )
+
+
+INGEST = Stage(verb="ingest", task="ingest", kind="corpus", version=1, params=IngestParams, run=run)
+STAGE = INGEST
