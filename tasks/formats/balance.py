@@ -1,0 +1,81 @@
+"""The balance on disk: `balance.json`, what each source's text counts for.
+
+Shares have 12 decimals and add up to 1; factors have 12 significant digits. Both are written as JSON numbers
+that read back as the same decimal number.
+"""
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tasks.errors import StoreError
+
+_FILE = "balance.json"
+
+
+class BalancedSource(BaseModel):
+    """One source.
+
+    Attributes:
+        natural_share: its part of the corpus, in the balance's unit.
+        share: its part after balancing.
+        factor: how often its text counts: balanced amount / natural amount; 0 leaves it out.
+        capped: whether `max_repetition` bound, so that it got less than the rule alone would give.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str
+    num_documents: int
+    num_bytes: int
+    natural_share: float
+    share: float
+    factor: float
+    capped: bool
+
+
+class Balance(BaseModel):
+    """The content of `balance.json`.
+
+    Attributes:
+        method: the rule.
+        temperature: its T where the rule is "temperature", else None.
+        unit: what sizes, shares and `total` are counted in.
+        max_repetition: the cap on every factor, or None.
+        total: the balanced corpus' size in `unit`.
+        sources: in the corpus' order.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: str
+    temperature: float | None
+    unit: Literal["bytes", "documents"]
+    max_repetition: float | None
+    total: int
+    sources: list[BalancedSource]
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Read the balance in the directory `path`.
+
+        Raises:
+            StoreError: it is missing or broken.
+        """
+        try:
+            return cls.model_validate_json((path / _FILE).read_bytes())
+        except (OSError, ValidationError) as error:
+            raise StoreError(
+                f"{path / _FILE}: not a readable balance ({error}); verify the artifact"
+            ) from error
+
+    def save(self, path: Path) -> None:
+        """Write `balance.json` into the directory `path`; the same balance gives the same bytes."""
+        (path / _FILE).write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+    @property
+    def factors(self) -> dict[str, Decimal]:
+        """The exact decimal factor of each source."""
+        return {entry.source: Decimal(repr(entry.factor)) for entry in self.sources}

@@ -1,0 +1,170 @@
+"""Packed sequences on disk, and the reader that gives them back.
+
+A packed artifact is `packed.json` (`PackedManifest`) and, for every shard, `shard-00000` followed by
+
+    .bin               tokens, uint16 | uint32 little-endian, row after row: num_sequences × sequence_length
+    .cu_seqlens.npy    int32, the boundaries of all sequences one after the other: 0, end of the first piece,
+    … .cu_offsets.npy    int64 [num_sequences + 1]; sequence i's are cu_seqlens[cu_offsets[i]:cu_offsets[i +
+    1]] .parquet           input_ids, position_ids, segment_ids, seq_lengths: one list<int32> each a sequence
+    .pieces.parquet    where every piece comes from: the packing plan's columns, and `ordinal`, the document's
+                       row in the corpus shard
+
+The first three are the format "memmap", the fourth is the format "parquet"; an artifact has one or both.
+
+What the words mean. A piece is a run of tokens of one document. Of a sequence's tokens, `cu_seqlens` gives
+the pieces: piece k is [cu_seqlens[k], cu_seqlens[k + 1]), and the last boundary is where padding begins.
+`segment_ids` counts pieces from 1 and is 0 on padding. `position_ids` starts again at 0 with every piece, and
+is 0 on padding. `loss_mask` is true on tokens and false on padding. A document that goes on in the next
+sequence is a new piece there.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.formats.packed_files import PackedManifest, ShardFiles
+from tasks.formats.packed_shards import PieceRows, ShardReader, open_shard
+
+
+@dataclass(frozen=True, eq=False)
+class Sequence:
+    """One packed sequence of L tokens, padding included.
+
+    Attributes:
+        input_ids: uint16 | uint32 [L]; read-only where it is a view of a memory map.
+        cu_seqlens: int32 [pieces + 1], from 0 to the number of tokens that are not padding.
+    """
+
+    input_ids: NDArray[Any]
+    cu_seqlens: NDArray[np.int32]
+
+    @cached_property
+    def segment_ids(self) -> NDArray[np.int32]:
+        """Which piece each token is of, from 1; 0 on padding. int32 [L]."""
+        segments = np.zeros(len(self.input_ids), dtype=np.int32)
+        lengths = np.diff(self.cu_seqlens)
+        segments[: self.num_tokens] = np.repeat(np.arange(1, len(lengths) + 1), lengths)
+        return segments
+
+    @cached_property
+    def position_ids(self) -> NDArray[np.int32]:
+        """Place in the piece, from 0; 0 on padding. int32 [L]."""
+        positions = np.zeros(len(self.input_ids), dtype=np.int32)
+        begins = np.repeat(self.cu_seqlens[:-1], np.diff(self.cu_seqlens))
+        positions[: self.num_tokens] = np.arange(self.num_tokens) - begins
+        return positions
+
+    @cached_property
+    def loss_mask(self) -> NDArray[np.bool_]:
+        """True on tokens, false on padding. bool [L]."""
+        return np.arange(len(self.input_ids)) < self.num_tokens
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that are not padding."""
+        return int(self.cu_seqlens[-1])
+
+    def document_mask(self) -> NDArray[np.bool_]:
+        """Who may attend to whom: bool [L, L], row = query, column = key.
+
+        A token sees itself and earlier tokens of its own piece. Padding sees itself alone, so that no row of
+        a softmax is empty; `loss_mask` keeps it out of the loss.
+        """
+        segments = self.segment_ids
+        same = (segments[:, None] == segments[None, :]) & (segments > 0)[:, None]
+        mask: NDArray[np.bool_] = np.tril(same) | np.eye(len(segments), dtype=bool)
+        return mask
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Where a run of tokens comes from.
+
+    Attributes:
+        start: its place in the sequence, in tokens.
+        length: tokens.
+        source: name of the source.
+        shard: index of the encoded shard, and of the corpus shard, among that source's shards.
+        document: position in the encoded shard.
+        ordinal: the document's row in the corpus shard.
+        document_start: where in the document it starts, in tokens.
+        epoch: which time through the source this is, from 0.
+    """
+
+    start: int
+    length: int
+    source: str
+    shard: int
+    document: int
+    ordinal: int
+    document_start: int
+    epoch: int
+
+
+class PackedReader:
+    """Random access to the sequences of a packed artifact: `len(reader)`, `reader[i]`, iteration.
+
+    Attributes:
+        manifest: what `packed.json` says.
+    """
+
+    def __init__(self, path: Path, manifest: PackedManifest) -> None:
+        self.manifest = manifest
+        self._path = path
+        self._firsts = np.array([shard.first_sequence for shard in manifest.shards])
+        self._shard = lru_cache(maxsize=None)(self._open_shard)
+        self._pieces = lru_cache(maxsize=4)(self._open_pieces)
+
+    @classmethod
+    def open(cls, path: Path | str) -> Self:
+        """Open the artifact in the directory `path`; shards are opened when they are first asked for.
+
+        Raises:
+            StoreError: the manifest is missing or broken.
+        """
+        return cls(Path(path), PackedManifest.open(Path(path)))
+
+    def __len__(self) -> int:
+        return self.manifest.num_sequences
+
+    def __getitem__(self, index: int) -> Sequence:
+        """Sequence `index`; negative ones count from the end.
+
+        Raises:
+            IndexError: there is no such sequence.
+        """
+        shard, row = self._place(index)
+        opened = self._shard(shard)
+        return Sequence(opened.tokens(row), opened.cu_seqlens(row))
+
+    def document_mask(self, index: int) -> NDArray[np.bool_]:
+        """Who may attend to whom in sequence `index`; see `Sequence.document_mask`."""
+        return self[index].document_mask()
+
+    def provenance(self, index: int) -> list[Piece]:
+        """Where the pieces of sequence `index` come from, in order."""
+        shard, row = self._place(index)
+        names = self.manifest.sources
+        rows = self._pieces(shard).rows(row)
+        fields = [name for name in Piece.__dataclass_fields__ if name != "source"]
+        return [
+            Piece(source=names[found["source"]], **{name: found[name] for name in fields}) for found in rows
+        ]
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """The position of a sequence's shard in the manifest, and its row there."""
+        wanted = index + len(self) if index < 0 else index
+        if not 0 <= wanted < len(self):
+            raise IndexError(f"sequence {index}: the artifact has {len(self)} sequences")
+        shard = int(np.searchsorted(self._firsts, wanted, side="right")) - 1
+        return shard, wanted - int(self._firsts[shard])
+
+    def _open_shard(self, position: int) -> ShardReader:
+        return open_shard(self._path, self.manifest.shards[position].index, self.manifest)
+
+    def _open_pieces(self, position: int) -> PieceRows:
+        return PieceRows.open(ShardFiles(self._path, self.manifest.shards[position].index), self.manifest)

@@ -1,0 +1,122 @@
+"""Names, manifest and columns of packed shards; `tasks.formats.packed` says what they mean together."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self, TypeAlias
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tasks.errors import StoreError
+from tasks.formats.encoded import TokenDtype
+from tasks.formats.packing_plan import PIECE_SCHEMA
+
+PackedFormat: TypeAlias = Literal["memmap", "parquet"]
+
+MANIFEST_FILE = "packed.json"
+SEQUENCE_SCHEMA = pa.schema(
+    [
+        pa.field(name, pa.list_(pa.field("element", pa.int32(), nullable=False)), nullable=False)
+        for name in ("input_ids", "position_ids", "segment_ids", "seq_lengths")
+    ]
+)
+PROVENANCE_SCHEMA = PIECE_SCHEMA.append(pa.field("ordinal", pa.uint64(), nullable=False))
+
+
+@dataclass(frozen=True)
+class ShardFiles:
+    """Where the files of one packed shard lie in the directory `folder`."""
+
+    folder: Path
+    index: int
+
+    def _named(self, ending: str) -> Path:
+        return self.folder / f"shard-{self.index:05d}{ending}"
+
+    @property
+    def tokens(self) -> Path:
+        """The memmap format's tokens."""
+        return self._named(".bin")
+
+    @property
+    def cu_seqlens(self) -> Path:
+        """The memmap format's boundaries, flat."""
+        return self._named(".cu_seqlens.npy")
+
+    @property
+    def cu_offsets(self) -> Path:
+        """Where each sequence's boundaries are among the flat ones."""
+        return self._named(".cu_offsets.npy")
+
+    @property
+    def parquet(self) -> Path:
+        """The Parquet format's only file."""
+        return self._named(".parquet")
+
+    @property
+    def pieces(self) -> Path:
+        """Which document each piece is of, for every format."""
+        return self._named(".pieces.parquet")
+
+    def of_format(self, name: PackedFormat) -> list[Path]:
+        """The files that a format consists of."""
+        return [self.parquet] if name == "parquet" else [self.tokens, self.cu_seqlens, self.cu_offsets]
+
+
+class PackedShardEntry(BaseModel):
+    """One shard: sequences [first_sequence, first_sequence + num_sequences)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    index: int
+    first_sequence: int
+    num_sequences: int
+    num_tokens: int
+
+
+class PackedManifest(BaseModel):
+    """The content of `packed.json`; a packed shard has one too, with itself as the only shard.
+
+    Attributes:
+        formats: in which formats every shard lies here; sorted.
+        tokenizer: content digest of the tokenizer artifact.
+        dtype: width of the tokens in the memmap format, little-endian.
+        pad_id: what fills sequences up.
+        end_of_document_id: id of the token that ends each document, or None.
+        num_tokens: padding not counted.
+        sources: names; the pieces' `source` is an index into them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    formats: tuple[PackedFormat, ...]
+    tokenizer: str
+    dtype: TokenDtype
+    vocab_size: int
+    pad_id: int
+    end_of_document_id: int | None
+    sequence_length: int
+    num_sequences: int
+    num_tokens: int
+    num_padding_tokens: int
+    sources: tuple[str, ...]
+    shards: tuple[PackedShardEntry, ...]
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Read `packed.json` in the directory `path`.
+
+        Raises:
+            StoreError: it is missing or broken.
+        """
+        file = path / MANIFEST_FILE
+        try:
+            return cls.model_validate_json(file.read_bytes())
+        except (OSError, ValidationError) as error:
+            raise StoreError(
+                f"{file}: not a readable packed manifest ({error}); verify the artifact"
+            ) from error
+
+    def save(self, path: Path) -> None:
+        """Write `packed.json` into the directory `path`."""
+        (path / MANIFEST_FILE).write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")

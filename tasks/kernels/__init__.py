@@ -1,0 +1,1 @@
+"""The hot loops over documents and tokens, by the rules of `tokenizer.kernels`."""

@@ -1,0 +1,108 @@
+"""Small encoded corpora made of literal tokens, and the stages run over them in plain directories."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tasks.formats.encoded import EncodedManifest, EncodedStatistics, ShardEntry, SourceEntry, token_dtype
+from tasks.formats.encoded_writer import write_shard
+from tasks.mix import MIX, MixParams
+from tasks.pack import PACK, PACK_PLAN, PACK_SHARD, PackParams
+
+
+@dataclass(frozen=True)
+class EncodedCorpus:
+    """The manifest's directory, the shards' directories, and the documents: {source: [shard [document]]}."""
+
+    path: Path
+    shards: list[Path]
+    documents: dict[str, list[list[list[int]]]]
+
+    @property
+    def inputs(self):
+        return {"encoded": self.path, "shards": self.shards}
+
+    def tokens(self, source, shard, document):
+        return self.documents[source][shard][document]
+
+
+def encoded_corpus(folder, documents, vocab_size=256, end_id=None):
+    """Write `documents`, {source: [shard [document [token]]]}, as an encoded corpus.
+
+    Ordinals leave a gap after every document, so that they differ from positions.
+    """
+    shards, sources = [], []
+    for source, parts in documents.items():
+        entries = []
+        for index, part in enumerate(parts):
+            path = folder / f"{source}-{index}"
+            path.mkdir(parents=True)
+            write_documents(path, part, vocab_size)
+            num_tokens = sum(map(len, part))
+            entries.append(
+                ShardEntry(index=index, digest=f"{index:064}", num_documents=len(part), num_tokens=num_tokens)
+            )
+            shards.append(path)
+        statistics = EncodedStatistics(
+            num_documents=sum(map(len, parts)), num_tokens=sum(entry.num_tokens for entry in entries)
+        )
+        sources.append(SourceEntry(source=source, statistics=statistics, shards=entries))
+    manifest = EncodedManifest(
+        tokenizer="t" * 64,
+        dtype=token_dtype(vocab_size),
+        vocab_size=vocab_size,
+        end_of_document_id=end_id,
+        sources=sources,
+    )
+    path = folder / "encoded"
+    path.mkdir(parents=True)
+    (path / "encoded.json").write_text(manifest.model_dump_json())
+    return EncodedCorpus(path, shards, documents)
+
+
+def write_documents(path, documents, vocab_size):
+    tokens = np.array([token for document in documents for token in document], dtype=token_dtype(vocab_size))
+    offsets = np.cumsum([0, *map(len, documents)], dtype=np.int64)
+    ordinals = 2 * np.arange(len(documents), dtype=np.int64)
+    statistics = EncodedStatistics(num_documents=len(documents), num_tokens=len(tokens))
+    with write_shard(path, vocab_size) as writer:
+        writer.append(tokens, offsets, ordinals, statistics)
+
+
+def numbered(lengths, first=0, vocab_size=256):
+    """Documents of these lengths whose tokens count up, so that every token tells its place."""
+    documents, at = [], first
+    for length in lengths:
+        documents.append([(at + k) % vocab_size for k in range(length)])
+        at += length
+    return documents
+
+
+def made(stage, params, out, **inputs):
+    """Run a stage into the new directory `out`; returns its outcome."""
+    out.mkdir(parents=True)
+    outcome = stage.run(params, out=out, **inputs)
+    for account in outcome.accounts:
+        assert account.balanced, account
+    return outcome
+
+
+def mix_corpus(corpus, folder, **params):
+    """Mix a fabricated corpus; returns the mixture's directory."""
+    out = folder / "mixture"
+    made(MIX, MixParams(**params), out, **corpus.inputs)
+    return out
+
+
+def pack_mixture(corpus, mixture, folder, order=None, **params):
+    """Plan, write every shard (in `order`, if given) and put them together; returns the outcome and directory."""
+    asked = PackParams(**params)
+    plan = folder / "plan"
+    planned = made(PACK_PLAN, asked.plan_params(), plan, mixture=mixture, **corpus.inputs)
+    indices = list(range(planned.metrics["num_shards"]))
+    paths = [folder / f"part-{index}" for index in indices]
+    for index in order or indices:
+        made(PACK_SHARD, asked.shard_params(index), paths[index], plan=plan, **corpus.inputs)
+    out = folder / "packed"
+    return made(PACK, asked, out, plan=plan, shards=paths), out
