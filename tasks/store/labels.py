@@ -26,30 +26,45 @@ class Names:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
 
+    def find(self, kind: str, name: str, fingerprint: str) -> str | None:
+        """Return the label that (kind, name) has for `fingerprint`, or None."""
+        given = _read_names(self._layout.names(LABELS, kind, name))
+        return min(
+            (label for label, owner in given.items() if owner == fingerprint),
+            key=version_number,
+            default=None,
+        )
+
+    def label_path(self, kind: str, name: str, label: str) -> Path:
+        """Return the file of a label."""
+        return self._layout.names(LABELS, kind, name) / f"{_MARK}{label}"
+
     def reserve(self, kind: str, name: str, fingerprint: str) -> str:
         """Return the label that (kind, name) has for `fingerprint`; give out the next one if it has none."""
         check_kind(kind)
         check_name(name)
         folder = self._layout.names(LABELS, kind, name)
-        folder.mkdir(parents=True, exist_ok=True)
         while True:
-            given = _read_names(folder)
-            known = [label for label, owner in given.items() if owner == fingerprint]
-            if known:
-                return min(known, key=version_number)
+            known = self.find(kind, name, fingerprint)
+            if known is not None:
+                return known
+            given = (path.name.removeprefix(_MARK) for path in folder.glob(f"{_MARK}*"))
             label = f"v{1 + max(map(version_number, given), default=0)}"
             if self.restore(kind, name, label, fingerprint):
                 return label
 
     def restore(self, kind: str, name: str, label: str, fingerprint: str) -> bool:
         """Give out exactly `label`, unless it is taken; return whether it was free."""
-        folder = self._layout.names(LABELS, kind, name)
-        folder.mkdir(parents=True, exist_ok=True)
+        path = self.label_path(kind, name, label)
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            write_synced(folder / f"{_MARK}{label}", _encode(fingerprint))
+            write_synced(path, _encode(fingerprint))
         except FileExistsError:
             return False
-        sync_path(folder)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        sync_path(path.parent)
         return True
 
     def labels(self, kind: str, name: str) -> dict[str, str]:

@@ -46,11 +46,11 @@ class Provenance(BaseModel):
     flow_run_id: str | None = None
     deployment_id: str | None = None
 
-
-def collect_provenance(flow_run_id: str | None = None, deployment_id: str | None = None) -> Provenance:
-    """Return the provenance of what this process makes; cheap after the first call."""
-    own = {"flow_run_id": flow_run_id, "deployment_id": deployment_id}
-    return _of_process().model_copy(update=own)
+    @classmethod
+    def collect(cls, flow_run_id: str | None = None, deployment_id: str | None = None) -> "Provenance":
+        """Return the provenance of what this process makes; cheap after the first call."""
+        own = {"flow_run_id": flow_run_id, "deployment_id": deployment_id}
+        return _of_process().model_copy(update=own)
 
 
 @functools.cache

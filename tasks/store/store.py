@@ -10,31 +10,33 @@ folder; two that ask for the same fingerprint at once make it once. Files are th
 
 import logging
 import re
-import shutil
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from tasks.errors import StoreError
-from tasks.stage import ArtifactRef, External, Input, Outcome, Request
-from tasks.store.canonical import Json, plain
-from tasks.store.digest import content_digest
-from tasks.store.durable import is_full_disk, sync_path
+from tasks.stage import ArtifactRef, External, Input, Request
+from tasks.store.canonical import Json
+from tasks.store.catalog import Catalog, Row
+from tasks.store.durable import sync_path
 from tasks.store.identity import fingerprint, fingerprint_payload
 from tasks.store.integrity import Problem, Verify, damage, problems
 from tasks.store.labels import Names
-from tasks.store.layout import Layout, check_kind, check_name
+from tasks.store.layout import RECORD_FILE, Layout, check_kind, check_name
 from tasks.store.locks import ProcessLock, holding
-from tasks.store.provenance import Provenance, collect_provenance
-from tasks.store.publish import check_accounts, commit, digest_files, sweep, workspace
-from tasks.store.record import Record, Timings, input_entries, read_record
+from tasks.store.making import make
+from tasks.store.provenance import Provenance
+from tasks.store.publish import sweep
+from tasks.store.record import Record, read_record
 from tasks.store.references import resolve
 
 Report: TypeAlias = Callable[[str], None]
+# `Store.list` would hide the builtin from the annotations of its class.
+Rows: TypeAlias = list[Row]
+Problems: TypeAlias = list[Problem]
+Paths: TypeAlias = list[Path]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _LOG = logging.getLogger(__name__)
@@ -49,12 +51,20 @@ class Realized:
 
 
 class Store:
-    """Artifacts in a local folder; the folder is made with the first artifact."""
+    """Artifacts in a local folder; the folder is made with the first artifact.
+
+    Attributes:
+        root: the folder.
+        layout: where everything lies in it.
+        names: labels and aliases.
+        catalog: the DuckDB index.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
         self.layout = Layout(self.root)
         self.names = Names(self.layout)
+        self.catalog = Catalog(self.layout)
 
     def __reduce__(self) -> tuple[type["Store"], tuple[Path]]:
         """A store travels to another process as its folder."""
@@ -114,27 +124,29 @@ class Store:
             IdentityError: the request has no fingerprint.
             AccountError: the stage's accounts do not add up.
             StoreError: the disk is full, a file cannot be written, or the stage broke the rules of the store.
-            Exception: whatever the stage raises.
+            Exception: whatever else the stage raises.
 
         Whatever is raised, nothing is published and the temporary directory is gone.
         """
+        _check_request(request)
         say = report or _LOG.warning
         owner = self.fingerprint(request)
-        _check_request(request)
         found = self._find(request, owner, verify, say, owned=False)
         if found is None:
-            with holding(self._lock_path(request, owner), lambda who: say(_waiting(request, who))):
-                found = self._find(request, owner, verify, say, owned=True)
-                if found is None:
-                    return Realized(self._make(request, owner, provenance), cached=False)
-        self.names.reserve(found.kind, request.name, found.fingerprint)
-        return Realized(found, cached=True)
+            realized = self._realize_alone(request, owner, provenance, say, verify)
+        else:
+            realized = Realized(found, cached=True)
+        if realized.cached:
+            self.label(realized.ref, request.name)
+        else:
+            self._register(realized.ref, say)
+        return realized
 
     def path(self, ref: ArtifactRef) -> Path:
         """Return the directory of a published artifact.
 
         Raises:
-            StoreError: it is not (or no longer) in the store.
+            StoreError: it is not in the store, or was made again with another content than `ref` tells.
         """
         self.record(ref)
         return self.layout.artifact(ref.kind, ref.fingerprint)
@@ -145,7 +157,7 @@ class Store:
         Raises:
             StoreError: it is not in the store, or was made again with another content than `ref` tells.
         """
-        record = read_record(self.layout.artifact(ref.kind, ref.fingerprint))
+        record = self.read(ref.kind, ref.fingerprint)
         if (record.fingerprint, record.content_digest) != (ref.fingerprint, ref.content_digest):
             raise StoreError(
                 f"{ref.kind}/{ref.name}: the store holds content {record.content_digest[:16]} and the "
@@ -153,30 +165,60 @@ class Store:
             )
         return record
 
+    def read(self, kind: str, fingerprint: str) -> Record:
+        """Return the record of the artifact with this fingerprint.
+
+        Raises:
+            StoreError: it is not in the store.
+        """
+        return read_record(self.layout.artifact(kind, fingerprint))
+
+    def newest(self, kind: str, name: str) -> Record | None:
+        """Return the record of the latest version of (kind, name), or None if there is none."""
+        published = self.names.published(kind, name)
+        return self.read(kind, published.popitem()[1]) if published else None
+
     def resolve(self, reference: str) -> ArtifactRef:
-        """Return the artifact that a person calls `reference`; see `tasks.store.references`."""
+        """Return the artifact that a person calls `reference`; see `tasks.store.references`.
+
+        Raises:
+            StoreError: nothing is called so; the message names what is called nearly so.
+        """
         return resolve(self.layout, reference)
 
-    def tag(self, ref: ArtifactRef, alias: str) -> None:
-        """Point `alias` at an artifact, wherever (kind, name)'s alias pointed before."""
-        self.record(ref)
-        self.names.tag(ref.kind, ref.name, alias, ref.fingerprint)
+    def label(self, ref: ArtifactRef, name: str) -> str:
+        """Return the version label that `ref` has under `name`; under a new name it gets the next one."""
+        known = self.names.find(ref.kind, name, ref.fingerprint)
+        if known is not None:
+            return known
+        label = self.names.reserve(ref.kind, name, ref.fingerprint)
+        self.catalog.register(self.names.label_path(ref.kind, name, label))
+        return label
 
-    def verify(self, refs: Sequence[ArtifactRef] | None = None, *, full: bool = True) -> list[Problem]:
+    def tag(self, ref: ArtifactRef, alias: str) -> None:
+        """Point `alias` at an artifact, wherever (kind, name)'s alias pointed before.
+
+        Raises:
+            StoreError: the artifact is not in the store, or the alias is reserved or no alias at all.
+        """
+        self.record(ref)
+        self.catalog.register(self.names.tag(ref.kind, ref.name, alias, ref.fingerprint))
+
+    def list(self, kind: str | None = None, name: str | None = None) -> Rows:
+        """Return one catalog row a version, sorted by kind, name and version; see `Catalog.versions`."""
+        return self.catalog.versions(kind, name)
+
+    def verify(self, refs: Sequence[ArtifactRef] | None = None, *, full: bool = True) -> Problems:
         """Return what is wrong with `refs` (all artifacts if None); nothing is set aside."""
-        places = (
-            self.layout.artifacts()
-            if refs is None
-            else (self.layout.artifact(r.kind, r.fingerprint) for r in refs)
-        )
+        if refs is None:
+            places = list(self.layout.artifacts())
+        else:
+            places = [self.layout.artifact(ref.kind, ref.fingerprint) for ref in refs]
         return [problem for place in places for problem in problems(place, full=full)]
 
-    def sweep(self) -> list[Path]:
+    def sweep(self) -> Paths:
         """Remove what dead processes left half-made; return the removed directories."""
         return sweep(self.layout)
-
-    def _lock_path(self, request: Request, owner: str) -> Path:
-        return self.layout.locks / f"{request.stage.kind}-{owner}.lock"
 
     def _find(
         self, request: Request, owner: str, verify: Verify, say: Report, *, owned: bool
@@ -206,45 +248,20 @@ class Store:
         aside = folder / f"{place.name}-{number}"
         place.rename(aside)
         sync_path(place.parent)
+        self.catalog.register(place / RECORD_FILE, report=say)
         say(f"{found}; set aside as {aside}, and it will be made again")
 
-    def _make(self, request: Request, owner: str, provenance: Provenance | None) -> ArtifactRef:
-        where = f"{request.stage.kind}/{request.name}"
-        sweep(self.layout)
-        try:
-            with workspace(self.layout) as out:
-                record = self._run(request, owner, out, provenance or collect_provenance())
-                commit(self.layout, out, record)
-        except OSError as error:
-            raise StoreError(_write_failure(where, self.root, error)) from error
-        except Exception as error:
-            if is_full_disk(error):
-                raise StoreError(_write_failure(where, self.root, error)) from error
-            raise
-        return record.ref
-
-    def _run(self, request: Request, owner: str, out: Path, provenance: Provenance) -> Record:
-        inputs = {role: self._handed_over(given) for role, given in request.inputs.items()}
-        started, clock = datetime.now(UTC), time.perf_counter()
-        outcome = request.stage.run(request.params, out=out, **inputs)
-        seconds = time.perf_counter() - clock
-        _check_outcome(request, outcome)
-        files = digest_files(out)
-        return Record(
-            kind=request.stage.kind,
-            name=request.name,
-            label=self.names.reserve(request.stage.kind, request.name, owner),
-            fingerprint=owner,
-            payload=fingerprint_payload(request),
-            content_digest=content_digest(files),
-            files=files,
-            inputs=input_entries(request.inputs),
-            params=request.params.model_dump(mode="json"),
-            metrics=dict(outcome.metrics),
-            accounts=list(outcome.accounts),
-            timings=Timings(started=_utc(started), ended=_utc(datetime.now(UTC)), seconds=round(seconds, 6)),
-            provenance=provenance,
-        )
+    def _realize_alone(
+        self, request: Request, owner: str, provenance: Provenance | None, say: Report, verify: Verify
+    ) -> Realized:
+        """Make the artifact while no other process makes it, unless one has by now."""
+        with holding(self._lock_path(request, owner), lambda who: say(_waiting(request, who))):
+            found = self._find(request, owner, verify, say, owned=True)
+            if found is not None:
+                return Realized(found, cached=True)
+            inputs = {role: self._handed_over(given) for role, given in request.inputs.items()}
+            record = make(self.layout, request, inputs, provenance or Provenance.collect())
+            return Realized(record.ref, cached=False)
 
     def _handed_over(self, given: Input | Sequence[Input]) -> object:
         """What the run function receives: an artifact's path, an external's value, or a list of these."""
@@ -253,6 +270,16 @@ class Store:
         if isinstance(given, External):
             return given.value
         return [self._handed_over(item) for item in given]
+
+    def _register(self, ref: ArtifactRef, say: Report) -> None:
+        """Have the catalog take in an artifact that was just published."""
+        label = self.names.label_path(ref.kind, ref.name, self.label(ref, ref.name))
+        self.catalog.register(
+            self.layout.artifact(ref.kind, ref.fingerprint) / RECORD_FILE, label, report=say
+        )
+
+    def _lock_path(self, request: Request, owner: str) -> Path:
+        return self.layout.locks / f"{request.stage.kind}-{owner}.lock"
 
 
 def _local_path(location: str) -> Path:
@@ -273,30 +300,5 @@ def _check_request(request: Request) -> None:
         raise StoreError(f"{request.stage.verb}: params is a {found} and must be a {wanted}")
 
 
-def _check_outcome(request: Request, outcome: object) -> None:
-    """Refuse what a record cannot hold, and accounts that do not add up."""
-    where = f"{request.stage.kind}/{request.name}"
-    if not isinstance(outcome, Outcome):
-        raise StoreError(
-            f"{where}: the stage returned a {type(outcome).__qualname__}; it must return an Outcome"
-        )
-    plain(outcome.metrics, f"{where}: metrics")
-    check_accounts(where, outcome.accounts)
-
-
 def _waiting(request: Request, who: str) -> str:
     return f"{request.stage.kind}/{request.name} is being made by {who}; waiting for it"
-
-
-def _write_failure(where: str, root: Path, error: BaseException) -> str:
-    if is_full_disk(error):
-        free = shutil.disk_usage(root).free
-        return (
-            f"{where} was not published: no space left ({error}); {root} has {free} bytes free; "
-            "make room and run again"
-        )
-    return f"{where} was not published: {error}"
-
-
-def _utc(moment: datetime) -> str:
-    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,0 +1,203 @@
+"""The catalog: a DuckDB index over the store's files, for questions that go across artifacts.
+
+The files are the truth and the catalog may lag behind them; it never leads. The laws:
+
+- every question is answered after `sync`, which compares the files' times and sizes with those it last saw,
+  and reads what is new;
+- `rebuild` makes the catalog again from the files, equal row for row to what many small steps have made;
+- DuckDB lets one process write, so the catalog is opened for short transactions only, behind a file lock with
+  a bounded wait. A publication does not fail on a busy catalog: it says so, and the next sync takes its rows
+  in;
+- a catalog that is missing, broken, or of another version is made again, and that is said.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from tasks.errors import StoreError
+from tasks.store.connection import locked, opened
+from tasks.store.durable import write_atomically
+from tasks.store.extra_tables import sync_extra_tables
+from tasks.store.indexing import BrokenCatalogError, num_indexed, sync_files, update_files
+from tasks.store.layout import Layout
+from tasks.store.provenance import Provenance
+from tasks.store.runs import Run, RunArtifact, State, read_run, run_path
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+Row: TypeAlias = dict[str, Any]
+T = TypeVar("T")
+
+_LOG = logging.getLogger(__name__)
+_VERSIONS = """
+    SELECT l.kind, l.name, l.label, l.number, l.fingerprint, a.content_digest, a.stage, a.stage_version,
+           a.num_files, a.num_bytes, strftime(a.ended, '%Y-%m-%dT%H:%M:%SZ') AS ended, a.seconds,
+           (SELECT coalesce(list(x.alias ORDER BY x.alias), []) FROM aliases x
+            WHERE (x.kind, x.name, x.fingerprint) = (l.kind, l.name, l.fingerprint)) AS aliases
+    FROM labels l JOIN artifacts a ON (a.kind, a.fingerprint) = (l.kind, l.fingerprint)
+    WHERE coalesce(l.kind = $kind, true) AND coalesce(l.name = $name, true)
+    ORDER BY l.kind, l.name, l.number
+"""
+
+
+class Catalog:
+    """The catalog of one store.
+
+    Args:
+        layout: the store.
+        wait_seconds: how long a question waits for other processes before that is an error.
+        publish_wait_seconds: how long a publication waits before it leaves its rows to the next sync.
+        report: told what a person should know: a rebuild, a lag, a file that cannot be read.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        wait_seconds: float = 30.0,
+        publish_wait_seconds: float = 2.0,
+        report: Callable[[str], None] = _LOG.warning,
+    ) -> None:
+        self._layout = layout
+        self._wait = wait_seconds
+        self._publish_wait = publish_wait_seconds
+        self._say = report
+
+    @property
+    def path(self) -> Path:
+        """The DuckDB file."""
+        return self._layout.catalog
+
+    @property
+    def lock_path(self) -> Path:
+        """The file whose lock a process holds while it has the catalog open."""
+        return self._layout.locks / "catalog.lock"
+
+    def sync(self) -> None:
+        """Take in what is new in the store's files, and drop what is gone.
+
+        Raises:
+            StoreError: the catalog is held by another process for too long.
+        """
+        self._with_connection(self._wait, self._sync)
+
+    def rebuild(self) -> None:
+        """Make the catalog again from the store's files.
+
+        Raises:
+            StoreError: the catalog is held by another process for too long.
+        """
+        with locked(self.lock_path, self._wait):
+            self._discard()
+            with opened(self.path, self._wait) as connection:
+                self._take_in(connection)
+
+    def query(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
+        """Answer a question in SQL, after a sync; one dict a row.
+
+        Raises:
+            StoreError: the catalog is held by another process for too long, or DuckDB refuses the question.
+        """
+
+        def ask(connection: "DuckDBPyConnection") -> list[Row]:
+            self._sync(connection)
+            found = connection.execute(sql, parameters or None)
+            columns = [column[0] for column in found.description or ()]
+            return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
+
+        return self._with_connection(self._wait, ask)
+
+    def versions(self, kind: str | None = None, name: str | None = None) -> list[Row]:
+        """Return one row a version (kind, name, label, …, aliases), sorted by kind, name and number."""
+        return self.query(_VERSIONS, {"kind": kind, "name": name})
+
+    def register(self, *paths: Path, report: Callable[[str], None] | None = None) -> None:
+        """Take in files that were just written or removed; a busy catalog leaves them to the next sync."""
+        try:
+            self._with_connection(self._publish_wait, lambda connection: self._update(connection, paths))
+        except StoreError as error:
+            say = report or self._say
+            say(f"{error} (what was published is safe; the catalog takes it in the next time)")
+
+    def add_run(
+        self,
+        run_id: str,
+        *,
+        profile: str = "",
+        parameters: Mapping[str, Any] | None = None,
+        provenance: Provenance | None = None,
+    ) -> Run:
+        """Note that a run has begun.
+
+        Raises:
+            StoreError: the id cannot be a file's name.
+        """
+        run = Run(
+            run_id=run_id,
+            profile=profile,
+            parameters=parameters or {},
+            started=_now(),
+            provenance=provenance or Provenance.collect(),
+        )
+        return self._save(run)
+
+    def finish_run(
+        self, run_id: str, *, state: State, artifacts: Sequence[RunArtifact] = (), message: str = ""
+    ) -> Run:
+        """Note how a run ended, and what it asked for, in order.
+
+        Raises:
+            StoreError: there is no such run.
+        """
+        run = read_run(run_path(self._layout.runs, run_id))
+        end = {"state": state, "message": message, "ended": _now(), "artifacts": list(artifacts)}
+        return self._save(run.model_copy(update=end))
+
+    def _save(self, run: Run) -> Run:
+        path = run_path(self._layout.runs, run.run_id)
+        write_atomically(path, run.model_dump_json(indent=1).encode("utf-8") + b"\n")
+        self.register(path)
+        return run
+
+    def _take_in(self, connection: "DuckDBPyConnection") -> None:
+        sync_files(connection, self._layout, self._say)
+        sync_extra_tables(connection, self._layout, self._say)
+
+    def _sync(self, connection: "DuckDBPyConnection") -> None:
+        was_empty = num_indexed(connection) == 0
+        self._take_in(connection)
+        if was_empty and (num_files := num_indexed(connection)):
+            self._say(f"catalog {self.path} was empty; it is made again from {num_files} files of the store")
+
+    def _update(self, connection: "DuckDBPyConnection", paths: Sequence[Path]) -> None:
+        if num_indexed(connection) == 0:
+            sync_files(connection, self._layout, self._say)
+        update_files(connection, self._layout, paths, self._say)
+        sync_extra_tables(connection, self._layout, self._say)
+
+    def _with_connection(self, wait: float, work: Callable[["DuckDBPyConnection"], T]) -> T:
+        """Do `work` on the open catalog; a broken catalog is made again first."""
+        if not self._layout.root.is_dir():  # asking must not make a store where there is none
+            with opened(None, wait) as connection:
+                return work(connection)
+        with locked(self.lock_path, wait):
+            try:
+                with opened(self.path, wait) as connection:
+                    return work(connection)
+            except BrokenCatalogError as error:
+                self._say(f"catalog {self.path} cannot be used ({error}); it is made again from the records")
+                self._discard()
+            with opened(self.path, wait) as connection:
+                self._take_in(connection)
+                return work(connection)
+
+    def _discard(self) -> None:
+        for path in (self.path, self.path.with_name(self.path.name + ".wal")):
+            path.unlink(missing_ok=True)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,0 +1,94 @@
+"""A DuckDB connection for one short transaction: one process at a time, and told apart when it goes wrong.
+
+Busy: another process (or another tool, such as the DuckDB shell) has the file open; waited for, within
+bounds. Broken: the file is no database, is corrupt, or holds other tables than this version's; the catalog is
+made again. Anything else is an error of its own.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from filelock import FileLock, Timeout
+
+from tasks.errors import StoreError
+from tasks.store.indexing import BrokenCatalogError, prepare
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_POLL_SECONDS = 0.02
+_BUSY: Final = ("Could not set lock", "different configuration")
+_BROKEN: Final = ("Corrupt database", "not a valid DuckDB database", "version number")
+
+
+@contextmanager
+def locked(lock_path: Path, wait_seconds: float) -> Iterator[None]:
+    """Hold the catalog's lock.
+
+    Raises:
+        StoreError: another process holds it for longer than `wait_seconds`.
+    """
+    lock_path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(lock_path, timeout=wait_seconds)
+    try:
+        lock.acquire(poll_interval=_POLL_SECONDS)
+    except Timeout as error:
+        raise StoreError(
+            f"the catalog is busy: another process has held {lock_path} for {wait_seconds:g} s; "
+            "wait for it, or end it if it hangs"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def opened(path: Path | None, wait_seconds: float) -> Iterator["DuckDBPyConnection"]:
+    """Yield a connection to the catalog with its tables made; to an empty one in memory if `path` is None.
+
+    Raises:
+        BrokenCatalogError: the file has to be made again; raised from the block as well.
+        StoreError: the file is held by another tool for too long, or DuckDB refuses what the block asks.
+    """
+    import duckdb
+
+    try:
+        connection = _connect(path, wait_seconds)
+        try:
+            prepare(connection)
+            yield connection
+        finally:
+            connection.close()
+    except duckdb.Error as error:
+        if _is_broken(error):
+            raise BrokenCatalogError(str(error)) from error
+        raise StoreError(f"catalog {path}: {error}") from error
+
+
+def _connect(path: Path | None, wait_seconds: float) -> "DuckDBPyConnection":
+    import duckdb
+
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            return duckdb.connect(":memory:" if path is None else str(path))
+        except duckdb.Error as error:
+            if not any(sign in str(error) for sign in _BUSY):
+                raise
+            if time.monotonic() > deadline:
+                raise StoreError(
+                    f"the catalog is busy: another program has had {path} open for {wait_seconds:g} s; "
+                    f"close it ({error})"
+                ) from error
+        time.sleep(_POLL_SECONDS)
+
+
+def _is_broken(error: Exception) -> bool:
+    import duckdb
+
+    fatal = duckdb.FatalException | duckdb.InternalException | duckdb.SerializationException
+    return isinstance(error, fatal) or any(sign in str(error) for sign in _BROKEN)

@@ -1,0 +1,143 @@
+"""Tables that artifacts bring along: `catalog/<table>.parquet` becomes rows of the DuckDB table `<table>`.
+
+The first column is the artifact's `fingerprint`, then come the file's own. A table's schema is the union, by
+name, of the schemas of all its files: an artifact with the columns that the table has is appended, any other
+one, or one that goes, has the table made again. So the table depends on the artifacts that are there and not
+on the order they came in.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from tasks.errors import StoreError
+from tasks.store.indexing import ALL_TABLES
+from tasks.store.layout import Layout
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+Report: TypeAlias = Callable[[str], None]
+
+FOLDER = "catalog"
+_TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")
+
+
+@dataclass(frozen=True, order=True)
+class _Part:
+    """One artifact's file of one table."""
+
+    kind: str
+    fingerprint: str
+    digest: str
+    path: Path
+
+    @property
+    def select(self) -> str:
+        """Its rows as SQL; the fingerprint is hexadecimal and the path is quoted."""
+        quoted = str(self.path).replace("'", "''")
+        return f"SELECT '{self.fingerprint}' AS fingerprint, * FROM read_parquet('{quoted}')"  # noqa: S608
+
+
+def check_extra_tables(out: Path) -> None:
+    """Refuse tables that the catalog could not take in.
+
+    Raises:
+        StoreError: a file in `catalog/` is no Parquet, is not called as a table can be, or has a column
+        `fingerprint`.
+    """
+    for path in sorted((out / FOLDER).glob("*")):
+        table = path.stem
+        if path.suffix != ".parquet" or not _TABLE.fullmatch(table) or table in ALL_TABLES:
+            raise StoreError(
+                f"{FOLDER}/{path.name}: the folder holds <table>.parquet only, where <table> matches "
+                f"{_TABLE.pattern} and is none of {sorted(ALL_TABLES)}"
+            )
+        if "fingerprint" in _column_names(path):
+            raise StoreError(
+                f"{FOLDER}/{path.name} has a column 'fingerprint', which the catalog adds; rename it"
+            )
+
+
+def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Report) -> None:
+    """Bring every extra table in step with the artifacts that the catalog knows."""
+    wanted = _wanted(connection, layout)
+    held = _held(connection)
+    for table in sorted(wanted.keys() | held.keys()):
+        parts, had = wanted.get(table, []), held.get(table, set())
+        if {(part.fingerprint, part.digest) for part in parts} != had:
+            readable = [part for part in parts if _readable(connection, part, say)]
+            _update(connection, table, readable, had)
+
+
+def _wanted(connection: "DuckDBPyConnection", layout: Layout) -> dict[str, list[_Part]]:
+    rows = connection.execute(
+        "SELECT regexp_extract(path, '^catalog/([^/]+)[.]parquet$', 1) AS table_name, "
+        "kind, fingerprint, digest, path FROM files JOIN artifacts USING (fingerprint) WHERE table_name <> '' ORDER BY ALL"
+    ).fetchall()
+    tables: dict[str, list[_Part]] = {}
+    for table, kind, fingerprint, digest, path in rows:
+        part = _Part(kind, fingerprint, digest, layout.artifact(kind, fingerprint) / path)
+        tables.setdefault(table, []).append(part)
+    return tables
+
+
+def _held(connection: "DuckDBPyConnection") -> dict[str, set[tuple[str, str]]]:
+    held: dict[str, set[tuple[str, str]]] = {}
+    rows = connection.execute("SELECT table_name, fingerprint, digest FROM catalog_extra").fetchall()
+    for table, fingerprint, digest in rows:
+        held.setdefault(table, set()).add((fingerprint, digest))
+    return held
+
+
+def _update(
+    connection: "DuckDBPyConnection", table: str, parts: list[_Part], held: set[tuple[str, str]]
+) -> None:
+    """Append the new parts if nothing went and the columns are the same; else make the table again."""
+    new = [part for part in parts if (part.fingerprint, part.digest) not in held]
+    stays = len(parts) - len(new) == len(held) > 0
+    connection.execute("BEGIN")
+    if stays and all(
+        _schema(connection, part.select) == _schema(connection, f"FROM {table}") for part in new
+    ):
+        for part in new:
+            connection.execute(f"INSERT INTO {table} BY NAME {part.select}")
+    else:
+        connection.execute(f"DROP TABLE IF EXISTS {table}")
+        if parts:
+            union = " UNION ALL BY NAME ".join(part.select for part in parts)
+            connection.execute(f"CREATE TABLE {table} AS {union}")
+    connection.execute("DELETE FROM catalog_extra WHERE table_name = ?", [table])
+    for part in parts:
+        connection.execute(
+            "INSERT INTO catalog_extra VALUES (?, ?, ?)", [table, part.fingerprint, part.digest]
+        )
+    connection.execute("COMMIT")
+
+
+def _readable(connection: "DuckDBPyConnection", part: _Part, say: Report) -> bool:
+    import duckdb
+
+    try:
+        _schema(connection, part.select)
+    except duckdb.Error as error:
+        say(f"the catalog leaves out {part.path}: {error}; run `verify`")
+        return False
+    return True
+
+
+def _schema(connection: "DuckDBPyConnection", query: str) -> list[tuple[str, str]]:
+    described = connection.execute(f"DESCRIBE {query}").fetchall()
+    return [(row[0], row[1]) for row in described]
+
+
+def _column_names(path: Path) -> list[str]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        return [str(name) for name in parquet.read_schema(path).names]
+    except (pa.ArrowInvalid, OSError) as error:
+        raise StoreError(f"{FOLDER}/{path.name} cannot be read as Parquet: {error}") from error

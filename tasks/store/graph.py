@@ -1,0 +1,147 @@
+"""A lineage graph, and how it is drawn.
+
+Shards are many: nodes whose names differ only after the last `/` are drawn as one, `encoded_shard/web/* (8)`.
+The data (`to_json`) has them one by one.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from tasks.store.canonical import Json
+
+Direction: TypeAlias = Literal["up", "down", "both"]
+Status: TypeAlias = Literal["published", "missing", "external"]
+
+_HEADINGS: Final = {"up": "is made from", "down": "is used by"}
+
+
+@dataclass(frozen=True)
+class Node:
+    """One artifact, or what one role of an artifact took from outside of the store.
+
+    Attributes:
+        key: unique in the graph: the fingerprint, or `external:<fingerprint>:<role>`.
+        title: what people read: `kind/name@label`, or where the outside input lay.
+        status: `published`, `missing` (no longer in the store), or `external` (from outside of it).
+        kind, name, label, content_digest: of an artifact; empty where there is none or it is not known.
+    """
+
+    key: str
+    title: str
+    status: Status = "published"
+    kind: str = ""
+    name: str = ""
+    label: str = ""
+    content_digest: str = ""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """`source` is an input of `target`, in the given role."""
+
+    source: str
+    target: str
+    role: str
+
+
+@dataclass
+class Graph:
+    """Nodes by key, and edges, in the order they were found; `root` is the key of what was asked about."""
+
+    root: str
+    direction: Direction
+    nodes: dict[str, Node] = field(default_factory=dict)
+    edges: list[Edge] = field(default_factory=list)
+
+    def add(self, node: Node) -> bool:
+        """Add a node; return whether it is new."""
+        return self.nodes.setdefault(node.key, node) is node
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the whole graph as plain data, shards one by one."""
+        nodes: list[Json] = [dict(vars(node)) for node in self.nodes.values()]
+        edges: list[Json] = [dict(vars(edge)) for edge in self.edges]
+        return {"root": self.root, "direction": self.direction, "nodes": nodes, "edges": edges}
+
+    def to_tree(self) -> str:
+        """Return the graph as an indented tree from the root; what was drawn before is marked `…`."""
+        drawing = _Drawing(self)
+        root = drawing.group[self.root]
+        lines: list[str] = []
+        for direction, heading in _HEADINGS.items():
+            if self.direction in (direction, "both"):
+                title = drawing.titles[root]
+                lines.append(f"{title} {heading}" if self.direction == "both" else title)
+                lines.extend(_branches(drawing.next_to(direction), drawing.titles, root))
+        return "\n".join(lines)
+
+    def to_mermaid(self) -> str:
+        """Return the graph as a Mermaid flowchart, from inputs to what was made of them."""
+        drawing = _Drawing(self)
+        ids = {group: f"n{index}" for index, group in enumerate(drawing.titles)}
+        lines = ["flowchart LR"]
+        lines += [f'    {ids[group]}["{_mermaid_text(title)}"]' for group, title in drawing.titles.items()]
+        lines += [f"    {ids[source]} --> {ids[target]}" for source, target in drawing.arrows]
+        lines.append(f"    style {ids[drawing.group[self.root]]} stroke-width:3px")
+        return "\n".join(lines)
+
+
+class _Drawing:
+    """A graph with its shards drawn together: each node's `group`, groups' `titles`, `arrows` between groups."""
+
+    def __init__(self, graph: Graph) -> None:
+        families = {node.key: _family(node) for node in graph.nodes.values()}
+        sizes = Counter(families.values())
+        alone = {graph.root, *(key for key, family in families.items() if sizes[family] == 1)}
+        self.group = {key: key if key in alone else family for key, family in families.items()}
+        self.titles: dict[str, str] = {}
+        for key, group in self.group.items():
+            node = graph.nodes[key]
+            self.titles.setdefault(group, _title(node) if group == key else f"{group} ({self._size(group)})")
+        arrows = ((self.group[edge.source], self.group[edge.target]) for edge in graph.edges)
+        self.arrows = list(dict.fromkeys(arrows))
+
+    def next_to(self, direction: str) -> dict[str, list[str]]:
+        """Return the groups next to each group: its inputs (`up`), or what used it (`down`)."""
+        following: dict[str, list[str]] = {}
+        for source, target in self.arrows:
+            here, there = (target, source) if direction == "up" else (source, target)
+            following.setdefault(here, []).append(there)
+        return following
+
+    def _size(self, group: str) -> int:
+        return sum(1 for found in self.group.values() if found == group)
+
+
+def _family(node: Node) -> str:
+    """What a node is drawn together with: shards of one name; for others, themselves."""
+    parent, slash, _ = node.name.rpartition("/")
+    return f"{node.kind}/{parent}/*" if slash and node.status != "external" else node.key
+
+
+def _title(node: Node) -> str:
+    return f"{node.title} (missing)" if node.status == "missing" else node.title
+
+
+def _branches(following: dict[str, list[str]], titles: dict[str, str], root: str) -> list[str]:
+    """The lines below the root: depth first, each group's own branches drawn once."""
+    lines: list[str] = []
+    drawn = {root}
+
+    def draw(group: str, indent: str) -> None:
+        groups = following.get(group, [])
+        for index, each in enumerate(groups):
+            last = index == len(groups) - 1
+            again = each in drawn and each in following
+            lines.append(f"{indent}{'└─ ' if last else '├─ '}{titles[each]}{' …' if again else ''}")
+            if each not in drawn:
+                drawn.add(each)
+                draw(each, indent + ("   " if last else "│  "))
+
+    draw(root, "")
+    return lines
+
+
+def _mermaid_text(text: str) -> str:
+    return text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")

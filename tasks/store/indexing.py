@@ -1,0 +1,160 @@
+"""How the catalog's rows follow the files: what is new, changed or gone since a file was last seen.
+
+The table `catalog_files` holds, for each file that gave rows, its path below the store, its modification time
+and size, and the key of its rows. A file that changes loses its rows and gives them again, all in one
+transaction, so rows neither double nor go missing. A file that cannot be read gives no rows and is said, and
+is tried again every time.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from tasks.errors import StoreError
+from tasks.store.layout import Layout
+from tasks.store.tables import KEYS, TABLES, Rows, rows_of, truth_files
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+Report: TypeAlias = Callable[[str], None]
+Stamp: TypeAlias = tuple[int, int]
+
+VERSION: Final = 1
+_OWN: Final[dict[str, dict[str, str]]] = {
+    "catalog_version": {"version": "INTEGER"},
+    "catalog_files": {"path": "VARCHAR", "mtime_ns": "BIGINT", "size": "BIGINT", "key": "VARCHAR"},
+    "catalog_extra": {"table_name": "VARCHAR", "fingerprint": "VARCHAR", "digest": "VARCHAR"},
+}
+ALL_TABLES: Final = {**TABLES, **_OWN}
+
+
+class BrokenCatalogError(StoreError):
+    """The catalog's file cannot be used and has to be made again."""
+
+
+def prepare(connection: "DuckDBPyConnection") -> bool:
+    """Make the tables in an empty database; return whether that had to be done.
+
+    Raises:
+        BrokenCatalogError: the database holds something else, or tables of another version.
+    """
+    found = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+    if not found:
+        with_columns = ((name, columns) for name, columns in ALL_TABLES.items())
+        statements = [f"CREATE TABLE {name} ({_columns(columns)})" for name, columns in with_columns]
+        connection.execute("BEGIN")
+        connection.execute("; ".join(statements))
+        connection.execute("INSERT INTO catalog_version VALUES (?)", [VERSION])
+        connection.execute("COMMIT")
+        return True
+    missing = sorted(ALL_TABLES.keys() - found)
+    if missing:
+        raise BrokenCatalogError(f"it lacks the tables {missing}")
+    versions = connection.execute("SELECT version FROM catalog_version").fetchall()
+    if versions != [(VERSION,)]:
+        raise BrokenCatalogError(f"its version is {versions} and not {VERSION}")
+    return False
+
+
+def sync_files(connection: "DuckDBPyConnection", layout: Layout, say: Report) -> None:
+    """Bring the rows in step with every file of the store; files that have not changed are not read."""
+    known = {path: (mtime, size) for path, mtime, size in _known(connection)}
+    seen = _stamps(layout, truth_files(layout))
+    changed = {path: stamp for path, stamp in seen.items() if known.get(path) != stamp}
+    gone = [path for path in known if path not in seen]
+    _apply(connection, layout, changed, gone, say)
+
+
+def num_indexed(connection: "DuckDBPyConnection") -> int:
+    """Return how many files have rows in the catalog."""
+    (found,) = connection.execute("SELECT count(*) FROM catalog_files").fetchall()
+    return int(found[0])
+
+
+def update_files(
+    connection: "DuckDBPyConnection", layout: Layout, paths: Sequence[Path], say: Report
+) -> None:
+    """Bring the rows of these files in step, whatever was seen of them before."""
+    seen = _stamps(layout, paths)
+    gone = [path for path in _relative(layout, paths) if path not in seen]
+    _apply(connection, layout, seen, gone, say)
+
+
+def _apply(
+    connection: "DuckDBPyConnection", layout: Layout, changed: dict[str, Stamp], gone: list[str], say: Report
+) -> None:
+    if not changed and not gone:
+        return
+    rows: Rows = {name: [] for name in (*TABLES, "catalog_files")}
+    for path, (mtime, size) in sorted(changed.items()):
+        try:
+            key, given = rows_of(layout, layout.root / path)
+        except StoreError as error:
+            say(f"the catalog leaves out {path}: {error}")
+            continue
+        rows["catalog_files"].append({"path": path, "mtime_ns": mtime, "size": size, "key": key})
+        for name, more in given.items():
+            rows[name].extend(more)
+    connection.execute("BEGIN")
+    _delete(connection, [*changed, *gone])
+    for name, new in rows.items():
+        insert(connection, name, ALL_TABLES[name], new)
+    connection.execute("COMMIT")
+
+
+def _delete(connection: "DuckDBPyConnection", paths: list[str]) -> None:
+    """Delete the rows that these files gave; keys of different tables never coincide."""
+    stale = "SELECT key FROM catalog_files WHERE path IN (SELECT unnest($paths::VARCHAR[]))"
+    for name, key in KEYS.items():
+        # The names are this module's constants.
+        connection.execute(f"DELETE FROM {name} WHERE {key} IN ({stale})", {"paths": paths})  # noqa: S608
+    connection.execute(
+        "DELETE FROM catalog_files WHERE path IN (SELECT unnest($paths::VARCHAR[]))", {"paths": paths}
+    )
+
+
+def insert(
+    connection: "DuckDBPyConnection", name: str, columns: dict[str, str], rows: list[dict[str, object]]
+) -> None:
+    """Insert rows, given as column → value, into a table; all at once, as an Arrow table."""
+    if not rows:
+        return
+    import pyarrow as pa
+
+    types = {
+        "VARCHAR": pa.string(),
+        "TIMESTAMP": pa.string(),
+        "INTEGER": pa.int32(),
+        "BIGINT": pa.int64(),
+        "DOUBLE": pa.float64(),
+        "BOOLEAN": pa.bool_(),
+    }
+    schema = pa.schema([(column, types[sql_type]) for column, sql_type in columns.items()])
+    connection.register("new_rows", pa.Table.from_pylist(rows, schema=schema))
+    connection.execute(f"INSERT INTO {name} BY NAME SELECT * FROM new_rows")  # noqa: S608
+    connection.unregister("new_rows")
+
+
+def _known(connection: "DuckDBPyConnection") -> list[tuple[str, int, int]]:
+    return connection.execute("SELECT path, mtime_ns, size FROM catalog_files").fetchall()
+
+
+def _stamps(layout: Layout, paths: Iterable[Path]) -> dict[str, Stamp]:
+    """Time and size of each file that is there, taken before it is read: a later change shows."""
+    stamps = {}
+    for path in paths:
+        try:
+            state = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        stamps[path.relative_to(layout.root).as_posix()] = (state.st_mtime_ns, state.st_size)
+    return stamps
+
+
+def _relative(layout: Layout, paths: Iterable[Path]) -> list[str]:
+    return [path.relative_to(layout.root).as_posix() for path in paths]
+
+
+def _columns(columns: dict[str, str]) -> str:
+    return ", ".join(f"{name} {sql_type}" for name, sql_type in columns.items())

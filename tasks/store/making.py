@@ -1,0 +1,107 @@
+"""Making one artifact: run the stage in a temporary directory, check what it says, publish what it wrote."""
+
+import shutil
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tasks.errors import StoreError
+from tasks.stage import Outcome, Request
+from tasks.store.canonical import plain
+from tasks.store.digest import content_digest
+from tasks.store.durable import is_full_disk
+from tasks.store.extra_tables import check_extra_tables
+from tasks.store.identity import fingerprint, fingerprint_payload
+from tasks.store.labels import Names
+from tasks.store.layout import Layout
+from tasks.store.provenance import Provenance
+from tasks.store.publish import check_accounts, commit, digest_files, sweep, workspace
+from tasks.store.record import Record, Timings, input_entries
+
+
+def make(layout: Layout, request: Request, inputs: Mapping[str, object], provenance: Provenance) -> Record:
+    """Run the stage of `request` and publish what it writes.
+
+    Args:
+        layout: the store.
+        request: what is asked for; the caller holds its fingerprint's lock.
+        inputs: what the run function receives, by role.
+        provenance: by whom and for which run.
+
+    Raises:
+        AccountError: the stage's accounts do not add up.
+        StoreError: the disk is full, a file cannot be written, or the stage broke the rules of the store.
+        Exception: whatever else the stage raises.
+
+    Whatever is raised, nothing is published and the temporary directory is gone.
+    """
+    where = f"{request.stage.kind}/{request.name}"
+    sweep(layout)
+    try:
+        with workspace(layout) as out:
+            record = _run(layout, request, inputs, provenance, out)
+            commit(layout, out, record)
+    except OSError as error:
+        raise StoreError(_failure(where, layout.root, error)) from error
+    except Exception as error:
+        if is_full_disk(error):
+            raise StoreError(_failure(where, layout.root, error)) from error
+        raise
+    return record
+
+
+def _run(
+    layout: Layout, request: Request, inputs: Mapping[str, object], provenance: Provenance, out: Path
+) -> Record:
+    started, clock = _now(), time.perf_counter()
+    outcome = request.stage.run(request.params, out=out, **inputs)
+    seconds = round(time.perf_counter() - clock, 6)
+    _check_outcome(request, outcome)
+    check_extra_tables(out)
+    files = digest_files(out)
+    payload = fingerprint_payload(request)
+    owner = fingerprint(payload)
+    return Record(
+        kind=request.stage.kind,
+        name=request.name,
+        label=Names(layout).reserve(request.stage.kind, request.name, owner),
+        fingerprint=owner,
+        payload=payload,
+        content_digest=content_digest(files),
+        files=files,
+        inputs=input_entries(request.inputs),
+        params=request.params.model_dump(mode="json"),
+        metrics=dict(outcome.metrics),
+        accounts=list(outcome.accounts),
+        timings=Timings(started=started, ended=_now(), seconds=seconds),
+        provenance=provenance,
+    )
+
+
+def _check_outcome(request: Request, outcome: object) -> None:
+    """Refuse what a record cannot hold, and accounts that do not add up."""
+    where = f"{request.stage.kind}/{request.name}"
+    if not isinstance(outcome, Outcome):
+        found = type(outcome).__qualname__
+        raise StoreError(f"{where}: the stage returned a {found}; it must return an Outcome")
+    for name, value in outcome.metrics.items():
+        if not isinstance(value, str | int | float):
+            found = type(value).__qualname__
+            raise StoreError(f"{where}: metric {name}={value!r} is a {found}; use text, int, float or bool")
+    plain(outcome.metrics, f"{where}: metrics")
+    check_accounts(where, outcome.accounts)
+
+
+def _failure(where: str, root: Path, error: BaseException) -> str:
+    if not is_full_disk(error):
+        return f"{where} was not published: {error}"
+    free = shutil.disk_usage(root).free
+    return (
+        f"{where} was not published: no space left ({error}); {root} has {free} bytes free; "
+        "make room and run again"
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

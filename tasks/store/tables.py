@@ -1,0 +1,255 @@
+"""The catalog's tables, and the rows that one file of the store gives to them.
+
+Every row follows from one file of the store alone: a record, a label, an alias or a run. So a file that
+appears, changes or goes changes its own rows only, and the catalog can be made again from the files at any
+time. The tables of an artifact's `catalog/*.parquet` are in `tasks.store.extra_tables`.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from tasks.stage import Account
+from tasks.store.labels import ALIASES, LABELS, read_name, version_number
+from tasks.store.layout import RECORD_FILE, Layout
+from tasks.store.record import Record, read_record
+from tasks.store.runs import Run, read_run
+
+Row: TypeAlias = dict[str, Any]
+Rows: TypeAlias = dict[str, list[Row]]
+
+TABLES: Final[dict[str, dict[str, str]]] = {
+    "artifacts": {
+        "fingerprint": "VARCHAR",
+        "kind": "VARCHAR",
+        "name": "VARCHAR",
+        "label": "VARCHAR",
+        "content_digest": "VARCHAR",
+        "stage": "VARCHAR",
+        "stage_version": "INTEGER",
+        "num_files": "BIGINT",
+        "num_bytes": "BIGINT",
+        "started": "TIMESTAMP",
+        "ended": "TIMESTAMP",
+        "seconds": "DOUBLE",
+        "payload": "VARCHAR",
+        "params": "VARCHAR",
+        "git_commit": "VARCHAR",
+        "git_dirty": "BOOLEAN",
+        "user_name": "VARCHAR",
+        "command": "VARCHAR",
+        "flow_run_id": "VARCHAR",
+        "deployment_id": "VARCHAR",
+        "format_version": "INTEGER",
+    },
+    "inputs": {
+        "fingerprint": "VARCHAR",
+        "role": "VARCHAR",
+        "position": "BIGINT",
+        "digest": "VARCHAR",
+        "input_kind": "VARCHAR",
+        "input_name": "VARCHAR",
+        "input_fingerprint": "VARCHAR",
+        "origin": "VARCHAR",
+    },
+    "files": {"fingerprint": "VARCHAR", "path": "VARCHAR", "size_bytes": "BIGINT", "digest": "VARCHAR"},
+    "metrics": {"fingerprint": "VARCHAR", "name": "VARCHAR", "value": "DOUBLE", "text": "VARCHAR"},
+    "accounts": {
+        "fingerprint": "VARCHAR",
+        "source": "VARCHAR",
+        "unit": "VARCHAR",
+        "side": "VARCHAR",
+        "name": "VARCHAR",
+        "amount": "BIGINT",
+    },
+    "labels": {
+        "key": "VARCHAR",
+        "kind": "VARCHAR",
+        "name": "VARCHAR",
+        "label": "VARCHAR",
+        "number": "BIGINT",
+        "fingerprint": "VARCHAR",
+    },
+    "aliases": {
+        "key": "VARCHAR",
+        "kind": "VARCHAR",
+        "name": "VARCHAR",
+        "alias": "VARCHAR",
+        "fingerprint": "VARCHAR",
+    },
+    "runs": {
+        "run_id": "VARCHAR",
+        "profile": "VARCHAR",
+        "state": "VARCHAR",
+        "message": "VARCHAR",
+        "started": "TIMESTAMP",
+        "ended": "TIMESTAMP",
+        "parameters": "VARCHAR",
+        "git_commit": "VARCHAR",
+        "git_dirty": "BOOLEAN",
+        "user_name": "VARCHAR",
+        "command": "VARCHAR",
+        "deployment_id": "VARCHAR",
+    },
+    "run_artifacts": {
+        "run_id": "VARCHAR",
+        "position": "BIGINT",
+        "task": "VARCHAR",
+        "kind": "VARCHAR",
+        "name": "VARCHAR",
+        "fingerprint": "VARCHAR",
+        "cached": "BOOLEAN",
+    },
+}
+
+KEYS: Final[dict[str, str]] = {
+    "artifacts": "fingerprint",
+    "inputs": "fingerprint",
+    "files": "fingerprint",
+    "metrics": "fingerprint",
+    "accounts": "fingerprint",
+    "labels": "key",
+    "aliases": "key",
+    "runs": "run_id",
+    "run_artifacts": "run_id",
+}
+"""The column by which a file's rows are found again: its fingerprint, run id, or `kind/name@label`."""
+
+
+def truth_files(layout: Layout) -> Iterable[Path]:
+    """Yield every file of the store that gives rows to the catalog."""
+    for directory in layout.artifacts():
+        yield directory / RECORD_FILE
+    for tree in (LABELS, ALIASES):
+        yield from (layout.root / tree).rglob("@*")
+    yield from layout.runs.glob("[!.]*.json")
+
+
+def rows_of(layout: Layout, path: Path) -> tuple[str, Rows]:
+    """Return the key and the rows of one file.
+
+    Raises:
+        StoreError: the file cannot be read as what it should be.
+    """
+    relative = path.relative_to(layout.root)
+    if relative.parts[0] in (LABELS, ALIASES):
+        return _name_rows(relative, path)
+    if relative.parts[0] == layout.runs.name:
+        run = read_run(path)
+        return run.run_id, _run_rows(run)
+    record = read_record(path.parent)
+    return record.fingerprint, artifact_rows(record)
+
+
+def artifact_rows(record: Record) -> Rows:
+    """Return the rows of one record."""
+    mine = {"fingerprint": record.fingerprint}
+    return {
+        "artifacts": [_artifact_row(record)],
+        "inputs": [
+            {
+                **mine,
+                "role": entry.role,
+                "position": entry.position,
+                "digest": entry.digest,
+                "input_kind": entry.kind,
+                "input_name": entry.name,
+                "input_fingerprint": entry.fingerprint,
+                "origin": entry.origin,
+            }
+            for entry in record.inputs
+        ],
+        "files": [{**mine, **entry.model_dump()} for entry in record.files],
+        "metrics": [{**mine, "name": name, **_metric(value)} for name, value in record.metrics.items()],
+        "accounts": [{**mine, **row} for account in record.accounts for row in _account_rows(account)],
+    }
+
+
+def _artifact_row(record: Record) -> Row:
+    return {
+        "fingerprint": record.fingerprint,
+        "kind": record.kind,
+        "name": record.name,
+        "label": record.label,
+        "content_digest": record.content_digest,
+        "stage": record.payload.get("stage"),
+        "stage_version": record.payload.get("version"),
+        "num_files": len(record.files),
+        "num_bytes": record.num_bytes,
+        "started": record.timings.started,
+        "ended": record.timings.ended,
+        "seconds": record.timings.seconds,
+        "payload": _json(record.payload),
+        "params": _json(record.params),
+        "git_commit": record.provenance.git_commit,
+        "git_dirty": record.provenance.git_dirty,
+        "user_name": record.provenance.user,
+        "command": record.provenance.command,
+        "flow_run_id": record.provenance.flow_run_id,
+        "deployment_id": record.provenance.deployment_id,
+        "format_version": record.format_version,
+    }
+
+
+def _metric(value: str | int | float) -> Row:
+    """Numbers in both columns (the text is exact), text and booleans in the second only."""
+    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return {"value": number, "text": value if isinstance(value, str) else json.dumps(value)}
+
+
+def _account_rows(account: Account) -> list[Row]:
+    amounts = [("in", "in", account.num_in)]
+    amounts += [("added", name, amount) for name, amount in account.added.items()]
+    amounts += [("became", name, amount) for name, amount in account.became.items()]
+    own = {"source": account.source, "unit": account.unit}
+    return [{**own, "side": side, "name": name, "amount": amount} for side, name, amount in amounts]
+
+
+def _name_rows(relative: Path, path: Path) -> tuple[str, Rows]:
+    tree, kind, name = relative.parts[0], relative.parts[1], "/".join(relative.parts[2:-1])
+    label, fingerprint = read_name(path)
+    if not fingerprint:  # its writer died while it wrote; the label is never given out again
+        return name_key(kind, name, label), {}
+    row: Row = {"key": name_key(kind, name, label), "kind": kind, "name": name, "fingerprint": fingerprint}
+    row |= {"label": label, "number": version_number(label)} if tree == LABELS else {"alias": label}
+    return row["key"], {tree: [row]}
+
+
+def name_key(kind: str, name: str, label: str) -> str:
+    """Return `kind/name@label`."""
+    return f"{kind}/{name}@{label}"
+
+
+def _run_rows(run: Run) -> Rows:
+    row = {
+        "run_id": run.run_id,
+        "profile": run.profile,
+        "state": run.state,
+        "message": run.message,
+        "started": run.started,
+        "ended": run.ended,
+        "parameters": _json(dict(run.parameters)),
+        "git_commit": run.provenance.git_commit,
+        "git_dirty": run.provenance.git_dirty,
+        "user_name": run.provenance.user,
+        "command": run.provenance.command,
+        "deployment_id": run.provenance.deployment_id,
+    }
+    made = [
+        {
+            "run_id": run.run_id,
+            "position": position,
+            "task": item.task,
+            "kind": item.ref.kind,
+            "name": item.ref.name,
+            "fingerprint": item.ref.fingerprint,
+            "cached": item.cached,
+        }
+        for position, item in enumerate(run.artifacts)
+    ]
+    return {"runs": [row], "run_artifacts": made}
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
