@@ -1,0 +1,74 @@
+"""Tokenizers for language models: train, encode, decode, in formats that others read.
+
+    import tokenizer
+
+    tok = tokenizer.train(texts, vocab_size=32_000, special_tokens=["<|endoftext|>"])
+    tok = tokenizer.load("path/to/file-or-directory")
+    tok.encode("text")
+
+Importing this package is cheap: what a name needs is loaded when the name is first used, and numba when a kernel is
+first called.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenizer.buffers import EncodedBatch
+    from tokenizer.counting import PretokenCounts, count_pretokens
+    from tokenizer.errors import (
+        FormatError,
+        PatternError,
+        SpecialTokenError,
+        TokenizerError,
+        TrainingError,
+        VocabularyError,
+    )
+    from tokenizer.formats import load
+    from tokenizer.splitting import SPLIT_PATTERNS
+    from tokenizer.tokenizer import Tokenizer
+    from tokenizer.training import train, train_from_counts
+
+_HOMES = {
+    "EncodedBatch": "buffers",
+    "FormatError": "errors",
+    "PatternError": "errors",
+    "PretokenCounts": "counting",
+    "SPLIT_PATTERNS": "splitting",
+    "SpecialTokenError": "errors",
+    "Tokenizer": "tokenizer",
+    "TokenizerError": "errors",
+    "TrainingError": "errors",
+    "VocabularyError": "errors",
+    "count_pretokens": "counting",
+    "load": "formats",
+    "train": "training",
+    "train_from_counts": "training",
+}
+
+__all__ = [
+    "SPLIT_PATTERNS",
+    "EncodedBatch",
+    "FormatError",
+    "PatternError",
+    "PretokenCounts",
+    "SpecialTokenError",
+    "Tokenizer",
+    "TokenizerError",
+    "TrainingError",
+    "VocabularyError",
+    "count_pretokens",
+    "load",
+    "train",
+    "train_from_counts",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,11 +1,11 @@
 """The tokenizer package's errors.
 
-    TokenizerError
-    ├── PatternError        a split pattern that does not parse or cannot be used
-    ├── TrainingError       counts or parameters that no vocabulary can be trained from
-    ├── SpecialTokenError   a special token in ordinary text, or one that is not in the vocabulary
-    ├── VocabularyError     a token id or a byte string that the vocabulary does not have
-    └── FormatError         a tokenizer file that cannot be read or written
+TokenizerError
+├── PatternError        a split pattern that does not parse or cannot be used
+├── TrainingError       counts or parameters that no vocabulary can be trained from
+├── SpecialTokenError   a special token in ordinary text, or one that is not in the vocabulary
+├── VocabularyError     a token id or a byte string that the vocabulary does not have
+└── FormatError         a tokenizer file that cannot be read or written
 """
 
 

@@ -1,0 +1,283 @@
+"""From pre-tokens to ids: caches before merges.
+
+A pre-token is looked up in a cache of encodings, and merged only if it is not there. Two caches, both of a fixed
+size and owned by one thread: *short* ones of up to 15 bytes and 4 ids stand whole in half a cache line, two to a
+set, the last one used first; *long* ones (up to 255 bytes and ids) stand in an arena which is emptied when it is
+full. What is in a cache never changes what comes out.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tokenizer.kernels.arrays import Bytes, BytesIn, Int32, Int64, Int64In, UInt32, UInt64, UInt64Table
+from tokenizer.kernels.jit import kernel
+from tokenizer.kernels.long_merges import merge_long
+from tokenizer.kernels.pairs import PairTables, merge_short
+from tokenizer.kernels.words import MAX_SHORT, equal_bytes, hash_long, hash_short, load_short
+
+MAX_SCANNED = 96
+"""Bytes up to which looking through all neighbours is the faster way to merge."""
+MAX_CACHED = 255
+
+_NO_ID = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+_INLINE_IDS = 4
+
+
+class WholeTokens(NamedTuple):
+    """Tokens that a pre-token of exactly their bytes becomes without merging.
+
+    Attributes:
+        slots: shape (a power of two,), ids by hash, -1 where empty.
+        token_data: the tokens' bytes, by id.
+        token_offsets: shape (num_ids + 1,).
+    """
+
+    slots: Int32
+    token_data: Bytes
+    token_offsets: Int64
+
+
+class EncodingCache(NamedTuple):
+    """Encodings that were seen before; one thread's own.
+
+    Attributes:
+        short: shape (a power of two, 4): two words of bytes, two words of ids.
+        long: shape (a power of two, 3): hash, place in the arenas, sizes.
+        arena_bytes: bytes of long pre-tokens.
+        arena_ids: their ids.
+        used: shape (2,), how much of each arena is taken.
+        ids: scratch, shape (MAX_SCANNED,).
+        ranks: scratch, shape (MAX_SCANNED,).
+    """
+
+    short: UInt64Table
+    long: UInt64Table
+    arena_bytes: Bytes
+    arena_ids: Int32
+    used: Int64
+    ids: Int32
+    ranks: UInt32
+
+
+def empty_cache(short_bits: int = 16, long_bits: int = 14) -> EncodingCache:
+    """Make a cache for `2 ** short_bits` short and `2 ** long_bits` long encodings at most."""
+    return EncodingCache(
+        np.zeros((1 << short_bits, 4), np.uint64),
+        np.zeros((1 << long_bits, 3), np.uint64),
+        np.zeros(1 << (long_bits + 5), np.uint8),
+        np.zeros(1 << (long_bits + 4), np.int32),
+        np.zeros(2, np.int64),
+        np.zeros(MAX_SCANNED, np.int32),
+        np.zeros(MAX_SCANNED, np.uint32),
+    )
+
+
+@kernel(inline=True)
+def whole_token(data: BytesIn, start: int, end: int, whole: WholeTokens) -> int:
+    """Return the id of the token that has exactly these bytes, or -1."""
+    mask = np.int64(whole.slots.shape[0] - 1)
+    slot = np.int64(hash_long(data, start, end) >> _HALF) & mask
+    while whole.slots[slot] >= 0:
+        token = np.int64(whole.slots[slot])
+        first, last = whole.token_offsets[token], whole.token_offsets[token + 1]
+        if last - first == end - start and equal_bytes(data, start, whole.token_data, first, end - start):
+            return token
+        slot = (slot + 1) & mask
+    return -1
+
+
+@kernel
+def index_whole_tokens(slots: Int32, token_data: BytesIn, token_offsets: Int64In, tokens: Int64In) -> None:
+    """Enter tokens, given by id, into the slots of `WholeTokens`."""
+    mask = np.int64(slots.shape[0] - 1)
+    for i in range(tokens.shape[0]):
+        token = tokens[i]
+        slot = np.int64(hash_long(token_data, token_offsets[token], token_offsets[token + 1]) >> _HALF) & mask
+        while slots[slot] >= 0:
+            slot = (slot + 1) & mask
+        slots[slot] = token
+
+
+@kernel(inline=True)
+def merge_any(
+    data: BytesIn,
+    start: int,
+    end: int,
+    tables: PairTables,
+    whole: WholeTokens,
+    cache: EncodingCache,
+    out: UInt32,
+    at: int,
+) -> int:
+    """Encode one pre-token without the caches; return how many ids were written to `out` from `at` on."""
+    token = whole_token(data, start, end, whole)
+    if token >= 0:
+        out[at] = token
+        return 1
+    if end - start <= MAX_SCANNED:
+        count = merge_short(data, start, end, tables, cache.ids, cache.ranks)
+        for i in range(count):
+            out[at + i] = cache.ids[i]
+        return count
+    return merge_long(data, start, end, tables, out, at)
+
+
+@kernel(inline=True)
+def encode_short(
+    data: BytesIn,
+    start: int,
+    end: int,
+    tables: PairTables,
+    whole: WholeTokens,
+    cache: EncodingCache,
+    out: UInt32,
+    at: int,
+) -> int:
+    """Encode a pre-token of at most MAX_SHORT bytes; return how many ids were written."""
+    low, high = load_short(data, start, end - start)
+    sets_mask = np.int64(cache.short.shape[0] - 2)
+    first = np.int64(hash_short(low, high) >> _HALF) & sets_mask
+    for slot in (first, first + 1):
+        if cache.short[slot, 0] == low and cache.short[slot, 1] == high:
+            return _unpack(cache.short[slot, 2], cache.short[slot, 3], out, at)
+    count = merge_any(data, start, end, tables, whole, cache, out, at)
+    if count <= _INLINE_IDS:
+        for column in range(4):
+            cache.short[first + 1, column] = cache.short[first, column]
+        cache.short[first, 0], cache.short[first, 1] = low, high
+        cache.short[first, 2], cache.short[first, 3] = _pack(out, at, count), _pack(out, at + 2, count - 2)
+    return count
+
+
+@kernel(inline=True)
+def _pack(out: UInt32, at: int, count: int) -> np.uint64:
+    first, second = _NO_ID, _NO_ID
+    if count > 0:
+        first = np.uint64(out[at])
+    if count > 1:
+        second = np.uint64(out[at + 1])
+    return first | second << _HALF
+
+
+@kernel(inline=True)
+def _unpack(first: np.uint64, second: np.uint64, out: UInt32, at: int) -> int:
+    count = 1
+    out[at] = np.uint32(first & _NO_ID)
+    if first >> _HALF != _NO_ID:
+        out[at + 1] = np.uint32(first >> _HALF)
+        count = 2
+        if second & _NO_ID != _NO_ID:
+            out[at + 2] = np.uint32(second & _NO_ID)
+            count = 3
+            if second >> _HALF != _NO_ID:
+                out[at + 3] = np.uint32(second >> _HALF)
+                count = 4
+    return count
+
+
+@kernel(inline=True)
+def encode_longer(
+    data: BytesIn,
+    start: int,
+    end: int,
+    tables: PairTables,
+    whole: WholeTokens,
+    cache: EncodingCache,
+    out: UInt32,
+    at: int,
+) -> int:
+    """Encode a pre-token of more than MAX_SHORT bytes; return how many ids were written."""
+    length = end - start
+    if length > MAX_CACHED:
+        return merge_any(data, start, end, tables, whole, cache, out, at)
+    digest = hash_long(data, start, end)
+    slot = np.int64(digest >> _HALF) & np.int64(cache.long.shape[0] - 1)
+    if cache.long[slot, 0] == digest:
+        place, sizes = np.int64(cache.long[slot, 1]), np.int64(cache.long[slot, 2])
+        if sizes >> 32 == length and equal_bytes(data, start, cache.arena_bytes, place >> 32, length):
+            count = sizes & 0xFFFFFFFF
+            for i in range(count):
+                out[at + i] = cache.arena_ids[(place & 0xFFFFFFFF) + i]
+            return count
+    count = merge_any(data, start, end, tables, whole, cache, out, at)
+    remember(cache, slot, digest, data, start, length, out, at, count)
+    return count
+
+
+@kernel(inline=True)
+def remember(
+    cache: EncodingCache,
+    slot: int,
+    digest: np.uint64,
+    data: BytesIn,
+    start: int,
+    length: int,
+    out: UInt32,
+    at: int,
+    count: int,
+) -> None:
+    """Put a long encoding into its slot; empty the cache first if an arena is full."""
+    if (
+        cache.used[0] + length > cache.arena_bytes.shape[0]
+        or cache.used[1] + count > cache.arena_ids.shape[0]
+    ):
+        cache.used[:] = 0
+        cache.long[:] = np.uint64(0)
+    for i in range(length):
+        cache.arena_bytes[cache.used[0] + i] = data[start + i]
+    for i in range(count):
+        cache.arena_ids[cache.used[1] + i] = out[at + i]
+    cache.long[slot, 0] = digest
+    cache.long[slot, 1] = np.uint64(cache.used[0] << 32 | cache.used[1])
+    cache.long[slot, 2] = np.uint64(length << 32 | count)
+    cache.used[0] += length
+    cache.used[1] += count
+
+
+@kernel
+def encode_pretokens(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    offsets: Int64In,
+    kinds: Int64In,
+    tables: PairTables,
+    whole: WholeTokens,
+    cache: EncodingCache,
+    out: UInt32,
+    out_offsets: Int64,
+) -> int:
+    """Encode the pre-tokens of segments.
+
+    Args:
+        data: the text.
+        starts: shape (num_pretokens,).
+        ends: shape (num_pretokens,).
+        offsets: shape (num_segments + 1,), the pre-tokens of each segment.
+        kinds: shape (num_segments,), -1 for text, or the id that stands for the whole segment.
+        tables: the merges.
+        whole: tokens that are taken whole.
+        cache: this thread's.
+        out: room for one id a byte; receives the ids.
+        out_offsets: shape (num_segments + 1,); receives where each segment's ids begin and end.
+
+    Returns:
+        The number of ids.
+    """
+    position = 0
+    out_offsets[0] = 0
+    for segment in range(kinds.shape[0]):
+        if kinds[segment] >= 0:
+            out[position] = kinds[segment]
+            position += 1
+        else:
+            for k in range(offsets[segment], offsets[segment + 1]):
+                start, end = starts[k], ends[k]
+                if end - start <= MAX_SHORT:
+                    position += encode_short(data, start, end, tables, whole, cache, out, position)
+                else:
+                    position += encode_longer(data, start, end, tables, whole, cache, out, position)
+        out_offsets[segment + 1] = position
+    return position

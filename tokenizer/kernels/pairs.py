@@ -1,0 +1,177 @@
+"""The pair table: which merge joins two neighbouring tokens, if any.
+
+A merge has a *rank* (its place in the order of merges), two parents and a result. The table is open-addressed
+with linear probing; an entry is one word, `left << 43 | right << 22 | rank`, so ids and ranks
+stay below 2^21 - 1 and 2^22 - 1. Pairs of single bytes, half of all look-ups, are also in a plain table of 65,536 ranks.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tokenizer.kernels.arrays import BytesIn, Int32, Int32In, Int64, Int64In, UInt32, UInt64
+from tokenizer.kernels.jit import kernel
+
+MAX_IDS = (1 << 21) - 1
+MAX_MERGES = (1 << 22) - 1
+NO_MERGE = np.uint32(MAX_MERGES)
+
+_EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
+_RANK_BITS = np.uint64(22)
+_ID_BITS = np.uint64(21)
+_RANK_MASK = np.uint64(MAX_MERGES)
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+
+
+class PairTables(NamedTuple):
+    """Everything that encoding by merges looks up.
+
+    Attributes:
+        byte_ids: shape (256,), the token id of each byte.
+        byte_pairs: shape (65536,), the rank of the merge of two bytes, or NO_MERGE.
+        entries: shape (a power of two,), the pair table.
+        shift: 64 less the logarithm of the table's size.
+        results: shape (num_merges,), the id that each merge makes.
+    """
+
+    byte_ids: Int32
+    byte_pairs: UInt32
+    entries: UInt64
+    shift: int
+    results: Int32
+
+
+def empty_tables(byte_ids: Int32, num_merges: int) -> PairTables:
+    """Make tables that hold no merge yet and have room for `num_merges`, at most a third full."""
+    bits = max((3 * num_merges).bit_length(), 4)
+    return PairTables(
+        np.ascontiguousarray(byte_ids, np.int32),
+        np.full(1 << 16, NO_MERGE, np.uint32),
+        np.full(1 << bits, _EMPTY, np.uint64),
+        64 - bits,
+        np.zeros(num_merges, np.int32),
+    )
+
+
+@kernel(inline=True)
+def find_rank(tables: PairTables, left: int, right: int) -> np.uint32:
+    """Return the rank of the merge that joins two tokens, or NO_MERGE."""
+    key = (np.uint64(left) << _ID_BITS) | np.uint64(right)
+    mask = np.int64(tables.entries.shape[0] - 1)
+    slot = np.int64((key * _MULTIPLIER) >> np.uint64(tables.shift))
+    while True:
+        entry = tables.entries[slot]
+        if entry >> _RANK_BITS == key:
+            return np.uint32(entry & _RANK_MASK)
+        if entry == _EMPTY:
+            return NO_MERGE
+        slot = (slot + 1) & mask
+
+
+@kernel(inline=True)
+def insert(tables: PairTables, left: int, right: int, rank: int, result: int) -> bool:
+    """Add a merge; False if the pair has one already."""
+    key = (np.uint64(left) << _ID_BITS) | np.uint64(right)
+    mask = np.int64(tables.entries.shape[0] - 1)
+    slot = np.int64((key * _MULTIPLIER) >> np.uint64(tables.shift))
+    while tables.entries[slot] != _EMPTY:
+        if tables.entries[slot] >> _RANK_BITS == key:
+            return False
+        slot = (slot + 1) & mask
+    tables.entries[slot] = (key << _RANK_BITS) | np.uint64(rank)
+    tables.results[rank] = result
+    return True
+
+
+@kernel
+def insert_merges(
+    tables: PairTables, byte_of: Int32In, left: Int32In, right: Int32In, result: Int32In
+) -> int:
+    """Add merges in order of rank.
+
+    Args:
+        tables: with room for them.
+        byte_of: shape (num_ids,), the byte that an id stands for, or -1.
+        left: shape (num_merges,), the ids of the first parents.
+        right: shape (num_merges,), the ids of the second parents.
+        result: shape (num_merges,), the ids that they make.
+
+    Returns:
+        The rank of the first merge whose pair was there before, or -1.
+    """
+    for rank in range(left.shape[0]):
+        if not insert(tables, left[rank], right[rank], rank, result[rank]):
+            return rank
+        first, second = byte_of[left[rank]], byte_of[right[rank]]
+        if first >= 0 and second >= 0:
+            tables.byte_pairs[first << 8 | second] = rank
+    return -1
+
+
+@kernel(inline=True)
+def merge_short(data: BytesIn, start: int, end: int, tables: PairTables, ids: Int32, ranks: UInt32) -> int:
+    """Encode the bytes `start:end`, a few dozen at most, into `ids`; return how many ids they make.
+
+    Looks through all neighbours for the earliest merge each time: quadratic, and the fastest for what is short.
+    """
+    length = end - start
+    for i in range(length):
+        ids[i] = tables.byte_ids[data[start + i]]
+    for i in range(length - 1):
+        ranks[i] = tables.byte_pairs[np.int64(data[start + i]) << 8 | np.int64(data[start + i + 1])]
+    while length > 1:
+        best, rank = 0, ranks[0]
+        for i in range(1, length - 1):
+            if ranks[i] < rank:
+                best, rank = i, ranks[i]
+        if rank == NO_MERGE:
+            break
+        ids[best] = tables.results[rank]
+        length -= 1
+        for i in range(best + 1, length):
+            ids[i] = ids[i + 1]
+        for i in range(best + 1, length - 1):
+            ranks[i] = ranks[i + 1]
+        if best > 0:
+            ranks[best - 1] = find_rank(tables, ids[best - 1], ids[best])
+        if best < length - 1:
+            ranks[best] = find_rank(tables, ids[best], ids[best + 1])
+    return length
+
+
+@kernel
+def derive_merges(
+    tables: PairTables,
+    token_data: BytesIn,
+    token_offsets: Int64In,
+    by_length: Int64In,
+    rank_of: Int32In,
+    parents: Int64,
+) -> None:
+    """Find the merge that makes each token of a vocabulary that only says which byte strings are tokens.
+
+    A token's parents are the two tokens that its own bytes end in when they are merged by all shorter tokens,
+    lowest rank first: the bytes inside of a token are merged in the same order wherever it stands, so no other
+    pair can ever make it. A token whose bytes end in more than two can not be reached.
+
+    Args:
+        tables: with the bytes' ids, and without merges; filled.
+        token_data: the tokens' bytes, by id.
+        token_offsets: shape (num_ids + 1,).
+        by_length: ids of the tokens of two bytes or more, shortest first.
+        rank_of: shape (num_ids,), each token's priority.
+        parents: shape (num_ids,); receives `left << 32 | right`, or -1.
+    """
+    ids, ranks = np.empty(1, np.int32), np.empty(1, np.uint32)
+    for k in range(by_length.shape[0]):
+        token = by_length[k]
+        start, end = token_offsets[token], token_offsets[token + 1]
+        if end - start > ids.shape[0]:
+            ids, ranks = np.empty(2 * (end - start), np.int32), np.empty(2 * (end - start), np.uint32)
+        parents[token] = -1
+        if merge_short(token_data, start, end, tables, ids, ranks) == 2:
+            parents[token] = np.int64(ids[0]) << 32 | np.int64(ids[1])
+            insert(tables, ids[0], ids[1], rank_of[token], token)
+            if end - start == 2:
+                byte_pair = np.int64(token_data[start]) << 8 | np.int64(token_data[start + 1])
+                tables.byte_pairs[byte_pair] = rank_of[token]

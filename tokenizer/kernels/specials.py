@@ -1,0 +1,73 @@
+"""Special tokens in text, found in one pass.
+
+The special tokens form a trie over their bytes. From each byte that begins one, the trie is followed as far as the
+text goes along; the longest special token on the way is taken, and the search goes on behind it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tokenizer.kernels.arrays import Bytes, BytesIn, Int32, Int32Table, Int64, Int64In
+from tokenizer.kernels.jit import kernel
+
+
+class Trie(NamedTuple):
+    """A trie over bytes; node 0 is the root.
+
+    Attributes:
+        classes: shape (256,), the column of each byte; 0 for bytes that no special token holds.
+        children: shape (num_nodes, num_classes), the next node, or 0.
+        ids: shape (num_nodes,), the id of the special token that ends at a node, or -1.
+    """
+
+    classes: Bytes
+    children: Int32Table
+    ids: Int32
+
+
+@kernel(inline=True)
+def longest_at(data: BytesIn, position: int, end: int, trie: Trie) -> tuple[int, int]:
+    """Return where the longest special token from `position` ends and its id, or (position, -1)."""
+    node = np.int64(0)
+    longest, token = position, np.int64(-1)
+    for i in range(position, end):
+        node = np.int64(trie.children[node, trie.classes[data[i]]])
+        if node == 0:
+            break
+        if trie.ids[node] >= 0:
+            longest, token = i + 1, np.int64(trie.ids[node])
+    return longest, token
+
+
+@kernel
+def find_specials(data: BytesIn, offsets: Int64In, trie: Trie, starts: Int64, ends: Int64, ids: Int64) -> int:
+    """Find special tokens in documents, none over a document's edge.
+
+    Args:
+        data: shape (num_bytes,).
+        offsets: shape (num_documents + 1,).
+        trie: of the special tokens.
+        starts: shape (capacity,); receives where each begins.
+        ends: shape (capacity,); receives where each ends.
+        ids: shape (capacity,); receives the ids.
+
+    Returns:
+        How many there are; only the first `capacity` are written.
+    """
+    found = 0
+    for document in range(offsets.shape[0] - 1):
+        position, end = offsets[document], offsets[document + 1]
+        while position < end:
+            if trie.children[0, trie.classes[data[position]]] == 0:
+                position += 1
+                continue
+            longest, token = longest_at(data, position, end, trie)
+            if token < 0:
+                position += 1
+                continue
+            if found < starts.shape[0]:
+                starts[found], ends[found], ids[found] = position, longest, token
+            found += 1
+            position = longest
+    return found

@@ -1,0 +1,104 @@
+"""Normalizers: what is done to text before it is cut into pre-tokens. Lossy by nature: decoding gives the
+normalized text back.
+
+A normalizer is named by its steps, joined with `+`: `nfc`, `nfd`, `nfkc`, `nfkd`, `lowercase`, `strip_accents`,
+e.g. `nfkc+lowercase`. None changes nothing. Special tokens are cut out of the text *before* it is normalized, so
+that no ordinary text can become a special token on the way.
+
+`lowercase` takes each character by itself (a capital sigma always becomes σ), as Hugging Face does.
+`strip_accents` removes nonspacing marks (Mn) and is meant to follow `nfd` or `nfkd`.
+Unicode tables are those of Python's `unicodedata` (`unicodedata.unidata_version`).
+"""
+
+import functools
+import unicodedata
+from collections.abc import Callable
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenizer.buffers import pack_bytes
+from tokenizer.errors import TokenizerError
+
+Normalize = Callable[[str], str]
+
+
+def _lowercase(text: str) -> str:
+    return text.lower() if "Σ" not in text else "".join(map(str.lower, text))
+
+
+def _strip_accents(text: str) -> str:
+    return "".join(character for character in text if unicodedata.category(character) != "Mn")
+
+
+STEPS: MappingProxyType[str, Normalize] = MappingProxyType(
+    {
+        "nfc": functools.partial(unicodedata.normalize, "NFC"),
+        "nfd": functools.partial(unicodedata.normalize, "NFD"),
+        "nfkc": functools.partial(unicodedata.normalize, "NFKC"),
+        "nfkd": functools.partial(unicodedata.normalize, "NFKD"),
+        "lowercase": _lowercase,
+        "strip_accents": _strip_accents,
+    }
+)
+"""The steps by name."""
+
+_CHANGES_ASCII = frozenset({"lowercase"})
+
+
+def steps_of(name: str | None) -> tuple[str, ...]:
+    """Return the steps that a normalizer's name stands for.
+
+    Raises:
+        TokenizerError: a step that is not known.
+    """
+    steps = tuple(name.split("+")) if name is not None else ()
+    for step in steps:
+        if step not in STEPS:
+            raise TokenizerError(
+                f"normalizer={name!r}: {step!r} is not known; use None, or steps joined with + from {', '.join(STEPS)}"
+            )
+    return steps
+
+
+def normalize(name: str | None, text: str) -> str:
+    """Normalize one text."""
+    for step in steps_of(name):
+        text = STEPS[step](text)
+    return text
+
+
+def normalize_pieces(
+    name: str | None,
+    data: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    keep: NDArray[np.bool_] | None = None,
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Normalize each document of a buffer by itself.
+
+    Args:
+        name: the normalizer; None gives back what came.
+        data: uint8, shape (num_bytes,); UTF-8.
+        offsets: int64, shape (n + 1,).
+        keep: shape (n,); True where a document is left as it is (a special token).
+
+    Returns:
+        The new buffer and its offsets. Bytes that are not UTF-8 stay as they are.
+    """
+    steps = steps_of(name)
+    if not steps or (not _CHANGES_ASCII.intersection(steps) and not (data >= 0x80).any()):
+        return data, offsets
+    whole, cuts = data.tobytes(), offsets.tolist()
+    pieces = []
+    for i in range(len(cuts) - 1):
+        piece = whole[cuts[i] : cuts[i + 1]]
+        pieces.append(piece if keep is not None and keep[i] else _normalized(steps, piece))
+    return pack_bytes(pieces)
+
+
+def _normalized(steps: tuple[str, ...], piece: bytes) -> bytes:
+    text = piece.decode("utf-8", "surrogateescape")
+    for step in steps:
+        text = STEPS[step](text)
+    return text.encode("utf-8", "surrogateescape")

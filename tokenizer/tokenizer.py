@@ -1,0 +1,279 @@
+"""The tokenizer: text to ids and back.
+
+    text → special tokens cut out → normalizer → pre-tokens → merges → ids → bytes → text
+
+Laws: decoding gives the (normalized) text back, byte for byte; ids do not depend on how documents are batched,
+on threads or on caches; ordinary text never becomes a special token.
+Text goes in as str, or as UTF-8 buffers (see `buffers`), for which no Python object a document is made.
+"""
+
+import codecs
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tokenizer import buffers, normalizers
+from tokenizer.bpe import BytePairEncoder
+from tokenizer.buffers import EncodedBatch
+from tokenizer.definition import FAMILY, Definition
+from tokenizer.errors import VocabularyError
+from tokenizer.kernels.decoding import gather_tokens, locate_tokens
+from tokenizer.specials import AllowedSpecial, AsText, Segments, active_specials, cut
+from tokenizer.splitting import Splitter, compile_pattern
+
+CHUNK_BYTES = 1 << 20
+"""How much text is cut and encoded at a time; more only makes the intermediate arrays leave the CPU's caches."""
+
+
+class Tokenizer:
+    """A byte-level BPE tokenizer. Immutable, and safe to use from many threads at once.
+
+    Attributes:
+        definition: what it is.
+        splitter: its compiled split pattern.
+    """
+
+    family = FAMILY
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        self.splitter: Splitter = compile_pattern(definition.split_pattern, definition.digits)
+
+    def __repr__(self) -> str:
+        return (
+            f"Tokenizer({self.family}, vocab_size={self.vocab_size}, "
+            f"split_pattern={self.definition.split_pattern!r}, num_special_tokens={len(self.special_tokens)})"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tokenizer) and self.spec() == other.spec()
+
+    def __hash__(self) -> int:
+        return hash((self.vocab_size, self.definition.token_data.tobytes()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tokenizer.from_spec, (self.spec(),)
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> Self:
+        """Build a tokenizer from what `spec` gave."""
+        return cls(Definition.from_spec(spec))
+
+    def spec(self) -> dict[str, Any]:
+        """Give everything that decides the ids as JSON-able data, equal for equal tokenizers."""
+        return self.definition.to_spec()
+
+    def save(self, path: str | Path, format: str = "tokmill") -> list[Path]:  # noqa: A002 - the face's word
+        """Write the tokenizer; see `formats` for the formats and their files.
+
+        Returns:
+            The files that were written.
+
+        Raises:
+            FormatError: the format cannot express this tokenizer; says why.
+        """
+        from tokenizer.formats import save  # noqa: PLC0415 - formats build tokenizers
+
+        return save(self, Path(path), format)
+
+    @property
+    def vocab_size(self) -> int:
+        """The greatest id plus one."""
+        return self.definition.vocab_size
+
+    @property
+    def special_tokens(self) -> Mapping[str, int]:
+        """Ids of the special tokens by name, reserved ones included, in order of id."""
+        return MappingProxyType(dict(self.definition.special_tokens))
+
+    @cached_property
+    def vocab(self) -> dict[bytes, int]:
+        """Ids by byte string, special tokens included, in order of id."""
+        return {token: i for i, token in enumerate(self.definition.tokens) if token}
+
+    @cached_property
+    def merges(self) -> list[tuple[bytes, bytes]]:
+        """The merges in the order of their ranks."""
+        tokens = self.definition.tokens
+        return [(tokens[left], tokens[right]) for left, right, _ in self.definition.merges.tolist()]
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return the bytes of one token.
+
+        Raises:
+            VocabularyError: no token has this id.
+        """
+        return self.decode_bytes([token])
+
+    def encode(
+        self, text: str, *, allowed_special: AllowedSpecial = (), as_text: AsText = False
+    ) -> list[int]:
+        """Encode one text.
+
+        Args:
+            text: a lone surrogate in it counts as U+FFFD.
+            allowed_special: names of special tokens that become their ids, or "all".
+            as_text: special tokens that are encoded like any other text: True for all that are not allowed.
+
+        Raises:
+            SpecialTokenError: the text holds a special token that is neither; names it and its place.
+        """
+        ids: list[int] = self.encode_batch(
+            [text], allowed_special=allowed_special, as_text=as_text
+        ).ids.tolist()
+        return ids
+
+    def encode_batch(
+        self, texts: Iterable[str], *, allowed_special: AllowedSpecial = (), as_text: AsText = False
+    ) -> EncodedBatch:
+        """Encode many texts; see `encode`."""
+        data, offsets = buffers.pack(texts)
+        return self.encode_buffers(data, offsets, allowed_special=allowed_special, as_text=as_text)
+
+    def encode_buffers(
+        self,
+        data: ArrayLike,
+        offsets: ArrayLike,
+        *,
+        allowed_special: AllowedSpecial = (),
+        as_text: AsText = False,
+    ) -> EncodedBatch:
+        """Encode many documents that lie in one buffer; see `encode`.
+
+        Args:
+            data: uint8, shape (num_bytes,); UTF-8, not changed.
+            offsets: integers, shape (num_documents + 1,); document d is `data[offsets[d]:offsets[d + 1]]`.
+            allowed_special: see `encode`.
+            as_text: see `encode`.
+        """
+        text, cuts = buffers.checked(data, offsets)
+        looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
+        segments = cut(text, cuts, looked_for, disallowed)
+        parts = list(self._encode_chunks(text, segments))
+        ids = np.concatenate([np.zeros(0, self.id_type), *(part for part, _ in parts)])
+        lengths = np.concatenate([np.zeros(0, np.int64), *(length for _, length in parts)])
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        return EncodedBatch(ids, ends[segments.documents])
+
+    def _encode_chunks(
+        self, data: NDArray[np.uint8], segments: Segments
+    ) -> Iterator[tuple[buffers.Ids, NDArray[np.int64]]]:
+        """Encode segments, about CHUNK_BYTES at a time; yields ids, and how many each segment has."""
+        first, last = 0, segments.kinds.shape[0]
+        while first < last:
+            after = (
+                int(np.searchsorted(segments.bounds, segments.bounds[first] + CHUNK_BYTES, side="right")) - 1
+            )
+            after = min(max(after, first + 1), last)
+            bounds, kinds = segments.bounds[first : after + 1], segments.kinds[first:after]
+            text, bounds = normalizers.normalize_pieces(self.definition.normalizer, data, bounds, kinds >= 0)
+            ids, offsets = self._encoder.encode(
+                text, self.splitter.split(text, bounds), Segments(bounds, kinds, segments.documents)
+            )
+            yield ids.astype(self.id_type), np.diff(offsets)
+            first = after
+
+    @cached_property
+    def _encoder(self) -> BytePairEncoder:
+        return BytePairEncoder(self.definition)
+
+    @property
+    def id_type(self) -> type[np.uint16] | type[np.uint32]:
+        """uint16 where every id fits, else uint32."""
+        return buffers.id_type(self.vocab_size)
+
+    def encode_with_offsets(
+        self, text: str, *, allowed_special: AllowedSpecial = (), as_text: AsText = False
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """Encode one text and say where in it each token stands.
+
+        Returns:
+            The ids, and for each the range of characters of the normalized text (`normalize`) that it covers; a
+            token that covers part of a character has the whole of it.
+        """
+        looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
+        data, offsets = buffers.pack([text])
+        segments = cut(data, offsets, looked_for, disallowed)
+        ids = [part for part, _ in self._encode_chunks(data, segments)]
+        flat = np.concatenate([np.zeros(0, np.int64), *ids]).astype(np.int64)
+        keep = segments.kinds >= 0
+        data, bounds = normalizers.normalize_pieces(self.definition.normalizer, data, segments.bounds, keep)
+        starts, ends = np.empty_like(flat), np.empty_like(flat)
+        locate_tokens(flat, self.definition.token_offsets, bounds, segments.kinds, starts, ends)
+        characters = np.concatenate([np.zeros(1, np.int64), np.cumsum((data & 0xC0) != 0x80)])
+        spans = zip(characters[starts + 1] - 1, characters[ends], strict=True)
+        return flat.tolist(), [(int(start), int(end)) for start, end in spans]
+
+    def count_tokens(
+        self, text: str, *, allowed_special: AllowedSpecial = (), as_text: AsText = False
+    ) -> int:
+        """Return how many tokens a text has; see `encode`."""
+        return int(self.encode_batch([text], allowed_special=allowed_special, as_text=as_text).offsets[-1])
+
+    def normalize(self, text: str) -> str:
+        """Return a text as it is encoded: normalized around its special tokens."""
+        data, offsets = buffers.pack([text])
+        return self.normalize_buffers(data, offsets)[0].tobytes().decode()
+
+    def normalize_buffers(
+        self, data: ArrayLike, offsets: ArrayLike
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Return documents as they are encoded: normalized around their special tokens."""
+        text, cuts = buffers.checked(data, offsets)
+        if self.definition.normalizer is None:
+            return text, cuts
+        segments = cut(text, cuts, self.special_tokens)
+        text, bounds = normalizers.normalize_pieces(
+            self.definition.normalizer, text, segments.bounds, segments.kinds >= 0
+        )
+        return text, bounds[segments.documents]
+
+    def decode(self, ids: ArrayLike | Iterable[int], errors: str = "replace") -> str:
+        """Decode ids to text; bytes that are no UTF-8 become U+FFFD unless `errors` says otherwise.
+
+        Raises:
+            VocabularyError: an id without a token; says which, and where.
+        """
+        return self.decode_bytes(ids).decode("utf-8", errors)
+
+    def decode_bytes(self, ids: ArrayLike | Iterable[int]) -> bytes:
+        """Decode ids to bytes; see `decode`."""
+        flat = buffers.as_ids(ids)
+        offsets = self.definition.token_offsets
+        self._check_ids(flat)
+        out = np.empty(int((offsets[flat + 1] - offsets[flat]).sum()), np.uint8)
+        gather_tokens(flat, self.definition.token_data, offsets, out)
+        return out.tobytes()
+
+    def _check_ids(self, ids: NDArray[np.int64]) -> None:
+        offsets, size = self.definition.token_offsets, self.vocab_size
+        inside = (ids >= 0) & (ids < size)
+        known = inside & (np.diff(offsets)[np.where(inside, ids, 0)] > 0)
+        if not known.all():
+            place = int(np.argmin(known))
+            raise VocabularyError(
+                f"decode: id {int(ids[place])} at position {place} is no token of this vocabulary, "
+                f"whose ids are below {size}; was it made by another tokenizer?"
+            )
+
+    def decode_batch(
+        self, batch: EncodedBatch | Sequence[Sequence[int]], errors: str = "replace"
+    ) -> list[str]:
+        """Decode many documents; see `decode`."""
+        return [self.decode(ids, errors) for ids in batch]
+
+    def decode_stream(self, ids: Iterable[int], errors: str = "replace") -> Iterator[str]:
+        """Decode ids as they come; the bytes of a character that is not complete yet are held back."""
+        decoder = codecs.getincrementaldecoder("utf-8")(errors)
+        for token in ids:
+            text = decoder.decode(self.decode_bytes([token]))
+            if text:
+                yield text
+        rest = decoder.decode(b"", final=True)
+        if rest:
+            yield rest

@@ -1,0 +1,138 @@
+"""Training a byte-level BPE tokenizer from counts of pre-tokens.
+
+Laws: the most frequent pair of neighbouring tokens is merged next; a pair counts once for every place where it stands
+(overlapping places count: `aaa` has the pair a a twice) and every time its pre-token occurs; the same counts give the
+same merges in whatever order they come; a shorter training is a prefix of a longer one; no merge makes a special
+token's bytes.
+Ids: byte b has the rank it has in GPT-2's byte alphabet (0 to 255), then merges in order, then special tokens, then
+reserved ones.
+
+Equal counts are decided by `tie_break`: with `lexicographic_max` the greater pair of byte strings wins (the first
+one's bytes are compared, then the second one's), with `lowest_ids` the pair of the lower ids, as Hugging Face's
+`BpeTrainer`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, get_args
+
+from tokenizer import buffers
+from tokenizer.alphabet import BYTE_ORDER
+from tokenizer.counting import PretokenCounts, count_pretokens
+from tokenizer.definition import FAMILY, Definition
+from tokenizer.errors import TrainingError
+from tokenizer.reference import train_merges
+from tokenizer.specials import check_names, reserved_name
+from tokenizer.splitting import Digits, PatternLike, compile_pattern
+from tokenizer.tokenizer import Tokenizer
+
+TieBreak = Literal["lexicographic_max", "lowest_ids"]
+Progress = Callable[[int, int], None]
+
+
+def train(
+    texts: Iterable[str],
+    *,
+    vocab_size: int,
+    family: str = FAMILY,
+    split_pattern: PatternLike = "gpt2",
+    digits: Digits = "pattern",
+    normalizer: str | None = None,
+    special_tokens: Sequence[str] = (),
+    num_reserved: int = 0,
+    min_frequency: int = 1,
+    max_token_bytes: int | None = None,
+    tie_break: TieBreak = "lexicographic_max",
+    progress: Progress | None = None,
+) -> Tokenizer:
+    """Train a tokenizer from texts; see `train_from_counts`."""
+    data, offsets = buffers.pack(texts)
+    splitter = compile_pattern(split_pattern, digits)
+    counts = count_pretokens(data, offsets, splitter, special_tokens, normalizer)
+    return train_from_counts(
+        counts,
+        vocab_size=vocab_size,
+        family=family,
+        split_pattern=split_pattern,
+        digits=digits,
+        normalizer=normalizer,
+        special_tokens=special_tokens,
+        num_reserved=num_reserved,
+        min_frequency=min_frequency,
+        max_token_bytes=max_token_bytes,
+        tie_break=tie_break,
+        progress=progress,
+    )
+
+
+def train_from_counts(
+    counts: PretokenCounts | Mapping[bytes, int],
+    *,
+    vocab_size: int,
+    family: str = FAMILY,
+    split_pattern: PatternLike = "gpt2",
+    digits: Digits = "pattern",
+    normalizer: str | None = None,
+    special_tokens: Sequence[str] = (),
+    num_reserved: int = 0,
+    min_frequency: int = 1,
+    max_token_bytes: int | None = None,
+    tie_break: TieBreak = "lexicographic_max",
+    progress: Progress | None = None,
+) -> Tokenizer:
+    """Train a tokenizer from counts of pre-tokens.
+
+    Args:
+        counts: how often each pre-token occurs.
+        vocab_size: bytes, merges, special and reserved tokens together.
+        family: `byte_bpe`.
+        split_pattern: how text is cut into pre-tokens; must be what the counts were made with.
+        digits: how digits are cut.
+        normalizer: what is done to text first.
+        special_tokens: names, which get the ids after the merges, in this order.
+        num_reserved: how many tokens `<|reserved_0|>`, ... follow them.
+        min_frequency: pairs that occur less often are not merged.
+        max_token_bytes: longer tokens are not made.
+        tie_break: which of the most frequent pairs comes first.
+        progress: called now and then with the number of merges made and wanted.
+
+    Raises:
+        TrainingError: too few pairs for `vocab_size` (says what would do), or parameters that make no sense.
+    """
+    if family != FAMILY:
+        raise TrainingError(f"train: family={family!r} is not known; use {FAMILY!r}")
+    if tie_break not in get_args(TieBreak):
+        raise TrainingError(f"train: tie_break={tie_break!r} is not known; use one of {get_args(TieBreak)}")
+    names = [*check_names(special_tokens, "special_tokens"), *map(reserved_name, range(num_reserved))]
+    check_names(names, "special_tokens and reserved tokens")
+    num_merges = vocab_size - 256 - len(names)
+    if num_merges < 0:
+        raise TrainingError(
+            f"train: vocab_size={vocab_size} is too small for 256 bytes and {len(names)} special and reserved "
+            f"tokens; use at least {256 + len(names)}"
+        )
+    merges = train_merges(
+        counts.to_dict() if isinstance(counts, PretokenCounts) else counts,
+        num_merges,
+        tie_break=tie_break,
+        min_frequency=min_frequency,
+        max_token_bytes=max_token_bytes,
+        forbidden=[name.encode() for name in names],
+    )
+    if len(merges) < num_merges:
+        raise TrainingError(
+            f"train: {len(merges)} mergeable pairs, but vocab_size={vocab_size} needs {num_merges}"
+        )
+    tokens = {i: bytes([byte]) for i, byte in enumerate(BYTE_ORDER)}
+    tokens |= {256 + i: left + right for i, (left, right) in enumerate(merges)}
+    specials = {name: 256 + num_merges + i for i, name in enumerate(names)}
+    return Tokenizer(
+        Definition.build(
+            tokens,
+            merges,
+            specials,
+            split_pattern=split_pattern,
+            digits=digits,
+            normalizer=normalizer,
+            num_reserved=num_reserved,
+        )
+    )
