@@ -1,13 +1,14 @@
 r"""Splitting through the `regex` package: right for every pattern that it reads, and slow.
 
 This is also what the automaton is held against in the tests, so it is as plain as it can be: cut the text
-into matches and the stretches between them, cut each piece by the next expression, measure the pieces.
+into matches and the stretches between them, and measure the pieces.
 
 Dialect: what `regex` reads as its VERSION0, except that a pattern with nested classes or class operations
 (`[\p{L}&&[^\p{Han}]]`) is read as VERSION1, as Rust's and Oniguruma's engines read it.
 Bytes that are not well-formed UTF-8 count as the characters that the `surrogateescape` handler makes of them.
 """
 
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -30,7 +31,8 @@ def dialect_flags(pattern: str) -> int:
     return 0
 
 
-def compile_regex(pattern: str) -> "regex.Pattern[str]":
+@lru_cache(maxsize=128)
+def compile_regex(pattern: str) -> regex.Pattern[str]:
     """Compile one expression with the `regex` package.
 
     Raises:
@@ -55,7 +57,7 @@ def empty_match(pattern: str) -> PatternError:
     )
 
 
-def isolate(compiled: "regex.Pattern[str]", text: str) -> list[str]:
+def isolate(compiled: regex.Pattern[str], text: str) -> list[str]:
     """Cut a text into the matches of one expression and the stretches between them; nothing is lost.
 
     Raises:
@@ -70,24 +72,16 @@ def isolate(compiled: "regex.Pattern[str]", text: str) -> list[str]:
     return [text[i:j] for i, j in pairwise(cuts) if i < j]
 
 
-def split_document(chain: "list[regex.Pattern[str]]", document: bytes) -> list[bytes]:
-    """Cut one document by a chain of expressions, each applied to the pieces that the one before it made."""
-    pieces = [document.decode("utf-8", "surrogateescape")]
-    for compiled in chain:
-        pieces = [part for piece in pieces for part in isolate(compiled, piece)]
-    return [piece.encode("utf-8", "surrogateescape") for piece in pieces if piece]
-
-
 def split_segments(
-    chain: "list[regex.Pattern[str]]",
+    expression: str,
     data: NDArray[np.uint8],
     starts: NDArray[np.int64],
     ends: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Cut segments of a buffer; the plain twin of the automaton's scan.
+    """Cut segments of a buffer by one expression; the plain twin of the automaton's scan.
 
     Args:
-        chain: compiled expressions.
+        expression: what `compile_regex` accepts.
         data: shape (num_bytes,).
         starts: shape (num_segments,), where each segment begins in `data`.
         ends: shape (num_segments,), where it ends.
@@ -95,13 +89,18 @@ def split_segments(
     Returns:
         `ends` of the pre-tokens, shape (num_pretokens,), and `offsets`, shape (num_segments + 1,): the
         pre-tokens `offsets[s]:offsets[s + 1]` tile segment s.
+
+    Raises:
+        PatternError: the expression matched the empty string.
     """
+    compiled = compile_regex(expression)
     boundaries: list[int] = []
     offsets = [0]
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         position = start
-        for piece in split_document(chain, data[start:end].tobytes()):
-            position += len(piece)
+        text = data[start:end].tobytes().decode("utf-8", "surrogateescape")
+        for piece in isolate(compiled, text):
+            position += len(piece.encode("utf-8", "surrogateescape"))
             boundaries.append(position)
         offsets.append(len(boundaries))
     return np.array(boundaries, dtype=np.int64), np.array(offsets, dtype=np.int64)

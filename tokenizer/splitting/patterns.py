@@ -5,7 +5,7 @@ stretches between them; every piece is then cut by the next one, which sees noth
 piece. Most named patterns are chains of one. `digits` puts one more expression in front of the chain.
 
 The expressions below say what the published ones say, in a form that the `regex` package, Oniguruma and
-Rust's engines read alike (`{1,3}+` is possessive in some of them only; `$` has three meanings; so `cl100k` has
+Rust's engines read alike (`{1,3}+` is possessive in some only; `$` has three meanings; so `cl100k` has
 `(?![\s\S])` for the end of the text). The tests hold them equal to tiktoken's own text of them.
 
 Sources: openai/gpt-2 `encoder.py`; openai/tiktoken `openai_public.py`; Hugging Face `tokenizer.json` files of

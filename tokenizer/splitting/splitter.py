@@ -1,20 +1,30 @@
 """A compiled split pattern, and what it makes of a batch of documents.
 
 Laws: the pre-tokens of a document tile it (nothing is lost, nothing overlaps, none is empty); no match looks
-over the edge of a document; the result does not depend on how documents are batched.
+over the edge of a document; the result does not depend on how documents are batched, nor on the engine.
 What the expressions leave unmatched is a pre-token of its own, one for each stretch, as in Hugging Face's
 `Split` with `Isolated`. tiktoken drops such stretches, which no named pattern but `deepseek_v3` ever has.
 """
 
+import logging
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, cast
+from typing import Literal, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenizer.kernels.split import SplitTables, scan_segments
 from tokenizer.splitting import fallback
+from tokenizer.splitting.automaton import build_tables
+from tokenizer.splitting.charsets import unicode_version
 from tokenizer.splitting.patterns import Digits, PatternLike, resolve
+from tokenizer.splitting.syntax import UnsupportedError
+
+logger = logging.getLogger(__name__)
+
+Engine: TypeAlias = Literal["automaton", "regex"]
+_Cut: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,32 +43,43 @@ class Pretokens:
 
 
 class Splitter:
-    """A chain of split expressions, ready to run.
+    """A chain of split expressions, ready to run; safe to share between threads.
 
     Attributes:
         pattern: what the caller gave: a name, an expression, or a chain of them.
         digits: how digits are cut.
         chain: the expressions that are run, in order.
-        engine: `automaton`, or `regex` if an expression lies outside of what the automaton can do.
+        tables: for each expression what the kernels of `tokenizer.kernels.split` take, or None where the
+            expression lies outside of what the automaton can do, and the `regex` package runs it.
+        unicode_version: the Unicode version that decides what a letter, a digit or a space is.
     """
 
     def __init__(self, pattern: PatternLike, digits: Digits = "pattern") -> None:
         self.pattern = pattern if isinstance(pattern, str) else tuple(pattern)
         self.digits = digits
         self.chain = resolve(pattern, digits)
-        self.engine: Literal["automaton", "regex"] = "regex"
-        self._compiled = [fallback.compile_regex(expression) for expression in self.chain]
+        self.tables = tuple(compile_expression(expression) for expression in self.chain)
+        self.unicode_version = unicode_version()
 
     def __repr__(self) -> str:
         return f"Splitter({self.pattern!r}, digits={self.digits!r}, engine={self.engine!r})"
+
+    @property
+    def engine(self) -> Engine:
+        """`automaton`, or `regex` if at least one expression needs the slow way."""
+        return "regex" if None in self.tables else "automaton"
 
     def split(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Pretokens:
         """Cut documents into pre-tokens.
 
         Args:
-            data: uint8, shape (num_bytes,); UTF-8.
+            data: uint8, shape (num_bytes,); UTF-8. An ill-formed byte counts as one character, the one that
+                `surrogateescape` makes of it.
             offsets: int64, shape (num_documents + 1,), never decreasing; document d is
                 `data[offsets[d]:offsets[d + 1]]`.
+
+        Raises:
+            PatternError: an expression that runs through `regex` matched the empty string.
         """
         return self.split_segments(data, offsets[:-1], offsets[1:])
 
@@ -68,12 +89,22 @@ class Splitter:
         """Cut segments that need not lie side by side; each is a text of its own.
 
         Args:
-            data: uint8, shape (num_bytes,); UTF-8.
+            data: uint8, shape (num_bytes,); UTF-8, as in `split`.
             starts: int64, shape (num_segments,).
-            ends: int64, shape (num_segments,); segment s is `data[starts[s]:ends[s]]`.
+            ends: int64, shape (num_segments,); segment s is `data[starts[s]:ends[s]]`, within `data`.
+
+        Raises:
+            PatternError: an expression that runs through `regex` matched the empty string.
         """
-        boundaries, offsets = fallback.split_segments(self._compiled, data, starts, ends)
-        return Pretokens(_starts_of(boundaries, offsets, starts), boundaries, offsets)
+        found = Pretokens(starts, ends, np.arange(len(starts) + 1, dtype=np.int64))
+        for expression, tables in zip(self.chain, self.tables, strict=True):
+            cuts, offsets = (
+                fallback.split_segments(expression, data, found.starts, found.ends)
+                if tables is None
+                else _scan(tables, data, found.starts, found.ends)
+            )
+            found = Pretokens(_starts_of(cuts, offsets, found.starts), cuts, offsets[found.offsets])
+        return found
 
     def split_text(self, text: str) -> list[str]:
         """Cut one text; for tests and for looking at a pattern."""
@@ -81,6 +112,15 @@ class Splitter:
         found = self.split(np.frombuffer(data, np.uint8), np.array([0, len(data)], np.int64))
         spans = zip(found.starts.tolist(), found.ends.tolist(), strict=True)
         return [data[start:end].decode("utf-8", "surrogateescape") for start, end in spans]
+
+
+def _scan(
+    tables: SplitTables, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> _Cut:
+    cuts = np.empty(int((ends - starts).sum()) + 2, dtype=np.int64)
+    offsets = np.empty(len(starts) + 1, dtype=np.int64)
+    count = scan_segments(data, starts, ends, tables, cuts, offsets)
+    return cuts[:count], offsets
 
 
 def _starts_of(
@@ -92,6 +132,26 @@ def _starts_of(
     occupied = offsets[:-1] < offsets[1:]
     starts[offsets[:-1][occupied]] = segment_starts[occupied]
     return starts
+
+
+@lru_cache(maxsize=128)
+def compile_expression(expression: str) -> SplitTables | None:
+    """Compile one expression to tables; None, with a notice in the log, if the automaton cannot do it.
+
+    Raises:
+        PatternError: the expression does not parse or matches the empty string.
+    """
+    fallback.compile_regex(expression)
+    try:
+        return build_tables(expression)
+    except UnsupportedError as reason:
+        logger.warning(
+            "split pattern %r runs through the regex package, which is right but many times slower: "
+            "the automaton does not do %s",
+            expression,
+            reason,
+        )
+        return None
 
 
 def compile_pattern(pattern: PatternLike, digits: Digits = "pattern") -> Splitter:

@@ -1,0 +1,230 @@
+"""Scanning text with the tables of a split expression (see `tokenizer.splitting.transducer`).
+
+The decoder turns bytes into columns, the transducer turns columns into cuts: two table look-ups a byte that
+do not wait for each other, and no branch that depends on where pre-tokens end. Cuts are written at every step
+and kept by moving on, or overwritten. ASCII is taken two characters at a step, as the time goes into waiting
+for the next state. Segments are texts of their own: nothing looks over an edge.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenizer.kernels.arrays import BytesIn, Int32In, Int64, Int64In, UInt16In, UInt32In
+from tokenizer.kernels.intrinsics import load_u64
+from tokenizer.kernels.jit import kernel
+
+_SLOW = 4
+_NOT_ASCII = np.uint64(0x8080808080808080)
+_PATIENCE = 16  # bytes taken one by one before looking again whether ASCII follows
+
+
+class SplitTables(NamedTuple):
+    """A split expression as tables; built by `tokenizer.splitting.automaton`.
+
+    Attributes:
+        layout: int64, shape (4,): columns of the decoder; the column of a byte that stands alone; entries in
+            a state's row; whether there are tables of pairs.
+        next_node: uint32, shape (num_nodes * 256,), by node + byte.
+        column: uint8, same shape; 0 within a character.
+        next_state: uint16, shape (num_states * width,), by state + column.
+        flags: uint8, same shape.
+        pair_first: uint16, shape (128,), what an ASCII character adds to the number of a pair as its first.
+        pair_second: uint16, shape (128,), what it adds as its second.
+        pair_next: uint16, shape (num_states * width,), by state + number of the pair.
+        pair_flags: uint16, same shape.
+        matcher_next: int32, shape (num_matcher_states * columns,), by state + column; -1 is dead.
+        matcher_match: uint8, same shape.
+    """
+
+    layout: Int64In
+    next_node: UInt32In
+    column: BytesIn
+    next_state: UInt16In
+    flags: BytesIn
+    pair_first: UInt16In
+    pair_second: UInt16In
+    pair_next: UInt16In
+    pair_flags: UInt16In
+    matcher_next: Int32In
+    matcher_match: BytesIn
+
+
+class Scan(NamedTuple):
+    """Where a scan stands.
+
+    Attributes:
+        position: the next byte to read.
+        here: where the character that it belongs to begins.
+        before: where the character before that one begins.
+        state: the transducer's state, as the beginning of its row.
+        num_cuts: cuts made so far.
+        column: a symbol that needs a closer look, or 0.
+    """
+
+    position: int
+    here: int
+    before: int
+    state: int
+    num_cuts: int
+    column: int
+
+
+@kernel(inline=True)
+def entry(table: NDArray[Any], index: int) -> int:
+    """Read a table at an index that is not negative, which an unsigned number tells the compiler."""
+    return 0 + int(table[np.uint64(index)])
+
+
+@kernel(inline=True)
+def write_cuts(flag: int, before: int, here: int, cuts: Int64, count: int) -> int:
+    """Do what a flag says, without a branch; give the new count."""
+    count -= flag >> 3
+    cuts[np.uint64(count)] = before
+    count += (flag >> 1) & 1
+    cuts[np.uint64(count)] = here
+    return count + (flag & 1)
+
+
+@kernel(inline=True)
+def scan_pairs(data: BytesIn, end: int, tables: SplitTables, cuts: Int64, scan: Scan) -> Scan:
+    """Take ASCII in pairs, eight bytes at a time, as long as there is nothing else."""
+    position, _, before, state, count, _ = scan
+    stopped = tables.layout[3] == 0
+    while position + 8 <= end and not stopped and not load_u64(data, position) & _NOT_ASCII:
+        for _ in range(4):
+            pair = entry(tables.pair_first, entry(data, position)) + entry(
+                tables.pair_second, entry(data, position + 1)
+            )
+            flag = entry(tables.pair_flags, state + pair)
+            if flag & _SLOW:
+                stopped = True
+                break
+            state = entry(tables.pair_next, state + pair)
+            count = write_cuts(flag & 0xFF, before, position, cuts, count)
+            count = write_cuts(flag >> 8, position, position + 1, cuts, count)
+            before = position + 1
+            position += 2
+    return Scan(position, position, before, state, count, 0)
+
+
+@kernel(inline=True)
+def scan_bytes(data: BytesIn, end: int, tables: SplitTables, cuts: Int64, scan: Scan) -> Scan:
+    """Take bytes one by one, for a while, or until a symbol needs a closer look."""
+    position, here, before, state, count, _ = scan
+    until = position + _PATIENCE
+    node = 0
+    while position < end:
+        k = node + entry(data, position)
+        column = entry(tables.column, k)
+        flag = entry(tables.flags, state + column)
+        if flag & _SLOW:
+            return Scan(position, here, before, state, count, column)
+        state = entry(tables.next_state, state + column)
+        node = entry(tables.next_node, k)
+        count = write_cuts(flag, before, here, cuts, count)
+        position += 1
+        before = here if column else before
+        here = position if column else here
+        if column and position >= until:
+            return Scan(position, here, before, state, count, 0)
+    column = tables.layout[0] - (2 if node == 0 else 1)
+    return Scan(position, here, before, state, count, column)
+
+
+@kernel(inline=True)
+def next_character(data: BytesIn, at: int, end: int, tables: SplitTables) -> tuple[int, int]:
+    """Read the character at `at`: its column, and where the next one begins."""
+    if at >= end:
+        return tables.layout[0] - 2, end
+    node = 0
+    for position in range(at, end):
+        k = node + entry(data, position)
+        column = entry(tables.column, k)
+        if column == tables.layout[0] - 1:
+            break
+        if column:
+            return column, position + 1
+        node = entry(tables.next_node, k)
+    return tables.layout[1], at + 1
+
+
+@kernel(inline=True)
+def match_end(data: BytesIn, at: int, end: int, tables: SplitTables) -> int:
+    """Find the end of the match that starts at `at`; `at` itself if there is none."""
+    state = 0
+    best = at
+    position = at
+    while state >= 0:
+        column, after = next_character(data, position, end, tables)
+        if tables.matcher_match[state + column]:
+            best = position
+        state = entry(tables.matcher_next, state + column)
+        position = after
+    return best
+
+
+@kernel(inline=True)
+def ask_matcher(data: BytesIn, origin: int, end: int, tables: SplitTables, cuts: Int64, scan: Scan) -> Scan:
+    """Find the pre-token that starts at the last cut, or what comes next in a stretch without a match."""
+    gap = tables.layout[2]
+    origin = scan.here if scan.state == gap else origin
+    count = scan.num_cuts
+    stop = match_end(data, origin, end, tables)
+    if stop == origin:
+        _, after = next_character(data, origin, end, tables)
+        return Scan(after, after, after, gap, count, 0)
+    if scan.state == gap:
+        cuts[np.uint64(count)] = origin
+        count += 1
+    cuts[np.uint64(count)] = stop
+    return Scan(stop, stop, stop, 0, count + 1, 0)
+
+
+@kernel(inline=True)
+def scan_segment(data: BytesIn, start: int, end: int, tables: SplitTables, cuts: Int64, count: int) -> int:
+    """Append the ends of one segment's pre-tokens to `cuts`; give the new count."""
+    scan = Scan(start, start, start, 0, count, 0)
+    while True:
+        scan = scan_bytes(data, end, tables, cuts, scan_pairs(data, end, tables, cuts, scan))
+        column = scan.column
+        if column == 0:
+            continue
+        if column == tables.layout[0] - 1:  # bytes that do not belong together: the first stands alone
+            column = tables.layout[1]
+        flag = entry(tables.flags, scan.state + column)
+        if flag & _SLOW:
+            origin = cuts[scan.num_cuts - 1] if scan.num_cuts > count else start
+            scan = ask_matcher(data, origin, end, tables, cuts, scan)
+            continue
+        made = write_cuts(flag, scan.before, scan.here, cuts, scan.num_cuts)
+        if scan.here >= end:
+            return made
+        state = entry(tables.next_state, scan.state + column)
+        scan = Scan(scan.here + 1, scan.here + 1, scan.here, state, made, 0)
+
+
+@kernel
+def scan_segments(
+    data: BytesIn, starts: Int64In, ends: Int64In, tables: SplitTables, cuts: Int64, offsets: Int64
+) -> int:
+    """Cut segments into pre-tokens.
+
+    Args:
+        data: shape (num_bytes,).
+        starts: shape (num_segments,).
+        ends: shape (num_segments,).
+        tables: the split expression.
+        cuts: written, shape (sum of the segments' lengths + 2,) at least: the end of every pre-token.
+        offsets: written, shape (num_segments + 1,): where each segment's pre-tokens begin in `cuts`.
+
+    Returns:
+        How many pre-tokens there are.
+    """
+    count = 0
+    offsets[0] = 0
+    for segment in range(len(starts)):
+        count = scan_segment(data, starts[segment], ends[segment], tables, cuts, count)
+        offsets[segment + 1] = count
+    return count

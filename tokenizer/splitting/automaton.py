@@ -1,0 +1,114 @@
+"""One split expression as tables for the scanning kernel."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenizer.kernels.split import SplitTables
+from tokenizer.splitting import charsets, syntax, utf8
+from tokenizer.splitting.fallback import dialect_flags, empty_match
+from tokenizer.splitting.matcher import START, Matcher, build_matcher
+from tokenizer.splitting.parsing import parse
+from tokenizer.splitting.syntax import UnsupportedError
+from tokenizer.splitting.transducer import SLOW, Transducer, build_transducer
+
+_MAX_ENTRIES = 1 << 16  # what a 16-bit table index reaches
+
+
+def build_tables(pattern: str) -> SplitTables:
+    """Compile one expression to tables.
+
+    Args:
+        pattern: an expression that the `regex` package accepts.
+
+    Raises:
+        UnsupportedError: the automaton cannot do it exactly.
+        PatternError: the expression can match the empty string.
+    """
+    flags = dialect_flags(pattern)
+    if flags and pattern.startswith("(?i"):
+        raise UnsupportedError("full case-folding, which the dialect with class operations turns on")
+    tree = parse(pattern)
+    alphabet = charsets.partition(atoms_of(tree), flags)
+    matcher = build_matcher(tree, alphabet)
+    if matcher.match_before[START].any():
+        raise empty_match(pattern)
+    tables = _lay_out(matcher, build_transducer(matcher), alphabet)
+    for table in tables:
+        table.setflags(write=False)
+    return tables
+
+
+def atoms_of(tree: syntax.Node) -> set[str]:
+    """Collect the atoms of a tree."""
+    match tree:
+        case syntax.OneOf(atoms):
+            return set(atoms)
+        case syntax.Sequence(inner) | syntax.Choice(inner):
+            return set[str]().union(*map(atoms_of, inner))
+        case syntax.Star(item):
+            return atoms_of(item)
+        case syntax.Look(at):
+            return atoms_of(at)
+    return {"\n"} if tree == syntax.End(or_newline=True) else set()
+
+
+def _lay_out(matcher: Matcher, machine: Transducer, alphabet: charsets.Alphabet) -> SplitTables:
+    """Put matcher, transducer and decoder into flat tables with the same columns.
+
+    Columns: `utf8.INSIDE`, the classes, the end of the text, ill-formed bytes. A state's row is as wide as
+    the square of the number of ASCII's columns, so that the same number finds its row of pairs.
+
+    Raises:
+        UnsupportedError: the tables would be too large.
+    """
+    columns = alphabet.num_classes + 3
+    column_of = alphabet.class_of + np.uint8(1)
+    num_states = len(machine.next_state)
+    ascii_columns, rank = np.unique(column_of[:128], return_inverse=True)
+    width, has_pairs = max(columns, len(ascii_columns) ** 2), 1
+    if num_states * width > _MAX_ENTRIES:
+        width, has_pairs = columns, 0
+    if max(num_states * width, len(matcher.next_state) * columns) > _MAX_ENTRIES:
+        raise UnsupportedError("tables of more than 65,536 entries")
+    decoder = utf8.build_decoder(column_of, ill_formed=columns - 1)
+    stay = np.arange(num_states)[:, None]
+    next_state = np.hstack([stay, machine.next_state, stay])
+    flags = np.hstack([np.zeros_like(stay), machine.flags, np.full_like(stay, SLOW)])
+    pair_next, pair_flags = _paired(next_state, flags, ascii_columns)
+    rows = np.where(matcher.next_state >= 0, matcher.next_state * columns, matcher.next_state)
+    return SplitTables(
+        layout=np.array([columns, column_of[charsets.SURROGATES.start], width, has_pairs], dtype=np.int64),
+        next_node=decoder.next_node,
+        column=decoder.column,
+        next_state=_widened(next_state * width, width).astype(np.uint16),
+        flags=_widened(flags, width).astype(np.uint8),
+        pair_first=(rank.ravel() * len(ascii_columns)).astype(np.uint16),
+        pair_second=rank.ravel().astype(np.uint16),
+        pair_next=_widened(pair_next * width, width).astype(np.uint16)
+        if has_pairs
+        else np.zeros(0, np.uint16),
+        pair_flags=_widened(pair_flags, width).astype(np.uint16) if has_pairs else np.zeros(0, np.uint16),
+        matcher_next=np.pad(rows, ((0, 0), (1, 1)), constant_values=-1).ravel().astype(np.int32),
+        matcher_match=np.pad(matcher.match_before, ((0, 0), (1, 1))).ravel().astype(np.uint8),
+    )
+
+
+def _paired(
+    next_state: NDArray[np.int64], flags: NDArray[np.int64], ascii_columns: NDArray[np.uint8]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Take two ASCII characters in one step.
+
+    Returns:
+        `next_state`, and the flags of the first and, in the high byte, of the second, both of shape
+        (num_states, num_ascii_columns ** 2). Where either is slow, both are.
+    """
+    middle = next_state[:, ascii_columns]
+    first = flags[:, ascii_columns][:, :, None]
+    after = next_state[middle][:, :, ascii_columns]
+    second = flags[middle][:, :, ascii_columns]
+    slow = (first | second) & SLOW
+    return after.reshape(len(flags), -1), ((first | slow) | (second << 8)).reshape(len(flags), -1)
+
+
+def _widened(table: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+    return np.pad(table, ((0, 0), (0, width - table.shape[1]))).ravel()

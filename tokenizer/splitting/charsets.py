@@ -1,0 +1,106 @@
+"""What characters an atom matches, and the classes of characters that a pattern cannot tell apart.
+
+The `regex` package is asked about every code point there is, so the classes follow its Unicode version and
+its reading of every property and class, case-insensitive ones included.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import regex
+from numpy.typing import NDArray
+
+from tokenizer.splitting.syntax import OneOf, UnsupportedError
+
+NUM_CODE_POINTS = 0x110000
+SURROGATES = slice(0xD800, 0xE000)
+MAX_CLASSES = 200
+
+# One character of each Unicode version, from the newest on: the first that is assigned tells the version.
+_FIRST_ASSIGNED_IN = {
+    "17.0": "\U00010940",
+    "16.0": "\U000105c0",
+    "15.1": "\U0002ebf0",
+    "15.0": "\U0001e4d0",
+    "14.0": "\U00010570",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Alphabet:
+    """Characters in classes, such that an expression treats all characters of a class alike.
+
+    Attributes:
+        class_of: uint8, shape (0x110000,), the class of each code point; classes count from 0 in the order of
+            their first code points.
+        num_classes: how many there are.
+        members: for each atom, the classes that it is made of.
+    """
+
+    class_of: NDArray[np.uint8]
+    num_classes: int
+    members: dict[str, frozenset[int]]
+
+    def classes_of(self, one: OneOf) -> frozenset[int]:
+        """Give the classes that a set of atoms is made of."""
+        return frozenset[int]().union(*(self.members[atom] for atom in one.atoms))
+
+
+@lru_cache(maxsize=1)
+def unicode_version() -> str:
+    """Say which Unicode version the `regex` package knows; a version newer than 17.0 is reported as 17.0."""
+    for version, character in _FIRST_ASSIGNED_IN.items():
+        if regex.match(r"\P{Cn}", character):
+            return version
+    return "13.0 or older"
+
+
+@lru_cache(maxsize=1)
+def _every_character() -> str:
+    return np.arange(NUM_CODE_POINTS, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
+
+
+@lru_cache(maxsize=256)
+def code_points(atom: str, flags: int) -> NDArray[np.int64]:
+    """Find what an atom matches.
+
+    Args:
+        atom: an expression for one character.
+        flags: flags for the `regex` package that choose its dialect.
+
+    Returns:
+        int64, shape (num_ranges, 2): half-open ranges of code points, ascending, with gaps between them.
+    """
+    if len(atom) == 1 and atom != ".":
+        return np.array([[ord(atom), ord(atom) + 1]], dtype=np.int64)
+    runs = regex.compile(f"(?:{atom})++", flags).finditer(_every_character())
+    return np.array([run.span() for run in runs], dtype=np.int64).reshape(-1, 2)
+
+
+def partition(atoms: set[str], flags: int) -> Alphabet:
+    """Find the classes of characters that no atom tells apart.
+
+    Raises:
+        UnsupportedError: there are too many, or the atoms tell surrogates apart.
+    """
+    ordered = sorted(atoms)
+    ranges = [code_points(atom, flags) for atom in ordered]
+    edges = np.unique(np.concatenate([np.array([0, NUM_CODE_POINTS]), *(r.ravel() for r in ranges)]))
+    starts = edges[:-1]
+    inside = np.zeros((len(starts), len(ordered)), dtype=bool)
+    for k, r in enumerate(ranges):
+        inside[:, k] = np.searchsorted(r[:, 0], starts, "right") > np.searchsorted(r[:, 1], starts, "right")
+    signatures, first, which = np.unique(inside, axis=0, return_index=True, return_inverse=True)
+    if len(signatures) > MAX_CLASSES:
+        raise UnsupportedError(f"more than {MAX_CLASSES} classes of characters")
+    order = np.argsort(first)
+    rank = np.empty(len(order), dtype=np.uint8)
+    rank[order] = np.arange(len(order), dtype=np.uint8)
+    class_of = np.repeat(rank[which.ravel()], np.diff(edges))
+    if (class_of[SURROGATES] != class_of[SURROGATES.start]).any():
+        raise UnsupportedError("surrogates that are not all treated alike")
+    members = {
+        atom: frozenset(rank[np.flatnonzero(signatures[:, k])].tolist()) for k, atom in enumerate(ordered)
+    }
+    return Alphabet(class_of, len(signatures), members)

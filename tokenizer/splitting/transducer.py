@@ -1,0 +1,210 @@
+r"""From a matcher, which finds one match, to a transducer, which cuts a whole text while it reads on.
+
+A matcher is started at a place, runs until it is dead, and the best end that it saw is the match's; then it
+starts again there. Here that is one deterministic machine that is never set back. Where a match turns out to
+end at the current place, the machine goes on from the state that a fresh start would have reached. Where the
+end may lie further back (`\s+(?!\S)` gives back one space, `\s*[\r\n]+` the spaces after the last newline),
+the state also holds what the machine would have done meanwhile had it been started there, and the cuts that
+it would have made are made, provisionally: they stand if the longer match fails, and are taken back if it
+does not.
+
+What would need too long a memory is flagged `SLOW`, and the kernel asks the matcher, from the last cut on.
+A stretch that nothing matches is a pre-token of its own (state `GAP`). It ends where a match begins that is
+certain, whatever may follow; where that is not certain yet, the kernel asks the matcher, again.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenizer.splitting.matcher import DEAD, Matcher
+from tokenizer.splitting.matcher import START as MATCHER_START
+from tokenizer.splitting.syntax import UnsupportedError
+
+CUT_HERE = 1
+CUT_BEFORE = 2
+SLOW = 4
+TAKE_BACK = 8  # times the number of cuts to take back, 0 to MAX_PENDING
+MAX_PENDING = 3
+START = 0
+GAP = 1
+MAX_STATES = 2000
+
+
+class Step(NamedTuple):
+    """What one symbol does: take back cuts, cut before the character last read, cut before this one."""
+
+    state: "_State"
+    take_back: int = 0
+    before: bool = False
+    here: bool = False
+
+    @property
+    def flags(self) -> int:
+        """The step as a byte of flags."""
+        if isinstance(self.state, _Lost):
+            return SLOW
+        return TAKE_BACK * self.take_back | CUT_BEFORE * self.before | CUT_HERE * self.here
+
+
+@dataclass(frozen=True, slots=True)
+class _Fresh:
+    """A cut has been made here, or the text begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """Within a stretch that nothing matches."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """Only the kernel, with the text at hand, can say where the last match ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Within a match, or what may become one.
+
+    Attributes:
+        at: the matcher's state.
+        best: where the best end so far is: there is none, after `one` character or after `more`; one
+            character `back`; `far` behind, with a provisional cut there.
+        inside: what a start from the best end has reached; `_Lost` where that is not known.
+        pending: provisional cuts, from the one at the best end on.
+    """
+
+    at: int
+    best: Literal["one", "more", "back", "far"]
+    inside: "_State" = _Lost()
+    pending: int = 0
+
+
+_State: TypeAlias = _Fresh | _Gap | _Lost | _Run
+
+
+@dataclass(frozen=True, slots=True)
+class Transducer:
+    """A machine that cuts a text into matches and stretches without a match.
+
+    Attributes:
+        next_state: int64, shape (num_states, num_classes + 1); the last column is the end of the text. State
+            0 is the start, state 1 a stretch without a match.
+        flags: uint8, same shape, applied in this order: with `SLOW` nothing is done, and `next_state` has no
+            meaning; `TAKE_BACK` takes back the last cuts; `CUT_BEFORE` cuts before the character last
+            read; `CUT_HERE` cuts before the one being read.
+    """
+
+    next_state: NDArray[np.int64]
+    flags: NDArray[np.uint8]
+
+
+def build_transducer(matcher: Matcher) -> Transducer:
+    """Build the smallest transducer of a matcher that never matches the empty string.
+
+    Raises:
+        UnsupportedError: it would have too many states.
+    """
+    machine = _Machine(matcher)
+    numbers: dict[_State, int] = {_Fresh(): START, _Gap(): GAP, _Lost(): START}
+    todo: list[_State] = [_Fresh(), _Gap()]
+    next_state = []
+    flags = []
+    for state in todo:  # grows while it is walked
+        row = [machine.step(state, symbol) for symbol in range(machine.end_symbol + 1)]
+        for step in row:
+            if step.state not in numbers:
+                numbers[step.state] = len(todo)
+                todo.append(step.state)
+        if len(todo) > MAX_STATES:
+            raise UnsupportedError(f"more than {MAX_STATES} states")
+        next_state.append([numbers[step.state] for step in row])
+        flags.append([step.flags for step in row])
+    return _minimized(np.array(next_state, dtype=np.int64), np.array(flags, dtype=np.uint8))
+
+
+class _Machine:
+    """What the transducer does on one symbol, worked out from the matcher."""
+
+    def __init__(self, matcher: Matcher) -> None:
+        self.next_state = matcher.next_state.tolist()
+        self.match_before = matcher.match_before.tolist()
+        self.end_symbol = matcher.next_state.shape[1] - 1
+        self.certain = _certain(matcher)
+
+    def step(self, state: _State, symbol: int) -> Step:
+        match state:
+            case _Fresh():
+                return Step(self.begin(symbol))
+            case _Gap():
+                return self.leave_gap(symbol)
+            case _Lost():
+                return Step(_Lost())
+        after = self.next_state[state.at][symbol]
+        if self.match_before[state.at][symbol]:
+            if after == DEAD:
+                return Step(self.begin(symbol), state.pending, here=True)
+            return Step(_Run(after, "back", self.begin(symbol)), state.pending)
+        return self.end(state, symbol) if after == DEAD else self.go_on(state, after, symbol)
+
+    def begin(self, symbol: int) -> _State:
+        """Start the matcher on a symbol."""
+        if symbol == self.end_symbol:
+            return _Fresh()
+        after = self.next_state[MATCHER_START][symbol]
+        return _Gap() if after == DEAD else _Run(after, "one")
+
+    def leave_gap(self, symbol: int) -> Step:
+        """Go on after a character that no match begins with."""
+        begun = self.begin(symbol)
+        if symbol == self.end_symbol:
+            return Step(begun, here=True)
+        if isinstance(begun, _Run):
+            return Step(begun, here=True) if self.certain[begun.at] else Step(_Lost())
+        return Step(begun)
+
+    def end(self, run: _Run, symbol: int) -> Step:
+        """Fall back to the best end, as no better one can come."""
+        if run.best == "one":
+            return self.leave_gap(symbol)
+        if run.best == "back":
+            return self.step(run.inside, symbol)._replace(before=True)
+        return self.step(run.inside, symbol)
+
+    def go_on(self, run: _Run, after: int, symbol: int) -> Step:
+        """Take one more character, hoping for a better end than the best one so far."""
+        if run.best in ("one", "more"):
+            return Step(_Run(after, "more"))
+        inside = self.step(run.inside, symbol)
+        before = run.best == "back" or inside.before
+        pending = run.pending - inside.take_back + (run.best == "back") + inside.before + inside.here
+        if isinstance(inside.state, _Lost) or pending > MAX_PENDING:
+            return Step(_Run(after, "far"), run.pending)
+        return Step(_Run(after, "far", inside.state, pending), inside.take_back, before, inside.here)
+
+
+def _certain(matcher: Matcher) -> NDArray[np.bool_]:
+    """Find the states from which a match is found whatever follows; shape (num_states,)."""
+    certain = np.ones(len(matcher.next_state), dtype=np.bool_)
+    while True:
+        alive = (matcher.next_state != DEAD) & certain[matcher.next_state]
+        now = certain & (matcher.match_before | alive).all(axis=1)
+        if (now == certain).all():
+            return certain
+        certain = now
+
+
+def _minimized(next_state: NDArray[np.int64], flags: NDArray[np.uint8]) -> Transducer:
+    """Merge states that no text tells apart (Moore's algorithm); the first two stay what they are."""
+    numbers = np.minimum(np.arange(len(flags)), 2)
+    num_groups = 0
+    while True:
+        seen = np.hstack([numbers[:, None], flags, numbers[next_state]])
+        _, first, group = np.unique(seen, axis=0, return_index=True, return_inverse=True)
+        numbers = np.argsort(np.argsort(first))[group.ravel()]  # groups count in the order of first members
+        if len(first) == num_groups:
+            kept = np.sort(first)
+            return Transducer(numbers[next_state[kept]], flags[kept])
+        num_groups = len(first)
