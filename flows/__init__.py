@@ -1,0 +1,1 @@
+"""Composition, profiles, command line and deployments; no algorithm lives here."""

@@ -1,0 +1,97 @@
+"""Runs the steps of a composition as Prefect tasks: submits, waits, reports.
+
+Mapped steps are submitted together and run side by side on the flow's task runner; the stage that follows
+waits for them. If one of them fails the others still finish, and stay published, before the first failure
+(in the order of the steps) is raised: a rerun pays only for what failed.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from prefect.futures import PrefectFuture, as_completed
+from prefect.task_runners import TaskRunner
+from prefect.utilities.annotations import quote
+
+from flows.composition import Step, references
+from flows.errors import RunError
+from flows.progress import Reporter, group_of
+from flows.results import RunRow
+from tasks.prefect_task import Ask, as_task, told_of_starts
+from tasks.stage import ArtifactRef
+from tasks.store import Store, Verify
+
+
+class PrefectExecutor:
+    """An executor that makes artifacts; see `flows.composition.Executor`.
+
+    Attributes:
+        rows: what each task did, in the order of the steps.
+    """
+
+    def __init__(
+        self, store: Store, runner: TaskRunner[Any], reporter: Reporter, verify: Verify = "sizes"
+    ) -> None:
+        self.store = store
+        self.runner = runner
+        self.reporter = reporter
+        self.verify = verify
+        self.rows: list[RunRow] = []
+        self._started: dict[str, float] = {}
+        self._futures: dict[ArtifactRef, PrefectFuture[Any]] = {}
+
+    def one(self, step: Step) -> ArtifactRef:
+        """Run one step and return its artifact."""
+        return self.each([step])[0]
+
+    def each(self, steps: Sequence[Step]) -> list[ArtifactRef]:
+        """Run the steps side by side and return their artifacts in order.
+
+        Raises:
+            RunError: a task failed; the message names the task and is otherwise the failure's own.
+        """
+        for group, num_tasks in Counter(group_of(step.title) for step in steps).items():
+            self.reporter.expect(group, num_tasks)
+        with told_of_starts(self._begin):
+            futures = {self._submit(step): step for step in steps}
+        ended = {future: self._end(futures[future], future) for future in as_completed(list(futures))}
+        rows = [_row_or_raise(step, ended[future]) for future, step in futures.items()]
+        self.rows += rows
+        self._futures |= {row.ref: future for row, future in zip(rows, futures, strict=True)}
+        return [row.ref for row in rows]
+
+    def path(self, node: ArtifactRef) -> Path:
+        """Where a published artifact's files are."""
+        return self.store.path(node)
+
+    def _begin(self, title: str) -> None:
+        self._started[title] = time.monotonic()
+        self.reporter.on_start(title)
+
+    def _submit(self, step: Step) -> PrefectFuture[Any]:
+        ask = Ask(step.request(), self.store.root, self.verify)
+        parents = {ref: self._futures[ref] for ref in references(step) if ref in self._futures}
+        arguments = {"ask": quote(ask), "title": step.title}
+        return self.runner.submit(as_task(ask, step.title), arguments, wait_for=list(parents.values()))
+
+    def _end(self, step: Step, future: PrefectFuture[Any]) -> RunRow | BaseException:
+        """Tell the reporter how a task ended, and return its row or its failure."""
+        state = future.state
+        outcome = future.result(raise_on_failure=False)
+        if not state.is_completed():
+            failure = outcome if isinstance(outcome, BaseException) else RunError(str(state.message))
+            self.reporter.on_fail(step.title, str(failure))
+            return failure
+        cached = state.name == "Cached"
+        seconds = 0.0 if cached else time.monotonic() - self._started.get(step.title, time.monotonic())
+        row = RunRow(step.title, outcome, cached, seconds, self.store.record(outcome).metrics)
+        self.reporter.on_finish(step.title, cached, seconds, outcome, row.metrics)
+        return row
+
+
+def _row_or_raise(step: Step, end: RunRow | BaseException) -> RunRow:
+    if isinstance(end, RunRow):
+        return end
+    raise RunError(f"{step.title}: {end}") from end

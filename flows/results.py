@@ -1,0 +1,49 @@
+"""What a run did, task by task: the rows that the command line and the Prefect artifact show."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tasks.stage import ArtifactRef, Scalar
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One task of a run.
+
+    Attributes:
+        task: the title that people see, e.g. `encode[english/3]`.
+        ref: the artifact, made or found.
+        cached: whether the artifact was there already.
+        seconds: wall time of the work; 0 where it was cached.
+    """
+
+    task: str
+    ref: ArtifactRef
+    cached: bool
+    seconds: float
+    metrics: Mapping[str, Scalar]
+
+    @property
+    def name(self) -> str:
+        """The artifact's name, e.g. `quickstart.english/3`."""
+        return self.ref.name
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A run that ended well.
+
+    Attributes:
+        run_id: the run's key in the catalog; the Prefect flow run's id.
+        rows: one a task, in the order of the DAG.
+        refs: kind of artifact → the run's artifact of that kind (mapped kinds left out).
+    """
+
+    run_id: str
+    rows: Sequence[RunRow]
+    refs: Mapping[str, ArtifactRef]
+
+    @property
+    def num_cached(self) -> int:
+        """How many tasks found their artifact in the store."""
+        return sum(row.cached for row in self.rows)

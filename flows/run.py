@@ -1,0 +1,147 @@
+"""The flow `build-corpus`: one profile, from raw text to packed shards and a data card.
+
+The flow's parameters are what the Prefect UI's form shows and what a schedule or a deployment sets. The
+machine (store, workers, how closely artifacts are checked) is among them but never enters a fingerprint. A
+run is in the store's catalog from its beginning, and publishes what it did as a markdown artifact: every
+run does, also one that found everything cached, because a cached task shows no artifact of its own.
+"""
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from prefect import flow
+from prefect.artifacts import create_markdown_artifact
+from prefect.runtime import deployment, flow_run
+from prefect.task_runners import ThreadPoolTaskRunner
+from pydantic import Field
+
+from flows.composition import Composition
+from flows.errors import RunError
+from flows.execution import PrefectExecutor
+from flows.overrides import Overrides
+from flows.places import Machine
+from flows.profile import Profile, load_profile
+from flows.progress import Reporter, Silent
+from flows.results import RunResult
+from flows.sources import resolve_sources
+from flows.summary import ARTIFACT_KEY, run_summary
+from tasks.stage import ArtifactRef
+from tasks.store import Provenance, RunArtifact, Store, Verify
+from tasks.store.runs import State
+
+
+@dataclass
+class _Watcher:
+    """Whoever started a run from this process: brings the profile, hears of progress, gets the result."""
+
+    reporter: Reporter
+    profile: Profile | None = None
+    result: RunResult | None = None
+
+
+# Empty in a run that a worker starts: that one is watched in the UI.
+_WATCHER: ContextVar[_Watcher | None] = ContextVar("watcher", default=None)
+
+
+@flow(
+    name="build-corpus",
+    flow_run_name="{profile}",
+    description="Raw text to packed token shards: every stage cached by its fingerprint.",
+)
+def build_corpus(
+    profile: Annotated[
+        str,
+        Field(description="A profile that ships with tokmill, e.g. quickstart, or the path of a TOML file."),
+    ] = "quickstart",
+    overrides: Annotated[
+        Overrides, Field(description="Values that replace the profile's own for this run.")
+    ] = Overrides(),  # noqa: B008 - frozen
+    store: Annotated[
+        str | None,
+        Field(description="Folder of the artifacts; empty for TOKMILL_STORE or the profile's own."),
+    ] = None,
+    workers: Annotated[
+        int | None, Field(ge=1, description="Tasks at a time; empty for one a core. Changes no result.")
+    ] = None,
+    verify: Annotated[
+        Verify | None, Field(description="How closely a found artifact is checked: sizes, or digests too.")
+    ] = None,
+    rehash: Annotated[
+        bool, Field(description="Read every source file's digest again instead of trusting size and time.")
+    ] = False,
+) -> dict[str, Any]:
+    """Build every artifact of `profile` and return kind → reference of the artifacts.
+
+    Raises:
+        ProfileError: the profile or an override is wrong.
+        SourceError: a source matches nothing, or a file twice.
+        RunError: a task failed; what was published before stays published.
+    """
+    watcher = _WATCHER.get() or _Watcher(Silent())
+    loaded = watcher.profile or load_profile(profile, overrides.assignments())
+    machine = Machine.of(loaded.execution, store=store, workers=workers, verify=verify, rehash=rehash)
+    watcher.result = _build(loaded, machine, watcher.reporter)
+    return {kind: ref.model_dump() for kind, ref in watcher.result.refs.items()}
+
+
+def run_profile(
+    profile: Profile,
+    store: str,
+    *,
+    workers: int | None = None,
+    verify: Verify | None = None,
+    rehash: bool = False,
+    reporter: Reporter | None = None,
+) -> RunResult:
+    """Run the flow in this process, with Prefect's embedded server where no other is configured.
+
+    Args:
+        profile: what to build.
+        store: folder or URL of the artifacts.
+        workers: tasks at a time; one a core if None.
+        verify: how closely artifacts are checked that are found; the profile's own if None.
+        rehash: read every source file's digest again.
+        reporter: is told of the progress, from several threads.
+
+    Raises:
+        As `build_corpus`.
+    """
+    watcher = _Watcher(reporter or Silent(), profile)
+    token = _WATCHER.set(watcher)
+    try:
+        build_corpus(profile.name, store=store, workers=workers, verify=verify, rehash=rehash)
+    finally:
+        _WATCHER.reset(token)
+    if watcher.result is None:
+        raise RunError(f"profile {profile.name!r}: the flow ended without a result")
+    return watcher.result
+
+
+def _build(profile: Profile, machine: Machine, reporter: Reporter) -> RunResult:
+    """Build the composition on Prefect, between the run's two entries in the catalog."""
+    store = machine.open_store()
+    run_id = str(flow_run.id)
+    provenance = Provenance.collect(flow_run_id=run_id, deployment_id=deployment.id)
+    store.catalog.add_run(run_id, profile=profile.name, parameters=profile.resolved(), provenance=provenance)
+    try:
+        result = _compose(profile, machine, store, reporter, run_id)
+    except BaseException as error:
+        state: State = "failed" if isinstance(error, Exception) else "cancelled"
+        store.catalog.finish_run(run_id, state=state, message=str(error))
+        raise
+    artifacts = [RunArtifact(task=row.task, ref=row.ref, cached=row.cached) for row in result.rows]
+    store.catalog.finish_run(run_id, state="completed", artifacts=artifacts)
+    create_markdown_artifact(
+        run_summary(profile, store, result), ARTIFACT_KEY, description=profile.description
+    )
+    return result
+
+
+def _compose(profile: Profile, machine: Machine, store: Store, reporter: Reporter, run_id: str) -> RunResult:
+    sources = resolve_sources(profile, store, rehash=machine.rehash)
+    with ThreadPoolTaskRunner(max_workers=machine.workers) as runner:
+        executor = PrefectExecutor(store, runner, reporter, machine.verify)
+        made = Composition(profile, executor, sources).build()
+    refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}
+    return RunResult(run_id, executor.rows, refs)

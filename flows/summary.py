@@ -1,0 +1,64 @@
+"""What a run made, as Markdown: the artifact that every run publishes for the Prefect UI.
+
+The lineage is a Mermaid graph, which the UI draws; shards are one node, as there may be hundreds. Every
+figure comes from a record.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from flows.profile import Profile
+from flows.progress import group_of
+from flows.results import RunResult, RunRow
+from tasks.stage import Scalar
+from tasks.store import Store, lineage
+
+ARTIFACT_KEY = "run-summary"
+
+
+def run_summary(profile: Profile, store: Store, result: RunResult) -> str:
+    """Return the summary of a run that ended well: stages, results, and the lineage of the data card."""
+    num_made = len(result.rows) - result.num_cached
+    parts = [
+        f"# {profile.name}",
+        profile.description,
+        f"**{num_made}** of {len(result.rows)} tasks made, **{result.num_cached}** cached, in `{store.root}`",
+        "## Stages",
+        _table(("stage", "tasks", "made", "artifact", "key figures"), _stage_rows(store, result.rows)),
+        "## Results",
+        _table(("kind", "artifact", "content digest"), _result_rows(store, result)),
+        "## Lineage",
+        f"```mermaid\n{lineage(store, result.refs['card'], 'up').to_mermaid()}\n```",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines)
+
+
+def _stage_rows(store: Store, rows: Sequence[RunRow]) -> Iterable[Sequence[str]]:
+    groups: dict[str, list[RunRow]] = {}
+    for row in rows:
+        groups.setdefault(group_of(row.task), []).append(row)
+    for group, members in groups.items():
+        num_made = sum(not row.cached for row in members)
+        alone = members[0] if len(members) == 1 else None
+        reference = f"`{store.record(alone.ref).reference}`" if alone else ""
+        figures = _figures(alone.metrics) if alone else ""
+        yield group, str(len(members)), str(num_made) if num_made else "Cached", reference, figures
+
+
+def _figures(metrics: Mapping[str, Scalar], most: int = 4) -> str:
+    return ", ".join(
+        f"{name.removeprefix('num_')} {_text(value)}" for name, value in list(metrics.items())[:most]
+    )
+
+
+def _text(value: Scalar) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _result_rows(store: Store, result: RunResult) -> Iterable[Sequence[str]]:
+    for kind, ref in result.refs.items():
+        yield kind, f"`{store.record(ref).reference}`", f"`{ref.content_digest[:16]}`"

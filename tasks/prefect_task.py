@@ -1,0 +1,116 @@
+"""The one place where stages meet Prefect: a cached, recorded task for any stage's request.
+
+The laws. Our fingerprint decides what is cached, Prefect shows it: the cache key is the request's
+fingerprint, and before it is handed out the store is asked whether the artifact is there and sound. If it
+is not, Prefect's memory of it is dropped; if it is and Prefect does not know, Prefect is told. So a task
+run is `Cached` in the UI exactly when the store holds its artifact, whoever made it.
+
+Prefect's own result files (a few hundred bytes each: an artifact reference) lie in `<store>/.prefect`, so
+that they travel with the store and not with a user's home.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prefect import Task, get_run_logger, task
+from prefect.cache_policies import CachePolicy
+from prefect.context import TaskRunContext
+from prefect.filesystems import LocalFileSystem
+from prefect.results import ResultStore
+from prefect.runtime import deployment, flow_run
+from prefect.serializers import JSONSerializer
+from prefect.utilities.annotations import quote
+
+from tasks.stage import ArtifactRef, Request
+from tasks.store import Provenance, Store, Verify
+
+# Whoever watches a run from inside its process; a task that runs in another process tells nobody.
+_STARTS: ContextVar[Callable[[str], None] | None] = ContextVar("starts", default=None)
+
+
+@contextmanager
+def told_of_starts(tell: Callable[[str], None]) -> Iterator[None]:
+    """Have `tell` called with a task's title when a task that is submitted in this block begins to work."""
+    token = _STARTS.set(tell)
+    try:
+        yield
+    finally:
+        _STARTS.reset(token)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request together with the store that should hold its artifact, and how closely to check one."""
+
+    request: Request
+    store: Path
+    verify: Verify = "sizes"
+
+
+def results_folder(store: Path) -> Path:
+    """Where Prefect keeps its result files for `store`."""
+    return store / ".prefect"
+
+
+@dataclass
+class FingerprintPolicy(CachePolicy):
+    """Prefect's cache key = our fingerprint, kept in step with what the store really holds."""
+
+    def compute_key(
+        self,
+        task_ctx: TaskRunContext,
+        inputs: dict[str, Any],
+        flow_parameters: dict[str, Any],
+        **kwargs: Any,
+    ) -> str | None:
+        """Return `<verb>-<fingerprint>`; see the module's laws for what happens on the way."""
+        ask = _unquoted(inputs["ask"])
+        store = Store.open(ask.store)
+        key = f"{ask.request.stage.verb}-{store.fingerprint(ask.request)}"
+        remembered = results_folder(ask.store) / key
+        ref = store.lookup(ask.request, verify=ask.verify)
+        if ref is None:
+            remembered.unlink(missing_ok=True)
+        elif not remembered.exists():
+            _result_store(ask.store).write(obj=ref, key=key)
+        return key
+
+
+def _result_store(store: Path) -> ResultStore:
+    folder = LocalFileSystem(basepath=str(results_folder(store)))
+    return ResultStore(result_storage=folder, serializer=JSONSerializer())
+
+
+def _unquoted(ask: Any) -> Ask:
+    return ask.unquote() if isinstance(ask, quote) else ask  # type: ignore[no-any-return]
+
+
+@task(cache_policy=FingerprintPolicy(), persist_result=True, result_serializer="json")
+def realize(ask: Ask, title: str) -> ArtifactRef:
+    """Publish the artifact that is asked for, unless the store has it.
+
+    Raises:
+        TaskError, TokenizerError: whatever the stage has against its parameters or input.
+    """
+    ask = _unquoted(ask)
+    if tell := _STARTS.get():
+        tell(title)
+    logger = get_run_logger()
+    provenance = Provenance.collect(flow_run_id=flow_run.id, deployment_id=deployment.id)
+    realized = Store.open(ask.store).realize(
+        ask.request, provenance=provenance, report=logger.info, verify=ask.verify
+    )
+    return realized.ref
+
+
+def as_task(ask: Ask, task_run_name: str) -> Task[..., ArtifactRef]:
+    """Return the Prefect task for one request, under the name that people see, e.g. `encode[english/3]`."""
+    return realize.with_options(
+        name=ask.request.stage.task,
+        task_run_name=task_run_name,
+        result_storage=results_folder(ask.store),
+    )
