@@ -141,11 +141,26 @@ def read_counts(path: Path) -> "PretokenCounts":
     return PretokenCounts(data, offsets, table.column("count").to_numpy())
 
 
+def read_statistics(shard: Path) -> CountsStatistics:
+    """What was counted in the counts shard in the directory `shard`.
+
+    Raises:
+        StoreError: its statistics are missing or broken.
+    """
+    file = shard / "statistics.json"
+    try:
+        return CountsStatistics.model_validate_json(file.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise StoreError(
+            f"{file}: not readable as counts statistics ({error}); verify the artifact"
+        ) from error
+
+
 def merge_bounded(parts: Iterable["PretokenCounts"]) -> "PretokenCounts":
     """The sum of `parts`, taken one after the other.
 
     Parts wait until they hold as many entries as the sum so far, and are then merged into it: memory stays
-    within a small multiple of the distinct pre-tokens, and each entry is merged O(log n) times rather than n.
+    within a small multiple of the distinct pre-tokens plus one part.
     """
     from tokenizer.counting import PretokenCounts
 
@@ -153,10 +168,10 @@ def merge_bounded(parts: Iterable["PretokenCounts"]) -> "PretokenCounts":
     num_waiting = 0
     for part in parts:
         waiting.append(part)
-        num_waiting += len(part.counts)
-        if len(waiting) > 1 and num_waiting >= 2 * len(waiting[0].counts):
+        num_waiting += len(part)
+        if len(waiting) > 1 and num_waiting >= 2 * len(waiting[0]):
             waiting = [PretokenCounts.merge(waiting)]
-            num_waiting = len(waiting[0].counts)
+            num_waiting = len(waiting[0])
     return PretokenCounts.merge(waiting)
 
 

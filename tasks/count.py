@@ -1,0 +1,211 @@
+"""count: how often each pre-token occurs in each source.
+
+`count_shard` normalizes and cuts the documents of one corpus shard and counts what comes out; `count` adds
+the shards of each source up. Training needs no more than that of the text, so text is read once, whatever
+becomes of balance, vocabulary size or tie rule.
+
+Laws. Special tokens are cut out first and counted nowhere. Counts are sums: the order of documents, batches
+and shards does not matter. Memory grows with the number of distinct pre-tokens, not with the text.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from tasks.errors import StoreError
+from tasks.formats.counts import Cut
+from tasks.stage import Account, Outcome, Params, Scalar, Stage, Unit
+
+if TYPE_CHECKING:
+    from tasks.formats.corpus import Corpus, DocumentBatch
+    from tasks.formats.counts import CountedSource, CountsStatistics
+    from tokenizer.counting import PretokenCounts
+
+
+class CountParams(Params):
+    """How text is cut into pre-tokens."""
+
+    split_pattern: str = Field(
+        default="gpt2",
+        min_length=1,
+        description="How text is cut before merges are learned: gpt2, cl100k, o200k, llama3, qwen2, cs336, "
+        "or any regular expression.",
+    )
+    digits: Literal["pattern", "single", "groups_of_three"] = Field(
+        default="pattern",
+        description="Numbers are cut as the split pattern says, into single digits, or into groups of three.",
+    )
+    normalizer: str | None = Field(
+        default=None,
+        description="Steps joined with +, e.g. nfc or nfkc+lowercase; empty leaves text as it is.",
+    )
+    special_tokens: tuple[str, ...] = Field(
+        default=("<|endoftext|>",),
+        description="Tokens that are never split nor merged; their names in a text are not counted.",
+    )
+
+    @property
+    def cut(self) -> Cut:
+        """How text is cut; the order of the special tokens does not matter to it."""
+        return Cut(
+            split_pattern=self.split_pattern,
+            digits=self.digits,
+            normalizer=self.normalizer,
+            special_tokens=tuple(sorted(set(self.special_tokens))),
+        )
+
+
+def run_shard(params: CountParams, *, out: Path, shard: Mapping[str, Any]) -> Outcome:
+    """Count the pre-tokens of one corpus shard into `out`: `counts.parquet` and `statistics.json`.
+
+    Args:
+        params: how text is cut.
+        out: the artifact's directory.
+        shard: {"shard": a `Shard` as JSON, "roots": {source: absolute folder}}.
+
+    Raises:
+        PatternError: the split pattern does not parse.
+        SourceError: the text is gone, or is no longer what was ingested.
+    """
+    from tasks.formats.corpus import Shard, read_shard
+    from tasks.formats.counts import write_counts
+
+    plan = Shard.model_validate(shard["shard"])
+    tally = Tally(params.cut)
+    counts = tally.count(read_shard(plan, shard["roots"]))
+    write_counts(out / "counts.parquet", counts)
+    statistics = tally.statistics(counts)
+    (out / "statistics.json").write_text(statistics.model_dump_json(indent=2) + "\n", "utf-8")
+    accounts = _accounts(plan.source, (plan.num_documents, plan.num_bytes), statistics)
+    return Outcome(metrics=statistics.model_dump(), accounts=accounts)
+
+
+def run(params: CountParams, *, out: Path, corpus: Path, shards: Sequence[Path]) -> Outcome:
+    """Add the counts of each source's shards up: `<source>.parquet` a source, and `sources.json`.
+
+    Args:
+        params: those that the shards were counted with.
+        out: the artifact's directory.
+        corpus: the corpus artifact.
+        shards: the counted shards, in the corpus' order: sources in order, then index.
+
+    Raises:
+        StoreError: there are more or fewer shards than the corpus has, or one is broken.
+    """
+    from tasks.formats.corpus import Corpus
+    from tasks.formats.counts import CountsManifest
+
+    opened = Corpus.open(corpus)
+    _check_number(opened, shards)
+    remaining = iter(shards)
+    entries, accounts = [], []
+    for source in opened.sources:
+        parts = [next(remaining) for _ in opened.shards(source)]
+        entries.append(_merge_source(source, parts, out))
+        stats = opened.source_stats(source)
+        accounts += _accounts(source, (stats.num_documents, stats.num_bytes), entries[-1].statistics)
+    manifest = CountsManifest(cut=params.cut, sources=entries)
+    (out / "sources.json").write_text(manifest.model_dump_json(indent=2) + "\n", "utf-8")
+    return Outcome(metrics=_metrics(entries), accounts=accounts)
+
+
+class Tally:
+    """Counts documents batch by batch.
+
+    Attributes:
+        num_documents: documents so far.
+        num_bytes: bytes of their text, as read.
+    """
+
+    def __init__(self, cut: Cut) -> None:
+        self._cut = cut
+        self.num_documents = 0
+        self.num_bytes = 0
+
+    def count(self, batches: "Iterable[DocumentBatch]") -> "PretokenCounts":
+        """Count the pre-tokens of all documents."""
+        from tasks.formats.counts import merge_bounded
+
+        return merge_bounded(self._parts(batches))
+
+    def statistics(self, counts: "PretokenCounts") -> "CountsStatistics":
+        """What was counted, given the counts."""
+        from tasks.formats.counts import CountsStatistics
+
+        return CountsStatistics(
+            num_documents=self.num_documents,
+            num_bytes=self.num_bytes,
+            num_pretokens=int(counts.counts.sum()),
+            num_distinct=len(counts),
+        )
+
+    def _parts(self, batches: "Iterable[DocumentBatch]") -> "Iterator[PretokenCounts]":
+        from tokenizer.counting import count_pretokens
+        from tokenizer.splitting import compile_pattern
+
+        splitter = compile_pattern(self._cut.split_pattern, self._cut.digits)
+        for batch in batches:
+            self.num_documents += len(batch)
+            self.num_bytes += len(batch.data)
+            yield count_pretokens(
+                batch.data, batch.offsets, splitter, self._cut.special_tokens, self._cut.normalizer
+            )
+
+
+def _merge_source(source: str, shards: Sequence[Path], out: Path) -> "CountedSource":
+    """Write the sum of one source's shards, read one after the other."""
+    from tasks.formats.counts import (
+        CountedSource,
+        CountsStatistics,
+        merge_bounded,
+        read_counts,
+        read_statistics,
+        write_counts,
+    )
+
+    counts = merge_bounded(read_counts(shard / "counts.parquet") for shard in shards)
+    write_counts(out / f"{source}.parquet", counts)
+    parts = [read_statistics(shard) for shard in shards]
+    statistics = CountsStatistics(
+        num_documents=sum(part.num_documents for part in parts),
+        num_bytes=sum(part.num_bytes for part in parts),
+        num_pretokens=int(counts.counts.sum()),
+        num_distinct=len(counts),
+    )
+    return CountedSource(source=source, statistics=statistics)
+
+
+def _check_number(corpus: "Corpus", shards: Sequence[Path]) -> None:
+    num_shards = sum(len(corpus.shards(source)) for source in corpus.sources)
+    if num_shards != len(shards):
+        raise StoreError(
+            f"count: the corpus has {num_shards} shards and {len(shards)} counted ones were given; "
+            "pass one for each, sources in order, then index"
+        )
+
+
+def _metrics(entries: "Sequence[CountedSource]") -> dict[str, Scalar]:
+    """The sums over sources; distinct pre-tokens are distinct within their source."""
+    names = ("num_documents", "num_bytes", "num_pretokens", "num_distinct")
+    totals: dict[str, Scalar] = {
+        name: sum(getattr(entry.statistics, name) for entry in entries) for name in names
+    }
+    return totals | {"num_sources": len(entries)}
+
+
+def _accounts(source: str, num_in: tuple[int, int], statistics: "CountsStatistics") -> list[Account]:
+    """Documents and bytes in, as the corpus has them, and counted."""
+    counted = (statistics.num_documents, statistics.num_bytes)
+    units: tuple[Unit, Unit] = ("documents", "bytes")
+    return [
+        Account(source=source, unit=unit, num_in=came, became={"counted": went})
+        for unit, came, went in zip(units, num_in, counted, strict=True)
+    ]
+
+
+COUNT_SHARD = Stage(
+    verb="count_shard", task="count", kind="counts_shard", version=1, params=CountParams, run=run_shard
+)
+COUNT = Stage(verb="count", task="count", kind="counts", version=1, params=CountParams, run=run)

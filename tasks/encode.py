@@ -1,0 +1,215 @@
+"""encode: the documents of a corpus as token ids, a shard at a time.
+
+`encode_shard` writes one encoded shard (`tasks.formats.encoded`), reading and writing batches, so that memory
+does not grow with the shard. Before it encodes anything it checks that the tokenizer still does what it
+did when it was published. `encode` lists the shards of all sources in one manifest.
+
+Laws. The tokens of a kept document are those of `Tokenizer.encode`, then the end-of-document token. Documents
+with fewer than `min_tokens` tokens of text are dropped and counted. The bytes written follow from the
+tokenizer and the documents, and not from how these came in batches.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from tasks.errors import StoreError
+from tasks.stage import Account, Outcome, Params, Scalar, Stage
+
+if TYPE_CHECKING:
+    from tasks.formats.corpus import Corpus
+    from tasks.formats.encoded import EncodedStatistics, SourceEntry
+
+
+class EncodeParams(Params):
+    """What is done to documents besides encoding them."""
+
+    end_of_document: str | None = Field(
+        default="<|endoftext|>",
+        description="Special token that is put after each document; empty for none.",
+    )
+    min_tokens: int = Field(
+        default=1, ge=1, description="Documents with fewer tokens of text than this are dropped and counted."
+    )
+    special_tokens_in_text: Literal["as_text", "raise", "allowed"] = Field(
+        default="as_text",
+        description="What a special token's name is where it stands in a text: ordinary text ('as_text'), "
+        "an error ('raise'), or the special token ('allowed').",
+    )
+
+
+def run_shard(params: EncodeParams, *, out: Path, tokenizer: Path, shard: Mapping[str, Any]) -> Outcome:
+    """Encode one corpus shard into `out`.
+
+    Args:
+        params: see `EncodeParams`.
+        out: the artifact's directory.
+        tokenizer: the tokenizer artifact.
+        shard: {"shard": a `Shard` as JSON, "roots": {source: absolute folder}}.
+
+    Raises:
+        TokenizerError: the tokenizer does not do what its attestation says, or does not know the end token.
+        SpecialTokenError: a document holds a special token and `params.special_tokens_in_text` is "raise".
+        SourceError: the text is gone, or is no longer what was ingested.
+    """
+    from tasks.encoding import encode_batches, end_token_id
+    from tasks.formats.corpus import Shard, read_shard
+    from tasks.formats.tokenizer import open_tokenizer
+
+    encoder = open_tokenizer(tokenizer)
+    plan = Shard.model_validate(shard["shard"])
+    statistics = encode_batches(
+        encoder,
+        read_shard(plan, shard["roots"]),
+        out,
+        end_id=end_token_id(encoder, params.end_of_document),
+        min_tokens=params.min_tokens,
+        special_tokens_in_text=params.special_tokens_in_text,
+    )
+    return Outcome(
+        metrics=_metrics(statistics),
+        accounts=_accounts(plan.source, plan.num_documents, plan.num_bytes, statistics),
+    )
+
+
+def run(params: EncodeParams, *, out: Path, corpus: Path, tokenizer: Path, shards: Sequence[Path]) -> Outcome:
+    """List the encoded shards of all sources in `encoded.json`.
+
+    Args:
+        params: those that the shards were encoded with.
+        out: the artifact's directory.
+        corpus: the corpus artifact.
+        tokenizer: the tokenizer artifact.
+        shards: the encoded shards, in the corpus' order: sources in order, then index.
+
+    Raises:
+        StoreError: there are more or fewer shards than the corpus has, or one has another vocabulary.
+    """
+    from tasks.encoding import end_token_id
+    from tasks.formats.corpus import Corpus
+    from tasks.formats.encoded import EncodedManifest, EncodedStatistics, token_dtype
+    from tasks.formats.tokenizer import open_tokenizer
+
+    encoder, opened = open_tokenizer(tokenizer), Corpus.open(corpus)
+    entries = _entries(opened, shards, encoder.vocab_size)
+    manifest = EncodedManifest(
+        tokenizer=artifact_digest(tokenizer),
+        dtype=token_dtype(encoder.vocab_size),
+        vocab_size=encoder.vocab_size,
+        end_of_document_id=end_token_id(encoder, params.end_of_document),
+        sources=entries,
+    )
+    (out / "encoded.json").write_text(manifest.model_dump_json(indent=2) + "\n", "utf-8")
+    accounts = []
+    for entry in entries:
+        stats = opened.source_stats(entry.source)
+        accounts += _accounts(entry.source, stats.num_documents, stats.num_bytes, entry.statistics)
+    total = sum((entry.statistics for entry in entries), EncodedStatistics())
+    return Outcome(metrics={**_metrics(total), "num_shards": len(shards)}, accounts=accounts)
+
+
+def _entries(corpus: "Corpus", shards: Sequence[Path], vocab_size: int) -> "list[SourceEntry]":
+    """The manifest's entries: the corpus' sources and shards, with what their encodings hold."""
+    from tasks.formats.encoded import EncodedShard, EncodedStatistics, ShardEntry, SourceEntry
+
+    _check_number(corpus, shards)
+    remaining = iter(shards)
+    entries = []
+    for source in corpus.sources:
+        total, listed = EncodedStatistics(), []
+        for plan in corpus.shards(source):
+            shard = EncodedShard.open(path := next(remaining))
+            _check_vocabulary(shard.path, len(shard.token_counts), vocab_size)
+            total += shard.statistics
+            listed.append(
+                ShardEntry(
+                    index=plan.index,
+                    digest=artifact_digest(path),
+                    num_documents=shard.num_documents,
+                    num_tokens=shard.num_tokens,
+                )
+            )
+        entries.append(SourceEntry(source=source, statistics=total, shards=listed))
+    return entries
+
+
+def artifact_digest(directory: Path) -> str:
+    """The content digest of what lies in `directory`: from its record, or of its files if it has none."""
+    from tasks.store.digest import FileEntry, content_digest, digest_file
+    from tasks.store.layout import RECORD_FILE
+    from tasks.store.record import read_record
+
+    if (directory / RECORD_FILE).exists():
+        return read_record(directory).content_digest
+    files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
+    return content_digest(
+        FileEntry(
+            path=path.relative_to(directory).as_posix(),
+            size_bytes=path.stat().st_size,
+            digest=digest_file(path),
+        )
+        for path in files
+    )
+
+
+def _check_number(corpus: "Corpus", shards: Sequence[Path]) -> None:
+    num_shards = sum(len(corpus.shards(source)) for source in corpus.sources)
+    if num_shards != len(shards):
+        raise StoreError(
+            f"encode: the corpus has {num_shards} shards and {len(shards)} encoded ones were given; "
+            "pass one for each, sources in order, then index"
+        )
+
+
+def _check_vocabulary(path: Path, found: int, vocab_size: int) -> None:
+    if found != vocab_size:
+        raise StoreError(
+            f"encode: shard {path} was encoded with {found} ids, but the tokenizer has {vocab_size}; "
+            "encode the shard with this tokenizer"
+        )
+
+
+def _metrics(statistics: "EncodedStatistics") -> dict[str, Scalar]:
+    return {name: int(value) for name, value in statistics.model_dump().items()}
+
+
+def _accounts(
+    source: str, num_documents: int, num_bytes: int, statistics: "EncodedStatistics"
+) -> list[Account]:
+    """What became of a source's documents and bytes, and of the tokens that were made of them."""
+    dropped = {
+        "documents": statistics.num_dropped_documents,
+        "bytes": statistics.num_dropped_bytes,
+        "tokens": statistics.num_dropped_tokens,
+    }
+    num_text_tokens = statistics.num_tokens - statistics.num_end_tokens + statistics.num_dropped_tokens
+    became = ("kept", "dropped:min_tokens")
+    return [
+        Account(
+            source=source,
+            unit="documents",
+            num_in=num_documents,
+            became=dict(zip(became, (statistics.num_documents, dropped["documents"]), strict=True)),
+        ),
+        Account(
+            source=source,
+            unit="bytes",
+            num_in=num_bytes,
+            became=dict(zip(became, (statistics.num_bytes, dropped["bytes"]), strict=True)),
+        ),
+        Account(
+            source=source,
+            unit="tokens",
+            num_in=num_text_tokens,
+            added={"end_of_document": statistics.num_end_tokens},
+            became=dict(zip(became, (statistics.num_tokens, dropped["tokens"]), strict=True)),
+        ),
+    ]
+
+
+ENCODE_SHARD = Stage(
+    verb="encode_shard", task="encode", kind="encoded_shard", version=1, params=EncodeParams, run=run_shard
+)
+ENCODE = Stage(verb="encode", task="encode", kind="encoded", version=1, params=EncodeParams, run=run)

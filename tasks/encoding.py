@@ -1,0 +1,125 @@
+"""Documents into an encoded shard: which are kept, where the end tokens go, and what is said of it.
+
+A batch at a time; the files that come out do not depend on how the documents came in batches.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.formats.documents import DocumentBatch, offsets_of
+from tasks.formats.encoded import EncodedStatistics
+from tasks.formats.encoded_writer import write_shard
+from tasks.formats.measures import text_size
+from tokenizer.errors import SpecialTokenError
+
+if TYPE_CHECKING:
+    from tokenizer import Tokenizer
+
+SpecialTokensInText = Literal["as_text", "raise", "allowed"]
+_CHOICES: dict[SpecialTokensInText, dict[str, Any]] = {
+    "as_text": {"as_text": True},
+    "raise": {},
+    "allowed": {"allowed_special": "all"},
+}
+
+
+def encode_batches(
+    tokenizer: "Tokenizer",
+    batches: Iterable[DocumentBatch],
+    out: Path,
+    *,
+    end_id: int | None,
+    min_tokens: int,
+    special_tokens_in_text: SpecialTokensInText = "as_text",
+) -> EncodedStatistics:
+    """Encode documents into the files of one encoded shard.
+
+    Args:
+        tokenizer: encodes them.
+        batches: the documents.
+        out: the directory that the files go to.
+        end_id: the token behind each document, or None for none.
+        min_tokens: documents with fewer tokens of text are dropped; at least 1.
+        special_tokens_in_text: what a special token's name in a document is.
+
+    Returns:
+        What `statistics.json` holds.
+
+    Raises:
+        SpecialTokenError: a special token stands in a document and `special_tokens_in_text` is "raise".
+    """
+    specials = _CHOICES[special_tokens_in_text]
+    with write_shard(out, tokenizer.vocab_size) as writer:
+        for batch in batches:
+            encoded = tokenizer.encode_buffers(batch.data, batch.offsets, **specials)
+            lengths = np.diff(encoded.offsets)
+            keep = lengths >= min_tokens
+            tokens, offsets = keep_documents(encoded.ids, lengths, keep, end_id)
+            writer.append(
+                tokens, offsets, batch.ordinals[keep], _statistics(batch, lengths, keep, len(tokens))
+            )
+    return writer.statistics
+
+
+def end_token_id(tokenizer: "Tokenizer", name: str | None) -> int | None:
+    """The id of the special token `name`, or None for no name.
+
+    Raises:
+        SpecialTokenError: the vocabulary has no such special token.
+    """
+    if name is None or name in tokenizer.special_tokens:
+        return None if name is None else int(tokenizer.special_tokens[name])
+    known = ", ".join(repr(special) for special in list(tokenizer.special_tokens)[:8]) or "none"
+    raise SpecialTokenError(
+        f"encode: end_of_document={name!r} is no special token of this vocabulary, which has {known}; "
+        "name one of these, add it to the tokenizer's special_tokens, or leave end_of_document empty"
+    )
+
+
+def keep_documents(
+    tokens: NDArray[Any], lengths: NDArray[np.int64], keep: NDArray[np.bool_], end_id: int | None
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The documents where `keep` is true, each with the end token behind it.
+
+    Args:
+        tokens: shape (sum of lengths,), the documents one after the other.
+        lengths: shape (n,), tokens a document.
+        keep: shape (n,).
+        end_id: the end token, or None to put none.
+
+    Returns:
+        The kept documents' tokens, dtype as given, and their offsets, int64 (number kept + 1,).
+    """
+    kept = lengths[keep]
+    text = tokens if keep.all() else tokens[np.repeat(keep, lengths)]
+    offsets = np.zeros(len(kept) + 1, dtype=np.int64)
+    if end_id is None:
+        np.cumsum(kept, out=offsets[1:])
+        return text, offsets
+    np.cumsum(kept + 1, out=offsets[1:])
+    ended = np.full(offsets[-1], end_id, dtype=tokens.dtype)
+    is_text = np.ones(offsets[-1], dtype=bool)
+    is_text[offsets[1:] - 1] = False
+    ended[is_text] = text
+    return ended, offsets
+
+
+def _statistics(
+    batch: DocumentBatch, lengths: NDArray[np.int64], keep: NDArray[np.bool_], num_tokens: int
+) -> EncodedStatistics:
+    """What `keep` keeps of a batch as `num_tokens` tokens, and what it drops."""
+    sizes = np.diff(batch.offsets)
+    kept = batch.data if keep.all() else batch.data[np.repeat(keep, sizes)]
+    size = text_size(kept, offsets_of(sizes[keep]))
+    return EncodedStatistics(
+        **size._asdict(),
+        num_tokens=num_tokens,
+        num_end_tokens=num_tokens - int(lengths[keep].sum()),
+        num_dropped_documents=int(np.count_nonzero(~keep)),
+        num_dropped_tokens=int(lengths[~keep].sum()),
+        num_dropped_bytes=int(sizes[~keep].sum()),
+    )
