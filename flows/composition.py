@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 
 from tasks.adopt import ADOPT
 from tasks.card import CARD
-from tasks.train import TRAIN
+from tasks.train import TRAIN, TrainParams
 
 from flows.profile import Profile
 from flows.sources import Sources
@@ -150,12 +150,12 @@ class Composition:
 
     def _tokenizer(self, corpus: Node) -> dict[str, Node]:
         """Take the tokenizer that the profile names, or train one on the balanced counts."""
-        existing, train = self.sources.tokenizer, self.profile.training()
+        named, existing = self.profile.tokenizer, self.sources.tokenizer
         if isinstance(existing, ArtifactRef):
             return {"tokenizer": existing}
-        if train is None:
-            params = self.profile.tokenizer.params()
-            return {"tokenizer": self._one(ADOPT, params, file=existing)}
+        if named is not None and existing is not None:
+            return {"tokenizer": self._one(ADOPT, named.params(), file=existing)}
+        train = self.profile.training() or TrainParams()
         count = train.count_params()
         shards = self._mapped(COUNT_SHARD, corpus, self._text(corpus, count))
         counts = self._one(COUNT, count, corpus=corpus, shards=shards)
@@ -166,7 +166,7 @@ class Composition:
     def _packed(self, mixture: Node, tokens: Mapping[str, StepInput]) -> Node:
         """Plan the sequences, write their shards side by side, and put them together."""
         pack = self.profile.pack
-        plan = self._one(PACK_PLAN, pack.plan_params(), title="pack[plan]", mixture=mixture, **tokens)
+        plan = self._one(PACK_PLAN, pack.plan_params(), mixture=mixture, **tokens)
         parts = None
         if isinstance(plan, ArtifactRef):
             num_shards = PackingPlan.open(self.executor.path(plan)).num_shards
@@ -209,7 +209,6 @@ class Composition:
         ]
         return list(self.executor.each(steps))
 
-    def _one(
-        self, stage: Stage[Any], params: Params, *, title: str | None = None, **inputs: StepInput
-    ) -> Node:
-        return self.executor.one(Step(stage, title or stage.task, self.profile.name, params, inputs))
+    def _one(self, stage: Stage[Any], params: Params, **inputs: StepInput) -> Node:
+        title = "pack[plan]" if stage is PACK_PLAN else stage.task
+        return self.executor.one(Step(stage, title, self.profile.name, params, inputs))

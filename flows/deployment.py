@@ -7,8 +7,9 @@
 import os
 from pathlib import Path
 
-from prefect.flows import EntrypointType
+from prefect.deployments.runner import RunnerDeployment
 from prefect.schedules import Cron
+from prefect.types.entrypoint import EntrypointType
 
 from flows.run import build_corpus
 from flows.serving import DEPLOYMENT, NIGHTLY, WORK_POOL
@@ -22,7 +23,8 @@ def register() -> None:
     Runs work in the folder that this is called in, so that profiles are found by the same paths as on the
     command line.
     """
-    deployment = build_corpus.to_deployment(
+    deployment = RunnerDeployment.from_flow(
+        build_corpus,
         DEPLOYMENT,
         description=DESCRIPTION,
         parameters={"profile": "quickstart"},

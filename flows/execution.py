@@ -74,7 +74,9 @@ class PrefectExecutor:
         ask = Ask(step.request(), self.store.root, self.verify)
         parents = {ref: self._futures[ref] for ref in references(step) if ref in self._futures}
         arguments = {"ask": quote(ask), "title": step.title}
-        return self.runner.submit(as_task(ask, step.title), arguments, wait_for=list(parents.values()))
+        task = as_task(ask, step.title)
+        future: PrefectFuture[Any] = self.runner.submit(task, arguments, wait_for=list(parents.values()))
+        return future
 
     def _end(self, step: Step, future: PrefectFuture[Any]) -> RunRow | BaseException:
         """Tell the reporter how a task ended, and return its row or its failure."""

@@ -140,7 +140,8 @@ def _build(profile: Profile, machine: Machine, reporter: Reporter) -> RunResult:
 
 def _compose(profile: Profile, machine: Machine, store: Store, reporter: Reporter, run_id: str) -> RunResult:
     sources = resolve_sources(profile, store, rehash=machine.rehash)
-    with ThreadPoolTaskRunner(max_workers=machine.workers) as runner:
+    threads: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=machine.workers)
+    with threads as runner:
         executor = PrefectExecutor(store, runner, reporter, machine.verify)
         made = Composition(profile, executor, sources).build()
     refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}
