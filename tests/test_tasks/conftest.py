@@ -24,7 +24,7 @@ class _Digests:
 
 @dataclass(frozen=True)
 class TextCorpus:
-    """An ingested corpus: its directory, its documents, and its shards as mapped stages get them, in order."""
+    """An ingested corpus: its directory, its documents, and its shards as mapped stages get them."""
 
     path: Path
     documents: Mapping[str, Sequence[str]]
