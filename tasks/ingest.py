@@ -1,8 +1,9 @@
-"""ingest: read every document of every source once, and publish what there is and how it is divided into shards.
+"""ingest: read every document once, and publish what there is and how it is divided into shards.
 
-The corpus holds statistics, digests and positions, no text (see `tasks.formats.corpus`). What comes in per source is every
-document that its files hold; it is kept, or left out under a reason. An empty document is kept as a document of 0 bytes;
-an empty file has no document and is counted. Shards are fixed by the text (see `tasks.formats.sharding`), never by workers.
+The corpus holds statistics, digests and positions, no text (see `tasks.formats.corpus`). What comes in per
+source is every document that its files hold; it is kept, or left out under a reason. An empty document is
+kept as a document of 0 bytes; an empty file has no document and is counted. Shards are fixed by the text
+(see `tasks.formats.sharding`), never by workers.
 """
 
 from collections import deque
@@ -21,7 +22,7 @@ from tasks.formats.sharding import Limits
 from tasks.formats.sources import ReadOptions, SourceName
 from tasks.stage import Account, Outcome, Params, Stage
 
-# Reading waits for disks and for code that lets go of the interpreter lock, so a few threads do good on any machine.
+# Reading waits for disks and for code outside of the interpreter lock, so a few threads do good anywhere.
 DEFAULT_WORKERS = 4
 
 
@@ -33,8 +34,9 @@ class IngestParams(Params):
         ge=64 << 10,
         le=1 << 30,
         description=(
-            "Bytes of text that a shard has about; bounds lie at document ends, between a quarter and four times of it. "
-            "A shard is the unit of work and of caching: smaller ones mean that less is made again after a change."
+            "Bytes of text that a shard has about; it ends with a document, between a quarter and four "
+            "times of it. A shard is the unit of work and of caching: with smaller ones less is made again "
+            "after a change."
         ),
     )
     sources: dict[SourceName, ReadOptions] = Field(
@@ -56,8 +58,8 @@ def run(params: IngestParams, *, out: Path, files: Sequence[File], workers: int 
         workers: files that are read at a time; has no influence on the result.
 
     Raises:
-        SourceError: a file cannot be read, lacks the text column, or changed since it was found; a source has no files.
-        DocumentError: a document is bad, and its source's `on_error` is "fail".
+        SourceError: a file cannot be read, lacks the text column, or changed since it was found; a source
+        has no files. DocumentError: a document is bad, and its source's `on_error` is "fail".
     """
     by_source = _by_source(params, files)
     writer = CorpusWriter(Limits(params.shard_bytes))
@@ -79,7 +81,7 @@ def _by_source(params: IngestParams, files: Sequence[File]) -> dict[str, list[Fi
         raise SourceError(msg)
     for file in files:
         if file["source"] not in by_source:
-            msg = f"ingest: {file['name']} belongs to source '{file['source']}', of which the parameters say nothing"
+            msg = f"ingest: {file['name']} is of source '{file['source']}', which the parameters do not have"
             raise SourceError(msg)
         by_source[file["source"]].append(file)
     for source, its in by_source.items():

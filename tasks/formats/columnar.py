@@ -1,14 +1,14 @@
-"""Parquet and Arrow (IPC file, Feather and IPC stream): one document a row, without a copy where Arrow allows it.
+"""Parquet and Arrow (IPC file, Feather, IPC stream): one document a row, without a copy where possible.
 
-Rows are numbered from 0 through all row groups or record batches. The text column may hold strings or bytes, of any width,
-also dictionary-encoded. Ids are written as text. A column that is missing or of another type concerns the whole file, and
-is an error whatever the policy; a null text concerns its row.
+Rows are numbered from 0 through all row groups or record batches. The text column may hold strings or bytes,
+of any width, also dictionary-encoded. Ids are written as text. A column that is missing or of another type
+concerns the whole file, and is an error whatever the policy; a null text concerns its row.
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +16,15 @@ import pyarrow.parquet as pq
 
 from tasks.errors import SourceError
 from tasks.formats.compression import blocks
-from tasks.formats.documents import BATCH_BYTES, Ints, Piece
+from tasks.formats.documents import BATCH_BYTES, ArrowArray, Bytes, Ints, Piece
 from tasks.formats.quarantine import BadDocument
 from tasks.formats.records import Span
 from tasks.formats.sources import ReadOptions, compression_of, missing_column
 
 _SPOOL_BYTES = 64 << 20
 _MAX_ROWS = 1 << 16
+
+T = TypeVar("T")
 
 
 class BrokenFileError(Exception):
@@ -70,27 +72,27 @@ def read_arrow(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
 
 
 def largest_row_group(path: Path) -> int:
-    """Return the bytes of a Parquet file's largest row group, decompressed: what must be read to reach a row in it."""
+    """Return the decompressed size of a Parquet file's largest row group, read for any row in it."""
     file = _opened(path, pq.ParquetFile)
     groups = [] if file is None else [file.metadata.row_group(index) for index in range(file.num_row_groups)]
     return max((group.total_byte_size for group in groups), default=0)
 
 
-def _opened(path: Path, opener: Any) -> Any:
-    """Open a file that can be sought in; a compressed one is unpacked to a temporary file first. None if empty."""
+def _opened(path: Path, opener: Callable[[pa.NativeFile], T]) -> T | None:
+    """Open a file for seeking, a compressed one by way of a temporary file; None if it is empty."""
     try:
         source = _unpacked(path) if compression_of(path.name) else pa.OSFile(str(path))
-        if source.size() == 0:
-            return None
-        return opener(source)
+        return opener(source) if source.size() else None
     except pa.ArrowInvalid as error:
         raise BrokenFileError(_first_line(error)) from error
     except OSError as error:
-        msg = f"{path} cannot be read ({error.strerror or _first_line(error)}); give the right to read it, or exclude it"
+        if error.errno is None:  # Parquet's own word for a damaged file
+            raise BrokenFileError(_first_line(error)) from error
+        msg = f"{path} cannot be read ({error.strerror}); give the right to read it, or exclude it"
         raise SourceError(msg) from error
 
 
-def _unpacked(path: Path) -> Any:
+def _unpacked(path: Path) -> pa.NativeFile:
     spool = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115 — lives as long as its reader
     for block in blocks(path):
         spool.write(block)
@@ -98,7 +100,7 @@ def _unpacked(path: Path) -> Any:
     return pa.PythonFile(spool, mode="r")
 
 
-def _ipc(source: Any) -> tuple[Any, Iterator[Any]]:
+def _ipc(source: pa.NativeFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     try:
         reader = pa.ipc.open_file(source)
     except pa.ArrowInvalid:
@@ -108,7 +110,7 @@ def _ipc(source: Any) -> tuple[Any, Iterator[Any]]:
     return reader.schema, (reader.get_batch(index) for index in range(reader.num_record_batches))
 
 
-def _row_group(file: Any, group: int, options: ReadOptions) -> Iterator[Any]:
+def _row_group(file: pq.ParquetFile, group: int, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     metadata = file.metadata.row_group(group)
     average = max(1, metadata.total_byte_size // max(1, metadata.num_rows))
     rows = min(_MAX_ROWS, max(1, BATCH_BYTES // average))
@@ -118,7 +120,7 @@ def _row_group(file: Any, group: int, options: ReadOptions) -> Iterator[Any]:
     )
 
 
-def _guarded(batches: Iterator[Any]) -> Iterator[Any]:
+def _guarded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     iterator = iter(batches)
     while True:
         try:
@@ -135,20 +137,19 @@ def _first_line(error: BaseException) -> str:
 
 
 def _overlaps(row: int, num_rows: int, span: Span) -> bool:
-    after = span.first_row + span.num_rows if span.num_rows is not None else row + num_rows
-    return row < after and row + num_rows > span.first_row
+    return row + num_rows > span.first_row and not _is_past(row, span)
 
 
 def _is_past(row: int, span: Span) -> bool:
     return span.num_rows is not None and row >= span.first_row + span.num_rows
 
 
-def _check(name: str, schema: Any, options: ReadOptions) -> None:
+def _check(name: str, schema: pa.Schema, options: ReadOptions) -> None:
     for option, column in (("text_column", options.text_column), ("id_column", options.id_column)):
         if column is not None and column not in schema.names:
             raise missing_column(name, column, schema.names, option)
     kind = schema.field(options.text_column).type
-    if not _is_text(kind.value_type if pa.types.is_dictionary(kind) else kind):
+    if not _is_text(kind):
         texts = [field.name for field in schema if _is_text(field.type)]
         msg = (
             f"{name}: column {options.text_column!r} holds {kind}, not text; "
@@ -157,12 +158,14 @@ def _check(name: str, schema: Any, options: ReadOptions) -> None:
         raise SourceError(msg)
 
 
-def _is_text(kind: Any) -> bool:
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
     tests = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
-    return any(getattr(pa.types, f"is_{test}", lambda _: False)(kind) for test in tests)
+    return any(getattr(pa.types, f"is_{test}")(kind) for test in tests)
 
 
-def _pieces(batches: Iterator[Any], row: int, span: Span, options: ReadOptions) -> Iterator[Piece]:
+def _pieces(batches: Iterator[pa.RecordBatch], row: int, span: Span, options: ReadOptions) -> Iterator[Piece]:
     for batch in batches:
         if _is_past(row, span):
             return
@@ -174,7 +177,7 @@ def _pieces(batches: Iterator[Any], row: int, span: Span, options: ReadOptions) 
         row += batch.num_rows
 
 
-def _piece(column: Any, ids: Any | None, row: int) -> Piece:
+def _piece(column: ArrowArray, ids: ArrowArray | None, row: int) -> Piece:
     present = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
     bad = tuple(
         BadDocument(row + index, "null_text", "", "the text is null")
@@ -190,7 +193,7 @@ def _piece(column: Any, ids: Any | None, row: int) -> Piece:
     )
 
 
-def _buffers(texts: Any) -> tuple[Any, Ints]:
+def _buffers(texts: ArrowArray) -> tuple[Bytes, Ints]:
     """Return an array's texts as data and offsets from 0."""
     plain = texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
     large = _as_large_binary(plain)
@@ -202,7 +205,7 @@ def _buffers(texts: Any) -> tuple[Any, Ints]:
     return data, offsets - offsets[0]
 
 
-def _as_large_binary(texts: Any) -> Any:
+def _as_large_binary(texts: ArrowArray) -> ArrowArray:
     if pa.types.is_null(texts.type):
         return pa.array([], pa.large_binary())
     try:
@@ -211,7 +214,7 @@ def _as_large_binary(texts: Any) -> Any:
         return pa.array(texts.to_pylist(), pa.large_binary())
 
 
-def _as_ids(column: Any) -> Any:
+def _as_ids(column: ArrowArray) -> ArrowArray:
     try:
         return column.cast(pa.large_string())
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):

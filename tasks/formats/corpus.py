@@ -1,16 +1,19 @@
-"""A corpus: what the sources' files hold, and how they are divided into shards. It points at the text and does not copy it.
+"""A corpus: what the sources' files hold, and how they are divided into shards. It does not copy the text.
 
-    corpus.json        format version, shard_bytes, and per source its read options and statistics
-    files.parquet      source, name, size_bytes, digest, format, compression, num_documents, num_bytes, num_quarantined
-    shards.parquet     source, shard, digest, num_documents, num_bytes
-    segments.parquet   source, shard, file, format, first_ordinal, first_row, num_rows, start, end
-    quarantine.parquet source, file, row, reason, detail, excerpt
+    corpus.json         format version, shard_bytes, and per source its read options and statistics
+    files.parquet       source, name, size_bytes, digest, format, compression, num_documents, num_bytes,
+                        num_quarantined
+    shards.parquet      source, shard, digest, num_documents, num_bytes
+    segments.parquet    source, shard, file, format, first_ordinal, first_row, num_rows, start, end
+    quarantine.parquet  source, file, row, reason, detail, excerpt
 
-Rows count from 0; `start` and `end` are bytes of the decompressed content, null where a format has no such positions. Names are
-relative to a source's root, which is not part of the corpus: whoever reads text says where each source lies now.
+Rows count from 0; `start` and `end` are bytes of the decompressed content, null where a format has no
+such positions. Names are relative to a source's root, which is not part of the corpus: whoever reads text
+says where each source lies now.
 
-A document is known by (source, shard, ordinal): its ordinal in a segment is `first_ordinal + row - first_row`. Bad documents
-have ordinals too, so that they leave gaps. The shard's digest is over the ordinal, length and bytes of its documents.
+A document is known by (source, shard, ordinal): its ordinal in a segment is `first_ordinal + row -
+first_row`. Bad documents have ordinals too, so that they leave gaps. The shard's digest is over the
+ordinal, length and bytes of its documents.
 """
 
 from collections.abc import Mapping
@@ -117,7 +120,7 @@ class Corpus:
             msg = f"{path} holds no readable corpus ({MANIFEST_FILE}: {error}); ingest again"
             raise StoreError(msg) from error
         if manifest.format_version != FORMAT_VERSION:
-            msg = f"{path}: corpus format {manifest.format_version}, and this version reads {FORMAT_VERSION}; ingest again"
+            msg = f"{path}: corpus format {manifest.format_version}, not {FORMAT_VERSION}; ingest again"
             raise StoreError(msg)
         return cls(path, manifest)
 
@@ -147,7 +150,8 @@ class Corpus:
             ordinals: int64[n], numbers of documents in the shard.
 
         Returns:
-            The names of the shard's files, and for each document the index into those names and its row, both int64[n].
+            The names of the shard's files, and for each document the index into those names and its row,
+            both int64[n].
 
         Raises:
             StoreError: the shard has no such ordinal.
@@ -159,7 +163,8 @@ class Corpus:
         at = np.searchsorted(firsts, ordinals, side="right") - 1
         outside = (at < 0) | (ordinals - firsts[at] >= num_rows[at])
         if outside.any():
-            msg = f"shard {source}/{shard} has no document {int(ordinals[outside][0])}; it ends at {firsts[-1] + num_rows[-1] - 1}"
+            wrong, last = int(ordinals[outside][0]), int(firsts[-1] + num_rows[-1]) - 1
+            msg = f"shard {source}/{shard} has no document {wrong}; its ordinals go from 0 to {last}"
             raise StoreError(msg)
         return [segment.file for segment in segments], at, rows[at] + ordinals - firsts[at]
 

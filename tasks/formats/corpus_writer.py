@@ -14,23 +14,48 @@ from tasks.formats.scanning import NOTHING, FileScan
 from tasks.formats.sharding import Limits
 from tasks.formats.sources import ReadOptions, compression_of
 
-_SCHEMAS: dict[str, list[tuple[str, str]]] = {
-    "files": [
-        ("source", "string"), ("name", "string"), ("size_bytes", "int64"), ("digest", "string"), ("format", "string"),
-        ("compression", "string"), ("num_documents", "int64"), ("num_bytes", "int64"), ("num_quarantined", "int64"),
-    ],
-    "shards": [
-        ("source", "string"), ("shard", "int64"), ("digest", "string"), ("num_documents", "int64"), ("num_bytes", "int64"),
-    ],
-    "segments": [
-        ("source", "string"), ("shard", "int64"), ("file", "string"), ("format", "string"), ("first_ordinal", "int64"),
-        ("first_row", "int64"), ("num_rows", "int64"), ("start", "int64"), ("end", "int64"),
-    ],
-    "quarantine": [
-        ("source", "string"), ("file", "string"), ("row", "int64"), ("reason", "string"), ("detail", "string"),
-        ("excerpt", "string"),
-    ],
-}  # fmt: skip
+_STRING, _INT = pa.string(), pa.int64()
+_SCHEMAS: dict[str, pa.Schema] = {
+    "files": pa.schema(
+        {
+            "source": _STRING,
+            "name": _STRING,
+            "size_bytes": _INT,
+            "digest": _STRING,
+            "format": _STRING,
+            "compression": _STRING,
+            "num_documents": _INT,
+            "num_bytes": _INT,
+            "num_quarantined": _INT,
+        }
+    ),
+    "shards": pa.schema(
+        {"source": _STRING, "shard": _INT, "digest": _STRING, "num_documents": _INT, "num_bytes": _INT}
+    ),
+    "segments": pa.schema(
+        {
+            "source": _STRING,
+            "shard": _INT,
+            "file": _STRING,
+            "format": _STRING,
+            "first_ordinal": _INT,
+            "first_row": _INT,
+            "num_rows": _INT,
+            "start": _INT,
+            "end": _INT,
+        }
+    ),
+    "quarantine": pa.schema(
+        {
+            "source": _STRING,
+            "file": _STRING,
+            "row": _INT,
+            "reason": _STRING,
+            "detail": _STRING,
+            "excerpt": _STRING,
+        }
+    ),
+}
 
 
 class _Source:
@@ -69,7 +94,7 @@ class CorpusWriter:
         self._sources.append(_Source(source, options, self._limits))
 
     def add(self, scan: FileScan, *, size_bytes: int, digest: str) -> None:
-        """Take in the next file of the source, in order of names; `size_bytes` and `digest` are the file's own."""
+        """Take in the next file of the source, in order of names; `size_bytes` and `digest` are its own."""
         source = self._sources[-1]
         source.num_files += 1
         source.num_files_without_documents += scan.is_empty
@@ -98,15 +123,9 @@ class CorpusWriter:
                 CorpusSource(name=source.name, options=source.options, stats=source.stats(len(drafts)))
             )
         manifest = Manifest(shard_bytes=self._limits.average, sources=sources)
-        for name, columns in _SCHEMAS.items():
-            schema = pa.schema([pa.field(column, pa.type_for_alias(kind)) for column, kind in columns])
-            arrays = [
-                pa.array([row[index] for row in self._rows[name]], field.type)
-                for index, field in enumerate(schema)
-            ]
-            pq.write_table(
-                pa.Table.from_arrays(arrays, schema=schema), out / f"{name}.parquet", compression="zstd"
-            )
+        for name, schema in _SCHEMAS.items():
+            table = _table(self._rows[name], schema)
+            pq.write_table(table, out / f"{name}.parquet", compression="zstd")
         (out / MANIFEST_FILE).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
         return manifest
 
@@ -115,3 +134,9 @@ class CorpusWriter:
             self._rows["shards"].append((source, index, draft.digest, draft.num_documents, draft.num_bytes))
             for segment in draft.segments:
                 self._rows["segments"].append((source, index, *segment.model_dump().values()))
+
+
+def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)

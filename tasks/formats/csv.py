@@ -1,8 +1,9 @@
 """CSV: a header, then one document a row, fields quoted with `"` and quotes doubled (RFC 4180).
 
-Rows are numbered from 0 after the header; empty lines are no rows. A row must have as many fields as the header. CSV has
-no null: an empty field is a document of 0 bytes. Rows may span lines, so reading can begin in the middle of a file only
-where a row is known to begin. Bytes that are not UTF-8 are carried through the parser and named afterwards.
+Rows are numbered from 0 after the header; empty lines are no rows. A row must have as many fields as the
+header. CSV has no null: an empty field is a document of 0 bytes. Rows may span lines, so reading can begin
+in the middle of a file only where a row is known to begin. Bytes that are not UTF-8 are carried through the
+parser and named afterwards.
 """
 
 import csv

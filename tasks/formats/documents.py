@@ -10,7 +10,8 @@ Laws: `offsets[0] == 0`, `offsets[-1] == len(data)`, rows and ordinals strictly 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +21,10 @@ from tasks.formats.quarantine import BadDocument
 
 BATCH_BYTES = 8 << 20
 
-Bytes = NDArray[np.uint8]
-Ints = NDArray[np.int64]
+Bytes: TypeAlias = NDArray[np.uint8]
+Ints: TypeAlias = NDArray[np.int64]
+# A pyarrow array; pyarrow comes without types of its own.
+ArrowArray: TypeAlias = Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +41,7 @@ class DocumentBatch:
     data: Bytes
     offsets: Ints
     ordinals: Ints
-    ids: Any | None = None
+    ids: ArrowArray | None = None
 
     def __len__(self) -> int:
         return len(self.ordinals)
@@ -66,7 +69,7 @@ class Piece:
     offsets: Ints
     rows: Ints
     bounds: Ints | None = None
-    ids: Any | None = None
+    ids: ArrowArray | None = None
     bad: tuple[BadDocument, ...] = ()
 
     def __len__(self) -> int:
@@ -112,14 +115,21 @@ def documents_of(data: Bytes, offsets: Ints) -> list[bytes]:
     """Return the documents one by one, as bytes."""
     raw = data.tobytes()
     bounds = offsets.tolist()
-    return [raw[start:stop] for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [raw[start:stop] for start, stop in pairwise(bounds)]
 
 
-def piece_of(texts: Sequence[bytes], rows: Ints, **others: Any) -> Piece:
+def piece_of(
+    texts: Sequence[bytes],
+    rows: Ints,
+    *,
+    bounds: Ints | None = None,
+    ids: ArrowArray | None = None,
+    bad: tuple[BadDocument, ...] = (),
+) -> Piece:
     """Return a piece of texts that are Python bytes already."""
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     data = np.frombuffer(b"".join(texts), dtype=np.uint8)
-    return Piece(data=data, offsets=offsets_of(lengths), rows=rows, **others)
+    return Piece(data=data, offsets=offsets_of(lengths), rows=rows, bounds=bounds, ids=ids, bad=bad)
 
 
 def empty_piece(bad: Iterable[BadDocument] = ()) -> Piece:
@@ -171,7 +181,7 @@ def _joined(batches: list[DocumentBatch]) -> DocumentBatch:
     )
 
 
-def _joined_ids(batches: list[DocumentBatch]) -> Any | None:
+def _joined_ids(batches: list[DocumentBatch]) -> ArrowArray | None:
     if all(batch.ids is None for batch in batches):
         return None
     parts = [pa.nulls(len(b), pa.large_string()) if b.ids is None else b.ids for b in batches]

@@ -1,8 +1,9 @@
 """Finding files: paths and globs, with loops of symbolic links cut and every list in the same order.
 
-A pattern is a path with `*`, `?`, `[…]` and `**` (any number of folders). It may begin with `~`, with a placeholder
-(`{stdlib}`, `{samples}`), be absolute, or be relative to a base folder. As in a shell, `*` does not match a leading dot.
-Folders are walked in sorted order and links to folders are followed, except into a folder that is being walked already.
+A pattern is a path with `*`, `?`, `[…]` and `**` (any number of folders). It may begin with `~`, with a
+placeholder (`{stdlib}`, `{samples}`), be absolute, or be relative to a base folder. As in a shell, `*` does
+not match a leading dot. Folders are walked in sorted order and links to folders are followed, except into a
+folder that is being walked already.
 """
 
 import os
@@ -169,14 +170,15 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        msg = f"{folder}: the folder cannot be listed ({error.strerror}); give the right to read it, or exclude it"
+        msg = f"{folder} cannot be listed ({error.strerror}); give the right to read it, or exclude it"
         raise SourceError(msg) from error
 
 
 def excluder(patterns: Sequence[str], base: Path, root: Path) -> Callable[[Path], bool]:
     """Return a test of whether a path is left out, by itself or by a folder that it lies in.
 
-    A pattern without a slash is compared with every name below `root`; the others with whole paths, as `parse` reads them.
+    A pattern without a slash is compared with every name below `root`; the others with whole paths, as
+    `parse` reads them.
     """
     by_path = [text for text in patterns if "/" in text or _PLACEHOLDER.match(text)]
     names = [re.compile(translate(text)).match for text in patterns if text not in by_path]

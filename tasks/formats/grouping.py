@@ -1,7 +1,7 @@
 """A source's shards, put together from its files' scans in the order of their names.
 
-Large files come with their shards. Small ones are grouped, and the groups run on across the large ones between them. See
-`tasks.formats.sharding` for where a group ends.
+Large files come with their shards. Small ones are grouped, and the groups run on across the large ones
+between them. See `tasks.formats.sharding` for where a group ends.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from tasks.formats.sources import Format
 
 @dataclass(frozen=True)
 class Draft:
-    """A shard that has no number yet; `place` sorts a source's shards: (number of the first file, first row)."""
+    """A shard that has no number yet; `place` (number of the first file, first row) sorts them."""
 
     place: tuple[int, int]
     digest: str

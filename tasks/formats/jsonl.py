@@ -1,8 +1,9 @@
 """JSON lines: one object a line, the text under one key.
 
-A block of lines is read in one go; only where that fails are its lines looked at one by one, to say which is bad and why.
-The row of a document is the number of its line, from 0. Lines of nothing but white space are no documents. An id that is
-no string is written as JSON; a missing or null one is null. Where a key stands twice, the last one counts.
+A block of lines is read in one go; only where that fails are its lines looked at one by one, to say which is
+bad and why. The row of a document is the number of its line, from 0. Lines of nothing but white space are no
+documents. An id that is no string is written as JSON; a missing or null one is null. Where a key stands
+twice, the last one counts.
 """
 
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from tasks.formats.documents import Piece, piece_of
+from tasks.formats.documents import ArrowArray, Piece, piece_of
 from tasks.formats.quarantine import BadDocument, excerpt, invalid_utf8
 from tasks.formats.records import Records, Span, records
 from tasks.formats.sources import ReadOptions, nearest
@@ -100,7 +101,7 @@ def _kind(value: object) -> str:
     return names.get(type(value).__name__, "number")
 
 
-def _ids(objects: list[dict[str, Any]], column: str | None) -> Any | None:
+def _ids(objects: list[dict[str, Any]], column: str | None) -> ArrowArray | None:
     if column is None:
         return None
     return pa.array([_id(one.get(column)) for one in objects], pa.large_string())

@@ -1,9 +1,10 @@
 """Prose out of an installation: docstrings of Python files, and the whole of any other file.
 
-A `.py` file's documents are, in the order in which they stand: the docstrings of its module, classes and functions, with
-their indentation taken off (`inspect.cleandoc`); and the values of dictionaries that are written out at the top level,
-map to nothing but strings, and hold running text, that is, values with a line break (`pydoc_data/topics.py` is such a file,
-a table of names is not). Which docstrings there are may differ between Python versions, which parse differently.
+A `.py` file's documents are, in the order in which they stand: the docstrings of its module, classes and
+functions, with their indentation taken off (`inspect.cleandoc`); and the values of dictionaries that are
+written out at the top level, map to nothing but strings, and hold running text, that is, values with a line
+break (`pydoc_data/topics.py` is such a file, a table of names is not). Which docstrings there are may differ
+between Python versions, which parse differently.
 """
 
 import ast
@@ -24,7 +25,8 @@ from tasks.formats.text import read_text
 # The name that the parser is given, by which its warnings about the text's own code are silenced.
 _PARSED_NAME = "tokmill-prose"
 _PARSING = threading.Lock()
-
+# Fields that hold statements, or what holds them in turn. A lambda's body is an expression, and no list.
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -64,12 +66,23 @@ def _silence() -> None:
 
 def _prose(tree: ast.Module) -> Iterator[tuple[int, int, str]]:
     """Yield (line, column, text), in no particular order."""
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, _Documented) and (text := ast.get_docstring(node, clean=False)):
             yield node.body[0].lineno, node.body[0].col_offset, inspect.cleandoc(text)
     for statement in tree.body:
         if isinstance(statement, ast.Assign | ast.AnnAssign) and isinstance(statement.value, ast.Dict):
             yield from _values(statement.value)
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield the module and its statements; expressions, most of a tree, hold no docstrings."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for field in _BLOCKS:
+            if isinstance(inner := getattr(node, field, None), list):
+                waiting += inner
 
 
 def _values(table: ast.Dict) -> Iterator[tuple[int, int, str]]:

@@ -1,8 +1,9 @@
 """Reading a file's documents, whatever its format: one face, and the laws that every format obeys.
 
-Every document that is yielded is valid UTF-8, with rows that increase; everything that is wrong with the file's content is
-a `BadDocument` in its place. A file that breaks off gives the documents before the break, and one bad document for the rest.
-The function is pure: it depends on the file and the options alone, and may run in any thread.
+Every document that is yielded is valid UTF-8, with rows that increase; everything that is wrong with the
+file's content is a `BadDocument` in its place. A file that breaks off gives the documents before the break,
+and one bad document for the rest. The function is pure: it depends on the file and the options alone, and
+may run in any thread.
 """
 
 from collections.abc import Callable, Iterator

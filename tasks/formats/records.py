@@ -1,10 +1,11 @@
-"""Records of a file that are separated by a fixed byte string: lines, or documents with a delimiter between them.
+"""Records separated by a fixed byte string: lines, or documents with a delimiter between them.
 
-The bytes are looked at a block at a time. Separators are found from left to right and do not overlap. A separator ends
-a record, so that one at the end of the file begins no further record; bytes after the last one are a record.
+The bytes are looked at a block at a time. Separators are found from left to right and do not overlap. A
+separator ends a record, so that one at the end of the file begins no further record; bytes after the last
+one are a record.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -21,10 +22,9 @@ class Span(NamedTuple):
     """The part of a file that a reader is asked for.
 
     Attributes:
-        first_row: the number in the file of the first document that is met.
-        num_rows: how many rows from there; None to the end.
-        start: where to begin, in bytes of the decompressed content; 0 where the format is not entered by byte.
-        end: where to end; None for the end of the file.
+        first_row: the number in the file of the first document that is met. num_rows: how many rows from
+        there; None to the end. start: where to begin, in bytes of the decompressed content; 0 where the
+        format is not entered by byte. end: where to end; None for the end of the file.
     """
 
     first_row: int = 0
@@ -58,7 +58,7 @@ class Records:
 
 
 def content(path: Path, span: Span) -> Iterator[tuple[bytes, int]]:
-    """Yield the blocks of the span with their positions; a byte order mark at the head of the file is left out."""
+    """Yield the span's blocks with their positions, without a byte order mark at the file's head."""
     position = span.start
     for block in blocks(path, span.start, span.end):
         marked = position == 0 and block.startswith(_BOM)
@@ -71,8 +71,10 @@ def records(path: Path, span: Span, separator: bytes) -> Iterator[Records]:
 
     A break in a compressed file takes the record that it falls into with it.
     """
+    stream = content(path, span)
     tail, tail_position = b"", span.start
-    for block, position in _growing(content(path, span), lambda: len(tail)):
+    while (taken := _taken(stream, len(tail))) is not None:
+        block, position = taken
         tail_position = tail_position if tail else position
         joined = tail + block if tail else block
         stops = separators(joined, separator, max(0, len(tail) - len(separator) + 1))
@@ -88,14 +90,16 @@ def records(path: Path, span: Span, separator: bytes) -> Iterator[Records]:
         yield Records(tail, np.zeros(1, dtype=np.int64), size, size, tail_position)
 
 
-def _growing(stream: Iterator[tuple[bytes, int]], held: Callable[[], int]) -> Iterator[tuple[bytes, int]]:
-    """Join blocks up to the length of what is held back, so that a long record is not copied once a block."""
-    for block, position in stream:
-        parts, num_bytes = [block], len(block)
-        while num_bytes < held() and (following := next(stream, None)) is not None:
-            parts.append(following[0])
-            num_bytes += len(following[0])
-        yield (b"".join(parts) if len(parts) > 1 else block), position
+def _taken(stream: Iterator[tuple[bytes, int]], at_least: int) -> tuple[bytes, int] | None:
+    """Take the next blocks as one, as long as what is held back, so that a long record is copied seldom."""
+    first = next(stream, None)
+    if first is None:
+        return None
+    parts, num_bytes = [first[0]], len(first[0])
+    while num_bytes < at_least and (following := next(stream, None)) is not None:
+        parts.append(following[0])
+        num_bytes += len(following[0])
+    return (b"".join(parts) if len(parts) > 1 else parts[0]), first[1]
 
 
 def separators(block: bytes, separator: bytes, start: int = 0) -> Ints:

@@ -1,8 +1,9 @@
 """From a source's patterns to its files, each with a digest that bears identity.
 
-The root of a source is the deepest folder that all of its patterns share (their parts before the first wildcard), so
-that it does not move when files come and go. A file's name is its path from there, with slashes; names are unique and
-sorted. A file's identity is its source, its name and its content, because the corpus that is made from it holds all three.
+The root of a source is the deepest folder that all of its patterns share (their parts before the first
+wildcard), so that it does not move when files come and go. A file's name is its path from there, with
+slashes; names are unique and sorted. A file's identity is its source, its name and its content, because the
+corpus that is made from it holds all three.
 """
 
 import hashlib
@@ -37,8 +38,9 @@ def resolve_files(
         source: the source's name.
 
     Returns:
-        The files in order of their names, each an `External` whose value is {"source", "name" (from the root, with
-        slashes), "path" (absolute), "digest" (of the content), "size", "mtime_ns"}, and the root, an absolute path.
+        The files in order of their names, each an `External` whose value is {"source", "name" (from the
+        root, with slashes), "path" (absolute), "digest" (of the content), "size", "mtime_ns"}, and the root,
+        an absolute path.
 
     Raises:
         SourceError: a pattern that matches nothing or is a URL, a file seen twice (also through a link), one
@@ -62,7 +64,7 @@ def _root(patterns: list[Pattern]) -> Path:
     root = Path(os.path.commonpath(folders))
     if root == Path(root.anchor) and len(set(folders)) > 1:
         shown = " and ".join(sorted({str(folder) for folder in folders})[:2])
-        msg = f"its files lie in {shown}, which share no folder; make a source of each, or link them into one folder"
+        msg = f"its files lie in {shown}, which share no folder; make a source of each"
         raise SourceError(msg)
     return root
 
@@ -77,7 +79,7 @@ def _matched(patterns: list[Pattern], excluded: Callable[[Path], bool], base: Pa
             raise _nothing_matched(pattern, base, len(everything))
         for path in paths:
             if path in found:
-                msg = f"{path} is seen twice, by {found[path]!r} and by {pattern.text!r}; make one of them narrower"
+                msg = f"{path} is seen twice: by {found[path]!r} and by {pattern.text!r}; narrow one"
                 raise SourceError(msg)
             found[path] = pattern.text
     return found
@@ -107,7 +109,7 @@ def _name(path: Path, root: Path) -> str:
 
 
 def _refuse_twins(names: Mapping[str, Path]) -> None:
-    """Refuse two names of one file; copies are two files, and so are hard links, which some systems make of copies."""
+    """Refuse two names of one file; copies are two files, also where a system links them to save space."""
     seen: dict[str, str] = {}
     for name in sorted(names):
         real = os.path.realpath(names[name])

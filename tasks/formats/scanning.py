@@ -1,7 +1,8 @@
 """One pass over one file: what it holds, what is bad in it, and where its shards lie.
 
-`scan_file` is pure and may run in any thread. A large file comes back as finished shards, with nothing of its text in
-memory; a small one comes back with its documents, to be grouped with its neighbours into one shard.
+`scan_file` is pure and may run in any thread. A large file comes back as finished shards, with nothing of
+its text in memory; a small one comes back with its documents, to be grouped with its neighbours into one
+shard.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,12 +25,10 @@ class Stretch:
     """Consecutive rows of one file, from a kept document to a kept one.
 
     Attributes:
-        first_row: the first document's row.
-        num_rows: rows from the first document to the last, the bad ones between them included.
-        start: where they begin, in bytes of the decompressed content; 0 where the format has no such positions.
-        end: where they end; None where the format has no such positions.
-        num_documents: kept documents.
-        num_bytes: of their text.
+        first_row: the first document's row. num_rows: rows from the first document to the last, the bad ones
+        between them included. start: where they begin, in bytes of the decompressed content; 0 where the
+        format has no such positions. end: where they end; None where the format has no such positions.
+        num_documents: kept documents. num_bytes: of their text.
     """
 
     first_row: int

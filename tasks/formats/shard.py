@@ -1,7 +1,8 @@
 """A shard: a bounded piece of a source's text, known by its content, read again whenever a stage needs it.
 
-A shard says which stretches of which files hold its documents. Reading it verifies, at its end, that the documents are still
-those that were ingested: whoever uses a shard's documents must read it to the end before publishing anything.
+A shard says which stretches of which files hold its documents. Reading it verifies, at its end, that the
+documents are still those that were ingested: whoever uses a shard's documents must read it to the end before
+publishing anything.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,13 +22,10 @@ class Segment(BaseModel):
     """Consecutive rows of one file that belong to a shard.
 
     Attributes:
-        file: name from the source's root.
-        format: how the file is read.
-        first_ordinal: ordinal in the shard of the first row.
-        first_row: that row's number in the file, from 0.
-        num_rows: rows, bad ones among them included.
-        start: where they begin, in bytes of the decompressed content; None where the format has no such positions.
-        end: where they end.
+        file: name from the source's root. format: how the file is read. first_ordinal: ordinal in the shard
+        of the first row. first_row: that row's number in the file, from 0. num_rows: rows, bad ones among
+        them included. start: where they begin, in bytes of the decompressed content; None where the format
+        has no such positions. end: where they end.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -90,7 +88,7 @@ def read_shard(
         names = ", ".join(segment.file for segment in shard.segments[:3]) + (
             "…" if len(shard.segments) > 3 else ""
         )
-        msg = f"shard {shard.source}/{shard.index} ({names}) changed since it was ingested; run again to ingest it anew"
+        msg = f"shard {shard.source}/{shard.index} ({names}) changed since ingest; run again to read it anew"
         raise SourceError(msg)
 
 
@@ -111,5 +109,5 @@ def _documents(shard: Shard, root: Path) -> Iterator[DocumentBatch]:
                     ordinals = piece.rows - segment.first_row + segment.first_ordinal
                     yield DocumentBatch(piece.data, piece.offsets, ordinals, piece.ids)
         except SourceError as error:
-            msg = f"shard {shard.source}/{shard.index}: {error} (it changed since it was ingested, or moved; run again)"
+            msg = f"shard {shard.source}/{shard.index}: {error} (changed or moved since ingest: run again)"
             raise SourceError(msg) from error

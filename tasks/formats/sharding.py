@@ -1,14 +1,15 @@
 """Where shards begin and end: decided by the text, so that a change stays where it is made.
 
-Shards are bounded pieces of work, about `shard_bytes` of text each. Their bounds are found as content-defined chunking
-finds them (Muthitacharoen et al. 2001, "A Low-bandwidth Network File System"): going through the documents, a shard ends
-after one whose own hash says so, once the shard has a minimum size, and before one that would take it over a maximum. A
-document that is added, changed or taken away therefore moves the bounds next to it and none farther off, since the same
-documents as before are found to end shards again. A document counts its bytes and one more, so that empty ones end too.
+Shards are bounded pieces of work, about `shard_bytes` of text each. Their bounds are found as
+content-defined chunking finds them (Muthitacharoen et al. 2001, "A Low-bandwidth Network File System"):
+going through the documents, a shard ends after one whose own hash says so, once the shard has a minimum
+size, and before one that would take it over a maximum. A document that is added, changed or taken away
+therefore moves the bounds next to it and none farther off, since the same documents as before are found to
+end shards again. A document counts its bytes and one more, so that empty ones end too.
 
-A file of `shard_bytes` or more (or of 32 MiB) is cut by itself; smaller ones are grouped in the order of their names, and a
-group ends after a file whose hashed name says so, with a probability that grows with its size in powers of two. Nothing
-depends on workers, paths, or the order in which files are read.
+A file of `shard_bytes` or more (or of 32 MiB) is cut by itself; smaller ones are grouped in the order of
+their names, and a group ends after a file whose hashed name says so, with a probability that grows with its
+size in powers of two. Nothing depends on workers, paths, or the order in which files are read.
 """
 
 import hashlib
@@ -35,8 +36,9 @@ class Limits:
     """Sizes of shards in bytes of text, each document counting one more.
 
     Attributes:
-        average: about which sizes lie; a quarter of it is the minimum (but for the last of a file), four times it the maximum.
-        max_shards: the last of so many takes everything that is left; None for no limit.
+        average: about which sizes lie; a quarter of it is the minimum (but for the last of a file), four
+        times it the maximum. max_shards: the last of so many takes everything that is left; None for no
+        limit.
     """
 
     average: int
@@ -59,7 +61,7 @@ class Limits:
 
 
 def limits_of_file(limits: Limits, size_bytes: int, *, compressed: bool, row_group_bytes: int = 0) -> Limits:
-    """Return the limits for one file, raised in powers of two where a shard costs more reading than its own text.
+    """Return one file's limits, doubled while a shard would cost much more reading than its own text.
 
     Args:
         limits: those of the corpus.
@@ -83,7 +85,7 @@ class Cutter:
         self._num_cuts = 0
 
     def cuts(self, weights: Ints, marks: NDArray[np.bool_]) -> list[int]:
-        """Return before which of the next documents a shard ends; len(weights) for an end after the last of them.
+        """Return before which of the next documents a shard ends; n for an end after the last one.
 
         Args:
             weights: int64[n], the documents' bytes and one more each.
@@ -117,13 +119,13 @@ class Cutter:
 
 
 def may_end(data: Bytes, offsets: Ints, limits: Limits) -> NDArray[np.bool_]:
-    """Return bool[n]: which documents may end a shard, by a hash of each that depends on nothing around it."""
+    """Return bool[n]: which documents may end a shard, by a hash of each and nothing around it."""
     share = (np.diff(offsets) + 1) / (limits.average - limits.minimum)
     return _unit(_hashes(data, offsets)) < share
 
 
 def name_may_end(name: str, weight: int, limits: Limits) -> bool:
-    """Whether a group of small files may end after this one, by its name and the power of two that its size falls under."""
+    """Whether a group of small files may end after this one, by its name and its size's power of two."""
     number = int.from_bytes(hashlib.blake2b(name.encode("utf-8"), digest_size=7).digest(), "big")
     return number / (1 << 56) < 0.75 * (1 << weight.bit_length()) / (limits.average - limits.minimum)
 
@@ -134,7 +136,7 @@ def _unit(hashes: _Hashes) -> NDArray[np.float64]:
 
 
 def _hashes(data: Bytes, offsets: Ints) -> _Hashes:
-    """Hash each document's length and four words of it: the first, the last and two between (all of a short one)."""
+    """Hash each document's length and four words of it, the first, the last and two between."""
     lengths = np.diff(offsets)
     hashed = _mixed(lengths.astype(np.uint64))
     padded = np.concatenate((data, np.zeros(8, dtype=np.uint8)))
@@ -162,7 +164,7 @@ def _mixed(values: _Hashes) -> _Hashes:
 
 
 class ShardHasher:
-    """Digest of a shard: its documents' ordinals, lengths and bytes, whatever batches, files or formats they came in."""
+    """Digest of a shard's documents: ordinals, lengths and bytes, whatever files and batches they come in."""
 
     def __init__(self) -> None:
         self._parts: list[Any] = [hashlib.blake2b(digest_size=32) for _ in range(3)]

@@ -29,7 +29,7 @@ _BY_SUFFIX: dict[str, Format] = {
     ".csv": "csv", ".tsv": "csv",
 }  # fmt: skip
 _NOT_TEXT = {
-    ".json": "a .json file is one value; write one object a line and say format = 'jsonl', or say format = 'text'",
+    ".json": "a .json file is one value; write one object a line (format = 'jsonl'), or say format = 'text'",
     **dict.fromkeys(
         (".zip", ".tar", ".tgz", ".7z", ".rar", ".whl", ".jar"),
         "archives of several files are not supported; unpack it and name the files in it",
@@ -49,10 +49,10 @@ class ReadOptions(BaseModel):
     format: Literal["auto"] | Format = Field(
         default="auto",
         description=(
-            "How a file holds documents. auto: by its suffix (.jsonl .parquet .arrow .feather .csv .tsv, anything "
-            "else is text). text: the whole file is one document. lines: each line is one. delimited: cut where "
-            "'delimiter' stands. jsonl: one JSON object a line. parquet, arrow, csv: one row each. prose: the "
-            "docstrings of .py files and the whole of any other file."
+            "How a file holds documents. auto: by its suffix (.jsonl .parquet .arrow .feather .csv .tsv; "
+            "anything else is text). text: the whole file is one document. lines: each line is one. "
+            "delimited: cut where 'delimiter' stands. jsonl: one JSON object a line. parquet, arrow, csv: "
+            "one row each. prose: the docstrings of .py files, and the whole of any other file."
         ),
     )
     text_column: str = Field(
@@ -69,8 +69,8 @@ class ReadOptions(BaseModel):
         default=None,
         min_length=1,
         description=(
-            "delimited: the text that separates documents, for example <|endoftext|>. csv: the character between "
-            "fields (a comma, and a tab in .tsv files, when empty)."
+            "delimited: the text that separates documents, for example <|endoftext|>. csv: the character "
+            "between fields (a comma, and a tab in .tsv files, when empty)."
         ),
     )
     encoding: Literal["utf-8"] = Field(
@@ -79,8 +79,8 @@ class ReadOptions(BaseModel):
     on_error: Literal["fail", "quarantine"] = Field(
         default="fail",
         description=(
-            "What a bad document (invalid UTF-8, a broken line, a null text, a truncated archive) does. fail: stop "
-            "and name it. quarantine: leave it out, and list it with file, row and reason."
+            "What a bad document (invalid UTF-8, a broken line, a null text, a truncated archive) does. "
+            "fail: stop and name it. quarantine: leave it out, and list it with file, row and reason."
         ),
     )
 
@@ -98,7 +98,10 @@ class ReadOptions(BaseModel):
             return f"delimiter={self.delimiter!r} means nothing for format={self.format!r}; remove it"
         single = self.delimiter is None or (len(self.delimiter) == 1 and self.delimiter not in '\r\n"')
         if self.format in ("csv", "auto") and not (single and (self.delimiter or ",").isascii()):
-            return f"delimiter={self.delimiter!r} of a csv must be one ASCII character; for longer ones say format='delimited'"
+            return (
+                f"delimiter={self.delimiter!r} of a csv must be one ASCII character; "
+                "for documents between longer ones say format='delimited'"
+            )
         if self.id_column is not None and self.format not in (*WITH_COLUMNS, "auto"):
             return f"id_column={self.id_column!r} means nothing for format={self.format!r}; remove it"
         return None
@@ -110,14 +113,16 @@ class SourceSpec(ReadOptions):
     files: list[str] = Field(
         min_length=1,
         description=(
-            "Paths or globs (** crosses folders), absolute, from ~, or relative to the profile's folder. {stdlib} is "
-            "the standard library of the running Python, {samples} the sample texts that ship with tokmill."
+            "Paths or globs (** crosses folders), absolute, from ~, or relative to the profile's folder. "
+            "{stdlib} is the standard library of the running Python, {samples} the texts that come "
+            "with tokmill."
         ),
     )
     exclude: list[str] = Field(
         default=[],
         description=(
-            "Globs of files or folders to leave out. One without a slash goes by name at any depth (test, *.min.js)."
+            "Globs of files or folders to leave out. One without a slash goes by name, at any depth "
+            "(test, *.min.js)."
         ),
     )
 

@@ -1,8 +1,9 @@
-"""Plain text: a file that is one document, documents on lines, documents with a delimiter between them.
+r"""Plain text: a file that is one document, documents on lines, or documents between delimiters.
 
-Bytes are left as they are: no newline is translated and nothing is trimmed. A line's document is the line without its
-ending, `\\n` or `\\r\\n`; a `\\r` alone ends no line. An empty line is a document of 0 bytes, and so is what stands between
-two delimiters next to each other. An empty file, or one with nothing but a byte order mark, has no document.
+Bytes are left as they are: no newline is translated and nothing is trimmed. A line's document is the line
+without its ending, `\n` or `\r\n`; a `\r` alone ends no line. An empty line is a document of 0 bytes,
+and so is what stands between two delimiters next to each other. An empty file, or one with nothing but a
+byte order mark, has no document.
 """
 
 from collections.abc import Iterator
