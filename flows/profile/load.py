@@ -8,7 +8,6 @@ from pydantic import ValidationError
 
 from flows.profile.files import (
     OVERRIDES,
-    KeyPath,
     Layered,
     dotted,
     find_profile,
@@ -19,7 +18,9 @@ from flows.profile.model import Profile
 from flows.profile.nearest import suggestion
 from flows.profile.overrides import overrides_table
 from flows.profile.problems import place, problems_of, profile_error
-from flows.profile.shape import may_be_unset
+from flows.profile.shape import KeyPath, may_be_unset
+from tokenizer.errors import PatternError
+from tokenizer.splitting.patterns import resolve
 
 
 def load_profile(name_or_path: str | Path, overrides: Iterable[str] | Mapping[str, Any] = ()) -> Profile:
@@ -67,26 +68,34 @@ def _contradictions(profile: Profile, layered: Layered) -> Iterator[str]:
     if profile.train is not None and profile.tokenizer is not None:
         where = place(layered, ("tokenizer",))
         yield f"[train] and [tokenizer] exclude each other; keep [tokenizer] to use one that exists{where}"
+    if profile.ingest.sources:
+        where = place(layered, ("ingest", "sources"))
+        yield f"ingest.sources follows from [sources] and cannot be set; write [sources.NAME] instead{where}"
     for section in ("balance", "mix"):
         weights = getattr(profile, section).weights
-        yield from _weight_problems((section, "weights"), weights, profile, layered)
+        yield from _source_names((section, "weights"), weights, profile, layered)
+        yield from _missing_weights((section, "weights"), weights, profile, layered)
+    if isinstance(profile.mix.max_repetition, Mapping):
+        yield from _source_names(("mix", "max_repetition"), profile.mix.max_repetition, profile, layered)
     yield from _end_of_document_problems(profile, layered)
+    yield from _split_pattern_problems(profile, layered)
 
 
-def _weight_problems(
+def _source_names(path: KeyPath, named: Iterable[str], profile: Profile, layered: Layered) -> Iterator[str]:
+    """A table by source may name the profile's sources only."""
+    for source in named:
+        if source not in profile.sources:
+            key, hint = dotted((*path, source)), suggestion(source, profile.sources, known_as="sources")
+            yield f"{key} is for a source that does not exist{hint}{place(layered, (*path, source))}"
+
+
+def _missing_weights(
     path: KeyPath, weights: Mapping[str, float], profile: Profile, layered: Layered
 ) -> Iterator[str]:
-    if not weights:
-        return
-    for source in weights:
-        if source not in profile.sources:
-            hint = suggestion(source, profile.sources, known_as="sources")
-            where = place(layered, (*path, source))
-            yield f"{dotted((*path, source))} is a weight for a source that does not exist{hint}{where}"
-    for source in profile.sources:
+    """Where one source has a weight, each needs one, so that none is left out by oversight."""
+    for source in profile.sources if weights else ():
         if source not in weights:
-            key = dotted((*path, source))
-            where = place(layered, path)
+            key, where = dotted((*path, source)), place(layered, path)
             yield f"{key} is missing: every source needs a weight; add {key} = 0 to leave it out{where}"
 
 
@@ -99,3 +108,14 @@ def _end_of_document_problems(profile: Profile, layered: Layered) -> Iterator[st
     hint = suggestion(token, train.special_tokens, known_as="train.special_tokens")
     fix = hint or f'; add it: train.special_tokens = ["{token}"]'
     yield f'encode.end_of_document="{token}" is not in train.special_tokens{fix}{where}'
+
+
+def _split_pattern_problems(profile: Profile, layered: Layered) -> Iterator[str]:
+    """A split pattern that looks like a name must be the name of one."""
+    train = profile.training()
+    if train is None:
+        return
+    try:
+        resolve(train.split_pattern, train.digits)
+    except PatternError as error:
+        yield f"train.{error}{place(layered, ('train', 'split_pattern'))}"

@@ -11,15 +11,16 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from tasks.adopt import AdoptParams
 from tasks.card import CardParams
-from tasks.ingest import IngestParams
-from tasks.pack import PackParams
 from tasks.train import TrainParams
 
 from tasks.audit import AuditParams
 from tasks.balance import BalanceParams
+from tasks.count import CountParams
 from tasks.encode import EncodeParams
 from tasks.formats.sources import SourceSpec
+from tasks.ingest import IngestParams
 from tasks.mix import MixParams
+from tasks.pack import PackParams
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 Name = Annotated[str, Field(pattern=NAME)]
@@ -96,6 +97,16 @@ class Profile(BaseModel):
     def training(self) -> TrainParams | None:
         """The parameters of the tokenizer that the run trains; None where it takes one that exists."""
         return None if self.tokenizer is not None else self.train or TrainParams()
+
+    def ingest_params(self) -> IngestParams:
+        """The parameters of `ingest`: the profile's own, and how each source's files are read."""
+        options = {name: spec.read_options() for name, spec in self.sources.items()}
+        return self.ingest.model_copy(update={"sources": options})
+
+    def count_params(self) -> CountParams:
+        """The parameters of `count`: how the tokenizer that will be trained cuts text."""
+        train = self.training() or TrainParams()
+        return CountParams(**{name: getattr(train, name) for name in CountParams.model_fields})
 
     def resolved(self) -> dict[str, Any]:
         """Return the whole profile as plain JSON values, defaults included; this goes into a run's record."""

@@ -54,14 +54,14 @@ def _value(text: str) -> object:
 def _key_path(key: str) -> list[str]:
     """Read a dotted key by TOML's own rules."""
     try:
-        table = tomllib.loads(f"{key} = 0")
+        inner: Any = tomllib.loads(f"{key} = 0")
     except tomllib.TOMLDecodeError:
-        table = {}
+        inner = {}
     path: list[str] = []
-    while isinstance(table, dict) and len(table) == 1:
-        name, table = next(iter(table.items()))
+    while isinstance(inner, dict) and len(inner) == 1:
+        name, inner = next(iter(inner.items()))
         path.append(name)
-    if table != 0:
+    if inner != 0:
         raise ProfileError(
             f'--set {key}: not a dotted key; write e.g. pack.sequence_length, or sources."a.b".files'
         )

@@ -12,9 +12,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from flows.errors import ProfileError
-from flows.profile.files import KeyPath, Layered, dotted
+from flows.profile.files import Layered, dotted
 from flows.profile.nearest import nearest, suggestion
-from flows.profile.shape import field_at, keys_of, models_at, section_keys
+from flows.profile.shape import KeyPath, field_at, keys_of, models_at, section_keys
 
 _RULES = {
     "greater_than_equal": "at least {ge}",

@@ -1,0 +1,1 @@
+"""The command line `tokmill`: commands that call the flows and the store and print what they say."""

@@ -1,0 +1,133 @@
+"""The Typer application, the entry point, and what an error becomes.
+
+Exit codes: 0 done, 1 a stage, an artifact or the machine failed, 2 wrong usage (a profile that is wrong,
+something asked for that does not exist), 130 interrupted. An error is one block on standard error;
+`TOKMILL_DEBUG=1` adds the traceback. Commands import what they need when they are called, so that `tokmill
+--help` stays quick.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from typer.core import TyperGroup
+
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+
+_ORDER = (
+    *("run", "plan", "up"),
+    *("profiles", "init"),
+    *("ls", "show", "lineage", "diff", "verify", "tag", "catalog"),
+    *("encode", "decode"),
+)
+
+
+class _InterruptedError(Exception):
+    """Ctrl-C, carried past Typer, which would answer it in its own way."""
+
+
+class _Commands(TyperGroup):
+    """The commands in the order of a day's work."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        """Return the commands as the help lists them."""
+        return sorted(super().list_commands(ctx), key=_ORDER.index)
+
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise _InterruptedError from None
+
+
+app = typer.Typer(
+    cls=_Commands,
+    name="tokmill",
+    help="Raw text to training-ready token shards, as one DAG of cached, versioned tasks.",
+    epilog="A first look:\n  $ tokmill run quickstart\n  $ tokmill ls\n  $ tokmill COMMAND --help",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def examples(*commands: str) -> str:
+    """Return the part of a command's help that shows how it is used, one example a line."""
+    return "\n".join(["Examples:", *(f"  $ {escape(command)}" for command in commands)])
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"tokmill {version('tokmill')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop."),
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    Args:
+        arguments: the words after `tokmill`; the process's own if not given.
+    """
+    import flows.cli.commands  # noqa: F401 - importing the commands registers them
+
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="tokmill")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else FAILED
+    except Exception as error:
+        return _answer(error)
+    return 0
+
+
+def _answer(error: Exception) -> int:
+    """Say what went wrong and return the exit code for it."""
+    if os.environ.get("TOKMILL_DEBUG", "") not in {"", "0"}:
+        traceback.print_exception(error)
+    if isinstance(error, BrokenPipeError):
+        # The reader of our output went away (`tokmill ls | head`): say nothing, also at interpreter exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    message, code = _verdict(error)
+    typer.echo(f"tokmill: {message}", err=True)
+    return code
+
+
+def _verdict(error: Exception) -> tuple[str, int]:
+    from flows.errors import FlowError, ProfileError, UsageError
+    from tasks.errors import TaskError
+    from tokenizer.errors import TokenizerError
+
+    if isinstance(error, _InterruptedError):
+        return "interrupted; what was published stays, and the same command goes on from there", INTERRUPTED
+    if isinstance(error, ProfileError | UsageError):
+        return str(error), USAGE
+    if isinstance(error, FlowError | TaskError | TokenizerError):
+        return str(error), FAILED
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}", FAILED
+    kind = type(error).__name__
+    return (
+        f"unexpected {kind}: {error}\n(a fault of tokmill's; TOKMILL_DEBUG=1 shows where it happened)",
+        FAILED,
+    )

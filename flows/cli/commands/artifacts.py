@@ -1,0 +1,177 @@
+"""The commands that look at the store: what is there, what one artifact is, whether all of it is sound."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from flows.cli.app import FAILED, app, examples
+from flows.cli.options import ArtifactArgument, JsonOption, StoreOption
+from flows.cli.output import messages, print_json, results, say, table
+
+
+@app.command(
+    "ls",
+    rich_help_panel="Store",
+    epilog=examples("tokmill ls", "tokmill ls tokenizer", "tokmill ls encoded_shard --all --json"),
+)
+def list_artifacts(
+    kind: Annotated[str | None, typer.Argument(help="Only this kind, e.g. tokenizer.")] = None,
+    every: Annotated[
+        bool,
+        typer.Option("--all", "-a", help="Every version, shards included; else the latest version of each."),
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the artifacts of the store."""
+    from flows.cli.finding import existing_store
+    from flows.cli.listing import listed, listing_table
+
+    opened = existing_store(store)
+    found = listed(opened, kind, every=every)
+    if as_json:
+        print_json(found.rows)
+        return
+    results().print(listing_table(opened, found.rows))
+    if found.num_hidden:
+        messages().print(
+            f"[dim]{found.num_hidden} shards and older versions are not listed; --all lists them[/dim]"
+        )
+
+
+@app.command(
+    rich_help_panel="Store",
+    epilog=examples(
+        "tokmill show card/quickstart",
+        "tokmill show card/quickstart --read",
+        "tokmill show tokenizer/quickstart@v1 --json",
+    ),
+)
+def show(
+    artifact: ArtifactArgument,
+    read: Annotated[
+        bool, typer.Option("--read", help="Print what the artifact says in words: its data card or summary.")
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show one artifact: figures, parameters, inputs, accounts, files, and where all of it came from."""
+    from flows.cli.finding import existing_store, find_artifact
+    from flows.cli.sheet import print_sheet, print_words
+
+    opened = existing_store(store)
+    ref = find_artifact(opened, artifact)
+    if read:
+        print_words(opened, ref)
+    elif as_json:
+        print_json({**opened.record(ref).model_dump(mode="json"), "path": str(opened.path(ref))})
+    else:
+        print_sheet(opened, ref)
+
+
+@app.command(
+    rich_help_panel="Store",
+    epilog=examples(
+        "tokmill lineage packed/quickstart",
+        "tokmill lineage corpus/quickstart --down",
+        "tokmill lineage card/quickstart --format mermaid > lineage.mmd",
+    ),
+)
+def lineage(
+    artifact: ArtifactArgument,
+    up: Annotated[bool, typer.Option("--up", help="What it was made from (the default).")] = False,
+    down: Annotated[bool, typer.Option("--down", help="What was made from it.")] = False,
+    form: Annotated[
+        Literal["tree", "mermaid", "json"], typer.Option("--format", help="How it is drawn.")
+    ] = "tree",
+    store: StoreOption = None,
+) -> None:
+    """Show what an artifact was made from, or what was made from it; both with --up --down."""
+    from flows.cli.finding import existing_store, find_artifact
+    from tasks.store import lineage as trace
+
+    opened = existing_store(store)
+    direction: Literal["up", "down", "both"] = "both" if up and down else "down" if down else "up"
+    graph = trace(opened, find_artifact(opened, artifact), direction)
+    if form == "json":
+        print_json(graph.to_json())
+    else:
+        say(graph.to_tree() if form == "tree" else graph.to_mermaid())
+
+
+@app.command(
+    rich_help_panel="Store",
+    epilog=examples(
+        "tokmill diff packed/quickstart@v1 packed/quickstart@v2", "tokmill diff 3f09ab 77c2e1 --json"
+    ),
+)
+def diff(
+    a: ArtifactArgument, b: ArtifactArgument, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
+    """Compare the recipes of two artifacts, field by field."""
+    from flows.cli.finding import existing_store, find_artifact
+    from tasks.store import diff as compare
+
+    opened = existing_store(store)
+    differences = compare(opened, find_artifact(opened, a), find_artifact(opened, b))
+    if as_json:
+        print_json([{"field": each.field, "a": each.a, "b": each.b} for each in differences])
+    elif differences:
+        results().print(
+            table(("field", a, b), [(each.field, str(each.a), str(each.b)) for each in differences])
+        )
+    else:
+        say("no field differs: both have the same recipe")
+
+
+@app.command(
+    rich_help_panel="Store",
+    epilog=examples(
+        "tokmill verify", "tokmill verify tokenizer/quickstart packed/quickstart", "tokmill verify --sizes"
+    ),
+)
+def verify(
+    artifacts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ARTIFACT]...", help="What to check; everything if not given."),
+    ] = None,
+    sizes: Annotated[
+        bool, typer.Option("--sizes", help="Compare sizes only, without reading every byte.")
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check that artifacts are what their records say; exit code 1 if one is not."""
+    from flows.cli.finding import existing_store, find_artifact
+
+    opened = existing_store(store)
+    refs = [find_artifact(opened, artifact) for artifact in artifacts] if artifacts else None
+    problems = opened.verify(refs, full=not sizes)
+    num_checked = len(refs) if refs is not None else sum(1 for _ in opened.layout.artifacts())
+    if as_json:
+        listed = [{"artifact": p.artifact, "path": p.path, "message": p.message} for p in problems]
+        print_json({"num_checked": num_checked, "problems": listed})
+    else:
+        for problem in problems:
+            say(str(problem))
+        say(f"{num_checked} artifacts checked, {len(problems) or 'no'} problems")
+    if problems:
+        raise typer.Exit(FAILED)
+
+
+@app.command(
+    rich_help_panel="Store",
+    epilog=examples("tokmill tag tokenizer/quickstart@v2 prod", "tokmill show tokenizer/quickstart@prod"),
+)
+def tag(
+    artifact: ArtifactArgument,
+    alias: Annotated[str, typer.Argument(help="A name of your own, e.g. prod.")],
+    store: StoreOption = None,
+) -> None:
+    """Point an alias at an artifact, so that it can be called by it."""
+    from flows.cli.finding import existing_store, find_artifact
+
+    opened = existing_store(store)
+    ref = find_artifact(opened, artifact)
+    opened.tag(ref, alias)
+    say(f"{ref.kind}/{ref.name}@{alias} is now {ref.kind}/{ref.name}@{opened.label(ref, ref.name)}")

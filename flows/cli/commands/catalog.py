@@ -1,0 +1,26 @@
+"""`tokmill catalog`: the index over the store's records."""
+
+import typer
+
+from flows.cli.app import app, examples
+from flows.cli.options import JsonOption, StoreOption
+from flows.cli.output import print_json, say
+
+catalog = typer.Typer(no_args_is_help=True, help="The index over the store's records.")
+app.add_typer(catalog, name="catalog", rich_help_panel="Store")
+
+
+@catalog.command(epilog=examples("tokmill catalog rebuild", "tokmill catalog rebuild --store /data/store"))
+def rebuild(store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Make the catalog again from the records, which are the truth."""
+    from flows.cli.finding import existing_store
+
+    opened = existing_store(store)
+    opened.catalog.rebuild()
+    counts = opened.catalog.query(
+        "SELECT (SELECT count(*) FROM artifacts) AS artifacts, (SELECT count(*) FROM runs) AS runs"
+    )[0]
+    if as_json:
+        print_json({"path": str(opened.catalog.path), **counts})
+    else:
+        say(f"{opened.catalog.path}: {counts['artifacts']:,} artifacts, {counts['runs']:,} runs")

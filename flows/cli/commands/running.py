@@ -1,0 +1,87 @@
+"""`tokmill run` and `tokmill plan`: do the work of a profile, or say what there is to do."""
+
+import time
+
+from flows.cli.app import app, examples
+from flows.cli.options import (
+    JsonOption,
+    ProfileArgument,
+    RehashOption,
+    SetOption,
+    StoreOption,
+    VerifyOption,
+    WorkersOption,
+)
+from flows.cli.output import messages, print_json
+
+
+@app.command(
+    rich_help_panel="Work",
+    epilog=examples(
+        "tokmill run quickstart",
+        "tokmill run own.toml --set pack.sequence_length=2048 --workers 8",
+        "tokmill run own.toml --store /data/store --verify full --json > run.json",
+    ),
+)
+def run(
+    profile: ProfileArgument,
+    overrides: SetOption = None,
+    store: StoreOption = None,
+    workers: WorkersOption = None,
+    verify: VerifyOption = None,
+    rehash: RehashOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a profile, from raw text to packed shards; what is up to date is not made again."""
+    from flows.cli.progress import display
+    from flows.cli.summaries import print_run, run_document
+    from flows.places import store_url
+    from flows.profile import load_profile
+    from tasks.store import Store
+
+    loaded = load_profile(profile, overrides or [])
+    location = store_url(store, loaded.execution)
+    began = time.monotonic()
+    with display(messages()) as shown:
+        for note in loaded.notes:
+            shown.note(note)
+        # Prefect takes a second or two to import: the display is up before it.
+        from flows.run import run_profile
+
+        result = run_profile(loaded, location, workers=workers, verify=verify, rehash=rehash, reporter=shown)
+    seconds = time.monotonic() - began
+    if as_json:
+        print_json(run_document(loaded.name, Store.open(location), result, seconds))
+    else:
+        print_run(profile, Store.open(location), result, seconds)
+
+
+@app.command(
+    rich_help_panel="Work",
+    epilog=examples(
+        "tokmill plan quickstart",
+        "tokmill plan quickstart --set balance.temperature=3",
+        "tokmill plan own.toml --json",
+    ),
+)
+def plan(
+    profile: ProfileArgument,
+    overrides: SetOption = None,
+    store: StoreOption = None,
+    rehash: RehashOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a run would do: what is cached, what would run, and which field makes the difference."""
+    from flows.cli.summaries import plan_document, print_plan
+    from flows.places import Machine
+    from flows.planning import plan_profile
+    from flows.profile import load_profile
+
+    loaded = load_profile(profile, overrides or [])
+    machine = Machine.of(loaded.execution, store=store, rehash=rehash)
+    opened = machine.open_store()
+    rows = plan_profile(loaded, opened, rehash=machine.rehash)
+    if as_json:
+        print_json(plan_document(loaded.name, opened, rows))
+    else:
+        print_plan(opened, rows)

@@ -1,0 +1,32 @@
+"""`tokmill up`: a Prefect server and a worker on this machine, ready to be used from the browser."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.cli.app import app, examples
+from flows.cli.options import StoreOption
+from flows.cli.output import messages
+
+
+@app.command(
+    rich_help_panel="Work",
+    epilog=examples("tokmill up", "tokmill up --port 4300 --store /data/store"),
+)
+def up(
+    store: StoreOption = None,
+    host: Annotated[str, typer.Option(help="Address that the server listens on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="TCP port of the server.")] = 4200,
+) -> None:
+    """Start a Prefect server and a worker, and register the deployment build-corpus; Ctrl-C stops both."""
+    from flows import serving
+    from flows.places import store_url
+    from tasks.store import Store
+
+    console = messages()
+
+    def announce(line: str) -> None:
+        console.print(line, markup=False, soft_wrap=True)
+
+    serving.up(Path(Store.open(store_url(store)).root), host=host, port=port, announce=announce)

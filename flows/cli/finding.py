@@ -1,0 +1,72 @@
+"""Finding what a command is asked about: the store, an artifact in it, a tokenizer.
+
+Something that does not exist is wrong usage (exit code 2), not a failure.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flows.errors import UsageError
+from flows.places import store_url
+from tasks.errors import StoreError
+from tasks.stage import ArtifactRef
+from tasks.store import Store
+
+if TYPE_CHECKING:
+    from tokenizer import Tokenizer
+
+
+def existing_store(option: str | None) -> Store:
+    """Open a store that must be there already.
+
+    Raises:
+        UsageError: there is none.
+    """
+    location = store_url(option)
+    store = Store.open(location)
+    if not store.root.is_dir():
+        raise UsageError(
+            f"there is no store at {location}; `tokmill run quickstart` makes one, and --store or "
+            "TOKMILL_STORE says where it is"
+        )
+    return store
+
+
+def find_artifact(store: Store, reference: str) -> ArtifactRef:
+    """Return the artifact that a person calls `reference`.
+
+    Raises:
+        UsageError: nothing, or more than one thing, is called so.
+    """
+    try:
+        return store.resolve(reference)
+    except StoreError as error:
+        raise UsageError(str(error)) from error
+
+
+def load_tokenizer(reference: str, store: str | None) -> "Tokenizer":
+    """Load a tokenizer from a path, or from the store (`tokenizer/quickstart@v1`, or just `quickstart`).
+
+    Raises:
+        UsageError: there is no such path and no such artifact, or the artifact is no tokenizer.
+        TokenizerError: the file is broken, or the artifact does not encode its probes as it once did.
+    """
+    from tasks.formats.tokenizer import open_tokenizer
+
+    import tokenizer
+
+    if Path(reference).exists():
+        return tokenizer.load(reference)
+    opened = existing_store(store)
+    ref = find_artifact(opened, reference if _is_reference(reference) else f"tokenizer/{reference}")
+    if ref.kind != "tokenizer":
+        raise UsageError(
+            f"{reference} is a {ref.kind}, not a tokenizer; tokenizers are called tokenizer/NAME"
+        )
+    return open_tokenizer(opened.path(ref))
+
+
+def _is_reference(text: str) -> bool:
+    """Whether a text is a reference as it stands; a bare name lacks its kind."""
+    is_prefix = len(text) >= 6 and not set(text.lower()) - set("0123456789abcdef")
+    return "/" in text or is_prefix

@@ -1,0 +1,52 @@
+"""What `tokmill ls` lists."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from flows.cli.figures import key_figures, size
+from flows.cli.output import table
+from flows.errors import UsageError
+from flows.profile.nearest import suggestion
+from tasks.store import Store
+
+_SHARD_SUFFIX = "_shard"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Rows of the catalog, and how many versions were left out of them."""
+
+    rows: list[dict[str, Any]]
+    num_hidden: int
+
+
+def listed(store: Store, kind: str | None, *, every: bool) -> Listing:
+    """Return the versions of a store: all of them, or the latest of each name, shards left out.
+
+    Raises:
+        UsageError: the store has no artifact of that kind.
+    """
+    versions = store.list(kind)
+    if kind is not None and not versions:
+        kinds = {row["kind"] for row in store.list()}
+        raise UsageError(f"ls: {store.root} has no {kind}{suggestion(kind, kinds, known_as='it has')}")
+    if every:
+        return Listing(versions, 0)
+    latest = {(row["kind"], row["name"]): row for row in versions}
+    shown = [row for row in latest.values() if kind is not None or not row["kind"].endswith(_SHARD_SUFFIX)]
+    return Listing(shown, len(versions) - len(shown))
+
+
+def listing_table(store: Store, rows: list[dict[str, Any]]) -> Table:
+    """Return one line a version: how it is called, when it was made, its size and its key figures."""
+    lines = []
+    for row in rows:
+        metrics = store.read(row["kind"], row["fingerprint"]).metrics
+        called = Text(f"{row['kind']}/{row['name']}@{row['label']}")
+        called.append("".join(f" @{alias}" for alias in row["aliases"]), style="cyan")
+        made = row["ended"][:16].replace("T", " ")
+        lines.append((called, made, size(row["num_bytes"]), Text(key_figures(metrics), style="dim")))
+    return table(("artifact", "made (UTC)", "size", "key figures"), lines, right=("size",))

@@ -1,0 +1,51 @@
+"""Options that several commands share, each said in one way."""
+
+from typing import Annotated, Literal
+
+import typer
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        envvar="TOKMILL_STORE",
+        metavar="URL",
+        help="Where artifacts live: a folder or a file:// URL.",
+        show_default="tokmill-store",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON instead of text for people.")]
+ProfileArgument = Annotated[
+    str,
+    typer.Argument(metavar="PROFILE", help="A profile that ships with tokmill, or the path of a TOML file."),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Replace one value of the profile, e.g. pack.sequence_length=2048; may be given several times.",
+    ),
+]
+RehashOption = Annotated[
+    bool, typer.Option("--rehash", help="Read every source file again instead of trusting its size and time.")
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, metavar="N", help="Tasks at a time.", show_default="one a core"),
+]
+VerifyOption = Annotated[
+    Literal["sizes", "full"] | None,
+    typer.Option(
+        "--verify",
+        help="How an artifact is checked before it is used again: its files' sizes, or their digests too.",
+        show_default="sizes",
+    ),
+]
+ArtifactArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ARTIFACT",
+        help="kind/name, kind/name@v3, kind/name@alias, or the first digits of a fingerprint.",
+    ),
+]

@@ -1,0 +1,250 @@
+"""What a person sees while a run works: one line a group of tasks.
+
+On a terminal the groups that are at work show a bar and a clock, and a group that is done becomes a line
+that stays. Elsewhere (a log, a pipe) each group is one plain line when it is done, and a long one says
+every ten seconds how far it is. Both tell the same things and write to standard error, so that standard
+output holds results only.
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from flows.cli.figures import key_figures, outcome_words, span
+from flows.progress import Reporter, group_of
+from tasks.stage import ArtifactRef, Scalar
+
+_SIGN_OF_LIFE_SECONDS = 10.0
+_NAMES_SHOWN = 3
+
+
+class Display(Reporter, Protocol):
+    """A reporter that holds a piece of the screen while it is entered."""
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give the screen back."""
+        ...
+
+
+@dataclass
+class TaskGroup:
+    """What is known of one group of tasks: how many there are, which are at work, how others ended."""
+
+    name: str
+    num_tasks: int = 1
+    num_cached: int = 0
+    num_made: int = 0
+    num_failed: int = 0
+    at_work: dict[str, None] = field(default_factory=dict)
+    began: float | None = None
+    spoke: float = 0.0
+    seconds_of_work: float = 0.0
+    metrics: Mapping[str, Scalar] = field(default_factory=dict)
+
+    @property
+    def num_done(self) -> int:
+        """How many of its tasks ended, well or not."""
+        return self.num_cached + self.num_made + self.num_failed
+
+    @property
+    def complete(self) -> bool:
+        """Whether every task of the group ended."""
+        return self.num_done >= self.num_tasks
+
+    @property
+    def count(self) -> str:
+        """`3/8`, or nothing for a group of one."""
+        return f"{self.num_done}/{self.num_tasks}" if self.num_tasks > 1 else ""
+
+    @property
+    def outcome(self) -> str:
+        """`made`, `cached`, `3 made, 5 cached`, `failed`."""
+        return outcome_words({"made": self.num_made, "cached": self.num_cached, "failed": self.num_failed})
+
+    @property
+    def seconds(self) -> float:
+        """Wall time since the first of its tasks began to work; of a single task, what it said itself."""
+        if self.num_tasks == 1 and self.seconds_of_work:
+            return self.seconds_of_work
+        return 0.0 if self.began is None else time.monotonic() - self.began
+
+    @property
+    def clock(self) -> str:
+        """The wall time in words, or nothing where no work was done."""
+        return span(self.seconds) if self.began is not None or self.seconds_of_work else ""
+
+    @property
+    def figures(self) -> str:
+        """The key figures of a group of one; a shard's own say little."""
+        return key_figures(self.metrics) if self.num_tasks == 1 else ""
+
+
+class _Groups:
+    """The groups in the order they were first heard of; the part that both displays share."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.groups: dict[str, TaskGroup] = {}
+        self.lock = threading.RLock()
+
+    def expect(self, group: str, num_tasks: int) -> None:
+        """`num_tasks` tasks of `group` are about to be submitted."""
+        with self.lock:
+            self.groups[group] = TaskGroup(group, num_tasks)
+
+    def on_start(self, task_name: str) -> None:
+        """A task begins to work."""
+        with self.lock:
+            group = self._group(task_name)
+            group.began = time.monotonic() if group.began is None else group.began
+            group.at_work[task_name] = None
+
+    def on_finish(
+        self, task_name: str, cached: bool, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
+    ) -> None:
+        """A task ended well."""
+        with self.lock:
+            group = self._group(task_name)
+            group.at_work.pop(task_name, None)
+            group.num_cached += cached
+            group.num_made += not cached
+            group.seconds_of_work += seconds
+            group.metrics = metrics
+            self.changed(group)
+
+    def on_fail(self, task_name: str, message: str) -> None:
+        """A task failed; the message itself is shown once, when the run ends."""
+        with self.lock:
+            group = self._group(task_name)
+            group.at_work.pop(task_name, None)
+            group.num_failed += 1
+            self.changed(group)
+
+    def note(self, text: str) -> None:
+        """Something worth a line of its own."""
+        with self.lock:
+            self.console.print(Text(f"  {text}", style="dim"), soft_wrap=True)
+
+    def changed(self, group: TaskGroup) -> None:
+        """Show what is new of `group`; called with the lock held."""
+        raise NotImplementedError
+
+    def _group(self, task_name: str) -> TaskGroup:
+        name = group_of(task_name)
+        return self.groups.setdefault(name, TaskGroup(name))
+
+
+class PlainProgress(_Groups):
+    """One line a finished group, and a sign of life from a long one."""
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing to give back."""
+
+    def changed(self, group: TaskGroup) -> None:
+        """Print the group if it is done, or if it has worked long since its last line."""
+        now = time.monotonic()
+        if group.complete:
+            self._print(group, group.outcome)
+        elif now - max(group.spoke, group.began or now) > _SIGN_OF_LIFE_SECONDS:
+            group.spoke = now
+            self._print(group, "at work")
+
+    def _print(self, group: TaskGroup, outcome: str) -> None:
+        line = f"{group.name:<12} {group.count:>7}  {outcome:<18} {group.clock:>8}  {group.figures}"
+        self.console.print(line.rstrip(), markup=False, soft_wrap=True)
+
+
+class LiveProgress(_Groups):
+    """Finished groups as lines that stay; below them, those at work with a bar and a clock."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._spinner = Spinner("dots", style="cyan")
+        self._live = Live(console=console, get_renderable=self._at_work, refresh_per_second=8, transient=True)
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give the screen back; what was at work leaves no line."""
+        self._live.stop()
+
+    def changed(self, group: TaskGroup) -> None:
+        """Turn a finished group into a line that stays; the others are drawn by the clock."""
+        if group.complete:
+            self.console.print(_row(group, _mark(group)))
+
+    def _at_work(self) -> RenderableType:
+        with self.lock:
+            rows = [_row(group, self._spinner) for group in self.groups.values() if not group.complete]
+        return Group(*rows)
+
+
+def _row(group: TaskGroup, mark: RenderableType) -> Table:
+    """One group on one line: mark, name, how many, what became of it, how long, and a bar or figures."""
+    row = Table.grid(padding=(0, 1))
+    row.add_column(width=1)
+    row.add_column(width=10, no_wrap=True)
+    row.add_column(width=7, justify="right", no_wrap=True)
+    row.add_column(width=18 if group.complete else 24, no_wrap=True)
+    row.add_column(width=8, justify="right", style="dim", no_wrap=True)
+    row.add_column(style="dim", no_wrap=True, overflow="ellipsis")
+    if group.complete:
+        row.add_row(mark, group.name, group.count, _styled_outcome(group), group.clock, group.figures)
+    else:
+        row.add_row(mark, group.name, group.count, _bar(group), group.clock, _names_at_work(group))
+    return row
+
+
+def _mark(group: TaskGroup) -> Text:
+    return Text("✗", style="bold red") if group.num_failed else Text("✓", style="green")
+
+
+def _styled_outcome(group: TaskGroup) -> Text:
+    style = "red" if group.num_failed else "green" if group.num_made else "cyan"
+    return Text(group.outcome, style=style)
+
+
+def _bar(group: TaskGroup) -> RenderableType:
+    if group.num_tasks == 1:
+        return Text("at work" if group.at_work else "", style="dim")
+    return ProgressBar(total=group.num_tasks, completed=group.num_done, width=24)
+
+
+def _names_at_work(group: TaskGroup) -> str:
+    """The shards at work: `code/3, english/0`."""
+    if group.num_tasks == 1:
+        return ""
+    names = [name.partition("[")[2].removesuffix("]") for name in group.at_work]
+    return ", ".join(names[:_NAMES_SHOWN]) + (" …" if len(names) > _NAMES_SHOWN else "")
+
+
+def display(console: Console) -> Display:
+    """Return the display that fits the console: live on a terminal, plain lines elsewhere."""
+    return LiveProgress(console) if console.is_terminal else PlainProgress(console)

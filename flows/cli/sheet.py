@@ -1,0 +1,114 @@
+"""What `tokmill show` shows of one artifact."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.markdown import Markdown
+from rich.table import Table
+from rich.text import Text
+
+from flows.cli.figures import number, size, span
+from flows.cli.output import pairs, results, say, table
+from flows.errors import UsageError
+from tasks.stage import ArtifactRef
+from tasks.store import InputEntry, Record, Store
+
+_SHOWN = 12
+
+
+def print_sheet(store: Store, ref: ArtifactRef) -> None:
+    """Print an artifact's record for people, part by part."""
+    record, console = store.record(ref), results()
+    console.print(Text(f"{ref.kind}/{ref.name}@{store.label(ref, ref.name)}", style="bold"))
+    parts = {
+        "": pairs(_origin(store, record)),
+        "figures": pairs({name: number(value) for name, value in record.metrics.items()}),
+        "parameters": pairs({name: _written(value) for name, value in record.params.items()}),
+        "inputs": pairs(_inputs(record.inputs)),
+        "accounts": _accounts(record),
+        "files": _files(record),
+    }
+    for heading, part in parts.items():
+        if part.row_count:
+            console.print(Text(f"\n{heading}" if heading else "", style="bold"))
+            console.print(part)
+
+
+def print_words(store: Store, ref: ArtifactRef) -> None:
+    """Print what an artifact says in words: rendered on a terminal, as Markdown elsewhere.
+
+    Raises:
+        UsageError: it has nothing to read.
+    """
+    found = [entry.path for entry in store.record(ref).files if Path(entry.path).suffix == ".md"]
+    if not found:
+        raise UsageError(f"{ref.kind}/{ref.name} holds no words to read; card and audit artifacts do")
+    text = (store.path(ref) / found[0]).read_text(encoding="utf-8")
+    if results().is_terminal:
+        results().print(Markdown(text))
+    else:
+        say(text)
+
+
+def _origin(store: Store, record: Record) -> Mapping[str, str]:
+    made = record.provenance
+    commit = f"{(made.git_commit or '')[:12]}{' with changes' if made.git_dirty else ''}"
+    entries = {
+        "fingerprint": record.fingerprint,
+        "content": record.content_digest,
+        "path": str(store.path(record.ref)),
+        "made": f"{record.timings.ended[:19].replace('T', ' ')} UTC in {span(record.timings.seconds)}",
+        "by": made.user or "",
+        "commit": commit,
+        "command": made.command or "",
+    }
+    return {name: value for name, value in entries.items() if value}
+
+
+def _inputs(inputs: Sequence[InputEntry]) -> Mapping[str, str]:
+    """One line a role: the artifact, or how many files or shards."""
+    roles: dict[str, list[InputEntry]] = {}
+    for entry in inputs:
+        roles.setdefault(entry.role, []).append(entry)
+    return {role: _input(entries) for role, entries in roles.items()}
+
+
+def _input(entries: Sequence[InputEntry]) -> str:
+    first = entries[0]
+    if len(entries) > 1:
+        what = first.kind or "files from outside of the store"
+        return f"{len(entries):,} × {what}"
+    if first.kind is None:
+        return first.origin or first.digest
+    return f"{first.kind}/{first.name} ({(first.fingerprint or '')[:12]})"
+
+
+def _accounts(record: Record) -> Table:
+    rows = [
+        (
+            account.source,
+            account.unit,
+            f"{account.num_in:,}",
+            _amounts(account.added),
+            _amounts(account.became),
+        )
+        for account in record.accounts
+    ]
+    return table(("source", "unit", "in", "added", "became"), rows, right=("in",))
+
+
+def _amounts(amounts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {amount:,}" for name, amount in amounts.items())
+
+
+def _files(record: Record) -> Table:
+    rows = [(entry.path, size(entry.size_bytes), entry.digest[:12]) for entry in record.files[:_SHOWN]]
+    if len(record.files) > _SHOWN:
+        rows.append((f"… and {len(record.files) - _SHOWN} more", "", ""))
+    return table(("file", "size", "digest"), rows, right=("size",))
+
+
+def _written(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} = {_written(inner)}" for key, inner in value.items())
+    return "–" if value is None else number(value) if isinstance(value, int | float | str) else str(value)

@@ -1,0 +1,161 @@
+"""What `run` and `plan` say at the end: one line a stage, its shards together, then where things are.
+
+A mapped stage's tasks are one line: how many shards, how many of them were made, the time they took together.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from flows.cli.figures import key_figures, outcome_words, span
+from flows.cli.output import pairs, results, say, table
+from flows.planning import PlanRow
+from flows.progress import group_of
+from flows.results import RunResult, RunRow
+from tasks.stage import ArtifactRef
+from tasks.store import Store
+
+_WHERE = {"packed": "packed shards", "tokenizer": "tokenizer", "card": "data card", "audit": "audit"}
+_FILES = {"card": "card.md", "audit": "summary.md"}
+_DETAILS_SHOWN = 4
+
+
+def print_run(profile: str, store: Store, result: RunResult, seconds: float) -> None:
+    """Print what each stage did, where the results are, and what to do next."""
+    console = results()
+    console.print(_run_table(store, result.rows))
+    num_made = len(result.rows) - result.num_cached
+    say(
+        f"\n{num_made} of {len(result.rows)} tasks made, {result.num_cached} cached, {span(seconds)} in all\n"
+    )
+    console.print(pairs(_places(store, result)))
+    console.print()
+    console.print(pairs(_next_steps(profile, result)))
+
+
+def run_document(profile: str, store: Store, result: RunResult, seconds: float) -> dict[str, Any]:
+    """Return the same for a script: one entry a task, and the run's artifacts by kind."""
+    return {
+        "profile": profile,
+        "store": str(store.root),
+        "run_id": result.run_id,
+        "seconds": round(seconds, 3),
+        "num_tasks": len(result.rows),
+        "num_cached": result.num_cached,
+        "artifacts": {kind: _called(store, ref) for kind, ref in result.refs.items()},
+        "tasks": [_task_entry(store, row) for row in result.rows],
+    }
+
+
+def print_plan(store: Store, rows: Sequence[PlanRow]) -> None:
+    """Print what would run, what is cached, and the fields that make the difference."""
+    console = results()
+    console.print(_plan_table(rows))
+    num_cached = sum(row.action == "cached" for row in rows)
+    if num_cached == len(rows):
+        say(f"\neverything is up to date: {num_cached} tasks cached in {store.root}")
+        return
+    num_waiting = sum(row.action == "run" and row.reason.startswith("waits") for row in rows)
+    num_sure = len(rows) - num_cached - num_waiting
+    waiting = f", {num_waiting} that wait for them may" if num_waiting else ""
+    say(f"\n{num_sure} would run{waiting}, {num_cached} cached in {store.root}")
+
+
+def plan_document(profile: str, store: Store, rows: Sequence[PlanRow]) -> dict[str, Any]:
+    """Return the same for a script: one entry a task."""
+    return {
+        "profile": profile,
+        "store": str(store.root),
+        "num_cached": sum(row.action == "cached" for row in rows),
+        "num_to_run": sum(row.action == "run" for row in rows),
+        "tasks": [
+            {
+                "task": row.task,
+                "name": row.name,
+                "action": row.action,
+                "reason": row.reason,
+                "details": list(row.details),
+            }
+            for row in rows
+        ],
+    }
+
+
+def _run_table(store: Store, rows: Sequence[RunRow]) -> Table:
+    lines = []
+    for group, members in _grouped(rows).items():
+        made = [row for row in members if not row.cached]
+        outcome = outcome_words({"made": len(made), "cached": len(members) - len(made)})
+        style = "green" if made else "cyan"
+        seconds = span(sum(row.seconds for row in made)) if made else ""
+        alone = group == members[0].task
+        artifact = _called(store, members[0].ref) if alone else f"{len(members)} shards"
+        figures = Text(key_figures(members[0].metrics) if alone else "", style="dim")
+        lines.append((group, artifact, Text(outcome, style=style), seconds, figures))
+    return table(("stage", "artifact", "result", "time", "key figures"), lines, right=("time",))
+
+
+def _plan_table(rows: Sequence[PlanRow]) -> Table:
+    lines: list[tuple[str | Text, ...]] = []
+    for group, members in _grouped(rows).items():
+        running = [row for row in members if row.action == "run"]
+        outcome = outcome_words({"run": len(running), "cached": len(members) - len(running)})
+        style = "yellow" if running else "cyan"
+        reason = running[0].reason if running else ""
+        shards = "" if group == members[0].task else f"{len(members)} shards"
+        lines.append((group, shards, Text(outcome, style=style), Text(reason, style="dim")))
+        details = list(dict.fromkeys(detail for row in running for detail in row.details))
+        lines += [("", "", "", Text(f"  {detail}")) for detail in details[:_DETAILS_SHOWN]]
+        if len(details) > _DETAILS_SHOWN:
+            lines.append(("", "", "", Text(f"  … and {len(details) - _DETAILS_SHOWN} more", style="dim")))
+    return table(("stage", "shards", "action", "why"), lines, right=("shards",))
+
+
+def _grouped(rows: Sequence[Any]) -> dict[str, list[Any]]:
+    """Return the rows by group, in the order in which the groups first appear."""
+    groups: dict[str, list[Any]] = {}
+    for row in rows:
+        groups.setdefault(group_of(row.task), []).append(row)
+    return groups
+
+
+def _task_entry(store: Store, row: RunRow) -> dict[str, Any]:
+    return {
+        "task": row.task,
+        "artifact": _called(store, row.ref),
+        "fingerprint": row.ref.fingerprint,
+        "cached": row.cached,
+        "seconds": round(row.seconds, 3),
+        "metrics": dict(row.metrics),
+    }
+
+
+def _called(store: Store, ref: ArtifactRef) -> str:
+    """How a person calls an artifact: `kind/name@v1`, under the name that the run gave it."""
+    return f"{ref.kind}/{ref.name}@{store.label(ref, ref.name)}"
+
+
+def _places(store: Store, result: RunResult) -> Mapping[str, str]:
+    """Where the things are that a person goes on with."""
+    return {
+        words: _shown(store.path(result.refs[kind]) / _FILES.get(kind, ""))
+        for kind, words in _WHERE.items()
+        if kind in result.refs
+    }
+
+
+def _next_steps(profile: str, result: RunResult) -> Mapping[str, str]:
+    name = next(iter(result.refs.values())).name
+    return {
+        f"tokmill show card/{name}": "what it is made of",
+        f"tokmill lineage packed/{name}": "where it came from",
+        f'tokmill encode --tokenizer tokenizer/{name} "some text"': "token ids of a text",
+        f"tokmill run {profile} --set pack.sequence_length=2048": "only what depends on it runs",
+    }
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

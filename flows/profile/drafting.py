@@ -1,0 +1,129 @@
+"""`tokmill init`: the first draft of a profile, from files that are there."""
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flows.errors import UsageError
+from flows.profile.sniffing import Seen, sniff_all
+from tasks.errors import SourceError
+from tasks.formats.resolving import resolve_files
+from tasks.formats.sources import SourceSpec
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_TEMPLATE = """\
+# Every key with its meaning: docs/profiles.md. What is not said here has its default.
+description = {description}
+{sources}
+[balance]          # how much each source counts in the tokenizer's training
+method = "temperature"
+temperature = 2.0  # 1 keeps natural shares; larger values lift small sources
+max_repetition = 4.0
+
+[train]
+vocab_size = {vocab_size}
+split_pattern = "gpt2"
+special_tokens = ["<|endoftext|>"]
+
+[encode]
+end_of_document = "<|endoftext|>"
+
+[pack]
+sequence_length = {sequence_length}
+"""
+
+
+@dataclass(frozen=True)
+class DraftedSource:
+    """One source of a draft: its patterns as the profile says them, how many files match, what was seen."""
+
+    name: str
+    patterns: Sequence[str]
+    num_files: int
+    seen: Seen
+
+
+class _NoDigests:
+    """Digests for a look at what matches: no file is read."""
+
+    def digest(self, path: Path) -> str:
+        return ""
+
+
+def draft_profile(
+    path: Path, sources: Sequence[str], *, vocab_size: int, sequence_length: int, overwrite: bool
+) -> list[DraftedSource]:
+    """Write a profile for `sources` (`name=glob`) and return what was found of them.
+
+    Raises:
+        UsageError: the file exists and `overwrite` is not set, a source is not of the form `name=glob`, or its
+            glob matches nothing.
+    """
+    _require_free(path, overwrite)
+    drafted = [_draft(name, patterns, path) for name, patterns in _by_name(sources).items()]
+    text = _TEMPLATE.format(
+        description=json.dumps(f"Drafted from {', '.join(source.name for source in drafted)}."),
+        sources="".join(_source_table(source) for source in drafted),
+        vocab_size=vocab_size,
+        sequence_length=sequence_length,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return drafted
+
+
+def _require_free(path: Path, overwrite: bool) -> None:
+    if path.suffix != ".toml":
+        raise UsageError(f"init: {path} must end in .toml; write {path}.toml")
+    if not _NAME.fullmatch(path.stem):
+        raise UsageError(
+            f"init: {path.stem!r} names artifacts and must match {_NAME.pattern}; rename the file"
+        )
+    if path.exists() and not overwrite:
+        raise UsageError(f"init: {path} exists; choose another name, or overwrite it with --force")
+
+
+def _by_name(sources: Sequence[str]) -> dict[str, list[str]]:
+    """Return name → patterns; a name that is given twice has the patterns of both."""
+    found: dict[str, list[str]] = {}
+    for given in sources:
+        name, equals, pattern = given.partition("=")
+        if not (equals and pattern and _NAME.fullmatch(name)):
+            raise UsageError(
+                f"init: --source {given!r} must be name=glob; write e.g. --source books='books/**/*.txt'"
+            )
+        found.setdefault(name, []).append(pattern)
+    return found
+
+
+def _draft(name: str, patterns: Sequence[str], path: Path) -> DraftedSource:
+    """Find a source's files from the working directory, as the shell would, and look at the first of them."""
+    try:
+        files, _ = resolve_files(SourceSpec(files=list(patterns)), Path.cwd(), _NoDigests(), source=name)
+        seen = sniff_all([Path(file.value["path"]) for file in files])
+    except SourceError as error:
+        raise UsageError(f"init: {error}") from error
+    return DraftedSource(name, [_from(path.parent, pattern) for pattern in patterns], len(files), seen)
+
+
+def _from(folder: Path, pattern: str) -> str:
+    """Return a pattern that was relative to the working directory as one relative to the profile's folder."""
+    if pattern.startswith(("/", "~", "{")) or folder.resolve() == Path.cwd():
+        return pattern
+    return os.path.relpath(Path.cwd() / pattern, folder.resolve())
+
+
+def _source_table(source: DraftedSource) -> str:
+    files = "1 file" if source.num_files == 1 else f"{source.num_files:,} files"
+    lines = [f"\n[sources.{_key(source.name)}]  # {files}; {source.seen.remark}"]
+    entries: Mapping[str, Any] = {"files": list(source.patterns), **source.seen.options}
+    lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in entries.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'

@@ -1,0 +1,62 @@
+"""Numbers as people read them."""
+
+import pytest
+
+from flows.cli.figures import figure, key_figures, number, outcome_words, size, span
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [(0, "0 B"), (812, "812 B"), (1024, "1.0 KiB"), (31_525_224, "30.1 MiB"), (5 << 40, "5.0 TiB")],
+)
+def test_sizes_are_in_binary_units(num_bytes, text):
+    assert size(num_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.04, "0.0 s"),
+        (9.94, "9.9 s"),
+        (59.4, "59 s"),
+        (59.7, "1 min 00 s"),
+        (200, "3 min 20 s"),
+        (7500, "2 h 05 min"),
+    ],
+)
+def test_durations(seconds, text):
+    assert span(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(True, "yes"), (1234567, "1,234,567"), (3.14159, "3.142"), ("gpt2", "gpt2"), (0.5, "0.5")],
+)
+def test_values(value, text):
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("num_documents", 1932, "1,932 documents"),
+        ("num_bytes", 2048, "2.0 KiB"),
+        ("text_bytes", 2048, "2.0 KiB text"),
+        ("bytes_per_token", 4.3123, "4.312 bytes per token"),
+        ("vocab_size", 8192, "vocab size 8,192"),
+        ("verdict", "passed", "verdict passed"),
+        ("padding_share", 0.015, "padding share 0.015"),
+    ],
+)
+def test_a_metric_s_form_follows_from_its_name(name, value, text):
+    assert figure(name, value) == text
+
+
+def test_key_figures_are_the_first_few():
+    metrics = {"num_documents": 2, "num_bytes": 10, "vocab_size": 300, "seed": 1}
+    assert key_figures(metrics) == "2 documents · 10 B · vocab size 300"
+
+
+def test_outcomes_are_counted_only_where_they_differ():
+    assert outcome_words({"made": 8, "cached": 0}) == "made"
+    assert outcome_words({"made": 3, "cached": 5}) == "3 made, 5 cached"

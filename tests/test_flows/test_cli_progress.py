@@ -1,0 +1,120 @@
+"""What a run shows: one line a group of tasks, on a terminal and elsewhere."""
+
+import io
+import threading
+
+import pytest
+from rich.console import Console
+
+from flows.cli.progress import LiveProgress, PlainProgress, display
+from flows.progress import Silent, group_of
+from tasks.stage import ArtifactRef
+
+REF = ArtifactRef(kind="corpus", name="x", fingerprint="0" * 64, content_digest="1" * 64)
+
+
+def plain():
+    console = Console(file=io.StringIO(), width=100)
+    return PlainProgress(console), console
+
+
+def lines(console):
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("task", "group"),
+    [
+        ("encode[english/3]", "encode[*]"),
+        ("encode[zh/hans/3]", "encode[*]"),
+        ("pack[12]", "pack[*]"),
+        ("pack[plan]", "pack[plan]"),
+        ("ingest", "ingest"),
+    ],
+)
+def test_shards_are_one_group(task, group):
+    assert group_of(task) == group
+
+
+def test_a_task_is_one_line_with_its_figures():
+    shown, console = plain()
+    with shown:
+        shown.expect("ingest", 1)
+        shown.on_start("ingest")
+        shown.on_finish("ingest", False, 1.25, REF, {"num_documents": 1932})
+    assert lines(console) == ["ingest                made                  1.2 s  1,932 documents"]
+
+
+def test_shards_are_one_line_when_the_last_is_done():
+    shown, console = plain()
+    with shown:
+        shown.expect("count[*]", 3)
+        shown.on_finish("count[a/0]", True, 0.0, REF, {})
+        shown.on_finish("count[a/1]", True, 0.0, REF, {})
+        assert lines(console) == []
+        shown.on_finish("count[b/0]", True, 0.0, REF, {})
+    assert lines(console) == ["count[*]         3/3  cached"]
+
+
+def test_what_became_of_shards_is_counted():
+    shown, console = plain()
+    shown.expect("count[*]", 3)
+    shown.on_finish("count[a/0]", True, 0.0, REF, {})
+    shown.on_finish("count[a/1]", False, 0.0, REF, {})
+    shown.on_fail("count[a/2]", "broken")
+    assert "1 made, 1 cached, 1 failed" in lines(console)[0]
+
+
+def test_an_unannounced_task_is_a_group_of_one():
+    shown, console = plain()
+    shown.on_finish("card", True, 0.0, REF, {})
+    assert lines(console) == ["card                  cached"]
+
+
+def test_notes_are_lines_without_markup():
+    shown, console = plain()
+    shown.note("set aside [red]x[/red]")
+    assert lines(console) == ["  set aside [red]x[/red]"]
+
+
+def test_threads_lose_no_task():
+    shown, console = plain()
+    shown.expect("count[*]", 400)
+
+    def finish(thread):
+        for shard in range(50):
+            shown.on_start(f"count[{thread}/{shard}]")
+            shown.on_finish(f"count[{thread}/{shard}]", False, 0.0, REF, {})
+
+    threads = [threading.Thread(target=finish, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [line.split()[:3] for line in lines(console)] == [["count[*]", "400/400", "made"]]
+
+
+def test_a_terminal_gets_live_progress_and_a_pipe_plain_lines():
+    assert isinstance(display(Console(file=io.StringIO(), force_terminal=True)), LiveProgress)
+    assert isinstance(display(Console(file=io.StringIO())), PlainProgress)
+
+
+def test_live_progress_fits_a_hundred_columns_and_ends_with_lines_that_stay():
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
+    with LiveProgress(console) as shown:
+        shown.expect("encode[*]", 2)
+        shown.on_start("encode[code/0]")
+        shown.on_finish("encode[code/0]", False, 1.0, REF, {})
+        shown.on_start("encode[code/1]")
+        shown.on_finish("encode[code/1]", True, 0.0, REF, {})
+    output = console.file.getvalue()
+    assert "✓ encode[*]      2/2 1 made, 1 cached" in output
+
+
+def test_silence_takes_everything():
+    silent = Silent()
+    silent.expect("a", 1)
+    silent.on_start("a")
+    silent.on_finish("a", True, 0.0, REF, {})
+    silent.on_fail("a", "")
+    silent.note("")
