@@ -128,7 +128,7 @@ def _external(source: str, name: str, path: Path, spec: SourceSpec, digests: Dig
     except OSError as error:
         msg = f"{path} cannot be read ({error.strerror}); give the right to read it, or exclude it"
         raise SourceError(msg) from error
-    value = {"source": source, "name": name, "path": str(path), "digest": digest}
+    value: dict[str, str | int] = {"source": source, "name": name, "path": str(path), "digest": digest}
     value |= {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
     return External(digest=identity(source, name, digest), value=value)
 
