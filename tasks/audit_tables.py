@@ -61,7 +61,7 @@ _ORDINARY = "CREATE VIEW ordinary AS SELECT token_id FROM vocabulary WHERE kind 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Every token by id: its bytes, and its kind ("byte", "merge", "special" or "reserved")."""
+    """Every id: its token's bytes, and its kind: byte, merge, special, reserved, or hole for no token."""
 
     tokens: Sequence[bytes]
     kinds: Sequence[str]
@@ -127,13 +127,15 @@ _INVISIBLE = frozenset(
 
 
 def _vocabulary_table(vocabulary: Vocabulary) -> pa.Table:
+    ids = [token_id for token_id, kind in enumerate(vocabulary.kinds) if kind != "hole"]
+    tokens = [vocabulary.tokens[token_id] for token_id in ids]
     return pa.table(
         {
-            "token_id": pa.array(range(len(vocabulary.tokens)), pa.uint32()),
-            "token": pa.array(vocabulary.tokens, pa.binary()),
-            "readable": pa.array([readable(token) for token in vocabulary.tokens], pa.string()),
-            "kind": pa.array(vocabulary.kinds, pa.string()),
-            "num_bytes": pa.array([len(token) for token in vocabulary.tokens], pa.int64()),
+            "token_id": pa.array(ids, pa.uint32()),
+            "token": pa.array(tokens, pa.binary()),
+            "readable": pa.array([readable(token) for token in tokens], pa.string()),
+            "kind": pa.array([vocabulary.kinds[token_id] for token_id in ids], pa.string()),
+            "num_bytes": pa.array([len(token) for token in tokens], pa.int64()),
         }
     )
 

@@ -1,0 +1,116 @@
+"""A tokenizer artifact: the tokenizer in tokmill's own format, its attestation, and exports for others.
+
+    tokmill.json                          the tokenizer, whole
+    attestation.json                      probe texts with their ids
+    exports.json                          for each export format its files, or why there are none
+    exports/huggingface/tokenizer.json    for `tokenizers` and `transformers`
+    exports/gpt2/vocab.json, merges.txt   GPT-2's two files, and a sidecar with what they do not say
+    exports/tiktoken/*.tiktoken           ranks, for `tiktoken`, and a sidecar
+
+Laws. Whoever opens a tokenizer artifact has the probes encoded and compared first. An export is only
+published once it was loaded back and gave the probes the same ids; a format that cannot express the
+tokenizer is left out, with the reason.
+"""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tasks.errors import StoreError
+
+if TYPE_CHECKING:
+    from tokenizer import Tokenizer
+
+ATTESTATION_FILE = "attestation.json"
+EXPORTS_FILE = "exports.json"
+EXPORT_FORMATS = ("huggingface", "gpt2", "tiktoken")
+
+
+def open_tokenizer(path: Path) -> "Tokenizer":
+    """The tokenizer of the artifact in the directory `path`, after its probes gave the ids that it attests.
+
+    Opened once a process as long as its files do not change; safe to share between threads.
+
+    Raises:
+        StoreError: the attestation is missing or broken.
+        TokenizerError: the tokenizer's file is broken, or a probe gave other ids; names the first that did.
+    """
+    state = tuple(_state(path / name) for name in ("tokmill.json", ATTESTATION_FILE))
+    return _opened(path, state)
+
+
+def publish_tokenizer(tokenizer: "Tokenizer", out: Path, *, exports: bool) -> list[str]:
+    """Write `tokenizer` into the directory `out`, and try what was written.
+
+    Args:
+        tokenizer: what to publish.
+        out: the artifact's directory.
+        exports: whether to write the exports as well.
+
+    Returns:
+        The formats of the exports that were written.
+
+    Raises:
+        TokenizerError: a file cannot be written, or does not give the same ids when it is loaded back.
+    """
+    from tokenizer import attestation
+
+    attested = attestation.make(tokenizer)
+    tokenizer.save(out)
+    _write_json(out / ATTESTATION_FILE, attested)
+    open_tokenizer(out)
+    if not exports:
+        return []
+    results = {name: _export(tokenizer, attested, name, out) for name in EXPORT_FORMATS}
+    _write_json(out / EXPORTS_FILE, results)
+    return [name for name, result in results.items() if "files" in result]
+
+
+def _export(tokenizer: "Tokenizer", attested: dict[str, Any], name: str, out: Path) -> dict[str, Any]:
+    """Write one export and load it back; say which files it has, or why it cannot be."""
+    from tokenizer import attestation, load
+    from tokenizer.errors import FormatError
+
+    folder = out / "exports" / name
+    try:
+        files = tokenizer.save(folder, format=name)
+    except FormatError as error:
+        if isinstance(error.__cause__, OSError):  # the disk, not the format
+            raise
+        return {"not_possible": str(error)}
+    attestation.check(load(folder), attested)
+    return {"files": sorted(file.relative_to(out).as_posix() for file in files)}
+
+
+def _state(file: Path) -> tuple[int, int]:
+    try:
+        status = file.stat()
+    except OSError as error:
+        raise StoreError(
+            f"{file}: cannot be read ({error.strerror}); this is no tokenizer artifact"
+        ) from error
+    return status.st_size, status.st_mtime_ns
+
+
+@lru_cache(maxsize=8)
+def _opened(path: Path, state: tuple[tuple[int, int], ...]) -> "Tokenizer":
+    """Load and check; `state` tells files that were replaced from those that were opened before."""
+    from tokenizer import attestation, load
+
+    tokenizer = load(path / "tokmill.json")
+    attestation.check(tokenizer, _read_json(path / ATTESTATION_FILE))
+    return tokenizer
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        value: dict[str, Any] = orjson.loads(file.read_bytes())
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise StoreError(f"{file}: not readable ({error}); verify the tokenizer artifact") from error
+    return value
+
+
+def _write_json(file: Path, value: dict[str, Any]) -> None:
+    file.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))

@@ -1,0 +1,118 @@
+"""train: a tokenizer from pre-token counts and a balance.
+
+Each source's counts are multiplied by its factor and added up, and merges are learned from the sum; no text
+is read. Publishes a tokenizer artifact (`tasks.formats.tokenizer`) with exports, each of which was loaded
+back and encoded the probes alike.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from pydantic import Field
+
+from tasks.count import CountParams
+from tasks.stage import Outcome, Stage
+
+if TYPE_CHECKING:
+    from tasks.formats.balance import Balance
+    from tasks.formats.counts import Counts, Cut
+    from tokenizer import PretokenCounts
+
+
+class TrainParams(CountParams):
+    """The vocabulary to learn, and how text is cut before."""
+
+    vocab_size: int = Field(
+        default=32_000,
+        gt=256,
+        description="Tokens in all: the 256 bytes, merges, special tokens and reserved ones.",
+    )
+    family: Literal["byte_bpe"] = Field(
+        default="byte_bpe", description="The kind of tokenizer: byte-level BPE."
+    )
+    num_reserved: int = Field(
+        default=0, ge=0, description="Special tokens <|reserved_0|>, <|reserved_1|>, … kept for later use."
+    )
+    min_frequency: int = Field(
+        default=1, ge=1, description="Pairs that occur less often, after balancing, are never merged."
+    )
+    max_token_bytes: int | None = Field(
+        default=None,
+        ge=2,
+        description="Merges that would make a longer token are not made; empty for no limit.",
+    )
+    tie_break: Literal["lexicographic_max", "lowest_ids"] = Field(
+        default="lexicographic_max",
+        description="Which of equally frequent pairs is merged first: the greatest pair of byte strings, "
+        "or the lowest ids, as Hugging Face does.",
+    )
+
+    def count_params(self) -> CountParams:
+        """The parameters of `count` that these need; equal for equal cuts."""
+        return CountParams(**self.cut.model_dump())
+
+
+def run(params: TrainParams, *, out: Path, counts: Path, balance: Path) -> Outcome:
+    """Train a tokenizer into `out`.
+
+    Args:
+        params: see `TrainParams`.
+        out: the artifact's directory.
+        counts: the counts artifact.
+        balance: the balance artifact.
+
+    Raises:
+        TrainingError: the counts were cut in another way, or hold too few pairs for the vocabulary.
+        BalanceError: a counted source is not in the balance.
+        TokenizerError: an export does not encode the probes as the tokenizer does.
+    """
+    from tasks.formats.balance import Balance
+    from tasks.formats.counts import Counts, merge_bounded
+    from tasks.formats.tokenizer import publish_tokenizer
+    from tokenizer import train_from_counts
+
+    counted = Counts.open(counts)
+    _check_cut(params.cut, counted.cut)
+    weighted = merge_bounded(weighted_parts(counted, Balance.open(balance)))
+    tokenizer = train_from_counts(weighted, **params.model_dump())
+    exports = publish_tokenizer(tokenizer, out, exports=True)
+    return Outcome(
+        metrics={
+            "vocab_size": tokenizer.vocab_size,
+            "num_merges": len(tokenizer.merges),
+            "num_special_tokens": len(tokenizer.special_tokens),
+            "longest_token_bytes": max((len(left + right) for left, right in tokenizer.merges), default=1),
+            "num_pretokens": int(weighted.counts.sum()),
+            "num_distinct_pretokens": len(weighted),
+            "num_distinct_bytes": int(np.count_nonzero(np.bincount(weighted.data, minlength=256))),
+            "exports": ", ".join(exports),
+        }
+    )
+
+
+def weighted_parts(counts: "Counts", balance: "Balance") -> "Iterator[PretokenCounts]":
+    """The counts of each source, times its factor; sources that the balance leaves out are skipped."""
+    from tasks.balance import weighted_counts
+    from tokenizer import PretokenCounts
+
+    for source in counts.sources:
+        found = counts.counts(source)
+        scaled = weighted_counts(balance, {source: found.counts})[source]
+        if scaled.any():
+            yield PretokenCounts(found.data, found.offsets, scaled)
+
+
+def _check_cut(wanted: "Cut", found: "Cut") -> None:
+    from tokenizer.errors import TrainingError
+
+    for name in type(wanted).model_fields:
+        if getattr(wanted, name) != getattr(found, name):
+            raise TrainingError(
+                f"train: {name}={getattr(wanted, name)!r}, but the text was counted with "
+                f"{getattr(found, name)!r}; count with the same parameters"
+            )
+
+
+TRAIN = Stage(verb="train", task="train", kind="tokenizer", version=1, params=TrainParams, run=run)
