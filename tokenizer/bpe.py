@@ -11,10 +11,20 @@ from numpy.typing import NDArray
 
 from tokenizer.definition import Definition
 from tokenizer.errors import VocabularyError
-from tokenizer.kernels.encoding import WholeTokens, empty_cache, encode_pretokens, index_whole_tokens
+from tokenizer.kernels.encoding import (
+    EncodingCache,
+    WholeTokens,
+    empty_cache,
+    encode_pretokens,
+    index_whole_tokens,
+)
+from tokenizer.kernels.long_merges import Scratch, make_scratch
 from tokenizer.kernels.pairs import PairTables, derive_merges, empty_tables, insert_merges
 from tokenizer.specials import Segments
 from tokenizer.splitting import Pretokens
+
+
+_USUAL_BYTES = 1 << 12
 
 
 class BytePairEncoder:
@@ -38,8 +48,6 @@ class BytePairEncoder:
         Returns:
             uint32 ids, and int64 offsets of shape (num_segments + 1,).
         """
-        if not hasattr(self._own, "cache"):
-            self._own.cache = empty_cache()
         room = int(segments.bounds[-1] - segments.bounds[0])
         ids, offsets = np.empty(room, np.uint32), np.empty(segments.bounds.shape[0], np.int64)
         number = encode_pretokens(
@@ -50,11 +58,27 @@ class BytePairEncoder:
             segments.kinds,
             self._tables,
             self._whole,
-            self._own.cache,
+            self._cache(),
+            self._scratch(pretokens),
             ids,
             offsets,
         )
         return ids[:number], offsets
+
+
+    def _cache(self) -> EncodingCache:
+        if not hasattr(self._own, "cache"):
+            self._own.cache = empty_cache()
+        cache: EncodingCache = self._own.cache
+        return cache
+
+    def _scratch(self, pretokens: Pretokens) -> Scratch:
+        """Return this thread's working memory, or more for once if a pre-token is long."""
+        if not hasattr(self._own, "scratch"):
+            self._own.scratch = make_scratch(_USUAL_BYTES)
+        longest = int((pretokens.ends - pretokens.starts).max(initial=0))
+        usual: Scratch = self._own.scratch
+        return usual if longest <= _USUAL_BYTES else make_scratch(longest)
 
 
 def _pair_tables(definition: Definition) -> PairTables:
@@ -115,7 +139,9 @@ def merges_from_ranks(
     rank_of[longer] = np.arange(longer.shape[0])
     parents = np.full(lengths.shape[0], -1, np.int64)
     tables = empty_tables(byte_ids, longer.shape[0])
-    derive_merges(tables, token_data, token_offsets, by_length, rank_of, parents)
+    longest = int(lengths.max())
+    ids, ranks = np.empty(longest, np.int32), np.empty(longest, np.uint32)
+    derive_merges(tables, token_data, token_offsets, by_length, rank_of, parents, ids, ranks)
     made = longer[parents[longer] >= 0]
     merges = np.stack([parents[made] >> 32, parents[made] & 0xFFFFFFFF, made], axis=1)
     return merges, longer[parents[longer] < 0]

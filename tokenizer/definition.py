@@ -121,6 +121,11 @@ class Definition:
         return unpack(self.token_data, self.token_offsets)
 
     @cached_property
+    def pairs(self) -> list[tuple[bytes, bytes]]:
+        """The merges as byte strings, in order of rank."""
+        return [(self.tokens[left], self.tokens[right]) for left, right, _ in self.merges.tolist()]
+
+    @cached_property
     def byte_ids(self) -> NDArray[np.int32]:
         """int32, shape (256,): the id of each byte, or -1."""
         singles = np.flatnonzero(np.diff(self.token_offsets) == 1)
@@ -189,11 +194,11 @@ class Definition:
             num_reserved=spec["num_reserved"],
             normalizer=spec["normalizer"],
             ignore_merges=spec["ignore_merges"],
-            **_pattern_of(pattern, digits, chain),
+            **pattern_of(pattern, digits, chain),
         )
 
 
-def _pattern_of(pattern: PatternLike, digits: Digits, chain: list[str]) -> dict[str, Any]:
+def pattern_of(pattern: PatternLike, digits: Digits, chain: list[str]) -> dict[str, Any]:
     """Keep a pattern's name where it still stands for the same chain, and the chain itself otherwise."""
     try:
         same = list(resolve(pattern, digits)) == chain

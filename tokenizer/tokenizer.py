@@ -99,8 +99,7 @@ class Tokenizer:
     @cached_property
     def merges(self) -> list[tuple[bytes, bytes]]:
         """The merges in the order of their ranks."""
-        tokens = self.definition.tokens
-        return [(tokens[left], tokens[right]) for left, right, _ in self.definition.merges.tolist()]
+        return self.definition.pairs
 
     def token_bytes(self, token: int) -> bytes:
         """Return the bytes of one token.

@@ -1,22 +1,124 @@
-"""Tokenizer files: writing and reading them in every format that we know."""
+"""Tokenizer files, in every format that we know.
 
+| format | files | what it cannot express |
+| --- | --- | --- |
+| `tokmill` | `tokmill.json` | nothing |
+| `huggingface` | `tokenizer.json` | split patterns that Oniguruma reads in another way |
+| `gpt2` | `vocab.json`, `merges.txt`, sidecar | — (other readers do not see the sidecar) |
+| `tiktoken` | `tokenizer.tiktoken`, sidecar | merges that do not follow from the order of the tokens |
+
+An export that would lose something is refused, with the reason. Files are written whole or not at all.
+"""
+
+from collections.abc import Callable
 from pathlib import Path
 
+from tokenizer.definition import Definition
 from tokenizer.errors import FormatError
-from tokenizer.formats import native
+from tokenizer.formats import gpt2, huggingface, native, tiktoken
+from tokenizer.formats.sidecar import SpecialTokens, Usage
+from tokenizer.splitting import Digits, PatternLike
 from tokenizer.tokenizer import Tokenizer
 
-__all__ = ["load", "save"]
+__all__ = ["WRITERS", "load", "save"]
+
+WRITERS: dict[str, Callable[[Definition, Path], list[Path]]] = {
+    "tokmill": native.write,
+    "huggingface": huggingface.write,
+    "gpt2": gpt2.write,
+    "tiktoken": tiktoken.write,
+}
+"""Formats by name."""
+
+_OF_OTHER_FAMILIES = {"sentencepiece", "bert"}
 
 
 def save(tok: Tokenizer, folder: Path, format_name: str = "tokmill") -> list[Path]:
-    """Write a tokenizer into a folder and return the files."""
-    if format_name != "tokmill":
-        raise FormatError(f"format={format_name!r} is not known; use 'tokmill'")
-    return native.write(tok.definition, folder)
+    """Write a tokenizer into a folder, which is made if need be.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        FormatError: an unknown format, one that cannot express the tokenizer, or a file that cannot be written.
+    """
+    if format_name in _OF_OTHER_FAMILIES:
+        raise FormatError(
+            f"format={format_name!r} cannot express a {tok.family} tokenizer: it holds other families' models; "
+            "use 'huggingface', 'gpt2' or 'tiktoken'"
+        )
+    if format_name not in WRITERS:
+        raise FormatError(f"format={format_name!r} is not known; use one of {', '.join(WRITERS)}")
+    if folder.is_file():
+        raise FormatError(f"{folder}: is a file, but a tokenizer is saved into a folder; name its folder")
+    return WRITERS[format_name](tok.definition, folder)
 
 
-def load(path: str | Path) -> Tokenizer:
-    """Load a tokenizer from a file or a folder."""
+def load(
+    path: str | Path,
+    *,
+    split_pattern: PatternLike | None = None,
+    digits: Digits | None = None,
+    normalizer: str | None = None,
+    special_tokens: SpecialTokens | None = None,
+) -> Tokenizer:
+    """Load a tokenizer from a file, or from a folder that holds one in any format that we know.
+
+    Args:
+        path: `tokmill.json`, `tokenizer.json`, `*.tiktoken`, `*vocab.json` beside `*merges.txt`, or a folder; where
+            a folder holds several, the one that says the most is taken.
+        split_pattern: for `gpt2` and `tiktoken` files, which do not say it; goes before their sidecar.
+        digits: the same.
+        normalizer: the same.
+        special_tokens: the same; ids by name, or, if the file has them, names.
+
+    Raises:
+        FormatError: nothing is there, it cannot be read, or an argument contradicts a file that says it all.
+        VocabularyError: the vocabulary breaks a law.
+    """
+    usage = Usage(split_pattern, digits, normalizer, special_tokens)
     place = Path(path)
-    return Tokenizer(native.read(place / native.FILE_NAME if place.is_dir() else place))
+    if not place.exists():
+        raise FormatError(f"{place}: does not exist; pass a tokenizer's file or folder")
+    return Tokenizer(_read(_file_in(place) if place.is_dir() else place, usage))
+
+
+def _file_in(folder: Path) -> Path:
+    for name in (native.FILE_NAME, huggingface.FILE_NAME):
+        if (folder / name).exists():
+            return folder / name
+    ranks = sorted(folder.glob(f"*{tiktoken.SUFFIX}"))
+    if len(ranks) == 1:
+        return ranks[0]
+    if (folder / gpt2.VOCAB_NAME).exists():
+        return folder / gpt2.VOCAB_NAME
+    raise FormatError(
+        f"{folder}: holds {len(ranks)} *{tiktoken.SUFFIX} files and none of {native.FILE_NAME}, "
+        f"{huggingface.FILE_NAME}, {gpt2.VOCAB_NAME}; pass the tokenizer's file"
+    )
+
+
+def _read(file: Path, usage: Usage) -> Definition:
+    if file.name.endswith(tiktoken.SUFFIX):
+        return tiktoken.read(file, usage)
+    for ending in (gpt2.VOCAB_NAME, gpt2.MERGES_NAME):
+        if file.name.endswith(ending):
+            stem = file.name.removesuffix(ending)
+            return gpt2.read(
+                file.with_name(stem + gpt2.VOCAB_NAME), file.with_name(stem + gpt2.MERGES_NAME), usage
+            )
+    if file.suffix != ".json":
+        raise FormatError(
+            f"{file}: is no format that we know; use *{tiktoken.SUFFIX}, *{gpt2.VOCAB_NAME}, "
+            f"{huggingface.FILE_NAME} or {native.FILE_NAME}"
+        )
+    if not usage.is_empty:
+        raise FormatError(
+            f"{file}: says itself how text is split, normalized and what is special; pass the path alone"
+        )
+    return huggingface.read(file) if _looks_like_huggingface(file) else native.read(file)
+
+
+def _looks_like_huggingface(file: Path) -> bool:
+    content = native.read_json(file)
+    return "model" in content and "format" not in content

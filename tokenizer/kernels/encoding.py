@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenizer.kernels.arrays import Bytes, BytesIn, Int32, Int64, Int64In, UInt32, UInt64, UInt64Table
+from tokenizer.kernels.arrays import Bytes, BytesIn, Int32, Int64, Int64In, UInt32, UInt64Table
 from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.long_merges import merge_long
+from tokenizer.kernels.long_merges import Scratch, merge_long
 from tokenizer.kernels.pairs import PairTables, merge_short
 from tokenizer.kernels.words import MAX_SHORT, equal_bytes, hash_long, hash_short, load_short
 
@@ -48,8 +48,6 @@ class EncodingCache(NamedTuple):
         arena_bytes: bytes of long pre-tokens.
         arena_ids: their ids.
         used: shape (2,), how much of each arena is taken.
-        ids: scratch, shape (MAX_SCANNED,).
-        ranks: scratch, shape (MAX_SCANNED,).
     """
 
     short: UInt64Table
@@ -57,8 +55,6 @@ class EncodingCache(NamedTuple):
     arena_bytes: Bytes
     arena_ids: Int32
     used: Int64
-    ids: Int32
-    ranks: UInt32
 
 
 def empty_cache(short_bits: int = 16, long_bits: int = 14) -> EncodingCache:
@@ -69,8 +65,6 @@ def empty_cache(short_bits: int = 16, long_bits: int = 14) -> EncodingCache:
         np.zeros(1 << (long_bits + 5), np.uint8),
         np.zeros(1 << (long_bits + 4), np.int32),
         np.zeros(2, np.int64),
-        np.zeros(MAX_SCANNED, np.int32),
-        np.zeros(MAX_SCANNED, np.uint32),
     )
 
 
@@ -107,109 +101,82 @@ def merge_any(
     end: int,
     tables: PairTables,
     whole: WholeTokens,
-    cache: EncodingCache,
+    scratch: Scratch,
     out: UInt32,
     at: int,
 ) -> int:
-    """Encode one pre-token without the caches; return how many ids were written to `out` from `at` on."""
+    """Encode one pre-token without a cache; return how many ids were written to `out` from `at` on."""
     token = whole_token(data, start, end, whole)
     if token >= 0:
         out[at] = token
         return 1
-    if end - start <= MAX_SCANNED:
-        count = merge_short(data, start, end, tables, cache.ids, cache.ranks)
-        for i in range(count):
-            out[at + i] = cache.ids[i]
-        return count
-    return merge_long(data, start, end, tables, out, at)
-
-
-@kernel(inline=True)
-def encode_short(
-    data: BytesIn,
-    start: int,
-    end: int,
-    tables: PairTables,
-    whole: WholeTokens,
-    cache: EncodingCache,
-    out: UInt32,
-    at: int,
-) -> int:
-    """Encode a pre-token of at most MAX_SHORT bytes; return how many ids were written."""
-    low, high = load_short(data, start, end - start)
-    sets_mask = np.int64(cache.short.shape[0] - 2)
-    first = np.int64(hash_short(low, high) >> _HALF) & sets_mask
-    for slot in (first, first + 1):
-        if cache.short[slot, 0] == low and cache.short[slot, 1] == high:
-            return _unpack(cache.short[slot, 2], cache.short[slot, 3], out, at)
-    count = merge_any(data, start, end, tables, whole, cache, out, at)
-    if count <= _INLINE_IDS:
-        for column in range(4):
-            cache.short[first + 1, column] = cache.short[first, column]
-        cache.short[first, 0], cache.short[first, 1] = low, high
-        cache.short[first, 2], cache.short[first, 3] = _pack(out, at, count), _pack(out, at + 2, count - 2)
+    if end - start > MAX_SCANNED:
+        return merge_long(data, start, end, tables, scratch, out, at)
+    count = merge_short(data, start, end, tables, scratch.ids, scratch.ranks)
+    for i in range(count):
+        out[at + i] = scratch.ids[i]
     return count
 
 
 @kernel(inline=True)
-def _pack(out: UInt32, at: int, count: int) -> np.uint64:
-    first, second = _NO_ID, _NO_ID
-    if count > 0:
-        first = np.uint64(out[at])
-    if count > 1:
-        second = np.uint64(out[at + 1])
-    return first | second << _HALF
-
-
-@kernel(inline=True)
-def _unpack(first: np.uint64, second: np.uint64, out: UInt32, at: int) -> int:
-    count = 1
+def recall_short(cache: EncodingCache, slot: int, low: np.uint64, high: np.uint64, out: UInt32, at: int) -> int:
+    """Write the ids of a short pre-token that the cache has; return how many, 0 if it has not."""
+    if cache.short[slot, 0] != low or cache.short[slot, 1] != high:
+        slot += 1
+        if cache.short[slot, 0] != low or cache.short[slot, 1] != high:
+            return 0
+    first, second = cache.short[slot, 2], cache.short[slot, 3]
     out[at] = np.uint32(first & _NO_ID)
-    if first >> _HALF != _NO_ID:
-        out[at + 1] = np.uint32(first >> _HALF)
-        count = 2
-        if second & _NO_ID != _NO_ID:
-            out[at + 2] = np.uint32(second & _NO_ID)
-            count = 3
-            if second >> _HALF != _NO_ID:
-                out[at + 3] = np.uint32(second >> _HALF)
-                count = 4
-    return count
+    if first >> _HALF == _NO_ID:
+        return 1
+    out[at + 1] = np.uint32(first >> _HALF)
+    if second & _NO_ID == _NO_ID:
+        return 2
+    out[at + 2] = np.uint32(second & _NO_ID)
+    if second >> _HALF == _NO_ID:
+        return 3
+    out[at + 3] = np.uint32(second >> _HALF)
+    return 4
 
 
 @kernel(inline=True)
-def encode_longer(
-    data: BytesIn,
-    start: int,
-    end: int,
-    tables: PairTables,
-    whole: WholeTokens,
-    cache: EncodingCache,
-    out: UInt32,
-    at: int,
+def remember_short(
+    cache: EncodingCache, slot: int, low: np.uint64, high: np.uint64, out: UInt32, at: int, count: int
+) -> None:
+    """Put a short encoding first in its set; what was first becomes second."""
+    for column in range(4):
+        cache.short[slot + 1, column] = cache.short[slot, column]
+    cache.short[slot, 0], cache.short[slot, 1] = low, high
+    for half in range(2):
+        word = _NO_ID << _HALF | _NO_ID
+        if count > 2 * half:
+            word = _NO_ID << _HALF | np.uint64(out[at + 2 * half])
+        if count > 2 * half + 1:
+            word = np.uint64(out[at + 2 * half + 1]) << _HALF | np.uint64(out[at + 2 * half])
+        cache.short[slot, 2 + half] = word
+
+
+@kernel(inline=True)
+def recall_long(
+    cache: EncodingCache, digest: np.uint64, data: BytesIn, start: int, length: int, out: UInt32, at: int
 ) -> int:
-    """Encode a pre-token of more than MAX_SHORT bytes; return how many ids were written."""
-    length = end - start
-    if length > MAX_CACHED:
-        return merge_any(data, start, end, tables, whole, cache, out, at)
-    digest = hash_long(data, start, end)
+    """Write the ids of a long pre-token that the cache has; return how many, 0 if it has not."""
     slot = np.int64(digest >> _HALF) & np.int64(cache.long.shape[0] - 1)
-    if cache.long[slot, 0] == digest:
-        place, sizes = np.int64(cache.long[slot, 1]), np.int64(cache.long[slot, 2])
-        if sizes >> 32 == length and equal_bytes(data, start, cache.arena_bytes, place >> 32, length):
-            count = sizes & 0xFFFFFFFF
-            for i in range(count):
-                out[at + i] = cache.arena_ids[(place & 0xFFFFFFFF) + i]
-            return count
-    count = merge_any(data, start, end, tables, whole, cache, out, at)
-    remember(cache, slot, digest, data, start, length, out, at, count)
+    sizes = np.int64(cache.long[slot, 2])
+    if cache.long[slot, 0] != digest or sizes >> 32 != length:
+        return 0
+    place = np.int64(cache.long[slot, 1])
+    if not equal_bytes(data, start, cache.arena_bytes, place >> 32, length):
+        return 0
+    count = sizes & 0xFFFFFFFF
+    for i in range(count):
+        out[at + i] = cache.arena_ids[(place & 0xFFFFFFFF) + i]
     return count
 
 
 @kernel(inline=True)
-def remember(
+def remember_long(
     cache: EncodingCache,
-    slot: int,
     digest: np.uint64,
     data: BytesIn,
     start: int,
@@ -223,17 +190,55 @@ def remember(
         cache.used[0] + length > cache.arena_bytes.shape[0]
         or cache.used[1] + count > cache.arena_ids.shape[0]
     ):
-        cache.used[:] = 0
-        cache.long[:] = np.uint64(0)
+        cache.used[0], cache.used[1] = 0, 0
+        for slot in range(cache.long.shape[0]):
+            cache.long[slot, 2] = np.uint64(0)
     for i in range(length):
         cache.arena_bytes[cache.used[0] + i] = data[start + i]
     for i in range(count):
         cache.arena_ids[cache.used[1] + i] = out[at + i]
+    slot = np.int64(digest >> _HALF) & np.int64(cache.long.shape[0] - 1)
     cache.long[slot, 0] = digest
     cache.long[slot, 1] = np.uint64(cache.used[0] << 32 | cache.used[1])
     cache.long[slot, 2] = np.uint64(length << 32 | count)
     cache.used[0] += length
     cache.used[1] += count
+
+
+@kernel(inline=True)
+def encode_one(
+    data: BytesIn,
+    start: int,
+    end: int,
+    tables: PairTables,
+    whole: WholeTokens,
+    cache: EncodingCache,
+    scratch: Scratch,
+    out: UInt32,
+    at: int,
+) -> int:
+    """Encode one pre-token; return how many ids were written to `out` from `at` on."""
+    length = end - start
+    count = 0
+    low, high, digest = np.uint64(0), np.uint64(0), np.uint64(0)
+    if length <= MAX_SHORT:
+        low, high = load_short(data, start, length)
+        digest = hash_short(low, high)
+        slot = np.int64(digest >> _HALF) & np.int64(cache.short.shape[0] - 2)
+        count = recall_short(cache, slot, low, high, out, at)
+    elif length <= MAX_CACHED:
+        digest = hash_long(data, start, end)
+        count = recall_long(cache, digest, data, start, length, out, at)
+    if count > 0:
+        return count
+    count = merge_any(data, start, end, tables, whole, scratch, out, at)
+    if length <= MAX_SHORT:
+        if count <= _INLINE_IDS:
+            slot = np.int64(digest >> _HALF) & np.int64(cache.short.shape[0] - 2)
+            remember_short(cache, slot, low, high, out, at, count)
+    elif length <= MAX_CACHED:
+        remember_long(cache, digest, data, start, length, out, at, count)
+    return count
 
 
 @kernel
@@ -246,6 +251,7 @@ def encode_pretokens(
     tables: PairTables,
     whole: WholeTokens,
     cache: EncodingCache,
+    scratch: Scratch,
     out: UInt32,
     out_offsets: Int64,
 ) -> int:
@@ -260,24 +266,21 @@ def encode_pretokens(
         tables: the merges.
         whole: tokens that are taken whole.
         cache: this thread's.
+        scratch: working memory for the longest pre-token, and for MAX_SCANNED bytes at least.
         out: room for one id a byte; receives the ids.
         out_offsets: shape (num_segments + 1,); receives where each segment's ids begin and end.
 
     Returns:
         The number of ids.
     """
-    position = 0
-    out_offsets[0] = 0
+    position = np.int64(0)
+    out_offsets[0] = position
     for segment in range(kinds.shape[0]):
         if kinds[segment] >= 0:
             out[position] = kinds[segment]
             position += 1
         else:
             for k in range(offsets[segment], offsets[segment + 1]):
-                start, end = starts[k], ends[k]
-                if end - start <= MAX_SHORT:
-                    position += encode_short(data, start, end, tables, whole, cache, out, position)
-                else:
-                    position += encode_longer(data, start, end, tables, whole, cache, out, position)
+                position += encode_one(data, starts[k], ends[k], tables, whole, cache, scratch, out, position)
         out_offsets[segment + 1] = position
     return position

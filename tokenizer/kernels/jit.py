@@ -4,6 +4,7 @@ Laws:
 - A kernel's machine signature is its annotations (see `arrays`), so there is one specialisation of each, and
   an argument of another type is an error instead of a second, silent compilation.
 - With `NUMBA_DISABLE_JIT=1` every kernel runs as the Python function that it is; integers wrap there too.
+- A kernel allocates nothing: it is given what it writes to, and says if there is not enough room.
 - Machine code is cached below a digest of the sources of *all* kernels (`machine_code`): numba itself only
   looks at the file that a kernel stands in, and would not notice a change in a callee elsewhere.
 - numba is imported when a kernel is first called, and its global configuration is left as it was.
@@ -53,6 +54,10 @@ class Compilation:
 
 
 Report = Callable[[Compilation], None]
+
+# Without `_nrt` numba counts references to every array at every call and assignment, which costs more than the
+# work of a small kernel, and half of the compilation. The caller holds all arrays, so nothing has to be counted.
+_OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False}
 
 _lock = threading.RLock()
 _registry: list["Kernel[Any, Any]"] = []
@@ -199,13 +204,13 @@ def _compiled(compiling: Kernel[..., Any]) -> Any:
 
     function = _with_dispatchers(compiling.py_func)
     if compiling.inline:
-        return numba.njit(function, nogil=True, error_model="numpy")
+        return numba.njit(function, **_OPTIONS)
     from tokenizer.kernels.machine_code import cache_folder
 
     signature = signature_of(compiling.py_func)
     started = time.perf_counter()
     with _numba_cache_in(cache_folder()):
-        dispatcher = numba.njit(function, nogil=True, error_model="numpy", cache=True)
+        dispatcher = numba.njit(function, cache=True, **_OPTIONS)
     with _announcing(compiling.name, dispatcher):
         dispatcher.compile(signature)
     dispatcher.disable_compile()

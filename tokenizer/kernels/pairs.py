@@ -147,6 +147,8 @@ def derive_merges(
     by_length: Int64In,
     rank_of: Int32In,
     parents: Int64,
+    ids: Int32,
+    ranks: UInt32,
 ) -> None:
     """Find the merge that makes each token of a vocabulary that only says which byte strings are tokens.
 
@@ -161,13 +163,12 @@ def derive_merges(
         by_length: ids of the tokens of two bytes or more, shortest first.
         rank_of: shape (num_ids,), each token's priority.
         parents: shape (num_ids,); receives `left << 32 | right`, or -1.
+        ids: scratch, as long as the longest token.
+        ranks: the same.
     """
-    ids, ranks = np.empty(1, np.int32), np.empty(1, np.uint32)
     for k in range(by_length.shape[0]):
         token = by_length[k]
         start, end = token_offsets[token], token_offsets[token + 1]
-        if end - start > ids.shape[0]:
-            ids, ranks = np.empty(2 * (end - start), np.int32), np.empty(2 * (end - start), np.uint32)
         parents[token] = -1
         if merge_short(token_data, start, end, tables, ids, ranks) == 2:
             parents[token] = np.int64(ids[0]) << 32 | np.int64(ids[1])

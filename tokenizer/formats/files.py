@@ -1,0 +1,67 @@
+"""Reading and writing files: whole or not at all, JSON in one canonical way, and errors that name the file."""
+
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+from tokenizer.errors import FormatError
+
+
+def write_file(path: Path, content: bytes) -> Path:
+    """Write a file under another name beside its place, flush it, and rename it; its folder is made if need be.
+
+    Raises:
+        FormatError: it cannot be written; nothing is left behind.
+    """
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise FormatError(f"{path}: cannot be written: {error.strerror}; check space and permissions") from error
+    return path
+
+
+def read_file(path: Path) -> bytes:
+    """Read a file.
+
+    Raises:
+        FormatError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def write_json(path: Path, value: dict[str, Any]) -> Path:
+    """Write JSON in one canonical way: sorted keys, UTF-8, a newline at the end; see `write_file`."""
+    return write_file(path, dump_json(value))
+
+
+def dump_json(value: dict[str, Any]) -> bytes:
+    """Return JSON as `write_json` writes it."""
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return (text + "\n").encode("utf-8", "surrogatepass")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        FormatError: it is none.
+    """
+    try:
+        value = json.loads(read_file(path).decode("utf-8", "surrogatepass"))
+    except ValueError as error:
+        raise FormatError(f"{path}: is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise FormatError(f"{path}: holds a JSON {type(value).__name__}, but should hold an object")
+    return value

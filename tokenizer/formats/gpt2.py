@@ -1,0 +1,123 @@
+"""GPT-2's format: `vocab.json` (ids by token) and `merges.txt` (a pair a line), in GPT-2's byte alphabet.
+
+The format does not say how text is split or which tokens are special: a sidecar does. Without one, the split pattern
+is GPT-2's and the special tokens are those that are no byte and that no merge makes, because nothing else can ever give
+them. A special token stands in `vocab.json` as its own text, not in the alphabet.
+Source: openai/gpt-2 `encoder.py`.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from tokenizer.alphabet import to_bytes, to_text
+from tokenizer.definition import Definition
+from tokenizer.errors import FormatError
+from tokenizer.formats import sidecar
+from tokenizer.formats.files import read_file, read_json, write_file
+from tokenizer.formats.sidecar import SpecialTokens, Usage
+
+VOCAB_NAME, MERGES_NAME, SIDECAR_NAME = "vocab.json", "merges.txt", "vocab.sidecar.json"
+_HEADER = "#version: 0.2"
+
+
+def write(definition: Definition, folder: Path) -> list[Path]:
+    """Write the two files and the sidecar into a folder.
+
+    Raises:
+        FormatError: a special token's text is another token's in the byte alphabet.
+    """
+    merges = [f"{to_text(left)} {to_text(right)}" for left, right in definition.pairs]
+    vocab = json.dumps(alphabet_vocab(definition, "gpt2"), ensure_ascii=False, separators=(",", ":"))
+    return [
+        write_file(folder / VOCAB_NAME, vocab.encode()),
+        write_file(folder / MERGES_NAME, "\n".join([_HEADER, *merges, ""]).encode()),
+        sidecar.write(definition, folder / SIDECAR_NAME),
+    ]
+
+
+def alphabet_vocab(definition: Definition, format_name: str) -> dict[str, int]:
+    """Return ids by token as text: ordinary tokens in the byte alphabet, special tokens as they are.
+
+    Raises:
+        FormatError: a special token's text is another token's in the byte alphabet.
+    """
+    special = {token: name for name, token in definition.special_tokens.items()}
+    vocab: dict[str, int] = {}
+    for i, token in enumerate(definition.tokens):
+        if token:
+            text = special.get(i) or to_text(token)
+            if vocab.setdefault(text, i) != i:
+                raise FormatError(
+                    f"format={format_name!r} cannot express the special token {text!r}, because the token "
+                    f"{definition.tokens[vocab[text]]!r} is written the same; rename the special token"
+                )
+    return vocab
+
+
+def read(vocab_path: Path, merges_path: Path, usage: Usage) -> Definition:
+    """Read the two files.
+
+    Args:
+        vocab_path: ids by token.
+        merges_path: a pair a line.
+        usage: what the files do not say; the sidecar, and then GPT-2's, where it says nothing.
+
+    Raises:
+        FormatError: a file cannot be read, or a line of it.
+        VocabularyError: the vocabulary breaks a law.
+    """
+    beside = vocab_path.with_name(vocab_path.name.removesuffix(VOCAB_NAME) + SIDECAR_NAME)
+    usage = usage.over(Usage.read(beside))
+    vocab = read_json(vocab_path)
+    pairs = _read_merges(merges_path)
+    specials = _specials(vocab, pairs, usage.special_tokens)
+    tokens = {i: to_bytes(text, str(vocab_path)) for text, i in vocab.items() if text not in specials}
+    return Definition.build(
+        tokens,
+        [(to_bytes(left), to_bytes(right)) for left, right in pairs],
+        specials,
+        split_pattern=usage.split_pattern or "gpt2",
+        digits=usage.digits or "pattern",
+        normalizer=usage.normalizer,
+        ignore_merges=bool(usage.ignore_merges),
+        num_reserved=usage.num_reserved or 0,
+    )
+
+
+def _read_merges(path: Path) -> list[tuple[str, str]]:
+    pairs = []
+    lines = read_file(path).decode("utf-8", "replace").split("\n")
+    for number, line in enumerate(lines, 1):
+        if not line or (number == 1 and line.startswith("#version")):
+            continue
+        left, space, right = line.rstrip("\r").partition(" ")
+        if not (left and space and right) or " " in right:
+            raise FormatError(f"{path}: line {number}: {line!r} must be two tokens with one space between them")
+        to_bytes(left + right, f"{path}: line {number}")
+        pairs.append((left, right))
+    return pairs
+
+
+def _specials(
+    vocab: Mapping[str, int], pairs: list[tuple[str, str]], given: SpecialTokens | None
+) -> dict[str, int]:
+    if isinstance(given, Mapping):
+        return dict(given)
+    if given is not None:
+        missing = [name for name in given if name not in vocab]
+        if missing:
+            raise FormatError(f"special_tokens: {missing[0]!r} is not in the vocabulary; pass {{name: id}} to add it")
+        return {name: vocab[name] for name in given}
+    made = {left + right for left, right in pairs}
+    return {
+        text: i for text, i in vocab.items() if text not in made and not (len(text) == 1 and _is_byte(text))
+    }
+
+
+def _is_byte(text: str) -> bool:
+    try:
+        to_bytes(text)
+    except FormatError:
+        return False
+    return True

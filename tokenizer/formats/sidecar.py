@@ -1,0 +1,99 @@
+"""What vocabulary files of others do not say: a small JSON file beside them, and arguments of `load`.
+
+A `.tiktoken` file, or a `vocab.json` with its `merges.txt`, has byte strings and their order, and neither a split pattern
+nor which tokens are special. We write that beside them; for files that come without, the caller says it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from tokenizer.definition import Definition, pattern_of
+from tokenizer.errors import FormatError
+from tokenizer.formats.files import read_json, write_json
+from tokenizer.splitting import Digits, PatternLike, resolve
+
+SIDECAR_FORMAT = "tokmill sidecar"
+SpecialTokens = Mapping[str, int] | Iterable[str]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How a vocabulary is used; None where nobody said.
+
+    Attributes:
+        split_pattern: a name, an expression, or a chain of them.
+        digits: how digits are cut.
+        normalizer: what is done to text first.
+        special_tokens: ids by name, or names of tokens that the file has.
+        ignore_merges: whether a pre-token that is a token is taken whole.
+        num_reserved: how many of the special tokens are reserved ones.
+    """
+
+    split_pattern: PatternLike | None = None
+    digits: Digits | None = None
+    normalizer: str | None = None
+    special_tokens: SpecialTokens | None = None
+    ignore_merges: bool | None = None
+    num_reserved: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is said."""
+        return self == Usage()
+
+    def over(self, other: "Usage") -> "Usage":
+        """Say what is said here, and what `other` says about the rest."""
+        return Usage(
+            **{
+                name: getattr(other, name) if getattr(self, name) is None else getattr(self, name)
+                for name in self.__dataclass_fields__
+            }
+        )
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a sidecar; says nothing where there is none.
+
+        Raises:
+            FormatError: the file is there and is no sidecar.
+        """
+        if not path.exists():
+            return cls()
+        content = read_json(path)
+        if content.get("format") != SIDECAR_FORMAT or content.get("version") != 1:
+            raise FormatError(
+                f"{path}: format={content.get('format')!r} and version={content.get('version')!r} must be "
+                f"{SIDECAR_FORMAT!r} and 1; remove the file, and pass split_pattern and special_tokens"
+            )
+        try:
+            return cls(
+                **pattern_of(content["split_pattern"], content["digits"], content["split_chain"]),
+                normalizer=content["normalizer"],
+                special_tokens=content["special_tokens"],
+                ignore_merges=content["ignore_merges"],
+                num_reserved=content["num_reserved"],
+            )
+        except (KeyError, TypeError) as error:
+            raise FormatError(f"{path}: broken: {type(error).__name__}: {error}") from error
+
+
+def write(definition: Definition, path: Path) -> Path:
+    """Write a definition's usage as a sidecar."""
+    chain = resolve(definition.split_pattern, definition.digits)
+    pattern = definition.split_pattern
+    content: dict[str, Any] = {
+        "format": SIDECAR_FORMAT,
+        "version": 1,
+        "split_pattern": pattern if isinstance(pattern, str) else list(pattern),
+        "digits": definition.digits,
+        "split_chain": list(chain),
+        "normalizer": definition.normalizer,
+        "special_tokens": dict(definition.special_tokens),
+        "ignore_merges": definition.ignore_merges,
+        "num_reserved": definition.num_reserved,
+    }
+    if len(chain) == 1:
+        content["pat_str"] = chain[0]  # what tiktoken.Encoding takes
+    return write_json(path, content)

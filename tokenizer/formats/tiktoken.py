@@ -1,0 +1,114 @@
+"""tiktoken's format: a line a token, its bytes in base64 and its rank, which is its id.
+
+Only byte strings are ranked; the merges follow from that (see `tokenizer.bpe.merges_from_ranks`). A sidecar says the rest:
+split pattern and special tokens, as `pat_str` and `special_tokens` for `tiktoken.Encoding` as well. tiktoken takes a
+pre-token that is a token whole, so a vocabulary with tokens that merging does not lead to reads as `ignore_merges`.
+Source: openai/tiktoken `load.py`.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from tokenizer.bpe import merges_from_ranks
+from tokenizer.buffers import pack_bytes
+from tokenizer.definition import Definition
+from tokenizer.errors import FormatError
+from tokenizer.formats import sidecar
+from tokenizer.formats.files import read_file, write_file
+from tokenizer.formats.sidecar import Usage
+
+SUFFIX = ".tiktoken"
+FILE_NAME = "tokenizer.tiktoken"
+SIDECAR_SUFFIX = ".sidecar.json"
+
+
+def write(definition: Definition, folder: Path) -> list[Path]:
+    """Write the file and its sidecar into a folder.
+
+    Raises:
+        FormatError: the merges do not follow from the order of the tokens, or tiktoken would take pre-tokens whole
+            that merging does not lead to.
+    """
+    special = np.array(list(definition.special_tokens.values()), np.int64)
+    merges, unreached = merges_from_ranks(definition.token_data, definition.token_offsets, special)
+    if not np.array_equal(merges, definition.merges):
+        raise FormatError(
+            "format='tiktoken' cannot express this tokenizer: it keeps the order of tokens only, and the merges "
+            "that follow from it are others than this tokenizer's; use format='tokmill' or 'huggingface'"
+        )
+    if unreached.shape[0] and not definition.ignore_merges:
+        raise FormatError(
+            f"format='tiktoken' cannot express this tokenizer: tiktoken would take the pre-token "
+            f"{definition.tokens[int(unreached[0])]!r} whole, which merging does not; use format='tokmill'"
+        )
+    skipped = set(definition.special_tokens.values())
+    lines = [
+        base64.b64encode(token) + f" {i}\n".encode()
+        for i, token in enumerate(definition.tokens)
+        if token and i not in skipped
+    ]
+    file = write_file(folder / FILE_NAME, b"".join(lines))
+    return [file, sidecar.write(definition, folder / (FILE_NAME + SIDECAR_SUFFIX))]
+
+
+def read(path: Path, usage: Usage) -> Definition:
+    """Read the file.
+
+    Args:
+        path: of the ranks.
+        usage: what the file does not say; the sidecar where it says nothing.
+
+    Raises:
+        FormatError: a line cannot be read, or nobody says the split pattern.
+        VocabularyError: the vocabulary breaks a law.
+    """
+    usage = usage.over(Usage.read(path.with_name(path.name + SIDECAR_SUFFIX)))
+    if usage.split_pattern is None:
+        raise FormatError(
+            f"{path}: a .tiktoken file does not say how text is split, and there is no sidecar; pass "
+            "split_pattern='cl100k' or 'o200k', or whatever it was made with"
+        )
+    ranks = _read_ranks(path)
+    data, offsets = pack_bytes([ranks.get(i, b"") for i in range(max(ranks) + 1)])
+    rows, unreached = merges_from_ranks(data, offsets, np.zeros(0, np.int64))
+    return Definition.build(
+        ranks,
+        [(ranks[left], ranks[right]) for left, right, _ in rows.tolist()],
+        _specials(usage, path),
+        split_pattern=usage.split_pattern,
+        digits=usage.digits or "pattern",
+        normalizer=usage.normalizer,
+        ignore_merges=bool(unreached.shape[0]) if usage.ignore_merges is None else usage.ignore_merges,
+        num_reserved=usage.num_reserved or 0,
+    )
+
+
+def _read_ranks(path: Path) -> dict[int, bytes]:
+    ranks: dict[int, bytes] = {}
+    for number, line in enumerate(read_file(path).splitlines(), 1):
+        if not line:
+            continue
+        try:
+            token, rank = line.split()
+            text, i = base64.b64decode(token, validate=True), int(rank)
+        except (ValueError, binascii.Error) as error:
+            raise FormatError(f"{path}: line {number}: {line[:60]!r} must be base64, a space and a rank") from error
+        if i < 0 or i in ranks:
+            raise FormatError(f"{path}: line {number}: rank {i} must be 0 or more, and stand there once")
+        ranks[i] = text
+    if not ranks:
+        raise FormatError(f"{path}: holds no tokens; is it the right file?")
+    return ranks
+
+
+def _specials(usage: Usage, path: Path) -> dict[str, int]:
+    given = usage.special_tokens
+    if given is None or isinstance(given, Mapping):
+        return dict(given or {})
+    raise FormatError(
+        f"{path}: special_tokens must say their ids, because the file does not: pass {{name: id}}"
+    )
