@@ -71,8 +71,12 @@ def records(path: Path, span: Span, separator: bytes) -> Iterator[Records]:
 
     A break in a compressed file takes the record that it falls into with it.
     """
-    stream = content(path, span)
-    tail, tail_position = b"", span.start
+    return regrouped(content(path, span), separator)
+
+
+def regrouped(stream: Iterator[tuple[bytes, int]], separator: bytes) -> Iterator[Records]:
+    """Yield the records in consecutive blocks, each given with its position, wherever the blocks are cut."""
+    tail, tail_position = b"", 0
     while (taken := _taken(stream, len(tail))) is not None:
         block, position = taken
         tail_position = tail_position if tail else position
