@@ -80,6 +80,7 @@ class PrefectExecutor:
 
     def _end(self, step: Step, future: PrefectFuture[Any]) -> RunRow | BaseException:
         """Tell the reporter how a task ended, and return its row or its failure."""
+        future.wait()  # completed, but until it is waited for it may not have its final state at hand
         state = future.state
         outcome = future.result(raise_on_failure=False)
         if not state.is_completed():

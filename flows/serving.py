@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from flows.errors import ServeError
+from flows.settings import PRIVATE
 
 WORK_POOL = "tokmill"
 DEPLOYMENT = "build-corpus"
@@ -82,8 +83,7 @@ def _settings(url: str) -> dict[str, str]:
     return {
         "PREFECT_API_URL": f"{url}/api",
         "PREFECT_SERVER_UI_API_URL": f"{url}/api",
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "DO_NOT_TRACK": "1",
+        **PRIVATE,
     }
 
 

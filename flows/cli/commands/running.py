@@ -37,6 +37,7 @@ def run(
     from flows.cli.summaries import print_run, run_document
     from flows.places import store_url
     from flows.profile import load_profile
+    from flows.settings import prepare_terminal_run
     from tasks.store import Store
 
     loaded = load_profile(profile, overrides or [])
@@ -45,6 +46,7 @@ def run(
     with display(messages()) as shown:
         for note in loaded.notes:
             shown.note(note)
+        prepare_terminal_run()
         # Prefect takes a second or two to import: the display is up before it.
         from flows.run import run_profile
 
