@@ -16,7 +16,7 @@ from tasks.formats.sources import SourceSpec
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _TEMPLATE = """\
-# Every key with its meaning: docs/profiles.md. What is not said here has its default.
+# Every key with its meaning: tokmill profiles --keys. What is not said here has its default.
 description = {description}
 {sources}
 [balance]          # how much each source counts in the tokenizer's training

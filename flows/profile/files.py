@@ -122,7 +122,7 @@ def read_layers(path: Path) -> Layered:
     layered = Layered()
     for file, table in reversed(chain):
         own = table if file == path else {k: v for k, v in table.items() if k not in _OWN_KEYS}
-        layered.merge(with_absolute_patterns(own, file.parent), _shown(file))
+        layered.merge(with_absolute_paths(own, file.parent), _shown(file))
     layered.table.pop("extends", None)
     return layered
 
@@ -145,15 +145,20 @@ def read_table(path: Path) -> Table:
         raise ProfileError(f"profile '{path.stem}': {_shown(path)}: {_syntax_problem(str(error))}") from error
 
 
-def with_absolute_patterns(table: Table, folder: Path) -> Table:
-    """Return a profile's table with the relative file patterns of its sources made absolute below `folder`.
+def with_absolute_paths(table: Table, folder: Path) -> Table:
+    """Return a profile's table with the relative paths and patterns in it made absolute below `folder`.
 
-    What is not shaped as a profile should be is left as it is, for the model to complain about.
+    A tokenizer's `use` is a path where there is such a file, and the name of an artifact otherwise. What is not
+    shaped as a profile should be is left as it is, for the model to complain about.
     """
-    sources = table.get("sources")
-    if not isinstance(sources, dict):
-        return table
-    return table | {"sources": {name: _absolute_source(source, folder) for name, source in sources.items()}}
+    made = dict(table)
+    if isinstance(sources := table.get("sources"), dict):
+        made["sources"] = {name: _absolute_source(source, folder) for name, source in sources.items()}
+    tokenizer = table.get("tokenizer")
+    if isinstance(tokenizer, dict) and isinstance(use := tokenizer.get("use"), str):
+        path = folder / Path(use).expanduser()
+        made["tokenizer"] = tokenizer | {"use": str(path) if path.exists() else use}
+    return made
 
 
 def dotted(path: KeyPath) -> str:

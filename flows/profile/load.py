@@ -12,7 +12,7 @@ from flows.profile.files import (
     dotted,
     find_profile,
     read_layers,
-    with_absolute_patterns,
+    with_absolute_paths,
 )
 from flows.profile.model import Profile
 from flows.profile.nearest import suggestion
@@ -39,7 +39,7 @@ def load_profile(name_or_path: str | Path, overrides: Iterable[str] | Mapping[st
     """
     path = find_profile(str(name_or_path))
     layered = read_layers(path)
-    layered.merge(with_absolute_patterns(overrides_table(overrides), Path.cwd()), OVERRIDES)
+    layered.merge(with_absolute_paths(overrides_table(overrides), Path.cwd()), OVERRIDES)
     layered.table.setdefault("name", path.stem)
     name = str(layered.table["name"])
     try:

@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
-from tasks.adopt import AdoptParams
 from tasks.card import CardParams
-from tasks.train import TrainParams
 
+from tasks.adopt import AdoptParams
 from tasks.audit import AuditParams
 from tasks.balance import BalanceParams
 from tasks.count import CountParams
@@ -20,7 +19,8 @@ from tasks.encode import EncodeParams
 from tasks.formats.sources import SourceSpec
 from tasks.ingest import IngestParams
 from tasks.mix import MixParams
-from tasks.pack import PackParams
+from tasks.packing.params import PackParams
+from tasks.train import TrainParams
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 Name = Annotated[str, Field(pattern=NAME)]
@@ -105,8 +105,7 @@ class Profile(BaseModel):
 
     def count_params(self) -> CountParams:
         """The parameters of `count`: how the tokenizer that will be trained cuts text."""
-        train = self.training() or TrainParams()
-        return CountParams(**{name: getattr(train, name) for name in CountParams.model_fields})
+        return (self.training() or TrainParams()).count_params()
 
     def resolved(self) -> dict[str, Any]:
         """Return the whole profile as plain JSON values, defaults included; this goes into a run's record."""

@@ -44,11 +44,13 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def _value(text: str) -> object:
+    """Read a TOML value; anything else, a second line or a comment among it, is text."""
     try:
-        parsed = tomllib.loads(f"value = {text}")
+        alone = tomllib.loads(f"value = {text}")
+        listed = tomllib.loads(f"value = [{text}]")
     except tomllib.TOMLDecodeError:
         return text
-    return parsed["value"] if parsed.keys() == {"value"} else text
+    return alone["value"] if listed == {"value": [alone["value"]]} else text
 
 
 def _key_path(key: str) -> list[str]:

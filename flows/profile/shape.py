@@ -20,19 +20,19 @@ def models_at(model: type[BaseModel], path: Iterable[str]) -> Models:
             through_mapping = False
             continue
         fields = [found.model_fields[key] for found in models if key in found.model_fields]
-        models = [inner for field in fields for inner in _models_in(field.annotation)]
+        models = [inner for field in fields for inner in models_in(field.annotation)]
         through_mapping = any(_is_mapping(field.annotation) for field in fields)
     return models
 
 
-def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
+def models_in(annotation: object) -> Iterator[type[BaseModel]]:
     """Yield the models inside an annotation: through optionals, unions, lists and mappings."""
     if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
         if issubclass(annotation, BaseModel):
             yield annotation
         return
     for argument in typing.get_args(annotation):
-        yield from _models_in(argument)
+        yield from models_in(argument)
 
 
 def _is_mapping(annotation: object) -> bool:
@@ -58,7 +58,7 @@ def section_keys(model: type[BaseModel]) -> Iterator[KeyPath]:
     """Yield every key of the profile's fixed sections: `("train", "vocab_size")`."""
     for section, field in model.model_fields.items():
         if not _is_mapping(field.annotation):
-            for inner in _models_in(field.annotation):
+            for inner in models_in(field.annotation):
                 yield from ((section, key) for key in inner.model_fields)
 
 

@@ -1,18 +1,44 @@
 """`tokmill profiles` and `tokmill init`: which profiles there are, and how to get one of one's own."""
 
+from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from flows.cli.app import app, examples
 from flows.cli.options import JsonOption
 from flows.cli.output import print_json, results, say, table
+from flows.errors import UsageError
+
+if TYPE_CHECKING:
+    from flows.profile.reference import Key
 
 
-@app.command(rich_help_panel="Profiles", epilog=examples("tokmill profiles", "tokmill profiles --json"))
-def profiles(as_json: JsonOption = False) -> None:
-    """List the profiles that ship with tokmill."""
+@app.command(
+    rich_help_panel="Profiles",
+    epilog=examples("tokmill profiles", "tokmill profiles --keys", "tokmill profiles --keys pack"),
+)
+def profiles(
+    section: Annotated[
+        str | None, typer.Argument(metavar="[SECTION]", help="With --keys: only this table, e.g. pack.")
+    ] = None,
+    keys: Annotated[
+        bool, typer.Option("--keys", help="List every key that a profile may have, with its meaning.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List the profiles that ship with tokmill, or the keys that a profile may have."""
+    if keys:
+        _list_keys(section, as_json=as_json)
+    else:
+        _list_profiles(as_json=as_json)
+
+
+def _list_profiles(*, as_json: bool) -> None:
     from flows.profile import load_profile, shipped_folder, shipped_names
 
     loaded = [load_profile(name) for name in shipped_names()]
@@ -22,6 +48,34 @@ def profiles(as_json: JsonOption = False) -> None:
         return
     rows = [(one.name, str(len(one.sources)), one.description) for one in loaded]
     results().print(table(("profile", "sources", "what it is for"), rows, right=("sources",)))
+
+
+def _list_keys(section: str | None, *, as_json: bool) -> None:
+    from flows.profile.nearest import suggestion
+    from flows.profile.reference import profile_keys
+
+    known = profile_keys()
+    wanted = [key for key in known if section in (None, key.section, key.section.partition(".")[0])]
+    if not wanted:
+        hint = suggestion(str(section), {key.section for key in known if key.section}, known_as="sections")
+        raise UsageError(f"profiles: there is no section {section}{hint}")
+    if as_json:
+        print_json([vars(key) for key in wanted])
+        return
+    for name, members in groupby(wanted, key=lambda key: key.section):
+        say(f"[{name}]" if name else "at the top")
+        results().print(Padding(_key_table(list(members)), (0, 0, 1, 2)))
+
+
+def _key_table(keys: "list[Key]") -> Table:
+    made = Table.grid(padding=(0, 2))
+    made.add_column(style="cyan", no_wrap=True)
+    made.add_column(ratio=1)
+    for key in keys:
+        default = f"default {key.default}" if key.default not in {"", "required"} else key.default
+        about = Text(", ".join(part for part in (key.kind, default) if part), style="dim")
+        made.add_row(key.name, Text(key.description).append("\n").append(about))
+    return made
 
 
 @app.command(
