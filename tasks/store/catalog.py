@@ -12,13 +12,15 @@ The files are the truth and the catalog may lag behind them; it never leads. The
 """
 
 import logging
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tasks.errors import StoreError
-from tasks.store.connection import locked, opened
+from tasks.store.connection import answer, locked, opened
 from tasks.store.durable import write_atomically
 from tasks.store.extra_tables import sync_extra_tables
 from tasks.store.indexing import BrokenCatalogError, num_indexed, sync_files, update_files
@@ -30,9 +32,11 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 Row: TypeAlias = dict[str, Any]
+Report: TypeAlias = Callable[[str], None]
 T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
+_MOMENT_SECONDS = 1.0
 _VERSIONS = """
     SELECT l.kind, l.name, l.label, l.number, l.fingerprint, a.content_digest, a.stage, a.stage_version,
            a.num_files, a.num_bytes, strftime(a.ended, '%Y-%m-%dT%H:%M:%SZ') AS ended, a.seconds,
@@ -59,7 +63,7 @@ class Catalog:
         layout: Layout,
         wait_seconds: float = 30.0,
         publish_wait_seconds: float = 2.0,
-        report: Callable[[str], None] = _LOG.warning,
+        report: Report = _LOG.warning,
     ) -> None:
         self._layout = layout
         self._wait = wait_seconds
@@ -104,9 +108,7 @@ class Catalog:
 
         def ask(connection: "DuckDBPyConnection") -> list[Row]:
             self._sync(connection)
-            found = connection.execute(sql, parameters or None)
-            columns = [column[0] for column in found.description or ()]
-            return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
+            return answer(connection, sql, parameters)
 
         return self._with_connection(self._wait, ask)
 
@@ -114,13 +116,21 @@ class Catalog:
         """Return one row a version (kind, name, label, …, aliases), sorted by kind, name and number."""
         return self.query(_VERSIONS, {"kind": kind, "name": name})
 
-    def register(self, *paths: Path, report: Callable[[str], None] | None = None) -> None:
+    def register(self, *paths: Path, report: Report | None = None) -> None:
         """Take in files that were just written or removed; a busy catalog leaves them to the next sync."""
+        self._quietly(lambda connection: self._update(connection, paths), report)
+
+    def register_publication(self, *paths: Path, report: Report | None = None) -> None:
+        """As `register`, but left to the next sync where the catalog was written a moment ago.
+
+        Opening the catalog costs more than publishing a small artifact, and shards come by the hundred.
+        """
         try:
-            self._with_connection(self._publish_wait, lambda connection: self._update(connection, paths))
-        except StoreError as error:
-            say = report or self._say
-            say(f"{error} (what was published is safe; the catalog takes it in the next time)")
+            age_seconds = time.time() - self.path.stat().st_mtime
+        except FileNotFoundError:
+            age_seconds = math.inf
+        if not 0 <= age_seconds < _MOMENT_SECONDS:
+            self.register(*paths, report=report)
 
     def add_run(
         self,
@@ -142,7 +152,8 @@ class Catalog:
             started=_now(),
             provenance=provenance or Provenance.collect(),
         )
-        return self._save(run)
+        self._save(run)
+        return run
 
     def finish_run(
         self, run_id: str, *, state: State, artifacts: Sequence[RunArtifact] = (), message: str = ""
@@ -154,13 +165,23 @@ class Catalog:
         """
         run = read_run(run_path(self._layout.runs, run_id))
         end = {"state": state, "message": message, "ended": _now(), "artifacts": list(artifacts)}
-        return self._save(run.model_copy(update=end))
+        finished = run.model_copy(update=end)
+        self._save(finished)
+        self._quietly(self._take_in, None)
+        return finished
 
-    def _save(self, run: Run) -> Run:
+    def _save(self, run: Run) -> None:
         path = run_path(self._layout.runs, run.run_id)
         write_atomically(path, run.model_dump_json(indent=1).encode("utf-8") + b"\n")
         self.register(path)
-        return run
+
+    def _quietly(self, work: Callable[["DuckDBPyConnection"], None], report: Report | None) -> None:
+        """Do `work`, or say why the catalog lags; its rows come with the next sync."""
+        try:
+            self._with_connection(self._publish_wait, work)
+        except StoreError as error:
+            say = report or self._say
+            say(f"{error} (what was published is safe; the catalog takes it in the next time)")
 
     def _take_in(self, connection: "DuckDBPyConnection") -> None:
         sync_files(connection, self._layout, self._say)

@@ -6,10 +6,10 @@ made again. Anything else is an error of its own.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from filelock import FileLock, Timeout
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.02
 _BUSY: Final = ("Could not set lock", "different configuration")
-_BROKEN: Final = ("Corrupt database", "not a valid DuckDB database", "version number")
+_BROKEN: Final = ("Corrupt database", "not a valid DuckDB database", "version number", "does not exist")
 
 
 @contextmanager
@@ -67,6 +67,24 @@ def opened(path: Path | None, wait_seconds: float) -> Iterator["DuckDBPyConnecti
         if _is_broken(error):
             raise BrokenCatalogError(str(error)) from error
         raise StoreError(f"catalog {path}: {error}") from error
+
+
+def answer(
+    connection: "DuckDBPyConnection", sql: str, parameters: Sequence[Any] | Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the rows that answer a question, one dict a row.
+
+    Raises:
+        StoreError: DuckDB refuses the question.
+    """
+    import duckdb
+
+    try:
+        found = connection.execute(sql, parameters or None)
+        columns = [column[0] for column in found.description or ()]
+        return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
+    except duckdb.ProgrammingError as error:  # the question is wrong, not the catalog
+        raise StoreError(f"the catalog refuses the question: {error}") from error
 
 
 def _connect(path: Path | None, wait_seconds: float) -> "DuckDBPyConnection":

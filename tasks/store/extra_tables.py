@@ -75,7 +75,8 @@ def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Rep
 def _wanted(connection: "DuckDBPyConnection", layout: Layout) -> dict[str, list[_Part]]:
     rows = connection.execute(
         "SELECT regexp_extract(path, '^catalog/([^/]+)[.]parquet$', 1) AS table_name, "
-        "kind, fingerprint, digest, path FROM files JOIN artifacts USING (fingerprint) WHERE table_name <> '' ORDER BY ALL"
+        "kind, fingerprint, digest, path FROM files JOIN artifacts USING (fingerprint) "
+        "WHERE table_name <> '' ORDER BY ALL"
     ).fetchall()
     tables: dict[str, list[_Part]] = {}
     for table, kind, fingerprint, digest, path in rows:

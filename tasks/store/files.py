@@ -8,6 +8,7 @@ recent that it could still change within the same clock tick is therefore digest
 else.
 """
 
+import logging
 import os
 import sqlite3
 import threading
@@ -19,6 +20,7 @@ from tasks.errors import SourceError, StoreError
 from tasks.store.digest import digest_file
 
 _TICK_NS = 2_000_000_000  # the coarsest clock of the file systems in use (FAT: 2 s)
+_LOG = logging.getLogger(__name__)
 _WAIT_SECONDS = 30.0
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS files "
@@ -45,7 +47,7 @@ class FileDigests:
 
         Raises:
             SourceError: the file cannot be read, or changes while it is read.
-            StoreError: the memory cannot be used.
+            StoreError: the memory cannot be read or written.
         """
         absolute = Path(path).absolute()
         try:
@@ -80,17 +82,29 @@ class FileDigests:
         with self._lock:
             try:
                 return self._connected().execute(statement, values).fetchall()
+            except sqlite3.OperationalError as error:  # locked for long, not writable, no space
+                raise StoreError(f"{self._path} cannot be used ({error}); is the store writable?") from error
             except sqlite3.DatabaseError as error:
-                raise StoreError(
-                    f"{self._path} cannot be used ({error}); delete it, it is only a cache"
-                ) from error
+                _LOG.warning(
+                    "%s is damaged (%s); it is only a cache, and is started again", self._path, error
+                )
+                self._forget()
+                return self._connected().execute(statement, values).fetchall()
 
     def _connected(self) -> sqlite3.Connection:
         if self._memory is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._memory = _connect(self._path)
-            weakref.finalize(self, self._memory.close)
+            self._close = weakref.finalize(self, self._memory.close)
         return self._memory
+
+    def _forget(self) -> None:
+        """Throw the memory away."""
+        if self._memory is not None:
+            self._close()
+            self._memory = None
+        for suffix in ("", "-wal", "-shm"):
+            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
 
 
 def _state(state: os.stat_result) -> tuple[int, int]:

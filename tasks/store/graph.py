@@ -88,7 +88,7 @@ class Graph:
 
 
 class _Drawing:
-    """A graph with its shards drawn together: each node's `group`, groups' `titles`, `arrows` between groups."""
+    """A graph with its shards drawn together: nodes' `group`, groups' `titles`, `arrows` between them."""
 
     def __init__(self, graph: Graph) -> None:
         families = {node.key: _family(node) for node in graph.nodes.values()}

@@ -98,7 +98,7 @@ def _git(git: str, root: Path, *arguments: str) -> str | None:
     command = [git, "--no-optional-locks", "-C", str(root), *arguments]
     try:
         # The arguments are constants of this module; nothing a user types gets here.
-        done = subprocess.run(command, capture_output=True, timeout=_GIT_SECONDS, check=False)  # noqa: S603
+        done = subprocess.run(command, capture_output=True, timeout=_GIT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else None

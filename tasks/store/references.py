@@ -15,7 +15,7 @@ import re
 from tasks.errors import StoreError
 from tasks.stage import ArtifactRef
 from tasks.store.labels import Names
-from tasks.store.layout import PREFIX_CHARS, Layout
+from tasks.store.layout import PREFIX_CHARS, RECORD_FILE, Layout
 from tasks.store.record import read_record
 
 _NAMED = re.compile(r"(?P<kind>[^/@]+)/(?P<name>[^@]+?)(@(?P<label>[^@]+))?")
@@ -46,10 +46,16 @@ def _by_name(layout: Layout, kind: str, name: str, label: str) -> ArtifactRef:
         if not published:
             near = _nearest(f"{kind}/{name}", names.references())
             raise StoreError(f"there is no artifact {kind}/{name} in {layout.root}{near}")
-        return _open(layout, kind, name, list(published.values())[-1])
+        _, fingerprint = published.popitem()
+        return _open(layout, kind, name, fingerprint)
     called = {**names.labels(kind, name), **names.aliases(kind, name)}
     if label not in called:
         raise StoreError(f"there is no {kind}/{name}@{label}{_alternatives(layout, kind, name, label)}")
+    if not (layout.artifact(kind, called[label]) / RECORD_FILE).is_file():
+        raise StoreError(
+            f"{kind}/{name}@{label} was given to {called[label][:PREFIX_CHARS]}, which is no longer "
+            "in the store (or was never finished); run what made it again"
+        )
     return _open(layout, kind, name, called[label])
 
 

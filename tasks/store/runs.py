@@ -13,7 +13,7 @@ from tasks.store.provenance import Provenance
 
 State: TypeAlias = Literal["running", "completed", "failed", "cancelled"]
 
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
 class RunArtifact(BaseModel):

@@ -1,0 +1,54 @@
+"""Small real stages that the store's tests make artifacts with."""
+
+from pathlib import Path
+
+from tasks.stage import Account, External, Outcome, Params, Request, Stage
+
+
+class WriteParams(Params):
+    text: str = "abc"
+    times: int = 1
+    unaccounted: int = 0
+
+
+def write(params, *, out, seed=""):
+    """Write the text, and a second file below a folder."""
+    (out / "text.txt").write_text(seed + params.text * params.times)
+    (out / "parts").mkdir()
+    (out / "parts" / "first.txt").write_text(params.text[:1])
+    kept = params.times - params.unaccounted
+    account = Account(source="web", unit="documents", num_in=params.times, became={"kept": kept})
+    return Outcome(metrics={"num_chars": len(params.text) * params.times}, accounts=[account])
+
+
+WRITE = Stage(verb="write", task="write", kind="text", version=1, params=WriteParams, run=write)
+
+
+def join(params, *, out, first: Path, rest: list[Path]):
+    """Join the texts of other artifacts."""
+    parts = [(path / "text.txt").read_text() for path in (first, *rest)]
+    (out / "text.txt").write_text(params.text.join(parts))
+    return Outcome(metrics={"num_parts": len(parts)})
+
+
+JOIN = Stage(verb="join", task="join", kind="joined", version=1, params=WriteParams, run=join)
+
+
+def ask(name="one", *, seed="", **params):
+    """A request for a text."""
+    return Request(WRITE, name, WriteParams(**params), {"seed": External(digest=f"seed:{seed}", value=seed)})
+
+
+def ask_joined(name, first, *rest, **params):
+    """A request for several texts in one."""
+    return Request(JOIN, name, WriteParams(**params), {"first": first, "rest": list(rest)})
+
+
+def stage_of(run, kind="text"):
+    """A stage that does something else; it shares no artifact with the others."""
+    return Stage(verb=run.__name__, task="write", kind=kind, version=1, params=WriteParams, run=run)
+
+
+def left_over(root):
+    """What lies in the temporary folder of a store."""
+    return sorted(path.name for path in (root / ".tmp").iterdir()) if (root / ".tmp").exists() else []

@@ -1,0 +1,521 @@
+"""Requests become artifacts: once, whole, named, checked; and not at all when anything is wrong."""
+
+import os
+import pickle
+import shutil
+import threading
+
+import numpy as np
+import pytest
+
+from tasks.errors import AccountError, PackingError, StoreError
+from tasks.stage import Account, ArtifactRef, Outcome, Request
+from tasks.store import Provenance, Store, digest_bytes, read_record
+from tests.test_tasks.store_stages import WriteParams, ask, ask_joined, left_over, stage_of
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store.open(tmp_path / "store")
+
+
+def artifacts(store):
+    return [path.relative_to(store.root).as_posix() for path in store.layout.artifacts()]
+
+
+def test_a_request_is_made_once_and_found_afterwards(store):
+    made = store.realize(ask(text="ab", times=2))
+    again = Store.open(store.root).realize(ask(text="ab", times=2))
+    assert (made.cached, again.cached) == (False, True)
+    assert again.ref == made.ref == store.lookup(ask(text="ab", times=2))
+    assert (store.path(made.ref) / "text.txt").read_text() == "abab"
+    assert left_over(store.root) == []
+
+
+def test_the_record_by_hand(store):
+    provenance = Provenance(git_commit="c0ffee", git_dirty=False, user="me", flow_run_id="run")
+    ref = store.realize(ask("web/7", text="ab", times=2, seed="é"), provenance=provenance).ref
+    record = store.record(ref)
+    assert record == read_record(store.root / "text" / ref.fingerprint[:16])
+    told = record.model_dump(mode="json")
+    timings = told.pop("timings")
+    assert told == {
+        "format_version": 1,
+        "kind": "text",
+        "name": "web/7",
+        "label": "v1",
+        "fingerprint": ref.fingerprint,
+        "payload": {
+            "stage": "write",
+            "version": 1,
+            "params": {"text": "ab", "times": 2, "unaccounted": 0},
+            "inputs": {"seed": "seed:é"},
+        },
+        "content_digest": ref.content_digest,
+        "files": [
+            {"path": "parts/first.txt", "size_bytes": 1, "digest": digest_bytes(b"a")},
+            {"path": "text.txt", "size_bytes": 6, "digest": digest_bytes("éabab".encode())},
+        ],
+        "inputs": [
+            {"role": "seed", "position": None, "digest": "seed:é", "origin": "é"}
+            | dict.fromkeys(["kind", "name", "fingerprint"])
+        ],
+        "params": {"text": "ab", "times": 2, "unaccounted": 0},
+        "metrics": {"num_chars": 4},
+        "accounts": [{"source": "web", "unit": "documents", "num_in": 2, "added": {}, "became": {"kept": 2}}],
+        "provenance": {
+            "git_commit": "c0ffee",
+            "git_dirty": False,
+            "packages": {},
+            "python": "",
+            "platform": "",
+            "user": "me",
+            "command": "",
+            "flow_run_id": "run",
+            "deployment_id": None,
+        },
+    }
+    assert timings["started"] < timings["ended"]
+    assert timings["ended"].endswith("Z")
+
+
+def test_inputs_are_handed_over_as_paths_in_order_and_recorded(store):
+    parts = [store.realize(ask(f"part/{text}", text=text)).ref for text in "abc"]
+    ref = store.realize(ask_joined("all", *parts, text="-")).ref
+    assert (store.path(ref) / "text.txt").read_text() == "a-b-c"
+    told = [(entry.role, entry.position, entry.name, entry.digest) for entry in store.record(ref).inputs]
+    assert told == [
+        ("first", None, "part/a", parts[0].content_digest),
+        ("rest", 0, "part/b", parts[1].content_digest),
+        ("rest", 1, "part/c", parts[2].content_digest),
+    ]
+
+
+def test_early_cut_off_an_input_made_differently_to_the_same_bytes_is_the_same_input(store):
+    once, otherwise = store.realize(ask(text="aa")).ref, store.realize(ask(text="a", times=2)).ref
+    assert once.fingerprint != otherwise.fingerprint
+    assert once.content_digest == otherwise.content_digest
+    assert not store.realize(ask_joined("j", once)).cached
+    assert store.realize(ask_joined("j", otherwise)).cached
+
+
+def test_an_input_that_is_gone_or_has_changed_is_an_error(store):
+    ref = store.realize(ask()).ref
+    with pytest.raises(StoreError, match="ask for the artifact again"):
+        store.realize(ask_joined("j", ref.model_copy(update={"content_digest": "0" * 64})))
+    shutil.rmtree(store.path(ref))
+    with pytest.raises(StoreError, match=r"has no record\.json"):
+        store.realize(ask_joined("j", ref))
+    assert artifacts(store) == left_over(store.root) == []
+
+
+# -- what is refused --------------------------------------------------------------------------------------
+
+
+def test_accounts_that_do_not_add_up_stop_the_publication(store):
+    with pytest.raises(AccountError) as caught:
+        store.realize(ask(times=5, unaccounted=2))
+    message = (
+        "text/one: source 'web': 5 documents came in and 0 were added, but {'kept': 3} make 3; "
+        "the difference is 2"
+    )
+    assert str(caught.value) == message
+    assert artifacts(store) == left_over(store.root) == []
+
+
+def test_added_amounts_and_negative_ones(store):
+    def run(params, *, out):
+        account = Account(
+            source="s", unit="tokens", num_in=7, added={"added:eos": 3}, became={"kept": 11, "padding": -1}
+        )
+        return Outcome(metrics={}, accounts=[account])
+
+    assert run(None, out=None).accounts[0].balanced
+    with pytest.raises(AccountError, match=r"tokens \['padding=-1'\] are below 0"):
+        store.realize(Request(stage_of(run), "n", WriteParams(), {}))
+
+
+def failing(failure):
+    def run(params, *, out):
+        (out / "half").write_text("half")
+        return failure(out)
+
+    return Request(stage_of(run), "broken", WriteParams(), {})
+
+
+def raises(error):
+    def failure(out):
+        raise error
+
+    return failure
+
+
+class OutOfOrderError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("error", [PackingError("too long"), OutOfOrderError(), KeyboardInterrupt()])
+def test_what_a_stage_raises_comes_through_and_leaves_nothing(store, error):
+    with pytest.raises(type(error)) as caught:
+        store.realize(failing(raises(error)))
+    assert caught.value is error
+    assert artifacts(store) == left_over(store.root) == []
+    assert store.realize(ask()).cached is False
+
+
+def special_file(out):
+    os.mkfifo(out / "pipe")
+    return Outcome({})
+
+
+def link(out):
+    (out / "link").symlink_to(out / "half")
+    return Outcome({})
+
+
+def own_record(out):
+    (out / "record.json").write_text("{}")
+    return Outcome({})
+
+
+def odd_name(out):
+    (out / os.fsdecode(b"\xff")).write_text("")
+    return Outcome({})
+
+
+@pytest.mark.parametrize(
+    ("failure", "message"),
+    [
+        (special_file, "pipe is a link or special file"),
+        (link, "link is a link or special file"),
+        (own_record, r"a stage wrote record\.json; that name belongs to the store"),
+        (odd_name, "is not UTF-8"),
+        (lambda out: None, "the stage returned a NoneType; it must return an Outcome"),
+        (lambda out: Outcome({"n": np.int64(1)}), "metric n=.* is a int64"),
+        (lambda out: Outcome({"n": None}), "metric n=None is a NoneType"),
+        (
+            raises(PermissionError(13, "Permission denied", "x")),
+            "broken was not published: .*Permission denied",
+        ),
+    ],
+)
+def test_what_breaks_the_rules_of_the_store_is_not_published(store, failure, message):
+    with pytest.raises(StoreError, match=message):
+        store.realize(failing(failure))
+    assert artifacts(store) == left_over(store.root) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a b", "../x", "a//b", "/a", "a/", "a@b", ".hidden", "a/../b", "ü", "x" * 201, "a\n"]
+)
+def test_names_that_are_no_names(store, name):
+    with pytest.raises(StoreError, match="cannot be used"):
+        store.realize(ask(name))
+
+
+@pytest.mark.parametrize("kind", ["labels", "runs", "damaged", "Text", "a-b", "", ".tmp"])
+def test_kinds_that_are_no_kinds(store, kind):
+    def run(params, *, out):
+        return Outcome({})
+
+    with pytest.raises(StoreError, match="cannot be used"):
+        store.realize(Request(stage_of(run, kind=kind), "n", WriteParams(), {}))
+
+
+# -- damage -----------------------------------------------------------------------------------------------
+
+
+def truncate(place):
+    (place / "text.txt").write_text("")
+
+
+def remove(place):
+    (place / "parts" / "first.txt").unlink()
+
+
+def flip(place):
+    data = (place / "text.txt").read_bytes()
+    (place / "text.txt").write_bytes(bytes([data[0] ^ 1]) + data[1:])
+
+
+def break_record(place):
+    (place / "record.json").write_text("{")
+
+
+def lose_record(place):
+    (place / "record.json").unlink()
+
+
+def misplace(place):
+    record = read_record(place)
+    changed = record.model_copy(update={"fingerprint": "0" * 64})
+    (place / "record.json").write_text(changed.model_dump_json())
+
+
+@pytest.mark.parametrize("harm", [truncate, remove, break_record, lose_record, misplace])
+def test_a_damaged_artifact_is_set_aside_told_of_and_made_again(store, harm):
+    ref = store.realize(ask(text="abcd")).ref
+    place = store.path(ref)
+    harm(place)
+    told = []
+    again = store.realize(ask(text="abcd"), report=told.append)
+    assert not again.cached
+    assert again.ref == ref
+    assert store.record(ref).label == "v1"
+    aside = store.root / "damaged" / "text" / f"{ref.fingerprint[:16]}-1"
+    assert aside.is_dir()
+    assert len(told) == 1
+    assert f"set aside as {aside}, and it will be made again" in told[0]
+    assert store.verify() == []
+
+
+def test_lookup_sets_aside_as_well_and_counts_what_lies_there(store):
+    ref = store.realize(ask(text="abcd")).ref
+    for number in (1, 2):
+        truncate(store.path(ref))
+        told = []
+        assert store.lookup(ask(text="abcd"), report=told.append) is None
+        assert told[0].startswith(
+            "text/one@v1: text.txt: has 0 bytes and was published with 4; set aside as "
+        )
+        assert (store.root / "damaged" / "text" / f"{ref.fingerprint[:16]}-{number}").is_dir()
+        store.realize(ask(text="abcd"))
+
+
+def test_changed_bytes_of_equal_size_are_found_by_full_verification_only(store):
+    ref = store.realize(ask(text="abcd")).ref
+    flip(store.path(ref))
+    assert store.lookup(ask(text="abcd")) == ref
+    assert store.verify([ref], full=False) == []
+    (problem,) = store.verify([ref])
+    assert (problem.artifact, problem.path) == ("text/one@v1", "text.txt")
+    assert "has digest" in problem.message
+    assert store.realize(ask(text="abcd"), verify="full").cached is False
+    assert store.verify() == []
+
+
+def test_verify_tells_what_is_odd_but_harmless_and_touches_nothing(store):
+    ref = store.realize(ask(text="abcd")).ref
+    (store.path(ref) / "dropping").write_text("")
+    assert [str(problem) for problem in store.verify()] == ["text/one@v1: dropping: is not in the record"]
+    assert store.lookup(ask(text="abcd"), verify="full") == ref
+
+
+def test_verify_checks_the_record_against_itself(store):
+    ref = store.realize(ask(text="abcd", times=3)).ref
+    place = store.path(ref)
+    record = read_record(place)
+    changes = {
+        "payload": {**record.payload, "version": 2},
+        "content_digest": "0" * 64,
+        "accounts": [record.accounts[0].model_copy(update={"num_in": 4})],
+    }
+    (place / "record.json").write_text(record.model_copy(update=changes).model_dump_json())
+    assert [problem.message for problem in store.verify()] == [
+        "the fingerprint is not that of the payload",
+        "the content digest is not that of the listed files",
+        "the account of source 'web' in documents does not add up",
+    ]
+
+
+def test_a_record_of_a_newer_format_is_set_aside_not_guessed(store):
+    ref = store.realize(ask()).ref
+    place = store.path(ref)
+    (place / "record.json").write_text(
+        read_record(place).model_copy(update={"format_version": 2}).model_dump_json()
+    )
+    with pytest.raises(StoreError, match="format_version=2 is newer than 1"):
+        store.record(ref)
+
+
+# -- names ------------------------------------------------------------------------------------------------
+
+
+def test_labels_count_versions_of_a_name(store):
+    first, second = store.realize(ask("n", text="a")).ref, store.realize(ask("n", text="b")).ref
+    other = store.realize(ask("m", text="c")).ref
+    assert [store.record(ref).label for ref in (first, second, other)] == ["v1", "v2", "v1"]
+    assert store.resolve("text/n@v1") == first
+    assert store.resolve("text/n@v2") == store.resolve("text/n") == store.resolve("text/n@latest") == second
+    assert store.newest("text", "n") == store.record(second)
+    assert store.newest("text", "nobody") is None
+
+
+def test_a_second_name_for_the_same_recipe_is_a_label_and_no_second_artifact(store):
+    first = store.realize(ask("n", text="a"))
+    store.realize(ask("m", text="b"))
+    second = store.realize(ask("m", text="a"))
+    assert second.cached
+    assert second.ref == first.ref.model_copy(update={"name": "m"})
+    assert store.resolve("text/m@v2") == second.ref
+    assert len(artifacts(store)) == 2
+    assert [(row["name"], row["label"]) for row in store.list()] == [("m", "v1"), ("m", "v2"), ("n", "v1")]
+
+
+def test_aliases_move(store):
+    first, second = store.realize(ask("a/b", text="a")).ref, store.realize(ask("a/b", text="b")).ref
+    store.tag(first, "prod")
+    assert store.resolve("text/a/b@prod") == first
+    store.tag(second, "prod")
+    assert store.resolve("text/a/b@prod") == second
+    assert [row["aliases"] for row in store.list(name="a/b")] == [[], ["prod"]]
+
+
+@pytest.mark.parametrize("alias", ["latest", "v3", "", "a b", "../x", "a/b", "1st"])
+def test_aliases_that_are_no_aliases(store, alias):
+    ref = store.realize(ask()).ref
+    with pytest.raises(StoreError, match="alias"):
+        store.tag(ref, alias)
+
+
+def test_names_below_names_do_not_collide(store):
+    deep, flat = store.realize(ask("a/v1", text="a")).ref, store.realize(ask("a", text="b")).ref
+    store.tag(flat, "prod")
+    store.tag(store.realize(ask("a/prod", text="c")).ref, "prod")
+    assert store.resolve("text/a/v1") == deep
+    assert store.resolve("text/a@prod") == flat
+
+
+def test_references_by_fingerprint(store):
+    ref = store.realize(ask(text="a")).ref
+    for length in (6, 16, 17, 64):
+        assert store.resolve(ref.fingerprint[:length]) == ref
+    assert store.resolve(ref.fingerprint[:20].upper()) == ref
+    with pytest.raises(StoreError, match="has a fingerprint that begins with"):
+        store.resolve(ref.fingerprint[:16] + ("0" if ref.fingerprint[16] != "0" else "1"))
+    with pytest.raises(StoreError, match="at least 6"):
+        store.resolve(ref.fingerprint[:5])
+
+
+def test_a_prefix_that_fits_several_artifacts_names_them(store, monkeypatch):
+    refs = [store.realize(ask(f"n{number}", text=str(number))).ref for number in range(2)]
+    twin = refs[0].fingerprint[:8] + refs[1].fingerprint[8:16]
+    place = store.layout.artifact("text", refs[1].fingerprint)
+    place.rename(place.with_name(twin))
+    record = read_record(place.with_name(twin))
+    (place.with_name(twin) / "record.json").write_text(
+        record.model_copy(update={"fingerprint": twin + record.fingerprint[16:]}).model_dump_json()
+    )
+    with pytest.raises(StoreError, match=r"fits 2 artifacts: .*text/n0@v1.*; use more digits"):
+        store.resolve(refs[0].fingerprint[:8])
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("text/quikstart", r"there is no artifact text/quikstart in .*; did you mean text/quickstart\?"),
+        ("txt/quickstart@v1", r"there is no txt/quickstart@v1; did you mean text/quickstart\?"),
+        ("text/quickstart@v7", r"there is no text/quickstart@v7; did you mean v2 or v1\?"),
+        ("text/quickstart@prd", r"there is no text/quickstart@prd; did you mean prod\?"),
+        ("text/quickstart@zzz", r"there is no text/quickstart@zzz; it has v1, v2, prod"),
+        ("quickstart", r"'quickstart' calls no artifact: use kind/name.*; did you mean text/quickstart\?"),
+        ("", "'' calls no artifact"),
+        ("text/a@b@c", "calls no artifact"),
+        ("abcdef", "no artifact in .* has a fingerprint that begins with abcdef"),
+    ],
+)
+def test_unknown_references_are_answered_with_the_nearest(store, reference, message):
+    store.realize(ask("quickstart", text="a"))
+    store.tag(store.realize(ask("quickstart", text="b")).ref, "prod")
+    with pytest.raises(StoreError, match=message):
+        store.resolve(reference)
+
+
+def test_a_label_whose_artifact_is_gone_says_so_and_is_never_given_out_again(store):
+    first, second = store.realize(ask("n", text="a")).ref, store.realize(ask("n", text="b")).ref
+    shutil.rmtree(store.path(second))
+    assert store.resolve("text/n") == first
+    with pytest.raises(StoreError, match=r"text/n@v2 .* is no longer in the store"):
+        store.resolve("text/n@v2")
+    assert store.record(store.realize(ask("n", text="c")).ref).label == "v3"
+    assert store.record(store.realize(ask("n", text="b")).ref).label == "v2"
+
+
+# -- places -----------------------------------------------------------------------------------------------
+
+
+def test_places_that_a_store_can_be_opened_at(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert Store.open("some where").root == tmp_path / "some where"
+    assert Store.open(tmp_path / "s").root == tmp_path / "s"
+    assert Store.open(f"file://{tmp_path}/some%20where").root == tmp_path / "some where"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("location", ["s3://bucket/x", "gs://b", "http://h/x", "file://host/x"])
+def test_places_that_are_not_supported_yet(location):
+    with pytest.raises(StoreError, match="only local folders are supported"):
+        Store.open(location)
+
+
+def test_a_file_is_no_store(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="is a file; a store is a folder"):
+        Store.open(tmp_path / "file")
+
+
+def test_asking_an_absent_store_makes_nothing(tmp_path):
+    store = Store.open(tmp_path / "nowhere")
+    assert store.lookup(ask()) is None
+    assert store.list() == store.verify() == store.sweep() == []
+    with pytest.raises(StoreError, match="there is no artifact"):
+        store.resolve("text/one")
+    assert not store.root.exists()
+
+
+def test_a_store_travels_to_another_process(store):
+    ref = store.realize(ask()).ref
+    assert pickle.loads(pickle.dumps(store)).record(ref) == store.record(ref)
+    assert ArtifactRef.model_validate_json(ref.model_dump_json()) == ref
+
+
+def test_a_store_can_be_moved_as_a_folder(store, tmp_path):
+    ref = store.realize(ask()).ref
+    store.tag(ref, "prod")
+    store.root.rename(tmp_path / "moved")
+    moved = Store.open(tmp_path / "moved")
+    assert moved.lookup(ask(), verify="full") == ref == moved.resolve("text/one@prod")
+    assert [row["aliases"] for row in moved.list()] == [["prod"]]
+
+
+def test_threads_that_ask_for_the_same_make_it_once(store):
+    runs = []
+
+    def run(params, *, out):
+        runs.append(threading.get_ident())
+        (out / "text.txt").write_text("x")
+        return Outcome({})
+
+    request = Request(stage_of(run), "n", WriteParams(), {})
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.append(Store.open(store.root).realize(request)))
+        for _ in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(runs) == 1
+    assert sorted(each.cached for each in found) == [False, True, True, True, True, True]
+
+
+def test_threads_that_publish_different_versions_get_different_labels(store):
+    threads = [
+        threading.Thread(target=lambda text=text: Store.open(store.root).realize(ask("n", text=text)))
+        for text in "abcdef"
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [row["label"] for row in store.list()] == ["v1", "v2", "v3", "v4", "v5", "v6"]
+
+
+def test_provenance_is_cheap_and_tells_the_checkout_of_the_code():
+    first = Provenance.collect(flow_run_id="a")
+    assert (first.flow_run_id, Provenance.collect().flow_run_id) == ("a", None)
+    assert first.packages["pydantic"]
+    assert first.python
+    assert first.user
+    assert (first.git_commit is None) == (first.git_dirty is None)
