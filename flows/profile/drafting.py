@@ -60,8 +60,8 @@ def draft_profile(
     """Write a profile for `sources` (`name=glob`) and return what was found of them.
 
     Raises:
-        UsageError: the file exists and `overwrite` is not set, a source is not of the form `name=glob`, or its
-            glob matches nothing.
+        UsageError: the file exists and `overwrite` is not set, or a source is not of the form `name=glob` or
+            matches nothing.
     """
     _require_free(path, overwrite)
     drafted = [_draft(name, patterns, path) for name, patterns in _by_name(sources).items()]

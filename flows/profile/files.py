@@ -148,8 +148,8 @@ def read_table(path: Path) -> Table:
 def with_absolute_paths(table: Table, folder: Path) -> Table:
     """Return a profile's table with the relative paths and patterns in it made absolute below `folder`.
 
-    A tokenizer's `use` is a path where there is such a file, and the name of an artifact otherwise. What is not
-    shaped as a profile should be is left as it is, for the model to complain about.
+    A tokenizer's `use` is a path where there is such a file, and the name of an artifact otherwise. What is
+    not shaped as a profile should be is left as it is, for the model to complain about.
     """
     made = dict(table)
     if isinstance(sources := table.get("sources"), dict):

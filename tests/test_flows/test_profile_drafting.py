@@ -1,0 +1,132 @@
+"""`tokmill init`: what is seen of files, and the profile that is written for them."""
+
+import gzip
+import json
+
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+
+from flows.errors import UsageError
+from flows.profile import load_profile
+from flows.profile.drafting import draft_profile
+from flows.profile.sniffing import sniff, sniff_all
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def draft(path, *sources, overwrite=False):
+    return draft_profile(path, sources, vocab_size=300, sequence_length=64, overwrite=overwrite)
+
+
+class TestSniffing:
+    def test_plain_text_is_a_document_a_file(self, tmp_path):
+        (tmp_path / "a.txt").write_text("One.\n\nTwo.\n")
+        assert sniff(tmp_path / "a.txt").options == {"format": "text"}
+
+    def test_text_with_an_end_token_is_delimited_by_it(self, tmp_path):
+        (tmp_path / "a.txt").write_text("One.<|endoftext|>Two.")
+        assert sniff(tmp_path / "a.txt").options == {"format": "delimited", "delimiter": "<|endoftext|>"}
+
+    def test_a_large_file_has_a_document_a_line(self, tmp_path):
+        (tmp_path / "a.txt").write_bytes(b"A line.\n" * (3 << 20))
+        assert sniff(tmp_path / "a.txt").options == {"format": "lines"}
+
+    @pytest.mark.parametrize(
+        ("record", "text", "identifier"),
+        [
+            ({"id": 7, "text": "a"}, "text", "id"),
+            ({"url": "https://a-long-address", "content": "a"}, "content", "url"),
+            ({"title": "short", "words": "the longest of them all"}, "words", None),
+            ({"n": 3}, "text", None),
+        ],
+    )
+    def test_the_text_column_has_a_usual_name_or_the_longest_text(self, tmp_path, record, text, identifier):
+        (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(json.dumps(record).encode() + b"\n"))
+        options = sniff(tmp_path / "a.jsonl.gz").options
+        assert options["format"] == "jsonl"
+        assert (options["text_column"], options.get("id_column")) == (text, identifier)
+
+    def test_columns_of_tables(self, tmp_path):
+        table = pa.table({"doc_id": [1], "body": ["x"]})
+        pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+        pyarrow.feather.write_feather(table, tmp_path / "a.feather")
+        (tmp_path / "a.tsv").write_text("doc_id\tbody\n1\tx\n")
+        for name, form in (("a.parquet", "parquet"), ("a.feather", "arrow"), ("a.tsv", "csv")):
+            assert sniff(tmp_path / name).options == {
+                "format": form,
+                "text_column": "body",
+                "id_column": "doc_id",
+            }
+
+    @pytest.mark.parametrize("content", [b"", b"not json\n", b"[1]\n"])
+    def test_a_first_line_that_says_nothing(self, tmp_path, content):
+        (tmp_path / "a.jsonl").write_bytes(content)
+        assert sniff(tmp_path / "a.jsonl").options == {"format": "jsonl"}
+
+    def test_files_of_several_formats_go_by_their_suffixes(self, tmp_path):
+        for name in ("a.txt", "b.jsonl"):
+            (tmp_path / name).write_text("{}")
+        assert sniff_all([tmp_path / "a.txt", tmp_path / "b.jsonl"]).options == {"format": "auto"}
+
+
+class TestDrafting:
+    def test_what_is_written_loads_and_finds_the_same_files(self, folder):
+        (folder / "books").mkdir()
+        (folder / "books" / "a.txt").write_text("Call me.")
+        (folder / "web.jsonl").write_text('{"id": 1, "content": "x"}\n')
+        drafted = draft(folder / "own.toml", "books=books/*.txt", "web=web.jsonl")
+        assert [(one.name, one.num_files) for one in drafted] == [("books", 1), ("web", 1)]
+        profile = load_profile(folder / "own.toml")
+        assert profile.sources["books"].files == [f"{folder}/books/*.txt"]
+        assert profile.sources["web"].text_column == "content"
+        assert (profile.training().vocab_size, profile.pack.sequence_length) == (300, 64)
+
+    def test_patterns_are_relative_to_where_they_were_typed(self, folder):
+        (folder / "a.txt").write_text("x")
+        draft(folder / "profiles" / "own.toml", "a=a.txt")
+        assert 'files = ["../a.txt"]' in (folder / "profiles" / "own.toml").read_text()
+
+    def test_a_name_given_twice_has_both_patterns(self, folder):
+        (folder / "a.txt").write_text("x")
+        (folder / "b.txt").write_text("y")
+        drafted = draft(folder / "own.toml", "s=a.txt", "s=b.txt")
+        assert [(one.name, one.num_files) for one in drafted] == [("s", 2)]
+
+    def test_names_with_dots_are_quoted(self, folder):
+        (folder / "a.txt").write_text("x")
+        draft(folder / "own.toml", "zh.hans=a.txt")
+        assert list(load_profile("own.toml").sources) == ["zh.hans"]
+
+    def test_nothing_is_overwritten_unless_forced(self, folder):
+        (folder / "a.txt").write_text("x")
+        (folder / "own.toml").write_text("mine")
+        with pytest.raises(UsageError, match="--force"):
+            draft(folder / "own.toml", "a=a.txt")
+        assert (folder / "own.toml").read_text() == "mine"
+        draft(folder / "own.toml", "a=a.txt", overwrite=True)
+        assert "[sources.a]" in (folder / "own.toml").read_text()
+
+    @pytest.mark.parametrize(
+        ("source", "rule"),
+        [
+            ("a", "name=glob"),
+            ("=a.txt", "name=glob"),
+            ("a b=x", "name=glob"),
+            ("a=nothing/*.txt", "matches no file"),
+        ],
+    )
+    def test_a_source_that_does_not_do(self, folder, source, rule):
+        with pytest.raises(UsageError, match=rule):
+            draft(folder / "own.toml", source)
+        assert not (folder / "own.toml").exists()
+
+    @pytest.mark.parametrize("name", ["own", "own.json", "my own.toml"])
+    def test_a_file_that_is_no_profile_s(self, folder, name):
+        with pytest.raises(UsageError):
+            draft(folder / name, "a=a.txt")
