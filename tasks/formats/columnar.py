@@ -183,7 +183,7 @@ def _piece(column: ArrowArray, ids: ArrowArray | None, row: int) -> Piece:
         BadDocument(row + index, "null_text", "", "the text is null")
         for index in np.flatnonzero(~present).tolist()
     )
-    data, offsets = _buffers(column.drop_null())
+    data, offsets = _buffers(column)
     return Piece(
         data=data,
         offsets=offsets,
@@ -194,24 +194,21 @@ def _piece(column: ArrowArray, ids: ArrowArray | None, row: int) -> Piece:
 
 
 def _buffers(texts: ArrowArray) -> tuple[Bytes, Ints]:
-    """Return an array's texts as data and offsets from 0."""
-    plain = texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
-    large = _as_large_binary(plain)
+    """Return the texts that are not null as data and offsets from 0."""
+    large = _as_large_binary(texts).drop_null()
     _, offset_buffer, data_buffer = large.buffers()
-    offsets = np.frombuffer(offset_buffer or b"\0" * 8, dtype=np.int64)[
-        large.offset : large.offset + len(large) + 1
-    ]
+    stop = large.offset + len(large) + 1
+    offsets = np.frombuffer(offset_buffer or b"\0" * 8, dtype=np.int64)[large.offset : stop]
     data = np.frombuffer(data_buffer or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
     return data, offsets - offsets[0]
 
 
 def _as_large_binary(texts: ArrowArray) -> ArrowArray:
-    if pa.types.is_null(texts.type):
-        return pa.array([], pa.large_binary())
+    plain = texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
     try:
-        return texts.cast(pa.large_binary())
-    except pa.ArrowNotImplementedError:  # views cannot be cast by every version that we support
-        return pa.array(texts.to_pylist(), pa.large_binary())
+        return plain.cast(pa.large_binary())
+    except pa.ArrowNotImplementedError:  # views, in some versions
+        return pa.array(plain.to_pylist(), pa.large_binary())
 
 
 def _as_ids(column: ArrowArray) -> ArrowArray:

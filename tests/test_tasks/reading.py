@@ -1,0 +1,101 @@
+"""Reading files in tests: write bytes, read them as a source would, look at documents as plain lists."""
+
+import bz2
+import gzip
+import lzma
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import lz4.frame
+import zstandard
+
+from tasks.formats.corpus import Corpus
+from tasks.formats.readers import read_pieces
+from tasks.formats.records import Span
+from tasks.formats.resolving import resolve_files
+from tasks.formats.sources import ReadOptions, SourceSpec, format_of
+from tasks.ingest import IngestParams
+from tasks.ingest import run as ingest
+from tasks.stage import External, Outcome
+from tasks.store.digest import digest_file
+
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    "": lambda data: data,
+    ".gz": lambda data: gzip.compress(data, mtime=0),
+    ".zst": lambda data: zstandard.ZstdCompressor().compress(data),
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".lz4": lz4.frame.compress,
+}
+
+
+class PlainDigests:
+    """Digests of files without a memory."""
+
+    def digest(self, path: Path) -> str:
+        return digest_file(path)
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a reader gave: (row, text), (row, reason) and ids."""
+
+    documents: list[tuple[int, bytes]]
+    bad: list[tuple[int, str]]
+    ids: list[str | None]
+
+    @property
+    def texts(self) -> list[bytes]:
+        return [text for _, text in self.documents]
+
+
+def read(path: Path, span: Span | None = None, **options: Any) -> Read:
+    """Read a file."""
+    chosen = ReadOptions(**options)
+    result = Read([], [], [])
+    for piece in read_pieces(path, format_of(path.name, chosen), chosen, span or Span()):
+        raw, bounds = piece.data.tobytes(), piece.offsets.tolist()
+        assert bounds[0] == 0
+        assert bounds[-1] == len(raw)
+        texts = [raw[a:b] for a, b in pairwise(bounds)]
+        result.documents.extend(zip(piece.rows.tolist(), texts, strict=True))
+        result.bad.extend((bad.row, bad.reason) for bad in piece.bad)
+        if piece.ids is not None:
+            result.ids.extend(piece.ids.to_pylist())
+    return result
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """An ingested corpus, what was said of it, and where its sources lie."""
+
+    corpus: Corpus
+    outcome: Outcome
+    roots: Mapping[str, str]
+    files: Sequence[External]
+
+
+def ingested(
+    folder: Path,
+    sources: Mapping[str, Mapping[str, Any]],
+    *,
+    out: str = "out",
+    shard_bytes: int = 64 << 10,
+    workers: int = 2,
+) -> Ingested:
+    """Ingest sources given as in a profile that lies in `folder`."""
+    specs = {name: SourceSpec(**spec) for name, spec in sources.items()}
+    files: list[External] = []
+    roots: dict[str, str] = {}
+    for name, spec in specs.items():
+        found, roots[name] = resolve_files(spec, folder, PlainDigests(), source=name)
+        files += found
+    target = folder / out
+    target.mkdir()
+    options = {name: spec.read_options() for name, spec in specs.items()}
+    params = IngestParams(shard_bytes=shard_bytes, sources=options)
+    outcome = ingest(params, out=target, files=[file.value for file in files], workers=workers)
+    return Ingested(Corpus.open(target), outcome, roots, files)

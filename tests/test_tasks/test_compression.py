@@ -1,0 +1,137 @@
+"""Compressed files: every codec, several frames, breaks, garbage, and starts in the middle."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tasks.errors import SourceError
+from tasks.formats.compression import BLOCK_BYTES, BrokenArchiveError, blocks
+from tests.test_tasks.reading import COMPRESSORS, read
+
+CODECS = [suffix for suffix in COMPRESSORS if suffix]
+TEXT = b"".join(b"line %d of some text\n" % number for number in range(3000))
+
+
+def whole(path: Path, start: int = 0, end: int | None = None) -> bytes:
+    return b"".join(blocks(path, start, end))
+
+
+@pytest.fixture(params=COMPRESSORS)
+def suffix(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_any_range(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(COMPRESSORS[suffix](TEXT))
+
+    assert whole(path) == TEXT
+    for start, end in itertools.product(
+        (0, 1, 1000, len(TEXT), len(TEXT) + 5), (0, 1, 2000, len(TEXT), None)
+    ):
+        assert whole(path, start, end) == TEXT[start:end] if end is None or end >= start else True
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_frames_follow_each_other(tmp_path: Path, codec: str) -> None:
+    path = tmp_path / f"a.txt{codec}"
+    compress = COMPRESSORS[codec]
+    path.write_bytes(compress(b"one ") + compress(b"") + compress(b"two ") + compress(b"three"))
+
+    assert whole(path) == b"one two three"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_zeros_after_the_last_frame_are_padding(tmp_path: Path, codec: str) -> None:
+    path = tmp_path / f"a.txt{codec}"
+    path.write_bytes(COMPRESSORS[codec](b"text") + b"\0" * 100)
+
+    assert whole(path) == b"text"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("content", [b"", None], ids=["no bytes", "nothing compressed"])
+def test_empty_files(tmp_path: Path, codec: str, content: bytes | None) -> None:
+    path = tmp_path / f"a.txt{codec}"
+    path.write_bytes(COMPRESSORS[codec](b"") if content is None else content)
+
+    assert whole(path) == b""
+    assert read(path).documents == []
+
+
+def until_the_break(stream: Iterator[bytes]) -> tuple[bytes, str]:
+    found = b""
+    try:
+        for block in stream:
+            found += block
+    except BrokenArchiveError as error:
+        return found, error.reason
+    return found, ""
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_truncated_file_gives_what_lies_before_the_break(tmp_path: Path, codec: str) -> None:
+    path = tmp_path / f"a.txt{codec}"
+    compress = COMPRESSORS[codec]
+    first, second = compress(TEXT), compress(TEXT)
+    path.write_bytes(first + second[: len(second) // 2])
+
+    found, reason = until_the_break(blocks(path))
+
+    assert found == (TEXT + TEXT)[: len(found)]
+    assert len(found) >= len(TEXT)
+    assert reason == "truncated_archive"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_file_without_its_last_byte_is_truncated(tmp_path: Path, codec: str) -> None:
+    path = tmp_path / f"a.txt{codec}"
+    path.write_bytes(COMPRESSORS[codec](b"text")[:-1])
+
+    assert until_the_break(blocks(path))[1] == "truncated_archive"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("before", [b"", b"good text"], ids=["alone", "after a frame"])
+def test_what_is_no_frame_is_broken(tmp_path: Path, codec: str, before: bytes) -> None:
+    path = tmp_path / f"a.txt{codec}"
+    path.write_bytes((COMPRESSORS[codec](before) if before else b"") + b"This is no such file, by far." * 9)
+
+    assert until_the_break(blocks(path))[1] == "broken_archive"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_lines_before_the_break_are_documents_and_the_rest_is_one_bad_one(tmp_path: Path, codec: str) -> None:
+    path = tmp_path / f"a.txt{codec}"
+    compress = COMPRESSORS[codec]
+    path.write_bytes(compress(b"one\ntwo\nthr") + compress(b"ee\nfour\n")[:-3])
+
+    found = read(path, format="lines")
+
+    assert found.texts[:2] == [b"one", b"two"]
+    assert found.texts == [b"one", b"two", b"three", b"four"][: len(found.texts)]
+    assert found.bad == [(len(found.texts), "truncated_archive")]
+
+
+def test_a_whole_file_that_breaks_off_is_no_document(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(COMPRESSORS[".gz"](TEXT)[:-9])
+
+    found = read(path)
+
+    assert found.documents == []
+    assert found.bad == [(0, "truncated_archive")]
+
+
+def test_blocks_are_not_small(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(COMPRESSORS[".gz"](b"\0" * (3 * BLOCK_BYTES)))
+
+    assert all(len(block) >= BLOCK_BYTES for block in itertools.islice(blocks(path), 2))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"none\.txt cannot be read \(No such file"):
+        whole(tmp_path / "none.txt")

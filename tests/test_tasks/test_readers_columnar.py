@@ -1,0 +1,168 @@
+"""Parquet and Arrow in all their widths: row groups, nulls, slices, streams, damage."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+
+from tasks.errors import SourceError
+from tasks.formats.records import Span
+from tests.test_tasks.reading import read
+
+TEXTS = ["one", "", None, "zwei 🙂", "drei"]
+KEPT = [(0, b"one"), (1, b""), (3, "zwei 🙂".encode()), (4, b"drei")]
+
+TYPES = [
+    pa.string(),
+    pa.large_string(),
+    pa.binary(),
+    pa.large_binary(),
+    pa.dictionary(pa.int32(), pa.string()),
+]
+
+
+def table(kind: Any) -> Any:
+    texts = [None if text is None else text.encode() for text in TEXTS]
+    column = (
+        pa.array(TEXTS, pa.string()).cast(kind) if pa.types.is_dictionary(kind) else pa.array(texts, kind)
+    )
+    return pa.table({"text": column, "id": pa.array([7, 8, 9, 10, None])})
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=str)
+def test_parquet_by_hand(tmp_path: Path, kind: Any) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(table(kind), path, row_group_size=2)
+
+    found = read(path, id_column="id")
+
+    assert found.documents == KEPT
+    assert found.bad == [(2, "null_text")]
+    assert found.ids == ["7", "8", "10", None]
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=str)
+@pytest.mark.parametrize("stream", [False, True], ids=["file", "stream"])
+def test_arrow_by_hand(tmp_path: Path, kind: Any, stream: bool) -> None:
+    path = tmp_path / "a.arrow"
+    open_writer = pa.ipc.new_stream if stream else pa.ipc.new_file
+    with open_writer(path, table(kind).schema) as writer:
+        for batch in table(kind).to_batches(max_chunksize=3):
+            writer.write_batch(batch)
+
+    found = read(path, id_column="id")
+
+    assert found.documents == KEPT
+    assert found.bad == [(2, "null_text")]
+    assert found.ids == ["7", "8", "10", None]
+
+
+@pytest.mark.parametrize("compression", ["uncompressed", "lz4", "zstd"])
+def test_feather(tmp_path: Path, compression: Any) -> None:
+    path = tmp_path / "a.feather"
+    pyarrow.feather.write_feather(table(pa.string()), path, compression=compression)
+
+    assert read(path).documents == KEPT
+
+
+def test_string_views(tmp_path: Path) -> None:
+    path = tmp_path / "a.arrow"
+    views = pa.table({"text": pa.array(TEXTS, pa.string_view())})
+    with pa.ipc.new_file(path, views.schema) as writer:
+        writer.write_table(views)
+
+    assert read(path).documents == KEPT
+
+
+def test_a_column_of_nothing_but_null(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": pa.nulls(2)}), path)
+
+    found = read(path)
+
+    assert found.documents == []
+    assert found.bad == [(0, "null_text"), (1, "null_text")]
+
+
+def test_bytes_that_are_not_utf8_are_found_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    # Each half of the é is invalid by itself, though the buffer as a whole is valid.
+    pq.write_table(pa.table({"text": pa.array([b"a", b"\xc3", b"\xa9", b"b"], pa.binary())}), path)
+
+    found = read(path)
+
+    assert found.documents == [(0, b"a"), (3, b"b")]
+    assert found.bad == [(1, "invalid_utf8"), (2, "invalid_utf8")]
+
+
+@pytest.mark.parametrize("span", [Span(0, 5), Span(1, 1), Span(3, 2), Span(4, 1)])
+def test_spans_cross_row_groups(tmp_path: Path, span: Span) -> None:
+    pq.write_table(table(pa.string()), tmp_path / "a.parquet", row_group_size=2)
+    pyarrow.feather.write_feather(table(pa.string()), tmp_path / "a.feather", chunksize=2)
+    expected = [
+        (row, text) for row, text in KEPT if span.first_row <= row < span.first_row + (span.num_rows or 0)
+    ]
+
+    assert read(tmp_path / "a.parquet", span).documents == expected
+    assert read(tmp_path / "a.feather", span).documents == expected
+
+
+def test_a_missing_column_concerns_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": ["x"], "test": ["y"]}), path)
+
+    with pytest.raises(SourceError, match=r"a\.parquet: text_column='text' is not among .* \(test, id\)"):
+        read(path, on_error="quarantine")
+    with pytest.raises(SourceError, match=r"id_column='ids' is not among .* \(id, test\)"):
+        read(path, text_column="test", id_column="ids")
+
+
+def test_a_column_of_numbers_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": [1, 2], "body": ["a", "b"]}), path)
+
+    with pytest.raises(SourceError, match=r"'text' holds int64, not text; .*\(body\)"):
+        read(path)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+@pytest.mark.parametrize("content", [b"no such thing", b"PAR1" + b"\0" * 40, b"ARROW1\0\0" + b"\0" * 9])
+def test_damaged_files_are_one_bad_document(tmp_path: Path, name: str, content: bytes) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+
+    found = read(path)
+
+    assert found.documents == []
+    assert found.bad == [(0, "broken_file")]
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_empty_files_have_no_document(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"")
+
+    found = read(path)
+
+    assert (found.documents, found.bad) == ([], [])
+
+
+def test_damage_in_the_middle_keeps_what_lies_before(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    texts = [f"{number:050d}" for number in range(400)]
+    pq.write_table(
+        pa.table({"text": texts}), path, row_group_size=100, compression="none", use_dictionary=False,
+        write_page_checksum=False,
+    )  # fmt: skip
+    content = bytearray(path.read_bytes())
+    third = content.index(b"%050d" % 250)
+    content[third - 4 : third] = b"\xff\xff\xff\x7f"  # the length that stands before a value
+    path.write_bytes(content)
+
+    found = read(path)
+
+    assert found.texts == [text.encode() for text in texts[:200]]
+    assert found.bad == [(200, "broken_file")]

@@ -1,0 +1,114 @@
+"""CSV: quoting, line ends inside of fields, ragged rows; the csv module's writer as the oracle."""
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.errors import SourceError
+from tasks.formats.readers import read_pieces
+from tasks.formats.records import Span
+from tasks.formats.sources import ReadOptions
+from tests.test_tasks.reading import read
+
+
+def test_documents_by_hand(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(
+        b'\xef\xbb\xbfid,text\r\n1,plain\r\n2,"two\nlines, and a ""quote"""\r\n\r\n3,\r\n,"caf\xc3\xa9"'
+    )
+
+    found = read(path, id_column="id")
+
+    assert found.texts == [b"plain", b'two\nlines, and a "quote"', b"", "café".encode()]
+    assert [row for row, _ in found.documents] == [0, 1, 2, 3]
+    assert found.ids == ["1", "2", "3", ""]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (b"1,2,3", "broken_csv"),
+        (b"1", "broken_csv"),
+        (b'1,"a"b', "broken_csv"),
+        (b"1,\xff", "invalid_utf8"),
+    ],
+)
+def test_a_bad_row_is_put_aside_and_the_others_are_kept(tmp_path: Path, row: bytes, reason: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"id,text\n0,before\n" + row + b"\n2,after\n")
+
+    found = read(path)
+
+    assert found.documents == [(0, b"before"), (2, b"after")]
+    assert found.bad == [(1, reason)]
+
+
+def test_an_open_quote_takes_the_rest_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'text\ngood\n"open\nand\nmore\n')
+
+    found = read(path)
+
+    assert found.documents == [(0, b"good")]
+    assert found.bad == [(1, "broken_csv")]
+
+
+def test_a_byte_that_is_not_utf8_in_another_column_does_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"id,text\n\xff,fine\n")
+
+    found = read(path, id_column="id")
+
+    assert found.texts == [b"fine"]
+    assert found.ids == ["\\xff"]
+
+
+@pytest.mark.parametrize(("name", "delimiter"), [("a.tsv", None), ("a.csv", "\t"), ("a.csv", ";")])
+def test_other_delimiters(tmp_path: Path, name: str, delimiter: str | None) -> None:
+    path = tmp_path / name
+    path.write_text(f"id{delimiter or chr(9)}text\n1{delimiter or chr(9)}a,b\n")
+
+    assert read(path, delimiter=delimiter).texts == [b"a,b"]
+
+
+def test_a_missing_column_names_those_that_exist_the_nearest_first(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,texts,body\n1,a,b\n")
+
+    with pytest.raises(SourceError, match=r"a\.csv: text_column='text' is not among .* \(texts, id, body\)"):
+        read(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"text\n", b"text"])
+def test_files_without_a_row(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(content)
+
+    assert read(path).documents == []
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all examples of a property."""
+    return tmp_path_factory.mktemp("scratch")
+
+
+@given(st.lists(st.text(alphabet='ab,"\n\r é', max_size=12), min_size=1, max_size=8), st.integers(0, 7))
+def test_any_text_comes_back_from_any_row_on(scratch: Path, texts: list[str], first: int) -> None:
+    path = scratch / "a.csv"
+    written = io.StringIO(newline="")
+    writer = csv.writer(written, quoting=csv.QUOTE_ALL)
+    writer.writerows([["id", "text"], *([index, text] for index, text in enumerate(texts))])
+    path.write_bytes(written.getvalue().encode())
+
+    assert read(path).documents == list(enumerate(text.encode() for text in texts))
+
+    first %= len(texts)
+    (piece,) = read_pieces(path, "csv", ReadOptions())
+    start, end = int(piece.bounds[first, 0]), int(piece.bounds[-1, 1])
+    rest = read(path, Span(first, len(texts) - first, start, end))
+    assert rest.documents == list(enumerate((text.encode() for text in texts[first:]), first))
