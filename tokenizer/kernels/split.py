@@ -17,7 +17,7 @@ from tokenizer.kernels.jit import kernel
 
 _SLOW = 4
 _NOT_ASCII = np.uint64(0x8080808080808080)
-_PATIENCE = 16  # bytes taken one by one before looking again whether ASCII follows
+_PATIENCE = 8  # bytes taken one by one before looking again whether ASCII follows
 
 
 class SplitTables(NamedTuple):

@@ -14,6 +14,8 @@ from typing import Literal, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenizer import buffers
+from tokenizer.errors import TokenizerError
 from tokenizer.kernels.split import SplitTables, scan_segments
 from tokenizer.splitting import fallback
 from tokenizer.splitting.automaton import build_tables
@@ -80,8 +82,10 @@ class Splitter:
 
         Raises:
             PatternError: an expression that runs through `regex` matched the empty string.
+            TokenizerError: the offsets do not fit the data.
         """
-        return self.split_segments(data, offsets[:-1], offsets[1:])
+        data, offsets = buffers.checked(data, offsets)
+        return self._cut(data, offsets[:-1], offsets[1:])
 
     def split_segments(
         self, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
@@ -95,7 +99,20 @@ class Splitter:
 
         Raises:
             PatternError: an expression that runs through `regex` matched the empty string.
+            TokenizerError: a segment does not lie within the data.
         """
+        data, _ = buffers.checked(data, [0])
+        wrong = np.flatnonzero((starts < 0) | (ends < starts) | (ends > len(data)))
+        if wrong.size:
+            first = wrong[0]
+            raise TokenizerError(
+                f"split: segment {first} is {starts[first]}:{ends[first]}, but a segment must lie within the "
+                f"{len(data)} bytes of data and end where it starts or later; check starts and ends"
+            )
+        return self._cut(data, np.ascontiguousarray(starts), np.ascontiguousarray(ends))
+
+    def _cut(self, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Pretokens:
+        """Run the chain: each expression cuts the pieces that the one before it made."""
         found = Pretokens(starts, ends, np.arange(len(starts) + 1, dtype=np.int64))
         for expression, tables in zip(self.chain, self.tables, strict=True):
             cuts, offsets = (

@@ -45,7 +45,7 @@ class Star:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A look at the next character, which must (negated: must not) be one of a set; the text's end is none."""
+    """A look at the next character: is it one of a set, or (`negated`) none of it; the text's end is none."""
 
     at: OneOf
     negated: bool

@@ -38,55 +38,36 @@ def build_decoder(column_of: NDArray[np.uint8], ill_formed: int) -> Decoder:
             character get that of the surrogates, of which they are one as `surrogateescape` has it.
         ill_formed: the column for bytes that do not belong together.
     """
-    lone = column_of[SURROGATES.start]
     columns = column_of.copy()
     columns[SURROGATES] = ill_formed
-    broken = np.full((1, _ROW), ill_formed, dtype=np.uint8)
-    tails, tail_of = np.unique(
-        np.concatenate([broken, columns.reshape(-1, _ROW)]), axis=0, return_inverse=True
-    )
-    broken_tail, tail_of = int(tail_of.ravel()[0]), tail_of.ravel()[1:]
-    blocks = tail_of.reshape(-1, _ROW).copy()
-    short_block = blocks[:1].copy()  # E0: what fits into two bytes must not take three
-    short_block[0, : 0x800 // _ROW] = broken_tail
-    broken_block = np.full((1, _ROW), broken_tail)
-    middles, middle_of = np.unique(
-        np.concatenate([broken_block, short_block, blocks]), axis=0, return_inverse=True
-    )
-    middle_of = middle_of.ravel()
-    table = _Table(1 + len(tails) + len(middles) + 5, ill_formed)
-    table.continue_with(1, columns=tails)
-    table.continue_with(1 + len(tails), nodes=1 + middles)
-    three_bytes = np.concatenate([middle_of[1:2], middle_of[3:18]])
-    four_bytes = np.full(5 * _ROW, middle_of[0])
-    four_bytes[16 : 16 + 256] = middle_of[18:]
-    tops = 1 + len(tails) + len(middles)
-    table.continue_with(tops, nodes=1 + len(tails) + four_bytes.reshape(5, _ROW))
-    root = table.column[0], table.node[0]
-    root[0][:128], root[0][128:] = columns[:128], lone
-    for first, targets in (
-        (0xC2, 1 + tail_of[2:32]),
-        (0xE0, 1 + len(tails) + three_bytes),
-        (0xF0, tops + np.arange(5)),
-    ):
-        root[0][first : first + len(targets)] = INSIDE
-        root[1][first : first + len(targets)] = targets
-    return Decoder((table.node * 256).ravel().astype(np.uint32), table.column.ravel())
+    # the first row stands for whatever is no character
+    tails, tail_of = _distinct(np.vstack([np.full(_ROW, ill_formed), columns.reshape(-1, _ROW)]))
+    blocks = tail_of[1:].reshape(-1, _ROW)
+    short = blocks[0].copy()  # after E0: what fits into two bytes must not take three
+    short[: 0x800 // _ROW] = tail_of[0]
+    middles, middle_of = _distinct(np.vstack([np.full(_ROW, tail_of[0]), short, blocks]))
+    tops = np.full(5 * _ROW, middle_of[0])  # what fits into three bytes must not take four
+    tops[16 : 16 + len(blocks) - 16] = middle_of[2 + 16 :]
+
+    first_middle = 1 + len(tails)
+    first_top = first_middle + len(middles)
+    column = np.full((first_top + 5, 256), ill_formed, dtype=np.uint8)
+    node = np.zeros(column.shape, dtype=np.uint32)
+    column[0, :128], column[0, 128:] = columns[:128], column_of[SURROGATES.start]
+    column[1:first_middle, 0x80:0xC0] = tails
+    column[first_middle:, 0x80:0xC0] = INSIDE
+    node[first_middle:first_top, 0x80:0xC0] = 1 + middles
+    node[first_top:, 0x80:0xC0] = first_middle + tops.reshape(5, _ROW)
+    column[0, 0xC2:0xF5] = INSIDE
+    node[0, 0xC2:0xE0] = 1 + tail_of[1 + 2 : 1 + 32]
+    node[0, 0xE0:0xF0] = first_middle + np.append(middle_of[1], middle_of[2 + 1 : 2 + 16])
+    node[0, 0xF0:0xF5] = first_top + np.arange(5)
+    return Decoder((node * 256).ravel(), column.ravel())
 
 
-class _Table:
-    """Rows of 256: what each byte yields, and where it leads."""
-
-    def __init__(self, num_nodes: int, ill_formed: int) -> None:
-        self.column = np.full((num_nodes, 256), ill_formed, dtype=np.uint8)
-        self.node = np.zeros((num_nodes, 256), dtype=np.int64)
-
-    def continue_with(
-        self, first: int, columns: NDArray[np.uint8] | None = None, nodes: NDArray[np.int64] | None = None
-    ) -> None:
-        """Fill the rows from `first` on for the continuation bytes 0x80 to 0xBF."""
-        if columns is not None:
-            self.column[first : first + len(columns), 0x80:0xC0] = columns
-        if nodes is not None:
-            self.column[first : first + len(nodes), 0x80:0xC0] = INSIDE
-            self.node[first : first + len(nodes), 0x80:0xC0] = nodes
+def _distinct(table: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find a table's distinct rows, in the order in which they come first, and which of them each row is."""
+    rows = np.ascontiguousarray(table)
+    numbers: dict[bytes, int] = {}
+    which = [numbers.setdefault(row.tobytes(), len(numbers)) for row in rows]
+    return np.frombuffer(b"".join(numbers), dtype=rows.dtype).reshape(len(numbers), -1), np.array(which)

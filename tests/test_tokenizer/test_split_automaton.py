@@ -1,0 +1,214 @@
+"""The automaton against the `regex` package: random expressions of the grammar, random bytes as documents."""
+
+import logging
+import os
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import regex
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tokenizer.errors import PatternError
+from tokenizer.splitting import compile_pattern, fallback
+from tokenizer.splitting.splitter import compile_expression
+
+ATOMS = [
+    *"aAsSkK1- é中,😀\u0301'",
+    *[r"\n", r"\r", r"\t", r"\s", r"\S", r"\d", r"\D", r"\w", r"\W", r"\x61", r"\u00e9", r"\-", r"\."],
+    *[r"\p{L}", r"\p{Lu}", r"\pN", r"\p{M}", r"\P{L}", r"\p{Han}", r"(?i:\p{Lu})", r"\p{^Zs}"],
+    *[".", "(?s:.)", "(?i:s)", "(?i:k)", "(?i:[a-s])", "[a-c]", "[^a]", "[]a]", "[^]a]", r"[\]\-a]"],
+    *[r"[^\s\p{L}\p{N}]", r"[\r\n]", r"[^\r\n\p{L}\p{N}]", r"[\p{Han}\p{Hiragana}]", "[[:alpha:]]"],
+    *[r"[\p{L}&&[^a-z]]", r"[\w--[a]]", "[\\U00010000-\\U0010ffff]"],
+]
+QUANTIFIERS = ["*", "+", "?", "{2}", "{1,3}", "{,2}", "{2,}", "{0}", "{0,1}"]
+atoms = st.sampled_from(ATOMS)
+quantifiers = st.builds(str.__add__, st.sampled_from(QUANTIFIERS), st.sampled_from(["", "", "", "+", "?"]))
+looks = st.builds("({}{})".format, st.sampled_from(["?!", "?="]), atoms)
+leaves = st.one_of(
+    atoms,
+    st.builds(str.__add__, atoms, quantifiers),
+    looks,
+    st.sampled_from(["$", r"\Z", "(?>a+)", r"(?>\s*)", "(?-i:a)", "(?i:ab|c)", "(?<name>a)"]),
+)
+
+
+def _alternatives(pieces: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    sequences = st.lists(pieces, min_size=1, max_size=4).map("".join)
+    return st.lists(sequences, min_size=1, max_size=4).map("|".join)
+
+
+flat = _alternatives(leaves)
+groups = st.builds("({}{})".format, st.sampled_from(["", "?:", "?i:", "?s:"]), flat)
+nested = _alternatives(st.one_of(leaves, groups, st.builds(str.__add__, groups, quantifiers)))
+patterns = st.one_of(
+    flat,
+    nested,
+    flat.map(r"{}|\s+(?!\S)|\s+".format),
+    flat.map(r"{}|\s*[\r\n]+|\s+(?!\S)|\s+".format),
+    flat.map("(?i){}".format),
+)
+
+common = st.sampled_from([*"aAbBsSkK1 \n\r\t-'.", "  ", "\r\n", "aaa", "\n  \n", " a", "\n    b"])
+characters = st.one_of(
+    common,
+    common,
+    st.sampled_from("é中ſK\u0301\xa0²\u2028\u3000\u0378😀\U000e0001\U0010ffff"),
+    st.characters(exclude_categories=["Cs"]),
+)
+texts = st.one_of(
+    st.lists(characters, max_size=20).map(lambda parts: "".join(parts).encode()),
+    st.text(st.sampled_from("aAb1 \n-"), max_size=40).map(str.encode),
+)
+damaged = st.builds(
+    lambda text, at, byte: text[:at] + byte + text[at + 1 :], texts, st.integers(0, 40), st.binary()
+)
+documents = st.lists(st.one_of(texts, damaged, st.binary(max_size=12)), min_size=1, max_size=4)
+
+
+def _laid_out(parts: list[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    offsets = np.cumsum([0, *map(len, parts)]).astype(np.int64)
+    return np.frombuffer(b"".join(parts), np.uint8), offsets
+
+
+def _through_regex(pattern: str, parts: list[bytes]) -> list[list[bytes]]:
+    compiled = fallback.compile_regex(pattern)
+    decoded = [part.decode("utf-8", "surrogateescape") for part in parts]
+    return [
+        [piece.encode("utf-8", "surrogateescape") for piece in fallback.isolate(compiled, text)]
+        for text in decoded
+    ]
+
+
+def _split(pattern: str, parts: list[bytes]) -> list[list[bytes]]:
+    found = compile_pattern((pattern,)).split(*_laid_out(parts))
+    whole = b"".join(parts)
+    pieces = [whole[i:j] for i, j in zip(found.starts.tolist(), found.ends.tolist(), strict=True)]
+    cuts = found.offsets.tolist()
+    return [pieces[i:j] for i, j in pairwise(cuts)]
+
+
+@settings(max_examples=400)
+@given(pattern=patterns, parts=documents)
+@example(r"\s*[\r\n]+|\s+(?!\S)|\s+|x", [b"\n \n  x\n   ", b"\n\t \n\n  x", b"\n  "])
+@example(r"ab*c|a", [b"abbbbbbbbbbb", b"abbbbbbbbbbbbbbbbcabb"])
+@example(r"(?:ab)+c|a|b", [b"ababababababababx", b"ababababababababc"])
+@example(r"a+b|a", [b"aaaaaaaaaaaaaaaaaaaaa", b"aaaaaaaaaaaaaaaaaaaab"])
+@example(r"\p{L}{3}|1", ["ab1é中1中1中中中中1".encode(), b"\xe4\xb8", b"ab\xe4\xb8\xad1\xad"])
+@example(r"a{2,}?|b??c", [b"aaaaa", b"bcbbc"])
+def test_equals_regex(pattern: str, parts: list[bytes]) -> None:
+    try:
+        tables = compile_expression(pattern)
+    except PatternError:
+        assume(False)
+    assume(tables is not None)
+    assert _split(pattern, parts) == _through_regex(pattern, parts)
+
+
+@settings(max_examples=300)
+@given(
+    pattern=st.sampled_from(
+        [r"\p{L}+|\s+(?!\S)|\s", r"[^\s\p{L}]+[\r\n]*|\s*[\r\n]+| ?\p{L}++", r"a.|\P{L}b"]
+    ),
+    parts=st.lists(st.binary(max_size=80), min_size=1, max_size=4),
+)
+@example(
+    r"\p{L}+|\s+(?!\S)|\s", [bytes(range(256)), bytes(reversed(range(256))), b"\xf4\x90\x80\x80\xed\xa0\x80"]
+)
+def test_any_bytes_are_cut_as_surrogateescape_reads_them(pattern: str, parts: list[bytes]) -> None:
+    assert _split(pattern, parts) == _through_regex(pattern, parts)
+
+
+@given(parts=st.lists(texts, max_size=6), at=st.integers(0, 6))
+def test_cutting_does_not_depend_on_the_batch(parts: list[bytes], at: int) -> None:
+    assert _split(r"\s+(?!\S)|\S+", parts) == [
+        document for half in (parts[:at], parts[at:]) for document in _split(r"\s+(?!\S)|\S+", half)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        ("a|ab", "abab", ["a", "b", "a", "b"]),  # the first option wins, not the longest
+        ("ab|a", "abab", ["ab", "ab"]),
+        ("(?:a|ab)(?:c|bcd)", "abcd", ["abcd"]),
+        (r"a+?b?", "aab", ["a", "ab"]),  # lazy: as few as will do
+        (r"\d{1,3}", "1234567", ["123", "456", "7"]),
+        (r"\d{1,3}+\d|\d", "1234567", ["1234", "5", "6", "7"]),  # possessive: 567 keeps all and then fails
+        (r"\d{1,3}\d|\d", "1234567", ["1234", "567"]),
+        (r"a?+a", "aaa", ["aa", "a"]),  # the last a is taken, not given back, so nothing matches it
+        (r"\s+(?!\S)|\s+", "   x", ["  ", " ", "x"]),
+        (r"\s+(?!\S)|\s+", "x   ", ["x", "   "]),
+        (r"a(?=b)|b", "aab", ["a", "a", "b"]),
+        (r"(?i:k)+", "kKK-", ["kKK", "-"]),  # U+212A folds to k
+        (r"[^\W\d_]+", "ab_1é", ["ab", "_1", "é"]),
+        (r"\s++$|\s", "a \n", ["a", " \n"]),
+        (r"x+\z|x", "axx", ["a", "xx"]),
+    ],
+)
+def test_golden(pattern: str, text: str, expected: list[str]) -> None:
+    splitter = compile_pattern((pattern,))
+    assert splitter.engine == "automaton"
+    assert splitter.split_text(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        (r"\bx|y+", "x yy", ["x", " ", "yy"]),
+        (r"(a|b)\1", "aabab", ["aa", "bab"]),
+        (r"(?<=a)b+", "abbb", ["a", "bbb"]),
+        (r"(?!ab)a|b", "aab", ["a", "a", "b"]),
+        (r"(?:ab)++b|a", "abab", ["a", "b", "a", "b"]),
+        (r"a$|\n", "a\n", ["a", "\n"]),  # in `regex`, $ also holds before a newline that ends the text
+        (r"^a|b", "ab", ["a", "b"]),
+        (r"(?:a?){2}b", "aab", ["aab"]),
+        (r"(?:a|b){101}|c", "cab", ["c", "ab"]),
+    ],
+)
+def test_what_the_automaton_does_not_do_runs_through_regex(
+    pattern: str, text: str, expected: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    compile_expression.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        splitter = compile_pattern((pattern, r"\n"))
+        again = compile_pattern((pattern,))
+    assert splitter.engine == "regex"
+    assert splitter.split_text(text) == again.split_text(text) == expected
+    assert len(caplog.records) == 1
+    assert pattern in caplog.records[0].getMessage().replace("\\\\", "\\")
+
+
+def test_a_match_of_nothing_that_only_the_text_shows_is_refused() -> None:
+    with pytest.raises(PatternError, match="can match the empty string"):
+        compile_pattern((r"\b(?=q)|z",)).split_text("a q")
+
+
+def test_class_operations_and_nested_classes_are_read_as_other_engines_read_them() -> None:
+    assert compile_pattern((r"[\p{L}&&[^\p{Han}]]+",)).split_text("ab中c") == ["ab", "中", "c"]
+    assert fallback.dialect_flags(r"[a[b]]") == regex.VERSION1
+    assert fallback.dialect_flags(r"[[:alpha:]&&\w]|\[a\[") == regex.VERSION1
+    assert fallback.dialect_flags(r"\[a\[b]&&[]a\[^&]") == 0
+
+
+PLAIN = r"""
+import numpy as np
+from tokenizer.splitting import compile_pattern, fallback
+text = "It's 12345 of\n\n   日本語 x\u0301 😀!! \n  \r\n end  ".encode() + b"\xe4\xb8 \xff a\xf0"
+data = np.frombuffer(text, np.uint8)
+offsets = np.array([0, 20, 20, len(text)], np.int64)
+for name in ("gpt2", "cl100k", "o200k"):
+    splitter = compile_pattern(name)
+    ends, cuts = fallback.split_segments(splitter.chain[0], data, offsets[:-1], offsets[1:])
+    found = splitter.split(data, offsets)
+    assert found.ends.tolist() == ends.tolist() and found.offsets.tolist() == cuts.tolist(), name
+"""
+
+
+def test_the_kernel_runs_as_plain_python() -> None:
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    subprocess.run([sys.executable, "-c", PLAIN], env=environment, check=True)
