@@ -12,7 +12,8 @@ from typing import Literal
 
 from pydantic import BaseModel
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -30,9 +31,26 @@ def messages() -> Console:
     return Console(stderr=True, highlight=False)
 
 
+def draw(renderable: RenderableType, width: int | None = None) -> None:
+    """Write a table or text for people; outside of a terminal without the blanks that fill lines up.
+
+    Args:
+        renderable: what rich can draw.
+        width: columns to wrap at outside of a terminal; not wrapped if not given.
+    """
+    console = results()
+    if console.is_terminal:
+        console.print(renderable)
+        return
+    with console.capture() as drawn:
+        console.print(renderable, width=width)
+    lines = (line.rstrip() for line in drawn.get().splitlines())
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
 def say(text: str) -> None:
     """Write one line of result, as it is: no wrapping, no markup."""
-    results().print(text, markup=False, soft_wrap=True)
+    sys.stdout.write(f"{text}\n")
 
 
 def print_json(value: object) -> None:
@@ -40,15 +58,37 @@ def print_json(value: object) -> None:
     sys.stdout.write(json.dumps(_plain(value), ensure_ascii=False, indent=2) + "\n")
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]], right: Sequence[str] = ()) -> Table:
-    """Return a table with one line a row; the columns named in `right` hold numbers."""
+def table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str | Text]],
+    right: Sequence[str] = (),
+    *,
+    wrap: bool = False,
+) -> Table:
+    """Return a table with one line a row.
+
+    Args:
+        columns: the headings.
+        rows: the cells.
+        right: columns that hold numbers.
+        wrap: whether the last column is wrapped, not cut, where the terminal is too narrow for it.
+    """
     made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for column in columns:
+    for index, column in enumerate(columns):
         side: Literal["left", "right"] = "right" if column in right else "left"
-        made.add_column(column, justify=side, no_wrap=True, overflow="ellipsis")
+        last = index == len(columns) - 1
+        # Only the last column gives way where the terminal is too narrow.
+        width = None if last else max(map(cell_len, (column, *(str(row[index]) for row in rows))))
+        made.add_column(column, justify=side, no_wrap=not last, min_width=width)
     for row in rows:
-        made.add_row(*row)
+        made.add_row(*row[:-1], row[-1] if wrap else _on_one_line(row[-1]))
     return made
+
+
+def _on_one_line(cell: str | Text) -> Text:
+    text = cell if isinstance(cell, Text) else Text(cell)
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
 
 
 def pairs(entries: Mapping[str, str | Text]) -> Table:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.figures import number, size, span
-from flows.cli.output import pairs, results, say, table
+from flows.cli.output import draw, pairs, results, say, table
 from flows.errors import UsageError
 from tasks.stage import ArtifactRef
 from tasks.store import InputEntry, Record, Store
@@ -18,8 +18,8 @@ _SHOWN = 12
 
 def print_sheet(store: Store, ref: ArtifactRef) -> None:
     """Print an artifact's record for people, part by part."""
-    record, console = store.record(ref), results()
-    console.print(Text(f"{ref.kind}/{ref.name}@{store.label(ref, ref.name)}", style="bold"))
+    record = store.record(ref)
+    draw(Text(f"{ref.kind}/{ref.name}@{store.label(ref, ref.name)}", style="bold"))
     parts = {
         "": pairs(_origin(store, record)),
         "figures": pairs({name: number(value) for name, value in record.metrics.items()}),
@@ -30,8 +30,8 @@ def print_sheet(store: Store, ref: ArtifactRef) -> None:
     }
     for heading, part in parts.items():
         if part.row_count:
-            console.print(Text(f"\n{heading}" if heading else "", style="bold"))
-            console.print(part)
+            draw(Text(f"\n{heading}" if heading else "", style="bold"))
+            draw(part)
 
 
 def print_words(store: Store, ref: ArtifactRef) -> None:
@@ -45,7 +45,7 @@ def print_words(store: Store, ref: ArtifactRef) -> None:
         raise UsageError(f"{ref.kind}/{ref.name} holds no words to read; card and audit artifacts do")
     text = (store.path(ref) / found[0]).read_text(encoding="utf-8")
     if results().is_terminal:
-        results().print(Markdown(text))
+        draw(Markdown(text))
     else:
         say(text)
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.figures import key_figures, outcome_words, span
-from flows.cli.output import pairs, results, say, table
+from flows.cli.output import draw, pairs, say, table
 from flows.planning import PlanRow
 from flows.progress import group_of
 from flows.results import RunResult, RunRow
@@ -25,15 +25,14 @@ _DETAILS_SHOWN = 4
 
 def print_run(profile: str, store: Store, result: RunResult, seconds: float) -> None:
     """Print what each stage did, where the results are, and what to do next."""
-    console = results()
-    console.print(_run_table(store, result.rows))
+    draw(_run_table(store, result.rows))
     num_made = len(result.rows) - result.num_cached
     say(
         f"\n{num_made} of {len(result.rows)} tasks made, {result.num_cached} cached, {span(seconds)} in all\n"
     )
-    console.print(pairs(_places(store, result)))
-    console.print()
-    console.print(pairs(_next_steps(profile, result)))
+    draw(pairs(_places(store, result)))
+    say("")
+    draw(pairs(_next_steps(profile, result)))
 
 
 def run_document(profile: str, store: Store, result: RunResult, seconds: float) -> dict[str, Any]:
@@ -52,16 +51,19 @@ def run_document(profile: str, store: Store, result: RunResult, seconds: float) 
 
 def print_plan(store: Store, rows: Sequence[PlanRow]) -> None:
     """Print what would run, what is cached, and the fields that make the difference."""
-    console = results()
-    console.print(_plan_table(rows))
+    draw(_plan_table(rows))
     num_cached = sum(row.action == "cached" for row in rows)
     if num_cached == len(rows):
         say(f"\neverything is up to date: {num_cached} tasks cached in {store.root}")
         return
     num_waiting = sum(row.action == "run" and row.reason.startswith("waits") for row in rows)
     num_sure = len(rows) - num_cached - num_waiting
-    waiting = f", {num_waiting} that wait for them may" if num_waiting else ""
-    say(f"\n{num_sure} would run{waiting}, {num_cached} cached in {store.root}")
+    waiting = f", and so may {num_waiting} that wait for {_them(num_sure)}" if num_waiting else ""
+    say(f"\n{num_sure} would run{waiting}; {num_cached} cached in {store.root}")
+
+
+def _them(number: int) -> str:
+    return "it" if number == 1 else "them"
 
 
 def plan_document(profile: str, store: Store, rows: Sequence[PlanRow]) -> dict[str, Any]:

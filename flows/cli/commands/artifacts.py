@@ -6,7 +6,7 @@ import typer
 
 from flows.cli.app import FAILED, app, examples
 from flows.cli.options import ArtifactArgument, JsonOption, StoreOption
-from flows.cli.output import messages, print_json, results, say, table
+from flows.cli.output import draw, messages, print_json, say
 
 
 @app.command(
@@ -32,7 +32,7 @@ def list_artifacts(
     if as_json:
         print_json(found.rows)
         return
-    results().print(listing_table(opened, found.rows))
+    draw(listing_table(opened, found.rows))
     if found.num_hidden:
         messages().print(
             f"[dim]{found.num_hidden} shards and older versions are not listed; --all lists them[/dim]"
@@ -117,9 +117,8 @@ def diff(
     if as_json:
         print_json([{"field": each.field, "a": each.a, "b": each.b} for each in differences])
     elif differences:
-        results().print(
-            table(("field", a, b), [(each.field, str(each.a), str(each.b)) for each in differences])
-        )
+        for each in differences:
+            say(f"{each.field}\n  a  {each.a}\n  b  {each.b}")
     else:
         say("no field differs: both have the same recipe")
 

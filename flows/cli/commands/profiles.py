@@ -11,7 +11,7 @@ from rich.text import Text
 
 from flows.cli.app import app, examples
 from flows.cli.options import JsonOption
-from flows.cli.output import print_json, results, say, table
+from flows.cli.output import draw, print_json, say, table
 from flows.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _list_profiles(*, as_json: bool) -> None:
         print_json([{"path": str(folder / f"{one.name}.toml"), **one.resolved()} for one in loaded])
         return
     rows = [(one.name, str(len(one.sources)), one.description) for one in loaded]
-    results().print(table(("profile", "sources", "what it is for"), rows, right=("sources",)))
+    draw(table(("profile", "sources", "what it is for"), rows, right=("sources",), wrap=True))
 
 
 def _list_keys(section: str | None, *, as_json: bool) -> None:
@@ -64,7 +64,7 @@ def _list_keys(section: str | None, *, as_json: bool) -> None:
         return
     for name, members in groupby(wanted, key=lambda key: key.section):
         say(f"[{name}]" if name else "at the top")
-        results().print(Padding(_key_table(list(members)), (0, 0, 1, 2)))
+        draw(Padding(_key_table(list(members)), (0, 0, 1, 2)), width=100)
 
 
 def _key_table(keys: "list[Key]") -> Table:
@@ -104,5 +104,5 @@ def init(
         path, sources, vocab_size=vocab_size, sequence_length=sequence_length, overwrite=force
     )
     rows = [(one.name, str(one.num_files), one.seen.options["format"], one.seen.remark) for one in drafted]
-    results().print(table(("source", "files", "format", "because"), rows, right=("files",)))
+    draw(table(("source", "files", "format", "because"), rows, right=("files",)))
     say(f"\nwrote {path}\n\nnext:\n  tokmill plan {path}\n  tokmill run {path}")

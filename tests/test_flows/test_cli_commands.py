@@ -1,0 +1,212 @@
+"""The command line without a run: help, versions, exit codes, and how quickly it starts."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from flows.cli.app import main
+from flows.profile import load_profile
+
+COMMANDS = [
+    "run",
+    "plan",
+    "up",
+    "profiles",
+    "init",
+    "ls",
+    "show",
+    "lineage",
+    "diff",
+    "verify",
+    "tag",
+    "catalog rebuild",
+    "encode",
+    "decode",
+]
+HEAVY = ("prefect", "numba", "duckdb", "pyarrow")
+
+
+@pytest.fixture
+def tokmill(capsys, monkeypatch, tmp_path):
+    """Run a command in an empty folder; gives exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TOKMILL_STORE", raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*arguments):
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_help_lists_every_command(tokmill):
+    code, out, _ = tokmill("--help")
+    assert code == 0
+    for command in COMMANDS:
+        assert f" {command.split()[0]} " in out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_examples(tokmill, command):
+    code, out, _ = tokmill(*command.split(), "--help")
+    assert code == 0
+    assert f"$ tokmill {command}" in out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_documented_with_its_output(checkout, command):
+    text = (checkout / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert f"$ tokmill {command}" in text
+
+
+def test_every_option_is_documented(checkout, tokmill):
+    text = (checkout / "docs" / "cli.md").read_text(encoding="utf-8")
+    for command in COMMANDS:
+        _, out, _ = tokmill(*command.split(), "--help")
+        options = {
+            word for word in out.replace("│", " ").split() if word.startswith("--") and word != "--help"
+        }
+        missing = sorted(option for option in options if option.strip(",.;") not in text)
+        assert not missing, f"docs/cli.md says nothing of {missing} of {command}"
+
+
+def test_the_version_is_the_distribution_s(tokmill):
+    code, out, _ = tokmill("--version")
+    assert (code, out.split()[0]) == (0, "tokmill")
+
+
+class TestWrongUsage:
+    def test_no_command_shows_help(self, tokmill):
+        code, out, _ = tokmill()
+        assert code == 2
+        assert "Usage: tokmill" in out
+
+    def test_an_unknown_command_names_the_nearest(self, tokmill):
+        code, _, err = tokmill("rnu")
+        assert code == 2
+        assert "'run'" in err
+
+    def test_an_unknown_profile(self, tokmill):
+        code, out, err = tokmill("plan", "smok")
+        assert (code, out) == (2, "")
+        assert err.startswith("tokmill: profile 'smok'")
+        assert "did you mean smoke?" in err
+
+    def test_a_bad_profile(self, tokmill, tmp_path):
+        (tmp_path / "own.toml").write_text("[sources.a]\nfiles = ['x']\n[pack]\nsequence_length = 0")
+        code, _, err = tokmill("run", "own.toml")
+        assert code == 2
+        assert "pack.sequence_length=0 must be at least 8" in err
+
+    def test_a_bad_override(self, tokmill):
+        code, _, err = tokmill("plan", "smoke", "--set", "pack.sequence_lenght=8")
+        assert code == 2
+        assert "did you mean pack.sequence_length?" in err
+
+    @pytest.mark.parametrize("command", [["ls"], ["show", "card/smoke"], ["verify"], ["catalog", "rebuild"]])
+    def test_no_store(self, tokmill, command, tmp_path):
+        code, _, err = tokmill(*command)
+        assert code == 2
+        assert "there is no store at tokmill-store" in err
+        assert not (tmp_path / "tokmill-store").exists()
+
+    def test_a_store_that_is_no_folder(self, tokmill):
+        code, _, err = tokmill("ls", "--store", "s3://bucket/store")
+        assert code == 1
+        assert "only local folders are supported" in err
+
+
+class TestFailures:
+    def test_a_source_without_files_fails(self, tokmill, tmp_path):
+        (tmp_path / "own.toml").write_text("[sources.a]\nfiles = ['nothing/*.txt']")
+        code, _, err = tokmill("plan", "own.toml")
+        assert code == 1
+        assert "matches no file" in err
+
+    def test_there_is_no_traceback(self, tokmill):
+        _, _, err = tokmill("plan", "smok")
+        assert "Traceback" not in err
+        assert len(err.splitlines()) == 1
+
+    def test_debugging_shows_the_traceback(self, tokmill, monkeypatch):
+        monkeypatch.setenv("TOKMILL_DEBUG", "1")
+        code, _, err = tokmill("plan", "smok")
+        assert code == 2
+        assert "Traceback" in err
+
+    def test_a_reader_that_goes_away_is_no_error(self, tmp_path):
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        command = [sys.executable, "-m", "flows", "profiles", "--keys"]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=tmp_path
+        ) as child:
+            child.stdout.close()
+            error = child.stderr.read()
+        assert error == b""
+
+
+class TestProfiles:
+    def test_what_ships_is_listed(self, tokmill):
+        code, out, _ = tokmill("profiles")
+        assert code == 0
+        assert "quickstart" in out
+        assert "smoke" in out
+
+    def test_json_is_the_resolved_profile(self, tokmill):
+        _, out, _ = tokmill("profiles", "--json")
+        listed = {one["name"]: one for one in json.loads(out)}
+        assert listed["smoke"]["pack"] == load_profile("smoke").resolved()["pack"]
+
+    def test_keys_of_one_section(self, tokmill):
+        code, out, _ = tokmill("profiles", "--keys", "pack")
+        assert code == 0
+        assert "sequence_length" in out
+        assert "vocab_size" not in out
+
+    def test_keys_of_an_unknown_section(self, tokmill):
+        code, _, err = tokmill("profiles", "--keys", "pakc")
+        assert code == 2
+        assert "did you mean pack?" in err
+
+    def test_init_writes_a_profile_and_says_what_is_next(self, tokmill, tmp_path):
+        (tmp_path / "a.txt").write_text("x")
+        code, out, _ = tokmill("init", "own.toml", "--source", "a=a.txt", "--vocab-size", "300")
+        assert code == 0
+        assert "tokmill run own.toml" in out
+        assert load_profile("own.toml").training().vocab_size == 300
+        assert tokmill("init", "own.toml", "--source", "a=a.txt")[0] == 2
+        assert tokmill("init", "own.toml", "--source", "a=a.txt", "--force")[0] == 0
+
+
+def imported_by(*arguments):
+    """Return which heavy packages a command imports."""
+    program = (
+        "import sys; from flows.cli.app import main; main(sys.argv[1:]); "
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True
+    )
+    return done.stderr.splitlines()[-1]
+
+
+def test_help_imports_nothing_heavy():
+    assert imported_by("--help") == "[]"
+
+
+def test_planning_imports_neither_prefect_nor_numba(tmp_path):
+    imported = imported_by("plan", "smoke", "--store", str(tmp_path / "store"))
+    assert "prefect" not in imported
+    assert "numba" not in imported
+
+
+def test_the_module_is_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "flows", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("tokmill ")
