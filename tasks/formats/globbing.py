@@ -22,6 +22,8 @@ from tasks.errors import SourceError
 _NOT_STDLIB = ("site-packages", "dist-packages", "__pycache__")
 _PLACEHOLDER = re.compile(r"^\{([A-Za-z_]+)\}(?=/|$)")
 _MAGIC = re.compile(r"[*?\[]")
+# How `glob.escape` writes a character that is meant as itself.
+_ESCAPED = re.compile(r"\[([*?\[])\]")
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 
 
@@ -64,8 +66,9 @@ def parse(text: str, base: Path) -> Pattern:
     path = _filled(text, found) if found else _home(text, base)
     path = Path(os.path.normpath(path))
     pruned = _NOT_STDLIB if found and found[1] == "stdlib" else ()
-    plain = _plain_prefix(path)
-    return Pattern(text=text, folder=plain, parts=path.parts[len(plain.parts) :], pruned=pruned)
+    num_plain = _num_plain(path)
+    folder = Path(*(_ESCAPED.sub(r"\1", part) for part in path.parts[:num_plain]))
+    return Pattern(text=text, folder=folder, parts=path.parts[num_plain:], pruned=pruned)
 
 
 def _filled(text: str, found: re.Match[str]) -> Path:
@@ -88,14 +91,12 @@ def _home(text: str, base: Path) -> Path:
         raise SourceError(msg) from error
 
 
-def _plain_prefix(path: Path) -> Path:
-    """The longest prefix without wildcards; a path that exists as it stands has none."""
+def _num_plain(path: Path) -> int:
+    """How many components come before the first with wildcards; all of a path that exists as it stands."""
     if os.path.lexists(path):
-        return path
-    for index, part in enumerate(path.parts):
-        if _MAGIC.search(part):
-            return Path(*path.parts[:index])
-    return path
+        return len(path.parts)
+    plain = (index for index, part in enumerate(path.parts) if _MAGIC.search(_ESCAPED.sub("", part)))
+    return next(plain, len(path.parts))
 
 
 def expand(pattern: Pattern) -> Iterator[Path]:
@@ -180,8 +181,8 @@ def excluder(patterns: Sequence[str], base: Path, root: Path) -> Callable[[Path]
     A pattern without a slash is compared with every name below `root`; the others with whole paths, as
     `parse` reads them.
     """
-    by_path = [text for text in patterns if "/" in text or _PLACEHOLDER.match(text)]
-    names = [re.compile(translate(text)).match for text in patterns if text not in by_path]
+    by_path = [text for text in patterns if "/" in text.rstrip("/") or _PLACEHOLDER.match(text)]
+    names = [re.compile(translate(text.rstrip("/"))).match for text in patterns if text not in by_path]
     matchers = [
         (pattern.folder, _Matcher(pattern.parts)) for pattern in (parse(text, base) for text in by_path)
     ]

@@ -87,9 +87,8 @@ def _matched(patterns: list[Pattern], excluded: Callable[[Path], bool], base: Pa
 
 def _nothing_matched(pattern: Pattern, base: Path, num_excluded: int) -> SourceError:
     if num_excluded:
-        return SourceError(
-            f"{pattern.text!r} matches {num_excluded} files and all of them are excluded; narrow 'exclude'"
-        )
+        num = f"{num_excluded} files" if num_excluded > 1 else "the file"
+        return SourceError(f"{pattern.text!r}: 'exclude' leaves out {num} that it matches; narrow it")
     where = f"looked in {pattern.folder}" if pattern.parts else f"there is no {pattern.folder}"
     if not pattern.folder.exists() and pattern.parts:
         where = f"there is no folder {pattern.folder}"

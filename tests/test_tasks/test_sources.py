@@ -1,0 +1,278 @@
+"""Source specifications, and finding files: globs, placeholders, links, duplicates."""
+
+import glob
+import os
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tasks.errors import SourceError
+from tasks.formats.globbing import expand, parse
+from tasks.formats.resolving import resolve_files
+from tasks.formats.sources import ReadOptions, SourceSpec, format_of
+from tests.test_tasks.reading import PlainDigests
+
+
+def make(folder: Path, *names: str) -> None:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+
+
+def names(folder: Path, *files: str, exclude: tuple[str, ...] = ()) -> list[str]:
+    spec = SourceSpec(files=list(files), exclude=list(exclude), format="text")
+    found, root = resolve_files(spec, folder, PlainDigests(), source="s")
+    assert all(Path(root, one.value["name"]).samefile(one.value["path"]) for one in found)
+    return [one.value["name"] for one in found]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("*.txt", ["a.txt"]),
+        ("**/*.txt", ["a.txt", "d/b.txt", "d/e/c.txt"]),
+        ("*/*.txt", ["d/b.txt"]),
+        ("d/**/c.*", ["d/e/c.txt"]),
+        ("d/**", ["d/b.md", "d/b.txt", "d/e/c.txt"]),
+        ("**/e/**/*.txt", ["d/e/c.txt"]),
+        ("**/**/*.md", ["d/b.md"]),
+        ("?.txt", ["a.txt"]),
+        ("[!a]/*.txt", ["d/b.txt"]),
+        ("d/b.txt", ["d/b.txt"]),
+        ("./d/../a.txt", ["a.txt"]),
+        ("**/.hidden/*", ["d/.hidden/x.txt"]),
+        (".*.txt", [".dot.txt"]),
+    ],
+)
+def test_patterns_by_hand(tmp_path: Path, pattern: str, expected: list[str]) -> None:
+    make(tmp_path, "a.txt", "d/b.txt", "d/b.md", "d/e/c.txt", "d/.hidden/x.txt", ".dot.txt")
+
+    found = [path.relative_to(tmp_path).as_posix() for path in expand(parse(pattern, tmp_path))]
+
+    assert sorted(found) == expected
+    assert len(set(found)) == len(found)
+
+
+def test_names_are_relative_to_the_part_without_wildcards_and_sorted(tmp_path: Path) -> None:
+    make(tmp_path, "data/b/2.txt", "data/b/10.txt", "data/a.txt", "data/a/z.txt", "data/a-b.txt")
+
+    assert names(tmp_path, "data/**/*.txt") == ["a-b.txt", "a.txt", "a/z.txt", "b/10.txt", "b/2.txt"]
+    assert names(tmp_path, "data/b/*.txt", "data/a.txt") == ["a.txt", "b/10.txt", "b/2.txt"]
+
+
+def test_the_root_does_not_move_when_files_come(tmp_path: Path) -> None:
+    make(tmp_path, "data/deep/down/a.txt")
+    assert names(tmp_path, "data/**/*.txt") == ["deep/down/a.txt"]
+
+    make(tmp_path, "data/b.txt")
+    assert names(tmp_path, "data/**/*.txt") == ["b.txt", "deep/down/a.txt"]
+
+
+@pytest.mark.parametrize(
+    "exclude",
+    ["b", "b/", "data/b/**", "data/b/*.txt", "data/b", "*.bak", "[0-9]*.txt"],
+)
+def test_exclusion(tmp_path: Path, exclude: str) -> None:
+    make(tmp_path, "data/a.txt", "data/b/1.txt", "data/b/2.txt", "data/c.bak")
+    everything = {"a.txt", "b/1.txt", "b/2.txt", "c.bak"}
+    gone = {"c.bak"} if exclude == "*.bak" else {"b/1.txt", "b/2.txt"}
+
+    assert set(names(tmp_path, "data/**", exclude=(exclude,))) == everything - gone
+
+
+def test_exclusion_by_name_does_not_look_above_the_root(tmp_path: Path) -> None:
+    make(tmp_path, "test/data/a.txt", "test/data/test/b.txt")
+
+    assert names(tmp_path / "test", "data/**/*.txt", exclude=("test",)) == ["a.txt"]
+
+
+def test_a_path_with_brackets_in_its_name(tmp_path: Path) -> None:
+    make(tmp_path, "a[1].txt", "a1.txt")
+
+    assert names(tmp_path, "a[1].txt") == ["a[1].txt"]
+
+
+def test_a_folder_that_was_escaped_is_no_wildcard(tmp_path: Path) -> None:
+    make(tmp_path, "my [odd] folder*/data/a.txt")
+    escaped = glob.escape(str(tmp_path / "my [odd] folder*"))
+
+    assert names(Path("/"), f"{escaped}/data/*.txt") == ["a.txt"]
+    assert names(Path("/"), f"{escaped}/data/a.txt") == ["a.txt"]
+
+
+def test_the_standard_library_is_without_installed_packages() -> None:
+    found = names(Path.cwd(), "{stdlib}/**/*.py")
+
+    assert "json/decoder.py" in found
+    assert not [name for name in found if "site-packages" in name or "dist-packages" in name]
+
+
+def test_placeholders_need_no_base() -> None:
+    assert parse("{stdlib}", Path("/nowhere")).folder == Path(sysconfig.get_path("stdlib"))
+    assert parse("{samples}/*.txt", Path("/nowhere")).folder.parts[-2:] == ("profiles", "samples")
+
+
+def test_loops_of_links_end(tmp_path: Path) -> None:
+    make(tmp_path, "data/a/x.txt", "data/b/y.txt")
+    (tmp_path / "data/a/up").symlink_to(tmp_path / "data")
+    (tmp_path / "data/a/self").symlink_to(tmp_path / "data/a")
+
+    assert names(tmp_path, "data/**/*.txt") == ["a/x.txt", "b/y.txt"]
+
+
+def test_links_out_of_the_folder_are_followed(tmp_path: Path) -> None:
+    make(tmp_path, "elsewhere/x.txt", "file.txt")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "data/one.txt").symlink_to(tmp_path / "file.txt")
+
+    assert names(tmp_path, "data/**/*.txt") == ["linked/x.txt", "one.txt"]
+
+
+def test_a_file_under_two_names_names_both(tmp_path: Path) -> None:
+    make(tmp_path, "data/a.txt")
+    (tmp_path / "data/b.txt").symlink_to("a.txt")
+
+    with pytest.raises(SourceError, match=r"source 's': a\.txt and b\.txt are the same file"):
+        names(tmp_path, "data/*.txt")
+
+
+def test_a_file_of_two_patterns_names_both(tmp_path: Path) -> None:
+    make(tmp_path, "data/a.txt")
+
+    with pytest.raises(SourceError, match=r"a\.txt is seen twice: by 'data/\*\.txt' and by 'data/a\*'"):
+        names(tmp_path, "data/*.txt", "data/a*")
+
+
+def test_copies_and_hard_links_are_files_of_their_own(tmp_path: Path) -> None:
+    make(tmp_path, "data/a.txt")
+    (tmp_path / "data/b.txt").hardlink_to(tmp_path / "data/a.txt")
+
+    assert names(tmp_path, "data/*.txt") == ["a.txt", "b.txt"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("data/*.md", r"'data/\*\.md' matches no file \(looked in .*data; relative paths start from"),
+        ("none/*.md", r"'none/\*\.md' matches no file \(there is no folder .*none;"),
+        ("data/none.txt", r"matches no file \(there is no .*none\.txt"),
+        ("data", r"'data' is a folder; say which files in it, e\.g\. data/\*\*/\*\.txt"),
+        ("https://host/a.txt", r"is a URL, which is not supported; download it first"),
+        ("s3://bucket/*.parquet", r"is a URL"),
+        ("{stdlb}/a.py", r"there is no placeholder \{stdlb\}; did you mean \{stdlib\}\?"),
+        ("{what}/a.py", r"known are \{stdlib\}, \{samples\}"),
+        ("~no-such-user-here/a.txt", r"write the folder in full"),
+        ("  ", r"an empty pattern names no file"),
+    ],
+)
+def test_patterns_that_find_nothing(tmp_path: Path, pattern: str, message: str) -> None:
+    make(tmp_path, "data/a.txt")
+
+    with pytest.raises(SourceError, match=r"^source 's': .*" + message):
+        names(tmp_path, pattern)
+
+
+def test_everything_excluded(tmp_path: Path) -> None:
+    make(tmp_path, "data/a.txt")
+
+    with pytest.raises(SourceError, match=r"'data/\*\.txt': 'exclude' leaves out the file that it matches"):
+        names(tmp_path, "data/*.txt", exclude=("*.txt",))
+
+
+def test_a_link_to_nowhere_is_unreadable(tmp_path: Path) -> None:
+    make(tmp_path, "data/a.txt")
+    (tmp_path / "data/b.txt").symlink_to("gone")
+
+    with pytest.raises(SourceError, match=r"b\.txt cannot be read \(No such file or directory\)"):
+        names(tmp_path, "data/*.txt")
+
+
+def test_folders_that_share_nothing_cannot_be_one_source(tmp_path: Path) -> None:
+    make(tmp_path, "a.txt")
+
+    with pytest.raises(SourceError, match=r"share no folder; make a source of each"):
+        names(tmp_path, "a.txt", "/no-such-top-level-folder/b.txt")
+
+
+def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+    try:
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.txt")).write_text("x")
+    except OSError:
+        pytest.skip("the file system takes no such name")
+
+    with pytest.raises(SourceError, match=r"is not UTF-8; rename the file"):
+        names(tmp_path, "*.txt")
+
+
+def test_identity_is_source_name_and_content(tmp_path: Path) -> None:
+    make(tmp_path, "a.txt")
+    spec = SourceSpec(files=["*.txt"])
+
+    def digest(source: str) -> str:
+        ((found,), _) = resolve_files(spec, tmp_path, PlainDigests(), source=source)
+        return found.digest
+
+    before = digest("s")
+    assert digest("t") != before
+    os.utime(tmp_path / "a.txt", ns=(1, 1))
+    assert digest("s") == before
+    (tmp_path / "a.txt").write_text("b.txt")
+    assert digest("s") != before
+    (tmp_path / "a.txt").write_text("a.txt")
+    assert digest("s") == before
+    (tmp_path / "a.txt").rename(tmp_path / "b.txt")
+    assert digest("s") != before
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a.jsonl", "jsonl"), ("a.ndjson.zst", "jsonl"), ("A.JSONL.GZ", "jsonl"), ("a.parquet", "parquet"),
+        ("a.feather", "arrow"), ("a.tsv.xz", "csv"), ("a.txt", "text"), ("a.py", "text"), ("LICENSE", "text"),
+        ("a.b.gz", "text"), ("a.gz", "text"),
+    ],
+)  # fmt: skip
+def test_formats_by_suffix(name: str, expected: str) -> None:
+    assert format_of(name, ReadOptions()) == expected
+    assert format_of(name, ReadOptions(format="lines")) == "lines"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a.json", "a.json: no documents can be read from .json: .* one object a line"),
+        ("a.tar.gz", "archives of several files are not supported"),
+        ("a.pdf", "convert it to .txt"),
+    ],
+)
+def test_suffixes_that_are_no_text(name: str, message: str) -> None:
+    with pytest.raises(SourceError, match=message):
+        format_of(name, ReadOptions())
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"format": "delimited"}, "needs a delimiter"),
+        ({"format": "lines", "delimiter": ","}, "means nothing for format='lines'"),
+        ({"format": "csv", "delimiter": "::"}, "must be one ASCII character"),
+        ({"format": "text", "id_column": "id"}, "means nothing for format='text'"),
+        ({"format": "excel"}, "Input should be"),
+        ({"on_error": "ignore"}, "Input should be"),
+        ({"encoding": "latin-1"}, "Input should be 'utf-8'"),
+        ({"text_colum": "a"}, "Extra inputs are not permitted"),
+        ({"files": []}, "at least 1 item"),
+    ],
+)
+def test_specifications_that_make_no_sense(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        SourceSpec(**{"files": ["a"], **given})
+
+
+def test_every_field_says_what_it_is_for() -> None:
+    assert all(field.description for field in SourceSpec.model_fields.values())
