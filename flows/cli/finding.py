@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from tokenizer import Tokenizer
 
 
+def open_store(location: str) -> Store:
+    """Open a store, which need not be there yet.
+
+    Raises:
+        UsageError: a URL of a kind that is not supported, or a file.
+    """
+    try:
+        return Store.open(location)
+    except StoreError as error:
+        raise UsageError(str(error)) from error
+
+
 def existing_store(option: str | None) -> Store:
     """Open a store that must be there already.
 
@@ -23,7 +35,7 @@ def existing_store(option: str | None) -> Store:
         UsageError: there is none.
     """
     location = store_url(option)
-    store = Store.open(location)
+    store = open_store(location)
     if not store.root.is_dir():
         raise UsageError(
             f"there is no store at {location}; `tokmill run quickstart` makes one, and --store or "
@@ -51,9 +63,8 @@ def load_tokenizer(reference: str, store: str | None) -> "Tokenizer":
         UsageError: there is no such path and no such artifact, or the artifact is no tokenizer.
         TokenizerError: the file is broken, or the artifact does not encode its probes as it once did.
     """
-    from tasks.formats.tokenizer import open_tokenizer
-
     import tokenizer
+    from tasks.formats.tokenizer import open_tokenizer
 
     if Path(reference).exists():
         return tokenizer.load(reference)

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel
@@ -51,6 +52,11 @@ def draw(renderable: RenderableType, width: int | None = None) -> None:
 def say(text: str) -> None:
     """Write one line of result, as it is: no wrapping, no markup."""
     sys.stdout.write(f"{text}\n")
+
+
+def shown(path: Path) -> str:
+    """Return a path as a person would write it: relative if it lies below the working directory."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def print_json(value: object) -> None:

@@ -1,9 +1,8 @@
 """What a person sees while a run works: one line a group of tasks.
 
-On a terminal the groups that are at work show a bar and a clock, and a group that is done becomes a line
-that stays. Elsewhere (a log, a pipe) each group is one plain line when it is done, and a long one says
-every ten seconds how far it is. Both tell the same things and write to standard error, so that standard
-output holds results only.
+On a terminal all groups are seen at once, those at work with a bar and a clock. Elsewhere (a log, a pipe)
+each group is one plain line when it is done, and a long one says every ten seconds how far it is. Both tell
+the same things and write to standard error, so that standard output holds results only.
 """
 
 import threading
@@ -177,12 +176,16 @@ class PlainProgress(_Groups):
 
 
 class LiveProgress(_Groups):
-    """Finished groups as lines that stay; below them, those at work with a bar and a clock."""
+    """Every group as a line with a mark, a bar and a clock; cleared when the run ends well.
+
+    What a run did is told better by the summary that follows. One that fails leaves its lines.
+    """
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._spinner = Spinner("dots", style="cyan")
-        self._live = Live(console=console, get_renderable=self._at_work, refresh_per_second=8, transient=True)
+        self._began = time.monotonic()
+        self._live = Live(console=console, get_renderable=self._drawn, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> Self:
         """Begin to show."""
@@ -192,18 +195,33 @@ class LiveProgress(_Groups):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the screen back; what was at work leaves no line."""
+        """Give the screen back; after a failure, with what was done."""
         self._live.stop()
+        if kind is not None:
+            ended = [group for group in self.groups.values() if group.num_done]
+            self.console.print(Group(*(_row(group, _mark(group)) for group in ended)))
 
     def changed(self, group: TaskGroup) -> None:
-        """Turn a finished group into a line that stays; the others are drawn by the clock."""
-        if group.complete:
-            self.console.print(_row(group, _mark(group)))
+        """Nothing to do: the clock draws."""
 
-    def _at_work(self) -> RenderableType:
+    def _drawn(self) -> RenderableType:
         with self.lock:
-            rows = [_row(group, self._spinner) for group in self.groups.values() if not group.complete]
-        return Group(*rows)
+            rows = [_row(group, self._sign(group)) for group in self.groups.values()]
+            num_at_work = sum(bool(group.at_work) for group in self.groups.values())
+        if not num_at_work:
+            rows.append(_between(self._spinner, time.monotonic() - self._began, started=bool(rows)))
+        return Group(*rows[-(self.console.height - 2) :])
+
+    def _sign(self, group: TaskGroup) -> RenderableType:
+        return _mark(group) if group.complete else self._spinner
+
+
+def _between(spinner: Spinner, seconds: float, *, started: bool) -> Table:
+    """The line while no task is at work: Prefect starts, or decides what is cached."""
+    row = Table.grid(padding=(0, 1))
+    what = "" if started else f"starting Prefect … {span(seconds)}"
+    row.add_row(spinner, Text(what, style="dim"))
+    return row
 
 
 def _row(group: TaskGroup, mark: RenderableType) -> Table:

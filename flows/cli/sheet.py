@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.figures import number, size, span
-from flows.cli.output import draw, pairs, results, say, table
+from flows.cli.output import draw, pairs, results, say, shown, table
 from flows.errors import UsageError
 from tasks.stage import ArtifactRef
 from tasks.store import InputEntry, Record, Store
@@ -56,7 +56,7 @@ def _origin(store: Store, record: Record) -> Mapping[str, str]:
     entries = {
         "fingerprint": record.fingerprint,
         "content": record.content_digest,
-        "path": str(store.path(record.ref)),
+        "path": shown(store.path(record.ref)),
         "made": f"{record.timings.ended[:19].replace('T', ' ')} UTC in {span(record.timings.seconds)}",
         "by": made.user or "",
         "commit": commit,

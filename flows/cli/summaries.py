@@ -4,14 +4,13 @@ A mapped stage's tasks are one line: how many shards, how many of them were made
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from flows.cli.figures import key_figures, outcome_words, span
-from flows.cli.output import draw, pairs, say, table
+from flows.cli.output import draw, pairs, say, shown, table
 from flows.planning import PlanRow
 from flows.progress import group_of
 from flows.results import RunResult, RunRow
@@ -54,12 +53,12 @@ def print_plan(store: Store, rows: Sequence[PlanRow]) -> None:
     draw(_plan_table(rows))
     num_cached = sum(row.action == "cached" for row in rows)
     if num_cached == len(rows):
-        say(f"\neverything is up to date: {num_cached} tasks cached in {store.root}")
+        say(f"\neverything is up to date: {num_cached} tasks cached in {shown(store.root)}")
         return
     num_waiting = sum(row.action == "run" and row.reason.startswith("waits") for row in rows)
     num_sure = len(rows) - num_cached - num_waiting
     waiting = f", and so may {num_waiting} that wait for {_them(num_sure)}" if num_waiting else ""
-    say(f"\n{num_sure} would run{waiting}; {num_cached} cached in {store.root}")
+    say(f"\n{num_sure} would run{waiting}; {num_cached} cached in {shown(store.root)}")
 
 
 def _them(number: int) -> str:
@@ -143,7 +142,7 @@ def _called(store: Store, ref: ArtifactRef) -> str:
 def _places(store: Store, result: RunResult) -> Mapping[str, str]:
     """Where the things are that a person goes on with."""
     return {
-        words: _shown(store.path(result.refs[kind]) / _FILES.get(kind, ""))
+        words: shown(store.path(result.refs[kind]) / _FILES.get(kind, ""))
         for kind, words in _WHERE.items()
         if kind in result.refs
     }
@@ -157,7 +156,3 @@ def _next_steps(profile: str, result: RunResult) -> Mapping[str, str]:
         f'tokmill encode --tokenizer tokenizer/{name} "some text"': "token ids of a text",
         f"tokmill run {profile} --set pack.sequence_length=2048": "only what depends on it runs",
     }
-
-
-def _shown(path: Path) -> str:
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

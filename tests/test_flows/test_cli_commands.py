@@ -117,7 +117,7 @@ class TestWrongUsage:
 
     def test_a_store_that_is_no_folder(self, tokmill):
         code, _, err = tokmill("ls", "--store", "s3://bucket/store")
-        assert code == 1
+        assert code == 2
         assert "only local folders are supported" in err
 
 

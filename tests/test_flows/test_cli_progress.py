@@ -99,16 +99,36 @@ def test_a_terminal_gets_live_progress_and_a_pipe_plain_lines():
     assert isinstance(display(Console(file=io.StringIO())), PlainProgress)
 
 
-def test_live_progress_fits_a_hundred_columns_and_ends_with_lines_that_stay():
-    console = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
-    with LiveProgress(console) as shown:
+def live(action):
+    """Return what stays on a terminal of 100 columns after live progress."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=30, color_system=None)
+    shown = LiveProgress(console)
+    shown.__enter__()
+    action(shown)
+    error = RuntimeError("failed")
+    shown.__exit__(type(error), error, None)
+    return console.file.getvalue()
+
+
+def test_a_failed_run_leaves_its_lines_on_the_terminal():
+    def action(shown):
         shown.expect("encode[*]", 2)
         shown.on_start("encode[code/0]")
         shown.on_finish("encode[code/0]", False, 1.0, REF, {})
-        shown.on_start("encode[code/1]")
-        shown.on_finish("encode[code/1]", True, 0.0, REF, {})
-    output = console.file.getvalue()
-    assert "✓ encode[*]      2/2 1 made, 1 cached" in output
+        shown.on_fail("encode[code/1]", "broken")
+        shown.expect("audit", 1)
+
+    last = live(action).splitlines()[-1]
+    assert last.rpartition("\x1b[2K")[2].startswith("✗ encode[*]      2/2 1 made, 1 failed")
+
+
+def test_a_run_that_ends_well_clears_the_terminal_for_its_summary():
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=30, color_system=None)
+    with LiveProgress(console) as shown:
+        shown.on_finish("audit", False, 1.0, REF, {})
+        shown.note("a remark stays")
+    tail = console.file.getvalue().split("a remark stays")[-1]
+    assert tail.endswith("\x1b[1A\x1b[2K")
 
 
 def test_silence_takes_everything():

@@ -4,7 +4,7 @@ import typer
 
 from flows.cli.app import app, examples
 from flows.cli.options import JsonOption, StoreOption
-from flows.cli.output import print_json, say
+from flows.cli.output import print_json, say, shown
 
 catalog = typer.Typer(no_args_is_help=True, help="The index over the store's records.")
 app.add_typer(catalog, name="catalog", rich_help_panel="Store")
@@ -23,4 +23,4 @@ def rebuild(store: StoreOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         print_json({"path": str(opened.catalog.path), **counts})
     else:
-        say(f"{opened.catalog.path}: {counts['artifacts']:,} artifacts, {counts['runs']:,} runs")
+        say(f"{shown(opened.catalog.path)}: {counts['artifacts']:,} artifacts, {counts['runs']:,} runs")

@@ -33,15 +33,16 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run a profile, from raw text to packed shards; what is up to date is not made again."""
+    from flows.cli.finding import open_store
     from flows.cli.progress import display
     from flows.cli.summaries import print_run, run_document
     from flows.places import store_url
     from flows.profile import load_profile
     from flows.settings import prepare_terminal_run
-    from tasks.store import Store
 
     loaded = load_profile(profile, overrides or [])
     location = store_url(store, loaded.execution)
+    opened = open_store(location)
     began = time.monotonic()
     with display(messages()) as shown:
         for note in loaded.notes:
@@ -53,9 +54,9 @@ def run(
         result = run_profile(loaded, location, workers=workers, verify=verify, rehash=rehash, reporter=shown)
     seconds = time.monotonic() - began
     if as_json:
-        print_json(run_document(loaded.name, Store.open(location), result, seconds))
+        print_json(run_document(loaded.name, opened, result, seconds))
     else:
-        print_run(profile, Store.open(location), result, seconds)
+        print_run(profile, opened, result, seconds)
 
 
 @app.command(
@@ -74,6 +75,7 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Say what a run would do: what is cached, what would run, and which field makes the difference."""
+    from flows.cli.finding import open_store
     from flows.cli.summaries import plan_document, print_plan
     from flows.places import Machine
     from flows.planning import plan_profile
@@ -81,7 +83,7 @@ def plan(
 
     loaded = load_profile(profile, overrides or [])
     machine = Machine.of(loaded.execution, store=store, rehash=rehash)
-    opened = machine.open_store()
+    opened = open_store(machine.store)
     rows = plan_profile(loaded, opened, rehash=machine.rehash)
     if as_json:
         print_json(plan_document(loaded.name, opened, rows))
