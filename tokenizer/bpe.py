@@ -65,7 +65,6 @@ class BytePairEncoder:
         )
         return ids[:number], offsets
 
-
     def _cache(self) -> EncodingCache:
         if not hasattr(self._own, "cache"):
             self._own.cache = empty_cache()

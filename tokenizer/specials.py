@@ -5,7 +5,7 @@ What a special token's text means where it stands in a document is decided a cal
 which is the default. The longest special token at a place wins.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -127,6 +127,20 @@ def cut(
     kinds = np.full(bounds.shape[0] - 1, -1, np.int64)
     kinds[np.searchsorted(bounds, starts)] = ids
     return Segments(bounds, kinds, np.searchsorted(bounds, offsets).astype(np.int64))
+
+
+CHUNK_BYTES = 1 << 20
+"""How much text is worked on at a time; more only makes what lies between leave the CPU's caches."""
+
+
+def chunks(bounds: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Divide segments into runs of about CHUNK_BYTES, at least one segment each."""
+    first, last = 0, bounds.shape[0] - 1
+    while first < last:
+        after = int(np.searchsorted(bounds, bounds[first] + CHUNK_BYTES, side="right")) - 1
+        after = min(max(after, first + 1), last)
+        yield first, after
+        first = after
 
 
 def find(

@@ -23,11 +23,8 @@ from tokenizer.buffers import EncodedBatch
 from tokenizer.definition import FAMILY, Definition
 from tokenizer.errors import VocabularyError
 from tokenizer.kernels.decoding import gather_tokens, locate_tokens
-from tokenizer.specials import AllowedSpecial, AsText, Segments, active_specials, cut
+from tokenizer.specials import AllowedSpecial, AsText, Segments, active_specials, chunks, cut
 from tokenizer.splitting import Splitter, compile_pattern
-
-CHUNK_BYTES = 1 << 20
-"""How much text is cut and encoded at a time; more only makes the intermediate arrays leave the CPU's caches."""
 
 
 class Tokenizer:
@@ -162,20 +159,14 @@ class Tokenizer:
     def _encode_chunks(
         self, data: NDArray[np.uint8], segments: Segments
     ) -> Iterator[tuple[buffers.Ids, NDArray[np.int64]]]:
-        """Encode segments, about CHUNK_BYTES at a time; yields ids, and how many each segment has."""
-        first, last = 0, segments.kinds.shape[0]
-        while first < last:
-            after = (
-                int(np.searchsorted(segments.bounds, segments.bounds[first] + CHUNK_BYTES, side="right")) - 1
-            )
-            after = min(max(after, first + 1), last)
+        """Encode segments, a chunk at a time; yields ids, and how many each segment has."""
+        for first, after in chunks(segments.bounds):
             bounds, kinds = segments.bounds[first : after + 1], segments.kinds[first:after]
             text, bounds = normalizers.normalize_pieces(self.definition.normalizer, data, bounds, kinds >= 0)
             ids, offsets = self._encoder.encode(
                 text, self.splitter.split(text, bounds), Segments(bounds, kinds, segments.documents)
             )
             yield ids.astype(self.id_type), np.diff(offsets)
-            first = after
 
     @cached_property
     def _encoder(self) -> BytePairEncoder:

@@ -12,21 +12,22 @@ one's bytes are compared, then the second one's), with `lowest_ids` the pair of 
 `BpeTrainer`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
+
+import numpy as np
 
 from tokenizer import buffers
 from tokenizer.alphabet import BYTE_ORDER
+from tokenizer.bpe_training import BpeTrainer, MergeRules, Progress
 from tokenizer.counting import PretokenCounts, count_pretokens
 from tokenizer.definition import FAMILY, Definition
 from tokenizer.errors import TrainingError
-from tokenizer.reference import train_merges
 from tokenizer.specials import check_names, reserved_name
 from tokenizer.splitting import Digits, PatternLike, compile_pattern
 from tokenizer.tokenizer import Tokenizer
 
 TieBreak = Literal["lexicographic_max", "lowest_ids"]
-Progress = Callable[[int, int], None]
 
 
 def train(
@@ -110,18 +111,8 @@ def train_from_counts(
             f"train: vocab_size={vocab_size} is too small for 256 bytes and {len(names)} special and reserved "
             f"tokens; use at least {256 + len(names)}"
         )
-    merges = train_merges(
-        counts.to_dict() if isinstance(counts, PretokenCounts) else counts,
-        num_merges,
-        tie_break=tie_break,
-        min_frequency=min_frequency,
-        max_token_bytes=max_token_bytes,
-        forbidden=[name.encode() for name in names],
-    )
-    if len(merges) < num_merges:
-        raise TrainingError(
-            f"train: {len(merges)} mergeable pairs, but vocab_size={vocab_size} needs {num_merges}"
-        )
+    rules = MergeRules(tie_break, min_frequency, max_token_bytes, [name.encode() for name in names])
+    merges = _train_merges(counts, num_merges, vocab_size, rules, progress)
     tokens = {i: bytes([byte]) for i, byte in enumerate(BYTE_ORDER)}
     tokens |= {256 + i: left + right for i, (left, right) in enumerate(merges)}
     specials = {name: 256 + num_merges + i for i, name in enumerate(names)}
@@ -136,3 +127,24 @@ def train_from_counts(
             num_reserved=num_reserved,
         )
     )
+
+
+def _train_merges(
+    counts: PretokenCounts | Mapping[bytes, int],
+    num_merges: int,
+    vocab_size: int,
+    rules: MergeRules,
+    progress: Progress | None,
+) -> list[tuple[bytes, bytes]]:
+    flat = counts if isinstance(counts, PretokenCounts) else PretokenCounts.from_dict(counts)
+    trainer = BpeTrainer(flat, rules, num_merges)
+    made = trainer.run(num_merges, progress)
+    if made < num_merges:
+        rarer = f" that occur {rules.min_frequency} times or more" if rules.min_frequency > 1 else ""
+        distinct = np.count_nonzero(np.bincount(flat.data[:], minlength=256))
+        raise TrainingError(
+            f"train: the corpus has {distinct} distinct bytes and {made} mergeable pairs{rarer}, but "
+            f"vocab_size={vocab_size} needs {num_merges} merges; lower vocab_size to "
+            f"{vocab_size - num_merges + made}, {'lower min_frequency, ' if rarer else ''}or add text"
+        )
+    return trainer.merges()

@@ -119,7 +119,9 @@ def merge_any(
 
 
 @kernel(inline=True)
-def recall_short(cache: EncodingCache, slot: int, low: np.uint64, high: np.uint64, out: UInt32, at: int) -> int:
+def recall_short(
+    cache: EncodingCache, slot: int, low: np.uint64, high: np.uint64, out: UInt32, at: int
+) -> int:
     """Write the ids of a short pre-token that the cache has; return how many, 0 if it has not."""
     if cache.short[slot, 0] != low or cache.short[slot, 1] != high:
         slot += 1

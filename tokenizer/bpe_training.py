@@ -1,0 +1,240 @@
+"""The BPE trainer: lays counts out for the kernels, gives them room, and hands the merges over.
+
+See `training` for the laws and `kernels.merging` for how it is done.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenizer.alphabet import BYTE_ORDER
+from tokenizer.buffers import pack_bytes
+from tokenizer.counting import PretokenCounts
+from tokenizer.errors import TrainingError
+from tokenizer.kernels.merging import compact, merge_pairs, start_pairs
+from tokenizer.kernels.sorting import gather_strings
+from tokenizer.kernels.training_state import (
+    COUNTERS,
+    NO_PAIRS,
+    NO_ROOM,
+    NUM_MERGES,
+    NUM_PAIRS,
+    NUM_POSITIONS,
+    NUM_TOKENS,
+    PAIRS_NEEDED,
+    POSITIONS_NEEDED,
+    SEPARATOR,
+    Pairs,
+    Rules,
+    Tokens,
+    Words,
+    Work,
+)
+
+Progress = Callable[[int, int], None]
+
+_NO_LIMIT = 1 << 40
+_MERGES_A_STEP = 250
+_MAX_CELLS = (1 << 32) - 1
+
+
+@dataclass(frozen=True)
+class MergeRules:
+    """What may be merged, and which of the most frequent pairs comes first.
+
+    Attributes:
+        tie_break: `lexicographic_max` or `lowest_ids`.
+        min_frequency: pairs that occur less often are not merged.
+        max_token_bytes: longer tokens are not made.
+        forbidden: bytes that no token may have.
+    """
+
+    tie_break: str = "lexicographic_max"
+    min_frequency: int = 1
+    max_token_bytes: int | None = None
+    forbidden: Sequence[bytes] = ()
+
+    def for_kernels(self) -> Rules:
+        """Lay the rules out for the kernels."""
+        data, offsets = pack_bytes(list(self.forbidden))
+        longest = _NO_LIMIT if self.max_token_bytes is None else self.max_token_bytes
+        lexicographic = self.tie_break == "lexicographic_max"
+        return Rules(max(self.min_frequency, 1), longest, lexicographic, data.copy(), offsets)
+
+
+class BpeTrainer:
+    """Makes merges one after the other; what it has made does not depend on how many are asked for later."""
+
+    def __init__(self, counts: PretokenCounts, rules: MergeRules, max_merges: int) -> None:
+        """Lay out the counts.
+
+        Args:
+            counts: how often each pre-token occurs.
+            rules: what may be merged.
+            max_merges: how many merges there is room for.
+
+        Raises:
+            TrainingError: there is more text than positions can number, or counts whose sum is no int64.
+        """
+        self._rules = rules.for_kernels()
+        self._words = _lay_out(counts)
+        self._tokens = _start_tokens(max_merges)
+        self._counters = np.zeros(COUNTERS, np.int64)
+        self._counters[NUM_TOKENS] = 256
+        self._seen = np.zeros(4, np.int64)
+        places = int(np.count_nonzero(self._words.cells != SEPARATOR))
+        self._pairs = _empty_pairs(1 << 17, places + places // 4 + 1024)
+        counts_of, numbers = np.zeros(1 << 16, np.int64), np.zeros(1 << 16, np.int64)
+        symbol_of = np.argsort(np.array(BYTE_ORDER)).astype(np.int32)
+        start_pairs(
+            self._words, self._tokens, self._pairs, self._rules, self._counters, counts_of, numbers, symbol_of
+        )
+        longest = int(self._pairs.number[: self._counters[NUM_PAIRS]].max(initial=0))
+        self._work = _make_work(longest, 256 + max_merges)
+
+    def run(self, num_merges: int, progress: Progress | None = None) -> int:
+        """Make merges until there are `num_merges`, or none is left to make; return how many there are."""
+        while self._counters[NUM_MERGES] < num_merges:
+            until = min(int(self._counters[NUM_MERGES]) + _MERGES_A_STEP, num_merges)
+            outcome = merge_pairs(
+                self._words,
+                self._tokens,
+                self._pairs,
+                self._work,
+                self._rules,
+                self._counters,
+                self._seen,
+                until,
+            )
+            if outcome == NO_PAIRS:
+                break
+            if outcome == NO_ROOM:
+                self._make_room()
+            if progress is not None:
+                progress(int(self._counters[NUM_MERGES]), num_merges)
+        return int(self._counters[NUM_MERGES])
+
+    def merges(self) -> list[tuple[bytes, bytes]]:
+        """Return the merges made so far, in order."""
+        tokens = [bytes([byte]) for byte in BYTE_ORDER]
+        pairs = []
+        last = int(self._counters[NUM_TOKENS])
+        lefts, rights = self._tokens.left[256:last].tolist(), self._tokens.right[256:last].tolist()
+        for left, right in zip(lefts, rights, strict=True):
+            pairs.append((tokens[left], tokens[right]))
+            tokens.append(tokens[left] + tokens[right])
+        return pairs
+
+    def _make_room(self) -> None:
+        """Drop what is dead, and grow what would still be more than two thirds full."""
+        compact(self._words, self._tokens, self._pairs, self._rules, self._counters)
+        pairs = int(self._counters[NUM_PAIRS] + self._counters[PAIRS_NEEDED])
+        positions = int(self._counters[NUM_POSITIONS] + self._counters[POSITIONS_NEEDED])
+        roomy = 3 * pairs <= 2 * self._pairs.count.shape[0]
+        if roomy and positions + positions // 8 <= self._pairs.positions.shape[0]:
+            return
+        new_pairs = self._pairs.count.shape[0] if roomy else 2 * pairs
+        self._pairs = _grown(
+            self._pairs, new_pairs, max(positions + positions // 4, self._pairs.positions.shape[0])
+        )
+        compact(self._words, self._tokens, self._pairs, self._rules, self._counters)
+
+
+def _lay_out(counts: PretokenCounts) -> Words:
+    """Lay pre-tokens into cells, in order of falling counts; those of one byte have no pairs and stay out."""
+    lengths = np.diff(counts.offsets)
+    useful = np.flatnonzero((lengths > 1) & (counts.counts > 0))
+    order = useful[np.argsort(~counts.counts[useful], kind="stable")]
+    lengths, weights = lengths[order], counts.counts[order]
+    num_cells = int(lengths.sum()) + order.shape[0] + 1
+    if num_cells > _MAX_CELLS or float((weights.astype(np.float64) * lengths).sum()) >= 2.0**62:
+        raise TrainingError(
+            f"train: {order.shape[0]} pre-tokens with {num_cells} bytes and counts up to "
+            f"{int(weights.max())} are too many: at most {_MAX_CELLS} bytes and 2**62 pairs can be counted; "
+            "leave out the rarest pre-tokens, or divide the counts"
+        )
+    starts = np.cumsum(lengths + 1) - lengths
+    return Words(*_cells(counts, order, lengths, num_cells), *_steps(starts, weights, num_cells))
+
+
+def _cells(
+    counts: PretokenCounts, order: NDArray[np.int64], lengths: NDArray[np.int64], num_cells: int
+) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """Return the cells, in which only separators stand yet, and their bytes."""
+    flat, ends = np.empty(num_cells - order.shape[0] - 1, np.uint8), np.empty(order.shape[0] + 1, np.int64)
+    gather_strings(counts.data, counts.offsets, order, flat, ends)
+    cells = np.zeros(num_cells, np.int32)
+    cells[ends + np.arange(order.shape[0] + 1)] = SEPARATOR
+    text = np.zeros(num_cells, np.uint8)
+    text[cells != SEPARATOR] = flat
+    return cells, text
+
+
+def _steps(
+    starts: NDArray[np.int64], weights: NDArray[np.uint64], num_cells: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where the counts of words change, and to what."""
+    changes = np.flatnonzero(
+        np.concatenate([np.ones(min(1, weights.shape[0]), np.bool_), np.diff(weights) != 0])
+    )
+    step_at = np.concatenate([starts[changes], [num_cells]]).astype(np.int64)
+    return step_at, weights[changes].astype(np.int64)
+
+
+def _start_tokens(max_merges: int) -> Tokens:
+    size = 256 + max_merges
+    tokens = Tokens(
+        np.full(size, -1, np.int64),
+        np.ones(size, np.int32),
+        np.zeros(size, np.uint64),
+        np.full(size, -1, np.int32),
+        np.full(size, -1, np.int32),
+    )
+    tokens.prefix[:256] = np.array(BYTE_ORDER, np.uint64) << np.uint64(56)
+    return tokens
+
+
+def _empty_pairs(pairs: int, positions: int) -> Pairs:
+    return Pairs(
+        np.empty(pairs, np.int32),
+        np.empty(pairs, np.int32),
+        np.empty(pairs, np.int64),
+        np.empty(pairs, np.int64),
+        np.empty(pairs, np.int64),
+        np.full(1 << (2 * pairs - 1).bit_length(), -1, np.int32),
+        np.empty(pairs, np.int32),
+        np.empty(pairs, np.int64),
+        np.empty(positions, np.uint32),
+    )
+
+
+def _grown(old: Pairs, pairs: int, positions: int) -> Pairs:
+    """Return larger arrays with the same pairs; slots and queue are left to be made again."""
+    new = _empty_pairs(pairs, positions)
+    for was, now in _matching(old, new):
+        now[: was.shape[0]] = was
+    return new
+
+
+def _matching(old: Pairs, new: Pairs) -> Iterator[tuple[NDArray[np.generic], NDArray[np.generic]]]:
+    yield old.left, new.left
+    yield old.right, new.right
+    yield old.count, new.count
+    yield old.first, new.first
+    yield old.number, new.number
+    yield old.positions, new.positions
+
+
+def _make_work(longest: int, tokens: int) -> Work:
+    return Work(
+        np.empty(longest, np.int32),
+        np.empty(longest, np.int32),
+        np.zeros(tokens, np.int64),
+        np.zeros(tokens, np.int64),
+        np.zeros(tokens, np.int64),
+        np.zeros(tokens, np.int64),
+        np.empty(tokens, np.int32),
+        np.empty(tokens, np.int32),
+    )

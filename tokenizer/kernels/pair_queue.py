@@ -1,0 +1,170 @@
+"""Pairs in order of frequency, and pairs by their symbols; see `training_state`."""
+
+import numpy as np
+
+from tokenizer.kernels.arrays import Int64
+from tokenizer.kernels.jit import kernel
+from tokenizer.kernels.training_state import NUM_PAIRS, NUM_POSITIONS, NUM_QUEUED, Pairs, Rules, Tokens, Words
+
+_HALF = np.uint64(32)
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+
+
+@kernel(inline=True)
+def step_of(words: Words, position: int, step: int) -> int:
+    """Return the step that a position lies in, which is `step` or a later one."""
+    if words.step_at[step + 1] > position:
+        return step
+    low, high = step + 1, words.step_count.shape[0] - 1
+    while low < high:
+        middle = (low + high + 1) >> 1
+        if words.step_at[middle] <= position:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@kernel(inline=True)
+def is_greater(words: Words, tokens: Tokens, first: int, second: int) -> bool:
+    """Whether one symbol's bytes are greater than another's."""
+    if tokens.prefix[first] != tokens.prefix[second]:
+        return tokens.prefix[first] > tokens.prefix[second]
+    for i in range(8, min(tokens.length[first], tokens.length[second])):
+        one, other = words.text[tokens.at[first] + i], words.text[tokens.at[second] + i]
+        if one != other:
+            return one > other
+    return tokens.length[first] > tokens.length[second]
+
+
+@kernel(inline=True)
+def wins(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, first: int, second: int) -> bool:
+    """Whether the first of two equally frequent pairs is merged before the second."""
+    left, right = pairs.left[first], pairs.right[first]
+    other_left, other_right = pairs.left[second], pairs.right[second]
+    if rules.lexicographic:
+        if left != other_left:
+            return is_greater(words, tokens, left, other_left)
+        return right != other_right and is_greater(words, tokens, right, other_right)
+    return left < other_left or (left == other_left and right < other_right)
+
+
+@kernel(inline=True)
+def sink(
+    words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, size: int, hole: int, pair: int, count: int
+) -> None:
+    """Put a pair where it belongs in the queue, at or below a hole."""
+    child = 2 * hole + 1
+    while child < size:
+        if child + 1 < size and (
+            pairs.queue_count[child + 1] > pairs.queue_count[child]
+            or (
+                pairs.queue_count[child + 1] == pairs.queue_count[child]
+                and wins(words, tokens, pairs, rules, pairs.queue[child + 1], pairs.queue[child])
+            )
+        ):
+            child += 1
+        if count > pairs.queue_count[child] or (
+            count == pairs.queue_count[child] and wins(words, tokens, pairs, rules, pair, pairs.queue[child])
+        ):
+            break
+        pairs.queue[hole], pairs.queue_count[hole] = pairs.queue[child], pairs.queue_count[child]
+        hole = child
+        child = 2 * hole + 1
+    pairs.queue[hole], pairs.queue_count[hole] = pair, count
+
+
+@kernel(inline=True)
+def rise(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, hole: int, pair: int, count: int) -> None:
+    """Put a pair where it belongs in the queue, at or above a hole."""
+    while hole > 0:
+        parent = (hole - 1) >> 1
+        if count < pairs.queue_count[parent] or (
+            count == pairs.queue_count[parent]
+            and not wins(words, tokens, pairs, rules, pair, pairs.queue[parent])
+        ):
+            break
+        pairs.queue[hole], pairs.queue_count[hole] = pairs.queue[parent], pairs.queue_count[parent]
+        hole = parent
+    pairs.queue[hole], pairs.queue_count[hole] = pair, count
+
+
+@kernel(inline=True)
+def find_slot(pairs: Pairs, left: int, right: int) -> int:
+    """Return the slot of a pair, or the empty one where it belongs."""
+    mask = np.int64(pairs.slots.shape[0] - 1)
+    mixed = (np.uint64(left) << _HALF | np.uint64(right)) * _MULTIPLIER
+    slot = np.int64((mixed ^ mixed >> _HALF) & np.uint64(mask))
+    while pairs.slots[slot] >= 0:
+        pair = pairs.slots[slot]
+        if pairs.left[pair] == left and pairs.right[pair] == right:
+            break
+        slot = (slot + 1) & mask
+    return slot
+
+
+@kernel(inline=True)
+def make_pair(pairs: Pairs, counters: Int64, left: int, right: int, count: int, number: int) -> int:
+    """Make a pair with room for its positions, outside of the queue; return where its positions go."""
+    pair, first = counters[NUM_PAIRS], counters[NUM_POSITIONS]
+    pairs.left[pair], pairs.right[pair] = left, right
+    pairs.count[pair] = count
+    pairs.first[pair], pairs.number[pair] = first, number
+    pairs.slots[find_slot(pairs, left, right)] = pair
+    counters[NUM_PAIRS] += 1
+    counters[NUM_POSITIONS] += number
+    return first
+
+
+@kernel(inline=True)
+def take_off(pairs: Pairs, left: int, right: int, count: int) -> None:
+    """Lower a pair's count, if there is such a pair."""
+    pair = pairs.slots[find_slot(pairs, left, right)]
+    if pair >= 0:
+        pairs.count[pair] -= count
+
+
+@kernel(inline=True)
+def fill_queue(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, counters: Int64) -> None:
+    """Make the queue of all pairs."""
+    size = counters[NUM_PAIRS]
+    for pair in range(size):
+        pairs.queue[pair], pairs.queue_count[pair] = pair, pairs.count[pair]
+    for hole in range((size >> 1) - 1, -1, -1):
+        sink(words, tokens, pairs, rules, size, hole, pairs.queue[hole], pairs.queue_count[hole])
+    counters[NUM_QUEUED] = size
+
+
+@kernel(inline=True)
+def is_forbidden(words: Words, tokens: Tokens, rules: Rules, left: int, right: int) -> bool:
+    """Whether two symbols would make forbidden bytes."""
+    first, length = tokens.length[left], tokens.length[left] + tokens.length[right]
+    for k in range(rules.forbidden_offsets.shape[0] - 1):
+        start = rules.forbidden_offsets[k]
+        if rules.forbidden_offsets[k + 1] - start != length:
+            continue
+        same = True
+        for i in range(length):
+            part = tokens.at[left] + i if i < first else tokens.at[right] + i - first
+            same = same and words.text[part] == rules.forbidden[start + i]
+        if same:
+            return True
+    return False
+
+
+@kernel(inline=True)
+def next_pair(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, counters: Int64) -> int:
+    """Bring the most frequent pair that may be merged to the head of the queue and return it, or -1."""
+    while counters[NUM_QUEUED] > 0:
+        pair, size = np.int64(pairs.queue[0]), counters[NUM_QUEUED]
+        count = pairs.count[pair]
+        if count == pairs.queue_count[0]:
+            if not is_forbidden(words, tokens, rules, pairs.left[pair], pairs.right[pair]):
+                return pair
+            count = np.int64(0)
+        if count < rules.min_count:
+            size -= 1
+            counters[NUM_QUEUED] = size
+            pair, count = np.int64(pairs.queue[size]), pairs.queue_count[size]
+        sink(words, tokens, pairs, rules, size, np.int64(0), pair, count)
+    return -1
