@@ -1,0 +1,78 @@
+"""docs/formats.md says what the code writes: every kind, every table, every column, every reason."""
+
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import tasks
+from tasks.audit_tables import TABLES as AUDIT_TABLES
+from tasks.formats.packed_files import SEQUENCE_SCHEMA
+from tasks.formats.packing_plan import PIECE_SCHEMA
+from tasks.formats.quarantine import REASONS
+from tasks.stage import Stage
+from tasks.store.record import Record
+from tasks.store.tables import TABLES as CATALOG_TABLES
+
+
+@pytest.fixture(scope="module")
+def page(checkout: Path) -> str:
+    return (checkout / "docs" / "formats.md").read_text(encoding="utf-8")
+
+
+def kinds() -> set[str]:
+    """The kind of every stage that a module of `tasks` defines."""
+    names = [found.name for found in pkgutil.iter_modules(tasks.__path__) if not found.ispkg]
+    modules = [importlib.import_module(f"tasks.{name}") for name in names if name != "prefect_task"]
+    return {value.kind for module in modules for value in vars(module).values() if isinstance(value, Stage)}
+
+
+def rows(page: str) -> dict[str, str]:
+    """The tables' rows by what their first cell holds in backquotes, the last one of a name."""
+    return dict(re.findall(r"^\| `([\w./]+)` \|(.*)\|$", page, flags=re.MULTILINE))
+
+
+def test_every_kind_of_artifact_has_its_part(page: str) -> None:
+    headings = re.findall(r"^## (.+)$", page, flags=re.MULTILINE)
+
+    assert kinds() <= {kind for heading in headings for kind in heading.split(", ")}
+
+
+@pytest.mark.parametrize("table", CATALOG_TABLES)
+def test_a_catalog_table_is_listed_with_its_columns_in_order(page: str, table: str) -> None:
+    columns = re.sub(r" \(.*?\)", "", rows(page)[table].split("|")[-1])
+
+    assert [column.strip() for column in columns.split(",")] == list(CATALOG_TABLES[table])
+
+
+def test_every_field_of_a_record_is_listed(page: str) -> None:
+    part = page.partition("### record.json")[2].partition("###")[0]
+
+    assert set(Record.model_fields) == set(
+        re.findall(r"`(\w+)`", "".join(re.findall(r"^\|[^|]+", part, re.M)))
+    )
+
+
+def test_every_reason_for_a_bad_document_is_listed(page: str) -> None:
+    sentence = re.search(r"A bad document has a reason: (.*?)\.", page, flags=re.DOTALL)
+
+    assert sentence is not None
+    assert re.findall(r"`(\w+)`", sentence[1]) == list(REASONS)
+
+
+def test_the_columns_of_a_packing_plan_are_listed(page: str) -> None:
+    part = page.partition("## pack_plan")[2].partition("## packed_shard")[0]
+    listed = [name for cell in re.findall(r"^\|([^|]+)", part, re.M) for name in re.findall(r"`(\w+)`", cell)]
+
+    assert listed == PIECE_SCHEMA.names
+
+
+def test_the_columns_of_packed_parquet_are_listed(page: str) -> None:
+    assert ", ".join(SEQUENCE_SCHEMA.names) in page
+
+
+@pytest.mark.parametrize("table", AUDIT_TABLES)
+def test_the_audits_tables_are_listed(page: str, table: str) -> None:
+    assert f"catalog/{table}.parquet" in rows(page)
