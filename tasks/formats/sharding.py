@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.formats.document_hashes import document_hashes, unit
 from tasks.formats.documents import Bytes, Ints
 
 # A file that is to be grouped with others is held in memory while it is scanned.
@@ -27,8 +28,6 @@ MAX_GROUPED_BYTES = 32 << 20
 MAX_SHARDS_FROM_START = 16
 # Text is rarely compressed to less than an eighth.
 _RATIO = 8
-
-_Hashes = NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -121,46 +120,13 @@ class Cutter:
 def may_end(data: Bytes, offsets: Ints, limits: Limits) -> NDArray[np.bool_]:
     """Return bool[n]: which documents may end a shard, by a hash of each and nothing around it."""
     share = (np.diff(offsets) + 1) / (limits.average - limits.minimum)
-    return _unit(_hashes(data, offsets)) < share
+    return unit(document_hashes(data, offsets)) < share
 
 
 def name_may_end(name: str, weight: int, limits: Limits) -> bool:
     """Whether a group of small files may end after this one, by its name and its size's power of two."""
     number = int.from_bytes(hashlib.blake2b(name.encode("utf-8"), digest_size=7).digest(), "big")
     return number / (1 << 56) < 0.75 * (1 << weight.bit_length()) / (limits.average - limits.minimum)
-
-
-def _unit(hashes: _Hashes) -> NDArray[np.float64]:
-    """Return numbers that are spread evenly over [0, 1)."""
-    return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def _hashes(data: Bytes, offsets: Ints) -> _Hashes:
-    """Hash each document's length and four words of it, the first, the last and two between."""
-    lengths = np.diff(offsets)
-    hashed = _mixed(lengths.astype(np.uint64))
-    padded = np.concatenate((data, np.zeros(8, dtype=np.uint8)))
-    words = np.lib.stride_tricks.sliding_window_view(padded, 8)
-    room = np.maximum(lengths - 8, 0)
-    for part in (0, room // 3, room * 2 // 3, room):
-        taken = np.ascontiguousarray(words[offsets[:-1] + part]).view("<u8")[:, 0]
-        hashed = _mixed(hashed ^ (taken & _mask(lengths)))
-    return hashed
-
-
-def _mask(lengths: Ints) -> _Hashes:
-    """Return words that keep what of eight bytes lies inside a document of each length."""
-    bits = np.minimum(lengths, 7).astype(np.uint64) * np.uint64(8)
-    short = (np.uint64(1) << bits) - np.uint64(1)
-    return np.where(lengths < 8, short, np.uint64(0xFFFF_FFFF_FFFF_FFFF))
-
-
-def _mixed(values: _Hashes) -> _Hashes:
-    """The finalizer of SplitMix64 (Steele et al. 2014) on an odd multiple: each bit depends on all."""
-    mixed = (values + np.uint64(1)) * np.uint64(0x9E37_79B9_7F4A_7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58_476D_1CE4_E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D0_49BB_1331_11EB)
-    return mixed ^ (mixed >> np.uint64(31))
 
 
 class ShardHasher:

@@ -1,0 +1,97 @@
+"""Characters, words and UTF-8, against Python's own on every document."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.formats.documents import DocumentBatch, batched, documents_of, offsets_of, piece_of
+from tasks.formats.measures import count_words, is_utf8, text_size, without_invalid_utf8
+
+ODD = "a b\t\n\v\f\r\x1c\x1f\u00e9\u2028\u00a0\U0001f600"
+
+
+def buffers(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    piece = piece_of(texts, np.arange(len(texts)))
+    return piece.data, piece.offsets
+
+
+@pytest.mark.parametrize(
+    ("texts", "chars", "words"),
+    [
+        ([], 0, 0),
+        (["", ""], 0, 0),
+        (["two words"], 9, 2),
+        (["ab", "cd"], 4, 2),  # two documents are two words, though their bytes touch
+        (["ab ", " cd", "", "e"], 7, 3),
+        (["\n\t x \r\n"], 7, 1),
+        (["naïve 日本"], 8, 2),
+        (["a\u00a0b\u2028c"], 5, 1),  # only ASCII white space separates
+    ],
+)
+def test_by_hand(texts: list[str], chars: int, words: int) -> None:
+    data, offsets = buffers([text.encode() for text in texts])
+
+    assert text_size(data, offsets) == (len(texts), len(data), chars, words)
+
+
+@given(st.lists(st.text(alphabet=ODD, max_size=12), max_size=8))
+def test_as_python_counts(texts: list[str]) -> None:
+    data, offsets = buffers([text.encode() for text in texts])
+
+    size = text_size(data, offsets)
+
+    assert size.num_chars == sum(map(len, texts))
+    assert size.num_words == sum(len(text.encode().split()) for text in texts)
+
+
+@pytest.mark.parametrize("period", [1, 2, 3, 7, 64])
+def test_words_across_blocks(period: int) -> None:
+    # Longer than the blocks that are counted at a time, with documents and words that cross their bounds.
+    text = (b"a" * period + b" ") * (600_000 // (period + 1))
+    cuts = [*range(0, len(text), 65_537), len(text)]
+    texts = [text[a:b] for a, b in pairwise(cuts)]
+
+    assert count_words(*buffers(texts)) == sum(len(one.split()) for one in texts)
+    assert count_words(*buffers([text])) == len(text.split())
+
+
+@given(st.lists(st.binary(max_size=4), max_size=12))
+def test_documents_that_are_not_utf8_are_taken_out(texts: list[bytes]) -> None:
+    def valid(text: bytes) -> bool:
+        try:
+            text.decode()
+        except UnicodeDecodeError:
+            return False
+        return True
+
+    piece = without_invalid_utf8(piece_of(texts, np.arange(len(texts))))
+
+    assert [bad.row for bad in piece.bad] == [row for row, text in enumerate(texts) if not valid(text)]
+    assert documents_of(piece.data, piece.offsets) == [text for text in texts if valid(text)]
+    assert is_utf8(piece.data, piece.offsets)
+
+
+@given(st.lists(st.lists(st.binary(max_size=9), max_size=6), max_size=6), st.integers(1, 20))
+def test_batches_hold_the_same_documents(groups: list[list[bytes]], limit: int) -> None:
+    ordinal = 0
+    given_batches = []
+    for texts in groups:
+        data, offsets = buffers(texts)
+        given_batches.append(DocumentBatch(data, offsets, np.arange(ordinal, ordinal + len(texts))))
+        ordinal += len(texts)
+
+    found = list(batched(given_batches, limit))
+
+    assert [text for batch in found for text in batch.documents()] == [
+        text for texts in groups for text in texts
+    ]
+    assert [one for batch in found for one in batch.ordinals.tolist()] == list(range(ordinal))
+    assert all(len(batch.data) <= limit or np.count_nonzero(np.diff(batch.offsets)) == 1 for batch in found)
+    assert all(len(batch) for batch in found)
+
+
+def test_offsets_of_no_lengths() -> None:
+    assert offsets_of(np.empty(0, dtype=np.int64)).tolist() == [0]
