@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tasks.errors import StoreError
 from tasks.store.connection import answer, locked, opened
-from tasks.store.durable import write_atomically
+from tasks.store.durable import told_as, write_atomically
 from tasks.store.extra_tables import sync_extra_tables
 from tasks.store.indexing import BrokenCatalogError, num_indexed, sync_files, update_files
 from tasks.store.layout import Layout
@@ -172,7 +172,8 @@ class Catalog:
 
     def _save(self, run: Run) -> None:
         path = run_path(self._layout.runs, run.run_id)
-        write_atomically(path, run.model_dump_json(indent=1).encode("utf-8") + b"\n")
+        with told_as(f"run {run.run_id} cannot be noted"):
+            write_atomically(path, run.model_dump_json(indent=1).encode("utf-8") + b"\n")
         self.register(path)
 
     def _quietly(self, work: Callable[["DuckDBPyConnection"], None], report: Report | None) -> None:

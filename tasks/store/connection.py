@@ -7,21 +7,26 @@ made again. Anything else is an error of its own.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from filelock import FileLock, Timeout
 
 from tasks.errors import StoreError
-from tasks.store.indexing import BrokenCatalogError, prepare
+from tasks.store.indexing import BrokenCatalogError, check_tables, prepare
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _POLL_SECONDS = 0.02
 _BUSY: Final = ("Could not set lock", "different configuration")
-_BROKEN: Final = ("Corrupt database", "not a valid DuckDB database", "version number", "does not exist")
+_BROKEN: Final = (
+    "Corrupt database",
+    "not a valid DuckDB database",
+    "version number",
+    "Could not read enough",
+)
 
 
 @contextmanager
@@ -75,16 +80,29 @@ def answer(
     """Return the rows that answer a question, one dict a row.
 
     Raises:
+        BrokenCatalogError: a table is not as it should be.
         StoreError: DuckDB refuses the question.
     """
     import duckdb
 
+    connection.execute("BEGIN TRANSACTION READ ONLY")  # what is changed here would not be made good by a sync
     try:
         found = connection.execute(sql, parameters or None)
         columns = [column[0] for column in found.description or ()]
         return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
-    except duckdb.ProgrammingError as error:  # the question is wrong, not the catalog
+    except _wrong_question() as error:
+        check_tables(connection)
         raise StoreError(f"the catalog refuses the question: {error}") from error
+    finally:
+        with suppress(duckdb.TransactionException):  # a question may have ended it
+            connection.execute("ROLLBACK")
+
+
+def _wrong_question() -> tuple[type[Exception], ...]:
+    """What DuckDB raises where the question is wrong and not the catalog."""
+    import duckdb
+
+    return duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError, duckdb.TransactionException
 
 
 def _connect(path: Path | None, wait_seconds: float) -> "DuckDBPyConnection":
@@ -106,7 +124,9 @@ def _connect(path: Path | None, wait_seconds: float) -> "DuckDBPyConnection":
 
 
 def _is_broken(error: Exception) -> bool:
+    """Whether our own statements failed for the file's sake: not for want of space, memory or permission."""
     import duckdb
 
-    fatal = duckdb.FatalException | duckdb.InternalException | duckdb.SerializationException
-    return isinstance(error, fatal) or any(sign in str(error) for sign in _BROKEN)
+    if isinstance(error, duckdb.OperationalError) and not isinstance(error, duckdb.SerializationException):
+        return any(sign in str(error) for sign in _BROKEN)
+    return True

@@ -3,9 +3,23 @@
 import errno
 import os
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from tasks.errors import StoreError
+
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@contextmanager
+def told_as(what: str) -> Iterator[None]:
+    """Raise the operating system's errors of the block as StoreError: "`what`: no space left on device …"."""
+    try:
+        yield
+    except OSError as error:
+        advice = "; make room and run again" if is_full_disk(error) else ""
+        raise StoreError(f"{what}: {error}{advice}") from error
 
 
 def sync_path(path: Path) -> None:
@@ -19,10 +33,9 @@ def sync_path(path: Path) -> None:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write `path` so that a reader, and a crash, sees the old bytes or the new ones and nothing between."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
     try:
-        write_synced(temporary, data)
+        write_new(temporary, data)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -30,12 +43,18 @@ def write_atomically(path: Path, data: bytes) -> None:
     sync_path(path.parent)
 
 
-def write_synced(path: Path, data: bytes) -> None:
-    """Write a file that must not exist yet and flush it; fails with FileExistsError if it does."""
+def write_new(path: Path, data: bytes) -> None:
+    """Write a file and flush it, or leave none; fails with FileExistsError if it is there already."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+        try:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+    sync_path(path.parent)
 
 
 def is_full_disk(error: BaseException) -> bool:

@@ -6,12 +6,15 @@ transaction, so rows neither double nor go missing. A file that cannot be read g
 is tried again every time.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tasks.errors import StoreError
-from tasks.store.layout import Layout
+from tasks.store.labels import Names
+from tasks.store.layout import RECORD_FILE, Layout
+from tasks.store.record import read_record
 from tasks.store.tables import KEYS, TABLES, Rows, rows_of, truth_files
 
 if TYPE_CHECKING:
@@ -53,6 +56,16 @@ def prepare(connection: "DuckDBPyConnection") -> None:
         raise BrokenCatalogError(f"its version is {versions} and not {VERSION}")
 
 
+def check_tables(connection: "DuckDBPyConnection") -> None:
+    """Raise BrokenCatalogError unless every table of the catalog has its columns."""
+    connection.execute("ROLLBACK")
+    listed = "SELECT table_name, column_name, data_type FROM duckdb_columns()"
+    found = set(connection.execute(listed).fetchall())
+    wanted = {(table, *column) for table, columns in ALL_TABLES.items() for column in columns.items()}
+    if not wanted <= found:
+        raise BrokenCatalogError(f"it lacks {sorted(wanted - found)[0]}")
+
+
 def _make_tables(connection: "DuckDBPyConnection") -> None:
     connection.execute("BEGIN")
     for name, columns in ALL_TABLES.items():
@@ -64,6 +77,7 @@ def _make_tables(connection: "DuckDBPyConnection") -> None:
 def sync_files(connection: "DuckDBPyConnection", layout: Layout, say: Report) -> None:
     """Bring the rows in step with every file of the store; files that have not changed are not read."""
     known = {path: (mtime, size) for path, mtime, size in _known(connection)}
+    _adopt_labels(layout, known)
     seen = _stamps(layout, truth_files(layout))
     changed = {path: stamp for path, stamp in seen.items() if known.get(path) != stamp}
     gone = [path for path in known if path not in seen]
@@ -83,6 +97,15 @@ def update_files(
     seen = _stamps(layout, paths)
     gone = [path for path in _relative(layout, paths) if path not in seen]
     _apply(connection, layout, seen, gone, say)
+
+
+def _adopt_labels(layout: Layout, known: Container[str]) -> None:
+    """Give every artifact that is new to the catalog the label that its record tells, if it has none here."""
+    for directory in layout.artifacts():
+        if (directory / RECORD_FILE).relative_to(layout.root).as_posix() not in known:
+            with suppress(StoreError):  # told of when its rows are read
+                record = read_record(directory)
+                Names(layout).adopt(record.kind, record.name, record.label, record.fingerprint)
 
 
 def _apply(

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tasks.errors import StoreError
-from tasks.store.durable import sync_path, write_atomically, write_synced
+from tasks.store.durable import told_as, write_atomically, write_new
 from tasks.store.layout import RECORD_FILE, Layout, check_alias, check_kind, check_name, is_label
 
 LABELS = "labels"
@@ -53,18 +53,19 @@ class Names:
             if self.restore(kind, name, label, fingerprint):
                 return label
 
+    def adopt(self, kind: str, name: str, label: str, fingerprint: str) -> None:
+        """Give an artifact that came from elsewhere its own label, or the next one if that is taken."""
+        if self.find(kind, name, fingerprint) is None and not self.restore(kind, name, label, fingerprint):
+            self.reserve(kind, name, fingerprint)
+
     def restore(self, kind: str, name: str, label: str, fingerprint: str) -> bool:
         """Give out exactly `label`, unless it is taken; return whether it was free."""
         path = self.label_path(kind, name, label)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            write_synced(path, _encode(fingerprint))
-        except FileExistsError:
-            return False
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
-        sync_path(path.parent)
+        with told_as(f"label {kind}/{name}@{label} cannot be given out"):
+            try:
+                write_new(path, _encode(fingerprint))
+            except FileExistsError:
+                return False
         return True
 
     def labels(self, kind: str, name: str) -> dict[str, str]:
@@ -85,7 +86,8 @@ class Names:
         check_alias(alias)
         check_name(name)
         path = self._layout.names(ALIASES, kind, name) / f"{_MARK}{alias}"
-        write_atomically(path, _encode(fingerprint))
+        with told_as(f"alias {kind}/{name}@{alias} cannot be written"):
+            write_atomically(path, _encode(fingerprint))
         return path
 
     def references(self) -> list[str]:

@@ -12,10 +12,10 @@ excludes nobody; it notices that by comparing inodes and tries again with the ne
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tasks.errors import StoreError
+from tasks.store.durable import told_as
 
 
 class ProcessLock:
@@ -48,27 +48,29 @@ class ProcessLock:
             return "unknown"
 
     def _acquire(self, operation: int) -> bool:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        while True:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                fcntl.flock(descriptor, operation)
-            except BlockingIOError:
+        with told_as(f"lock {self.path} cannot be taken"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            while True:
+                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                try:
+                    fcntl.flock(descriptor, operation)
+                except BaseException as error:
+                    os.close(descriptor)
+                    if isinstance(error, BlockingIOError):
+                        return False
+                    raise
+                if self._is_named(descriptor):
+                    self._descriptor = descriptor
+                    self._sign()
+                    return True
                 os.close(descriptor)
-                return False
-            except BaseException as error:
-                os.close(descriptor)
-                if isinstance(error, OSError):
-                    raise StoreError(
-                        f"lock {self.path} cannot be taken ({error}); is it a local file system?"
-                    ) from error
-                raise
-            if self._is_named(descriptor):
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"process {os.getpid()}\n".encode("ascii"), 0)
-                self._descriptor = descriptor
-                return True
-            os.close(descriptor)
+
+    def _sign(self) -> None:
+        """Say in the file who holds the lock, for whoever waits; a full disk is no reason not to hold it."""
+        if self._descriptor is not None:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, 0)
+                os.pwrite(self._descriptor, f"process {os.getpid()}\n".encode("ascii"), 0)
 
     def _is_named(self, descriptor: int) -> bool:
         """Whether the open file is still the one that the path names."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from tasks.errors import AccountError, StoreError
 from tasks.stage import Account
 from tasks.store.digest import FileEntry, digest_file
-from tasks.store.durable import sync_path, write_synced
+from tasks.store.durable import sync_path, write_new
 from tasks.store.layout import RECORD_FILE, Layout
 from tasks.store.locks import ProcessLock
 from tasks.store.record import Record
@@ -91,8 +91,7 @@ def digest_files(out: Path) -> list[FileEntry]:
 
 def commit(layout: Layout, out: Path, record: Record) -> Path:
     """Write the record and rename `out` to its place; return the place."""
-    write_synced(out / RECORD_FILE, record.model_dump_json(indent=1).encode("utf-8") + b"\n")
-    sync_path(out)
+    write_new(out / RECORD_FILE, record.model_dump_json(indent=1).encode("utf-8") + b"\n")
     place = layout.artifact(record.kind, record.fingerprint)
     place.parent.mkdir(parents=True, exist_ok=True)
     out.rename(place)

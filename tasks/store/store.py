@@ -20,7 +20,7 @@ from tasks.errors import StoreError
 from tasks.stage import ArtifactRef, External, Input, Request
 from tasks.store.canonical import Json
 from tasks.store.catalog import Catalog, Row
-from tasks.store.durable import sync_path
+from tasks.store.durable import sync_path, told_as
 from tasks.store.identity import fingerprint, fingerprint_payload
 from tasks.store.integrity import Problem, Verify, damage, problems
 from tasks.store.labels import Names
@@ -243,11 +243,12 @@ class Store:
 
     def _set_aside(self, place: Path, found: Problem, say: Report) -> None:
         folder = self.layout.damaged / place.parent.name
-        folder.mkdir(parents=True, exist_ok=True)
-        number = 1 + sum(1 for path in folder.iterdir() if path.name.startswith(place.name))
-        aside = folder / f"{place.name}-{number}"
-        place.rename(aside)
-        sync_path(place.parent)
+        with told_as(f"{found}, and it cannot be set aside"):
+            folder.mkdir(parents=True, exist_ok=True)
+            number = 1 + sum(1 for path in folder.iterdir() if path.name.startswith(place.name))
+            aside = folder / f"{place.name}-{number}"
+            place.rename(aside)
+            sync_path(place.parent)
         self.catalog.register(place / RECORD_FILE, report=say)
         say(f"{found}; set aside as {aside}, and it will be made again")
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from tasks.errors import StoreError
 from tasks.stage import Account
 from tasks.store.labels import ALIASES, LABELS, read_name, version_number
 from tasks.store.layout import RECORD_FILE, Layout
@@ -139,6 +140,8 @@ def rows_of(layout: Layout, path: Path) -> tuple[str, Rows]:
         run = read_run(path)
         return run.run_id, _run_rows(run)
     record = read_record(path.parent)
+    if layout.artifact(record.kind, record.fingerprint) != path.parent:
+        raise StoreError(f"it is the record of {record.reference}, which does not belong there")
     return record.fingerprint, artifact_rows(record)
 
 

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from tasks.stage import Account, External, Outcome, Params, Request, Stage
+from tasks.store import Store
+from tasks.store.tables import TABLES
 
 
 class WriteParams(Params):
@@ -52,3 +54,10 @@ def stage_of(run, kind="text"):
 def left_over(root):
     """What lies in the temporary folder of a store."""
     return sorted(path.name for path in (root / ".tmp").iterdir()) if (root / ".tmp").exists() else []
+
+
+def catalog_rows(store: Store, *extra_tables: str):
+    """Every row of the catalog, table by table; one question, since each opens the catalog."""
+    tables = [f"(SELECT list(t ORDER BY t) FROM {name} t) AS {name}" for name in (*TABLES, *extra_tables)]
+    (rows,) = store.catalog.query(f"SELECT {', '.join(tables)}")
+    return {name: found or [] for name, found in rows.items()}

@@ -1,0 +1,161 @@
+"""Processes for the crash tests: one that dies at a chosen step, one that waits.
+
+    python -m tests.test_tasks.store_child at-every-step <folder>
+    python -m tests.test_tasks.store_child at-a-step <store> <pattern>
+    python -m tests.test_tasks.store_child slowly <store>
+    python -m tests.test_tasks.store_child with-file-limit <store> <bytes>
+    python -m tests.test_tasks.store_child too-large <store>
+    python -m tests.test_tasks.store_child with-little-room <store>
+
+The steps are what Python itself announces through its audit hooks (files opened, renamed, made, removed), so
+a child dies inside the real code, between two steps of it, by a real SIGKILL.
+"""
+
+import os
+import re
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tasks.errors import StoreError
+from tasks.stage import Outcome, Request
+from tasks.store import Store
+from tests.test_tasks.store_stages import WriteParams, ask, left_over, stage_of
+
+_STEPS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate"}
+
+
+def tell(line: str) -> None:
+    """Tell the test that started this process."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def watch(root: Path, on_step: Callable[[str], None]) -> None:
+    """Call `on_step` with `event path` just before each step that concerns a file below `root`."""
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        if event in _STEPS and isinstance(arguments[0], str | os.PathLike):
+            path = os.fspath(arguments[0])
+            if str(path).startswith(str(root)):
+                on_step(f"{event} {path}")
+
+    sys.addaudithook(hook)
+
+
+def die() -> None:
+    """End this process as the kernel does when memory runs out: at once, and nothing is cleaned up."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def at_every_step(folder: str) -> None:
+    """Realize the same request in stores 0, 1, 2, … of `folder`, killed before the step of that number.
+
+    Prints, for each store that was killed, the step that it did not come to.
+    """
+    number, killed = 0, True
+    while killed:
+        store = Store.open(Path(folder) / str(number))
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            count = 0
+
+            def step(what: str, last: int = number, announce: int = writing) -> None:
+                nonlocal count
+                if count == last:
+                    os.write(announce, what.encode())
+                    die()
+                count += 1
+
+            watch(store.root, step)
+            store.realize(ask(text="abc", times=3))
+            os._exit(0)
+        os.close(writing)
+        killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        with os.fdopen(reading) as announced:
+            what = announced.read().replace(str(store.root), "")
+        if killed:
+            tell(what)
+        number += 1
+
+
+def at_a_step(root: str, pattern: str) -> None:
+    """Realize a request, killed before the first step that the pattern fits."""
+    watch(Path(root), lambda what: die() if re.search(pattern, what) else None)
+    Store.open(root).realize(ask(text="abc", times=3))
+
+
+def slow_request() -> Request:
+    """A request whose stage says that it runs, then waits for a line."""
+
+    def wait(params: WriteParams, *, out: Path) -> Outcome:
+        (out / "text.txt").write_text("half")
+        tell("running")
+        sys.stdin.readline()
+        (out / "text.txt").write_text("whole")
+        return Outcome({})
+
+    return Request(stage_of(wait), "slow", WriteParams(), {})
+
+
+def slowly(root: str) -> None:
+    """Realize the slow request; say what the store reports, then whether it was there."""
+    realized = Store.open(root).realize(slow_request(), report=tell)
+    tell(f"{'cached' if realized.cached else 'made'} {realized.ref.content_digest}")
+
+
+def with_file_limit(root: str, num_bytes: str) -> None:
+    """Realize an artifact of a megabyte while no file may grow beyond `num_bytes`."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(num_bytes), resource.RLIM_INFINITY))
+    too_large(root, 1024)
+
+
+def too_large(root: str, num_kibibytes: int = 4096) -> None:
+    """Realize an artifact that the disk has no room for; tell the error, and what is left of it."""
+    store = Store.open(root)
+    try:
+        store.realize(ask(text="x" * 1024, times=num_kibibytes))
+    except StoreError as error:
+        tell(str(error))
+    num_artifacts = len(list(store.layout.artifacts()))
+    tell(f"artifacts {num_artifacts}, left over {len(left_over(store.root))}")
+
+
+def with_little_room(root: str) -> None:
+    """Realize artifacts on a disk that has room for ever fewer pages; tell how each went."""
+    store = Store.open(root)
+    for pages in range(12, -1, -1):
+        tell("published" if _published_within(store, pages) else "refused")
+    tell(f"listed {len(store.list())}, problems {len(store.verify())}")
+
+
+def _published_within(store: Store, pages: int) -> bool:
+    """Whether an artifact is published on a disk with so many pages left; it must be whole or absent."""
+    room = os.statvfs(store.root)
+    filler = store.root / "filler"
+    filler.write_bytes(b"x" * ((room.f_bavail - pages) * room.f_bsize))
+    request, told = ask(f"n{pages}", text=str(pages)), ""
+    try:
+        store.realize(request, report=lambda line: None)
+    except StoreError as error:
+        told = str(error)
+    found = store.lookup(request, verify="full")
+    assert "make room and run again" in told if found is None else told == "", told
+    assert left_over(store.root) == []
+    filler.unlink()
+    return found is not None
+
+
+if __name__ == "__main__":
+    commands = {
+        "at-every-step": at_every_step,
+        "at-a-step": at_a_step,
+        "slowly": slowly,
+        "with-file-limit": with_file_limit,
+        "too-large": too_large,
+        "with-little-room": with_little_room,
+    }
+    commands[sys.argv[1]](*sys.argv[2:])

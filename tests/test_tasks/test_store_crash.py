@@ -1,0 +1,194 @@
+"""What a crash leaves: processes are killed, disks fill up, and nothing half-made is taken for whole."""
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasks.store import Store
+from tests.test_tasks.store_child import slow_request
+from tests.test_tasks.store_stages import ask, catalog_rows, left_over
+
+CHECKOUT = Path(__file__).parents[2]
+REQUEST = ask(text="abc", times=3)
+
+
+def child(*arguments):
+    command = [sys.executable, "-m", "tests.test_tasks.store_child", *map(str, arguments)]
+    return subprocess.Popen(
+        command,
+        cwd=CHECKOUT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ran(*arguments):
+    """Run a child to its end; return its exit code and its lines."""
+    with child(*arguments) as process:
+        told, errors = process.communicate()
+    assert "Traceback" not in errors
+    return process.returncode, told.splitlines()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    return Store.open(tmp_path_factory.mktemp("undisturbed")).realize(REQUEST).ref
+
+
+@pytest.fixture(scope="module")
+def killed_at_every_step(tmp_path_factory):
+    """(step, store) for each step at which a process was killed."""
+    folder = tmp_path_factory.mktemp("killed")
+    code, steps = ran("at-every-step", folder)
+    assert code == 0
+    return [(step, Store.open(folder / str(number))) for number, step in enumerate(steps)]
+
+
+def test_the_steps_reach_from_the_first_folder_to_the_catalog(killed_at_every_step):
+    steps = [step for step, _ in killed_at_every_step]
+    order = [
+        "/out/text.txt",
+        "/out/parts/first.txt",
+        "/labels/text/one/@v1",
+        "/out/record.json",
+        "os.rename",
+        "catalog",
+    ]
+    places = [next(index for index, step in enumerate(steps) if what in step) for what in order]
+    assert places == sorted(places)
+    assert len(steps) > 20
+
+
+def test_nothing_half_made_is_taken_for_whole(killed_at_every_step, undisturbed):
+    renamed = False
+    for step, store in killed_at_every_step:
+        assert store.verify() == [], step
+        found = store.lookup(REQUEST, verify="full")
+        assert found == (undisturbed if renamed else None), step
+        renamed = renamed or step.startswith("os.rename")
+    assert renamed
+
+
+def test_after_a_kill_a_rerun_gives_the_same_and_leaves_nothing(killed_at_every_step, undisturbed):
+    for step, store in killed_at_every_step:
+        assert store.realize(REQUEST).ref == undisturbed, step
+        store.sweep()
+        assert left_over(store.root) == [], step
+        assert store.names.labels("text", "one") == {"v1": undisturbed.fingerprint}, step
+
+
+def test_after_a_kill_the_catalog_is_what_a_rebuild_makes(killed_at_every_step, undisturbed):
+    for step, store in killed_at_every_step[-1::-5]:
+        store.realize(REQUEST)
+        found = catalog_rows(store)
+        assert [row["fingerprint"] for row in found["artifacts"]] == [undisturbed.fingerprint], step
+        store.catalog.rebuild()
+        assert catalog_rows(store) == found, step
+
+
+@pytest.mark.parametrize(
+    ("point", "published"),
+    [
+        (r"open .*/out/parts/first\.txt", False),
+        (r"open .*/labels/text/one/@v1", False),
+        (r"open .*/out/record\.json", False),
+        (r"os\.rename .*/out", False),
+        (r"open .*catalog\.lock", True),
+    ],
+    ids=[
+        "during the run",
+        "before the label",
+        "before the record",
+        "before the rename",
+        "before the catalog",
+    ],
+)
+def test_what_a_killed_process_leaves_is_swept_and_made_again(tmp_path, undisturbed, point, published):
+    code, _ = ran("at-a-step", tmp_path, point)
+    assert code == -signal.SIGKILL
+    store = Store.open(tmp_path)
+    assert (store.lookup(REQUEST) is not None) == published
+    assert len(left_over(tmp_path)) == (0 if published else 2)  # the folder and its lock
+    assert len(store.sweep()) == (0 if published else 1)
+    assert left_over(tmp_path) == []
+    again = store.realize(REQUEST)
+    assert (again.cached, again.ref) == (published, undisturbed)
+
+
+def test_two_processes_that_ask_for_the_same_make_it_once(tmp_path):
+    with child("slowly", tmp_path) as first:
+        assert first.stdout.readline() == "running\n"
+        with child("slowly", tmp_path) as second:
+            assert (
+                second.stdout.readline()
+                == f"text/slow is being made by process {first.pid}; waiting for it\n"
+            )
+            assert Store.open(tmp_path).sweep() == []
+            assert len(left_over(tmp_path)) == 2
+            first.communicate("\n")
+            told, _ = second.communicate()
+    ref = Store.open(tmp_path).lookup(slow_request(), verify="full")
+    assert told == f"cached {ref.content_digest}\n"
+
+
+def test_a_waiting_process_takes_over_from_a_killed_one(tmp_path):
+    with child("slowly", tmp_path) as first:
+        assert first.stdout.readline() == "running\n"
+        with child("slowly", tmp_path) as second:
+            assert "waiting for it" in second.stdout.readline()
+            first.kill()
+            assert second.stdout.readline() == "running\n"
+            told, _ = second.communicate("\n")
+        first.communicate()
+    store = Store.open(tmp_path)
+    assert told == f"made {store.lookup(slow_request(), verify='full').content_digest}\n"
+    assert left_over(tmp_path) == []  # the second swept what the first left
+
+
+def test_a_file_size_limit_is_told_and_nothing_is_published(tmp_path):
+    code, told = ran("with-file-limit", tmp_path, 100_000)
+    assert code == 0
+    assert told[0].startswith("text/one was not published: no space left ([Errno 27] File too large")
+    assert list(Store.open(tmp_path).layout.artifacts()) == left_over(tmp_path) == []
+
+
+def on_a_small_disk(place, *arguments):
+    """Run a child on a file system of 2 MiB of its own, which ends with it; return its lines."""
+    own_mounts = ["unshare", "--map-root-user", "--mount"]
+    if shutil.which("unshare") is None or subprocess.run([*own_mounts, "true"], check=False).returncode != 0:
+        pytest.skip("mounting a small file system is not permitted here")
+    place.mkdir()
+    mounted = 'mount -t tmpfs -o size=2m tokmill-test "$1" && shift && exec "$@"'
+    command = [sys.executable, "-m", "tests.test_tasks.store_child", *map(str, arguments)]
+    done = subprocess.run(
+        [*own_mounts, "sh", "-c", mounted, "sh", str(place), *command],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(place.iterdir()) == []  # it was mounted for the child only
+    return done.stdout.splitlines()
+
+
+def test_a_full_disk_is_told_and_nothing_half_made_stays(tmp_path):
+    told = on_a_small_disk(tmp_path / "disk", "too-large", tmp_path / "disk")
+    assert told[0].startswith(
+        "text/one was not published: no space left ([Errno 28] No space left on device)"
+    )
+    assert told[0].endswith("; make room and run again")
+    assert told[1:] == ["artifacts 0, left over 0"]
+
+
+def test_wherever_the_disk_is_full_an_artifact_is_whole_or_absent(tmp_path):
+    """The child fills the disk to within ever fewer pages, so that ever earlier steps have no room."""
+    outcomes = on_a_small_disk(tmp_path / "disk", "with-little-room", tmp_path / "disk")
+    assert set(outcomes[:-1]) == {"published", "refused"}
+    assert outcomes[-1] == f"listed {outcomes.count('published')}, problems 0"
