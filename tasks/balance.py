@@ -130,8 +130,9 @@ def _check_not_empty(weights: Mapping[str, Decimal], natural: Mapping[str, int],
 def _fill(
     params: BalanceParams, weights: Mapping[str, Decimal], natural: Mapping[str, int]
 ) -> tuple[int, Filling]:
-    limit = UNLIMITED if params.max_repetition is None else decimal(params.max_repetition)
-    caps = {source: limit * size if size else Decimal(0) for source, size in natural.items()}
+    with localcontext(EXACT):
+        limit = UNLIMITED if params.max_repetition is None else decimal(params.max_repetition)
+        caps = {source: limit * size if size else Decimal(0) for source, size in natural.items()}
     most = capacity(weights, caps)
     if params.total is not None and params.total > most:
         raise BalanceError(

@@ -9,61 +9,102 @@ The bound that this gives: when P tokens are out, a source whose share is w has 
 of its own documents, and at least w × P less the longest document of any source.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenizer.kernels import kernel
-from tokenizer.kernels.arrays import Int64In, UInt16
+from tokenizer.kernels.arrays import Int64, Int64In, UInt16
 
 
-@kernel
-def interleave(lengths: Int64In, offsets: Int64In, picks: UInt16) -> None:
+class Progress(NamedTuple):
+    """How far every source is; arrays of one value a source.
+
+    Attributes:
+        totals: int64, tokens that it gives in all.
+        given: int64, tokens that it has given.
+        upcoming: int64, place of its next document in the lengths.
+        starts: float64, fraction of its tokens before the next document; infinite where there is none.
+        finishes: float64, fraction of its tokens after the next document; infinite where there is none.
+    """
+
+    totals: Int64
+    given: Int64
+    upcoming: Int64
+    starts: NDArray[np.float64]
+    finishes: NDArray[np.float64]
+
+
+def interleave(lengths: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.uint16]:
     """Choose the source of every position of the mixture.
 
     Args:
         lengths: int64 [n], tokens of each document, ≥ 1; source after source, each in its own order.
         offsets: int64 [s + 1]; source i's documents are `lengths[offsets[i]:offsets[i + 1]]`; s ≤ 65,536.
-        picks: uint16 [n], written: the source at each position.
+
+    Returns:
+        uint16 [n]: the source at each position; source i occurs as often as it has documents.
 
     Ties go to the lower source. Fractions are IEEE doubles of whole numbers, divided once: the same
-    everywhere. O(n × s) time, O(s) memory.
+    everywhere. O(n × s) time, O(s) memory besides the result.
     """
-    num_sources = len(offsets) - 1
-    totals = np.zeros(num_sources, dtype=np.int64)
-    starts = np.full(num_sources, np.inf)
-    finishes = np.full(num_sources, np.inf)
-    for source in range(num_sources):
-        for k in range(offsets[source], offsets[source + 1]):
-            totals[source] += lengths[k]
-        if totals[source] > 0:
-            starts[source] = 0.0
-            finishes[source] = lengths[offsets[source]] / totals[source]
-    whole = totals.sum()
-    given = np.zeros(num_sources, dtype=np.int64)
-    upcoming = offsets[:-1].copy()
+    sums = np.concatenate([[0], np.cumsum(lengths)])
+    size = len(offsets) - 1
+    progress = Progress(
+        totals=np.diff(sums[offsets]),
+        given=np.zeros(size, dtype=np.int64),
+        upcoming=offsets[:-1].copy(),
+        starts=np.empty(size),
+        finishes=np.empty(size),
+    )
+    picks = np.empty(len(lengths), dtype=np.uint16)
+    pick(lengths, offsets, progress, picks)
+    return picks
+
+
+@kernel
+def pick(lengths: Int64In, offsets: Int64In, progress: Progress, picks: UInt16) -> None:
+    """Fill `picks`, uint16 [n]; see `interleave`."""
+    whole = 0
+    for source in range(len(progress.totals)):
+        whole += progress.totals[source]
+        _look_ahead(lengths, offsets, progress, source)
     out = 0
     for position in range(len(lengths)):
-        best = _next_source(starts, finishes, out / whole)
+        best = _next_source(progress, out / whole)
         picks[position] = best
-        out += lengths[upcoming[best]]
-        given[best] += lengths[upcoming[best]]
-        upcoming[best] += 1
-        starts[best] = np.inf
-        finishes[best] = np.inf
-        if upcoming[best] < offsets[best + 1]:
-            starts[best] = given[best] / totals[best]
-            finishes[best] = (given[best] + lengths[upcoming[best]]) / totals[best]
+        length = lengths[progress.upcoming[best]]
+        out += length
+        progress.given[best] += length
+        progress.upcoming[best] += 1
+        _look_ahead(lengths, offsets, progress, best)
 
 
 @kernel(inline=True)
-def _next_source(starts: NDArray[np.float64], finishes: NDArray[np.float64], now: float) -> int:
+def _look_ahead(lengths: Int64In, offsets: Int64In, progress: Progress, source: int) -> None:
+    """Note when the source's next document starts and finishes."""
+    if progress.upcoming[source] < offsets[source + 1]:
+        given = progress.given[source]
+        total = progress.totals[source]
+        progress.starts[source] = given / total
+        progress.finishes[source] = (given + lengths[progress.upcoming[source]]) / total
+    else:
+        progress.starts[source] = np.inf
+        progress.finishes[source] = np.inf
+
+
+@kernel(inline=True)
+def _next_source(progress: Progress, now: float) -> int:
     """Of the sources that have started the one that finishes first."""
     best = -1
     earliest = 0
-    for source in range(len(starts)):
-        if finishes[source] < finishes[earliest]:
+    for source in range(len(progress.starts)):
+        if progress.finishes[source] < progress.finishes[earliest]:
             earliest = source
-        if starts[source] <= now and (best < 0 or finishes[source] < finishes[best]):
+        if progress.starts[source] <= now and (
+            best < 0 or progress.finishes[source] < progress.finishes[best]
+        ):
             best = source
     # Some source has always started; if a rounding error of one part in 2^53 hides it, the earliest will do.
     return best if best >= 0 else earliest

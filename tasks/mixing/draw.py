@@ -110,8 +110,7 @@ def weave(draws: Sequence[Draw]) -> Weave:
     """Put the sources' documents into one order in which every source keeps its share (see `interleave`)."""
     lengths = np.concatenate([given.lengths for given in draws])
     offsets = np.cumsum([0, *(len(given.lengths) for given in draws)], dtype=np.int64)
-    sources = np.empty(len(lengths), dtype=np.uint16)
-    interleave(lengths, offsets, sources)
+    sources = interleave(lengths, offsets)
     taken = np.argsort(
         sources, kind="stable"
     )  # positions of source 0's documents in order, then source 1's, …

@@ -1,9 +1,11 @@
-"""A keyed permutation of 0 … size - 1, computed point by point.
+"""A keyed permutation of 0 … size - 1, for large sizes computed point by point.
 
-The model. A balanced Feistel network of eight rounds permutes the smallest domain of 4^b values that holds
-`size`; a value that lands outside of the size is permuted again until it lands inside ("cycle walking", Black
-and Rogaway 2002, "Ciphers with Arbitrary Finite Domains"). The round function is the finalizer of SplitMix64
-(Steele et al. 2014); the round keys are BLAKE2b of what the permutation is for.
+The model. Up to 65,536 things are put in the order of a keyed hash of their index. More than that go through
+a balanced Feistel network of eight rounds over the smallest domain of 4^b values that holds `size`; a value
+that lands outside of the size goes through again until it lands inside ("cycle walking", Black and Rogaway
+2002, "Ciphers with Arbitrary Finite Domains"). Small domains have too few round functions for that to be
+fair. Hash and round function are the finalizer of SplitMix64 (Steele et al. 2014); the keys are BLAKE2b of
+what the permutation is for.
 
 Laws. Every index occurs exactly once. Any point can be had without the others, so memory is bounded by what
 is asked for at a time. Whole numbers only: the same key gives the same order on every machine and with every
@@ -19,11 +21,12 @@ from numpy.typing import NDArray
 Key: TypeAlias = tuple[int, ...]
 
 _ROUNDS = 8
+_SMALL = 1 << 16
 _CHUNK = 1 << 18  # values at a time: the temporaries stay in the processor's cache
 
 
 def permutation_key(*parts: str | int) -> Key:
-    """Round keys from any number of names and whole numbers, e.g. `("mix", seed, source, epoch)`."""
+    """Eight keys of 64 bits from any number of names and whole numbers, such as a seed and an epoch."""
     text = "".join(f"{len(str(part))}:{part}" for part in parts)
     digest = hashlib.blake2b(text.encode(), digest_size=8 * _ROUNDS, person=b"tokmill.permute").digest()
     return tuple(int.from_bytes(digest[8 * k : 8 * k + 8], "little") for k in range(_ROUNDS))
@@ -49,13 +52,21 @@ def permuted(positions: NDArray[np.int64], size: int, key: Key) -> NDArray[np.in
     Returns:
         int64 [n], each in [0, size); different for different positions.
     """
-    half_bits = max(1, ((size - 1).bit_length() + 1) // 2)
+    if size <= _SMALL:
+        return _sorted_order(size, key)[positions]
+    half_bits = ((size - 1).bit_length() + 1) // 2
     values = _network(positions.astype(np.uint64), half_bits, key)
     outside = np.flatnonzero(values >= size)
     while len(outside):
         values[outside] = _network(values[outside], half_bits, key)
         outside = outside[values[outside] >= size]
     return values.astype(np.int64)
+
+
+def _sorted_order(size: int, key: Key) -> NDArray[np.int64]:
+    """Indices by ascending keyed hash; equal hashes by ascending index."""
+    hashes = _mixed(_mixed(np.arange(size, dtype=np.uint64), key[0]), key[1])
+    return np.argsort(hashes, kind="stable").astype(np.int64)
 
 
 def _network(values: NDArray[np.uint64], half_bits: int, key: Key) -> NDArray[np.uint64]:

@@ -117,7 +117,8 @@ class Request:
 
     def _repetition_for(self, source: str, needed: Decimal) -> Decimal:
         """The smallest limit, to two decimals upward, under which `source` can give `needed` tokens."""
-        return (needed / self.sizes[source]).quantize(Decimal("0.01"), ROUND_CEILING)
+        tokens = needed.to_integral_value(ROUND_CEILING)
+        return (tokens / self.sizes[source]).quantize(Decimal("0.01"), ROUND_CEILING)
 
 
 def _nearest(weights: Mapping[str, Decimal], caps: Mapping[str, Decimal], total: Decimal) -> str:

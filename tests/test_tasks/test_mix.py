@@ -1,0 +1,203 @@
+"""The mix stage: the plan's rows, the manifest, the accounts, and what a block of the plan holds."""
+
+import hashlib
+from collections import Counter
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from tasks.errors import MixingError, StoreError
+from tasks.formats.mixture import Mixture
+from tasks.mix import MIX, MixParams, SourceLengths, mixed
+from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered
+
+LENGTHS = st.lists(st.lists(st.integers(0, 40), max_size=12), min_size=1, max_size=3).filter(
+    lambda shards: any(map(any, shards))
+)
+CORPORA = st.dictionaries(st.sampled_from("abcd"), LENGTHS, min_size=1)
+
+
+def lengths_of(corpus):
+    return {
+        source: SourceLengths.of_shards([np.array(shard, dtype=np.int64) for shard in shards])
+        for source, shards in corpus.items()
+    }
+
+
+def plan_of(corpus, **params):
+    return mixed(MixParams(**params), lengths_of(corpus))
+
+
+def rows(plan):
+    names = ("source", "shard", "document", "epoch", "num_tokens")
+    return list(zip(*(getattr(plan, name).tolist() for name in names), strict=True))
+
+
+def test_a_plan_by_hand():
+    # Two tokens a document, a to b 2 : 1: a's finishes are at 1/4, 2/4, 3/4, 1 and b's at 1/2, 1 (see
+    # test_mixing). The documents' order within a source is the seed's; their shards and positions are these.
+    found = plan_of({"a": [[2, 2], [2, 2]], "b": [[2], [2]]}, seed=1)
+    assert found.plan.source.tolist() == [0, 1, 0, 0, 1, 0]
+    of_source = {0: [], 1: []}
+    for source, shard, document, epoch, num_tokens in rows(found.plan):
+        of_source[source].append((shard, document))
+        assert (epoch, num_tokens) == (0, 2)
+    assert sorted(of_source[0]) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert sorted(of_source[1]) == [(0, 0), (1, 0)]
+
+
+def test_the_plan_is_pinned():
+    """If this changes, every mixture changes: raise the stage's version."""
+    corpus = {"a": [[5, 3, 8], [1, 9]], "b": [[4, 4]], "c": [[30]]}
+    found = plan_of(corpus, weights={"a": 2, "b": 1, "c": 1}, max_repetition={"a": 1, "b": 3}, seed=42)
+    assert MIX.version == 1
+    assert rows(found.plan) == [
+        (0, 0, 2, 0, 8),
+        (1, 0, 0, 0, 4),
+        (2, 0, 0, 0, 30),
+        (0, 1, 1, 0, 9),
+        (1, 0, 1, 0, 4),
+        (0, 0, 0, 0, 5),
+        (0, 1, 0, 0, 1),
+        (0, 0, 1, 0, 3),
+        (1, 0, 1, 1, 4),
+    ]
+
+
+def test_the_manifest_says_what_was_asked_and_what_came_of_it():
+    found = plan_of(
+        {"a": [[10] * 9], "b": [[10], [5]]}, weights={"a": 0.5, "b": 0.5}, max_repetition=2
+    ).manifest
+    assert (found.method, found.num_tokens, found.num_documents) == ("weights", 60, 7)
+    a, b = found.sources
+    assert (a.requested_share, a.quota_tokens, a.drawn_tokens, a.share, a.limits) == (0.5, 30, 30, 0.5, False)
+    assert (b.num_documents, b.num_tokens, b.drawn_documents, b.drawn_tokens) == (2, 15, 4, 30)
+    assert (b.unique_documents, b.unique_tokens, b.epochs, b.limits) == (2, 15, 2.0, True)
+
+
+def test_the_accounts_say_what_was_repeated_and_left_out():
+    found = plan_of({"a": [[10] * 9, [0]], "b": [[10], [5]]}, weights={"a": 0.5, "b": 0.5}, max_repetition=2)
+    by_key = {(account.source, account.unit): account for account in found.accounts}
+    assert by_key["a", "tokens"].became == {
+        "kept": 30,
+        "repeated": 0,
+        "dropped:empty": 0,
+        "dropped:not_drawn": 60,
+    }
+    assert by_key["a", "documents"].became["dropped:empty"] == 1
+    assert by_key["b", "tokens"].added == {"repetition": 15}
+    assert by_key["b", "tokens"].became == {
+        "kept": 15,
+        "repeated": 15,
+        "dropped:empty": 0,
+        "dropped:not_drawn": 0,
+    }
+
+
+@given(
+    CORPORA,
+    st.sampled_from(
+        [{}, {"temperature": 3.0}, {"method": "unimax", "max_repetition": 4}, {"max_repetition": 2.5}]
+    ),
+    st.integers(0, 50),
+)
+def test_every_mixture_keeps_its_promises(corpus, rule, seed):
+    found = plan_of(corpus, seed=seed, **rule)
+    assert all(account.balanced for account in found.accounts)
+    assert all(amount >= 0 for account in found.accounts for amount in account.became.values())
+    lengths = list(lengths_of(corpus).values())
+    for index, entry in enumerate(found.manifest.sources):
+        longest = lengths[index].lengths.max()
+        assert abs(entry.drawn_tokens - entry.quota_tokens) < longest
+        assert entry.drawn_tokens <= entry.max_repetition * entry.num_tokens
+    times = Counter((source, shard, document) for source, shard, document, _, _ in rows(found.plan))
+    for source, shard, document, epoch, num_tokens in rows(found.plan):
+        assert num_tokens == list(corpus.values())[source][shard][document] > 0
+        assert epoch < times[source, shard, document]
+
+
+@given(CORPORA, st.integers(0, 50))
+def test_shares_hold_in_every_block(corpus, seed):
+    found = plan_of(corpus, temperature=2.0, max_repetition=2, seed=seed)
+    plan, totals = found.plan, [entry.drawn_tokens for entry in found.manifest.sources]
+    out = np.cumsum(plan.num_tokens, dtype=np.int64)
+    longest = int(plan.num_tokens.max())
+    for index, total in enumerate(totals):
+        mine = np.cumsum(np.where(plan.source == index, plan.num_tokens, 0), dtype=np.int64)
+        ahead = mine - out * total / sum(totals)
+        assert ahead.max() <= longest * (1 + 1e-9)
+        assert ahead.min() >= -longest * (1 + 1e-9)
+
+
+def test_shares_hold_with_many_sources_of_all_sizes():
+    draws = np.random.default_rng(5)
+    corpus = {f"s{k}": [draws.integers(1, 500, 20 * (k + 1)).tolist()] for k in range(40)}
+    found = plan_of(corpus)
+    totals = np.array([entry.drawn_tokens for entry in found.manifest.sources])
+    mine = np.zeros(len(totals))
+    for source, _, _, _, num_tokens in rows(found.plan):
+        mine[source] += num_tokens
+        assert np.abs(mine - mine.sum() * totals / totals.sum()).max() <= 500
+
+
+def test_another_source_does_not_reshuffle_the_others():
+    alone = plan_of({"a": [[1] * 20]})
+    together = plan_of({"a": [[1] * 20], "b": [[1] * 5]})
+    mine = together.plan.source == 0
+    assert together.plan.document[mine].tolist() == alone.plan.document.tolist()
+
+
+def test_the_stage_reads_lengths_and_writes_the_same_bytes_every_time(tmp_path):
+    corpus = encoded_corpus(tmp_path, {"a": [numbered([3, 4]), numbered([5])], "b": [numbered([2, 2])]})
+    digests = set()
+    for attempt in ("first", "second"):
+        outcome = made(MIX, MixParams(seed=3), tmp_path / attempt, **corpus.inputs)
+        files = sorted(path.name for path in (tmp_path / attempt).iterdir())
+        assert files == ["mixture.json", "plan.parquet"]
+        digests.add(hashlib.sha256((tmp_path / attempt / "plan.parquet").read_bytes()).hexdigest())
+    assert len(digests) == 1
+    assert outcome.metrics == {
+        "method": "proportional",
+        "num_documents": 5,
+        "num_tokens": 16,
+        "limited_by": "a, b",
+        "share.a": 0.75,
+        "share.b": 0.25,
+    }
+
+
+def test_the_plan_reads_back(tmp_path):
+    corpus = encoded_corpus(tmp_path, {"a": [numbered([3, 4]), numbered([5])], "b": [numbered([2, 2])]})
+    mixture = Mixture.open(mix_corpus(corpus, tmp_path, seed=3))
+    assert mixture.sources == ["a", "b"]
+    assert rows(mixture.plan()) == rows(plan_of({"a": [[3, 4], [5]], "b": [[2, 2]]}, seed=3).plan)
+    schema = pq.read_schema(mixture.path / "plan.parquet")
+    assert [str(field.type) for field in schema] == ["uint16", "uint32", "uint32", "uint16", "uint32"]
+
+
+def test_a_plan_with_other_columns_is_refused(tmp_path):
+    corpus = encoded_corpus(tmp_path, {"a": [numbered([3])]})
+    path = mix_corpus(corpus, tmp_path)
+    table = pq.read_table(path / "plan.parquet").drop_columns(["epoch"])
+    pq.write_table(table, path / "plan.parquet")
+    with pytest.raises(StoreError, match=r"plan\.parquet: columns must be"):
+        Mixture.open(path).plan()
+
+
+def test_a_document_that_is_too_long_to_write_down_is_refused():
+    lengths = {"a": SourceLengths(np.array([1 << 32]), np.array([0, 1]))}
+    with pytest.raises(MixingError, match="'a' has a document of 4294967296 tokens"):
+        mixed(MixParams(), lengths)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{"max_repetition": 0.5}, {"max_repetition": {"a": float("nan")}}, {"total_tokens": 0}, {"seed": -1}],
+)
+def test_parameters_that_make_no_sense_are_refused(params):
+    with pytest.raises(ValidationError):
+        MixParams(**params)

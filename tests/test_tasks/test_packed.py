@@ -1,0 +1,289 @@
+"""Packed shards and their reader: round trips in every format, boundaries, masks, provenance, refusals."""
+
+import hashlib
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.errors import PackingError, StoreError
+from tasks.formats.packed import PackedReader, Sequence
+from tasks.formats.packed_files import PackedManifest
+from tasks.pack import PACK, PACK_PLAN, PACK_SHARD, PackParams
+from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
+
+DOCUMENTS = {
+    "a": [numbered([5, 30, 2]), numbered([9, 9], first=100)],
+    "b": [numbered([17, 3], first=200)],
+}
+MIXING = {"max_repetition": 2, "temperature": 3.0}
+FORMATS = (("memmap",), ("parquet",), ("memmap", "parquet"))
+
+
+def packed(folder, documents=DOCUMENTS, vocab_size=256, mixing=MIXING, **params):
+    corpus = encoded_corpus(folder / "corpus", documents, vocab_size=vocab_size, end_id=7)
+    mixture = mix_corpus(corpus, folder, **mixing)
+    outcome, path = pack_mixture(corpus, mixture, folder, **params)
+    return corpus, outcome, path
+
+
+def by_hand():
+    """|dddd ee .|: two pieces of 4 and 2 tokens, and two of padding."""
+    return Sequence(np.arange(8, dtype=np.uint16), np.array([0, 4, 6], dtype=np.int32))
+
+
+def test_what_a_sequence_says_by_hand():
+    sequence = by_hand()
+    assert sequence.segment_ids.tolist() == [1, 1, 1, 1, 2, 2, 0, 0]
+    assert sequence.position_ids.tolist() == [0, 1, 2, 3, 0, 1, 0, 0]
+    assert sequence.loss_mask.tolist() == [True] * 6 + [False] * 2
+    assert sequence.num_tokens == 6
+
+
+def test_the_document_mask_by_hand():
+    assert by_hand().document_mask().astype(int).tolist() == [
+        [1, 0, 0, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0, 0, 0],
+        [1, 1, 1, 1, 0, 0, 0, 0],
+        [0, 0, 0, 0, 1, 0, 0, 0],
+        [0, 0, 0, 0, 1, 1, 0, 0],
+        [0, 0, 0, 0, 0, 0, 1, 0],
+        [0, 0, 0, 0, 0, 0, 0, 1],
+    ]
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=6), st.integers(0, 4))
+def test_the_document_mask_is_causal_within_pieces(lengths, padding):
+    ends = np.cumsum([0, *lengths], dtype=np.int32)
+    size = int(ends[-1]) + padding
+    mask = Sequence(np.zeros(size, dtype=np.uint16), ends).document_mask()
+    for query in range(size):
+        for key in range(size):
+            together = np.searchsorted(ends, query, "right") == np.searchsorted(ends, key, "right")
+            expected = query == key or (query >= key and together and query < ends[-1])
+            assert mask[query, key] == expected
+
+
+def assert_equals_the_source(corpus, reader, pad_id=7):
+    """Every sequence is its pieces' tokens, then padding; boundaries and provenance agree."""
+    assert len(list(reader)) == len(reader)
+    for index in range(len(reader)):
+        sequence, pieces = reader[index], reader.provenance(index)
+        tokens = []
+        for piece in pieces:
+            assert piece.start == len(tokens)
+            document = corpus.tokens(piece.source, piece.shard, piece.document)
+            tokens += document[piece.document_start : piece.document_start + piece.length]
+            assert piece.ordinal == 2 * piece.document
+        assert sequence.num_tokens == len(tokens)
+        assert sequence.cu_seqlens.tolist() == [0, *(piece.start + piece.length for piece in pieces)]
+        tokens += [pad_id] * (reader.manifest.sequence_length - len(tokens))
+        assert sequence.input_ids.tolist() == tokens
+
+
+@pytest.mark.parametrize("formats", FORMATS)
+@pytest.mark.parametrize("strategy", ["concat", "greedy"])
+def test_the_reader_gives_back_the_documents(tmp_path, formats, strategy):
+    corpus, outcome, path = packed(
+        tmp_path, sequence_length=8, strategy=strategy, sequences_per_shard=4, formats=formats
+    )
+    reader = PackedReader.open(path)
+    assert len(reader) == outcome.metrics["num_sequences"]
+    assert_equals_the_source(corpus, reader)
+
+
+@pytest.mark.parametrize("formats", FORMATS[:2])
+def test_wide_vocabularies_keep_their_ids(tmp_path, formats):
+    documents = {"a": [numbered([40], first=65_500, vocab_size=70_000)]}
+    corpus, _, path = packed(tmp_path, documents, vocab_size=70_000, sequence_length=16, formats=formats)
+    reader = PackedReader.open(path)
+    assert reader[0].input_ids.dtype == np.uint32
+    assert_equals_the_source(corpus, reader)
+
+
+@settings(max_examples=15)
+@given(
+    lengths=st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(any),
+    sequence_length=st.integers(8, 30),
+    per_shard=st.integers(1, 5),
+    strategy=st.sampled_from(["concat", "greedy"]),
+)
+def test_every_token_comes_back_once(tmp_path_factory, lengths, sequence_length, per_shard, strategy):
+    folder = tmp_path_factory.mktemp("packed")
+    corpus, _, path = packed(
+        folder,
+        {"a": [numbered(lengths)]},
+        mixing={},
+        sequence_length=sequence_length,
+        sequences_per_shard=per_shard,
+        strategy=strategy,
+    )
+    reader = PackedReader.open(path)
+    assert_equals_the_source(corpus, reader)
+    seen = {}
+    for index in range(len(reader)):
+        for piece in reader.provenance(index):
+            place = seen.setdefault(piece.document, [])
+            place += range(piece.document_start, piece.document_start + piece.length)
+    assert seen == {k: list(range(length)) for k, length in enumerate(lengths) if length}
+
+
+def test_the_columns_of_parquet(tmp_path):
+    _, _, path = packed(tmp_path, sequence_length=8, strategy="greedy", formats=["memmap", "parquet"])
+    table = pq.read_table(path / "shard-00000.parquet")
+    assert [str(field.type) for field in table.schema] == ["list<element: int32 not null>"] * 4
+    reader = PackedReader.open(path)
+    for index, row in enumerate(table.to_pylist()):
+        sequence = reader[index]
+        assert row == {
+            "input_ids": sequence.input_ids.tolist(),
+            "position_ids": sequence.position_ids.tolist(),
+            "segment_ids": sequence.segment_ids.tolist(),
+            "seq_lengths": np.diff(sequence.cu_seqlens).tolist(),
+        }
+
+
+def test_parquet_rows_do_not_depend_on_the_row_groups(tmp_path, monkeypatch):
+    corpus, _, path = packed(tmp_path / "whole", sequence_length=8, formats=["parquet"])
+    monkeypatch.setattr("tasks.packing.write._ROW_GROUP_TOKENS", 24)
+    _, _, cut = packed(tmp_path / "cut", sequence_length=8, formats=["parquet"])
+    assert pq.read_metadata(cut / "shard-00000.parquet").num_row_groups > 2
+    assert pq.read_table(cut / "shard-00000.parquet") == pq.read_table(path / "shard-00000.parquet")
+    assert_equals_the_source(corpus, PackedReader.open(cut))
+
+
+def digests(path):
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(path.iterdir())}
+
+
+def test_the_bytes_do_not_depend_on_the_order_in_which_shards_are_written(tmp_path):
+    common = {"sequence_length": 8, "sequences_per_shard": 3, "formats": ["memmap", "parquet"]}
+    _, _, forward = packed(tmp_path / "forward", **common)
+    num_shards = len(PackedManifest.open(forward).shards)
+    assert num_shards > 2
+    _, _, backward = packed(tmp_path / "backward", order=range(num_shards)[::-1], **common)
+    assert digests(forward) == digests(backward)
+
+
+def test_the_bytes_are_pinned(tmp_path):
+    """If these change, so does every packed artifact: raise the stages' versions."""
+    _, _, path = packed(tmp_path, sequence_length=8, strategy="greedy")
+    found = {name: digest[:16] for name, digest in digests(path).items() if not name.endswith(".parquet")}
+    assert (PACK_PLAN.version, PACK_SHARD.version, PACK.version) == (1, 1, 1)
+    assert found == {
+        "packed.json": "2f56527a45e0e35d",
+        "shard-00000.bin": "70c573d3f8d9335d",
+        "shard-00000.cu_offsets.npy": "8a33b6efe578c6f5",
+        "shard-00000.cu_seqlens.npy": "995c2c1b801181cc",
+    }
+
+
+def test_shards_are_linked_not_copied(tmp_path):
+    _, _, path = packed(tmp_path, sequence_length=8)
+    assert (path / "shard-00000.bin").stat().st_nlink == 2
+
+
+def test_the_accounts_go_through_to_the_end(tmp_path):
+    _, outcome, path = packed(tmp_path, sequence_length=8)
+    tokens = {account.source: account for account in outcome.accounts if account.unit == "tokens"}
+    manifest = PackedManifest.open(path)
+    assert sum(account.became.get("packed", 0) for account in tokens.values()) == manifest.num_tokens
+    assert (
+        tokens["*"].became["padding"] == manifest.num_padding_tokens == outcome.metrics["num_padding_tokens"]
+    )
+
+
+def test_padding_is_the_end_token_unless_said_otherwise(tmp_path):
+    for pad_id, expected in ((None, 7), (9, 9)):
+        folder = tmp_path / str(expected)
+        _, _, path = packed(folder, {"a": [numbered([9])]}, mixing={}, sequence_length=8, pad_id=pad_id)
+        assert PackedReader.open(path)[1].input_ids.tolist() == [8] + [expected] * 7
+
+
+def test_indices_count_from_the_end_too_and_end_somewhere(tmp_path):
+    _, _, path = packed(tmp_path, sequence_length=8, sequences_per_shard=3)
+    reader = PackedReader.open(path)
+    assert reader[-1].input_ids.tolist() == reader[len(reader) - 1].input_ids.tolist()
+    for index in (len(reader), -len(reader) - 1):
+        with pytest.raises(IndexError, match=f"the artifact has {len(reader)} sequences"):
+            reader[index]
+
+
+def plan_and_corpus(folder, documents=None, vocab_size=256):
+    corpus = encoded_corpus(
+        folder / "corpus", documents or {"a": [numbered([20, 20])]}, vocab_size=vocab_size
+    )
+    plan = folder / "plan"
+    params = PackParams(sequence_length=8)
+    made(PACK_PLAN, params.plan_params(), plan, mixture=mix_corpus(corpus, folder), **corpus.inputs)
+    return corpus, plan
+
+
+def write(folder, corpus, plan, index=0, **params):
+    asked = PackParams(sequence_length=8, **params).shard_params(index)
+    return made(PACK_SHARD, asked, folder / "part", plan=plan, **corpus.inputs)
+
+
+def test_a_padding_id_beyond_the_vocabulary_is_refused(tmp_path):
+    corpus, plan = plan_and_corpus(tmp_path)
+    with pytest.raises(PackingError, match="pad_id=256 must be below vocab_size=256"):
+        write(tmp_path, corpus, plan, pad_id=256)
+
+
+def test_a_shard_that_the_plan_does_not_have_is_refused(tmp_path):
+    corpus, plan = plan_and_corpus(tmp_path)
+    with pytest.raises(PackingError, match="index 1 must be below 1"):
+        write(tmp_path, corpus, plan, index=1)
+
+
+def test_an_encoding_that_lacks_a_document_is_refused(tmp_path):
+    _, plan = plan_and_corpus(tmp_path / "one")
+    shorter, _ = plan_and_corpus(tmp_path / "two", {"a": [numbered([20])]})
+    with pytest.raises(PackingError, match="document 1, which the encoded shard .* does not have"):
+        write(tmp_path, shorter, plan)
+
+
+def test_a_shard_of_another_source_is_refused(tmp_path):
+    _, plan = plan_and_corpus(tmp_path / "one", {"a": [numbered([20]), numbered([20])]})
+    fewer, _ = plan_and_corpus(tmp_path / "two", {"a": [numbered([20])]})
+    with pytest.raises(PackingError, match="shard 1 of source 0, which is not encoded"):
+        write(tmp_path, fewer, plan)
+
+
+def test_tokens_of_another_width_are_refused(tmp_path):
+    _, plan = plan_and_corpus(tmp_path / "one")
+    wide, _ = plan_and_corpus(tmp_path / "two", vocab_size=70_000)
+    with pytest.raises(PackingError, match="uint32 tokens, the plan says uint16"):
+        write(tmp_path, wide, plan)
+
+
+def test_a_token_beyond_the_vocabulary_is_refused(tmp_path):
+    corpus, plan = plan_and_corpus(tmp_path)
+    tokens = np.load(corpus.shards[0] / "tokens.npy")
+    tokens[3] = 256
+    np.save(corpus.shards[0] / "tokens.npy", tokens)
+    with pytest.raises(PackingError, match="token id 256 must be below vocab_size=256"):
+        write(tmp_path, corpus, plan)
+
+
+def test_a_missing_shard_is_refused(tmp_path):
+    corpus, plan = plan_and_corpus(tmp_path)
+    write(tmp_path, corpus, plan)
+    with pytest.raises(PackingError, match="are not the plan's 1 shards"):
+        made(PACK, PackParams(), tmp_path / "out", plan=plan, shards=[tmp_path / "part"] * 2)
+
+
+def test_a_file_of_another_size_is_named(tmp_path):
+    _, _, path = packed(tmp_path, sequence_length=8)
+    (path / "shard-00000.bin").write_bytes(b"")
+    with pytest.raises(StoreError, match=r"shard-00000\.bin: 0 bytes must be"):
+        PackedReader.open(path)[0]
+
+
+def test_a_broken_manifest_is_named(tmp_path):
+    (tmp_path / "packed.json").write_text("{}")
+    with pytest.raises(StoreError, match=r"packed\.json: not a readable packed manifest"):
+        PackedReader.open(tmp_path)

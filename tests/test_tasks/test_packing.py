@@ -1,0 +1,295 @@
+"""Packing plans: rows by hand, a slow packer as oracle, conservation, and what the accounts say."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from tasks.errors import PackingError, StoreError
+from tasks.formats.mixture import MixedSource
+from tasks.formats.packing_plan import PackingPlan
+from tasks.pack import PACK_PLAN, PackParams
+from tasks.packing.accounts import NO_SOURCE, ending, packing_accounts
+from tasks.packing.pieces import concat, greedy
+from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered
+
+LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=40)
+LENGTH = st.integers(1, 25)
+LONG = st.sampled_from(["split", "truncate", "drop"])
+
+
+def rows(pieces):
+    """(sequence, start, length, document, document_start) of each piece."""
+    columns = (pieces.sequence, pieces.start, pieces.length, pieces.document, pieces.document_start)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def test_concat_by_hand():
+    # 3 + 9 + 4 tokens into sequences of 5: |aaabb|bbbbb|bbccc|c....|
+    assert rows(concat(np.array([3, 9, 4]), 5)) == [
+        (0, 0, 3, 0, 0),
+        (0, 3, 2, 1, 0),
+        (1, 0, 5, 1, 2),
+        (2, 0, 2, 1, 7),
+        (2, 2, 3, 2, 0),
+        (3, 0, 1, 2, 3),
+    ]
+
+
+def test_greedy_by_hand():
+    # Next fit into 5: |aa b..| is not full, cc does fit, dddd does not: |aabcc|dddd.|e....|
+    assert rows(greedy(np.array([2, 1, 2, 4, 1, 1]), 5, "split")) == [
+        (0, 0, 2, 0, 0),
+        (0, 2, 1, 1, 0),
+        (0, 3, 2, 2, 0),
+        (1, 0, 4, 3, 0),
+        (1, 4, 1, 4, 0),
+        (2, 0, 1, 5, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("long_documents", "expected"),
+    [
+        ("split", [(0, 0, 2, 0, 0), (1, 0, 5, 1, 0), (2, 0, 5, 1, 5), (3, 0, 1, 1, 10), (3, 1, 3, 2, 0)]),
+        ("truncate", [(0, 0, 2, 0, 0), (1, 0, 5, 1, 0), (2, 0, 3, 2, 0)]),
+        ("drop", [(0, 0, 2, 0, 0), (0, 2, 3, 2, 0)]),
+    ],
+)
+def test_long_documents_by_hand(long_documents, expected):
+    assert rows(greedy(np.array([2, 11, 3]), 5, long_documents)) == expected
+
+
+def slow_concat(lengths, capacity):
+    """Token by token."""
+    placed, position = {}, 0
+    for document, length in enumerate(lengths):
+        for token in range(length):
+            placed.setdefault((position // capacity, document), []).append((position % capacity, token))
+            position += 1
+    return [
+        (sequence, tokens[0][0], len(tokens), document, tokens[0][1])
+        for (sequence, document), tokens in placed.items()
+    ]
+
+
+def slow_greedy(lengths, capacity, long_documents):
+    """One document at a time, with an open sequence."""
+    found, sequence, used = [], 0, 0
+    for document, length in enumerate(lengths):
+        if length > capacity and long_documents == "drop":
+            continue
+        stop = min(length, capacity) if long_documents == "truncate" else length
+        for start in range(0, stop, capacity):
+            size = min(capacity, stop - start)
+            if used + size > capacity:
+                sequence, used = sequence + 1, 0
+            found.append((sequence, used, size, document, start))
+            used += size
+    return found
+
+
+@given(LENGTHS, LENGTH)
+def test_concat_equals_token_by_token(lengths, capacity):
+    assert rows(concat(np.array(lengths), capacity)) == slow_concat(lengths, capacity)
+
+
+@given(LENGTHS, LENGTH, LONG)
+def test_greedy_equals_document_by_document(lengths, capacity, long_documents):
+    assert rows(greedy(np.array(lengths), capacity, long_documents)) == slow_greedy(
+        lengths, capacity, long_documents
+    )
+
+
+@given(LENGTHS, LENGTH)
+def test_concat_loses_nothing_and_pads_only_the_end(lengths, capacity):
+    pieces = concat(np.array(lengths), capacity)
+    assert pieces.num_tokens == sum(lengths)
+    assert pieces.num_sequences == -(-sum(lengths) // capacity)
+    filled = np.bincount(pieces.sequence, weights=pieces.length)
+    assert set(filled[:-1].tolist()) <= {capacity}
+
+
+@given(LENGTHS, LENGTH, LONG)
+def test_greedy_cuts_no_document_that_fits(lengths, capacity, long_documents):
+    pieces = greedy(np.array(lengths), capacity, long_documents)
+    num_pieces = np.bincount(pieces.document, minlength=len(lengths)).tolist()
+    filled = np.bincount(pieces.sequence, weights=pieces.length)
+    assert all(num_pieces[k] == 1 for k, length in enumerate(lengths) if length <= capacity)
+    assert filled.max(initial=0) <= capacity
+
+
+@given(LENGTHS, LENGTH, LONG)
+def test_two_neighbouring_sequences_never_fit_into_one(lengths, capacity, long_documents):
+    filled = np.bincount(
+        (pieces := greedy(np.array(lengths), capacity, long_documents)).sequence, weights=pieces.length
+    )
+    first = np.flatnonzero(np.diff(pieces.sequence, prepend=-1))
+    assert all(filled[k - 1] + pieces.length[first[k]] > capacity for k in range(1, len(filled)))
+
+
+def accounts_of(lengths, pieces, capacity, drops_long=False):
+    source = np.zeros(len(lengths), dtype=np.uint16)
+    mixed = MixedSource(
+        source="a",
+        num_documents=len(lengths),
+        num_tokens=sum(lengths),
+        requested_share=1,
+        quota_tokens=sum(lengths),
+        share=1,
+        drawn_documents=len(lengths),
+        drawn_tokens=sum(lengths),
+        unique_documents=len(lengths),
+        unique_tokens=sum(lengths),
+        epochs=1,
+        max_repetition=1,
+        limits=False,
+    )
+    ended = ending(np.array(lengths), pieces, capacity, drops_long)
+    padding = pieces.num_sequences * capacity - pieces.num_tokens
+    return packing_accounts([mixed], source, ended, padding)
+
+
+def became(accounts):
+    return [{end: amount for end, amount in account.became.items() if amount} for account in accounts]
+
+
+def test_the_accounts_by_hand():
+    lengths = [2, 11, 3]
+    truncated = greedy(np.array(lengths), 5, "truncate")
+    documents, tokens, padding = accounts_of(lengths, truncated, 5)
+    assert became([documents, tokens]) == [{"packed": 2, "truncated": 1}, {"packed": 10, "truncated": 6}]
+    assert (padding.source, padding.num_in, padding.added, padding.became) == (
+        NO_SOURCE,
+        0,
+        {"padding": 5},
+        {"padding": 5},
+    )
+    dropped = greedy(np.array(lengths), 5, "drop")
+    assert became(accounts_of(lengths, dropped, 5, drops_long=True))[:2] == [
+        {"packed": 2, "dropped:too_long": 1},
+        {"packed": 5, "dropped:too_long": 11},
+    ]
+    whole = concat(np.array(lengths), 5)
+    assert became(accounts_of(lengths, whole, 5))[:2] == [{"packed": 1, "split": 2}, {"packed": 16}]
+    # |aabbb|bbbbb|bbbcc|c....| without its last sequence: the third document lost one token
+    assert became(accounts_of(lengths, whole.only(whole.sequence < 3), 5))[:2] == [
+        {"packed": 1, "split": 1, "truncated": 1},
+        {"packed": 15, "truncated": 1},
+    ]
+
+
+def test_a_document_packed_twice_breaks_the_account():
+    whole = concat(np.array([4, 4]), 8)
+    twice = whole.only(np.array([True, True]))
+    twice.document[:] = 0
+    assert not all(account.balanced for account in accounts_of([4, 4], twice, 8))
+
+
+@given(LENGTHS, LENGTH, LONG)
+def test_what_comes_in_is_accounted_for(lengths, capacity, long_documents):
+    for pieces, drops_long in (
+        (greedy(np.array(lengths), capacity, long_documents), long_documents == "drop"),
+        (concat(np.array(lengths), capacity), False),
+    ):
+        accounts = accounts_of(lengths, pieces, capacity, drops_long)
+        assert all(account.balanced for account in accounts)
+        assert accounts[1].became["packed"] == pieces.num_tokens
+
+
+def packing_plan(tmp_path, documents, **params):
+    corpus = encoded_corpus(tmp_path / "corpus", documents, end_id=0)
+    mixture = mix_corpus(corpus, tmp_path)
+    out = tmp_path / "plan"
+    outcome = made(PACK_PLAN, PackParams(**params).plan_params(), out, mixture=mixture, **corpus.inputs)
+    return outcome, PackingPlan.open(out)
+
+
+def test_the_plan_is_cut_into_shards(tmp_path):
+    documents = {"a": [numbered([10] * 5)], "b": [numbered([10] * 5)]}
+    outcome, plan = packing_plan(tmp_path, documents, sequence_length=8, sequences_per_shard=5)
+    assert outcome.metrics == {
+        "sequence_length": 8,
+        "num_sequences": 13,
+        "num_tokens": 100,
+        "num_padding_tokens": 4,
+        "padding_share": round(4 / 104, 12),
+        "num_shards": 3,
+    }
+    shards = plan.manifest.shards
+    assert [(shard.first_sequence, shard.num_sequences, shard.num_tokens) for shard in shards] == [
+        (0, 5, 40),
+        (5, 5, 40),
+        (10, 3, 20),
+    ]
+    for shard in shards:
+        pieces = plan.pieces(shard.index)
+        assert len(pieces) == shard.num_pieces
+        assert set(pieces.sequence.tolist()) == set(
+            range(shard.first_sequence, shard.first_sequence + shard.num_sequences)
+        )
+    with pytest.raises(StoreError, match="no shard 3; the plan has shards 0 to 2"):
+        plan.pieces(3)
+
+
+def test_the_last_sequence_may_be_dropped(tmp_path):
+    outcome, _ = packing_plan(tmp_path, {"a": [numbered([10, 10])]}, sequence_length=8, last_sequence="drop")
+    assert (outcome.metrics["num_sequences"], outcome.metrics["num_padding_tokens"]) == (2, 0)
+    tokens = next(account for account in outcome.accounts if account.unit == "tokens")
+    assert tokens.became["packed"] == 16
+    assert tokens.became["truncated"] == 4
+
+
+def test_a_mixture_that_fills_no_sequence_is_refused(tmp_path):
+    with pytest.raises(
+        PackingError, match="20 tokens do not fill one sequence of 32, and last_sequence='drop'"
+    ):
+        packing_plan(tmp_path, {"a": [numbered([20])]}, sequence_length=32, last_sequence="drop")
+
+
+def test_dropping_every_document_is_refused(tmp_path):
+    with pytest.raises(PackingError, match=r"more than sequence_length=8 tokens.*long_documents='split'"):
+        packing_plan(
+            tmp_path,
+            {"a": [numbered([20, 9])]},
+            sequence_length=8,
+            strategy="greedy",
+            long_documents="drop",
+        )
+
+
+def test_a_mixture_of_other_sources_is_refused(tmp_path):
+    corpus = encoded_corpus(tmp_path / "one", {"a": [numbered([20])]})
+    other = encoded_corpus(tmp_path / "two", {"b": [numbered([20])]})
+    mixture = mix_corpus(corpus, tmp_path)
+    with pytest.raises(PackingError, match="mixture is of the sources a, the encoding of b"):
+        made(PACK_PLAN, PackParams().plan_params(), tmp_path / "plan", mixture=mixture, **other.inputs)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"sequence_length": 7},
+        {"sequence_length": 1 << 31},
+        {"strategy": "best"},
+        {"formats": []},
+        {"formats": ["mds"]},
+        {"pad_id": -1},
+        {"sequences_per_shard": 0},
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused(params):
+    with pytest.raises(ValidationError):
+        PackParams(**params)
+
+
+def test_only_what_a_step_depends_on_is_part_of_its_parameters():
+    params = PackParams(sequence_length=16, formats=["parquet", "memmap", "parquet"], pad_id=3)
+    assert params.formats == ("memmap", "parquet")
+    assert "formats" not in params.plan_params().model_dump()
+    assert params.shard_params(4).model_dump() == {
+        "formats": ("memmap", "parquet"),
+        "pad_id": 3,
+        "index": 4,
+    }
