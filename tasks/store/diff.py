@@ -7,11 +7,13 @@ equal fingerprints.
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from tasks.stage import ArtifactRef
 from tasks.store.canonical import Json, canonical_json, plain
 from tasks.store.store import Store
+
+_Path: TypeAlias = tuple[str | int, ...]
 
 
 class Absent(Enum):
@@ -33,11 +35,14 @@ class Difference(NamedTuple):
 
 def payload_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
     """Return the fields in which two payloads differ, in the order of `a`, then what only `b` has."""
-    left, right = dict(_fields(plain(a), "")), dict(_fields(plain(b), ""))
-    fields = [*left, *(field for field in right if field not in left)]
+    left, right = dict(_fields(plain(a), ())), dict(_fields(plain(b), ()))
     absent = Absent.ABSENT
-    pairs = [Difference(field, left.get(field, absent), right.get(field, absent)) for field in fields]
-    return [pair for pair in pairs if _form(pair.a) != _form(pair.b)]
+    differences = []
+    for path in [*left, *(path for path in right if path not in left)]:
+        pair = left.get(path, absent), right.get(path, absent)
+        if _form(pair[0]) != _form(pair[1]) and not _is_filled(path, pair, left, right):
+            differences.append(Difference(_dotted(path), *pair))
+    return differences
 
 
 def diff(store: Store, a: ArtifactRef, b: ArtifactRef) -> list[Difference]:
@@ -49,15 +54,28 @@ def diff(store: Store, a: ArtifactRef, b: ArtifactRef) -> list[Difference]:
     return payload_differences(store.record(a).payload, store.record(b).payload)
 
 
-def _fields(value: Json, where: str) -> Iterator[tuple[str, Json]]:
+def _fields(value: Json, path: _Path) -> Iterator[tuple[_Path, Json]]:
+    """The leaves of a value; an empty object or list is one."""
     if isinstance(value, dict) and value:
         for key, item in value.items():
-            yield from _fields(item, f"{where}.{key}" if where else key)
+            yield from _fields(item, (*path, key))
     elif isinstance(value, list) and value:
         for index, item in enumerate(value):
-            yield from _fields(item, f"{where}[{index}]")
+            yield from _fields(item, (*path, index))
     else:
-        yield where, value
+        yield path, value
+
+
+def _is_filled(path: _Path, pair: tuple[object, object], *sides: Mapping[_Path, Json]) -> bool:
+    """Whether a field is empty on one side and has fields of its own on the other, which tell it all."""
+    return Absent.ABSENT in pair and any(
+        len(other) > len(path) and other[: len(path)] == path for side in sides for other in side
+    )
+
+
+def _dotted(path: _Path) -> str:
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")
 
 
 def _form(value: Json | Absent) -> bytes | None:

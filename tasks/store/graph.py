@@ -23,6 +23,7 @@ class Node:
     Attributes:
         key: unique in the graph: the fingerprint, or `external:<fingerprint>:<role>`.
         title: what people read: `kind/name@label`, or where the outside input lay.
+        role, count: of an outside input: its role, and how many it stands for.
         status: `published`, `missing` (no longer in the store), or `external` (from outside of it).
         kind, name, label, content_digest: of an artifact; empty where there is none or it is not known.
     """
@@ -34,6 +35,8 @@ class Node:
     name: str = ""
     label: str = ""
     content_digest: str = ""
+    role: str = ""
+    count: int = 1
 
 
 @dataclass(frozen=True)
@@ -92,13 +95,17 @@ class _Drawing:
 
     def __init__(self, graph: Graph) -> None:
         families = {node.key: _family(node) for node in graph.nodes.values()}
+        users = {edge.source: edge.target for edge in graph.edges}
+        for node in graph.nodes.values():
+            if node.status == "external":  # what shards took from outside is drawn together as they are
+                families[node.key] = f"{families[users[node.key]]} {node.role}"
         sizes = Counter(families.values())
         alone = {graph.root, *(key for key, family in families.items() if sizes[family] == 1)}
         self.group = {key: key if key in alone else family for key, family in families.items()}
-        self.titles: dict[str, str] = {}
+        members: dict[str, list[Node]] = {}
         for key, group in self.group.items():
-            node = graph.nodes[key]
-            self.titles.setdefault(group, _title(node) if group == key else f"{group} ({self._size(group)})")
+            members.setdefault(group, []).append(graph.nodes[key])
+        self.titles = {group: _title(nodes, group) for group, nodes in members.items()}
         arrows = ((self.group[edge.source], self.group[edge.target]) for edge in graph.edges)
         self.arrows = list(dict.fromkeys(arrows))
 
@@ -110,18 +117,20 @@ class _Drawing:
             following.setdefault(here, []).append(there)
         return following
 
-    def _size(self, group: str) -> int:
-        return sum(1 for found in self.group.values() if found == group)
-
 
 def _family(node: Node) -> str:
     """What a node is drawn together with: shards of one name; for others, themselves."""
     parent, slash, _ = node.name.rpartition("/")
-    return f"{node.kind}/{parent}/*" if slash and node.status != "external" else node.key
+    return f"{node.kind}/{parent}/*" if slash else node.key
 
 
-def _title(node: Node) -> str:
-    return f"{node.title} (missing)" if node.status == "missing" else node.title
+def _title(nodes: list[Node], group: str) -> str:
+    titles = sorted({node.title for node in nodes})
+    if len(titles) == 1:
+        return f"{titles[0]} (missing)" if nodes[0].status == "missing" else titles[0]
+    if nodes[0].status == "external":
+        return f"{sum(node.count for node in nodes)} × {nodes[0].role}"
+    return f"{group} ({len(nodes)})"
 
 
 def _branches(following: dict[str, list[str]], titles: dict[str, str], root: str) -> list[str]:

@@ -112,8 +112,10 @@ def _external_edges(graph: Graph, record: Record) -> list[Edge]:
         one = entries[0].origin or f"{role} {entries[0].digest[:12]}"
         node = Node(
             key=f"external:{record.fingerprint}:{role}",
-            title=one if len(entries) == 1 else f"{len(entries)} {role}",
+            title=one if len(entries) == 1 else f"{len(entries)} × {role}",
             status="external",
+            role=role,
+            count=len(entries),
         )
         graph.add(node)
         edges.append(Edge(node.key, record.fingerprint, role))

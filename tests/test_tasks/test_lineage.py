@@ -1,0 +1,203 @@
+"""Lineage up and down, as data and as drawings; and what differs between two recipes."""
+
+import shutil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.errors import StoreError
+from tasks.stage import External, Request
+from tasks.store import Absent, Difference, Store, canonical_json, diff, lineage, payload_differences
+from tests.test_tasks.store_stages import WRITE, WriteParams, ask, ask_joined
+from tests.test_tasks.test_store_canonical import plain_values
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Two shards and a header, joined; the joined text joined again with the header."""
+    store = Store.open(tmp_path_factory.mktemp("lineage"))
+    refs = {text: store.realize(ask(f"web/{n}", text=text, seed="s")).ref for n, text in enumerate("ab")}
+    refs["head"] = store.realize(ask("head", text="h", seed="s")).ref
+    refs["all"] = store.realize(ask_joined("all", refs["head"], refs["a"], refs["b"])).ref
+    refs["book"] = store.realize(ask_joined("book", refs["head"], refs["all"], text="-")).ref
+    return store, refs
+
+
+def test_up_as_a_tree(made):
+    store, refs = made
+    assert lineage(store, refs["book"]).to_tree().splitlines() == [
+        "joined/book@v1",
+        "├─ text/head@v1",
+        "│  └─ s",
+        "└─ joined/all@v1",
+        "   ├─ text/head@v1 …",
+        "   └─ text/web/* (2)",
+        "      └─ s",
+    ]
+
+
+def test_down_as_a_tree(made):
+    store, refs = made
+    assert lineage(store, refs["a"], "down").to_tree().splitlines() == [
+        "text/web/0@v1",
+        "└─ joined/all@v1",
+        "   └─ joined/book@v1",
+    ]
+
+
+def test_both_ways_as_a_tree(made):
+    store, refs = made
+    assert lineage(store, refs["all"], "both").to_tree().splitlines() == [
+        "joined/all@v1 is made from",
+        "├─ text/head@v1",
+        "│  └─ s",
+        "└─ text/web/* (2)",
+        "   └─ s",
+        "joined/all@v1 is used by",
+        "└─ joined/book@v1",
+    ]
+
+
+def test_as_mermaid(made):
+    store, refs = made
+    assert lineage(store, refs["all"], "up").to_mermaid().splitlines() == [
+        "flowchart LR",
+        '    n0["joined/all@v1"]',
+        '    n1["text/head@v1"]',
+        '    n2["text/web/* (2)"]',
+        '    n3["s"]',
+        '    n4["s"]',
+        "    n1 --> n0",
+        "    n2 --> n0",
+        "    n3 --> n1",
+        "    n4 --> n2",
+        "    style n0 stroke-width:3px",
+    ]
+
+
+def test_as_data_shards_are_told_one_by_one(made):
+    store, refs = made
+    told = lineage(store, refs["all"]).to_json()
+    assert told["root"] == refs["all"].fingerprint
+    assert told["direction"] == "up"
+    assert told["nodes"][0] == {
+        "key": refs["all"].fingerprint,
+        "title": "joined/all@v1",
+        "status": "published",
+        "kind": "joined",
+        "name": "all",
+        "label": "v1",
+        "content_digest": refs["all"].content_digest,
+        "role": "",
+        "count": 1,
+    }
+    assert {
+        (edge["source"], edge["role"]) for edge in told["edges"] if edge["target"] == refs["all"].fingerprint
+    } == {
+        (refs["head"].fingerprint, "first"),
+        (refs["a"].fingerprint, "rest"),
+        (refs["b"].fingerprint, "rest"),
+    }
+    assert canonical_json(told)
+
+
+def test_the_middle_of_a_long_chain_is_reached_once(tmp_path):
+    """Each text is joined from the one before it, twice: paths double with each step, nodes do not."""
+    store = Store.open(tmp_path)
+    ref = store.realize(ask()).ref
+    for number in range(12):
+        ref = store.realize(ask_joined(f"n{number}", ref, ref, text=str(number))).ref
+    graph = lineage(store, ref)
+    assert len(graph.nodes) == 14
+    assert len(graph.to_tree().splitlines()) == 14
+
+
+def test_an_input_that_is_gone_is_told_as_missing_or_replaced_by_its_equal(tmp_path):
+    store = Store.open(tmp_path)
+    once = store.realize(ask("once", text="aa")).ref
+    joined = store.realize(ask_joined("all", once)).ref
+    shutil.rmtree(store.path(once))
+    missing = lineage(store, joined)
+    assert missing.to_tree().splitlines() == ["joined/all@v1", "└─ text/once (missing)"]
+    assert missing.nodes[once.fingerprint].status == "missing"
+    twice = store.realize(ask("twice", text="a", times=2)).ref
+    assert twice.content_digest == once.content_digest
+    assert lineage(store, joined).to_tree().splitlines()[:2] == ["joined/all@v1", "└─ text/twice@v1"]
+    assert lineage(store, twice, "down").to_tree().splitlines() == ["text/twice@v1", "└─ joined/all@v1"]
+
+
+def test_many_outside_inputs_are_one_node_a_role(tmp_path):
+    def read(params, *, out, files, table):
+        return WRITE.run(params, out=out)
+
+    store = Store.open(tmp_path)
+    files = [External(digest=f"d{number}", value={"path": f"/raw/{number}"}) for number in range(3)]
+    inputs = {"files": files, "table": External(digest="t" * 64, value={"path": '/raw/"t"'})}
+    stage = type(WRITE)(verb="read", task="read", kind="text", version=1, params=WriteParams, run=read)
+    ref = store.realize(Request(stage, "n", WriteParams(), inputs)).ref
+    graph = lineage(store, ref)
+    assert graph.to_tree().splitlines() == ["text/n@v1", "├─ 3 × files", '└─ /raw/"t"']
+    assert '["/raw/#quot;t#quot;"]' in graph.to_mermaid()
+    assert [entry.origin for entry in store.record(ref).inputs] == ["/raw/0", "/raw/1", "/raw/2", '/raw/"t"']
+
+
+def test_lineage_of_what_is_not_there(made):
+    store, refs = made
+    with pytest.raises(StoreError, match=r"has no record\.json"):
+        lineage(store, refs["a"].model_copy(update={"fingerprint": "0" * 64}))
+
+
+# -- differences ------------------------------------------------------------------------------------------
+
+
+def test_differences_of_recipes_field_by_field(made):
+    store, refs = made
+    assert diff(store, refs["all"], refs["book"]) == [
+        ("params.text", "abc", "-"),
+        ("inputs.rest[0]", refs["a"].content_digest, refs["all"].content_digest),
+        ("inputs.rest[1]", refs["b"].content_digest, Absent.ABSENT),
+    ]
+    assert diff(store, refs["a"], refs["b"]) == [Difference("params.text", "a", "b")]
+    assert diff(store, refs["a"], refs["a"]) == []
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "differences"),
+    [
+        ({"x": 1}, {"x": 1.0}, [("x", 1, 1.0)]),
+        ({"x": 1}, {"x": True}, [("x", 1, True)]),
+        ({"x": None}, {}, [("x", None, Absent.ABSENT)]),
+        ({}, {"x": {"y": [1]}}, [("x.y[0]", Absent.ABSENT, 1)]),
+        ({"x": []}, {"x": {}}, [("x", [], {})]),
+        ({"x": [1, 2]}, {"x": [2]}, [("x[0]", 1, 2), ("x[1]", 2, Absent.ABSENT)]),
+        ({"b": 1, "a": 2}, {"a": 3, "b": 4}, [("b", 1, 4), ("a", 2, 3)]),
+        ({"x": "1"}, {"x": 1}, [("x", "1", 1)]),
+        ({"x": {}}, {"x": {"y": 1}}, [("x.y", Absent.ABSENT, 1)]),
+        ({"x.y": 1}, {"x": {"y": 1}}, [("x.y", 1, Absent.ABSENT), ("x.y", Absent.ABSENT, 1)]),
+        ({}, {}, []),
+    ],
+)
+def test_differences_by_hand(a, b, differences):
+    assert payload_differences(a, b) == differences
+
+
+payloads = st.dictionaries(st.text("ab", min_size=1, max_size=2), plain_values, max_size=3)
+
+
+@given(payloads, payloads)
+def test_there_is_a_difference_exactly_where_canonical_forms_differ(a, b):
+    assert (payload_differences(a, b) == []) == (canonical_json(a) == canonical_json(b))
+
+
+@given(payloads, payloads)
+def test_differences_seen_from_the_other_side_are_the_same(a, b):
+    there, back = payload_differences(a, b), payload_differences(b, a)
+    assert sorted(repr((d.field, d.a, d.b)) for d in there) == sorted(repr((d.field, d.b, d.a)) for d in back)
+
+
+def test_outside_inputs_of_shards_are_drawn_together(tmp_path):
+    store = Store.open(tmp_path)
+    shards = [store.realize(ask(f"web/{number}", seed=f"file {number}")).ref for number in range(3)]
+    graph = lineage(store, store.realize(ask_joined("all", *shards)).ref)
+    assert graph.to_tree().splitlines() == ["joined/all@v1", "└─ text/web/* (3)", "   └─ 3 × seed"]
