@@ -6,9 +6,9 @@ concerns the whole file, and is an error whatever the policy; a null text concer
 """
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +24,6 @@ from tasks.formats.sources import ReadOptions, compression_of, missing_column
 _SPOOL_BYTES = 64 << 20
 _MAX_ROWS = 1 << 16
 
-T = TypeVar("T")
-
 
 class BrokenFileError(Exception):
     """A columnar file that cannot be read further; internal, becomes a bad document."""
@@ -38,16 +36,17 @@ def read_parquet(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece
         SourceError: the text or id column is missing, or the text column does not hold text.
         BrokenFileError: the file ends early or is damaged.
     """
-    file = _opened(path, pq.ParquetFile)
-    if file is None:
-        return
-    _check(path.name, file.schema_arrow, options)
-    row = 0
-    for group in range(file.num_row_groups):
-        num_rows = file.metadata.row_group(group).num_rows
-        if _overlaps(row, num_rows, span):
-            yield from _pieces(_row_group(file, group, options), row, span, options)
-        row += num_rows
+    with _source(path) as source:
+        if not source.size():
+            return
+        file = pq.ParquetFile(source)
+        _check(path.name, file.schema_arrow, options)
+        row = 0
+        for group in range(file.num_row_groups):
+            num_rows = file.metadata.row_group(group).num_rows
+            if _overlaps(row, num_rows, span):
+                yield from _pieces(_row_group(file, group, options), row, span, options)
+            row += num_rows
 
 
 def read_arrow(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
@@ -57,47 +56,55 @@ def read_arrow(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
         SourceError: as for Parquet.
         BrokenFileError: as for Parquet.
     """
-    opened = _opened(path, _ipc)
-    if opened is None:
-        return
-    schema, batches = opened
-    _check(path.name, schema, options)
-    row = 0
-    for batch in _guarded(batches):
-        if _overlaps(row, batch.num_rows, span):
-            yield from _pieces(iter([batch]), row, span, options)
-        row += batch.num_rows
-        if _is_past(row, span):
+    with _source(path) as source:
+        if not source.size():
             return
+        schema, batches = _ipc(source)
+        _check(path.name, schema, options)
+        row = 0
+        for batch in batches:
+            if _overlaps(row, batch.num_rows, span):
+                yield from _pieces(iter([batch]), row, span, options)
+            row += batch.num_rows
+            if _is_past(row, span):
+                return
 
 
 def largest_row_group(path: Path) -> int:
-    """Return the decompressed size of a Parquet file's largest row group, read for any row in it."""
-    file = _opened(path, pq.ParquetFile)
-    groups = [] if file is None else [file.metadata.row_group(index) for index in range(file.num_row_groups)]
-    return max((group.total_byte_size for group in groups), default=0)
+    """Return the decompressed size of a Parquet file's largest row group, read for any row in it.
+
+    Raises:
+        BrokenFileError: the file is damaged.
+    """
+    with _source(path) as source:
+        if not source.size():
+            return 0
+        metadata = pq.ParquetFile(source).metadata
+        groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
+        return max((group.total_byte_size for group in groups), default=0)
 
 
-def _opened(path: Path, opener: Callable[[pa.NativeFile], T]) -> T | None:
-    """Open a file for seeking, a compressed one by way of a temporary file; None if it is empty."""
+@contextmanager
+def _source(path: Path) -> Iterator[pa.NativeFile]:
+    """Open a file for seeking, a compressed one by way of a temporary file, and tell its errors apart."""
     try:
-        source = _unpacked(path) if compression_of(path.name) else pa.OSFile(str(path))
-        return opener(source) if source.size() else None
-    except pa.ArrowInvalid as error:
+        if compression_of(path.name) is None:
+            with pa.OSFile(str(path)) as file:
+                yield file
+        else:
+            with tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES) as spool:
+                for block in blocks(path):
+                    spool.write(block)
+                spool.seek(0)
+                with pa.PythonFile(spool, mode="r") as file:
+                    yield file
+    except pa.ArrowException as error:
         raise BrokenFileError(_first_line(error)) from error
     except OSError as error:
-        if error.errno is None:  # Parquet's own word for a damaged file
+        if error.errno is None:  # what Parquet raises for a damaged file
             raise BrokenFileError(_first_line(error)) from error
         msg = f"{path} cannot be read ({error.strerror}); give the right to read it, or exclude it"
         raise SourceError(msg) from error
-
-
-def _unpacked(path: Path) -> pa.NativeFile:
-    spool = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115 — lives as long as its reader
-    for block in blocks(path):
-        spool.write(block)
-    spool.seek(0)
-    return pa.PythonFile(spool, mode="r")
 
 
 def _ipc(source: pa.NativeFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -115,21 +122,7 @@ def _row_group(file: pq.ParquetFile, group: int, options: ReadOptions) -> Iterat
     average = max(1, metadata.total_byte_size // max(1, metadata.num_rows))
     rows = min(_MAX_ROWS, max(1, BATCH_BYTES // average))
     columns = [name for name in (options.text_column, options.id_column) if name]
-    return _guarded(
-        file.iter_batches(batch_size=rows, row_groups=[group], columns=columns, use_threads=False)
-    )
-
-
-def _guarded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    iterator = iter(batches)
-    while True:
-        try:
-            batch = next(iterator)
-        except StopIteration:
-            return
-        except (pa.ArrowInvalid, OSError) as error:
-            raise BrokenFileError(_first_line(error)) from error
-        yield batch
+    return iter(file.iter_batches(batch_size=rows, row_groups=[group], columns=columns, use_threads=False))
 
 
 def _first_line(error: BaseException) -> str:

@@ -41,7 +41,7 @@ def unit(hashes: Hashes) -> NDArray[np.float64]:
 
 
 def _long(document: Bytes) -> int:
-    digest = hashlib.blake2b(np.ascontiguousarray(document), digest_size=8).digest()
+    digest = hashlib.blake2b(np.ascontiguousarray(document).data, digest_size=8).digest()
     return int.from_bytes(digest, "little")
 
 

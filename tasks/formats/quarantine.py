@@ -29,6 +29,8 @@ REASONS: dict[str, tuple[str, str]] = {
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 _CONTROL |= {9: "\\t", 10: "\\n", 13: "\\r", 92: "\\\\"}
 _CONTROL |= {code: f"\\u{code:04x}" for code in (*range(0xD800, 0xE000), 0x2028, 0x2029)}
+# How Python stands in for a byte that is not UTF-8.
+_CONTROL |= {0xDC00 + byte: f"\\x{byte:02x}" for byte in range(128, 256)}
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,9 @@ class BadDocument:
 
 def excerpt(value: bytes | str) -> str:
     """Return at most 200 printable characters of `value`; what is not UTF-8 or not printable is escaped."""
-    text = (
-        value[: 4 * MAX_EXCERPT_CHARS].decode("utf-8", "backslashreplace")
-        if isinstance(value, bytes)
-        else value
-    )
-    shown = text[:MAX_EXCERPT_CHARS].translate(_CONTROL)
+    if isinstance(value, bytes):
+        value = value[: 4 * MAX_EXCERPT_CHARS].decode("utf-8", "surrogateescape")
+    shown = value[:MAX_EXCERPT_CHARS].translate(_CONTROL)
     return shown if len(shown) <= MAX_EXCERPT_CHARS else shown[: MAX_EXCERPT_CHARS - 1] + "…"
 
 

@@ -1,0 +1,382 @@
+"""Ingest end to end: real files of every format and compression, bad documents, accounts, determinism."""
+
+import json
+import random
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+
+from tasks.errors import DocumentError, SourceError, StoreError
+from tasks.formats.corpus import Corpus, read_shard
+from tasks.ingest import IngestParams, run
+from tests.test_tasks.reading import COMPRESSORS, Ingested, ingested
+
+DOCUMENTS = ["first", "", "zweites 🙂\nmit Zeilen", 'a "quoted", one', "x" * 300]
+
+
+def as_jsonl(texts: Sequence[str]) -> bytes:
+    return b"".join(
+        json.dumps({"text": text, "id": number}).encode() + b"\n" for number, text in enumerate(texts)
+    )
+
+
+def as_csv(texts: Sequence[str]) -> bytes:
+    rows = [f'{number},"{text.replace(chr(34), chr(34) * 2)}"\n' for number, text in enumerate(texts)]
+    return "".join(["id,text\n", *rows]).encode()
+
+
+def as_columns(texts: Sequence[str]) -> Any:
+    return pa.table({"id": list(range(len(texts))), "text": list(texts)})
+
+
+def as_parquet(texts: Sequence[str]) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(as_columns(texts), sink, row_group_size=2)
+    return bytes(sink.getvalue())
+
+
+def as_arrow(texts: Sequence[str]) -> bytes:
+    sink = pa.BufferOutputStream()
+    pyarrow.feather.write_feather(as_columns(texts), sink)
+    return bytes(sink.getvalue())
+
+
+WRITERS: dict[str, Callable[[Sequence[str]], bytes]] = {
+    "jsonl": as_jsonl,
+    "csv": as_csv,
+    "parquet": as_parquet,
+    "arrow": as_arrow,
+}
+
+
+def documents(made: Ingested, source: str, batch_bytes: int = 1 << 20) -> list[bytes]:
+    return [
+        text
+        for shard in made.corpus.shards(source)
+        for batch in read_shard(shard, made.roots, batch_bytes=batch_bytes)
+        for text in batch.documents()
+    ]
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.parametrize("compression", COMPRESSORS)
+@pytest.mark.parametrize("file_format", WRITERS)
+def test_every_format_in_every_compression(tmp_path: Path, file_format: str, compression: str) -> None:
+    path = tmp_path / f"a.{file_format}{compression}"
+    path.write_bytes(COMPRESSORS[compression](WRITERS[file_format](DOCUMENTS)))
+
+    made = ingested(tmp_path, {"s": {"files": ["a.*"], "id_column": "id"}})
+
+    assert documents(made, "s") == [text.encode() for text in DOCUMENTS]
+    (shard,) = made.corpus.shards("s")
+    (batch,) = read_shard(shard, made.roots)
+    assert batch.ids.to_pylist() == ["0", "1", "2", "3", "4"]
+    # Golden: the same documents are the same shard, however they lie on the disk.
+    assert shard.digest == "91359e881ef9b72833177b1d27ef8463e2e6e18195118ba18542fc8a3009e438"
+
+
+@pytest.mark.parametrize("compression", COMPRESSORS)
+def test_text_formats_in_every_compression(tmp_path: Path, compression: str) -> None:
+    (tmp_path / f"a.txt{compression}").write_bytes(COMPRESSORS[compression](b"one\ntwo\n--\nthree\n"))
+    spec = {"files": ["a.txt*"]}
+
+    made = ingested(
+        tmp_path,
+        {
+            "whole": spec,
+            "lines": {**spec, "format": "lines"},
+            "parts": {**spec, "format": "delimited", "delimiter": "--\n"},
+            "prose": {**spec, "format": "prose"},
+        },
+    )
+
+    assert documents(made, "whole") == [b"one\ntwo\n--\nthree\n"]
+    assert documents(made, "lines") == [b"one", b"two", b"--", b"three"]
+    assert documents(made, "parts") == [b"one\ntwo\n", b"three\n"]
+    assert documents(made, "prose") == documents(made, "whole")
+    assert made.corpus.sources == ["lines", "parts", "prose", "whole"]
+
+
+def test_a_tiny_corpus_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "b.jsonl").write_bytes(
+        b'{"text": "caf\\u00e9 au lait"}\n\nbroken\n{"text": ""}\n{"text": null}\n'
+    )
+    (tmp_path / "a.jsonl").write_bytes(b'{"no": 1}\n{"text": "one two"}\n')
+    (tmp_path / "c.jsonl").write_bytes(b"")
+
+    made = ingested(tmp_path, {"s": {"files": ["*.jsonl"], "on_error": "quarantine"}})
+
+    stats = made.corpus.source_stats("s")
+    assert stats.model_dump() == {
+        "num_documents": 3,
+        "num_bytes": 20,
+        "num_chars": 19,
+        "num_words": 5,
+        "num_files": 3,
+        "num_files_without_documents": 1,
+        "num_shards": 1,
+        "num_quarantined": 3,
+        "quarantined": {"broken_json": 1, "missing_column": 1, "null_text": 1},
+    }
+    (account,) = made.outcome.accounts
+    assert account.balanced
+    assert (account.num_in, account.unit) == (6, "documents")
+    assert account.became == {
+        "kept": 3,
+        "quarantined:broken_json": 1,
+        "quarantined:missing_column": 1,
+        "quarantined:null_text": 1,
+    }
+    quarantine = made.corpus.table("quarantine").to_pylist()
+    assert [(bad["file"], bad["row"], bad["reason"], bad["excerpt"]) for bad in quarantine] == [
+        ("a.jsonl", 0, "missing_column", '{"no": 1}'),
+        ("b.jsonl", 2, "broken_json", "broken"),
+        ("b.jsonl", 4, "null_text", '{"text": null}'),
+    ]
+    (shard,) = made.corpus.shards("s")
+    (batch,) = read_shard(shard, made.roots)
+    assert batch.documents() == [b"one two", "café au lait".encode(), b""]
+    assert batch.ordinals.tolist() == [0, 1, 4]
+    assert [made.corpus.lookup("s", 0, ordinal) for ordinal in batch.ordinals.tolist()] == [
+        ("a.jsonl", 1),
+        ("b.jsonl", 0),
+        ("b.jsonl", 3),
+    ]
+    files = made.corpus.table("files").to_pylist()
+    assert [(file["name"], file["num_documents"], file["num_quarantined"]) for file in files] == [
+        ("a.jsonl", 1, 1),
+        ("b.jsonl", 2, 2),
+        ("c.jsonl", 0, 0),
+    ]
+
+
+BAD = {
+    "broken_json": ("a.jsonl", b'{"text": "ok"}\n{"text": "unfini\n', 1, "every line must be one JSON value"),
+    "not_an_object": ("a.jsonl", b'{"text": "ok"}\n["list"]\n', 1, "every line must be a JSON object"),
+    "missing_column": ("a.jsonl", b'{"text": "ok"}\n{"body": "x"}\n', 1, "must have the text column"),
+    "null_text": ("a.jsonl", b'{"text": "ok"}\n{"text": null}\n', 1, "must not be null"),
+    "not_text": ("a.jsonl", b'{"text": "ok"}\n{"text": 5}\n', 1, "must be a string"),
+    "invalid_utf8": ("a.txt", b"ok\nca\xe9\n", 1, "must be valid UTF-8"),
+    "broken_csv": ("a.csv", b'id,text\n1,ok\n2,"open\n', 1, "number of fields"),
+    "syntax_error": ("a.py", b"def (:\n", 0, "must parse"),
+    "truncated_archive": ("a.txt.gz", COMPRESSORS[".gz"](b"ok\n" * 50_000)[:-4], 50_000, "must be complete"),
+    "broken_archive": ("a.txt.xz", b"not xz at all", 0, "must decompress"),
+    "broken_file": ("a.parquet", b"PAR1 and no more", 0, "must be readable to its end"),
+}
+FORMATS = {"a.txt": "lines", "a.txt.gz": "lines", "a.txt.xz": "lines", "a.py": "prose"}
+
+
+@pytest.mark.parametrize("reason", BAD)
+def test_bad_documents_fail_with_file_row_value_rule_and_fix(tmp_path: Path, reason: str) -> None:
+    name, data, row, rule = BAD[reason]
+    (tmp_path / name).write_bytes(data)
+    spec = {"files": ["a.*"], "format": FORMATS.get(name, "auto")}
+
+    with pytest.raises(DocumentError) as caught:
+        ingested(tmp_path, {"src": spec})
+
+    message = str(caught.value)
+    assert message.startswith(f"source 'src': {name}, row {row} (counted from 0): {reason} (")
+    assert rule in message
+    assert message.endswith("or set on_error = 'quarantine'")
+    assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("reason", BAD)
+def test_bad_documents_are_quarantined_and_the_others_are_kept(tmp_path: Path, reason: str) -> None:
+    name, data, row, _ = BAD[reason]
+    (tmp_path / name).write_bytes(data)
+    spec = {"files": ["a.*"], "format": FORMATS.get(name, "auto"), "on_error": "quarantine"}
+
+    made = ingested(tmp_path, {"src": spec})
+
+    assert documents(made, "src") == [b"ok"] * row
+    (bad,) = made.corpus.table("quarantine").to_pylist()
+    assert (bad["source"], bad["file"], bad["row"], bad["reason"]) == ("src", name, row, reason)
+    (account,) = made.outcome.accounts
+    assert account.balanced
+    assert account.became == {"kept": row, f"quarantined:{reason}": 1}
+
+
+def test_excerpts_are_short_and_printable(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"\x1b[31m\x00\xff" + b"y" * 9000 + b"\n" + b"\xe2\x80\xa8" * 400)
+
+    made = ingested(tmp_path, {"s": {"files": ["a.*"], "on_error": "quarantine"}})
+
+    excerpts = made.corpus.table("quarantine").column("excerpt").to_pylist()
+    assert all(len(one) <= 200 and one.isprintable() for one in excerpts)
+    assert excerpts[0].startswith(r"\x1b[31m\x00\xff")
+
+
+def test_the_first_bad_document_in_order_is_named_for_any_number_of_workers(tmp_path: Path) -> None:
+    for number in range(40):
+        bad = b"\xff\n" if number in (17, 18, 35) else b"fine\n"
+        (tmp_path / f"{number:02d}.txt").write_bytes(b"fine\n" * (4000 if number == 17 else 1) + bad)
+
+    for workers in (1, 2, 8):
+        with pytest.raises(DocumentError, match=r"17\.txt, row 4000 "):
+            ingested(
+                tmp_path, {"s": {"files": ["*.txt"], "format": "lines"}}, out=str(workers), workers=workers
+            )
+
+
+def test_a_missing_column_concerns_the_file_under_any_policy(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,body\n1,x\n")
+
+    with pytest.raises(SourceError, match=r"source 's': a\.csv: text_column='text' is not among"):
+        ingested(tmp_path, {"s": {"files": ["a.csv"], "on_error": "quarantine"}})
+
+
+def large_corpus(folder: Path) -> dict[str, dict[str, Any]]:
+    """Three sources with large and small files; about 3 MB."""
+    chance = random.Random(1)
+    texts = [f"{number} " + "word " * chance.randrange(200) for number in range(2500)]
+    (folder / "big.jsonl").write_bytes(as_jsonl(texts))
+    (folder / "big.jsonl.zst").write_bytes(COMPRESSORS[".zst"](as_jsonl(texts)))
+    pq.write_table(as_columns(texts), folder / "big.parquet", row_group_size=300)
+    (folder / "small").mkdir()
+    for number in range(300):
+        (folder / f"small/{number}.txt").write_text(texts[number])
+    return {
+        "json": {"files": ["big.jsonl"]},
+        "zstd": {"files": ["big.jsonl.zst"]},
+        "columns": {"files": ["big.parquet"]},
+        "files": {"files": ["small/*.txt"]},
+    }
+
+
+def test_shards_hold_every_document_once_and_verify(tmp_path: Path) -> None:
+    sources = large_corpus(tmp_path)
+
+    made = ingested(tmp_path, sources)
+
+    everything = documents(made, "json", batch_bytes=1000)
+    assert everything == documents(made, "json") == documents(made, "columns") == documents(made, "zstd")
+    assert len(everything) == 2500
+    assert sorted(documents(made, "files")) == sorted(everything[:300])
+    assert min(len(made.corpus.shards(source)) for source in made.corpus.sources) > 1
+    digests = [[shard.digest for shard in made.corpus.shards(source)] for source in ("json", "columns")]
+    assert digests[0] == digests[1]
+    for source in made.corpus.sources:
+        shards = made.corpus.shards(source)
+        stats = made.corpus.source_stats(source)
+        assert [shard.index for shard in shards] == list(range(len(shards)))
+        assert sum(shard.num_documents for shard in shards) == stats.num_documents
+        assert sum(shard.num_bytes for shard in shards) == stats.num_bytes
+
+
+def test_the_same_bytes_for_any_number_of_workers_and_in_any_place(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "over" / "there"
+    here.mkdir()
+    sources = large_corpus(here)
+    shutil.copytree(here, there)
+
+    first = content(ingested(here, sources, out="one", workers=1).corpus.path)
+    again = content(ingested(here, sources, out="many", workers=7).corpus.path)
+    moved = content(ingested(there, sources, workers=3).corpus.path)
+
+    assert first == again == moved
+    assert not [name for name, data in first.items() if str(tmp_path).encode() in data]
+
+
+def test_a_document_more_changes_one_shard_of_one_source(tmp_path: Path) -> None:
+    sources = large_corpus(tmp_path)
+    before = ingested(tmp_path, sources, out="before").corpus
+    with (tmp_path / "big.jsonl").open("ab") as file:
+        file.write(as_jsonl(["one more"]))
+
+    after = ingested(tmp_path, sources, out="after").corpus
+
+    for source in before.sources:
+        old = [shard.digest for shard in before.shards(source)]
+        new = [shard.digest for shard in after.shards(source)]
+        if source == "json":
+            assert old[:-1] == new[: len(old) - 1]
+            assert 1 <= len(set(new) - set(old)) <= 2
+        else:
+            assert old == new
+
+
+def test_text_that_changed_since_ingest_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(as_jsonl(DOCUMENTS))
+    made = ingested(tmp_path, {"s": {"files": ["a.jsonl"]}})
+    (shard,) = made.corpus.shards("s")
+
+    for texts in (["First", *DOCUMENTS[1:]], [*DOCUMENTS[1:], DOCUMENTS[0]], DOCUMENTS[:-1]):
+        (tmp_path / "a.jsonl").write_bytes(as_jsonl(texts))
+        with pytest.raises(SourceError, match=r"shard s/0 \(a\.jsonl\) changed since ingest; run again"):
+            list(read_shard(shard, made.roots))
+
+    (tmp_path / "a.jsonl").write_bytes(as_jsonl(DOCUMENTS))
+    assert documents(made, "s") == [text.encode() for text in DOCUMENTS]
+    (tmp_path / "a.jsonl").unlink()
+    with pytest.raises(SourceError, match=r"shard s/0: .*a\.jsonl cannot be read \(No such file"):
+        list(read_shard(shard, made.roots))
+    with pytest.raises(SourceError, match=r"no folder was given for source 's'; known are t"):
+        list(read_shard(shard, {"t": "/"}))
+
+
+def test_a_file_that_changes_between_finding_and_reading_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    made = ingested(tmp_path, {"s": {"files": ["a.txt"]}})
+    (tmp_path / "a.txt").write_text("other text")
+    (tmp_path / "again").mkdir()
+    params = IngestParams(sources={"s": made.corpus.manifest.sources[0].options})
+
+    with pytest.raises(SourceError, match=r"a\.txt changed while it was read; run again"):
+        run(params, out=tmp_path / "again", files=[file.value for file in made.files])
+
+
+def test_sources_and_files_must_agree(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    made = ingested(tmp_path, {"s": {"files": ["a.txt"]}})
+    options = made.corpus.manifest.sources[0].options
+    files = [file.value for file in made.files]
+
+    with pytest.raises(SourceError, match="there are no sources"):
+        run(IngestParams(), out=tmp_path, files=[])
+    with pytest.raises(SourceError, match="source 's' has no files"):
+        run(IngestParams(sources={"s": options}), out=tmp_path, files=[])
+    with pytest.raises(SourceError, match=r"a\.txt is of source 's', which the parameters do not have"):
+        run(IngestParams(sources={"t": options}), out=tmp_path, files=files)
+
+
+def test_a_corpus_answers_for_what_it_does_not_hold(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    corpus = ingested(tmp_path, {"english": {"files": ["a.txt"]}}).corpus
+
+    with pytest.raises(StoreError, match="no source 'englisch'; it has english"):
+        corpus.shards("englisch")
+    with pytest.raises(StoreError, match="english/0 has no document 1; its ordinals go from 0 to 0"):
+        corpus.lookup("english", 0, 1)
+    with pytest.raises(StoreError, match="holds no readable corpus"):
+        Corpus.open(tmp_path)
+
+
+def test_no_thread_is_left_when_it_fails(tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / f"{number}.txt").write_bytes(b"\xff")
+
+    with pytest.raises(DocumentError):
+        ingested(tmp_path, {"s": {"files": ["*.txt"]}}, workers=4)
+
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ingest")]
+
+
+def test_a_corpus_without_any_document(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"")
+
+    made = ingested(tmp_path, {"s": {"files": ["a.txt"]}})
+
+    assert made.corpus.shards("s") == []
+    assert made.outcome.metrics["num_files_without_documents"] == 1
