@@ -207,24 +207,37 @@ def scan_segment(data: BytesIn, start: int, end: int, tables: SplitTables, cuts:
 
 @kernel
 def scan_segments(
-    data: BytesIn, starts: Int64In, ends: Int64In, tables: SplitTables, cuts: Int64, offsets: Int64
+    data: BytesIn,
+    segment_starts: Int64In,
+    segment_ends: Int64In,
+    tables: SplitTables,
+    starts: Int64,
+    ends: Int64,
+    offsets: Int64,
 ) -> int:
     """Cut segments into pre-tokens.
 
     Args:
         data: shape (num_bytes,).
-        starts: shape (num_segments,).
-        ends: shape (num_segments,).
+        segment_starts: shape (num_segments,).
+        segment_ends: shape (num_segments,).
         tables: the split expression.
-        cuts: written, shape (sum of the segments' lengths + 2,) at least: the end of every pre-token.
-        offsets: written, shape (num_segments + 1,): where each segment's pre-tokens begin in `cuts`.
+        starts: written, where each pre-token starts; shape (sum of the segments' lengths,) at least.
+        ends: written, where it ends; two longer than `starts`.
+        offsets: written, which pre-tokens are each segment's; shape (num_segments + 1,).
 
     Returns:
         How many pre-tokens there are.
     """
     count = 0
     offsets[0] = 0
-    for segment in range(len(starts)):
-        count = scan_segment(data, starts[segment], ends[segment], tables, cuts, count)
+    for segment in range(len(segment_starts)):
+        start = segment_starts[segment]
+        first = count
+        count = scan_segment(data, start, segment_ends[segment], tables, ends, count)
         offsets[segment + 1] = count
+        if count > first:
+            starts[first] = start
+        for k in range(first + 1, count):
+            starts[k] = ends[k - 1]
     return count

@@ -77,7 +77,7 @@ def split_segments(
     data: NDArray[np.uint8],
     starts: NDArray[np.int64],
     ends: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Cut segments of a buffer by one expression; the plain twin of the automaton's scan.
 
     Args:
@@ -87,20 +87,22 @@ def split_segments(
         ends: shape (num_segments,), where it ends.
 
     Returns:
-        `ends` of the pre-tokens, shape (num_pretokens,), and `offsets`, shape (num_segments + 1,): the
-        pre-tokens `offsets[s]:offsets[s + 1]` tile segment s.
+        Where pre-tokens start and end, both of shape (num_pretokens,), and offsets of shape
+        (num_segments + 1,): the pre-tokens `offsets[s]:offsets[s + 1]` tile segment s.
 
     Raises:
         PatternError: the expression matched the empty string.
     """
     compiled = compile_regex(expression)
-    boundaries: list[int] = []
+    spans: list[tuple[int, int]] = []
     offsets = [0]
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         position = start
         text = data[start:end].tobytes().decode("utf-8", "surrogateescape")
         for piece in isolate(compiled, text):
-            position += len(piece.encode("utf-8", "surrogateescape"))
-            boundaries.append(position)
-        offsets.append(len(boundaries))
-    return np.array(boundaries, dtype=np.int64), np.array(offsets, dtype=np.int64)
+            after = position + len(piece.encode("utf-8", "surrogateescape"))
+            spans.append((position, after))
+            position = after
+        offsets.append(len(spans))
+    cuts = np.array(spans, dtype=np.int64).reshape(-1, 2)
+    return cuts[:, 0].copy(), cuts[:, 1].copy(), np.array(offsets, dtype=np.int64)

@@ -26,7 +26,6 @@ from tokenizer.splitting.syntax import UnsupportedError
 logger = logging.getLogger(__name__)
 
 Engine: TypeAlias = Literal["automaton", "regex"]
-_Cut: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +114,12 @@ class Splitter:
         """Run the chain: each expression cuts the pieces that the one before it made."""
         found = Pretokens(starts, ends, np.arange(len(starts) + 1, dtype=np.int64))
         for expression, tables in zip(self.chain, self.tables, strict=True):
-            cuts, offsets = (
-                fallback.split_segments(expression, data, found.starts, found.ends)
+            pieces = (
+                Pretokens(*fallback.split_segments(expression, data, found.starts, found.ends))
                 if tables is None
                 else _scan(tables, data, found.starts, found.ends)
             )
-            found = Pretokens(_starts_of(cuts, offsets, found.starts), cuts, offsets[found.offsets])
+            found = Pretokens(pieces.starts, pieces.ends, pieces.offsets[found.offsets])
         return found
 
     def split_text(self, text: str) -> list[str]:
@@ -133,22 +132,11 @@ class Splitter:
 
 def _scan(
     tables: SplitTables, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
-) -> _Cut:
-    cuts = np.empty(int((ends - starts).sum()) + 2, dtype=np.int64)
-    offsets = np.empty(len(starts) + 1, dtype=np.int64)
-    count = scan_segments(data, starts, ends, tables, cuts, offsets)
-    return cuts[:count], offsets
-
-
-def _starts_of(
-    ends: NDArray[np.int64], offsets: NDArray[np.int64], segment_starts: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Derive where pre-tokens start: where the one before ends, or where their segment starts."""
-    starts = np.empty_like(ends)
-    starts[1:] = ends[:-1]
-    occupied = offsets[:-1] < offsets[1:]
-    starts[offsets[:-1][occupied]] = segment_starts[occupied]
-    return starts
+) -> Pretokens:
+    room = int((ends - starts).sum())
+    found = Pretokens(*(np.empty(size, dtype=np.int64) for size in (room, room + 2, len(starts) + 1)))
+    count = scan_segments(data, starts, ends, tables, found.starts, found.ends, found.offsets)
+    return Pretokens(found.starts[:count], found.ends[:count], found.offsets)
 
 
 @lru_cache(maxsize=128)
