@@ -6,8 +6,8 @@
     tok = tokenizer.load("path/to/file-or-directory")
     tok.encode("text")
 
-Importing this package is cheap: what a name needs is loaded when the name is first used, and numba when a kernel is
-first called.
+Importing this package is cheap: what a name needs is loaded when the name is first used, and numba when a
+kernel is first called.
 """
 
 import importlib
@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name
+def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

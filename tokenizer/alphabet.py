@@ -1,8 +1,8 @@
 """GPT-2's byte alphabet: one printable character a byte, so that any byte string can be written as text.
 
 Bytes that print (`!` to `~`, `¡` to `¬`, `®` to `ÿ`) stand for themselves; the other 68, in order, for the
-characters from U+0100 on, so a space is `Ġ`. Sorting the characters gives the order of the bytes' token ids in
-every vocabulary that is trained here, as in Hugging Face's trainers: id 0 is `!`, id 255 is 0xAD.
+characters from U+0100 on, so a space is `Ġ`. Sorting the characters gives the order of the bytes' token ids
+in every vocabulary that is trained here, as in Hugging Face's trainers: id 0 is `!`, id 255 is 0xAD.
 Source: openai/gpt-2, `encoder.py`, `bytes_to_unicode`.
 """
 

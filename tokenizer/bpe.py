@@ -1,7 +1,7 @@
 """The encoder of a byte-level BPE definition: tables for the kernels, and a cache for each thread.
 
-Tables are made once and only read afterwards. Every thread that encodes has a cache of its own, so threads share
-nothing that is written and the kernels run without the GIL.
+Tables are made once and only read afterwards. Every thread that encodes has a cache of its own, so threads
+share nothing that is written and the kernels run without the GIL.
 """
 
 import threading
@@ -22,7 +22,6 @@ from tokenizer.kernels.long_merges import Scratch, make_scratch
 from tokenizer.kernels.pairs import PairTables, derive_merges, empty_tables, insert_merges
 from tokenizer.specials import Segments
 from tokenizer.splitting import Pretokens
-
 
 _USUAL_BYTES = 1 << 12
 
@@ -94,8 +93,9 @@ def _pair_tables(definition: Definition) -> PairTables:
 
 
 def _whole_tokens(definition: Definition) -> WholeTokens:
-    """Index the tokens that a pre-token of their bytes becomes: those that merging leads to, and with
-    `ignore_merges` all that are not special.
+    """Index the tokens that a pre-token of their bytes becomes without merging.
+
+    These are the bytes, and with `ignore_merges` all tokens that are not special.
     """
     ids = np.flatnonzero(np.diff(definition.token_offsets))
     special = np.isin(ids, list(definition.special_tokens.values()))
@@ -117,8 +117,8 @@ def merges_from_ranks(
         special_ids: ids that take no part.
 
     Returns:
-        The merges as int64 rows of left, right and resulting id, in order of rank (which is the order of their
-        results' ids); and the ids of tokens that merging does not lead to.
+        The merges as int64 rows of left, right and resulting id, in order of rank (which is the order of
+        their results' ids); and the ids of tokens that merging does not lead to.
 
     Raises:
         VocabularyError: a byte is no token.

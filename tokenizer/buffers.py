@@ -6,14 +6,14 @@ has at most 65,536 ids, else uint32. Offsets are int64 and never decrease.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenizer.errors import TokenizerError
 
-Ids = NDArray[np.uint16] | NDArray[np.uint32]
+Ids: TypeAlias = NDArray[np.uint16 | np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class EncodedBatch:
     offsets: NDArray[np.int64]
 
     def __len__(self) -> int:
-        return self.offsets.shape[0] - 1
+        return len(self.offsets) - 1
 
     def __getitem__(self, index: int) -> Ids:
         document = range(len(self))[index]
@@ -73,8 +73,8 @@ def checked(data: ArrayLike, offsets: ArrayLike) -> tuple[NDArray[np.uint8], NDA
     """Return a text buffer and its offsets as contiguous arrays, copied only where they are not.
 
     Raises:
-        TokenizerError: `data` is not one-dimensional uint8, or `offsets` are not one-dimensional integers that
-            start at 0 or above, never decrease and end within `data`.
+        TokenizerError: `data` is not one-dimensional uint8, or `offsets` are not one-dimensional integers
+            that start at 0 or above, never decrease and end within `data`.
     """
     flat, cuts = np.ascontiguousarray(data), np.asarray(offsets)
     if flat.dtype != np.uint8 or flat.ndim != 1:
@@ -101,18 +101,18 @@ def id_type(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
     return np.uint16 if vocab_size <= 1 << 16 else np.uint32
 
 
-def as_ids(ids: Any) -> NDArray[np.int64]:
+def as_ids(ids: ArrayLike | Iterable[int]) -> NDArray[np.int64]:
     """Return token ids as int64, whatever sequence or array of integers they come in.
 
     Raises:
         TokenizerError: they are not integers.
     """
-    array = np.asarray(ids if isinstance(ids, np.ndarray | list | tuple) else list(ids))
+    array = np.asarray(ids if isinstance(ids, np.ndarray | list | tuple) else list(cast(Iterable[int], ids)))
     if array.size == 0:
         return np.zeros(0, np.int64)
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
         raise TokenizerError(
-            f"decode: ids of shape {array.shape} and dtype {array.dtype} must be a flat sequence of integers; "
-            "decode_batch takes many documents"
+            f"decode: ids of shape {array.shape} and dtype {array.dtype} must be a flat sequence of "
+            "integers; decode_batch takes many documents"
         )
     return np.ascontiguousarray(array, np.int64)

@@ -1,8 +1,8 @@
 """Counting pre-tokens: what BPE training starts from.
 
-Laws: counts are exact u64; the result is sorted by bytes, so it depends neither on the order of the text nor on how
-it was cut into batches; merging counts is associative and commutative; special tokens are cut out first and never
-counted. Memory grows with distinct pre-tokens, not with the text.
+Laws: counts are exact u64; the result is sorted by bytes, so it depends neither on the order of the text
+    nor on how it was cut into batches; merging counts is associative and commutative; special tokens are
+    cut out first and never counted. Memory grows with distinct pre-tokens, not with the text.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from tokenizer import buffers, normalizers
 from tokenizer.errors import TokenizerError
 from tokenizer.kernels.counting import (
+    ARENA,
     LONG,
     SHORT,
-    ARENA,
     count_strings,
     empty_tables,
     list_counts,
@@ -44,7 +44,7 @@ class PretokenCounts:
     counts: NDArray[np.uint64]
 
     def __len__(self) -> int:
-        return self.counts.shape[0]
+        return len(self.counts)
 
     def to_dict(self) -> dict[bytes, int]:
         """Return counts by pre-token, in order."""

@@ -1,16 +1,17 @@
 """What a byte-level BPE tokenizer is: everything that decides its ids, and nothing else.
 
-Laws: ids and byte strings are one to one, special tokens included (a special token's bytes are its name's UTF-8);
-every byte is a token; a merge joins two tokens into the token of their joined bytes; no pair has two merges.
-Ids may have holes (published vocabularies do): `vocab_size` is the greatest id plus one.
-With `ignore_merges` (as Hugging Face calls it; tiktoken always does so) a pre-token that is a token is that token,
-even if merging would not lead to it.
+Laws: ids and byte strings are one to one, special tokens included (a special token's bytes are its name's
+    UTF-8); every byte is a token; a merge joins two tokens into the token of their joined bytes; no pair
+    has two merges. Ids may have holes (published vocabularies do): `vocab_size` is the greatest id plus
+    one. With `ignore_merges` (as Hugging Face calls it; tiktoken always does so) a pre-token that is a
+    token is that token, even if merging would not lead to it.
 
-`to_spec` gives the definition as JSON-able data, the same for equal tokenizers, and `from_spec` takes it back.
+`to_spec` gives the definition as JSON-able data, the same for equal tokenizers, and `from_spec` takes it
+back.
 """
 
-from collections.abc import Mapping, Sequence
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -113,7 +114,7 @@ class Definition:
     @property
     def vocab_size(self) -> int:
         """The greatest id plus one."""
-        return self.token_offsets.shape[0] - 1
+        return len(self.token_offsets) - 1
 
     @cached_property
     def tokens(self) -> list[bytes]:
@@ -134,10 +135,11 @@ class Definition:
         return ids
 
     def to_spec(self) -> dict[str, Any]:
-        """Give the definition as JSON-able data that it can be built from again; equal tokenizers give equal data.
+        """Give the definition as JSON-able data that it can be built from again.
 
-        Byte strings are written in GPT-2's byte alphabet. `split_chain` is what `split_pattern` and `digits` stand
-        for, so that a spec means the same when a later version knows another pattern by that name.
+        Equal tokenizers give equal data. Byte strings are written in GPT-2's byte alphabet. `split_chain` is
+        what `split_pattern` and `digits` stand for, so that a spec means the same when a later version knows
+        another pattern by that name.
         """
         special_ids = set(self.special_tokens.values())
         tokens = [

@@ -1,12 +1,12 @@
-"""Normalizers: what is done to text before it is cut into pre-tokens. Lossy by nature: decoding gives the
-normalized text back.
+"""Normalizers: what is done to text before it is cut into pre-tokens.
 
-A normalizer is named by its steps, joined with `+`: `nfc`, `nfd`, `nfkc`, `nfkd`, `lowercase`, `strip_accents`,
-e.g. `nfkc+lowercase`. None changes nothing. Special tokens are cut out of the text *before* it is normalized, so
-that no ordinary text can become a special token on the way.
+They lose something by nature: decoding gives the normalized text back. A normalizer is named by its steps,
+joined with `+`: `nfc`, `nfd`, `nfkc`, `nfkd`, `lowercase`, `strip_accents`, e.g. `nfkc+lowercase`. None
+changes nothing. Special tokens are cut out of the text *before* it is normalized, so that no ordinary text
+can become a special token on the way.
 
 `lowercase` takes each character by itself (a capital sigma always becomes σ), as Hugging Face does.
-`strip_accents` removes nonspacing marks (Mn) and is meant to follow `nfd` or `nfkd`.
+`strip_accents` removes marks (category M) and is meant to follow `nfd` or `nfkd`.
 Unicode tables are those of Python's `unicodedata` (`unicodedata.unidata_version`).
 """
 
@@ -29,7 +29,7 @@ def _lowercase(text: str) -> str:
 
 
 def _strip_accents(text: str) -> str:
-    return "".join(character for character in text if unicodedata.category(character) != "Mn")
+    return "".join(character for character in text if unicodedata.category(character)[0] != "M")
 
 
 STEPS: MappingProxyType[str, Normalize] = MappingProxyType(
@@ -57,7 +57,8 @@ def steps_of(name: str | None) -> tuple[str, ...]:
     for step in steps:
         if step not in STEPS:
             raise TokenizerError(
-                f"normalizer={name!r}: {step!r} is not known; use None, or steps joined with + from {', '.join(STEPS)}"
+                f"normalizer={name!r}: {step!r} is not known; use None, or, joined with +, "
+                f"steps from {', '.join(STEPS)}"
             )
     return steps
 

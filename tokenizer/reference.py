@@ -1,9 +1,9 @@
 """Slow, obvious implementations that the kernels are held to. Nothing here is used at run time.
 
 Byte-pair encoding in two definitions:
-- *training*: while the vocabulary has room, count every adjacent pair of symbols in every pre-token (overlapping
-  places count: `aaa` has the pair a a twice), take the pair with the highest count, and join it everywhere, from
-  the left. Equal counts are decided by the tie rule.
+- *training*: while the vocabulary has room, count every adjacent pair of symbols in every pre-token
+  (overlapping places count: `aaa` has the pair a a twice), take the pair with the highest count, and join
+  it everywhere, from the left. Equal counts are decided by the tie rule.
 - *encoding*: while a pre-token has adjacent symbols that a merge joins, join those of the earliest merge, the
   leftmost first.
 """
@@ -82,8 +82,10 @@ def encode_pretoken(pretoken: bytes, ranks: Mapping[Pair, int]) -> list[bytes]:
 
 
 def encode_by_token_ranks(pretoken: bytes, vocab: Mapping[bytes, int]) -> list[int]:
-    """Encode one pre-token as tiktoken does: a pre-token that is a token is one token; else any two neighbours
-    whose joined bytes are a token are a pair, and the token with the lowest id is joined first.
+    """Encode one pre-token as tiktoken does.
+
+    A pre-token that is a token is one token; else any two neighbours whose joined bytes are a token are a
+    pair, and the pair that makes the token of the lowest id is joined first.
     """
     if pretoken in vocab:
         return [vocab[pretoken]]

@@ -1,7 +1,7 @@
 """Special tokens: never split, never made by merging, and never taken out of ordinary text by accident.
 
-What a special token's text means where it stands in a document is decided a call, as in tiktoken:
-*allowed* ones become their id, those taken *as text* are encoded like any other text, and any other is an error,
+What a special token's text means where it stands in a document is decided a call, as in tiktoken: *allowed*
+ones become their id, those taken *as text* are encoded like any other text, and any other is an error,
 which is the default. The longest special token at a place wins.
 """
 
@@ -27,7 +27,8 @@ class Segments:
     Attributes:
         bounds: int64, shape (num_segments + 1,); segment s is `data[bounds[s]:bounds[s + 1]]`.
         kinds: int64, shape (num_segments,); the id of a special token, or -1 for text.
-        documents: int64, shape (num_documents + 1,); document d has the segments `documents[d]:documents[d + 1]`.
+        documents: int64, shape (num_documents + 1,); document d has the segments `documents[d]:documents[d
+            + 1]`.
     """
 
     bounds: NDArray[np.int64]
@@ -94,7 +95,8 @@ def _known(specials: Mapping[str, int], names: str | Collection[str], where: str
     if unknown:
         has = ", ".join(list(specials)[:8]) or "none"
         raise SpecialTokenError(
-            f"encode: {where} names {unknown[0]!r}, which is no special token of this vocabulary; it has {has}"
+            f"encode: {where} names {unknown[0]!r}, which is no special token of this vocabulary; "
+            f"it has {has}"
         )
     return wanted
 

@@ -2,9 +2,9 @@
 
     text → special tokens cut out → normalizer → pre-tokens → merges → ids → bytes → text
 
-Laws: decoding gives the (normalized) text back, byte for byte; ids do not depend on how documents are batched,
-on threads or on caches; ordinary text never becomes a special token.
-Text goes in as str, or as UTF-8 buffers (see `buffers`), for which no Python object a document is made.
+Laws: decoding gives the (normalized) text back, byte for byte; ids do not depend on how documents are
+    batched, on threads or on caches; ordinary text never becomes a special token. Text goes in as str, or
+    as UTF-8 buffers (see `buffers`), for which no Python object a document is made.
 """
 
 import codecs
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +25,8 @@ from tokenizer.errors import VocabularyError
 from tokenizer.kernels.decoding import gather_tokens, locate_tokens
 from tokenizer.specials import AllowedSpecial, AsText, Segments, active_specials, chunks, cut
 from tokenizer.splitting import Splitter, compile_pattern
+
+Integer = TypeVar("Integer", bound=np.integer[Any])
 
 
 class Tokenizer:
@@ -65,7 +67,7 @@ class Tokenizer:
         """Give everything that decides the ids as JSON-able data, equal for equal tokenizers."""
         return self.definition.to_spec()
 
-    def save(self, path: str | Path, format: str = "tokmill") -> list[Path]:  # noqa: A002 - the face's word
+    def save(self, path: str | Path, format: str = "tokmill") -> list[Path]:
         """Write the tokenizer; see `formats` for the formats and their files.
 
         Returns:
@@ -151,14 +153,14 @@ class Tokenizer:
         looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
         segments = cut(text, cuts, looked_for, disallowed)
         parts = list(self._encode_chunks(text, segments))
-        ids = np.concatenate([np.zeros(0, self.id_type), *(part for part, _ in parts)])
+        ids = _joined([part for part, _ in parts], self.id_type)
         lengths = np.concatenate([np.zeros(0, np.int64), *(length for _, length in parts)])
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         return EncodedBatch(ids, ends[segments.documents])
 
     def _encode_chunks(
         self, data: NDArray[np.uint8], segments: Segments
-    ) -> Iterator[tuple[buffers.Ids, NDArray[np.int64]]]:
+    ) -> Iterator[tuple[NDArray[np.uint32], NDArray[np.int64]]]:
         """Encode segments, a chunk at a time; yields ids, and how many each segment has."""
         for first, after in chunks(segments.bounds):
             bounds, kinds = segments.bounds[first : after + 1], segments.kinds[first:after]
@@ -166,7 +168,7 @@ class Tokenizer:
             ids, offsets = self._encoder.encode(
                 text, self.splitter.split(text, bounds), Segments(bounds, kinds, segments.documents)
             )
-            yield ids.astype(self.id_type), np.diff(offsets)
+            yield ids, np.diff(offsets)
 
     @cached_property
     def _encoder(self) -> BytePairEncoder:
@@ -183,14 +185,13 @@ class Tokenizer:
         """Encode one text and say where in it each token stands.
 
         Returns:
-            The ids, and for each the range of characters of the normalized text (`normalize`) that it covers; a
-            token that covers part of a character has the whole of it.
+            The ids, and for each the range of characters of the normalized text (`normalize`) that it
+            covers; a token that covers part of a character has the whole of it.
         """
         looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
         data, offsets = buffers.pack([text])
         segments = cut(data, offsets, looked_for, disallowed)
-        ids = [part for part, _ in self._encode_chunks(data, segments)]
-        flat = np.concatenate([np.zeros(0, np.int64), *ids]).astype(np.int64)
+        flat = _joined([part for part, _ in self._encode_chunks(data, segments)], np.int64)
         keep = segments.kinds >= 0
         data, bounds = normalizers.normalize_pieces(self.definition.normalizer, data, segments.bounds, keep)
         starts, ends = np.empty_like(flat), np.empty_like(flat)
@@ -267,3 +268,13 @@ class Tokenizer:
         rest = decoder.decode(b"", final=True)
         if rest:
             yield rest
+
+
+def _joined(parts: list[NDArray[np.uint32]], kind: type[Integer]) -> NDArray[Integer]:
+    """Join arrays of ids into one of another type, without an array in between."""
+    joined = np.empty(sum(len(part) for part in parts), kind)
+    position = 0
+    for part in parts:
+        joined[position : position + len(part)] = part
+        position += len(part)
+    return joined

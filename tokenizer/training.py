@@ -1,15 +1,15 @@
 """Training a byte-level BPE tokenizer from counts of pre-tokens.
 
-Laws: the most frequent pair of neighbouring tokens is merged next; a pair counts once for every place where it stands
-(overlapping places count: `aaa` has the pair a a twice) and every time its pre-token occurs; the same counts give the
-same merges in whatever order they come; a shorter training is a prefix of a longer one; no merge makes a special
-token's bytes.
-Ids: byte b has the rank it has in GPT-2's byte alphabet (0 to 255), then merges in order, then special tokens, then
-reserved ones.
+Laws: the most frequent pair of neighbouring tokens is merged next; a pair counts once for every place where
+    it stands (overlapping places count: `aaa` has the pair a a twice) and every time its pre-token occurs;
+    the same counts give the same merges in whatever order they come; a shorter training is a prefix of a
+    longer one; no merge makes a special token's bytes.
+Ids: byte b has the rank it has in GPT-2's byte alphabet (0 to 255), then merges in order, then special
+    tokens, then reserved ones.
 
-Equal counts are decided by `tie_break`: with `lexicographic_max` the greater pair of byte strings wins (the first
-one's bytes are compared, then the second one's), with `lowest_ids` the pair of the lower ids, as Hugging Face's
-`BpeTrainer`.
+Equal counts are decided by `tie_break`: with `lexicographic_max` the greater pair of byte strings wins (the
+first one's bytes are compared, then the second one's), with `lowest_ids` the pair of the lower ids, as
+Hugging Face's `BpeTrainer`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ from tokenizer.tokenizer import Tokenizer
 TieBreak = Literal["lexicographic_max", "lowest_ids"]
 
 
-def train(
+def train(  # noqa: PLR0913 - the face, by keyword
     texts: Iterable[str],
     *,
     vocab_size: int,
@@ -65,7 +65,7 @@ def train(
     )
 
 
-def train_from_counts(
+def train_from_counts(  # noqa: PLR0913 - the face, by keyword
     counts: PretokenCounts | Mapping[bytes, int],
     *,
     vocab_size: int,
@@ -108,8 +108,8 @@ def train_from_counts(
     num_merges = vocab_size - 256 - len(names)
     if num_merges < 0:
         raise TrainingError(
-            f"train: vocab_size={vocab_size} is too small for 256 bytes and {len(names)} special and reserved "
-            f"tokens; use at least {256 + len(names)}"
+            f"train: vocab_size={vocab_size} is too small for 256 bytes and {len(names)} special and "
+            f"reserved tokens; use at least {256 + len(names)}"
         )
     rules = MergeRules(tie_break, min_frequency, max_token_bytes, [name.encode() for name in names])
     merges = _train_merges(counts, num_merges, vocab_size, rules, progress)

@@ -16,6 +16,7 @@ from pathlib import Path
 from tokenizer.definition import Definition
 from tokenizer.errors import FormatError
 from tokenizer.formats import gpt2, huggingface, native, tiktoken
+from tokenizer.formats.files import read_json
 from tokenizer.formats.sidecar import SpecialTokens, Usage
 from tokenizer.splitting import Digits, PatternLike
 from tokenizer.tokenizer import Tokenizer
@@ -40,12 +41,13 @@ def save(tok: Tokenizer, folder: Path, format_name: str = "tokmill") -> list[Pat
         The files that were written.
 
     Raises:
-        FormatError: an unknown format, one that cannot express the tokenizer, or a file that cannot be written.
+        FormatError: an unknown format, one that cannot express the tokenizer, or a file that cannot be
+            written.
     """
     if format_name in _OF_OTHER_FAMILIES:
         raise FormatError(
-            f"format={format_name!r} cannot express a {tok.family} tokenizer: it holds other families' models; "
-            "use 'huggingface', 'gpt2' or 'tiktoken'"
+            f"format={format_name!r} cannot express a {tok.family} tokenizer: it holds other families' "
+            "models; use 'huggingface', 'gpt2' or 'tiktoken'"
         )
     if format_name not in WRITERS:
         raise FormatError(f"format={format_name!r} is not known; use one of {', '.join(WRITERS)}")
@@ -65,8 +67,8 @@ def load(
     """Load a tokenizer from a file, or from a folder that holds one in any format that we know.
 
     Args:
-        path: `tokmill.json`, `tokenizer.json`, `*.tiktoken`, `*vocab.json` beside `*merges.txt`, or a folder; where
-            a folder holds several, the one that says the most is taken.
+        path: `tokmill.json`, `tokenizer.json`, `*.tiktoken`, `*vocab.json` beside `*merges.txt`, or a
+            folder; where a folder holds several, the one that says the most is taken.
         split_pattern: for `gpt2` and `tiktoken` files, which do not say it; goes before their sidecar.
         digits: the same.
         normalizer: the same.
@@ -120,5 +122,5 @@ def _read(file: Path, usage: Usage) -> Definition:
 
 
 def _looks_like_huggingface(file: Path) -> bool:
-    content = native.read_json(file)
+    content = read_json(file)
     return "model" in content and "format" not in content

@@ -1,4 +1,4 @@
-"""Reading and writing files: whole or not at all, JSON in one canonical way, and errors that name the file."""
+"""Reading and writing files: whole or not at all, JSON in one canonical way, errors that name the file."""
 
 import json
 import os
@@ -10,7 +10,9 @@ from tokenizer.errors import FormatError
 
 
 def write_file(path: Path, content: bytes) -> Path:
-    """Write a file under another name beside its place, flush it, and rename it; its folder is made if need be.
+    """Write a file under another name beside its place, flush it, and rename it.
+
+    Its folder is made if need be.
 
     Raises:
         FormatError: it cannot be written; nothing is left behind.
@@ -25,7 +27,9 @@ def write_file(path: Path, content: bytes) -> Path:
         aside.replace(path)
     except OSError as error:
         aside.unlink(missing_ok=True)
-        raise FormatError(f"{path}: cannot be written: {error.strerror}; check space and permissions") from error
+        raise FormatError(
+            f"{path}: cannot be written: {error.strerror}; check space and permissions"
+        ) from error
     return path
 
 

@@ -1,8 +1,9 @@
 """GPT-2's format: `vocab.json` (ids by token) and `merges.txt` (a pair a line), in GPT-2's byte alphabet.
 
-The format does not say how text is split or which tokens are special: a sidecar does. Without one, the split pattern
-is GPT-2's and the special tokens are those that are no byte and that no merge makes, because nothing else can ever give
-them. A special token stands in `vocab.json` as its own text, not in the alphabet.
+The format does not say how text is split or which tokens are special: a sidecar does. Without one, the
+split pattern is GPT-2's and the special tokens are those that are no byte and that no merge makes, because
+nothing else can ever give them. A special token stands in `vocab.json` as its own text, not in the
+alphabet.
 Source: openai/gpt-2 `encoder.py`.
 """
 
@@ -93,7 +94,9 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
             continue
         left, space, right = line.rstrip("\r").partition(" ")
         if not (left and space and right) or " " in right:
-            raise FormatError(f"{path}: line {number}: {line!r} must be two tokens with one space between them")
+            raise FormatError(
+                f"{path}: line {number}: {line!r} must be two tokens with one space between them"
+            )
         to_bytes(left + right, f"{path}: line {number}")
         pairs.append((left, right))
     return pairs
@@ -107,7 +110,9 @@ def _specials(
     if given is not None:
         missing = [name for name in given if name not in vocab]
         if missing:
-            raise FormatError(f"special_tokens: {missing[0]!r} is not in the vocabulary; pass {{name: id}} to add it")
+            raise FormatError(
+                f"special_tokens: {missing[0]!r} is not in the vocabulary; pass {{name: id}} to add it"
+            )
         return {name: vocab[name] for name in given}
     made = {left + right for left, right in pairs}
     return {

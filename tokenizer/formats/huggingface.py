@@ -1,9 +1,11 @@
 """Hugging Face's format: one `tokenizer.json` for the `tokenizers` library.
 
-Written: a BPE model in GPT-2's byte alphabet, the split chain as `Split` steps that isolate, `ByteLevel` for the bytes, and
-special tokens both in the vocabulary and as added tokens, so that their ids hold even where ids have holes.
-Read: what says the same in the ways that published files say it. A post-processor (which adds tokens such as BOS) is not
-part of a tokenizer here: ids are those that `encode(text, add_special_tokens=False)` gives.
+Written: a BPE model in GPT-2's byte alphabet, the split chain as `Split` steps that isolate, `ByteLevel`
+    for the bytes, and special tokens both in the vocabulary and as added tokens, so that their ids hold
+    even where ids have holes.
+Read: what says the same in the ways that published files say it. A post-processor (which adds tokens such
+    as BOS) is not part of a tokenizer here: ids are those that `encode(text, add_special_tokens=False)`
+    gives.
 """
 
 from pathlib import Path
@@ -32,8 +34,9 @@ _NORMALIZERS = {
 }
 _STEPS = {name: step for step, name in _NORMALIZERS.items()}
 
-# What Oniguruma, the engine of `tokenizers`, reads in another way than `regex` does, outside of escapes and classes:
-# `{1,3}+` is not possessive there, `$` and `^` match at every line, and these escapes know other sets of characters.
+# What Oniguruma, the engine of `tokenizers`, reads in another way than `regex` does, outside of escapes
+# and classes: `{1,3}+` is not possessive there, `$` and `^` match at every line, and these escapes stand for
+# other sets of characters.
 _READ_OTHERWISE = regex.compile(r"\}\+|(?<!\[)\^|\$|\\[dDwWbBhHRXAZzG]")
 _NOT_SYNTAX = regex.compile(r"\\[^dDwWbBhHRXAZzG]|\[\^?\]?(?:\\.|[^\]\\])*\]", regex.DOTALL)
 
@@ -50,8 +53,8 @@ def write(definition: Definition, folder: Path) -> list[Path]:
     """Write the file into a folder.
 
     Raises:
-        FormatError: the split pattern means something else to `tokenizers`, or a special token's text is another
-            token's in the byte alphabet.
+        FormatError: the split pattern means something else to `tokenizers`, or a special token's text is
+            another token's in the byte alphabet.
     """
     model = {
         "type": "BPE",
@@ -101,8 +104,8 @@ def _write_pre_tokenizer(definition: Definition) -> dict[str, Any]:
         otherwise = _READ_OTHERWISE.search(_NOT_SYNTAX.sub("", expression))
         if otherwise:
             raise FormatError(
-                f"format='huggingface' cannot express split_pattern={expression!r}: the tokenizers library reads "
-                f"{otherwise[0]!r} in another way; write it otherwise, or use format='tokmill'"
+                f"format='huggingface' cannot express split_pattern={expression!r}: the tokenizers library "
+                f"reads {otherwise[0]!r} in another way; write it otherwise, or use format='tokmill'"
             )
     splits = [
         {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
@@ -115,7 +118,8 @@ def read(path: Path) -> Definition:
     """Read the file.
 
     Raises:
-        FormatError: it is broken, or says something that a byte-level BPE tokenizer here cannot do; says what.
+        FormatError: it is broken, or says something that a byte-level BPE tokenizer here cannot do; says
+            what.
         VocabularyError: the vocabulary breaks a law.
     """
     content = read_json(path)
@@ -159,7 +163,9 @@ def _read_added_tokens(added: list[dict[str, Any]], where: str) -> dict[str, int
     for token in added:
         for flag in ("single_word", "lstrip", "rstrip"):
             if token.get(flag):
-                raise _refuse(where, f"added_tokens: {token['content']!r}: {flag}", True, "only False can be done")
+                raise _refuse(
+                    where, f"added_tokens: {token['content']!r}: {flag}", True, "only False can be done"
+                )
     return {token["content"]: token["id"] for token in added}
 
 
@@ -176,7 +182,9 @@ def _read_normalizer(value: dict[str, Any] | None, where: str) -> str | None:
 def _read_pre_tokenizer(value: dict[str, Any] | None, where: str) -> str | tuple[str, ...]:
     steps = (value or {}).get("pretokenizers", [value]) if value else []
     if not steps or steps[-1]["type"] != "ByteLevel":
-        raise _refuse(where, "pre_tokenizer", [step["type"] for step in steps], "the last step must be ByteLevel")
+        raise _refuse(
+            where, "pre_tokenizer", [step["type"] for step in steps], "the last step must be ByteLevel"
+        )
     if steps[-1].get("add_prefix_space"):
         raise _refuse(where, "pre_tokenizer.add_prefix_space", True, "only False can be done")
     chain = [_read_split(step, where) for step in steps[:-1]]
@@ -191,7 +199,9 @@ def _read_split(step: dict[str, Any], where: str) -> str:
     if step["type"] == "Digits":
         return r"\p{N}" if step["individual_digits"] else r"\p{N}+"
     if step["type"] != "Split":
-        raise _refuse(where, "pre_tokenizer.type", step["type"], "only Split, Digits and ByteLevel can be read")
+        raise _refuse(
+            where, "pre_tokenizer.type", step["type"], "only Split, Digits and ByteLevel can be read"
+        )
     pattern = step["pattern"]
     expression: str = pattern["Regex"] if "Regex" in pattern else regex.escape(pattern["String"])
     how = step["behavior"], bool(step.get("invert"))

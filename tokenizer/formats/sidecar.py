@@ -1,7 +1,8 @@
 """What vocabulary files of others do not say: a small JSON file beside them, and arguments of `load`.
 
-A `.tiktoken` file, or a `vocab.json` with its `merges.txt`, has byte strings and their order, and neither a split pattern
-nor which tokens are special. We write that beside them; for files that come without, the caller says it.
+A `.tiktoken` file, or a `vocab.json` with its `merges.txt`, has byte strings and their order, and neither a
+split pattern nor which tokens are special. We write that beside them; for files that come without, the
+caller says it.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,9 @@
 """tiktoken's format: a line a token, its bytes in base64 and its rank, which is its id.
 
-Only byte strings are ranked; the merges follow from that (see `tokenizer.bpe.merges_from_ranks`). A sidecar says the rest:
-split pattern and special tokens, as `pat_str` and `special_tokens` for `tiktoken.Encoding` as well. tiktoken takes a
-pre-token that is a token whole, so a vocabulary with tokens that merging does not lead to reads as `ignore_merges`.
+Only byte strings are ranked; the merges follow from that (see `tokenizer.bpe.merges_from_ranks`). A sidecar
+says the rest: split pattern and special tokens, as `pat_str` and `special_tokens` for `tiktoken.Encoding`
+as well. tiktoken takes a pre-token that is a token whole, so a vocabulary with tokens that merging does not
+lead to reads as `ignore_merges`.
 Source: openai/tiktoken `load.py`.
 """
 
@@ -30,15 +31,15 @@ def write(definition: Definition, folder: Path) -> list[Path]:
     """Write the file and its sidecar into a folder.
 
     Raises:
-        FormatError: the merges do not follow from the order of the tokens, or tiktoken would take pre-tokens whole
-            that merging does not lead to.
+        FormatError: the merges do not follow from the order of the tokens, or tiktoken would take
+            pre-tokens whole that merging does not lead to.
     """
     special = np.array(list(definition.special_tokens.values()), np.int64)
     merges, unreached = merges_from_ranks(definition.token_data, definition.token_offsets, special)
     if not np.array_equal(merges, definition.merges):
         raise FormatError(
-            "format='tiktoken' cannot express this tokenizer: it keeps the order of tokens only, and the merges "
-            "that follow from it are others than this tokenizer's; use format='tokmill' or 'huggingface'"
+            "format='tiktoken' cannot express this tokenizer: it keeps the order of tokens only, and the "
+            "merges that follow from it are others than this tokenizer's; use format='huggingface'"
         )
     if unreached.shape[0] and not definition.ignore_merges:
         raise FormatError(
@@ -96,7 +97,9 @@ def _read_ranks(path: Path) -> dict[int, bytes]:
             token, rank = line.split()
             text, i = base64.b64decode(token, validate=True), int(rank)
         except (ValueError, binascii.Error) as error:
-            raise FormatError(f"{path}: line {number}: {line[:60]!r} must be base64, a space and a rank") from error
+            raise FormatError(
+                f"{path}: line {number}: {line[:60]!r} must be base64, a space and a rank"
+            ) from error
         if i < 0 or i in ranks:
             raise FormatError(f"{path}: line {number}: rank {i} must be 0 or more, and stand there once")
         ranks[i] = text

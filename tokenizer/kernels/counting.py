@@ -1,7 +1,8 @@
 """Counting distinct byte strings in hash tables.
 
-Strings of up to 15 bytes stand whole in the slots of one table. Longer ones have entries, which point into an arena
-of bytes, and a table of slots that point to entries. Both are open-addressed with linear probing and at most half full.
+Strings of up to 15 bytes stand whole in the slots of one table. Longer ones have entries, which point into
+an arena of bytes, and a table of slots that point to entries. Both are open-addressed with linear probing
+and at most half full.
 """
 
 from typing import NamedTuple
@@ -99,10 +100,13 @@ def count_long(data: BytesIn, start: int, length: int, tables: CountTables) -> b
     while tables.slots[slot] >= 0:
         entry = np.int64(tables.slots[slot])
         place = np.int64(tables.entries[entry, 1])
-        if tables.entries[entry, 0] == digest and np.int64(tables.entries[entry, 2]) == length:
-            if equal_bytes(data, start, tables.arena, place, length):
-                tables.entries[entry, 3] += np.uint64(1)
-                return True
+        if (
+            tables.entries[entry, 0] == digest
+            and np.int64(tables.entries[entry, 2]) == length
+            and equal_bytes(data, start, tables.arena, place, length)
+        ):
+            tables.entries[entry, 3] += np.uint64(1)
+            return True
         slot = (slot + 1) & mask
     entry, place = tables.used[LONG], tables.used[ARENA]
     if entry >= tables.entries.shape[0] or place + length > tables.arena.shape[0]:

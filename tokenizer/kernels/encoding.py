@@ -1,9 +1,9 @@
 """From pre-tokens to ids: caches before merges.
 
-A pre-token is looked up in a cache of encodings, and merged only if it is not there. Two caches, both of a fixed
-size and owned by one thread: *short* ones of up to 15 bytes and 4 ids stand whole in half a cache line, two to a
-set, the last one used first; *long* ones (up to 255 bytes and ids) stand in an arena which is emptied when it is
-full. What is in a cache never changes what comes out.
+A pre-token is looked up in a cache of encodings, and merged only if it is not there. Two caches, both of a
+fixed size and owned by one thread: *short* ones of up to 15 bytes and 4 ids stand whole in half a cache
+line, two to a set, the last one used first; *long* ones (up to 255 bytes and ids) stand in an arena which
+is emptied when it is full. What is in a cache never changes what comes out.
 """
 
 from typing import NamedTuple

@@ -55,8 +55,8 @@ class Compilation:
 
 Report = Callable[[Compilation], None]
 
-# Without `_nrt` numba counts references to every array at every call and assignment, which costs more than the
-# work of a small kernel, and half of the compilation. The caller holds all arrays, so nothing has to be counted.
+# numba would count references to every array at every call and assignment, which costs more than the work of
+# a small kernel, and half of the compilation. The caller holds all arrays, so nothing has to be counted.
 _OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False}
 
 _lock = threading.RLock()
@@ -209,9 +209,10 @@ def _compiled(compiling: Kernel[..., Any]) -> Any:
 
     signature = signature_of(compiling.py_func)
     started = time.perf_counter()
-    with _numba_cache_in(cache_folder()):
+    folder = cache_folder(Path(compiling.py_func.__code__.co_filename).parent)
+    with _numba_cache_in(folder):
         dispatcher = numba.njit(function, cache=True, **_OPTIONS)
-    with _announcing(compiling.name, dispatcher):
+    with _announcing(compiling.name, dispatcher, folder):
         dispatcher.compile(signature)
     dispatcher.disable_compile()
     cached = bool(dispatcher.stats.cache_hits)
@@ -243,14 +244,14 @@ def _numba_cache_in(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _announcing(name: str, dispatcher: Any) -> Iterator[None]:
+def _announcing(name: str, dispatcher: Any, folder: Path) -> Iterator[None]:
     """Say so when numba begins to compile a kernel, which it does only if the cache does not have it."""
     from numba.core import event
 
     class Listener(event.Listener):  # type: ignore[misc]
         def on_start(self, started: Any) -> None:
             if started.data["dispatcher"] is dispatcher:
-                _announce_once()
+                _announce_once(folder)
                 _tell(Compilation(name, cached=False, seconds=None))
 
         def on_end(self, ended: Any) -> None:
@@ -261,13 +262,11 @@ def _announcing(name: str, dispatcher: Any) -> Iterator[None]:
 
 
 @functools.cache
-def _announce_once() -> None:
-    from tokenizer.kernels.machine_code import cache_folder
-
+def _announce_once(folder: Path) -> None:
     if not _reports:
         logger.warning(
             "compiling kernels for this machine: takes some seconds, happens once (kept in %s)",
-            cache_folder(),
+            folder,
         )
 
 

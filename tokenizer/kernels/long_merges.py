@@ -1,8 +1,8 @@
 """Encoding by merges for what is long: O(n log n) where looking through all neighbours would be O(n²).
 
-The symbols are a linked list over byte positions; a binary heap holds every pair that has a merge, as
-`rank << 32 | position`, so the earliest merge comes first and the leftmost place of it before the others. An entry
-whose pair has changed since is dropped when it comes up.
+The symbols are a linked list over byte positions; a binary heap holds every pair that has a merge, as `rank
+<< 32 | position`, so the earliest merge comes first and the leftmost place of it before the others. An
+entry whose pair has changed since is dropped when it comes up.
 """
 
 from typing import NamedTuple

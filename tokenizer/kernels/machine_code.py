@@ -1,8 +1,8 @@
 """Where machine code is kept.
 
 The folder is `$TOKMILL_KERNEL_CACHE`, else `$XDG_CACHE_HOME/tokmill/kernels`, else the same in `~/.cache`,
-and below it a digest of everything that machine code depends on. Reading machine code means running it, so the
-last resort, a folder under the system's temporary one, is used only if nobody else can write to it.
+and below it a digest of everything that machine code depends on. Reading machine code means running it, so
+the last resort, a folder under the system's temporary one, is used only if nobody else can write to it.
 """
 
 import functools
@@ -19,9 +19,9 @@ import numpy as np
 
 
 @functools.cache
-def cache_folder() -> Path:
-    """Return this process's folder for machine code, which exists and is writable."""
-    digest = _digest()
+def cache_folder(home: Path) -> Path:
+    """Return the folder for the machine code of the kernels in a folder; it exists and is writable."""
+    digest = _digest(home)
     for root in _roots():
         folder = root / digest
         if _is_writable(folder):
@@ -62,10 +62,14 @@ def _is_private(folder: Path) -> bool:
     return status.st_uid == _user_number() and not status.st_mode & 0o077
 
 
-def _digest() -> str:
-    """Digest the sources of all kernels, the versions of what compiles them, and flags that change code."""
+def _digest(home: Path) -> str:
+    """Digest the sources that a kernel may call, the versions of what compiles them, and flags.
+
+    These are the kernels of this package, and those in the same folder.
+    """
     digest = hashlib.blake2b(digest_size=10)
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    ours = Path(__file__).parent
+    for source in sorted({*ours.glob("*.py"), *home.glob("*.py")}):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     config = numba.config
     flags = [

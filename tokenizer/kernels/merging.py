@@ -1,8 +1,8 @@
 """BPE training: the most frequent pair of neighbouring symbols is joined everywhere, again and again.
 
-Joining a pair costs time in proportion to its places. Around them, (x, left) becomes (x, token) and (right, y) becomes
-(token, y): counts are collected by x and by y, so a pair that loses or is made is looked up once a merge, not once a
-place. See `training_state` for the data.
+Joining a pair costs time in proportion to its places. Around them, (x, left) becomes (x, token) and (right,
+y) becomes (token, y): counts are collected by x and by y, so a pair that loses or is made is looked up once
+a merge, not once a place. See `training_state` for the data.
 """
 
 import numpy as np
@@ -28,8 +28,8 @@ from tokenizer.kernels.training_state import (
     NUM_POSITIONS,
     NUM_QUEUED,
     NUM_TOKENS,
-    POSITIONS_NEEDED,
     PAIRS_NEEDED,
+    POSITIONS_NEEDED,
     SEPARATOR,
     Pairs,
     Rules,
@@ -123,8 +123,8 @@ def join_places(
         work: filled.
         pair: the pair.
         token: what it becomes.
-        seen: shape (4,); receives the number of symbols before and behind, and how often, and at how many places,
-            the new symbol stands behind itself.
+        seen: shape (4,); receives the number of symbols before and behind, and how often, and at how many
+            places, the new symbol stands behind itself.
 
     Returns:
         The number of places.
@@ -179,7 +179,9 @@ def make_neighbours(
     token: int,
     seen: Int64,
 ) -> int:
-    """Lower the counts of the pairs that a merge broke, and make those that it created; clears `work`'s counts.
+    """Lower the counts of the pairs that a merge broke, and make those that it created.
+
+    Clears the counts in `work`.
 
     Returns:
         Where the positions of the new symbol before itself go, or -1 if that is no pair.
@@ -200,7 +202,8 @@ def make_neighbours(
         work.count_behind[symbol], work.slot_behind[symbol] = 0, -1
         if count >= rules.min_count and tokens.length[symbol] <= room:
             work.slot_behind[symbol] = make_pair(pairs, counters, token, symbol, count, number)
-    take_off(pairs, right, left, seen[2])
+    if seen[3] > 0:
+        take_off(pairs, right, left, seen[2])
     if seen[3] > 0 and seen[2] >= rules.min_count and tokens.length[token] <= room:
         return make_pair(pairs, counters, token, token, seen[2], seen[3])
     return -1
@@ -242,7 +245,7 @@ def merge_pair(
     known = counters[NUM_PAIRS]
     places = join_places(words, tokens, pairs, work, pair, token, seen)
     itself = make_neighbours(words, tokens, pairs, work, rules, counters, pair, token, seen)
-    pairs.count[pair] = 0
+    pairs.frequency[pair] = 0
     list_places(tokens, pairs, work, pair, token, places, itself)
     pairs.number[pair] = 0
     for k in range(seen[0]):
@@ -250,7 +253,7 @@ def merge_pair(
     for k in range(seen[1]):
         work.slot_behind[work.seen_behind[k]] = 0
     for made in range(known, counters[NUM_PAIRS]):
-        rise(words, tokens, pairs, rules, counters[NUM_QUEUED], made, pairs.count[made])
+        rise(words, tokens, pairs, rules, counters[NUM_QUEUED], made, pairs.frequency[made])
         counters[NUM_QUEUED] += 1
 
 
@@ -289,7 +292,7 @@ def merge_pairs(
         counters[PAIRS_NEEDED] = min(2 * number, 2 * counters[NUM_TOKENS]) + 1
         counters[POSITIONS_NEEDED] = 2 * number
         if (
-            counters[NUM_PAIRS] + counters[PAIRS_NEEDED] > pairs.count.shape[0]
+            counters[NUM_PAIRS] + counters[PAIRS_NEEDED] > pairs.frequency.shape[0]
             or counters[NUM_POSITIONS] + counters[POSITIONS_NEEDED] > pairs.positions.shape[0]
         ):
             return NO_ROOM
@@ -302,25 +305,39 @@ def merge_pairs(
 
 
 @kernel
-def compact(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, counters: Int64) -> None:
-    """Drop pairs that can not be merged any more and places that are lost; make slots and queue again."""
-    kept, used = 0, np.int64(0)
+def drop_lost_places(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, counters: Int64) -> None:
+    """Move the lists together, without places that are lost and without those of pairs that stay unmerged."""
+    used = np.int64(0)
     for pair in range(counters[NUM_PAIRS]):
-        if pairs.count[pair] < rules.min_count:
-            continue
         first, number = pairs.first[pair], pairs.number[pair]
         left, right = pairs.left[pair], pairs.right[pair]
-        pairs.left[kept], pairs.right[kept], pairs.count[kept] = left, right, pairs.count[pair]
-        pairs.first[kept] = used
-        for k in range(first, first + number):
-            at = np.int64(pairs.positions[k])
-            middle = at + tokens.length[left]
-            if words.cells[at] == left and words.cells[middle - 1] == left and words.cells[middle] == right:
-                pairs.positions[used] = at
-                used += 1
-        pairs.number[kept] = used - pairs.first[kept]
-        kept += 1
-    counters[NUM_PAIRS], counters[NUM_POSITIONS] = kept, used
+        pairs.first[pair] = used
+        if pairs.frequency[pair] >= rules.min_count:
+            for k in range(first, first + number):
+                at = np.int64(pairs.positions[k])
+                middle = at + tokens.length[left]
+                if (
+                    words.cells[at] == left
+                    and words.cells[middle - 1] == left
+                    and words.cells[middle] == right
+                ):
+                    pairs.positions[used] = at
+                    used += 1
+        pairs.number[pair] = used - pairs.first[pair]
+    counters[NUM_POSITIONS] = used
+
+
+@kernel
+def drop_dead_pairs(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, counters: Int64) -> None:
+    """Number anew the pairs that can still be merged; make slots and queue again."""
+    kept = 0
+    for pair in range(counters[NUM_PAIRS]):
+        if pairs.frequency[pair] >= rules.min_count:
+            pairs.left[kept], pairs.right[kept] = pairs.left[pair], pairs.right[pair]
+            pairs.frequency[kept] = pairs.frequency[pair]
+            pairs.first[kept], pairs.number[kept] = pairs.first[pair], pairs.number[pair]
+            kept += 1
+    counters[NUM_PAIRS] = kept
     for slot in range(pairs.slots.shape[0]):
         pairs.slots[slot] = -1
     for pair in range(kept):

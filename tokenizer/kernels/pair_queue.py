@@ -108,7 +108,7 @@ def make_pair(pairs: Pairs, counters: Int64, left: int, right: int, count: int, 
     """Make a pair with room for its positions, outside of the queue; return where its positions go."""
     pair, first = counters[NUM_PAIRS], counters[NUM_POSITIONS]
     pairs.left[pair], pairs.right[pair] = left, right
-    pairs.count[pair] = count
+    pairs.frequency[pair] = count
     pairs.first[pair], pairs.number[pair] = first, number
     pairs.slots[find_slot(pairs, left, right)] = pair
     counters[NUM_PAIRS] += 1
@@ -121,7 +121,7 @@ def take_off(pairs: Pairs, left: int, right: int, count: int) -> None:
     """Lower a pair's count, if there is such a pair."""
     pair = pairs.slots[find_slot(pairs, left, right)]
     if pair >= 0:
-        pairs.count[pair] -= count
+        pairs.frequency[pair] -= count
 
 
 @kernel(inline=True)
@@ -129,7 +129,7 @@ def fill_queue(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, counter
     """Make the queue of all pairs."""
     size = counters[NUM_PAIRS]
     for pair in range(size):
-        pairs.queue[pair], pairs.queue_count[pair] = pair, pairs.count[pair]
+        pairs.queue[pair], pairs.queue_count[pair] = pair, pairs.frequency[pair]
     for hole in range((size >> 1) - 1, -1, -1):
         sink(words, tokens, pairs, rules, size, hole, pairs.queue[hole], pairs.queue_count[hole])
     counters[NUM_QUEUED] = size
@@ -157,7 +157,7 @@ def next_pair(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, counters
     """Bring the most frequent pair that may be merged to the head of the queue and return it, or -1."""
     while counters[NUM_QUEUED] > 0:
         pair, size = np.int64(pairs.queue[0]), counters[NUM_QUEUED]
-        count = pairs.count[pair]
+        count = pairs.frequency[pair]
         if count == pairs.queue_count[0]:
             if not is_forbidden(words, tokens, rules, pairs.left[pair], pairs.right[pair]):
                 return pair

@@ -1,8 +1,9 @@
 """The pair table: which merge joins two neighbouring tokens, if any.
 
-A merge has a *rank* (its place in the order of merges), two parents and a result. The table is open-addressed
-with linear probing; an entry is one word, `left << 43 | right << 22 | rank`, so ids and ranks
-stay below 2^21 - 1 and 2^22 - 1. Pairs of single bytes, half of all look-ups, are also in a plain table of 65,536 ranks.
+A merge has a *rank* (its place in the order of merges), two parents and a result. The table is
+open-addressed with linear probing; an entry is one word, `left << 43 | right << 22 | rank`, so ids and
+ranks stay below 2^21 - 1 and 2^22 - 1. Pairs of single bytes, half of all look-ups, are also in a plain
+table of 65,536 ranks.
 """
 
 from typing import NamedTuple
@@ -112,7 +113,8 @@ def insert_merges(
 def merge_short(data: BytesIn, start: int, end: int, tables: PairTables, ids: Int32, ranks: UInt32) -> int:
     """Encode the bytes `start:end`, a few dozen at most, into `ids`; return how many ids they make.
 
-    Looks through all neighbours for the earliest merge each time: quadratic, and the fastest for what is short.
+    Looks through all neighbours for the earliest merge each time: quadratic, and the fastest for what is
+    short.
     """
     length = end - start
     for i in range(length):
@@ -152,9 +154,9 @@ def derive_merges(
 ) -> None:
     """Find the merge that makes each token of a vocabulary that only says which byte strings are tokens.
 
-    A token's parents are the two tokens that its own bytes end in when they are merged by all shorter tokens,
-    lowest rank first: the bytes inside of a token are merged in the same order wherever it stands, so no other
-    pair can ever make it. A token whose bytes end in more than two can not be reached.
+    A token's parents are the two tokens that its own bytes end in when they are merged by all shorter
+    tokens, lowest rank first: the bytes inside of a token are merged in the same order wherever it stands,
+    so no other pair can ever make it. A token whose bytes end in more than two can not be reached.
 
     Args:
         tables: with the bytes' ids, and without merges; filled.

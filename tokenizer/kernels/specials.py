@@ -1,7 +1,7 @@
 """Special tokens in text, found in one pass.
 
-The special tokens form a trie over their bytes. From each byte that begins one, the trie is followed as far as the
-text goes along; the longest special token on the way is taken, and the search goes on behind it.
+The special tokens form a trie over their bytes. From each byte that begins one, the trie is followed as far
+as the text goes along; the longest special token on the way is taken, and the search goes on behind it.
 """
 
 from typing import NamedTuple

@@ -1,19 +1,17 @@
 """What BPE training keeps in memory: see `merging` for how it is used.
 
-*Words* (distinct pre-tokens) lie in one array of cells, a cell a byte and a separator before, between and after them.
-A symbol is written in its first and its last cell, so that both neighbours of any place are read at once; what stands
-in between is of the past. Words are in order of falling counts, so the count of the word at a position is found among
-the few positions where it changes.
+*Words* (distinct pre-tokens) lie in one array of cells, a cell a byte and a separator before, between and
+after them. A symbol is written in its first and its last cell, so that both neighbours of any place are
+read at once; what stands in between is of the past. Words are in order of falling counts, so the count of
+the word at a position is found among the few positions where it changes.
 
-A *pair* is made once, when the younger of its symbols is made: with its count, and with a list of all its positions in
-order. From then on it can only lose places, so its list is never extended; a place that is lost is noticed when the
-list is used, and a count is exact at all times. The *queue* is a heap by count at the time of entry; a pair that comes
-up with a lower count by now is put back at its place.
+A *pair* is made once, when the younger of its symbols is made: with its count, and with a list of all its
+positions in order. From then on it can only lose places, so its list is never extended; a place that is
+lost is noticed when the list is used, and a count is exact at all times. The *queue* is a heap by count at
+the time of entry; a pair that comes up with a lower count by now is put back at its place.
 """
 
 from typing import NamedTuple
-
-import numpy as np
 
 from tokenizer.kernels.arrays import Bytes, Int32, Int64, UInt32, UInt64
 
@@ -67,7 +65,7 @@ class Pairs(NamedTuple):
     Attributes:
         left: the first symbol.
         right: the second symbol.
-        count: how often the pair stands in the text, at this time; 0 for those that are merged.
+        frequency: how often the pair stands in the text, at this time; 0 for those that are merged.
         first: where its list of positions begins.
         number: how many positions are in its list.
         slots: pairs by hash of their symbols, -1 where empty.
@@ -78,7 +76,7 @@ class Pairs(NamedTuple):
 
     left: Int32
     right: Int32
-    count: Int64
+    frequency: Int64
     first: Int64
     number: Int64
     slots: Int32

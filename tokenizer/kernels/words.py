@@ -1,4 +1,4 @@
-"""Short byte strings as two machine words: up to 15 bytes and their number, so that keys compare in two steps."""
+"""Short byte strings as two machine words, which compare in two steps; hashes of strings of any length."""
 
 import numpy as np
 
@@ -21,7 +21,7 @@ _HALF = np.uint64(32)
 
 @kernel(inline=True)
 def load_short(data: BytesIn, start: int, length: int) -> tuple[np.uint64, np.uint64]:
-    """Read `length` bytes, at most MAX_SHORT; the number of bytes stands in the top byte of the second word."""
+    """Read `length` bytes, at most MAX_SHORT; their number stands in the top byte of the second word."""
     low, high = np.uint64(0), np.uint64(0)
     if start + 16 <= data.shape[0]:
         low = load_u64(data, start) & _LOW_MASKS[length]
