@@ -3,8 +3,9 @@
 See `training` for the laws and `kernels.merging` for how it is done.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from tokenizer.alphabet import BYTE_ORDER
 from tokenizer.buffers import pack_bytes
 from tokenizer.counting import PretokenCounts
 from tokenizer.errors import TrainingError
-from tokenizer.kernels.merging import compact, merge_pairs, start_pairs
+from tokenizer.kernels.merging import drop_dead_pairs, drop_lost_places, merge_pairs, start_pairs
 from tokenizer.kernels.sorting import gather_strings
 from tokenizer.kernels.training_state import (
     COUNTERS,
@@ -33,6 +34,7 @@ from tokenizer.kernels.training_state import (
     Work,
 )
 
+Number = TypeVar("Number", bound=np.generic)
 Progress = Callable[[int, int], None]
 
 _NO_LIMIT = 1 << 40
@@ -128,18 +130,22 @@ class BpeTrainer:
         return pairs
 
     def _make_room(self) -> None:
-        """Drop what is dead, and grow what would still be more than two thirds full."""
-        compact(self._words, self._tokens, self._pairs, self._rules, self._counters)
-        pairs = int(self._counters[NUM_PAIRS] + self._counters[PAIRS_NEEDED])
-        positions = int(self._counters[NUM_POSITIONS] + self._counters[POSITIONS_NEEDED])
-        roomy = 3 * pairs <= 2 * self._pairs.count.shape[0]
-        if roomy and positions + positions // 8 <= self._pairs.positions.shape[0]:
-            return
-        new_pairs = self._pairs.count.shape[0] if roomy else 2 * pairs
-        self._pairs = _grown(
-            self._pairs, new_pairs, max(positions + positions // 4, self._pairs.positions.shape[0])
-        )
-        compact(self._words, self._tokens, self._pairs, self._rules, self._counters)
+        """Drop what is lost, and grow what would still be nearly full."""
+        state = (self._words, self._tokens, self._pairs, self._rules, self._counters)
+        if self._lacks(NUM_POSITIONS, POSITIONS_NEEDED, self._pairs.positions.shape[0]):
+            drop_lost_places(*state)
+            needed = int(self._counters[NUM_POSITIONS] + self._counters[POSITIONS_NEEDED])
+            if needed + needed // 16 > self._pairs.positions.shape[0]:
+                positions = _resized(self._pairs.positions, needed + needed // 4)
+                self._pairs = self._pairs._replace(positions=positions)
+        if self._lacks(NUM_PAIRS, PAIRS_NEEDED, self._pairs.frequency.shape[0]):
+            self._pairs = _with_room(
+                self._pairs, int(self._counters[NUM_PAIRS] + self._counters[PAIRS_NEEDED])
+            )
+            drop_dead_pairs(self._words, self._tokens, self._pairs, self._rules, self._counters)
+
+    def _lacks(self, used: int, needed: int, room: int) -> bool:
+        return bool(self._counters[used] + self._counters[needed] > room)
 
 
 def _lay_out(counts: PretokenCounts) -> Words:
@@ -210,21 +216,23 @@ def _empty_pairs(pairs: int, positions: int) -> Pairs:
     )
 
 
-def _grown(old: Pairs, pairs: int, positions: int) -> Pairs:
-    """Return larger arrays with the same pairs; slots and queue are left to be made again."""
-    new = _empty_pairs(pairs, positions)
-    for was, now in _matching(old, new):
-        now[: was.shape[0]] = was
+def _with_room(old: Pairs, pairs: int) -> Pairs:
+    """Return the same pairs in arrays of twice a size; slots and queue are left to be made again."""
+    empty = _empty_pairs(2 * pairs, 0)
+    return empty._replace(
+        left=_resized(old.left, 2 * pairs),
+        right=_resized(old.right, 2 * pairs),
+        frequency=_resized(old.frequency, 2 * pairs),
+        first=_resized(old.first, 2 * pairs),
+        number=_resized(old.number, 2 * pairs),
+        positions=old.positions,
+    )
+
+
+def _resized(old: NDArray[Number], size: int) -> NDArray[Number]:
+    new = np.empty(size, old.dtype)
+    new[: old.shape[0]] = old
     return new
-
-
-def _matching(old: Pairs, new: Pairs) -> Iterator[tuple[NDArray[np.generic], NDArray[np.generic]]]:
-    yield old.left, new.left
-    yield old.right, new.right
-    yield old.count, new.count
-    yield old.first, new.first
-    yield old.number, new.number
-    yield old.positions, new.positions
 
 
 def _make_work(longest: int, tokens: int) -> Work:
