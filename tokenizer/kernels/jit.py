@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenizer.kernels import arrays
 
@@ -192,9 +193,14 @@ def _numba_type(hint: Any, where: str) -> Any:
         return numba.types.NamedTuple(members, hint)
     notes = getattr(hint, "__metadata__", ())
     array = typing.get_args(hint)[0] if notes else hint
-    if typing.get_origin(array) is not np.ndarray:
+    origin, arguments = typing.get_origin(array), typing.get_args(array)
+    if origin is NDArray:  # an alias of its own since numpy 2.5; before, ndarray[shape, dtype[scalar]]
+        element = arguments[0]
+    elif origin is np.ndarray:
+        element = typing.get_args(arguments[1])[0]
+    else:
         raise TypeError(f"{where}: a kernel cannot take {hint!r}; use the types of tokenizer.kernels.arrays")
-    scalar = numba.from_dtype(np.dtype(typing.get_args(typing.get_args(array)[1])[0]))
+    scalar = numba.from_dtype(np.dtype(element))
     ndim = 2 if arrays.TWO_DIMENSIONS in notes else 1
     return numba.types.Array(scalar, ndim, "C", readonly=arrays.READ_ONLY in notes)
 
