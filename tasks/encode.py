@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from tasks.errors import StoreError
-from tasks.stage import Account, Outcome, Params, Scalar, Stage
+from tasks.stage import Account, Outcome, Params, Scalar, Stage, Unit
 
 if TYPE_CHECKING:
     from tasks.formats.corpus import Corpus
@@ -175,37 +175,24 @@ def _metrics(statistics: "EncodedStatistics") -> dict[str, Scalar]:
     return {name: int(value) for name, value in statistics.model_dump().items()}
 
 
-def _accounts(
-    source: str, num_documents: int, num_bytes: int, statistics: "EncodedStatistics"
-) -> list[Account]:
+def _accounts(source: str, num_documents: int, num_bytes: int, found: "EncodedStatistics") -> list[Account]:
     """What became of a source's documents and bytes, and of the tokens that were made of them."""
-    dropped = {
-        "documents": statistics.num_dropped_documents,
-        "bytes": statistics.num_dropped_bytes,
-        "tokens": statistics.num_dropped_tokens,
-    }
-    num_text_tokens = statistics.num_tokens - statistics.num_end_tokens + statistics.num_dropped_tokens
-    became = ("kept", "dropped:min_tokens")
+    num_text_tokens = found.num_tokens - found.num_end_tokens + found.num_dropped_tokens
+    ends = {"end_of_document": found.num_end_tokens}
+    flows: list[tuple[Unit, int, dict[str, int], int, int]] = [
+        ("documents", num_documents, {}, found.num_documents, found.num_dropped_documents),
+        ("bytes", num_bytes, {}, found.num_bytes, found.num_dropped_bytes),
+        ("tokens", num_text_tokens, ends, found.num_tokens, found.num_dropped_tokens),
+    ]
     return [
         Account(
             source=source,
-            unit="documents",
-            num_in=num_documents,
-            became=dict(zip(became, (statistics.num_documents, dropped["documents"]), strict=True)),
-        ),
-        Account(
-            source=source,
-            unit="bytes",
-            num_in=num_bytes,
-            became=dict(zip(became, (statistics.num_bytes, dropped["bytes"]), strict=True)),
-        ),
-        Account(
-            source=source,
-            unit="tokens",
-            num_in=num_text_tokens,
-            added={"end_of_document": statistics.num_end_tokens},
-            became=dict(zip(became, (statistics.num_tokens, dropped["tokens"]), strict=True)),
-        ),
+            unit=unit,
+            num_in=num_in,
+            added=added,
+            became={"kept": kept, "dropped:min_tokens": dropped},
+        )
+        for unit, num_in, added, kept, dropped in flows
     ]
 
 
