@@ -33,8 +33,8 @@ class Grouper:
         self._num_files = 0
         self._group = _Group()
 
-    def add(self, scan: FileScan) -> int:
-        """Take in the next file and return how many shards it is cut into; 0 if it is grouped."""
+    def add(self, scan: FileScan) -> None:
+        """Take in the next file, in order of names."""
         place = self._num_files
         self._num_files += 1
         for stretch, digest in scan.shards:
@@ -45,7 +45,6 @@ class Grouper:
             self._done.append(drafted)
         if scan.pieces:
             self._add_small(scan, place)
-        return len(scan.shards)
 
     def _add_small(self, scan: FileScan, place: int) -> None:
         weight = weight_of(scan.size)

@@ -7,7 +7,7 @@ follows from the last suffix (.gz .zst .bz2 .xz .lz4), the format from the one b
 
 from difflib import get_close_matches
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
@@ -169,8 +169,3 @@ def missing_column(name: str, column: str, known: list[str], option: str) -> Sou
     return SourceError(
         f"{name}: {option}={column!r} is not among its columns ({shown}); set {option} to one of them"
     )
-
-
-def as_options(value: ReadOptions | dict[str, Any]) -> ReadOptions:
-    """Return options from their JSON form."""
-    return value if isinstance(value, ReadOptions) else ReadOptions.model_validate(value)
