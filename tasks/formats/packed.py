@@ -1,13 +1,13 @@
 """Packed sequences on disk, and the reader that gives them back.
 
-A packed artifact is `packed.json` (`PackedManifest`) and, for every shard, `shard-00000` followed by
+A packed artifact is `packed.json` (`PackedManifest`) and, for every shard,
 
-    .bin               tokens, uint16 | uint32 little-endian, row after row: num_sequences × sequence_length
-    .cu_seqlens.npy    int32, the boundaries of all sequences one after the other: 0, end of the first piece,
-    … .cu_offsets.npy    int64 [num_sequences + 1]; sequence i's are cu_seqlens[cu_offsets[i]:cu_offsets[i +
-    1]] .parquet           input_ids, position_ids, segment_ids, seq_lengths: one list<int32> each a sequence
-    .pieces.parquet    where every piece comes from: the packing plan's columns, and `ordinal`, the document's
-                       row in the corpus shard
+    shard-00000.bin              tokens, uint16 | uint32 little-endian, row after row of sequence_length
+    shard-00000.cu_seqlens.npy   int32, boundaries, row after row: 0, end of the first piece, …, of the last
+    shard-00000.cu_offsets.npy   int64 [rows + 1]; row i's are cu_seqlens[cu_offsets[i]:cu_offsets[i + 1]]
+    shard-00000.parquet          input_ids, position_ids, segment_ids, seq_lengths: a list<int32> each a row
+    pieces-00000.parquet         where every piece comes from: the columns of the packing plan, and the
+                                 ordinal by which the corpus shard knows the document
 
 The first three are the format "memmap", the fourth is the format "parquet"; an artifact has one or both.
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tasks.errors import StoreError
 from tasks.formats.encoded import TokenDtype
 from tasks.formats.packing_plan import PIECE_SCHEMA
+from tasks.packing.pieces import LongDocuments, Strategy
 
 PackedFormat: TypeAlias = Literal["memmap", "parquet"]
 
@@ -34,6 +35,11 @@ class ShardFiles:
         return self.folder / f"shard-{self.index:05d}{ending}"
 
     @property
+    def pieces(self) -> Path:
+        """Which document each piece is of, for every format; `shard-*.parquet` does not match it."""
+        return self.folder / f"pieces-{self.index:05d}.parquet"
+
+    @property
     def tokens(self) -> Path:
         """The memmap format's tokens."""
         return self._named(".bin")
@@ -52,11 +58,6 @@ class ShardFiles:
     def parquet(self) -> Path:
         """The Parquet format's only file."""
         return self._named(".parquet")
-
-    @property
-    def pieces(self) -> Path:
-        """Which document each piece is of, for every format."""
-        return self._named(".pieces.parquet")
 
     def of_format(self, name: PackedFormat) -> list[Path]:
         """The files that a format consists of."""
@@ -81,6 +82,9 @@ class PackedManifest(BaseModel):
         formats: in which formats every shard lies here; sorted.
         tokenizer: content digest of the tokenizer artifact.
         dtype: width of the tokens in the memmap format, little-endian.
+        strategy: how documents became sequences; see `tasks.packing.pieces`.
+        long_documents: what became of documents longer than a sequence; None where any is cut.
+        last_sequence: what became of the last, partial sequence; None where every one may be partial.
         pad_id: what fills sequences up.
         end_of_document_id: id of the token that ends each document, or None.
         num_tokens: padding not counted.
@@ -96,6 +100,9 @@ class PackedManifest(BaseModel):
     pad_id: int
     end_of_document_id: int | None
     sequence_length: int
+    strategy: Strategy
+    long_documents: LongDocuments | None
+    last_sequence: str | None
     num_sequences: int
     num_tokens: int
     num_padding_tokens: int
