@@ -17,13 +17,13 @@ from flows.serving import DEPLOYMENT, NIGHTLY, WORK_POOL
 DESCRIPTION = "Raw text to packed token shards: one profile, every stage cached by fingerprint."
 
 
-def register() -> None:
-    """Register or update the deployment; its schedule is there but paused.
+def deployment() -> RunnerDeployment:
+    """The deployment as it is registered; its schedule is there but paused.
 
     Runs work in the folder that this is called in, so that profiles are found by the same paths as on the
     command line.
     """
-    deployment = RunnerDeployment.from_flow(
+    return RunnerDeployment.from_flow(
         build_corpus,
         DEPLOYMENT,
         description=DESCRIPTION,
@@ -34,7 +34,6 @@ def register() -> None:
         entrypoint_type=EntrypointType.MODULE_PATH,
         tags=["tokmill"],
     )
-    deployment.apply()
 
 
 def _environment() -> dict[str, str]:
@@ -42,4 +41,4 @@ def _environment() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    register()
+    deployment().apply()

@@ -9,8 +9,10 @@ of a group that nobody announced is a group of one.
 elsewhere. Reporters are called from several threads at once and must never make a run fail.
 """
 
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol
 
 from tasks.stage import ArtifactRef, Scalar
@@ -64,3 +66,29 @@ def group_of(task_name: str) -> str:
     """Return the group that a task is shown under: `encode[code/3]` → `encode[*]`, `ingest` → `ingest`."""
     shard = _SHARD.fullmatch(task_name)
     return f"{shard['step']}[*]" if shard else task_name
+
+
+class _Notes(logging.Handler):
+    """Passes what our packages log as a warning on to a reporter."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        super().__init__(logging.WARNING)
+        self.reporter = reporter
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass one message on."""
+        self.reporter.note(record.getMessage())
+
+
+@contextmanager
+def noting_warnings(reporter: Reporter) -> Iterator[None]:
+    """Have warnings of `tasks` and `tokenizer` (a kernel that compiles, a damaged artifact) become notes."""
+    notes = _Notes(reporter)
+    loggers = [logging.getLogger(package) for package in ("tasks", "tokenizer")]
+    for logger in loggers:
+        logger.addHandler(notes)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeHandler(notes)

@@ -22,7 +22,7 @@ from flows.execution import PrefectExecutor
 from flows.overrides import Overrides
 from flows.places import Machine
 from flows.profile import Profile, load_profile
-from flows.progress import Reporter, Silent
+from flows.progress import Reporter, Silent, noting_warnings
 from flows.results import RunResult
 from flows.sources import resolve_sources
 from flows.summary import ARTIFACT_KEY, run_summary
@@ -141,7 +141,7 @@ def _build(profile: Profile, machine: Machine, reporter: Reporter) -> RunResult:
 def _compose(profile: Profile, machine: Machine, store: Store, reporter: Reporter, run_id: str) -> RunResult:
     sources = resolve_sources(profile, store, rehash=machine.rehash)
     threads: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=machine.workers)
-    with threads as runner:
+    with threads as runner, noting_warnings(reporter):
         executor = PrefectExecutor(store, runner, reporter, machine.verify)
         made = Composition(profile, executor, sources).build()
     refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}

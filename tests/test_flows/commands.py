@@ -1,0 +1,86 @@
+"""The command line as a person calls it, and what it needs around it."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+RUN_SECONDS = 240
+
+
+def free_port() -> int:
+    """A TCP port of this machine that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def clean_environment(**changes: str) -> dict[str, str]:
+    """This process's environment without what would lead a run elsewhere."""
+    mine = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "TOKMILL_"))
+    }
+    return {**mine, "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1", **changes}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished command did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """Standard output as JSON."""
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class Tokmill:
+    """The command line in one working directory, with one store, against the session's server."""
+
+    folder: Path
+    environment: Mapping[str, str]
+
+    @property
+    def store(self) -> Path:
+        """Where the artifacts are."""
+        return self.folder / "store"
+
+    def start(self, *arguments: str, **changes: str) -> "subprocess.Popen[str]":
+        """Start a command and leave it running."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "flows", *arguments],
+            cwd=self.folder,
+            env={**self.environment, "TOKMILL_STORE": str(self.store), **changes},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, *arguments: str, **changes: str) -> Outcome:
+        """Run a command to its end; `changes` are environment variables."""
+        return finished(self.start(*arguments, **changes))
+
+    def run(self, profile: str, *arguments: str, **changes: str) -> dict[str, Any]:
+        """Run a profile that must succeed and return the run's JSON document."""
+        document: dict[str, Any] = self("run", profile, "--json", *arguments, **changes).document
+        return document
+
+    def at(self, folder: Path) -> "Tokmill":
+        """The same in another working directory, with a store of its own."""
+        return Tokmill(folder, self.environment)
+
+
+def finished(process: "subprocess.Popen[str]") -> Outcome:
+    """Wait for a started command."""
+    out, err = process.communicate(timeout=RUN_SECONDS)
+    return Outcome(process.returncode, out, err)

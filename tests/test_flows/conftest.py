@@ -1,0 +1,59 @@
+"""A real Prefect server for the whole session.
+
+Runs are made by `python -m flows` in processes of their own, against one server that is started once: it costs
+some ten seconds, and every run then about three.
+"""
+
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.test_flows.commands import Tokmill, clean_environment, free_port
+
+SERVER_SECONDS = 180
+
+
+@pytest.fixture(scope="session")
+def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Start a Prefect server with a home of its own; yields the environment that leads to it."""
+    home, port = tmp_path_factory.mktemp("prefect"), free_port()
+    api = f"http://127.0.0.1:{port}/api"
+    environment = clean_environment(
+        PREFECT_HOME=str(home), PREFECT_API_URL=api, PREFECT_SERVER_UI_API_URL=api
+    )
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    with (home / "server.log").open("wb") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        wait_until_healthy(f"{api}/health", server, home / "server.log")
+        yield environment
+    finally:
+        server.terminate()
+        try:
+            server.wait(30)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def wait_until_healthy(url: str, server: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Ask until the server answers; fail with its log if it ends or takes too long."""
+    until = time.monotonic() + SERVER_SECONDS
+    while time.monotonic() < until and server.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=1):
+                return
+        except OSError:
+            continue
+    pytest.fail(f"the Prefect server did not come up:\n{log.read_text()}")
+
+
+@pytest.fixture
+def tokmill(prefect_server: dict[str, str], tmp_path: Path) -> Tokmill:
+    """The command line in an empty folder."""
+    return Tokmill(tmp_path, prefect_server)

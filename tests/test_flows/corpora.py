@@ -1,0 +1,98 @@
+"""Small corpora with the shape of real ones, made anew from a seed."""
+
+import json
+import random
+from pathlib import Path
+
+SYLLABLES = (
+    "ba",
+    "ko",
+    "mi",
+    "tru",
+    "len",
+    "sa",
+    "vor",
+    "qui",
+    "ne",
+    "sto",
+    "пе",
+    "ло",
+    "и",
+    "日",
+    "本",
+    "ß",
+    "é",
+)
+
+
+def words(generator: random.Random, number: int) -> str:
+    """Text of made-up words, some of them frequent."""
+    lexicon = ["".join(generator.choices(SYLLABLES, k=generator.randint(1, 4))) for _ in range(400)]
+    weights = [1 / rank for rank in range(1, len(lexicon) + 1)]
+    return " ".join(generator.choices(lexicon, weights, k=number))
+
+
+def write_jsonl(path: Path, num_documents: int, *, seed: int, num_words: int = 120) -> None:
+    """Write documents of about `7 * num_words` bytes."""
+    generator = random.Random(seed)
+    lines = (
+        json.dumps({"id": f"{seed}-{index}", "text": words(generator, num_words)}, ensure_ascii=False)
+        for index in range(num_documents)
+    )
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+PROFILE = """
+name = "tiny"
+
+[sources.many]
+files = ["many/*.jsonl"]
+
+[sources.few]
+files = ["few/*.txt"]
+format = "delimited"
+delimiter = "\\n\\n"
+
+[ingest]
+shard_bytes = 65536
+
+[balance]
+method = "temperature"
+temperature = 2.0
+
+[train]
+vocab_size = 600
+special_tokens = ["<|endoftext|>"]
+
+[encode]
+end_of_document = "<|endoftext|>"
+
+[mix]
+max_repetition = 3.0
+
+[mix.weights]
+many = 4.0
+few = 1.0
+
+[pack]
+sequence_length = 128
+sequences_per_shard = 512
+formats = ["memmap", "parquet"]
+"""
+
+
+def write_project(folder: Path, *, num_documents: int = 900) -> str:
+    """Write two sources and a profile over them; return the profile's file name.
+
+    `many` is JSON lines of about a kilobyte in three files, `few` two text files of paragraphs.
+    """
+    (folder / "many").mkdir(parents=True)
+    (folder / "few").mkdir()
+    for part in range(3):
+        write_jsonl(folder / "many" / f"part-{part}.jsonl", num_documents // 3, seed=part)
+    for part in range(2):
+        generator = random.Random(100 + part)
+        paragraphs = (words(generator, 60) for _ in range(60))
+        (folder / "few" / f"{part}.txt").write_text("\n\n".join(paragraphs) + "\n", encoding="utf-8")
+    (folder / "tiny.toml").write_text(PROFILE, encoding="utf-8")
+    return "tiny.toml"

@@ -1,0 +1,191 @@
+"""Runs end to end, as a person makes them: what is cached, what runs again, and that nothing else matters.
+
+A rerun runs nothing, a change runs what depends on it, the machine changes no byte, and a killed run costs the
+shards in flight.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.test_flows.commands import Tokmill, finished
+from tests.test_flows.corpora import words, write_jsonl, write_project
+
+pytestmark = pytest.mark.server
+
+
+def made(document: dict[str, Any]) -> set[str]:
+    """The tasks that did work."""
+    return {task["task"] for task in document["tasks"] if not task["cached"]}
+
+
+def stages(tasks: set[str]) -> set[str]:
+    """`encode[many/3]` → `encode`."""
+    return {task.partition("[")[0] for task in tasks}
+
+
+def records(store: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """All records of a store by (kind, fingerprint)."""
+    found = (json.loads(path.read_bytes()) for path in store.glob("*/*/record.json"))
+    return {(record["kind"], record["fingerprint"]): record for record in found}
+
+
+def digests(store: Path) -> dict[tuple[str, str], str]:
+    """The content digest of every artifact."""
+    return {key: record["content_digest"] for key, record in records(store).items()}
+
+
+@pytest.fixture(scope="module")
+def finished_project(prefect_server: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Tokmill:
+    """A project after one run; tests work on copies of it."""
+    folder = tmp_path_factory.mktemp("project")
+    tokmill = Tokmill(folder, prefect_server)
+    tokmill.run(write_project(folder))
+    return tokmill
+
+
+@pytest.fixture
+def project(finished_project: Tokmill, tmp_path: Path) -> Tokmill:
+    """A copy of the finished project, files' times included."""
+    folder = tmp_path / "project"
+    shutil.copytree(finished_project.folder, folder, symlinks=True)
+    return finished_project.at(folder)
+
+
+def test_a_second_run_finds_everything_cached(project: Tokmill) -> None:
+    again = project.run("tiny.toml")
+
+    assert made(again) == set()
+    assert again["num_cached"] == again["num_tasks"] > 20
+
+
+def test_the_plan_of_a_finished_project_has_nothing_to_run(project: Tokmill) -> None:
+    assert project("plan", "tiny.toml", "--json").document["num_to_run"] == 0
+
+
+def test_another_sequence_length_packs_and_writes_the_card_again(project: Tokmill) -> None:
+    planned = project("plan", "tiny.toml", "--json", "--set", "pack.sequence_length=64").document
+    changed = project.run("tiny.toml", "--set", "pack.sequence_length=64")
+
+    assert stages(made(changed)) == {"pack", "card"}
+    plan_row = next(task for task in planned["tasks"] if task["task"] == "pack[plan]")
+    assert plan_row["details"] == ["params.sequence_length: 128 → 64"]
+
+
+def test_another_temperature_reads_no_text_for_counts(project: Tokmill) -> None:
+    changed = project.run("tiny.toml", "--set", "balance.temperature=5.0")
+
+    assert stages(made(changed)).isdisjoint({"ingest", "count"})
+    assert {"balance", "train"} <= stages(made(changed))
+
+
+def test_touching_a_source_file_runs_nothing(project: Tokmill) -> None:
+    os.utime(project.folder / "many" / "part-1.jsonl", (2e9, 2e9))
+
+    assert made(project.run("tiny.toml")) == set()
+
+
+def test_a_moved_project_runs_nothing(project: Tokmill, tmp_path: Path) -> None:
+    moved = project.folder.rename(tmp_path / "elsewhere")
+
+    assert made(project.at(moved).run("tiny.toml")) == set()
+
+
+def test_one_more_document_runs_its_shard_and_what_follows(project: Tokmill) -> None:
+    path = project.folder / "many" / "part-1.jsonl"
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"id": "new", "text": words(random.Random(9), 50)}) + "\n")
+
+    tasks = made(project.run("tiny.toml"))
+
+    counted = {task for task in tasks if task.startswith("count[")}
+    assert 1 <= len(counted) <= 2  # a new document may open a shard of its own
+    assert all(task.startswith("count[many/") for task in counted)
+    assert "ingest" in tasks
+
+
+@pytest.mark.parametrize(
+    "changes", [{"PYTHONHASHSEED": "0"}, {"PYTHONHASHSEED": "1"}], ids=["seed-0", "seed-1"]
+)
+def test_workers_and_hash_seed_change_no_digest(project: Tokmill, changes: dict[str, str]) -> None:
+    before = digests(project.store)
+    shutil.rmtree(project.store)
+
+    project.run("tiny.toml", "--workers", "1", **changes)
+
+    assert digests(project.store) == before
+
+
+def test_a_killed_run_costs_the_shards_in_flight(project: Tokmill) -> None:
+    undisturbed = digests(project.store)
+    total = sum(kind == "encoded_shard" for kind, _ in undisturbed)
+    shutil.rmtree(project.store)
+
+    process = project.start("run", "tiny.toml", "--workers", "1")
+    while process.poll() is None and len(list(project.store.glob("encoded_shard/*/record.json"))) < 3:
+        continue
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    survived = {key for key in digests(project.store) if key[0] == "encoded_shard"}
+    again = project.run("tiny.toml")
+
+    assert 3 <= len(survived) < total, "the run was not killed in the middle of encode"
+    encoded_again = {task for task in made(again) if task.startswith("encode[")}
+    assert len(encoded_again) == total - len(survived)
+    assert digests(project.store) == undisturbed
+    assert not list((project.store / ".tmp").glob("*"))
+
+
+def test_two_runs_at_once_on_one_store_both_finish(project: Tokmill) -> None:
+    shutil.rmtree(project.store)
+    first = project.start("run", "tiny.toml", "--json")
+    second = project.start("run", "tiny.toml", "--json", "--set", "pack.sequence_length=64")
+
+    documents = [finished(process).document for process in (first, second)]
+
+    rows = project("ls", "packed", "--json").document
+    assert len({row["fingerprint"] for row in rows}) == 2
+    listed = {row["fingerprint"] for row in project("ls", "--all", "--json").document}
+    assert listed == {fingerprint for _, fingerprint in records(project.store)}
+    assert {document["run_id"] for document in documents} == {
+        path.stem for path in (project.store / "runs").glob("*.json")
+    }
+
+
+def test_an_artifact_that_is_deleted_is_made_again(project: Tokmill) -> None:
+    before = digests(project.store)
+    (packed,) = project.store.glob("packed/*")
+    shutil.rmtree(packed)
+
+    assert stages(made(project.run("tiny.toml"))) == {"pack"}
+    assert digests(project.store) == before
+
+
+def test_a_damaged_artifact_is_set_aside_and_made_again(project: Tokmill) -> None:
+    before = digests(project.store)
+    tokens = next(iter(sorted(project.store.glob("encoded_shard/*/tokens.npy"))))
+    tokens.write_bytes(tokens.read_bytes()[:-2])
+
+    assert stages(made(project.run("tiny.toml"))) == {"encode"}
+    assert digests(project.store) == before
+    assert list(project.store.glob("damaged/encoded_shard/*"))
+
+
+def test_a_store_that_another_home_filled_shows_as_cached(project: Tokmill) -> None:
+    shutil.rmtree(project.store / ".prefect")
+
+    assert made(project.run("tiny.toml")) == set()
+
+
+def test_a_source_that_grows_by_a_file_keeps_the_shards_of_the_others(project: Tokmill) -> None:
+    write_jsonl(project.folder / "many" / "part-9.jsonl", 20, seed=9)
+
+    counted = {task for task in made(project.run("tiny.toml")) if task.startswith("count[")}
+
+    assert 1 <= len(counted) <= 2
