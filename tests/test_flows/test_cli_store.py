@@ -1,0 +1,289 @@
+"""The commands that look at a store, on the smoke profile's artifacts."""
+
+import json
+import shutil
+
+import pytest
+
+from flows.cli.app import main
+from flows.composition import Composition
+from flows.profile import load_profile
+from flows.sources import resolve_sources
+from tasks.store import Store
+
+
+class Direct:
+    """Makes one artifact after the other in this process: what Prefect adds is tested elsewhere."""
+
+    def __init__(self, store):
+        self.store = store
+
+    def one(self, step):
+        return self.store.realize(step.request()).ref
+
+    def each(self, steps):
+        return [self.one(step) for step in steps]
+
+    def path(self, node):
+        return self.store.path(node)
+
+
+def build(store, *overrides):
+    profile = load_profile("smoke", overrides)
+    Composition(profile, Direct(store), resolve_sources(profile, store)).build()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A store with two packings of the smoke profile; not to be changed."""
+    store = Store.open(tmp_path_factory.mktemp("smoke") / "store")
+    build(store)
+    build(store, "pack.sequence_length=64")
+    return store
+
+
+@pytest.fixture
+def tokmill(capsys, monkeypatch, made):
+    """Run a command on the store; gives exit code, standard output and standard error."""
+    monkeypatch.setenv("TOKMILL_STORE", str(made.root))
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*arguments):
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def copied(made, tmp_path, monkeypatch):
+    """A copy of the store that a test may change."""
+    shutil.copytree(made.root, tmp_path / "store")
+    monkeypatch.setenv("TOKMILL_STORE", str(tmp_path / "store"))
+    return Store.open(tmp_path / "store")
+
+
+class TestPlan:
+    def test_what_is_there_is_cached(self, tokmill):
+        code, out, _ = tokmill("plan", "smoke", "--json")
+        document = json.loads(out)
+        assert code == 0
+        assert document["num_to_run"] == 0
+        assert {task["action"] for task in document["tasks"]} == {"cached"}
+
+    def test_for_people_it_says_so(self, tokmill):
+        _, out, _ = tokmill("plan", "smoke")
+        assert "everything is up to date" in out
+
+    def test_a_change_names_the_field_and_what_waits(self, tokmill):
+        _, out, _ = tokmill("plan", "smoke", "--set", "pack.sequence_length=32")
+        assert "params.sequence_length: 64 → 32" in out
+        assert "1 would run, and so may" in out
+        assert all(len(line) <= 100 for line in out.splitlines()[:-1])
+
+    def test_shards_are_one_line(self, tokmill):
+        _, out, _ = tokmill("plan", "smoke")
+        line = next(line for line in out.splitlines() if line.startswith("encode[*]"))
+        assert line.split() == ["encode[*]", "3", "shards", "cached"]
+
+
+class TestLs:
+    def test_the_latest_of_each_without_shards(self, tokmill):
+        code, out, err = tokmill("ls")
+        assert code == 0
+        assert "packed/smoke@v2" in out
+        assert "packed/smoke@v1" not in out
+        assert "_shard/" not in out
+        assert "--all" in err
+
+    def test_all_versions_of_a_kind(self, tokmill):
+        _, out, _ = tokmill("ls", "packed", "--all")
+        assert "packed/smoke@v1" in out
+        assert "packed/smoke@v2" in out
+
+    def test_a_kind_of_shards_by_its_name(self, tokmill):
+        _, out, _ = tokmill("ls", "encoded_shard")
+        assert "encoded_shard/smoke.latin/0@v1" in out
+
+    def test_json_has_one_row_a_version(self, tokmill):
+        _, out, _ = tokmill("ls", "packed", "--all", "--json")
+        assert [row["label"] for row in json.loads(out)] == ["v1", "v2"]
+
+    def test_an_unknown_kind_names_the_nearest(self, tokmill):
+        code, _, err = tokmill("ls", "tokeniser")
+        assert code == 2
+        assert "did you mean tokenizer?" in err
+
+
+class TestShow:
+    def test_a_sheet_has_figures_parameters_inputs_accounts_and_files(self, tokmill):
+        code, out, _ = tokmill("show", "encoded/smoke")
+        assert code == 0
+        assert out.startswith("encoded/smoke@v1\n")
+        for heading in ("figures", "parameters", "inputs", "accounts", "files"):
+            assert f"\n{heading}\n" in out
+
+    def test_json_is_the_record(self, tokmill, made):
+        _, out, _ = tokmill("show", "tokenizer/smoke", "--json")
+        document = json.loads(out)
+        assert document["fingerprint"] == made.resolve("tokenizer/smoke").fingerprint
+        assert document["params"]["vocab_size"] == 1000
+
+    def test_a_prefix_of_the_fingerprint_calls_it_as_well(self, tokmill, made):
+        prefix = made.resolve("tokenizer/smoke").fingerprint[:10]
+        assert tokmill("show", prefix)[1].startswith("tokenizer/smoke@v1")
+
+    def test_words_are_markdown_outside_of_a_terminal(self, tokmill):
+        code, out, _ = tokmill("show", "card/smoke", "--read")
+        assert code == 0
+        assert out.startswith("#")
+
+    def test_an_artifact_without_words(self, tokmill):
+        assert tokmill("show", "packed/smoke", "--read")[0] == 2
+
+    def test_an_unknown_artifact_names_the_nearest(self, tokmill):
+        code, _, err = tokmill("show", "packt/smoke")
+        assert code == 2
+        assert "packed/smoke" in err
+
+
+class TestLineage:
+    def test_up_is_the_default_and_ends_at_the_files(self, tokmill):
+        _, out, _ = tokmill("lineage", "packed/smoke")
+        assert out.startswith("packed/smoke@v2\n")
+        assert "corpus/smoke@v1" in out
+        assert "files" in out
+
+    def test_down_ends_at_the_card(self, tokmill):
+        _, out, _ = tokmill("lineage", "corpus/smoke", "--down")
+        assert "card/smoke" in out
+
+    def test_mermaid_and_json(self, tokmill):
+        assert tokmill("lineage", "packed/smoke", "--format", "mermaid")[1].startswith("flowchart")
+        graph = json.loads(tokmill("lineage", "packed/smoke", "--up", "--down", "--format", "json")[1])
+        assert graph["direction"] == "both"
+
+
+class TestDiff:
+    def test_only_what_bears_identity_differs(self, tokmill):
+        _, out, _ = tokmill("diff", "pack_plan/smoke@v1", "pack_plan/smoke@v2")
+        assert out == "params.sequence_length\n  a  128\n  b  64\n"
+
+    def test_json(self, tokmill):
+        _, out, _ = tokmill("diff", "pack_plan/smoke@v1", "pack_plan/smoke@v2", "--json")
+        assert json.loads(out) == [{"field": "params.sequence_length", "a": 128, "b": 64}]
+
+    def test_the_same(self, tokmill):
+        assert "no field differs" in tokmill("diff", "corpus/smoke", "corpus/smoke")[1]
+
+
+class TestVerify:
+    def test_a_sound_store(self, tokmill):
+        code, out, _ = tokmill("verify")
+        assert code == 0
+        assert out.endswith("no problems\n")
+
+    def test_damage_is_named_and_fails(self, tokmill, copied):
+        damaged = copied.path(copied.resolve("tokenizer/smoke")) / "tokmill.json"
+        damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+        code, out, _ = tokmill("verify", "tokenizer/smoke")
+        assert code == 1
+        assert "tokenizer/smoke@v1: tokmill.json" in out
+        assert tokmill("verify", "tokenizer/smoke", "--sizes")[0] == 0
+        assert json.loads(tokmill("verify", "--json")[1])["problems"][0]["path"] == "tokmill.json"
+
+
+class TestTag:
+    def test_an_alias_calls_the_artifact(self, tokmill, copied):
+        code, out, _ = tokmill("tag", "packed/smoke@v1", "prod")
+        assert (code, out) == (0, "packed/smoke@prod is now packed/smoke@v1\n")
+        assert tokmill("show", "packed/smoke@prod")[1].startswith("packed/smoke@v1")
+        assert "@prod" in tokmill("ls", "packed", "--all")[1]
+
+    def test_a_label_is_no_alias(self, tokmill, copied):
+        assert tokmill("tag", "packed/smoke@v1", "v7")[0] != 0
+
+
+def test_the_catalog_can_be_deleted_and_made_again(tokmill, copied):
+    before = tokmill("ls", "--all", "--json")[1]
+    copied.catalog.path.unlink()
+    code, out, _ = tokmill("catalog", "rebuild", "--json")
+    assert code == 0
+    assert json.loads(out)["artifacts"] > 10
+    assert tokmill("ls", "--all", "--json")[1] == before
+
+
+class TestText:
+    def test_ids_come_back_as_the_text(self, tokmill):
+        code, ids, _ = tokmill("encode", "-t", "smoke", "Guten Morgen, 世界")
+        assert code == 0
+        assert tokmill("decode", "-t", "smoke", *ids.split())[1] == "Guten Morgen, 世界\n"
+
+    def test_each_argument_is_a_document(self, tokmill):
+        _, out, _ = tokmill("encode", "-t", "tokenizer/smoke@v1", "one", "two")
+        assert len(out.splitlines()) == 2
+
+    def test_lines_of_a_file_are_documents_and_stay_lines(self, tokmill, tmp_path):
+        text = "one line\n\nanother, with \ttabs \n"
+        (tmp_path / "text.txt").write_text(text)
+        ids = tokmill("encode", "-t", "smoke", "--file", tmp_path / "text.txt")[1]
+        (tmp_path / "ids.txt").write_text(ids)
+        assert tokmill("decode", "-t", "smoke", "--file", tmp_path / "ids.txt")[1] == text
+
+    def test_a_whole_file_is_one_document(self, tokmill, tmp_path):
+        (tmp_path / "text.txt").write_text("one\ntwo\n")
+        out = tokmill("encode", "-t", "smoke", "--whole", "--file", tmp_path / "text.txt")[1]
+        assert tokmill("decode", "-t", "smoke", *out.split())[1] == "one\ntwo\n\n"
+
+    def test_json_is_one_object_a_document_and_decodes(self, tokmill, tmp_path):
+        out = tokmill("encode", "-t", "smoke", "--json", "one", "two")[1]
+        entries = [json.loads(line) for line in out.splitlines()]
+        assert [entry["num_tokens"] for entry in entries] == [len(entry["ids"]) for entry in entries]
+        assert "".join(entries[0]["tokens"]) == "one"
+        (tmp_path / "ids.jsonl").write_text(out)
+        decoded = tokmill("decode", "-t", "smoke", "--json", "--file", tmp_path / "ids.jsonl")[1]
+        assert [json.loads(line)["text"] for line in decoded.splitlines()] == ["one", "two"]
+
+    def test_a_special_token_is_an_error_unless_it_is_meant(self, tokmill):
+        text = "a<|endoftext|>b"
+        code, _, err = tokmill("encode", "-t", "smoke", text)
+        assert code == 1
+        assert "<|endoftext|>" in err
+        allowed = tokmill("encode", "-t", "smoke", "--special-tokens", "allowed", text)[1].split()
+        as_text = tokmill("encode", "-t", "smoke", "--special-tokens", "as_text", text)[1].split()
+        assert len(allowed) == 3 < len(as_text)
+
+    def test_a_tokenizer_from_a_file(self, tokmill, made):
+        folder = made.path(made.resolve("tokenizer/smoke"))
+        exported = tokmill("encode", "-t", folder / "exports/huggingface/tokenizer.json", "one")[1]
+        assert exported == tokmill("encode", "-t", "smoke", "one")[1]
+
+    @pytest.mark.parametrize(
+        ("reference", "text"),
+        [("smokk", "tokenizer/smoke"), ("corpus/smoke", "not a tokenizer")],
+    )
+    def test_what_is_no_tokenizer(self, tokmill, reference, text):
+        code, _, err = tokmill("encode", "-t", reference, "x")
+        assert code == 2
+        assert text in err
+
+    def test_what_is_no_list_of_ids_says_the_line(self, tokmill, tmp_path):
+        (tmp_path / "ids.txt").write_text("1 2\none two\n")
+        code, _, err = tokmill("decode", "-t", "smoke", "--file", tmp_path / "ids.txt")
+        assert code == 2
+        assert "line 2: 'one two'" in err
+
+    def test_an_id_beyond_the_vocabulary(self, tokmill):
+        code, _, err = tokmill("decode", "-t", "smoke", "99999")
+        assert code == 1
+        assert "99999" in err
+
+    def test_input_that_is_not_utf8(self, tokmill, tmp_path):
+        (tmp_path / "text.txt").write_bytes(b"caf\xe9\n")
+        code, _, err = tokmill("encode", "-t", "smoke", "--file", tmp_path / "text.txt")
+        assert code == 2
+        assert "not UTF-8" in err
+
+    def test_texts_and_a_file_exclude_each_other(self, tokmill, tmp_path):
+        assert tokmill("encode", "-t", "smoke", "--file", tmp_path / "x", "text")[0] == 2
