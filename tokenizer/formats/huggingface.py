@@ -38,7 +38,7 @@ _STEPS = {name: step for step, name in _NORMALIZERS.items()}
 # and classes: `{1,3}+` is not possessive there, `$` and `^` match at every line, and these escapes stand for
 # other sets of characters.
 _READ_OTHERWISE = regex.compile(r"\}\+|(?<!\[)\^|\$|\\[dDwWbBhHRXAZzG]")
-_NOT_SYNTAX = regex.compile(r"\\[^dDwWbBhHRXAZzG]|\[\^?\]?(?:\\.|[^\]\\])*\]", regex.DOTALL)
+_NOT_SYNTAX = regex.compile(r"\\[pP]\{[^}]*\}|\\[^dDwWbBhHRXAZzG]|\[\^?\]?(?:\\.|[^\]\\])*\]", regex.DOTALL)
 
 _MODEL_MUST_BE: dict[str, tuple[Any, ...]] = {
     "dropout": (None, 0.0),
