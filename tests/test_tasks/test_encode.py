@@ -1,0 +1,148 @@
+"""encode and audit as stages: through plain directories and through the store."""
+
+import pytest
+
+import tokenizer
+from tasks.audit import AUDIT, AuditParams
+from tasks.audit import run as audit
+from tasks.audit_summary import read_summary
+from tasks.encode import ENCODE, ENCODE_SHARD, EncodeParams, run, run_shard
+from tasks.errors import GateError, StoreError
+from tasks.formats.encoded import Encoded, EncodedShard
+from tasks.formats.tokenizer import open_tokenizer, publish_tokenizer
+from tasks.stage import External, Request
+from tasks.store import Store
+from tokenizer.errors import SpecialTokenError
+
+DOCUMENTS = {
+    "en": ["the cat", "", "a", "the hat and the cat"],
+    "ru": ["кот и кот"],
+}
+END = "<|endoftext|>"
+
+
+@pytest.fixture
+def published(tmp_path):
+    """A small tokenizer, published into a plain directory."""
+    texts = [text for texts in DOCUMENTS.values() for text in texts]
+    path = tmp_path / "tokenizer"
+    path.mkdir()
+    publish_tokenizer(tokenizer.train(texts, vocab_size=262, special_tokens=[END]), path, exports=False)
+    return path
+
+
+@pytest.fixture
+def encoded(tmp_path, text_corpus, published):
+    """Encode DOCUMENTS into plain directories, and give the inputs of `audit`."""
+
+    def make(params=EncodeParams()):  # noqa: B008 - frozen
+        corpus, shards = text_corpus(DOCUMENTS), []
+        for index, value in enumerate(corpus.shard_values):
+            shards.append(tmp_path / f"encoded-{index}")
+            shards[-1].mkdir()
+            run_shard(params, out=shards[-1], tokenizer=published, shard=value)
+        out = tmp_path / "encoded"
+        out.mkdir()
+        outcome = run(params, out=out, corpus=corpus.path, tokenizer=published, shards=shards)
+        return outcome, {"corpus": corpus.path, "tokenizer": published, "encoded": out, "shards": shards}
+
+    return make
+
+
+def test_the_manifest_lists_the_shards_of_each_source(encoded):
+    _, made = encoded()
+    manifest = Encoded.open(made["encoded"])
+    tok = open_tokenizer(made["tokenizer"])
+    assert manifest.sources == ["en", "ru"]
+    assert (manifest.manifest.vocab_size, manifest.manifest.dtype) == (262, "uint16")
+    assert manifest.manifest.end_of_document_id == 261
+    found = {name: EncodedShard.open(path) for name, _, path in manifest.pair(made["shards"])}
+    kept = [text for text in DOCUMENTS["en"] if text]
+    documents = [found["en"].document(k).tolist() for k in range(found["en"].num_documents)]
+    assert documents == [[*tok.encode(text), 261] for text in kept]
+    assert found["en"].ordinals.tolist() == [0, 2, 3]
+
+
+def test_accounts_say_what_was_dropped_and_added(encoded):
+    outcome, _ = encoded(EncodeParams(min_tokens=2))
+    assert all(account.balanced for account in outcome.accounts)
+    accounts = {(account.source, account.unit): account for account in outcome.accounts}
+    assert accounts["en", "documents"].num_in == 4
+    assert accounts["en", "documents"].became == {"kept": 2, "dropped:min_tokens": 2}
+    assert accounts["en", "bytes"].became == {"kept": 26, "dropped:min_tokens": 1}
+    tokens = accounts["en", "tokens"]
+    assert tokens.added == {"end_of_document": 2}
+    assert tokens.num_in + 2 == tokens.became["kept"] + tokens.became["dropped:min_tokens"]
+    assert tokens.became["dropped:min_tokens"] == 1
+
+
+def test_an_unknown_end_token_is_refused(encoded):
+    with pytest.raises(SpecialTokenError, match="end_of_document='</s>'"):
+        encoded(EncodeParams(end_of_document="</s>"))
+
+
+def test_shards_of_another_vocabulary_are_refused(tmp_path, encoded):
+    _, made = encoded()
+    other = tmp_path / "other"
+    other.mkdir()
+    publish_tokenizer(tokenizer.train(["zz zz"], vocab_size=258, special_tokens=[END]), other, exports=False)
+    with pytest.raises(StoreError, match="encoded with 262 ids, but the tokenizer has 258"):
+        run(EncodeParams(), out=tmp_path, corpus=made["corpus"], tokenizer=other, shards=made["shards"])
+    with pytest.raises(StoreError, match="has 2 shards and 1 encoded ones"):
+        run(EncodeParams(), out=tmp_path, corpus=made["corpus"], tokenizer=other, shards=made["shards"][:1])
+
+
+def test_the_audit_counts_what_was_encoded(tmp_path, encoded):
+    _, made = encoded()
+    out = tmp_path / "audit"
+    out.mkdir()
+    outcome = audit(AuditParams(min_bytes_per_token=0.5), out=out, **made)
+    summary = read_summary(out)
+    tok = open_tokenizer(made["tokenizer"])
+    texts = [text for texts in DOCUMENTS.values() for text in texts]
+    num_text_tokens = sum(len(tok.encode(text)) for text in texts)
+    num_bytes = sum(len(text.encode()) for text in texts)
+    assert summary.gate == outcome.metrics["gate"] == "passed"
+    assert summary.overall.num_tokens == num_text_tokens + 4
+    assert summary.overall.bytes_per_token == round(num_bytes / num_text_tokens, 6)
+    used = {token for text in texts for token in tok.encode(text)}
+    assert summary.num_unused_tokens == 261 - len(used)
+    assert (out / "summary.md").read_text("utf-8").startswith("# Tokenizer audit")
+
+
+def test_a_failed_gate_warns_or_stops(tmp_path, encoded):
+    _, made = encoded()
+    for name in ("warn", "fail"):
+        (tmp_path / name).mkdir()
+    outcome = audit(AuditParams(min_bytes_per_token=99), out=tmp_path / "warn", **made)
+    assert str(outcome.metrics["gate"]).startswith("failed: source 'en': bytes_per_token=")
+    with pytest.raises(GateError, match=r"source 'en': bytes_per_token=.* is below 99"):
+        audit(AuditParams(min_bytes_per_token=99, on_failure="fail"), out=tmp_path / "fail", **made)
+    assert list((tmp_path / "fail").iterdir()) == []
+
+
+def test_through_the_store_the_audit_lands_in_the_catalog(tmp_path, text_corpus, published):
+    store, corpus = Store.open(tmp_path / "store"), text_corpus(DOCUMENTS)
+    outside = {
+        "corpus": External(digest="c" * 64, value=corpus.path),
+        "tokenizer": External(digest="t" * 64, value=published),
+    }
+
+    def make(stage, **inputs):
+        params = AuditParams() if stage is AUDIT else EncodeParams()
+        return store.realize(Request(stage, "small", params, inputs))
+
+    def line():
+        shards = [make(ENCODE_SHARD, tokenizer=outside["tokenizer"], shard=shard) for shard in corpus.shards]
+        refs = [shard.ref for shard in shards]
+        encoded = make(ENCODE, **outside, shards=refs)
+        return [*shards, encoded, make(AUDIT, **outside, encoded=encoded.ref, shards=refs)]
+
+    first, again = line(), line()
+    assert [made.cached for made in (*first, *again)] == [False] * 4 + [True] * 4
+    manifest = Encoded.open(store.path(first[2].ref)).manifest
+    assert [entry.shards[0].digest for entry in manifest.sources] == [
+        made.ref.content_digest for made in first[:2]
+    ]
+    rows = store.catalog.query("SELECT source, num_documents FROM audit_sources ORDER BY source")
+    assert [tuple(row.values()) for row in rows] == [("en", 3), ("ru", 1)]
