@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from tokenizer.definition import Definition
 from tokenizer.errors import VocabularyError
 from tokenizer.kernels.encoding import (
+    MAX_SCANNED,
     EncodingCache,
     WholeTokens,
     empty_cache,
     encode_pretokens,
+    find_merged,
     index_whole_tokens,
 )
 from tokenizer.kernels.long_merges import Scratch, make_scratch
@@ -31,7 +33,7 @@ class BytePairEncoder:
 
     def __init__(self, definition: Definition) -> None:
         self._tables = _pair_tables(definition)
-        self._whole = _whole_tokens(definition)
+        self._whole = _whole_tokens(definition, self._tables)
         self._own = threading.local()
 
     def encode(
@@ -92,17 +94,20 @@ def _pair_tables(definition: Definition) -> PairTables:
     return tables
 
 
-def _whole_tokens(definition: Definition) -> WholeTokens:
-    """Index the tokens that a pre-token of their bytes becomes without merging.
+def _whole_tokens(definition: Definition, tables: PairTables) -> WholeTokens:
+    """Index the tokens that a pre-token of their bytes becomes.
 
-    These are the bytes, and with `ignore_merges` all tokens that are not special.
+    With `ignore_merges` these are all that are not special; otherwise those that merging leads to, which
+    saves the merging.
     """
-    ids = np.flatnonzero(np.diff(definition.token_offsets))
-    special = np.isin(ids, list(definition.special_tokens.values()))
-    wanted = ids[~special] if definition.ignore_merges else definition.byte_ids.astype(np.int64)
-    slots = np.full(1 << max((2 * wanted.shape[0]).bit_length(), 4), -1, np.int32)
+    slots = np.full(1 << (2 * definition.vocab_size).bit_length(), -1, np.int32)
     whole = WholeTokens(slots, definition.token_data, definition.token_offsets)
-    index_whole_tokens(slots, definition.token_data, definition.token_offsets, wanted)
+    ids = np.flatnonzero(np.diff(definition.token_offsets))
+    ids = ids[~np.isin(ids, list(definition.special_tokens.values()))]
+    if not definition.ignore_merges:
+        merged = np.empty_like(ids)
+        ids = merged[: find_merged(tables, whole, ids, make_scratch(MAX_SCANNED), merged)]
+    index_whole_tokens(slots, definition.token_data, definition.token_offsets, ids)
     return whole
 
 

@@ -120,6 +120,27 @@ class PretokenCounter:
             if done < starts.shape[0]:
                 self._grow(int(ends[done] - starts[done]))
 
+    def add_documents(
+        self,
+        data: ArrayLike,
+        offsets: ArrayLike,
+        splitter: Splitter,
+        specials: Sequence[str] = (),
+        normalizer: str | None = None,
+    ) -> None:
+        """Count the pre-tokens of documents; see `count_pretokens`."""
+        text, cuts = buffers.checked(data, offsets)
+        segments = cut(text, cuts, {name: i for i, name in enumerate(specials)})
+        for first, last in chunks(segments.bounds):
+            bounds, kinds = segments.bounds[first : last + 1], segments.kinds[first:last]
+            piece, bounds = normalizers.normalize_pieces(normalizer, text, bounds, kinds >= 0)
+            found = splitter.split(piece, bounds)
+            if (kinds >= 0).any():
+                ordinary = np.repeat(kinds < 0, np.diff(found.offsets))
+                self.add(piece, found.starts[ordinary], found.ends[ordinary])
+            else:
+                self.add(piece, found.starts, found.ends)
+
     def _grow(self, length: int) -> None:
         """Make larger what is full, so that one more string of some length has room."""
         old = self._tables
@@ -159,13 +180,6 @@ def count_pretokens(
         specials: special tokens, which are cut out first.
         normalizer: what is done to the text between them; see `normalizers`.
     """
-    text, cuts = buffers.checked(data, offsets)
-    segments = cut(text, cuts, {name: i for i, name in enumerate(specials)})
     counter = PretokenCounter()
-    for first, last in chunks(segments.bounds):
-        bounds, kinds = segments.bounds[first : last + 1], segments.kinds[first:last]
-        piece, bounds = normalizers.normalize_pieces(normalizer, text, bounds, kinds >= 0)
-        found = splitter.split(piece, bounds)
-        ordinary = np.repeat(kinds < 0, np.diff(found.offsets))
-        counter.add(piece, found.starts[ordinary], found.ends[ordinary])
+    counter.add_documents(data, offsets, splitter, specials, normalizer)
     return counter.counts()

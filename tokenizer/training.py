@@ -12,7 +12,7 @@ first one's bytes are compared, then the second one's), with `lowest_ids` the pa
 Hugging Face's `BpeTrainer`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -20,11 +20,12 @@ import numpy as np
 from tokenizer import buffers
 from tokenizer.alphabet import BYTE_ORDER
 from tokenizer.bpe_training import BpeTrainer, MergeRules, Progress
-from tokenizer.counting import PretokenCounts, count_pretokens
+from tokenizer.counting import PretokenCounter, PretokenCounts
 from tokenizer.definition import FAMILY, Definition
 from tokenizer.errors import TrainingError
+from tokenizer.normalizers import steps_of
 from tokenizer.specials import check_names, reserved_name
-from tokenizer.splitting import Digits, PatternLike, compile_pattern
+from tokenizer.splitting import Digits, PatternLike, compile_pattern, resolve
 from tokenizer.tokenizer import Tokenizer
 
 TieBreak = Literal["lexicographic_max", "lowest_ids"]
@@ -46,11 +47,12 @@ def train(  # noqa: PLR0913 - the face, by keyword
     progress: Progress | None = None,
 ) -> Tokenizer:
     """Train a tokenizer from texts; see `train_from_counts`."""
-    data, offsets = buffers.pack(texts)
     splitter = compile_pattern(split_pattern, digits)
-    counts = count_pretokens(data, offsets, splitter, special_tokens, normalizer)
+    counter = PretokenCounter()
+    for batch in _batches(texts):
+        counter.add_documents(*buffers.pack(batch), splitter, special_tokens, normalizer)
     return train_from_counts(
-        counts,
+        counter.counts(),
         vocab_size=vocab_size,
         family=family,
         split_pattern=split_pattern,
@@ -99,10 +101,11 @@ def train_from_counts(  # noqa: PLR0913 - the face, by keyword
     Raises:
         TrainingError: too few pairs for `vocab_size` (says what would do), or parameters that make no sense.
     """
-    if family != FAMILY:
-        raise TrainingError(f"train: family={family!r} is not known; use {FAMILY!r}")
-    if tie_break not in get_args(TieBreak):
-        raise TrainingError(f"train: tie_break={tie_break!r} is not known; use one of {get_args(TieBreak)}")
+    _check_choices(family, tie_break)
+    _check_numbers(min_frequency=(min_frequency, 0), max_token_bytes=(max_token_bytes, 1))
+    _check_numbers(num_reserved=(num_reserved, 0))
+    resolve(split_pattern, digits)
+    steps_of(normalizer)
     names = [*check_names(special_tokens, "special_tokens"), *map(reserved_name, range(num_reserved))]
     check_names(names, "special_tokens and reserved tokens")
     num_merges = vocab_size - 256 - len(names)
@@ -129,6 +132,31 @@ def train_from_counts(  # noqa: PLR0913 - the face, by keyword
     )
 
 
+def _batches(texts: Iterable[str], num_chars: int = 1 << 22) -> Iterator[list[str]]:
+    """Gather texts into batches, so that a stream of them is never in memory as a whole."""
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        batch.append(text)
+        size += len(text)
+        if size >= num_chars:
+            yield batch
+            batch, size = [], 0
+    yield batch
+
+
+def _check_choices(family: str, tie_break: str) -> None:
+    for name, value, known in (("family", family, (FAMILY,)), ("tie_break", tie_break, get_args(TieBreak))):
+        if value not in known:
+            raise TrainingError(f"train: {name}={value!r} is not known; use one of {', '.join(known)}")
+
+
+def _check_numbers(**numbers: tuple[int | None, int]) -> None:
+    for name, (value, least) in numbers.items():
+        if value is not None and value < least:
+            raise TrainingError(f"train: {name}={value} must be at least {least}")
+
+
 def _train_merges(
     counts: PretokenCounts | Mapping[bytes, int],
     num_merges: int,
@@ -141,7 +169,7 @@ def _train_merges(
     made = trainer.run(num_merges, progress)
     if made < num_merges:
         rarer = f" that occur {rules.min_frequency} times or more" if rules.min_frequency > 1 else ""
-        distinct = np.count_nonzero(np.bincount(flat.data[:], minlength=256))
+        distinct = np.count_nonzero(np.bincount(flat.data, minlength=256))
         raise TrainingError(
             f"train: the corpus has {distinct} distinct bytes and {made} mergeable pairs{rarer}, but "
             f"vocab_size={vocab_size} needs {num_merges} merges; lower vocab_size to "

@@ -94,6 +94,31 @@ def index_whole_tokens(slots: Int32, token_data: BytesIn, token_offsets: Int64In
         slots[slot] = token
 
 
+@kernel
+def find_merged(tables: PairTables, whole: WholeTokens, tokens: Int64In, scratch: Scratch, out: Int64) -> int:
+    """Find the tokens that merging their own bytes leads to, leaving out those of over MAX_SCANNED bytes.
+
+    Args:
+        tables: the merges.
+        whole: for the tokens' bytes.
+        tokens: shape (n,), the ids to look at.
+        scratch: working memory for MAX_SCANNED bytes.
+        out: shape (n,); receives the ids that were found.
+
+    Returns:
+        How many were found.
+    """
+    found = 0
+    for i in range(tokens.shape[0]):
+        first, last = whole.token_offsets[tokens[i]], whole.token_offsets[tokens[i] + 1]
+        if last - first <= MAX_SCANNED:
+            count = merge_short(whole.token_data, first, last, tables, scratch.ids, scratch.ranks)
+            if count == 1 and scratch.ids[0] == tokens[i]:
+                out[found] = tokens[i]
+                found += 1
+    return found
+
+
 @kernel(inline=True)
 def merge_any(
     data: BytesIn,

@@ -1,0 +1,58 @@
+"""Tokenizers that many tests use, and text strategies."""
+
+import json
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import strategies as st
+
+import tokenizer
+from tokenizer import Tokenizer
+
+TRAINING_TEXTS = [
+    "the quick brown fox, the lazy dog and the other foxes; they're there, then.",
+    "Größe und Straße, où êtes-vous? 今天天气很好，今天。 吾輩は猫である。",
+    "def f(x):\n    return x + 1234  # the thing\n\n\n",
+] * 3
+SPECIALS = ["<|endoftext|>", "<|end|>", "<|endoftext|><|more|>"]
+
+
+@pytest.fixture(scope="session")
+def small() -> Tokenizer:
+    """A tokenizer with a few merges, special tokens that begin alike, and reserved ones."""
+    return tokenizer.train(
+        TRAINING_TEXTS, vocab_size=256 + 90 + 3 + 2, special_tokens=SPECIALS, num_reserved=2
+    )
+
+
+def any_text() -> st.SearchStrategy[str]:
+    """Text of every plane, with much of what the small tokenizer has merges for, and special tokens."""
+    pieces = st.one_of(
+        st.text(max_size=8),
+        st.sampled_from(
+            [" the", "there", "fox", "Straße", "今天", "猫である", "    ", "\n\n", "1234", "'re"]
+        ),
+        st.sampled_from([*SPECIALS, "<|", "|>", "<|endof", "<|reserved_0|>"]),
+        st.text(alphabet="aeht <|>", max_size=20),
+    )
+    return st.lists(pieces, max_size=12).map("".join)
+
+
+@lru_cache(maxsize=8)
+def corpus(folder: Path, name: str, num_bytes: int) -> list[str]:
+    """The first documents of a shared corpus, `num_bytes` of text or a little more."""
+    texts, size = [], 0
+    with zstandard.open(folder / "corpora" / f"{name}.jsonl.zst", "rt", encoding="utf-8") as lines:
+        for line in lines:
+            texts.append(json.loads(line)["text"])
+            size += len(texts[-1].encode())
+            if size >= num_bytes:
+                break
+    return texts
+
+
+def ntrex(folder: Path) -> dict[str, str]:
+    """The parallel texts by language."""
+    return {path.stem: path.read_text(encoding="utf-8") for path in sorted((folder / "ntrex").glob("*.txt"))}

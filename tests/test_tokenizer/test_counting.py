@@ -1,0 +1,84 @@
+"""Counting pre-tokens against `collections.Counter`."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.test_tokenizer.conftest import any_text
+from tokenizer import PretokenCounts, TokenizerError, buffers, count_pretokens
+from tokenizer.counting import PretokenCounter
+from tokenizer.splitting import compile_pattern
+
+GPT2 = compile_pattern("gpt2")
+
+
+def counted(texts: list[str], **how: object) -> dict[bytes, int]:
+    return count_pretokens(*buffers.pack(texts), GPT2, **how).to_dict()
+
+
+def test_counts_by_hand() -> None:
+    assert counted(["a b a", " b\n"]) == {b"\n": 1, b" a": 1, b" b": 2, b"a": 1}
+
+
+def test_special_tokens_are_cut_out_first() -> None:
+    assert counted(["a<s>b <s>"], specials=["<s>"]) == {b" ": 1, b"a": 1, b"b": 1}
+
+
+def test_special_tokens_are_not_normalized() -> None:
+    assert counted(["A<S>B<s>"], specials=["<S>"], normalizer="lowercase") == {
+        b"a": 1,
+        b"b": 1,
+        b"<": 1,
+        b"s": 1,
+        b">": 1,
+    }
+
+
+@given(st.lists(any_text(), max_size=6))
+def test_counts_are_those_of_a_counter_in_order_of_bytes(texts: list[str]) -> None:
+    expected = Counter(piece.encode() for text in texts for piece in GPT2.split_text(text))
+    found = counted(texts)
+    assert found == expected
+    assert list(found) == sorted(expected)
+
+
+byte_counts = st.dictionaries(st.binary(max_size=40), st.integers(0, 2**64 - 1), max_size=20)
+
+
+@given(byte_counts)
+def test_a_dict_comes_back_sorted(counts: dict[bytes, int]) -> None:
+    assert list(PretokenCounts.from_dict(counts).to_dict().items()) == sorted(counts.items())
+
+
+@given(st.lists(st.dictionaries(st.binary(max_size=12), st.integers(1, 2**60), max_size=12), max_size=5))
+def test_merging_adds_up(many: list[dict[bytes, int]]) -> None:
+    total: Counter[bytes] = Counter()
+    for counts in many:
+        total.update(counts)
+    merged = PretokenCounts.merge([PretokenCounts.from_dict(counts) for counts in many])
+    assert list(merged.to_dict().items()) == sorted(total.items())
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 15, 16, 17, 300])
+def test_tables_grow_with_distinct_strings_of_any_length(length: int) -> None:
+    strings = [number.to_bytes(4, "little").ljust(length, b"x")[:length] for number in range(5000)]
+    data, offsets = buffers.pack_bytes(strings)
+    counter = PretokenCounter()
+    for _ in range(2):
+        counter.add(data, offsets[:-1], offsets[1:])
+    assert counter.counts().to_dict() == dict(sorted((Counter(strings) + Counter(strings)).items()))
+    assert len(counter) == len(set(strings))
+
+
+def test_a_count_that_is_no_u64_is_an_error() -> None:
+    with pytest.raises(TokenizerError, match="has -1"):
+        PretokenCounts.from_dict({b"a": -1})
+
+
+def test_documents_of_no_text_have_no_counts() -> None:
+    empty = count_pretokens(np.zeros(0, np.uint8), [0, 0, 0], GPT2)
+    assert (len(empty), empty.offsets.tolist()) == (0, [0])
+    assert len(PretokenCounts.merge([empty, empty])) == 0

@@ -1,0 +1,181 @@
+"""Training: golden merges by hand, the slow reference, and the laws."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokenizer
+from tokenizer import PretokenCounts, TrainingError, reference
+from tokenizer.bpe_training import BpeTrainer, MergeRules
+
+# Sennrich et al. 2016, as CS336's first assignment works it out by hand.
+SENNRICH = {b"low": 5, b"lower": 2, b"widest": 3, b"newest": 6}
+SENNRICH_MERGES = [(b"s", b"t"), (b"e", b"st"), (b"o", b"w"), (b"l", b"ow"), (b"w", b"est"), (b"n", b"e")]
+
+
+def trained(counts: dict[bytes, int], num_merges: int, **rules: object) -> list[tuple[bytes, bytes]]:
+    trainer = BpeTrainer(PretokenCounts.from_dict(counts), MergeRules(**rules), num_merges)
+    trainer.run(num_merges)
+    return trainer.merges()
+
+
+def test_merges_worked_out_by_hand() -> None:
+    assert trained(SENNRICH, 6) == SENNRICH_MERGES
+
+
+def test_the_greater_pair_of_bytes_wins_a_tie() -> None:
+    # all four pairs occur once; b"zz" is greater than b"za" by its second part only
+    counts = {b"ab": 1, b"za": 1, b"zz": 1, b"by": 1}
+    assert trained(counts, 4) == [(b"z", b"z"), (b"z", b"a"), (b"b", b"y"), (b"a", b"b")]
+
+
+def test_a_longer_token_is_greater_than_its_beginning() -> None:
+    # after b"ab", (ab, x) and (a, y) occur as often; b"ab" > b"a"
+    counts = {b"abx": 2, b"ay": 2, b"ab": 3}
+    assert trained(counts, 3) == [(b"a", b"b"), (b"ab", b"x"), (b"a", b"y")]
+
+
+def test_the_lower_ids_win_a_tie() -> None:
+    # "!" is id 0 and a space, which the byte alphabet moves behind everything that prints, is id 220
+    counts = {b" a": 1, b"!a": 1, b"a!": 1}
+    assert trained(counts, 3, tie_break="lowest_ids") == [(b"!", b"a"), (b"a", b"!"), (b" ", b"a")]
+
+
+def test_overlapping_places_count_and_are_joined_from_the_left() -> None:
+    # aaaa has the pair a a three times, so it beats b c, which occurs twice
+    counts = {b"aaaa": 1, b"bc": 2}
+    assert trained(counts, 3) == [(b"a", b"a"), (b"b", b"c"), (b"aa", b"aa")]
+
+
+def test_pairs_that_are_too_rare_are_not_merged() -> None:
+    assert trained({b"ab": 3, b"cd": 2}, 5, min_frequency=3) == [(b"a", b"b")]
+
+
+def test_tokens_that_are_too_long_are_not_made() -> None:
+    assert trained({b"abcd": 1}, 5, max_token_bytes=2) == [(b"c", b"d"), (b"a", b"b")]
+    assert trained({b"abcd": 1}, 5, max_token_bytes=1) == []
+
+
+def test_no_merge_makes_a_special_token() -> None:
+    tok = tokenizer.train_from_counts({b"<s>": 9}, vocab_size=256 + 1 + 1, special_tokens=["<s>"])
+    assert tok.merges == [(b"s", b">")]
+    with pytest.raises(TrainingError, match="lower vocab_size to 258"):
+        tokenizer.train_from_counts({b"<s>": 9}, vocab_size=260, special_tokens=["<s>"])
+
+
+counts_of_few_letters = st.dictionaries(
+    st.one_of(
+        st.binary(min_size=1, max_size=12),
+        st.text(alphabet="ab", min_size=1, max_size=24).map(str.encode),
+        st.text(alphabet="aé日", min_size=1, max_size=10).map(str.encode),
+    ),
+    st.integers(0, 5),
+    max_size=12,
+)
+rules = st.fixed_dictionaries(
+    {
+        "tie_break": st.sampled_from(["lexicographic_max", "lowest_ids"]),
+        "min_frequency": st.integers(0, 3),
+        "max_token_bytes": st.one_of(st.none(), st.integers(1, 6)),
+        "forbidden": st.lists(st.sampled_from([b"ab", b"aa", b"bab", "é".encode()]), max_size=2),
+    }
+)
+
+
+@given(counts_of_few_letters, rules, st.integers(0, 40))
+def test_merges_are_those_of_the_reference(counts: dict[bytes, int], rules: dict, num_merges: int) -> None:
+    assert trained(counts, num_merges, **rules) == reference.train_merges(counts, num_merges, **rules)
+
+
+@given(counts_of_few_letters, st.integers(0, 20), st.integers(0, 20), st.randoms(use_true_random=False))
+def test_shorter_trainings_are_prefixes_and_order_is_irrelevant(
+    counts: dict[bytes, int], shorter: int, more: int, shuffler: random.Random
+) -> None:
+    items = list(counts.items())
+    shuffler.shuffle(items)
+    longer = trained(dict(items), shorter + more)
+    assert trained(counts, shorter) == longer[:shorter]
+
+
+@given(counts_of_few_letters, st.integers(0, 30))
+def test_every_merge_makes_a_new_token(counts: dict[bytes, int], num_merges: int) -> None:
+    # so Hugging Face's rule for a merge whose token is there already (it gets that token's id) never applies
+    made = [left + right for left, right in trained(counts, num_merges)]
+    assert len(set(made)) == len(made)
+
+
+def test_growing_in_the_middle_of_a_training_changes_nothing() -> None:
+    shuffler = random.Random(7)
+    words = {bytes(shuffler.choices(b"abcdefgh", k=shuffler.randint(2, 14))): i % 5 for i in range(300)}
+    trainer = BpeTrainer(PretokenCounts.from_dict(words), MergeRules(), 200)
+    # so little room that every few merges something must be dropped or grow
+    used = int(trainer._counters[2])
+    trainer._pairs = trainer._pairs._replace(positions=trainer._pairs.positions[: used + 8].copy())
+    small = 80
+    assert int(trainer._counters[0]) <= small
+    trainer._pairs = trainer._pairs._replace(
+        **{
+            name: getattr(trainer._pairs, name)[:small].copy()
+            for name in ("left", "right", "frequency", "first")
+        }
+        | {name: getattr(trainer._pairs, name)[:small].copy() for name in ("number", "queue", "queue_count")}
+    )
+    trainer.run(200)
+    assert trainer.merges() == reference.train_merges(words, 200)
+
+
+def test_ids_are_bytes_then_merges_then_specials_then_reserved() -> None:
+    tok = tokenizer.train_from_counts(
+        SENNRICH, vocab_size=256 + 2 + 2 + 1, special_tokens=["<b>", "<a>"], num_reserved=1
+    )
+    assert (tok.vocab[b"!"], tok.vocab[b" "], tok.vocab[b"\xad"]) == (0, 220, 255)
+    assert (tok.vocab[b"st"], tok.vocab[b"est"]) == (256, 257)
+    assert dict(tok.special_tokens) == {"<b>": 258, "<a>": 259, "<|reserved_0|>": 260}
+    assert tok.vocab_size == len(tok.vocab) == 261
+
+
+def test_too_few_pairs_say_what_would_do() -> None:
+    with pytest.raises(
+        TrainingError, match=r"3 distinct bytes and 2 mergeable pairs.*lower vocab_size to 258"
+    ):
+        tokenizer.train_from_counts({b"abc": 1}, vocab_size=300)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"vocab_size": 255}, "use at least 256"),
+        ({"vocab_size": 300, "family": "unigram"}, "family='unigram'"),
+        ({"vocab_size": 300, "tie_break": "first"}, "tie_break='first'"),
+        ({"vocab_size": 300, "special_tokens": ["<a>", "<a>"]}, "named twice"),
+        ({"vocab_size": 300, "special_tokens": "<a>"}, r"use \['<a>'\]"),
+        ({"vocab_size": 300, "special_tokens": ["a"]}, "two bytes or more"),
+        ({"vocab_size": 300, "special_tokens": ["<|reserved_0|>"], "num_reserved": 1}, "named twice"),
+        ({"vocab_size": 300, "min_frequency": -1}, "min_frequency=-1"),
+        ({"vocab_size": 300, "max_token_bytes": 0}, "max_token_bytes=0"),
+        ({"vocab_size": 300, "num_reserved": -1}, "num_reserved=-1"),
+        ({"vocab_size": 300, "normalizer": "nfx"}, "normalizer='nfx'"),
+        ({"vocab_size": 300, "split_pattern": "gtp2"}, "did you mean gpt2"),
+    ],
+)
+def test_parameters_that_make_no_sense(arguments: dict, says: str) -> None:
+    with pytest.raises(tokenizer.TokenizerError, match=says):
+        tokenizer.train_from_counts(SENNRICH, **arguments)
+
+
+def test_progress_ends_with_the_number_of_merges() -> None:
+    calls: list[tuple[int, int]] = []
+    tokenizer.train_from_counts(
+        SENNRICH, vocab_size=256 + 6, progress=lambda made, wanted: calls.append((made, wanted))
+    )
+    assert calls[-1] == (6, 6)
+
+
+def test_training_from_texts_cuts_special_tokens_out_and_normalizes() -> None:
+    tok = tokenizer.train(
+        ["ABAB<END>ABAB<END>"], vocab_size=256 + 2 + 1, special_tokens=["<END>"], normalizer="lowercase"
+    )
+    assert tok.merges == [(b"a", b"b"), (b"ab", b"ab")]
+    assert tok.encode("ABAB<END>abab", allowed_special="all") == [257, 258, 257]

@@ -1,0 +1,134 @@
+"""Attestation: texts with the ids that a tokenizer gave them, so that it can be told whether it still does.
+
+The probes cover every writing system that has many readers, emoji, code, white space and the special
+tokens, both as tokens and as text. They are part of the format: probes are added under a new `VERSION`,
+never changed. An attestation is JSON-able. It also says with which Unicode tables text was split, and that
+no token is put before or behind a text (BOS and EOS are the business of whoever encodes documents).
+"""
+
+import unicodedata
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from tokenizer.errors import TokenizerError
+from tokenizer.normalizers import normalize
+from tokenizer.tokenizer import Tokenizer
+
+VERSION = 1
+
+PROBES: MappingProxyType[str, str] = MappingProxyType(
+    {
+        "empty": "",
+        "english": "The quick brown fox doesn't jump; it'll WAIT, won't it?",
+        "french": "Où êtes-vous né·e ? L'été dernier, peut-être…",
+        "german": "Größe, Straße und Überraschung: Donaudampfschifffahrtsgesellschaft",
+        "polish": "Zażółć gęślą jaźń, proszę pana.",
+        "turkish": "İstanbul'da ılık bir gün, değil mi?",
+        "vietnamese": "Tiếng Việt có rất nhiều dấu.",
+        "greek": "Η γλώσσα είναι ΜΕΓΆΛΗ υπόθεση, Σίσυφος.",
+        "russian": "Съешь ещё этих мягких булок.",
+        "ukrainian": "Ґанок, їжак і п'ять яблук.",
+        "georgian": "გამარჯობა, როგორ ხარ?",
+        "armenian": "Բարեւ ձեզ, ինչպե՞ս եք։",
+        "hebrew": "שָׁלוֹם, מה שלומך היום?",
+        "arabic": "اللُّغَةُ العربيّة جميلةٌ، أليس كذلك؟ ١٢٣",
+        "persian": "می‌خواهم به خانه بروم ۴۵۶",
+        "hindi": "क्षमा कीजिए, आप कैसे हैं? १२३",
+        "bengali": "আমি বাংলায় গান গাই।",
+        "tamil": "யாதும் ஊரே யாவரும் கேளிர்",
+        "thai": "ภาษาไทยไม่มีช่องว่างระหว่างคำ",
+        "amharic": "ሰላም ነው? እንዴት ነህ።",
+        "chinese": "今天天气很好，我们去公园吧。「你好」",
+        "japanese": "吾輩は猫である。ナマエはまだ無い、ﾅﾝﾃ。",
+        "korean": "나는 오늘 학교에 갔습니다. ㅋㅋㅋ",
+        "emoji": "😀👍🏽👩‍👩‍👧‍👦🏳️‍🌈🇺🇳❤️",
+        "mathematics": "∀x∈ℝ: ⌈x⌉ = −⌊−x⌋, 𝛼²≈½ ± 3×10⁻⁸",
+        "combining": "e\u0301 n\u0303 a\u0308\u0323 Z\u0351\u036b\u0343",
+        "digits": "0 12 123 1234 12345 1234567890 3.14159 1,000,000 Ⅳ ⑤ ½",
+        "python": "def f(x: int = 0) -> str:\n    return f'{x!r}'  # done\n\n\nclass A_B2:\n\tpass\n",
+        "json": '{"key": [1, 2.5e-3, null], "nested": {"a\\u00e9": "b"}}',
+        "html": '<a href="https://example.org/?q=1&r=%20">link</a><!-- -->',
+        "shell": "$ git commit -m 'x' && ls -la ~/.config | grep -v ^d > out.txt 2>&1",
+        "identifiers": "snake_case camelCase HTTPServer2 __init__ x86_64 v1.2.3-rc.4",
+        "spaces": "a b  c   d    e        f\tg\t\th  ",
+        "lines": "\n\nfirst\r\nsecond\r\rthird\n \n  fourth \n",
+        "unicode spaces": "a\u00a0b\u2003c\u3000d\u200be\u2028f\u0085g",
+        "controls": "\x00\x01\x1f\x7f\ufeff\ufffd\u202etext\u202c",
+        "contractions": "I'm you're he'd WE'LL they've 'tis it’s O'Neill's",
+        "repetition": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!!!!!!!!!!!!!!!! --------------------------------",
+        "base64": "SGVsbG8gd29ybGQsIHRoaXMgaXMgYSBsb25nIGJsb2Igb2YgdGV4dC4uLgAA/+8=",
+        "planes": "\U00010348\U0001d11e\U00020bb7\U000e0041\U0010fffd",
+    }
+)
+"""Texts by name."""
+
+
+def make(tok: Tokenizer) -> dict[str, Any]:
+    """Attest what a tokenizer does with every probe."""
+    return {
+        "version": VERSION,
+        "vocab_size": tok.vocab_size,
+        "unicode": {"split": tok.splitter.unicode_version, "normalizer": unicodedata.unidata_version},
+        "policy": {"begin": None, "end": None},
+        "probes": [
+            {"name": name, "text": text, "special_as_text": as_text, "ids": _encode(tok, text, as_text)}
+            for name, text, as_text in _probes(tok)
+        ],
+    }
+
+
+def check(tok: Tokenizer, attestation: Mapping[str, Any]) -> None:
+    """Check that a tokenizer does what was attested.
+
+    Raises:
+        TokenizerError: it does not; names the first probe that differs, or says what the attestation lacks.
+    """
+    if attestation.get("version") != VERSION or "probes" not in attestation:
+        raise TokenizerError(
+            f"attestation: version={attestation.get('version')!r} is not known here, which reads {VERSION}; "
+            "attest the tokenizer anew"
+        )
+    if attestation["vocab_size"] != tok.vocab_size:
+        raise TokenizerError(
+            f"attestation: the tokenizer has vocab_size={tok.vocab_size}, but {attestation['vocab_size']} "
+            "was attested; it is another tokenizer"
+        )
+    for probe in attestation["probes"]:
+        _check_probe(tok, probe, attestation.get("unicode"))
+
+
+def _check_probe(tok: Tokenizer, probe: Mapping[str, Any], unicode: object) -> None:
+    ids = _encode(tok, probe["text"], probe["special_as_text"])
+    if ids != probe["ids"]:
+        place = next((i for i, (a, b) in enumerate(zip(ids, probe["ids"], strict=False)) if a != b), -1)
+        place = place if place >= 0 else min(len(ids), len(probe["ids"]))
+        raise TokenizerError(
+            f"attestation: probe {probe['name']!r}: id {place} of {probe['text']!r} is "
+            f"{ids[place : place + 1]}, but {probe['ids'][place : place + 1]} was attested; the tokenizer "
+            f"has changed, or the Unicode tables that split text (attested: {unicode})"
+        )
+    expected = _normalized(tok, probe["text"], probe["special_as_text"])
+    if tok.decode(ids) != expected:
+        raise TokenizerError(
+            f"attestation: probe {probe['name']!r}: {expected!r} comes back as "
+            f"{tok.decode(ids)!r}; the vocabulary is broken"
+        )
+
+
+def _encode(tok: Tokenizer, text: str, as_text: bool) -> list[int]:
+    return tok.encode(text, as_text=True) if as_text else tok.encode(text, allowed_special="all")
+
+
+def _normalized(tok: Tokenizer, text: str, as_text: bool) -> str:
+    return normalize(tok.definition.normalizer, text) if as_text else tok.normalize(text)
+
+
+def _probes(tok: Tokenizer) -> Iterator[tuple[str, str, bool]]:
+    """Give the names and texts of probes, and whether special tokens in them are text."""
+    for name, text in PROBES.items():
+        yield name, text, True
+    for name in list(tok.special_tokens)[:8]:
+        text = f"before{name}{name} after {name}"
+        yield f"special {name}", text, False
+        yield f"special {name} as text", text, True
