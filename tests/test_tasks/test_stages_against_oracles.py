@@ -7,7 +7,7 @@ import orjson
 import pytest
 import tiktoken
 import zstandard
-from tiktoken.load import data_gym_to_mergeable_bpe_ranks, load_tiktoken_bpe
+from tiktoken.load import load_tiktoken_bpe
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from tasks.adopt import AdoptParams
@@ -76,9 +76,9 @@ def test_merges_on_ntrex_equal_those_of_tokenizers(tmp_path, text_corpus, shared
 
 
 def gpt2(vocabs):
-    files = str(vocabs / "gpt2_merges.txt"), str(vocabs / "gpt2_vocab.json")
-    ranks = data_gym_to_mergeable_bpe_ranks(*files)
-    return AdoptParams(), vocabs / "gpt2_vocab.json", ranks, {"<|endoftext|>": 50_256}
+    vocab, special = orjson.loads((vocabs / "gpt2_vocab.json").read_bytes()), {"<|endoftext|>": 50_256}
+    ranks = {to_bytes(text): rank for text, rank in vocab.items() if text not in special}
+    return AdoptParams(), vocabs / "gpt2_vocab.json", ranks, special
 
 
 def cl100k(vocabs):
