@@ -10,6 +10,18 @@ from tasks.stage import Scalar
 
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _SHOWN = 3
+# The figures that tell most of an artifact in one line; for other kinds, the first that its stage names.
+_TELLING = {
+    "corpus": ("num_documents", "num_bytes", "num_shards"),
+    "counts": ("num_pretokens", "num_distinct"),
+    "balance": ("method", "num_capped"),
+    "tokenizer": ("vocab_size", "num_merges", "longest_token_bytes"),
+    "encoded": ("num_tokens", "num_documents", "num_dropped_documents"),
+    "audit": ("bytes_per_token", "fertility", "num_unused_tokens"),
+    "mixture": ("num_tokens", "num_documents", "limited_by"),
+    "pack_plan": ("num_sequences", "num_padding_tokens"),
+    "packed": ("num_sequences", "sequence_length", "padding_share"),
+}
 
 
 def size(num_bytes: float) -> str:
@@ -45,20 +57,30 @@ def number(value: Scalar) -> str:
 def figure(name: str, value: Scalar) -> str:
     """Return one metric with its unit: `1,932 documents`, `31.2 MiB text`, `4.31 bytes per token`."""
     words = name.replace("_", " ")
+    if value == 1 and words.endswith("s"):
+        words = words.removesuffix("s")
     if isinstance(value, bool | str):
         return f"{words} {number(value)}"
     if name.startswith("num_") and not name.endswith("_bytes"):
         return f"{number(value)} {words.removeprefix('num ')}"
     if name.endswith("_bytes"):
         return f"{size(value)} {words.removeprefix('num ').removesuffix(' bytes')}".removesuffix(" bytes")
+    if "share" in name:
+        return f"{words} {value:.2%}".replace("%", " %")
     if "_per_" in name:
         return f"{number(value)} {words}"
     return f"{words} {number(value)}"
 
 
-def key_figures(metrics: Mapping[str, Scalar], shown: int = _SHOWN) -> str:
-    """Return the first few metrics on one line; a stage lists the telling ones first."""
-    return " · ".join(figure(name, value) for name, value in list(metrics.items())[:shown])
+def key_figures(kind: str, metrics: Mapping[str, Scalar]) -> str:
+    """Return the few metrics on one line that tell most of an artifact of this kind."""
+    names = [name for name in _TELLING.get(kind, ()) if name in metrics] or list(metrics)[:_SHOWN]
+    return " · ".join(figure(name, metrics[name]) for name in names)
+
+
+def counted(number_of: int, word: str) -> str:
+    """Return a number with its word: `1 shard`, `3 shards`."""
+    return f"{number_of:,} {word}" if number_of == 1 else f"{number_of:,} {word}s"
 
 
 def outcome_words(numbers: Mapping[str, int]) -> str:

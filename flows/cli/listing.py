@@ -48,5 +48,7 @@ def listing_table(store: Store, rows: list[dict[str, Any]]) -> Table:
         called = Text(f"{row['kind']}/{row['name']}@{row['label']}")
         called.append("".join(f" @{alias}" for alias in row["aliases"]), style="cyan")
         made = row["ended"][:16].replace("T", " ")
-        lines.append((called, made, size(row["num_bytes"]), Text(key_figures(metrics), style="dim")))
+        lines.append(
+            (called, made, size(row["num_bytes"]), Text(key_figures(row["kind"], metrics), style="dim"))
+        )
     return table(("artifact", "made (UTC)", "size", "key figures"), lines, right=("size",))

@@ -61,7 +61,7 @@ def shown(path: Path) -> str:
 
 def print_json(value: object) -> None:
     """Write one JSON document of models, mappings, sequences and plain values."""
-    sys.stdout.write(json.dumps(_plain(value), ensure_ascii=False, indent=2) + "\n")
+    sys.stdout.write(json.dumps(_plain_json(value), ensure_ascii=False, indent=2) + "\n")
 
 
 def table(
@@ -87,12 +87,17 @@ def table(
         width = None if last else max(map(cell_len, (column, *(str(row[index]) for row in rows))))
         made.add_column(column, justify=side, no_wrap=not last, min_width=width)
     for row in rows:
-        made.add_row(*row[:-1], row[-1] if wrap else _on_one_line(row[-1]))
+        made.add_row(*map(_plain_text, row[:-1]), _plain_text(row[-1]) if wrap else _on_one_line(row[-1]))
     return made
 
 
+def _plain_text(cell: str | Text) -> Text:
+    """Return a cell as text: in a str, `pack[plan]` would be markup."""
+    return cell if isinstance(cell, Text) else Text(cell)
+
+
 def _on_one_line(cell: str | Text) -> Text:
-    text = cell if isinstance(cell, Text) else Text(cell)
+    text = _plain_text(cell)
     text.no_wrap, text.overflow = True, "ellipsis"
     return text
 
@@ -103,15 +108,15 @@ def pairs(entries: Mapping[str, str | Text]) -> Table:
     made.add_column(style="dim", no_wrap=True)
     made.add_column(overflow="fold")
     for name, value in entries.items():
-        made.add_row(name, value)
+        made.add_row(_plain_text(name), _plain_text(value))
     return made
 
 
-def _plain(value: object) -> object:
+def _plain_json(value: object) -> object:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
+        return {str(key): _plain_json(inner) for key, inner in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(inner) for inner in value]
+        return [_plain_json(inner) for inner in value]
     return value if isinstance(value, str | int | float | bool | None) else str(value)

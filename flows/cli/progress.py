@@ -54,6 +54,7 @@ class TaskGroup:
     began: float | None = None
     spoke: float = 0.0
     seconds_of_work: float = 0.0
+    kind: str = ""
     metrics: Mapping[str, Scalar] = field(default_factory=dict)
 
     @property
@@ -91,7 +92,7 @@ class TaskGroup:
     @property
     def figures(self) -> str:
         """The key figures of a group of one; a shard's own say little."""
-        return key_figures(self.metrics) if self.num_tasks == 1 else ""
+        return key_figures(self.kind, self.metrics) if self.num_tasks == 1 else ""
 
 
 class _Groups:
@@ -124,7 +125,7 @@ class _Groups:
             group.num_cached += cached
             group.num_made += not cached
             group.seconds_of_work += seconds
-            group.metrics = metrics
+            group.kind, group.metrics = ref.kind, metrics
             self.changed(group)
 
     def on_fail(self, task_name: str, message: str) -> None:
@@ -233,10 +234,10 @@ def _row(group: TaskGroup, mark: RenderableType) -> Table:
     row.add_column(width=18 if group.complete else 24, no_wrap=True)
     row.add_column(width=8, justify="right", style="dim", no_wrap=True)
     row.add_column(style="dim", no_wrap=True, overflow="ellipsis")
-    if group.complete:
-        row.add_row(mark, group.name, group.count, _styled_outcome(group), group.clock, group.figures)
-    else:
-        row.add_row(mark, group.name, group.count, _bar(group), group.clock, _names_at_work(group))
+    # Names in brackets would be markup in a str.
+    name, tail = Text(group.name), Text(group.figures if group.complete else _names_at_work(group))
+    outcome = _styled_outcome(group) if group.complete else _bar(group)
+    row.add_row(mark, name, group.count, outcome, group.clock, tail)
     return row
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.figures import key_figures, outcome_words, span
+from flows.cli.figures import counted, key_figures, outcome_words, span
 from flows.cli.output import draw, pairs, say, shown, table
 from flows.planning import PlanRow
 from flows.progress import group_of
@@ -93,8 +93,8 @@ def _run_table(store: Store, rows: Sequence[RunRow]) -> Table:
         style = "green" if made else "cyan"
         seconds = span(sum(row.seconds for row in made)) if made else ""
         alone = group == members[0].task
-        artifact = _called(store, members[0].ref) if alone else f"{len(members)} shards"
-        figures = Text(key_figures(members[0].metrics) if alone else "", style="dim")
+        artifact = _called(store, members[0].ref) if alone else counted(len(members), "shard")
+        figures = Text(key_figures(members[0].ref.kind, members[0].metrics) if alone else "", style="dim")
         lines.append((group, artifact, Text(outcome, style=style), seconds, figures))
     return table(("stage", "artifact", "result", "time", "key figures"), lines, right=("time",))
 
@@ -106,7 +106,7 @@ def _plan_table(rows: Sequence[PlanRow]) -> Table:
         outcome = outcome_words({"run": len(running), "cached": len(members) - len(running)})
         style = "yellow" if running else "cyan"
         reason = running[0].reason if running else ""
-        shards = "" if group == members[0].task else f"{len(members)} shards"
+        shards = "" if group == members[0].task else counted(len(members), "shard")
         lines.append((group, shards, Text(outcome, style=style), Text(reason, style="dim")))
         details = list(dict.fromkeys(detail for row in running for detail in row.details))
         lines += [("", "", "", Text(f"  {detail}")) for detail in details[:_DETAILS_SHOWN]]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -68,10 +69,8 @@ def test_every_option_is_documented(checkout, tokmill):
     text = (checkout / "docs" / "cli.md").read_text(encoding="utf-8")
     for command in COMMANDS:
         _, out, _ = tokmill(*command.split(), "--help")
-        options = {
-            word for word in out.replace("│", " ").split() if word.startswith("--") and word != "--help"
-        }
-        missing = sorted(option for option in options if option.strip(",.;") not in text)
+        options = set(re.findall(r"--[a-z][a-z-]+", out)) - {"--help"}
+        missing = sorted(option for option in options if option not in text)
         assert not missing, f"docs/cli.md says nothing of {missing} of {command}"
 
 

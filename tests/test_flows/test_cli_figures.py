@@ -45,16 +45,22 @@ def test_values(value, text):
         ("bytes_per_token", 4.3123, "4.312 bytes per token"),
         ("vocab_size", 8192, "vocab size 8,192"),
         ("verdict", "passed", "verdict passed"),
-        ("padding_share", 0.015, "padding share 0.015"),
+        ("padding_share", 0.015, "padding share 1.50 %"),
+        ("num_special_tokens", 1, "1 special token"),
     ],
 )
 def test_a_metric_s_form_follows_from_its_name(name, value, text):
     assert figure(name, value) == text
 
 
-def test_key_figures_are_the_first_few():
+def test_key_figures_are_the_telling_ones_of_a_kind():
+    metrics = {"num_sources": 3, "num_documents": 2, "num_bytes": 10, "num_shards": 1}
+    assert key_figures("corpus", metrics) == "2 documents · 10 B · 1 shard"
+
+
+def test_key_figures_of_another_kind_are_the_first_few():
     metrics = {"num_documents": 2, "num_bytes": 10, "vocab_size": 300, "seed": 1}
-    assert key_figures(metrics) == "2 documents · 10 B · vocab size 300"
+    assert key_figures("other", metrics) == "2 documents · 10 B · vocab size 300"
 
 
 def test_outcomes_are_counted_only_where_they_differ():
