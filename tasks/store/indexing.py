@@ -6,22 +6,22 @@ transaction, so rows neither double nor go missing. A file that cannot be read g
 is tried again every time.
 """
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tasks.errors import StoreError
 from tasks.store.labels import Names
-from tasks.store.layout import RECORD_FILE, Layout
+from tasks.store.layout import Layout
 from tasks.store.record import read_record
-from tasks.store.tables import KEYS, TABLES, Rows, rows_of, truth_files
+from tasks.store.stamps import Stamps, name_and_run_stamps, record_stamps, stamps_of
+from tasks.store.tables import KEYS, TABLES, Rows, rows_of
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 Report: TypeAlias = Callable[[str], None]
-Stamp: TypeAlias = tuple[int, int]
 
 VERSION: Final = 1
 _OWN: Final[dict[str, dict[str, str]]] = {
@@ -77,8 +77,9 @@ def _make_tables(connection: "DuckDBPyConnection") -> None:
 def sync_files(connection: "DuckDBPyConnection", layout: Layout, say: Report) -> None:
     """Bring the rows in step with every file of the store; files that have not changed are not read."""
     known = {path: (mtime, size) for path, mtime, size in _known(connection)}
-    _adopt_labels(layout, known)
-    seen = _stamps(layout, truth_files(layout))
+    seen = record_stamps(layout)
+    _adopt_labels(layout, [path for path in seen if path not in known])
+    seen |= name_and_run_stamps(layout)
     changed = {path: stamp for path, stamp in seen.items() if known.get(path) != stamp}
     gone = [path for path in known if path not in seen]
     _apply(connection, layout, changed, gone, say)
@@ -94,22 +95,21 @@ def update_files(
     connection: "DuckDBPyConnection", layout: Layout, paths: Sequence[Path], say: Report
 ) -> None:
     """Bring the rows of these files in step, whatever was seen of them before."""
-    seen = _stamps(layout, paths)
-    gone = [path for path in _relative(layout, paths) if path not in seen]
-    _apply(connection, layout, seen, gone, say)
+    seen = stamps_of(layout, paths)
+    asked = (path.relative_to(layout.root).as_posix() for path in paths)
+    _apply(connection, layout, seen, [path for path in asked if path not in seen], say)
 
 
-def _adopt_labels(layout: Layout, known: Container[str]) -> None:
+def _adopt_labels(layout: Layout, records: Sequence[str]) -> None:
     """Give every artifact that is new to the catalog the label that its record tells, if it has none here."""
-    for directory in layout.artifacts():
-        if (directory / RECORD_FILE).relative_to(layout.root).as_posix() not in known:
-            with suppress(StoreError):  # told of when its rows are read
-                record = read_record(directory)
-                Names(layout).adopt(record.kind, record.name, record.label, record.fingerprint)
+    for path in records:
+        with suppress(StoreError):  # told of when its rows are read
+            record = read_record((layout.root / path).parent)
+            Names(layout).adopt(record.kind, record.name, record.label, record.fingerprint)
 
 
 def _apply(
-    connection: "DuckDBPyConnection", layout: Layout, changed: dict[str, Stamp], gone: list[str], say: Report
+    connection: "DuckDBPyConnection", layout: Layout, changed: Stamps, gone: list[str], say: Report
 ) -> None:
     if not changed and not gone:
         return
@@ -167,22 +167,6 @@ def insert(
 
 def _known(connection: "DuckDBPyConnection") -> list[tuple[str, int, int]]:
     return connection.execute("SELECT path, mtime_ns, size FROM catalog_files").fetchall()
-
-
-def _stamps(layout: Layout, paths: Iterable[Path]) -> dict[str, Stamp]:
-    """Time and size of each file that is there, taken before it is read: a later change shows."""
-    stamps = {}
-    for path in paths:
-        try:
-            state = path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        stamps[path.relative_to(layout.root).as_posix()] = (state.st_mtime_ns, state.st_size)
-    return stamps
-
-
-def _relative(layout: Layout, paths: Iterable[Path]) -> list[str]:
-    return [path.relative_to(layout.root).as_posix() for path in paths]
 
 
 def _columns(columns: dict[str, str]) -> str:

@@ -7,6 +7,10 @@ artifact with equal bytes count, since nothing in them would differ. What came f
 one node a role.
 """
 
+from collections import deque
+from contextlib import suppress
+from functools import cached_property
+
 from tasks.errors import StoreError
 from tasks.stage import ArtifactRef
 from tasks.store.graph import Direction, Edge, Graph, Node
@@ -14,11 +18,12 @@ from tasks.store.record import InputEntry, Record
 from tasks.store.store import Store
 
 _USERS = """
-    SELECT DISTINCT i.role, a.kind, a.fingerprint
+    SELECT DISTINCT i.input_kind, i.digest, i.role, a.kind, a.fingerprint
     FROM inputs i JOIN artifacts a USING (fingerprint)
-    WHERE i.input_kind = $kind AND i.digest = $digest ORDER BY a.kind, a.fingerprint, i.role
+    WHERE (i.input_kind || ' ' || i.digest) IN (SELECT unnest($contents::VARCHAR[]))
+    ORDER BY a.kind, a.name, a.fingerprint, i.role
 """
-_EQUALS = "SELECT fingerprint FROM artifacts WHERE kind = $kind AND content_digest = $digest ORDER BY ended"
+_EQUALS = "SELECT kind, content_digest, fingerprint FROM artifacts ORDER BY ended DESC"
 
 
 def lineage(store: Store, ref: ArtifactRef, direction: Direction = "up") -> Graph:
@@ -38,14 +43,15 @@ def lineage(store: Store, ref: ArtifactRef, direction: Direction = "up") -> Grap
 
 
 def _walk_up(store: Store, graph: Graph, root: Record) -> None:
-    waiting = [root]
+    equals = _Equals(store)
+    waiting = deque([root])
     while waiting:
-        record = waiting.pop(0)
+        record = waiting.popleft()
         graph.edges.extend(_external_edges(graph, record))
         for entry in record.inputs:
             if entry.kind is None:
                 continue
-            found = _input_record(store, entry)
+            found = equals.record_of(entry)
             node = _node(found) if found else _missing(entry)
             graph.edges.append(Edge(node.key, record.fingerprint, entry.role))
             if graph.add(node) and found:
@@ -53,30 +59,41 @@ def _walk_up(store: Store, graph: Graph, root: Record) -> None:
 
 
 def _walk_down(store: Store, graph: Graph, root: Record) -> None:
-    waiting = [root]
+    """One question a generation: each opens the catalog, and an artifact may have a thousand users."""
+    generation = [root]
     walked = {root.fingerprint}
-    while waiting:
-        record = waiting.pop(0)
-        content = {"kind": record.kind, "digest": record.content_digest}
-        for row in store.catalog.query(_USERS, content):
+    while generation:
+        makers = {f"{record.kind} {record.content_digest}": record.fingerprint for record in generation}
+        generation = []
+        for row in store.catalog.query(_USERS, {"contents": list(makers)}):
             user = store.read(row["kind"], row["fingerprint"])
             graph.add(_node(user))
-            graph.edges.append(Edge(record.fingerprint, user.fingerprint, row["role"]))
+            maker = makers[f"{row['input_kind']} {row['digest']}"]
+            graph.edges.append(Edge(maker, user.fingerprint, row["role"]))
             if user.fingerprint not in walked:
                 walked.add(user.fingerprint)
-                waiting.append(user)
+                generation.append(user)
 
 
-def _input_record(store: Store, entry: InputEntry) -> Record | None:
-    """The record of what was used: by its fingerprint, else by its content."""
-    try:
-        record = store.read(entry.kind or "", entry.fingerprint or "")
-        if record.content_digest == entry.digest:
-            return record
-    except StoreError:  # removed or damaged since; another artifact may hold the same bytes
-        pass
-    equal = store.catalog.query(_EQUALS, {"kind": entry.kind, "digest": entry.digest})
-    return store.read(entry.kind or "", equal[0]["fingerprint"]) if equal else None
+class _Equals:
+    """Finds the artifact that an input was: by its fingerprint, else any with the same content."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def record_of(self, entry: InputEntry) -> Record | None:
+        """Return the record of what was used, or None if no artifact holds it any more."""
+        with suppress(StoreError):  # removed or damaged since; another artifact may hold the same bytes
+            record = self._store.read(entry.kind or "", entry.fingerprint or "")
+            if record.content_digest == entry.digest:
+                return record
+        equal = self._by_content.get((entry.kind or "", entry.digest))
+        return self._store.read(entry.kind or "", equal) if equal else None
+
+    @cached_property
+    def _by_content(self) -> dict[tuple[str, str], str]:
+        rows = self._store.catalog.query(_EQUALS)
+        return {(row["kind"], row["content_digest"]): row["fingerprint"] for row in rows}
 
 
 def _node(record: Record) -> Node:

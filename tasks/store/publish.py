@@ -93,10 +93,11 @@ def commit(layout: Layout, out: Path, record: Record) -> Path:
     """Write the record and rename `out` to its place; return the place."""
     write_new(out / RECORD_FILE, record.model_dump_json(indent=1).encode("utf-8") + b"\n")
     place = layout.artifact(record.kind, record.fingerprint)
-    place.parent.mkdir(parents=True, exist_ok=True)
+    if not place.parent.is_dir():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        sync_path(layout.root)
     out.rename(place)
     sync_path(place.parent)
-    sync_path(layout.root)
     return place
 
 

@@ -275,9 +275,8 @@ class Store:
     def _register(self, ref: ArtifactRef, say: Report) -> None:
         """Have the catalog take in an artifact that was just published."""
         label = self.names.label_path(ref.kind, ref.name, self.label(ref, ref.name))
-        self.catalog.register(
-            self.layout.artifact(ref.kind, ref.fingerprint) / RECORD_FILE, label, report=say
-        )
+        record = self.layout.artifact(ref.kind, ref.fingerprint) / RECORD_FILE
+        self.catalog.register_publication(record, label, report=say)
 
     def _lock_path(self, request: Request, owner: str) -> Path:
         return self.layout.locks / f"{request.stage.kind}-{owner}.lock"

@@ -6,14 +6,13 @@ time. The tables of an artifact's `catalog/*.parquet` are in `tasks.store.extra_
 """
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from tasks.errors import StoreError
 from tasks.stage import Account
 from tasks.store.labels import ALIASES, LABELS, read_name, version_number
-from tasks.store.layout import RECORD_FILE, Layout
+from tasks.store.layout import Layout
 from tasks.store.record import Record, read_record
 from tasks.store.runs import Run, read_run
 
@@ -116,15 +115,6 @@ KEYS: Final[dict[str, str]] = {
     "run_artifacts": "run_id",
 }
 """The column by which a file's rows are found again: its fingerprint, run id, or `kind/name@label`."""
-
-
-def truth_files(layout: Layout) -> Iterable[Path]:
-    """Yield every file of the store that gives rows to the catalog."""
-    for directory in layout.artifacts():
-        yield directory / RECORD_FILE
-    for tree in (LABELS, ALIASES):
-        yield from (layout.root / tree).rglob("@*")
-    yield from layout.runs.glob("[!.]*.json")
 
 
 def rows_of(layout: Layout, path: Path) -> tuple[str, Rows]:

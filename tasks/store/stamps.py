@@ -1,0 +1,65 @@
+"""What the catalog compares to see what changed: time and size of every file of the store that gives it rows.
+
+Written with `os.scandir` and text paths: a store of ten thousand artifacts is looked over before every
+question.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+from tasks.store.labels import ALIASES, LABELS
+from tasks.store.layout import RECORD_FILE, Layout
+
+Stamp: TypeAlias = tuple[int, int]
+"""Modification time in nanoseconds and size in bytes."""
+
+Stamps: TypeAlias = dict[str, Stamp]
+"""Stamp of each file, by posix path below the store."""
+
+
+def record_stamps(layout: Layout) -> Stamps:
+    """Return the stamps of all records."""
+    folders = (f"{kind}/{entry.name}" for kind in layout.kinds() for entry in _entries(layout.root / kind))
+    return _stamps(layout, (f"{folder}/{RECORD_FILE}" for folder in folders))
+
+
+def name_and_run_stamps(layout: Layout) -> Stamps:
+    """Return the stamps of all labels, aliases and runs."""
+    names = (path for tree in (LABELS, ALIASES) for path in _named(layout.root / tree, tree))
+    runs = (entry.name for entry in _entries(layout.runs) if entry.name.endswith(".json"))
+    return _stamps(layout, [*names, *(f"{layout.runs.name}/{name}" for name in runs if name[0] != ".")])
+
+
+def stamps_of(layout: Layout, paths: Iterable[Path]) -> Stamps:
+    """Return the stamps of those of these files that are there."""
+    return _stamps(layout, (path.relative_to(layout.root).as_posix() for path in paths))
+
+
+def _stamps(layout: Layout, paths: Iterable[str]) -> Stamps:
+    """Taken before a file is read, so that a later change shows."""
+    root, stamps = str(layout.root), {}
+    for path in paths:
+        try:
+            state = os.stat(f"{root}/{path}")  # noqa: PTH116 - see the module's docstring
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        stamps[path] = (state.st_mtime_ns, state.st_size)
+    return stamps
+
+
+def _named(folder: Path | str, relative: str) -> Iterator[str]:
+    for entry in _entries(folder):
+        if entry.name.startswith("@"):
+            yield f"{relative}/{entry.name}"
+        elif entry.is_dir():
+            yield from _named(entry.path, f"{relative}/{entry.name}")
+
+
+def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
