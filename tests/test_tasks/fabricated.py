@@ -96,7 +96,7 @@ def mix_corpus(corpus, folder, **params):
 
 
 def pack_mixture(corpus, mixture, folder, order=None, **params):
-    """Plan, write every shard (in `order`, if given) and put them together; returns the outcome and directory."""
+    """Plan, write every shard (in `order`) and put them together; returns the outcome and the directory."""
     asked = PackParams(**params)
     plan = folder / "plan"
     planned = made(PACK_PLAN, asked.plan_params(), plan, mixture=mixture, **corpus.inputs)

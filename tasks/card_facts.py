@@ -1,0 +1,355 @@
+"""What a data card says: facts taken from the records and tables of the artifacts that it is about.
+
+`card.json` is `CardFacts`. Nothing in it depends on when, where or by whom the data was made, or on what was
+taken from the cache: the same data gives the same card.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from tasks.audit_summary import Summary, read_summary
+from tasks.card_ledger import Ledger, StageAccounts, ledger, padding
+from tasks.errors import AccountError
+from tasks.formats.balance import Balance
+from tasks.formats.corpus import Corpus
+from tasks.formats.encoded import Encoded
+from tasks.formats.mixture import Mixture
+from tasks.formats.packed_files import PackedManifest
+from tasks.sampling import proportions
+from tasks.stage import Account
+from tasks.store.record import Record, read_record
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SourceFacts(_Facts):
+    """One source, from its text to its tokens in the sequences.
+
+    Attributes:
+        note: what the user says of it.
+        text_share: its part of the corpus' bytes of text.
+        training_share: its part of what the tokenizer was trained on, in the balance's unit; None if an
+            existing tokenizer was taken.
+        training_factor: how often its text counted there.
+        training_capped: whether the balance's limit bound.
+        num_tokens: tokens of its documents, end tokens included.
+        token_share: its part of all such tokens.
+        requested_share: its part of the mixture's tokens, as asked for.
+        mixed_share: its part of the mixture's tokens.
+        mixed_tokens: its tokens in the mixture, repetitions included.
+        epochs: `mixed_tokens` / `num_tokens`.
+        limits: whether its repetition limit bound the mixture.
+        fertility: tokens a word.
+        vocabulary_used: part of the ordinary vocabulary that occurs in it.
+    """
+
+    source: str
+    note: str
+    num_files: int
+    num_documents: int
+    num_bytes: int
+    text_share: float
+    training_share: float | None
+    training_factor: float | None
+    training_capped: bool | None
+    num_tokens: int
+    token_share: float
+    requested_share: float
+    mixed_share: float
+    mixed_tokens: int
+    epochs: float
+    max_repetition: float
+    limits: bool
+    bytes_per_token: float | None
+    chars_per_token: float | None
+    fertility: float | None
+    vocabulary_used: float | None
+
+
+class TokenizerFacts(_Facts):
+    """The tokenizer; `origin` says whether it was trained on this corpus."""
+
+    origin: Literal["trained", "existing"]
+    vocab_size: int
+    num_merges: int
+    special_tokens: list[str]
+    num_reserved: int
+    split_pattern: str
+    digits: str
+    normalizer: str | None
+    end_of_document: str | None
+    bytes_per_token: float | None
+    chars_per_token: float | None
+    fertility: float | None
+    vocabulary_used: float | None
+    num_unused_tokens: int
+    renyi_efficiency: float | None
+    gate: str
+
+
+class BalanceFacts(_Facts):
+    """How sources were weighted in the tokenizer's training."""
+
+    method: str
+    temperature: float | None
+    unit: str
+    max_repetition: float | None
+    total: int
+
+
+class MixtureFacts(_Facts):
+    """How sources were weighted in the training data."""
+
+    method: str
+    temperature: float | None
+    seed: int
+    num_documents: int
+    num_tokens: int
+
+
+class PackedFacts(_Facts):
+    """The sequences.
+
+    Attributes:
+        fill: part of the sequences that is not padding.
+        documents: how many of the mixture's documents came to which end; see `tasks.packing.accounts`.
+    """
+
+    sequence_length: int
+    num_sequences: int
+    num_tokens: int
+    num_padding_tokens: int
+    fill: float
+    strategy: str
+    long_documents: str | None
+    last_sequence: str | None
+    formats: list[str]
+    dtype: str
+    pad_id: int
+    end_of_document_id: int | None
+    num_shards: int
+    documents: dict[str, int]
+
+
+class ArtifactFacts(_Facts):
+    """One artifact that the card is about, by its content."""
+
+    kind: str
+    content_digest: str
+    num_files: int
+    num_bytes: int
+
+
+class CardFacts(_Facts):
+    """The content of `card.json`."""
+
+    title: str
+    description: str
+    license: str
+    sources: list[SourceFacts]
+    tokenizer: TokenizerFacts
+    balance: BalanceFacts | None
+    mixture: MixtureFacts
+    packed: PackedFacts
+    ledgers: list[Ledger]
+    artifacts: list[ArtifactFacts]
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """The directories of the artifacts that a card is about; each is read when it is first asked for."""
+
+    paths: Mapping[str, Path]
+
+    @cached_property
+    def records(self) -> dict[str, Record]:
+        """The artifacts' records by kind, in the order of the DAG."""
+        return {kind: read_record(path) for kind, path in self.paths.items()}
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The corpus."""
+        return Corpus.open(self.paths["corpus"])
+
+    @cached_property
+    def balance(self) -> Balance | None:
+        """The balance; None where an existing tokenizer was taken."""
+        return Balance.open(self.paths["balance"]) if "balance" in self.paths else None
+
+    @cached_property
+    def audit(self) -> Summary:
+        """The audit's summary."""
+        return read_summary(self.paths["audit"])
+
+    @cached_property
+    def encoded(self) -> Encoded:
+        """The encoded corpus."""
+        return Encoded.open(self.paths["encoded"])
+
+    @cached_property
+    def mixture(self) -> Mixture:
+        """The mixture."""
+        return Mixture.open(self.paths["mixture"])
+
+    @cached_property
+    def packed(self) -> PackedManifest:
+        """The packed sequences."""
+        return PackedManifest.open(self.paths["packed"])
+
+
+def gather_facts(
+    upstream: Upstream, *, title: str, description: str, license_text: str, notes: Mapping[str, str]
+) -> CardFacts:
+    """Read everything that the card says.
+
+    Raises:
+        StoreError: an artifact has no record or is broken.
+        AccountError: the stages' accounts do not lead from one to the next.
+    """
+    return CardFacts(
+        title=title,
+        description=description,
+        license=license_text,
+        sources=source_facts(upstream, notes),
+        tokenizer=tokenizer_facts(upstream),
+        balance=_balance_facts(upstream.balance),
+        mixture=MixtureFacts(**upstream.mixture.manifest.model_dump(include=set(MixtureFacts.model_fields))),
+        packed=_packed_facts(upstream.packed, upstream.records["packed"].accounts),
+        ledgers=ledgers(upstream),
+        artifacts=[_artifact_facts(record) for record in upstream.records.values()],
+    )
+
+
+def source_facts(upstream: Upstream, notes: Mapping[str, str]) -> list[SourceFacts]:
+    """One entry a source, in the corpus' order."""
+    corpus, encoded = upstream.corpus, upstream.encoded
+    stats = {source: corpus.source_stats(source) for source in corpus.sources}
+    tokens = {source: encoded.source(source).statistics.num_tokens for source in corpus.sources}
+    text_shares, token_shares = (
+        proportions({source: Decimal(amount) for source, amount in amounts.items()})
+        for amounts in ({source: found.num_bytes for source, found in stats.items()}, tokens)
+    )
+    balanced = {entry.source: entry for entry in upstream.balance.sources} if upstream.balance else {}
+    mixed = {entry.source: entry for entry in upstream.mixture.manifest.sources}
+    audited = {entry.source: entry for entry in upstream.audit.sources}
+    return [
+        SourceFacts(
+            source=source,
+            note=notes.get(source, ""),
+            num_files=found.num_files,
+            num_documents=found.num_documents,
+            num_bytes=found.num_bytes,
+            text_share=float(text_shares[source]),
+            training_share=balanced[source].share if balanced else None,
+            training_factor=balanced[source].factor if balanced else None,
+            training_capped=balanced[source].capped if balanced else None,
+            num_tokens=tokens[source],
+            token_share=float(token_shares[source]),
+            requested_share=mixed[source].requested_share,
+            mixed_share=mixed[source].share,
+            mixed_tokens=mixed[source].drawn_tokens,
+            epochs=mixed[source].epochs,
+            max_repetition=mixed[source].max_repetition,
+            limits=mixed[source].limits,
+            bytes_per_token=audited[source].bytes_per_token,
+            chars_per_token=audited[source].chars_per_token,
+            fertility=audited[source].fertility,
+            vocabulary_used=audited[source].used_share,
+        )
+        for source, found in stats.items()
+    ]
+
+
+def tokenizer_facts(upstream: Upstream) -> TokenizerFacts:
+    """What the tokenizer is, and what the audit found."""
+    from tokenizer import load
+
+    definition = load(upstream.paths["tokenizer"] / "tokmill.json").definition
+    audit, end_id = upstream.audit, upstream.packed.end_of_document_id
+    specials = dict(definition.special_tokens)
+    named = list(specials)[: len(specials) - definition.num_reserved]
+    return TokenizerFacts(
+        origin="trained" if upstream.balance else "existing",
+        vocab_size=definition.vocab_size,
+        num_merges=len(definition.merges),
+        special_tokens=named,
+        num_reserved=definition.num_reserved,
+        split_pattern=str(definition.split_pattern),
+        digits=definition.digits,
+        normalizer=definition.normalizer,
+        end_of_document=next((name for name, token in specials.items() if token == end_id), None),
+        bytes_per_token=audit.overall.bytes_per_token,
+        chars_per_token=audit.overall.chars_per_token,
+        fertility=audit.overall.fertility,
+        vocabulary_used=audit.overall.used_share,
+        num_unused_tokens=audit.num_unused_tokens,
+        renyi_efficiency=audit.renyi_efficiency,
+        gate=audit.gate,
+    )
+
+
+def _balance_facts(balance: Balance | None) -> BalanceFacts | None:
+    return BalanceFacts(**balance.model_dump(include=set(BalanceFacts.model_fields))) if balance else None
+
+
+def _packed_facts(packed: PackedManifest, accounts: Sequence[Account]) -> PackedFacts:
+    known = packed.model_dump(include=set(PackedFacts.model_fields))
+    documents: Counter[str] = Counter()
+    for account in accounts:
+        documents.update(account.became if account.unit == "documents" else {})
+    fill = round(packed.num_tokens / (packed.num_sequences * packed.sequence_length), 12)
+    return PackedFacts(
+        **known, fill=fill, num_shards=len(packed.shards), documents=dict(sorted(documents.items()))
+    )
+
+
+def _artifact_facts(record: Record) -> ArtifactFacts:
+    return ArtifactFacts(
+        kind=record.kind,
+        content_digest=record.content_digest,
+        num_files=len(record.files),
+        num_bytes=record.num_bytes,
+    )
+
+
+def ledgers(upstream: Upstream) -> list[Ledger]:
+    """The way of documents from the files, and of tokens from the encoder, to the sequences.
+
+    Raises:
+        AccountError: the accounts do not lead from one stage to the next, or not to what was packed.
+    """
+    sources = upstream.corpus.sources
+    read, encoded = _stage(upstream, "corpus", "ingest"), _stage(upstream, "encoded", "encode")
+    mixed = _stage(upstream, "mixture", "mix", "kept", "repeated")
+    packed = _stage(upstream, "packed", "pack", "packed", "split", "truncated")
+    packed_tokens = _stage(upstream, "packed", "pack", "packed")
+    documents = ledger("documents", sources, [read, encoded, mixed, packed])
+    tokens = ledger("tokens", sources, [encoded, mixed, packed_tokens])
+    _check_end(tokens.total[-1], packed.accounts, upstream.packed)
+    return [documents, tokens]
+
+
+def _stage(upstream: Upstream, kind: str, stage: str, *passes: str) -> StageAccounts:
+    hands_on = {"ingest": "read", "encode": "encoded", "mix": "mixed", "pack": "packed"}[stage]
+    return StageAccounts(stage, hands_on, frozenset(passes or ("kept",)), upstream.records[kind].accounts)
+
+
+def _check_end(num_tokens: int, accounts: Sequence[Account], packed: PackedManifest) -> None:
+    """Tokens and padding of the accounts must be those of the sequences."""
+    found = num_tokens + padding(accounts)
+    expected = packed.num_sequences * packed.sequence_length
+    if (num_tokens, found) != (packed.num_tokens, expected):
+        raise AccountError(
+            f"card: the accounts lead to {num_tokens} tokens and {found} with padding, but the packed "
+            "sequences hold "
+            f"{packed.num_tokens} and {expected}; pack again"
+        )

@@ -1,0 +1,301 @@
+"""The data card as Markdown. Every number is one of `CardFacts`; this module only lays them out."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tasks.card_facts import CardFacts, PackedFacts, SourceFacts, TokenizerFacts
+from tasks.card_ledger import Column
+
+_BAR_WIDTH = 12
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_SHOWN_SPECIALS = 12
+# How the accounts' ends read in a table's head; the others read as they are called.
+_WORDS = {
+    "end_of_document": "end tokens",
+    "repetition": "read again",
+    "dropped:min_tokens": "too short",
+    "dropped:too_long": "too long",
+    "truncated": "cut off",
+}
+
+
+def to_markdown(facts: CardFacts) -> str:
+    """The card as a Markdown document."""
+    sections = [
+        _opening(facts),
+        _sources(facts),
+        _tokenizer(facts),
+        _mixture(facts),
+        _packing(facts.packed),
+        _conservation(facts),
+        _loading(facts),
+        _artifacts(facts),
+    ]
+    return "\n".join(line for section in sections for line in [*section, ""]).rstrip("\n") + "\n"
+
+
+def _opening(facts: CardFacts) -> list[str]:
+    packed, tokenizer = facts.packed, facts.tokenizer
+    glance = (
+        f"**{packed.num_tokens:,} tokens** in **{packed.num_sequences:,} sequences** of "
+        f"{packed.sequence_length:,}, "
+        f"{_percent(packed.fill)} full, from **{_number_of(len(facts.sources), 'source')}** with "
+        f"{_size(sum(source.num_bytes for source in facts.sources))} of text; a vocabulary of "
+        f"**{tokenizer.vocab_size:,}** at {_ratio(tokenizer.bytes_per_token)} bytes a token."
+    )
+    lines = [f"# {facts.title}", "", glance]
+    lines += ["", facts.description] if facts.description else []
+    return [*lines, "", f"License: {facts.license}"] if facts.license else lines
+
+
+def _sources(facts: CardFacts) -> list[str]:
+    trained = facts.balance is not None
+    head = ["source", "files", "documents", "text", "share of text"]
+    head += ["share in training"] if trained else []
+    head += ["tokens", "share of tokens", "share of the mixture", ""]
+    rows = [_source_row(source, facts.sources, trained) for source in facts.sources]
+    lines = ["## Sources", "", *_table(head, rows, left=(0, len(head) - 1))]
+    notes = [f"- **{_cell(source.source)}**: {source.note}" for source in facts.sources if source.note]
+    if facts.balance is not None:
+        lines += ["", "*Share in training* is what each source counted for when the tokenizer was trained "]
+        lines[-1] += f"({_balance(facts)}). {_capped(facts.sources)}".rstrip()
+    return [*lines, "", *notes] if notes else lines
+
+
+def _source_row(source: SourceFacts, every: Sequence[SourceFacts], trained: bool) -> list[str]:
+    largest = max(other.mixed_share for other in every)
+    training = [_percent(source.training_share) + ("†" if source.training_capped else "")] if trained else []
+    return [
+        source.source,
+        f"{source.num_files:,}",
+        f"{source.num_documents:,}",
+        _size(source.num_bytes),
+        _percent(source.text_share),
+        *training,
+        f"{source.num_tokens:,}",
+        _percent(source.token_share),
+        _percent(source.mixed_share),
+        _bar(source.mixed_share, largest),
+    ]
+
+
+def _balance(facts: CardFacts) -> str:
+    balance = facts.balance
+    if balance is None:
+        return "an existing tokenizer was taken"
+    limit = "" if balance.max_repetition is None else f", at most {balance.max_repetition:g} times"
+    return f"{_method(balance.method, balance.temperature)} over {balance.unit}{limit}"
+
+
+def _method(method: str, temperature: float | None) -> str:
+    return method if temperature is None else f"{method} {temperature:g}"
+
+
+def _capped(sources: Sequence[SourceFacts]) -> str:
+    return "† held back by its limit." if any(source.training_capped for source in sources) else ""
+
+
+def _tokenizer(facts: CardFacts) -> list[str]:
+    tokenizer = facts.tokenizer
+    head = ["source", "bytes a token", "characters a token", "tokens a word", "vocabulary used"]
+    rows = [
+        [
+            source.source,
+            _ratio(source.bytes_per_token),
+            _ratio(source.chars_per_token),
+            _ratio(source.fertility),
+            _percent(source.vocabulary_used, 1),
+        ]
+        for source in facts.sources
+    ]
+    overall = [tokenizer.bytes_per_token, tokenizer.chars_per_token, tokenizer.fertility]
+    used = _percent(tokenizer.vocabulary_used, 1)
+    rows.append(["**all**", *(f"**{_ratio(value)}**" for value in overall), f"**{used}**"])
+    return ["## Tokenizer", "", *_tokenizer_list(tokenizer), "", *_table(head, rows)]
+
+
+def _tokenizer_list(tokenizer: TokenizerFacts) -> list[str]:
+    specials = ", ".join(_code(name) for name in tokenizer.special_tokens[:_SHOWN_SPECIALS]) or "none"
+    more = len(tokenizer.special_tokens) - _SHOWN_SPECIALS
+    how = "trained on these sources" if tokenizer.origin == "trained" else "an existing tokenizer"
+    end = "none" if tokenizer.end_of_document is None else _code(tokenizer.end_of_document)
+    return [
+        f"- Byte-level BPE, {how}: {tokenizer.vocab_size:,} tokens, {tokenizer.num_merges:,} merges",
+        f"- Special tokens: {specials}{f' and {more:,} more' if more > 0 else ''}; "
+        f"{tokenizer.num_reserved:,} reserved; after each document: {end}",
+        f"- Split pattern: {_code(tokenizer.split_pattern)}; digits: {tokenizer.digits}; "
+        f"normalizer: {tokenizer.normalizer or 'none'}",
+        f"- {tokenizer.num_unused_tokens:,} ordinary tokens never occur in the encoded text; Rényi "
+        "efficiency "
+        f"{_ratio(tokenizer.renyi_efficiency)}; audit gate: {tokenizer.gate}",
+    ]
+
+
+def _mixture(facts: CardFacts) -> list[str]:
+    mixture = facts.mixture
+    head = ["source", "asked for", "came out", "tokens", "times read", "at most"]
+    rows = [
+        [
+            source.source + (" ‡" if source.limits else ""),
+            _percent(source.requested_share, 4),
+            _percent(source.mixed_share, 4),
+            f"{source.mixed_tokens:,}",
+            f"{source.epochs:.3f}",
+            f"{source.max_repetition:g}",
+        ]
+        for source in facts.sources
+    ]
+    lines = [
+        "## Mixture",
+        "",
+        f"{mixture.num_tokens:,} tokens in {mixture.num_documents:,} documents, by "
+        f"{_method(mixture.method, mixture.temperature)} over tokens, seed {mixture.seed}. Sources give "
+        "whole "
+        "documents and keep their shares all along the way.",
+        "",
+        *_table(head, rows),
+    ]
+    limited = any(source.limits for source in facts.sources)
+    return [*lines, "", "‡ its limit sets the size of the mixture, or its share."] if limited else lines
+
+
+def _packing(packed: PackedFacts) -> list[str]:
+    long_documents = f"; long documents: {packed.long_documents}" if packed.long_documents else ""
+    last = f"; the last sequence: {packed.last_sequence}" if packed.last_sequence else ""
+    return [
+        "## Sequences",
+        "",
+        f"- {packed.num_sequences:,} sequences of {packed.sequence_length:,} tokens in "
+        f"{_number_of(packed.num_shards, 'shard')}, as {' and '.join(packed.formats)}",
+        f"- Packed by {packed.strategy}{long_documents}{last}",
+        f"- Of {sum(packed.documents.values()):,} documents {_ends(packed.documents)}",
+        f"- {packed.num_tokens:,} tokens and {packed.num_padding_tokens:,} of padding (id {packed.pad_id}): "
+        f"{_percent(packed.fill, 4)} full",
+        f"- Tokens are {packed.dtype}; document boundaries are kept, so that attention can stay within them",
+    ]
+
+
+def _ends(documents: Mapping[str, int]) -> str:
+    """What became of the documents, most telling first; ends that none came to are left out."""
+    words = {"packed": "are whole in one sequence", "split": "whole over several", "truncated": "cut off"}
+    told = [f"{documents[end]:,} {word}" for end, word in words.items() if documents.get(end)]
+    lost = sum(number for end, number in documents.items() if end not in words)
+    return ", ".join([*told, f"{lost:,} left out"] if lost else told)
+
+
+def _conservation(facts: CardFacts) -> list[str]:
+    lines = [
+        "## Conservation",
+        "",
+        "Every document and every token is accounted for. Read each row from left to right: what comes in, "
+        "plus "
+        "what a stage adds, less what it leaves out, is what it hands on.",
+    ]
+    for ledger in facts.ledgers:
+        head = [ledger.unit, *(_column(column) for column in ledger.columns)]
+        rows = [[source, *_amounts(ledger.columns, row)] for source, row in ledger.rows.items()]
+        rows.append(["**all**", *(f"**{cell}**" for cell in _amounts(ledger.columns, ledger.total))])
+        lines += ["", *_table(head, rows)]
+    packed = facts.packed
+    capacity = packed.num_sequences * packed.sequence_length
+    total = (
+        f"{packed.num_tokens:,} + {packed.num_padding_tokens:,} of padding = {capacity:,} = "
+        f"{packed.num_sequences:,} sequences × {packed.sequence_length:,}."
+    )
+    return [*lines, "", total]
+
+
+def _column(column: Column) -> str:
+    name = _WORDS.get(column.name, column.name.split(":")[-1].replace("_", " "))
+    return {"in": "in", "+": f"+ {name}", "-": f"− {name}", "=": f"= {name}"}[column.sign]
+
+
+def _amounts(columns: Sequence[Column], amounts: Sequence[int]) -> Iterable[str]:
+    for column, amount in zip(columns, amounts, strict=True):
+        yield f"{amount:,}" if amount or column.sign in {"in", "="} else "·"
+
+
+def _loading(facts: CardFacts) -> list[str]:
+    packed = facts.packed
+    lines = [
+        "## Loading",
+        "",
+        "```python",
+        "from tasks.formats.packed import PackedReader",
+        "",
+        'reader = PackedReader.open("path/to/packed")  # `tokmill show` says where it lies',
+        f"len(reader)  # {packed.num_sequences:,}",
+        "sequence = reader[0]",
+        f"sequence.input_ids  # {packed.dtype} [{packed.sequence_length}]",
+        "sequence.position_ids, sequence.segment_ids, sequence.loss_mask, sequence.cu_seqlens",
+        "sequence.document_mask()  # who may attend to whom",
+        "reader.provenance(0)  # source, shard and document of every piece",
+        "```",
+    ]
+    if "parquet" in packed.formats:
+        lines += ["", *_loading_parquet()]
+    return lines
+
+
+def _loading_parquet() -> list[str]:
+    return [
+        "The Parquet files need no code of ours:",
+        "",
+        "```python",
+        'datasets.load_dataset("parquet", data_files="path/to/packed/shard-*.parquet")',
+        "```",
+    ]
+
+
+def _artifacts(facts: CardFacts) -> list[str]:
+    rows = [
+        [artifact.kind, f"{artifact.num_files:,}", _size(artifact.num_bytes), f"`{artifact.content_digest}`"]
+        for artifact in facts.artifacts
+    ]
+    head = ["artifact", "files", "size", "content digest"]
+    return ["## Made from", "", *_table(head, rows, left=(0, 3))]
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
+    """Markdown lines of a table; columns not in `left` are numbers."""
+    rule = [":---" if k in left else "---:" for k in range(len(head))]
+    cells = [[_cell(text) for text in row] for row in rows]
+    return [f"| {' | '.join(row)} |" for row in (list(head), rule, *cells)]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _code(text: str) -> str:
+    """`text` as code, fenced by more backticks than it has in a row."""
+    longest = max((len(run) for run in "".join(c if c == "`" else " " for c in text).split()), default=0)
+    fence = "`" * (longest + 1)
+    space = " " if longest else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def _bar(share: float, largest: float) -> str:
+    """A bar in eighths of a character: how long `share` is beside `largest`; none but 0 is empty."""
+    eighths = round(share / largest * _BAR_WIDTH * 8) if largest else 0
+    full, rest = divmod(max(int(share > 0), eighths), 8)
+    return "█" * full + (_EIGHTHS[rest] if rest else "")
+
+
+def _percent(share: float | None, digits: int = 2) -> str:
+    return "–" if share is None else f"{share:.{digits}%}"
+
+
+def _ratio(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _number_of(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def _size(num_bytes: int) -> str:
+    """Bytes in the largest decimal unit that gives at least 1."""
+    for power, unit in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):
+        if num_bytes >= 1000**power:
+            return f"{num_bytes / 1000**power:.1f} {unit}"
+    return f"{num_bytes} B"

@@ -1,0 +1,248 @@
+"""The card: ledgers that add up, numbers that are the artifacts', and a layout that survives odd text."""
+
+import json
+import random
+import re
+
+import pytest
+
+from tasks.balance import BalanceParams
+from tasks.card import CARD, CardParams
+from tasks.card_facts import CardFacts
+from tasks.card_ledger import StageAccounts, ledger
+from tasks.card_text import _bar, _code, _size, to_markdown
+from tasks.encode import EncodeParams
+from tasks.errors import AccountError, StoreError, TaskError
+from tasks.formats.mixture import Mixture
+from tasks.formats.packed import PackedReader
+from tasks.mix import MixParams
+from tasks.pack import PackParams
+from tasks.stage import Account
+from tasks.store import Store, read_record
+from tests.test_tasks.whole_line import Line, LineParams
+
+WORDS = ("the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "rain", "falls")
+
+
+def write_texts(folder):
+    """Three sources: one large, one with a broken line, one so small that it is read twice."""
+    rng = random.Random(1)
+    for source, num_documents in (("english", 120), ("code", 40), ("tiny", 4)):
+        (folder / source).mkdir(parents=True)
+        texts = [" ".join(rng.choices(WORDS, k=rng.randint(1, 40))) for _ in range(num_documents)]
+        lines = [json.dumps({"text": text}) for text in texts] + (["{broken"] if source == "code" else [])
+        (folder / source / "all.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+PARAMS = LineParams(
+    balance=BalanceParams(temperature=2, max_repetition=2),
+    encode=EncodeParams(min_tokens=3),
+    mix=MixParams(weights={"english": 2, "code": 1, "tiny": 0.2}, max_repetition=2),
+    pack=PackParams(
+        sequence_length=32, strategy="greedy", sequences_per_shard=20, formats=["memmap", "parquet"]
+    ),
+    card=CardParams(title="Small | sure", license="CC0", source_notes={"tiny": "four lines"}),
+)
+
+
+@pytest.fixture(scope="module")
+def line(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("line")
+    write_texts(folder / "texts")
+    return Line(Store.open(folder / "store"), folder / "texts")
+
+
+@pytest.fixture(scope="module")
+def made(line):
+    return {kind: line.store.path(ref) for kind, ref in line.run(PARAMS).items()}
+
+
+@pytest.fixture(scope="module")
+def facts(made):
+    return CardFacts.model_validate_json((made["card"] / "card.json").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def text(made):
+    return (made["card"] / "card.md").read_text(encoding="utf-8")
+
+
+def test_every_row_of_a_ledger_adds_up(facts):
+    for found in facts.ledgers:
+        for amounts in [*found.rows.values(), found.total]:
+            running = 0
+            for column, amount in zip(found.columns, amounts, strict=True):
+                running += {"in": amount, "+": amount, "-": -amount, "=": 0}[column.sign]
+                assert column.sign != "=" or running == amount
+
+
+def test_the_ledgers_lead_from_the_files_to_the_sequences(facts, made):
+    documents, tokens = facts.ledgers
+    assert [column.name for column in documents.columns if column.sign == "="] == [
+        "read",
+        "encoded",
+        "mixed",
+        "packed",
+    ]
+    assert documents.rows["code"][:3] == [41, 1, 40]
+    assert documents.columns[1].name.startswith("quarantined:")
+    reader = PackedReader.open(made["packed"])
+    assert tokens.total[-1] == sum(sequence.num_tokens for sequence in reader)
+
+
+def test_the_shares_are_the_artifacts(facts, made):
+    mixed = {entry.source: entry for entry in Mixture.open(made["mixture"]).manifest.sources}
+    for source in facts.sources:
+        assert (source.mixed_share, source.epochs) == (
+            mixed[source.source].share,
+            mixed[source.source].epochs,
+        )
+    tiny = next(source for source in facts.sources if source.source == "tiny")
+    assert (tiny.note, tiny.epochs, tiny.limits) == ("four lines", 2.0, True)
+    for name in ("text_share", "training_share", "token_share", "mixed_share", "requested_share"):
+        assert sum(getattr(source, name) for source in facts.sources) == pytest.approx(1)
+
+
+def test_the_digests_are_those_of_all_artifacts_upstream(facts, made):
+    kinds = ["corpus", "counts", "balance", "tokenizer", "audit", "encoded", "mixture", "packed"]
+    assert [artifact.kind for artifact in facts.artifacts] == kinds
+    for artifact in facts.artifacts:
+        assert artifact.content_digest == read_record(made[artifact.kind]).content_digest
+
+
+def test_the_text_says_it_in_order(text):
+    assert re.findall(r"^#+ .*$", text, flags=re.MULTILINE) == [
+        "# Small | sure",
+        "## Sources",
+        "## Tokenizer",
+        "## Mixture",
+        "## Sequences",
+        "## Conservation",
+        "## Loading",
+        "## Made from",
+    ]
+    assert "License: CC0" in text
+    assert "- **tiny**: four lines" in text
+    assert text.endswith("|\n")
+
+
+def test_tables_have_as_many_cells_as_heads(text):
+    widths = [len(re.findall(r"(?<!\\)\|", row)) for row in text.splitlines() if row.startswith("|")]
+    tables = [len(table.splitlines()) for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE)]
+    assert min(tables) > 3
+    start = 0
+    for height in tables:
+        assert len(set(widths[start : start + height])) == 1
+        start += height
+
+
+def test_the_loading_example_runs(text, made):
+    code = text.split("```python\n")[1].split("```")[0].replace("path/to/packed", str(made["packed"]))
+    scope = {}
+    exec(code, scope)
+    assert f"len(reader)  # {len(scope['reader']):,}" in code
+    assert scope["sequence"].input_ids.shape == (32,)
+
+
+def test_the_card_does_not_depend_on_the_store_or_the_cache(line, made, tmp_path):
+    other = Line(Store.open(tmp_path / "other"), line.texts)
+    ref = other.run(PARAMS)["card"]
+    for name in ("card.json", "card.md"):
+        assert (other.store.path(ref) / name).read_bytes() == (made["card"] / name).read_bytes()
+    said = (made["card"] / "card.md").read_text() + (made["card"] / "card.json").read_text()
+    assert str(line.texts.parent) not in said
+
+
+def test_a_card_without_training_leaves_it_out(made, tmp_path):
+    given = {kind: path for kind, path in made.items() if kind not in {"counts", "balance", "card"}}
+    CARD.run(CardParams(), out=tmp_path, **given)
+    found = CardFacts.model_validate_json((tmp_path / "card.json").read_bytes())
+    assert (found.balance, found.tokenizer.origin) == (None, "existing")
+    assert "share in training" not in (tmp_path / "card.md").read_text(encoding="utf-8")
+
+
+def test_a_note_on_an_unknown_source_names_the_nearest(made, tmp_path):
+    given = {kind: path for kind, path in made.items() if kind != "card"}
+    with pytest.raises(
+        TaskError, match=r"card: source_notes name an unknown source 'tny'; did you mean 'tiny'\?"
+    ):
+        CARD.run(CardParams(source_notes={"tny": "?"}), out=tmp_path, **given)
+
+
+def test_an_artifact_without_a_record_is_named(made, tmp_path):
+    given = {kind: path for kind, path in made.items() if kind != "card"}
+    with pytest.raises(StoreError, match=r"has no record\.json"):
+        CARD.run(CardParams(), out=tmp_path, **given | {"counts": tmp_path})
+
+
+def account(num_in, source="a", added=None, **became):
+    return Account(source=source, unit="tokens", num_in=num_in, added=added or {}, became=became)
+
+
+def stages(*accounts):
+    return [StageAccounts(f"s{k}", f"h{k}", frozenset({"kept"}), given) for k, given in enumerate(accounts)]
+
+
+def test_a_ledger_by_hand():
+    first = [account(10, kept=7, lost=3), account(5, source="b", kept=5, lost=0)]
+    second = [account(7, added={"extra": 2}, kept=9), account(5, source="b", added={"extra": 0}, kept=5)]
+    found = ledger("tokens", ["a", "b"], stages(first, second))
+    assert [(column.stage, column.sign, column.name) for column in found.columns] == [
+        ("s0", "in", "in"),
+        ("s0", "-", "lost"),
+        ("s0", "=", "h0"),
+        ("s1", "+", "extra"),
+        ("s1", "=", "h1"),
+    ]
+    assert found.rows == {"a": [10, 3, 7, 2, 9], "b": [5, 0, 5, 0, 5]}
+    assert found.total == [15, 3, 12, 2, 14]
+
+
+def test_steps_that_are_nothing_for_all_are_left_out():
+    found = ledger("tokens", ["a"], stages([account(4, added={"extra": 0}, kept=4, lost=0)]))
+    assert [column.sign for column in found.columns] == ["in", "="]
+
+
+@pytest.mark.parametrize(
+    ("accounts", "message"),
+    [
+        (([account(10, kept=7, lost=3)], [account(8, kept=8)]), "7 tokens were handed to s1.*8 come in"),
+        (([account(10, kept=7, lost=2)],), "10 tokens were handed to s0"),
+        (([account(10, kept=10)], []), "record of s1 has no account of tokens for source 'a'"),
+    ],
+)
+def test_accounts_that_do_not_join_are_refused(accounts, message):
+    with pytest.raises(AccountError, match=message):
+        ledger("tokens", ["a"], stages(*accounts))
+
+
+def test_bars_are_as_long_as_shares():
+    assert _bar(0.5, 0.5) == "█" * 12
+    assert _bar(0.25, 0.5) == "█" * 6
+    assert _bar(0.00001, 0.5) == "▏"
+    assert _bar(0.0, 0.5) == ""
+
+
+def test_code_with_backticks_is_fenced_by_more():
+    assert _code("a") == "`a`"
+    assert _code("a`b``c") == "``` a`b``c ```"
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (12_345_678, "12.3 MB")]
+)
+def test_sizes_are_written_in_decimal_units(num_bytes, text):
+    assert _size(num_bytes) == text
+
+
+def test_a_source_that_is_all_of_it_still_lays_out(facts):
+    alone = facts.model_copy(update={"sources": facts.sources[:1], "description": "One."})
+    assert "from **1 source**" in to_markdown(alone)
+
+
+def test_names_of_many_kinds_do_not_break_a_table(facts):
+    odd = facts.sources[0].model_copy(update={"source": "a|b", "note": "x\ny"})
+    table = next(
+        row for row in to_markdown(facts.model_copy(update={"sources": [odd]})).splitlines() if "a\\|b" in row
+    )
+    assert table.startswith("| a\\|b |")

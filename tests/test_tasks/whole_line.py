@@ -1,0 +1,90 @@
+"""The whole line over a few files, stage by stage in a real store, without any flow."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tasks.audit import AUDIT, AuditParams
+from tasks.balance import BALANCE, BalanceParams
+from tasks.card import CARD, CardParams
+from tasks.count import COUNT, COUNT_SHARD
+from tasks.encode import ENCODE, ENCODE_SHARD, EncodeParams
+from tasks.formats.corpus import Corpus
+from tasks.formats.packing_plan import PackingPlan
+from tasks.formats.resolving import resolve_files
+from tasks.formats.sources import SourceSpec
+from tasks.ingest import INGEST, IngestParams
+from tasks.mix import MIX, MixParams
+from tasks.pack import PACK, PACK_PLAN, PACK_SHARD, PackParams
+from tasks.stage import ArtifactRef, External, Request
+from tasks.store import FileDigests, Store
+from tasks.train import TRAIN, TrainParams
+
+
+@dataclass(frozen=True)
+class LineParams:
+    """The parameters of every stage from `count` on."""
+
+    train: TrainParams = field(
+        default_factory=lambda: TrainParams(vocab_size=300, special_tokens=["<|endoftext|>"], num_reserved=2)
+    )
+    balance: BalanceParams = field(default_factory=BalanceParams)
+    encode: EncodeParams = field(default_factory=EncodeParams)
+    mix: MixParams = field(default_factory=MixParams)
+    pack: PackParams = field(default_factory=PackParams)
+    card: CardParams = field(default_factory=CardParams)
+
+
+@dataclass(frozen=True)
+class Line:
+    """Runs the stages in `store`; the text of source `s` lies in `<texts>/s/*.jsonl`."""
+
+    store: Store
+    texts: Path
+
+    def run(self, params: LineParams) -> dict[str, ArtifactRef]:
+        """Make every artifact; the result maps kind to artifact."""
+        corpus, texts = self.corpus()
+        made = {"corpus": corpus, **self.tokenizer(params, corpus, texts)}
+        tokenizer = made["tokenizer"]
+        shards = [self.make(ENCODE_SHARD, params.encode, tokenizer=tokenizer, shard=text) for text in texts]
+        made["encoded"] = self.make(ENCODE, params.encode, corpus=corpus, tokenizer=tokenizer, shards=shards)
+        tokens = {"encoded": made["encoded"], "shards": shards}
+        made["audit"] = self.make(AUDIT, AuditParams(), corpus=corpus, tokenizer=tokenizer, **tokens)
+        made["mixture"] = self.make(MIX, params.mix, **tokens)
+        made["packed"] = self.packed(params.pack, made["mixture"], tokens)
+        return made | {"card": self.make(CARD, params.card, **made)}
+
+    def make(self, stage, params, **inputs) -> ArtifactRef:
+        return self.store.realize(Request(stage, "line", params, inputs)).ref
+
+    def corpus(self):
+        """The corpus, and its shards as mapped stages get them."""
+        files, roots, options = [], {}, {}
+        for source in sorted(folder.name for folder in self.texts.iterdir()):
+            spec = SourceSpec(files=[f"{source}/*.jsonl"], on_error="quarantine")
+            found, roots[source] = resolve_files(
+                spec, self.texts, FileDigests(self.store.root), source=source
+            )
+            files += found
+            options[source] = spec.read_options()
+        corpus = self.make(INGEST, IngestParams(sources=options), files=files)
+        opened = Corpus.open(self.store.path(corpus))
+        shards = [shard for source in opened.sources for shard in opened.shards(source)]
+        return corpus, [
+            External(digest=shard.digest, value={"shard": shard.model_dump(mode="json"), "roots": roots})
+            for shard in shards
+        ]
+
+    def tokenizer(self, params, corpus, texts):
+        cut = params.train.count_params()
+        parts = [self.make(COUNT_SHARD, cut, shard=text) for text in texts]
+        counts = self.make(COUNT, cut, corpus=corpus, shards=parts)
+        balance = self.make(BALANCE, params.balance, corpus=corpus)
+        tokenizer = self.make(TRAIN, params.train, counts=counts, balance=balance)
+        return {"counts": counts, "balance": balance, "tokenizer": tokenizer}
+
+    def packed(self, pack, mixture, tokens):
+        plan = self.make(PACK_PLAN, pack.plan_params(), mixture=mixture, **tokens)
+        indices = range(PackingPlan.open(self.store.path(plan)).num_shards)
+        shards = [self.make(PACK_SHARD, pack.shard_params(k), plan=plan, **tokens) for k in indices]
+        return self.make(PACK, pack, plan=plan, shards=shards)
