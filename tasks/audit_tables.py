@@ -6,7 +6,7 @@
 
 Bytes, characters and words are those of the encoded documents' text; ratios leave the end-of-document
 tokens out, since no text became one. A ratio with nothing below the line is NULL. A word is a run of
-characters other than white space: `fertility` says little of a script that puts no spaces between words.
+bytes other than ASCII white space: `fertility` says little of a script that puts no spaces between words.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -19,7 +19,7 @@ from tasks.errors import StoreError
 from tasks.stage import Account, Outcome, Params, Scalar, Stage, Unit
 
 if TYPE_CHECKING:
-    from tasks.formats.corpus import Corpus
+    from tasks.formats.corpus import Corpus, Shard
     from tasks.formats.encoded import EncodedStatistics, SourceEntry
 
 
@@ -67,6 +67,7 @@ def run_shard(params: EncodeParams, *, out: Path, tokenizer: Path, shard: Mappin
         end_id=end_token_id(encoder, params.end_of_document),
         min_tokens=params.min_tokens,
         special_tokens_in_text=params.special_tokens_in_text,
+        where=lambda ordinal: _place(plan, ordinal),
     )
     return Outcome(
         metrics=_metrics(statistics),
@@ -108,6 +109,13 @@ def run(params: EncodeParams, *, out: Path, corpus: Path, tokenizer: Path, shard
         accounts += _accounts(entry.source, stats.num_documents, stats.num_bytes, entry.statistics)
     total = sum((entry.statistics for entry in entries), EncodedStatistics())
     return Outcome(metrics={**_metrics(total), "num_shards": len(shards)}, accounts=accounts)
+
+
+def _place(shard: "Shard", ordinal: int) -> str:
+    """Say where the document `ordinal` of `shard` stands, for people."""
+    segment = next(part for part in reversed(shard.segments) if part.first_ordinal <= ordinal)
+    row = segment.first_row + ordinal - segment.first_ordinal
+    return f"source '{shard.source}': {segment.file}, row {row} (counted from 0)"
 
 
 def _entries(corpus: "Corpus", shards: Sequence[Path], vocab_size: int) -> "list[SourceEntry]":

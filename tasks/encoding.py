@@ -3,7 +3,7 @@
 A batch at a time; the files that come out do not depend on how the documents came in batches.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,16 +15,12 @@ from tasks.formats.encoded import EncodedStatistics
 from tasks.formats.encoded_writer import write_shard
 from tasks.formats.measures import text_size
 from tokenizer.errors import SpecialTokenError
+from tokenizer.specials import find
 
 if TYPE_CHECKING:
     from tokenizer import Tokenizer
 
 SpecialTokensInText = Literal["as_text", "raise", "allowed"]
-_CHOICES: dict[SpecialTokensInText, dict[str, Any]] = {
-    "as_text": {"as_text": True},
-    "raise": {},
-    "allowed": {"allowed_special": "all"},
-}
 
 
 def encode_batches(
@@ -35,6 +31,7 @@ def encode_batches(
     end_id: int | None,
     min_tokens: int,
     special_tokens_in_text: SpecialTokensInText = "as_text",
+    where: Callable[[int], str] = "document {}".format,
 ) -> EncodedStatistics:
     """Encode documents into the files of one encoded shard.
 
@@ -45,6 +42,7 @@ def encode_batches(
         end_id: the token behind each document, or None for none.
         min_tokens: documents with fewer tokens of text are dropped; at least 1.
         special_tokens_in_text: what a special token's name in a document is.
+        where: how an error calls the document with a given ordinal.
 
     Returns:
         What `statistics.json` holds.
@@ -52,9 +50,11 @@ def encode_batches(
     Raises:
         SpecialTokenError: a special token stands in a document and `special_tokens_in_text` is "raise".
     """
-    specials = _CHOICES[special_tokens_in_text]
+    specials: Any = {"allowed_special": "all"} if special_tokens_in_text == "allowed" else {"as_text": True}
     with write_shard(out, tokenizer.vocab_size) as writer:
         for batch in batches:
+            if special_tokens_in_text == "raise":
+                _refuse_special_tokens(tokenizer, batch, where)
             encoded = tokenizer.encode_buffers(batch.data, batch.offsets, **specials)
             lengths = np.diff(encoded.offsets)
             keep = lengths >= min_tokens
@@ -106,6 +106,19 @@ def keep_documents(
     is_text[offsets[1:] - 1] = False
     ended[is_text] = text
     return ended, offsets
+
+
+def _refuse_special_tokens(tokenizer: "Tokenizer", batch: DocumentBatch, where: Callable[[int], str]) -> None:
+    starts, ends, _ = find(batch.data, batch.offsets, tokenizer.special_tokens)
+    if not len(starts):
+        return
+    document = int(np.searchsorted(batch.offsets, starts[0], side="right")) - 1
+    raise SpecialTokenError(
+        f"encode: {where(int(batch.ordinals[document]))} holds the special token "
+        f"{batch.data[starts[0] : ends[0]].tobytes().decode()!r} at byte "
+        f"{int(starts[0] - batch.offsets[document])}; take it out of the text, or set "
+        "special_tokens_in_text to 'as_text' or 'allowed'"
+    )
 
 
 def _statistics(

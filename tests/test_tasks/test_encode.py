@@ -81,6 +81,14 @@ def test_an_unknown_end_token_is_refused(encoded):
         encoded(EncodeParams(end_of_document="</s>"))
 
 
+def test_a_special_token_in_a_text_is_named_with_its_file_and_row(tmp_path, text_corpus, published):
+    shard = text_corpus({"en": ["fine", f"not {END}"]}).shard_values[0]
+    with pytest.raises(SpecialTokenError, match=r"source 'en': all\.jsonl, row 1 .* at byte 4"):
+        run_shard(
+            EncodeParams(special_tokens_in_text="raise"), out=tmp_path, tokenizer=published, shard=shard
+        )
+
+
 def test_shards_of_another_vocabulary_are_refused(tmp_path, encoded):
     _, made = encoded()
     other = tmp_path / "other"

@@ -90,8 +90,9 @@ def test_special_tokens_in_text_are_text_or_themselves_or_an_error(tmp_path):
     assert END_ID not in as_text[:-1]
     allowed = encoded(tmp_path / "allowed", text, special_tokens_in_text="allowed").document(0).tolist()
     assert allowed == [*trained().encode("a"), END_ID, *trained().encode("b"), END_ID]
-    with pytest.raises(SpecialTokenError, match="endoftext"):
-        encoded(tmp_path / "raise", text, special_tokens_in_text="raise")
+    texts = ["plain", "猫", f"猫 {END}"]
+    with pytest.raises(SpecialTokenError, match=r"document 20 holds .* '<\|endoftext\|>' at byte 4;"):
+        encoded(tmp_path / "raise", texts, special_tokens_in_text="raise")
 
 
 def test_no_documents_make_an_empty_shard(tmp_path):
