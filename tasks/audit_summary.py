@@ -59,7 +59,7 @@ class Summary(_Part):
     Attributes:
         num_ordinary_tokens: tokens of the vocabulary that are neither special nor reserved.
         num_unused_tokens: those of them that never occur.
-        unused_examples: some of them, the lowest ids first; see `readable`.
+        unused_examples: some of them, merged ones before single bytes, then by id; see `readable`.
         renyi_efficiency: Rényi entropy of order 2.5 of the tokens' frequencies over its greatest possible
             value (Zouhar et al. 2023, "Tokenization and the Noiseless Channel"); None if nothing was encoded.
         gate: "passed", "failed: <why>", or "none" where no threshold was asked for.
@@ -153,7 +153,7 @@ def to_markdown(summary: Summary) -> str:
 
 _UNUSED = """
     SELECT readable FROM audit_tokens SEMI JOIN ordinary USING (token_id)
-    WHERE num_occurrences = 0 ORDER BY token_id LIMIT ?
+    WHERE num_occurrences = 0 ORDER BY kind = 'byte', token_id LIMIT ?
 """
 _OVERALL = r"""
     SELECT 'all' AS source, num_documents, num_tokens, num_bytes, num_chars, num_words,

@@ -69,7 +69,7 @@ def test_lengths_leave_special_and_reserved_tokens_out():
 def test_the_summary_adds_up():
     summary = summary_of(SOURCES)
     assert (summary.vocab_size, summary.num_ordinary_tokens, summary.num_unused_tokens) == (6, 4, 2)
-    assert summary.unused_examples == ["\\xe4", "abc"]
+    assert summary.unused_examples == ["abc", "\\xe4"]
     assert summary.unused_share == 0.5
     overall = summary.overall
     assert (overall.source, overall.num_documents, overall.num_tokens, overall.num_bytes) == (
@@ -142,4 +142,4 @@ def test_tables_are_the_same_bytes_again_and_readable_by_duckdb(tmp_path):
 def test_the_markdown_shows_each_source_and_the_tokens_never_used():
     text = to_markdown(summary_of(SOURCES))
     assert "| zwei | 2 | 9 | 10 | 10 | 5 | 1.429 | 1.429 | 1.400 | 50.0% |" in text
-    assert "`\\xe4`, `abc`" in text
+    assert "`abc`, `\\xe4`" in text
