@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from tokenizer.alphabet import to_bytes, to_text
 from tokenizer.buffers import pack_bytes, unpack
-from tokenizer.errors import FormatError, PatternError, TokenizerError, VocabularyError
+from tokenizer.errors import FormatError, PatternError, VocabularyError
 from tokenizer.kernels.pairs import MAX_IDS, MAX_MERGES
 from tokenizer.normalizers import steps_of
+from tokenizer.reading import reading
 from tokenizer.splitting import Digits, PatternLike, resolve
 
 SPEC_FORMAT = "tokmill"
@@ -178,12 +179,8 @@ class Definition:
                 f"{where}: version={spec.get('version')!r} is not known here, which reads {SPEC_VERSION}; "
                 "a newer tokmill wrote it, so use that one"
             )
-        try:
+        with reading(where):
             return cls._from_fields(spec, where)
-        except (KeyError, TypeError, IndexError, ValueError) as error:
-            if isinstance(error, TokenizerError):
-                raise
-            raise FormatError(f"{where}: broken: {type(error).__name__}: {error}") from error
 
     @classmethod
     def _from_fields(cls, spec: Mapping[str, Any], where: str) -> Self:

@@ -88,9 +88,10 @@ def normalize_pieces(
         The new buffer and its offsets. Bytes that are not UTF-8 stay as they are.
     """
     steps = steps_of(name)
-    if not steps or (not _CHANGES_ASCII.intersection(steps) and not (data >= 0x80).any()):
+    part = data[offsets[0] : offsets[-1]]
+    if not steps or (not _CHANGES_ASCII.intersection(steps) and not (part >= 0x80).any()):
         return data, offsets
-    whole, cuts = data.tobytes(), offsets.tolist()
+    whole, cuts = part.tobytes(), (offsets - offsets[0]).tolist()
     pieces = []
     for i in range(len(cuts) - 1):
         piece = whole[cuts[i] : cuts[i + 1]]

@@ -19,6 +19,7 @@ from tokenizer.errors import FormatError
 from tokenizer.formats.files import read_json, write_json
 from tokenizer.formats.gpt2 import alphabet_vocab
 from tokenizer.normalizers import steps_of
+from tokenizer.reading import reading
 from tokenizer.specials import reserved_name
 from tokenizer.splitting import SPLIT_PATTERNS, resolve
 
@@ -123,10 +124,8 @@ def read(path: Path) -> Definition:
         VocabularyError: the vocabulary breaks a law.
     """
     content = read_json(path)
-    try:
+    with reading(str(path)):
         return _read(content, str(path))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise FormatError(f"{path}: broken: {type(error).__name__}: {error}") from error
 
 
 def _read(content: dict[str, Any], where: str) -> Definition:
@@ -135,7 +134,6 @@ def _read(content: dict[str, Any], where: str) -> Definition:
     specials = _read_added_tokens(content.get("added_tokens") or [], where)
     vocab = {text: i for text, i in model["vocab"].items() if specials.get(text) != i}
     pairs = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in model["merges"]]
-    reserved = [name for name in specials if name == reserved_name(list(specials).index(name))]
     return Definition.build(
         {i: to_bytes(text, where) for text, i in vocab.items()},
         [(to_bytes(left, where), to_bytes(right, where)) for left, right in pairs],
@@ -143,8 +141,15 @@ def _read(content: dict[str, Any], where: str) -> Definition:
         split_pattern=_read_pre_tokenizer(content.get("pre_tokenizer"), where),
         normalizer=_read_normalizer(content.get("normalizer"), where),
         ignore_merges=bool(model.get("ignore_merges")),
-        num_reserved=len(reserved),
+        num_reserved=_num_reserved(list(specials)),
     )
+
+
+def _num_reserved(names: list[str]) -> int:
+    """Return how many special tokens at the end are named as reserved ones are."""
+    last = regex.fullmatch(r"\D+(\d+)\D+", names[-1]) if names else None
+    number = int(last[1]) + 1 if last else 0
+    return number if names[-number:] == [reserved_name(i) for i in range(number)] else 0
 
 
 def _refuse(where: str, key: str, value: object, rule: str) -> FormatError:

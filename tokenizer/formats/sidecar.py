@@ -13,6 +13,7 @@ from typing import Any, Self
 from tokenizer.definition import Definition, pattern_of
 from tokenizer.errors import FormatError
 from tokenizer.formats.files import read_json, write_json
+from tokenizer.reading import reading
 from tokenizer.splitting import Digits, PatternLike, resolve
 
 SIDECAR_FORMAT = "tokmill sidecar"
@@ -68,7 +69,7 @@ class Usage:
                 f"{path}: format={content.get('format')!r} and version={content.get('version')!r} must be "
                 f"{SIDECAR_FORMAT!r} and 1; remove the file, and pass split_pattern and special_tokens"
             )
-        try:
+        with reading(str(path)):
             return cls(
                 **pattern_of(content["split_pattern"], content["digits"], content["split_chain"]),
                 normalizer=content["normalizer"],
@@ -76,8 +77,6 @@ class Usage:
                 ignore_merges=content["ignore_merges"],
                 num_reserved=content["num_reserved"],
             )
-        except (KeyError, TypeError) as error:
-            raise FormatError(f"{path}: broken: {type(error).__name__}: {error}") from error
 
 
 def write(definition: Definition, path: Path) -> Path:

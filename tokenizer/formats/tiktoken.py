@@ -11,6 +11,7 @@ import base64
 import binascii
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -73,18 +74,44 @@ def read(path: Path, usage: Usage) -> Definition:
             f"{path}: a .tiktoken file does not say how text is split, and there is no sidecar; pass "
             "split_pattern='cl100k' or 'o200k', or whatever it was made with"
         )
-    ranks = _read_ranks(path)
+    return definition_of(
+        _read_ranks(path),
+        _specials(usage, path),
+        split_pattern=usage.split_pattern,
+        digits=usage.digits or "pattern",
+        normalizer=usage.normalizer,
+        ignore_merges=usage.ignore_merges,
+        num_reserved=usage.num_reserved or 0,
+    )
+
+
+def definition_of(
+    ranks: Mapping[int, bytes],
+    special_tokens: Mapping[str, int],
+    *,
+    ignore_merges: bool | None,
+    **how: Any,
+) -> Definition:
+    """Build a definition from byte strings by rank.
+
+    Args:
+        ranks: the tokens by id; special tokens left out.
+        special_tokens: ids by name.
+        ignore_merges: whether a pre-token that is a token is taken whole; None where only that gives what
+            tiktoken gives.
+        how: the other attributes of a definition.
+
+    Raises:
+        VocabularyError: the vocabulary breaks a law.
+    """
     data, offsets = pack_bytes([ranks.get(i, b"") for i in range(max(ranks) + 1)])
     rows, unreached = merges_from_ranks(data, offsets, np.zeros(0, np.int64))
     return Definition.build(
         ranks,
         [(ranks[left], ranks[right]) for left, right, _ in rows.tolist()],
-        _specials(usage, path),
-        split_pattern=usage.split_pattern,
-        digits=usage.digits or "pattern",
-        normalizer=usage.normalizer,
-        ignore_merges=bool(unreached.shape[0]) if usage.ignore_merges is None else usage.ignore_merges,
-        num_reserved=usage.num_reserved or 0,
+        special_tokens,
+        ignore_merges=bool(unreached.shape[0]) if ignore_merges is None else ignore_merges,
+        **how,
     )
 
 

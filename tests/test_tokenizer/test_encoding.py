@@ -1,0 +1,253 @@
+"""Encoding and decoding: golden ids by hand, the slow reference, and the laws."""
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokenizer
+from tests.test_tokenizer.conftest import SPECIALS, any_text
+from tokenizer import SpecialTokenError, Tokenizer, TokenizerError, VocabularyError, buffers, reference
+from tokenizer.definition import Definition
+from tokenizer.formats import tiktoken
+from tokenizer.kernels.encoding import empty_cache
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Tokenizer:
+    """256 = at, 257 = cat, 258 = " cat", 259 = <s>, 260 = <s><s>."""
+    return tokenizer.train_from_counts(
+        {b"cat": 5, b" cat": 3, b"rat": 2}, vocab_size=256 + 3 + 2, special_tokens=["<s>", "<s><s>"]
+    )
+
+
+def reference_ids(tok: Tokenizer, text: str, specials: dict[str, int]) -> list[int]:
+    """Encode by the definitions: cut special tokens out, split, merge."""
+    ranks = {pair: rank for rank, pair in enumerate(tok.merges)}
+    data, ids, position = buffers.utf8(text), [], 0
+    found = reference.find_specials(data, {name.encode(): i for name, i in specials.items()})
+    for start, end, special in [*found, (len(data), len(data), -1)]:
+        for piece in tok.splitter.split_text(data[position:start].decode()):
+            ids += [tok.vocab[part] for part in reference.encode_pretoken(piece.encode(), ranks)]
+        if special >= 0:
+            ids.append(special)
+        position = end
+    return ids
+
+
+def test_ids_by_hand(tiny: Tokenizer) -> None:
+    assert tiny.merges == [(b"a", b"t"), (b"c", b"at"), (b" ", b"cat")]
+    assert tiny.encode("cat cat rat\n") == [257, 258, 220, tiny.vocab[b"r"], 256, tiny.vocab[b"\n"]]
+    assert tiny.encode("") == []
+    assert tiny.decode([258, 258]) == " cat cat"
+
+
+def test_special_tokens_need_permission(tiny: Tokenizer) -> None:
+    with pytest.raises(SpecialTokenError, match=r"document 1 holds the special token '<s>' at byte 3"):
+        tiny.encode_batch(["cat", "é <s>"])
+    assert tiny.encode("a<s>cat", allowed_special={"<s>"}) == [tiny.vocab[b"a"], 259, 257]
+    assert tiny.encode("a<s>", as_text=True) == [tiny.vocab[bytes([byte])] for byte in b"a<s>"]
+
+
+def test_the_longest_special_token_wins(tiny: Tokenizer) -> None:
+    assert tiny.encode("<s><s><s>", allowed_special="all") == [260, 259]
+    assert tiny.encode("<s><s><s>", allowed_special={"<s>"}, as_text=["<s><s>"]) == [259, 259, 259]
+    with pytest.raises(SpecialTokenError, match="'<s><s>' at byte 0"):
+        tiny.encode("<s><s>", allowed_special={"<s>"})
+
+
+def test_a_special_token_does_not_stand_over_the_edge_of_a_document(tiny: Tokenizer) -> None:
+    batch = tiny.encode_batch(["<s", ">", "<s>"], allowed_special="all")
+    assert [len(ids) for ids in batch] == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"allowed_special": {"<t>"}}, "'<t>', which is no special token"),
+        ({"as_text": ["<t>"]}, "as_text names '<t>'"),
+        ({"allowed_special": {"<s>"}, "as_text": ["<s>"]}, "both in allowed_special and in as_text"),
+    ],
+)
+def test_names_of_special_tokens_must_be_known(tiny: Tokenizer, arguments: dict, says: str) -> None:
+    with pytest.raises(SpecialTokenError, match=says):
+        tiny.encode("cat", **arguments)
+
+
+@given(any_text())
+def test_any_text_comes_back(small: Tokenizer, text: str) -> None:
+    for ids in (small.encode(text, allowed_special="all"), small.encode(text, as_text=True)):
+        assert small.decode(ids) == text
+        assert "".join(small.decode_stream(ids)) == text
+
+
+@given(any_text(), st.sampled_from([{}, *({name: 1} for name in SPECIALS), dict.fromkeys(SPECIALS)]))
+def test_ids_are_those_of_the_reference(small: Tokenizer, text: str, allowed: dict) -> None:
+    specials = {name: small.special_tokens[name] for name in allowed}
+    others = small.special_tokens.keys() - specials.keys()
+    assert small.encode(text, allowed_special=set(allowed), as_text=others) == reference_ids(
+        small, text, specials
+    )
+
+
+@given(any_text())
+def test_no_text_makes_a_special_token_unless_allowed(small: Tokenizer, text: str) -> None:
+    ids = small.encode(text, as_text=True)
+    assert not set(ids) & set(small.special_tokens.values())
+
+
+@given(any_text(), st.data())
+def test_slices_of_a_pretoken_encode_to_themselves(small: Tokenizer, text: str, data: st.DataObject) -> None:
+    ids = small.encode(" " + "".join(c for c in text if c.isalpha()), as_text=True)
+    first = data.draw(st.integers(0, len(ids)))
+    last = data.draw(st.integers(first, len(ids)))
+    piece = small.decode_bytes(ids[first:last])
+    ranks = {pair: rank for rank, pair in enumerate(small.merges)}
+    assert [small.vocab[part] for part in reference.encode_pretoken(piece, ranks)] == ids[first:last]
+
+
+@given(st.lists(any_text(), max_size=5))
+def test_batches_are_their_documents(small: Tokenizer, texts: list[str]) -> None:
+    batch = small.encode_batch(texts, as_text=True)
+    assert batch.to_lists() == [small.encode(text, as_text=True) for text in texts]
+    assert small.decode_batch(batch) == texts
+    assert batch.ids.dtype == np.uint16
+    assert [small.count_tokens(text, as_text=True) for text in texts] == np.diff(batch.offsets).tolist()
+
+
+@given(any_text())
+def test_offsets_say_where_tokens_stand(small: Tokenizer, text: str) -> None:
+    ids, spans = small.encode_with_offsets(text, allowed_special="all")
+    assert ids == small.encode(text, allowed_special="all")
+    for token, (start, end) in zip(ids, spans, strict=True):
+        assert small.token_bytes(token) in text[start:end].encode()
+    assert "".join(text[a:b] for (a, b) in dict.fromkeys(spans)).startswith(text[:1])
+
+
+@given(st.binary(max_size=60))
+def test_bytes_that_are_no_text_come_back(small: Tokenizer, data: bytes) -> None:
+    batch = small.encode_buffers(np.frombuffer(data, np.uint8), [0, len(data)], as_text=True)
+    assert small.decode_bytes(batch.ids) == data
+
+
+def test_long_pretokens_are_encoded_as_short_ones(small: Tokenizer) -> None:
+    ranks = {pair: rank for rank, pair in enumerate(small.merges)}
+    for piece in ("there" * 60, "ab" * 100, "今天" * 60, "x" * 97, "the" * 40 + "q"):
+        expected = [small.vocab[part] for part in reference.encode_pretoken(piece.encode(), ranks)]
+        assert small.encode(piece) == expected
+        assert small.encode(piece) == expected, "what the cache remembers"
+
+
+def test_caches_that_overflow_change_nothing() -> None:
+    words = [f"w{number:07x}" * (1 + number % 4) for number in range(3000)]
+    tok = tokenizer.train([" ".join(words[:50])], vocab_size=300)
+    tok._encoder._own.cache = empty_cache(short_bits=4, long_bits=3)
+    text = " ".join(words + words)
+    ids = tok.encode(text)
+    assert tok.decode(ids) == text
+    assert ids == Tokenizer(tok.definition).encode(text)
+
+
+def test_threads_give_what_one_thread_gives(small: Tokenizer) -> None:
+    texts = [f"the fox {number} there 今天 " * 50 for number in range(40)]
+    alone = [small.encode(text) for text in texts]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(small.encode, texts)) == alone
+
+
+def test_buffers_are_read_wherever_they_lie(small: Tokenizer) -> None:
+    data = np.frombuffer(b"skipped the fox there", np.uint8)
+    batch = small.encode_buffers(data, np.array([8, 11, 11, 21], np.int32))
+    assert [small.decode(ids) for ids in batch] == ["the", "", " fox there"]
+    spread = np.repeat(data, 2)[::2]
+    assert small.encode_buffers(spread, [8, 11]).to_lists() == [small.encode("the")]
+
+
+@pytest.mark.parametrize(
+    ("data", "offsets", "says"),
+    [
+        (np.zeros(3, np.int8), [0, 3], "dtype int8"),
+        (np.zeros((2, 2), np.uint8), [0, 3], "2 dimensions"),
+        (np.zeros(3, np.uint8), [0, 4], "within the 3 bytes"),
+        (np.zeros(3, np.uint8), [2, 1], "never decrease"),
+        (np.zeros(3, np.uint8), [-1, 1], "from -1 to 1"),
+        (np.zeros(3, np.uint8), [], "shape"),
+        (np.zeros(3, np.uint8), [0.0, 3.0], "integers"),
+    ],
+)
+def test_buffers_that_make_no_sense(small: Tokenizer, data: np.ndarray, offsets: list, says: str) -> None:
+    with pytest.raises(TokenizerError, match=says):
+        small.encode_buffers(data, offsets)
+
+
+def test_a_lone_surrogate_counts_as_a_replacement_character(small: Tokenizer) -> None:
+    assert small.encode("a\ud800b") == small.encode("a\ufffdb")
+
+
+def test_ids_without_a_token_are_errors(small: Tokenizer) -> None:
+    for bad in (-1, small.vocab_size, 10**9):
+        with pytest.raises(VocabularyError, match=f"id {bad} at position 2"):
+            small.decode([1, 2, bad])
+    with pytest.raises(TokenizerError, match="flat sequence"):
+        small.decode([[1], [2]])
+    assert small.decode([]) == ""
+
+
+def test_half_characters_are_replaced_held_back_or_refused(small: Tokenizer) -> None:
+    ids = [small.vocab[bytes([byte])] for byte in "é".encode()]
+    assert small.decode(ids[:1]) == "\ufffd"
+    assert list(small.decode_stream([*ids, ids[0]])) == ["é", "\ufffd"]
+    with pytest.raises(UnicodeDecodeError):
+        small.decode(ids[:1], errors="strict")
+
+
+def test_a_tokenizer_is_its_spec(small: Tokenizer) -> None:
+    again = Tokenizer.from_spec(small.spec())
+    assert again == small
+    assert hash(again) == hash(small)
+    assert pickle.loads(pickle.dumps(small)) == small
+    other = tokenizer.train_from_counts({b"ab": 1}, vocab_size=257)
+    assert other != small
+
+
+def test_normalizers_work_around_special_tokens() -> None:
+    tok = tokenizer.train(["abc"], vocab_size=256 + 1, special_tokens=["<END>"], normalizer="nfkc+lowercase")
+    text = "ＡB<END>C<end>"
+    assert tok.normalize(text) == "ab<END>c<end>"
+    ids = tok.encode(text, allowed_special="all")
+    assert tok.decode(ids) == "ab<END>c<end>"
+    assert ids.count(tok.special_tokens["<END>"]) == 1
+    data, offsets = tok.normalize_buffers(*buffers.pack(["É<END>", "É"]))
+    assert buffers.unpack(data, offsets) == ["é<END>".encode(), "é".encode()]
+    assert tok.encode_with_offsets("ÀA")[1] == [(0, 1), (0, 1), (1, 2)]
+
+
+small_vocabularies = st.lists(st.text("ab", min_size=2, max_size=5).map(str.encode), unique=True, max_size=12)
+
+
+@given(small_vocabularies, st.text("ab", max_size=30))
+def test_merges_follow_from_ranks_as_tiktoken_uses_them(tokens: list[bytes], text: str) -> None:
+    ranks = {i: bytes([i]) for i in range(256)} | {256 + i: token for i, token in enumerate(tokens)}
+    definition = tiktoken.definition_of(ranks, {}, split_pattern=r"[\s\S]+", ignore_merges=None)
+    vocab = {token: i for i, token in ranks.items()}
+    expected = reference.encode_by_token_ranks(text.encode(), vocab) if text else []
+    assert Tokenizer(definition).encode(text) == expected
+
+
+def test_a_definition_says_which_law_is_broken() -> None:
+    every = {i: bytes([i]) for i in range(256)}
+    broken = [
+        ({0: b"a"}, [], {}, "255 of the 256 bytes"),
+        (every | {256: b"a"}, [], {}, "under two ids"),
+        (every, [(b"a", b"b")], {}, "b'ab' is no token"),
+        (every | {256: b"ab"}, [(b"a", b"b")] * 2, {}, "merged twice"),
+        (every | {-1: b"ab"}, [], {}, "id -1"),
+        (every, [], {"<s>": 7}, "id 7 is the token"),
+        (every | {256: b"<s>"}, [], {"<s>": 257}, "under two ids"),
+    ]
+    for tokens, pairs, specials, says in broken:
+        with pytest.raises(VocabularyError, match=says):
+            Definition.build(tokens, pairs, specials, split_pattern="gpt2")
