@@ -110,7 +110,12 @@ def _tokenizer(facts: CardFacts) -> list[str]:
     overall = [tokenizer.bytes_per_token, tokenizer.chars_per_token, tokenizer.fertility]
     used = _percent(tokenizer.vocabulary_used, 1)
     rows.append(["**all**", *(f"**{_ratio(value)}**" for value in overall), f"**{used}**"])
-    return ["## Tokenizer", "", *_tokenizer_list(tokenizer), "", *_table(head, rows)]
+    note = (
+        "A word is a run of characters other than white space, so *tokens a word* says little of scripts "
+        "that "
+        "put no spaces between words."
+    )
+    return ["## Tokenizer", "", *_tokenizer_list(tokenizer), "", *_table(head, rows), "", note]
 
 
 def _tokenizer_list(tokenizer: TokenizerFacts) -> list[str]:

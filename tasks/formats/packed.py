@@ -18,6 +18,7 @@ is 0 on padding. `loss_mask` is true on tokens and false on padding. A document 
 sequence is a new piece there.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -108,6 +109,8 @@ class Piece:
 class PackedReader:
     """Random access to the sequences of a packed artifact: `len(reader)`, `reader[i]`, iteration.
 
+    It may be shared by threads, and sent to other processes, where it opens its files again.
+
     Attributes:
         manifest: what `packed.json` says.
     """
@@ -128,6 +131,9 @@ class PackedReader:
         """
         return cls(Path(path), PackedManifest.open(Path(path)))
 
+    def __reduce__(self) -> tuple[Callable[[Path], "PackedReader"], tuple[Path]]:
+        return PackedReader.open, (self._path,)
+
     def __len__(self) -> int:
         return self.manifest.num_sequences
 
@@ -140,6 +146,9 @@ class PackedReader:
         shard, row = self._place(index)
         opened = self._shard(shard)
         return Sequence(opened.tokens(row), opened.cu_seqlens(row))
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return (self[index] for index in range(len(self)))
 
     def document_mask(self, index: int) -> NDArray[np.bool_]:
         """Who may attend to whom in sequence `index`; see `Sequence.document_mask`."""

@@ -81,8 +81,7 @@ class ParquetShard:
             raise StoreError(
                 f"{files.parquet}: {self._firsts[-1]} rows do not fit packed.json; verify the artifact"
             )
-        self._group = -1
-        self._columns: dict[str, pa.ListArray] = {}
+        self._held: tuple[int, dict[str, pa.ListArray]] = (-1, {})
 
     def tokens(self, row: int) -> NDArray[Any]:
         """See `ShardReader`; converted to the memmap format's width."""
@@ -94,11 +93,12 @@ class ParquetShard:
 
     def _value(self, column: str, row: int) -> NDArray[np.int32]:
         group = int(np.searchsorted(self._firsts, row, side="right")) - 1
-        if group != self._group:
-            read = _guarded(self._path, lambda: pq.ParquetFile(self._path).read_row_group(group))
-            self._columns = {name: read.column(name).combine_chunks() for name in SEQUENCE_SCHEMA.names}
-            self._group = group
-        values: NDArray[np.int32] = self._columns[column][row - int(self._firsts[group])].values.to_numpy()
+        held, columns = self._held  # taken at once: another thread may put another group there
+        if group != held:
+            read = _guarded(self._path, lambda: _row_group(self._path, group))
+            columns = {name: read.column(name).combine_chunks() for name in SEQUENCE_SCHEMA.names}
+            self._held = (group, columns)
+        values: NDArray[np.int32] = columns[column][row - int(self._firsts[group])].values.to_numpy()
         return values
 
 
@@ -140,6 +140,11 @@ def open_shard(folder: Path, index: int, manifest: PackedManifest) -> ShardReade
 
 def _entry_sequences(files: ShardFiles, manifest: PackedManifest) -> int:
     return next(entry.num_sequences for entry in manifest.shards if entry.index == files.index)
+
+
+def _row_group(path: Path, group: int) -> pa.Table:
+    with pq.ParquetFile(path) as parquet:
+        return parquet.read_row_group(group)
 
 
 def _guarded(path: Path, read: Callable[[], T]) -> T:

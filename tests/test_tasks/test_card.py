@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +14,10 @@ from tasks.card_ledger import StageAccounts, ledger
 from tasks.card_text import _bar, _code, _size, to_markdown
 from tasks.encode import EncodeParams
 from tasks.errors import AccountError, StoreError, TaskError
+from tasks.formats.corpus import Corpus
 from tasks.formats.mixture import Mixture
 from tasks.formats.packed import PackedReader
+from tasks.formats.tokenizer import open_tokenizer
 from tasks.mix import MixParams
 from tasks.pack import PackParams
 from tasks.stage import Account
@@ -142,6 +145,20 @@ def test_the_loading_example_runs(text, made):
     exec(code, scope)
     assert f"len(reader)  # {len(scope['reader']):,}" in code
     assert scope["sequence"].input_ids.shape == (32,)
+
+
+def test_a_packed_piece_leads_back_to_the_line_that_it_is_of(line, made):
+    reader, corpus = PackedReader.open(made["packed"]), Corpus.open(made["corpus"])
+    tokenizer = open_tokenizer(made["tokenizer"])
+    for index in (0, len(reader) // 2, len(reader) - 1):
+        for piece in reader.provenance(index):
+            name, row = corpus.lookup(piece.source, piece.shard, piece.ordinal)
+            text = json.loads((line.texts / piece.source / Path(name).name).read_text().splitlines()[row])[
+                "text"
+            ]
+            ids = [*tokenizer.encode(text), tokenizer.special_tokens["<|endoftext|>"]]
+            found = reader[index].input_ids[piece.start : piece.start + piece.length].tolist()
+            assert found == ids[piece.document_start : piece.document_start + piece.length]
 
 
 def test_the_card_does_not_depend_on_the_store_or_the_cache(line, made, tmp_path):

@@ -1,6 +1,8 @@
 """Packed shards and their reader: round trips in every format, boundaries, masks, provenance, refusals."""
 
 import hashlib
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -201,6 +203,25 @@ def test_padding_is_the_end_token_unless_said_otherwise(tmp_path):
         folder = tmp_path / str(expected)
         _, _, path = packed(folder, {"a": [numbered([9])]}, mixing={}, sequence_length=8, pad_id=pad_id)
         assert PackedReader.open(path)[1].input_ids.tolist() == [8] + [expected] * 7
+
+
+@pytest.mark.parametrize("formats", FORMATS[:2])
+def test_a_reader_may_go_to_another_process(tmp_path, formats):
+    _, _, path = packed(tmp_path, sequence_length=8, formats=formats)
+    reader = PackedReader.open(path)
+    expected = [sequence.input_ids.tolist() for sequence in reader]
+    assert [sequence.input_ids.tolist() for sequence in pickle.loads(pickle.dumps(reader))] == expected
+
+
+def test_threads_may_share_a_reader(tmp_path, monkeypatch):
+    monkeypatch.setattr("tasks.packing.write._ROW_GROUP_TOKENS", 16)
+    _, _, path = packed(tmp_path, sequence_length=8, formats=["parquet"])
+    reader = PackedReader.open(path)
+    expected = [sequence.input_ids.tolist() for sequence in reader]
+    indices = list(range(len(reader))) * 20
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda index: reader[index].input_ids.tolist(), indices))
+    assert found == [expected[index] for index in indices]
 
 
 def test_indices_count_from_the_end_too_and_end_somewhere(tmp_path):
