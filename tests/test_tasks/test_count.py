@@ -62,7 +62,7 @@ def test_counts_a_source_equal_a_plain_count(tmp_path, text_corpus):
 def test_many_shards_add_up(tmp_path, text_corpus):
     texts = [f"line {number} of text, {'ab' * (number % 7)}" for number in range(20_000)]
     corpus = text_corpus({"many": texts})
-    assert len(corpus.shards) > 4
+    assert len(corpus.shards) > 1
     _, counts = count_all(corpus, CountParams(split_pattern="cl100k"), tmp_path / "out")
     assert counts.counts("many").to_dict() == plain_counts(texts, "cl100k")
 
