@@ -23,6 +23,7 @@ from tasks.errors import StoreError
 if TYPE_CHECKING:
     from tokenizer import Tokenizer
 
+TOKENIZER_FILE = "tokmill.json"
 ATTESTATION_FILE = "attestation.json"
 EXPORTS_FILE = "exports.json"
 EXPORT_FORMATS = ("huggingface", "gpt2", "tiktoken")
@@ -37,7 +38,7 @@ def open_tokenizer(path: Path) -> "Tokenizer":
         StoreError: the attestation is missing or broken.
         TokenizerError: the tokenizer's file is broken, or a probe gave other ids; names the first that did.
     """
-    state = tuple(_state(path / name) for name in ("tokmill.json", ATTESTATION_FILE))
+    state = tuple(_state(path / name) for name in (TOKENIZER_FILE, ATTESTATION_FILE))
     return _opened(path, state)
 
 
@@ -60,7 +61,7 @@ def publish_tokenizer(tokenizer: "Tokenizer", out: Path, *, exports: bool) -> li
     attested = attestation.make(tokenizer)
     tokenizer.save(out)
     _write_json(out / ATTESTATION_FILE, attested)
-    open_tokenizer(out)
+    _checked(out)
     if not exports:
         return []
     results = {name: _export(tokenizer, attested, name, out) for name in EXPORT_FORMATS}
@@ -97,9 +98,13 @@ def _state(file: Path) -> tuple[int, int]:
 @lru_cache(maxsize=8)
 def _opened(path: Path, state: tuple[tuple[int, int], ...]) -> "Tokenizer":
     """Load and check; `state` tells files that were replaced from those that were opened before."""
+    return _checked(path)
+
+
+def _checked(path: Path) -> "Tokenizer":
     from tokenizer import attestation, load
 
-    tokenizer = load(path / "tokmill.json")
+    tokenizer = load(path / TOKENIZER_FILE)
     attestation.check(tokenizer, _read_json(path / ATTESTATION_FILE))
     return tokenizer
 
