@@ -78,7 +78,7 @@ class Catalog:
     @property
     def lock_path(self) -> Path:
         """The file whose lock a process holds while it has the catalog open."""
-        return self._layout.locks / "catalog.lock"
+        return self._layout.catalog_lock
 
     def sync(self) -> None:
         """Take in what is new in the store's files, and drop what is gone.

@@ -30,13 +30,13 @@ class Problem:
         return f"{self.artifact}: {self.path}: {self.message}"
 
 
-def damage(directory: Path, verify: Verify) -> Problem | None:
-    """Return the first thing that makes the artifact in `directory` unfit for use, or None."""
+def examine(directory: Path, verify: Verify) -> Record | Problem:
+    """Return the record of the artifact in `directory`, or the first thing that makes it unfit for use."""
     try:
         record = read_record(directory)
     except StoreError as error:
-        return Problem(f"{directory.parent.name}/{directory.name}", RECORD_FILE, str(error))
-    return next(_damages(directory, record, full=verify == "full"), None)
+        return _unreadable(directory, error)
+    return next(_damages(directory, record, full=verify == "full"), record)
 
 
 def problems(directory: Path, *, full: bool) -> list[Problem]:
@@ -44,8 +44,12 @@ def problems(directory: Path, *, full: bool) -> list[Problem]:
     try:
         record = read_record(directory)
     except StoreError as error:
-        return [Problem(f"{directory.parent.name}/{directory.name}", RECORD_FILE, str(error))]
+        return [_unreadable(directory, error)]
     return [*_damages(directory, record, full=full), *_oddities(directory, record)]
+
+
+def _unreadable(directory: Path, error: StoreError) -> Problem:
+    return Problem(f"{directory.parent.name}/{directory.name}", RECORD_FILE, str(error))
 
 
 def _damages(directory: Path, record: Record, *, full: bool) -> Iterator[Problem]:

@@ -25,6 +25,7 @@ RESERVED_KINDS = frozenset({"labels", "aliases", "runs", "damaged"})
 
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}(/[A-Za-z0-9][A-Za-z0-9_.+-]{0,199})*")
+_PREFIX = re.compile(rf"[0-9a-f]{{{PREFIX_CHARS}}}")
 _ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
 _LABEL = re.compile(r"v[1-9][0-9]*")
 
@@ -65,6 +66,11 @@ class Layout:
         """The DuckDB index."""
         return self.root / "catalog.duckdb"
 
+    @property
+    def catalog_lock(self) -> Path:
+        """The file whose lock a process holds while it has the catalog open."""
+        return self.locks / "catalog.lock"
+
     def names(self, tree: str, kind: str, name: str) -> Path:
         """The folder of the labels or aliases (`tree`) of one (kind, name)."""
         return self.root / tree / kind / name
@@ -80,12 +86,14 @@ class Layout:
         folders = (path.name for path in self.root.iterdir() if path.is_dir())
         return sorted(name for name in folders if _KIND.fullmatch(name) and name not in RESERVED_KINDS)
 
-    def artifacts(self, kind: str | None = None) -> Iterator[Path]:
+    def artifacts(self) -> Iterator[Path]:
         """Directories of published artifacts (those with a record), sorted by kind and fingerprint prefix."""
-        for each in self.kinds() if kind is None else [kind]:
-            folder = self.root / each
-            found = sorted(folder.iterdir()) if folder.is_dir() else []
-            yield from (path for path in found if (path / RECORD_FILE).is_file())
+        return (path for path in self.places() if (path / RECORD_FILE).is_file())
+
+    def places(self) -> Iterator[Path]:
+        """Directories that have the place of an artifact, whether they are one or not, sorted likewise."""
+        for kind in self.kinds():
+            yield from sorted(path for path in (self.root / kind).iterdir() if _PREFIX.fullmatch(path.name))
 
 
 def check_kind(kind: str) -> None:

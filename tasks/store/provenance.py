@@ -55,7 +55,7 @@ class Provenance(BaseModel):
 
 @functools.cache
 def _of_process() -> Provenance:
-    commit, dirty = _git_state(Path(__file__).resolve().parents[2])
+    commit, dirty = git_state(Path(__file__).resolve().parents[2])
     return Provenance(
         git_commit=commit,
         git_dirty=dirty,
@@ -84,14 +84,14 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _git_state(root: Path) -> tuple[str | None, bool | None]:
+def git_state(root: Path) -> tuple[str | None, bool | None]:
     """Commit and dirty flag of the checkout `root`; (None, None) if it is none, without calling git."""
     git = shutil.which("git") if (root / ".git").exists() else None
     if git is None:
         return None, None
     commit = _git(git, root, "rev-parse", "HEAD")
     changes = _git(git, root, "status", "--porcelain", "--", *_CODE)
-    return commit, None if changes is None else bool(changes)
+    return (commit, bool(changes)) if commit and changes is not None else (None, None)
 
 
 def _git(git: str, root: Path, *arguments: str) -> str | None:

@@ -57,6 +57,14 @@ def sweep(layout: Layout) -> list[Path]:
     return [layout.temporary / name for name in sorted(names) if _sweep_one(layout.temporary / name)]
 
 
+def sweep_locks(layout: Layout) -> None:
+    """Remove the files of locks that nobody holds; they mean nothing, but they add up."""
+    for path in sorted(layout.locks.glob(f"*{_LOCK_SUFFIX}")):
+        lock = ProcessLock(path)
+        if path != layout.catalog_lock and lock.try_acquire():
+            lock.release()
+
+
 def check_accounts(where: str, accounts: Sequence[Account]) -> None:
     """Raise AccountError for the first account that does not add up; `where` names the artifact."""
     for account in accounts:

@@ -22,13 +22,13 @@ from tasks.store.canonical import Json
 from tasks.store.catalog import Catalog, Row
 from tasks.store.durable import sync_path, told_as
 from tasks.store.identity import fingerprint, fingerprint_payload
-from tasks.store.integrity import Problem, Verify, damage, problems
+from tasks.store.integrity import Problem, Verify, examine, problems
 from tasks.store.labels import Names
 from tasks.store.layout import RECORD_FILE, Layout, check_kind, check_name
 from tasks.store.locks import ProcessLock, holding
 from tasks.store.making import make
 from tasks.store.provenance import Provenance
-from tasks.store.publish import sweep
+from tasks.store.publish import sweep, sweep_locks
 from tasks.store.record import Record, read_record
 from tasks.store.references import resolve
 
@@ -211,13 +211,14 @@ class Store:
     def verify(self, refs: Sequence[ArtifactRef] | None = None, *, full: bool = True) -> Problems:
         """Return what is wrong with `refs` (all artifacts if None); nothing is set aside."""
         if refs is None:
-            places = list(self.layout.artifacts())
+            places = list(self.layout.places())
         else:
             places = [self.layout.artifact(ref.kind, ref.fingerprint) for ref in refs]
         return [problem for place in places for problem in problems(place, full=full)]
 
     def sweep(self) -> Paths:
         """Remove what dead processes left half-made; return the removed directories."""
+        sweep_locks(self.layout)
         return sweep(self.layout)
 
     def _find(
@@ -227,9 +228,9 @@ class Store:
         place = self.layout.artifact(request.stage.kind, owner)
         if not place.exists():
             return None
-        found = damage(place, verify)
-        if found is None:
-            return read_record(place).ref.model_copy(update={"name": request.name})
+        found = examine(place, verify)
+        if isinstance(found, Record):
+            return found.ref.model_copy(update={"name": request.name})
         if owned:
             self._set_aside(place, found, say)
             return None
