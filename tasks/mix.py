@@ -39,7 +39,8 @@ class MixParams(SamplingParams):
         description=(
             "The most times that a source may be drawn, at least 1: one number for all, or a table by "
             "source (1 for those "
-            "that it does not name). Repetition up to about 4 costs little; 1 draws no document twice."
+            "that it does not name). 1 draws no document twice; up to about 4 is usual. With 'unimax' this "
+            "is the number of epochs that lets small sources grow."
         ),
         examples=[4.0],
     )

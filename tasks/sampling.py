@@ -46,7 +46,8 @@ class SamplingParams(Params):
             "Rule for each source's share: 'proportional' (as large as it is), 'temperature' (p ∝ "
             "size^(1/T)), "
             "'unimax' (the same for all, up to max_repetition) or 'weights' (as given below). "
-            "Left out, it follows from whether weights or a temperature is given."
+            "Left out, it follows from whether weights or a temperature is given. What belongs to "
+            "another method is not read."
         ),
     )
     temperature: float = Field(
@@ -70,25 +71,27 @@ class SamplingParams(Params):
 
     @model_validator(mode="before")
     @classmethod
-    def _infer_method(cls, given: object) -> object:
-        """Let the method follow from what was given, where it was not named."""
-        if not isinstance(given, Mapping) or "method" in given:
+    def _settle_method(cls, given: object) -> object:
+        """Let the method follow from what was given where it is not named, and drop what it does not read.
+
+        So a profile's method can be exchanged without clearing the fields of the other one, and what has no
+        influence bears no identity.
+        """
+        if not isinstance(given, Mapping):
             return given
-        if given.get("weights"):
-            return {**given, "method": "weights"}
-        return {**given, "method": "temperature"} if "temperature" in given else given
+        inferred = "weights" if given.get("weights") else "temperature" if "temperature" in given else None
+        method = given.get("method", inferred)
+        if method is None:
+            return given
+        unread = {name for name in ("weights", "temperature") if name != method}
+        return {name: value for name, value in given.items() if name not in unread} | {"method": method}
 
     @model_validator(mode="after")
-    def _check_weights_are_used(self) -> "SamplingParams":
-        if self.weights and self.method != "weights":
-            raise ValueError(
-                f"weights are given, but method='{self.method}' does not read them; "
-                "use method='weights' or remove the weights"
-            )
+    def _check_weights(self) -> "SamplingParams":
         if self.method == "weights" and not any(self.weights.values()):
             raise ValueError(
-                "method='weights' needs a positive weight for at least one source; use e.g. weights = "
-                "{english = 1.0}"
+                "method='weights' needs a positive weight for at least one source; "
+                "use e.g. weights = {english = 1.0}"
             )
         return self
 

@@ -167,6 +167,12 @@ def test_the_method_follows_from_what_is_given():
     assert SamplingParams(method="unimax", temperature=2).method == "unimax"
 
 
+def test_what_the_method_does_not_read_bears_no_identity():
+    assert SamplingParams(method="unimax", temperature=2, weights={"a": 1}) == SamplingParams(method="unimax")
+    both = SamplingParams(weights={"a": 1}, temperature=2)
+    assert (both.method, both.temperature) == ("weights", 1.0)
+
+
 @pytest.mark.parametrize(
     ("given_params", "message"),
     [
@@ -175,7 +181,6 @@ def test_the_method_follows_from_what_is_given():
         ({"weights": {"a": float("inf")}}, "finite number"),
         ({"weights": {"a": 0.0}}, "positive weight for at least one source"),
         ({"method": "weights"}, "positive weight for at least one source"),
-        ({"method": "unimax", "weights": {"a": 1.0}}, "does not read them"),
         ({"temperature": 0.0}, "greater than 0"),
         ({"temperature": float("inf")}, "finite number"),
     ],
