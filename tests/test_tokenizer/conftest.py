@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from hypothesis import settings
 from hypothesis import strategies as st
 
 import tokenizer
 from tokenizer import Tokenizer
+
+# for kernels as plain Python, which is a thousand times slower
+settings.register_profile("plain", settings.get_profile("home"), max_examples=8)
 
 TRAINING_TEXTS = [
     "the quick brown fox, the lazy dog and the other foxes; they're there, then.",

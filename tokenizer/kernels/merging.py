@@ -187,7 +187,7 @@ def make_neighbours(
         Where the positions of the new symbol before itself go, or -1 if that is no pair.
     """
     left, right = np.int64(pairs.left[pair]), np.int64(pairs.right[pair])
-    room = rules.max_length - tokens.length[token]
+    room = rules.max_length - np.int64(tokens.length[token])
     for k in range(seen[0]):
         symbol = np.int64(work.seen_before[k])
         count, number = work.count_before[symbol], work.slot_before[symbol]

@@ -1,0 +1,206 @@
+"""The kernel machinery: signatures, the cache of machine code, plain Python, announcements."""
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tokenizer.kernels import Compilation, kernel, prepare
+from tokenizer.kernels.arrays import Bytes, BytesIn, Int64, Int64In, UInt64Table
+from tokenizer.kernels.intrinsics import load_u64
+from tokenizer.kernels.jit import signature_of
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+class Both(NamedTuple):
+    """Two arrays of one type."""
+
+    first: Int64
+    second: Int64
+
+
+class Mixed(NamedTuple):
+    """An array and a number."""
+
+    data: Bytes
+    size: int
+
+
+def test_signatures_are_the_annotations() -> None:
+    def example(data: BytesIn, table: UInt64Table, both: Both, mixed: Mixed, n: int, flag: bool) -> int:
+        return n
+
+    types = [str(kind) for kind in signature_of(example)]
+    assert types == [
+        "readonly array(uint8, 1d, C)",
+        "array(uint64, 2d, C)",
+        "Both(array(int64, 1d, C) x 2)",
+        "Mixed(array(uint8, 1d, C), int64)",
+        "int64",
+        "bool",
+    ]
+
+
+def test_a_kernel_cannot_take_just_anything() -> None:
+    def example(data: list[int]) -> int:
+        return len(data)
+
+    with pytest.raises(TypeError, match=r"example\(data\): a kernel cannot take"):
+        signature_of(example)
+
+
+@kernel(inline=True)
+def add_mixed(data: NDArray[np.uint8], at: int) -> np.uint64:
+    """A word of the data, multiplied until it overflows."""
+    return load_u64(data, at) * np.uint64(0x9E3779B97F4A7C15)
+
+
+@kernel
+def mix_words(data: BytesIn, offsets: Int64In, out: UInt64Table) -> int:
+    """Mix the word at each offset."""
+    for i in range(offsets.shape[0]):
+        out[i, 0] = add_mixed(data, offsets[i])
+    return offsets.shape[0]
+
+
+def test_machine_code_gives_what_plain_python_gives() -> None:
+    data = np.frombuffer(bytes(range(200, 240)), np.uint8)
+    offsets = np.array([0, 3, 31], np.int64)
+    offsets.flags.writeable = False
+    fast, plain = np.zeros((3, 1), np.uint64), np.zeros((3, 1), np.uint64)
+    assert mix_words(data, offsets, fast) == 3
+    with np.errstate(over="ignore"):
+        mix_words.py_func(data, offsets, plain)
+    assert fast.tolist() == plain.tolist()
+    assert mix_words(data.copy(), offsets.copy(), fast) == 3, "arrays that may be written are read as well"
+    with pytest.raises(TypeError, match="No matching definition"):
+        mix_words(data.astype(np.int8), offsets, fast)
+
+
+def test_numba_is_left_as_it_was() -> None:
+    assert not numba.config.CACHE_DIR
+    assert not numba.config.DISABLE_JIT
+
+
+def run_python(code: str, **environment: str) -> str:
+    """Run Python in the checkout with more environment, and return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=CHECKOUT,
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT)} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_the_package_does_not_load_numba_or_numpy() -> None:
+    code = "import sys, tokenizer; print(sorted({'numba', 'numpy', 'regex'} & set(sys.modules)))"
+    assert run_python(code) == "[]\n"
+    code = "import sys; from tokenizer import Tokenizer, load, train; print('numba' in sys.modules)"
+    assert run_python(code) == "False\n"
+
+
+CALLER = """
+from tokenizer.kernels import kernel
+from tokenizer.kernels.arrays import Int64In
+from callee import twice
+
+@kernel
+def total(values: Int64In) -> int:
+    sum = 0
+    for i in range(values.shape[0]):
+        sum += twice(values[i])
+    return sum
+"""
+
+CALLEE = """
+from tokenizer.kernels import kernel
+
+@kernel(inline=True)
+def twice(value: int) -> int:
+    return value * {factor}
+"""
+
+MAIN = """
+import sys; sys.path.insert(0, {folder!r})
+import numpy as np
+from tokenizer.kernels import jit
+told = []
+jit._reports.append(told.append)
+from caller import total
+print(total(np.arange(4)), [(report.cached, report.seconds is None) for report in told])
+"""
+
+
+def test_the_cache_notices_a_change_in_a_callee_in_another_file(tmp_path: Path) -> None:
+    folder, cache = tmp_path / "kernels", tmp_path / "cache"
+    folder.mkdir()
+    (folder / "caller.py").write_text(CALLER)
+    for factor, expected in (
+        (2, "12 [(False, True), (False, False)]\n"),
+        (2, "12 [(True, False)]\n"),
+        (3, "18 [(False, True), (False, False)]\n"),
+    ):
+        (folder / "callee.py").write_text(CALLEE.format(factor=factor))
+        out = run_python(
+            MAIN.format(folder=str(folder)), TOKMILL_KERNEL_CACHE=str(cache), PYTHONDONTWRITEBYTECODE="1"
+        )
+        assert out == expected
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_a_cache_folder_that_cannot_be_written_is_replaced(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    code = (
+        "from pathlib import Path; from tokenizer.kernels.machine_code import cache_folder; "
+        "print(cache_folder(Path('.')))"
+    )
+    found = Path(run_python(code, TOKMILL_KERNEL_CACHE=str(blocked / "cache"), TMPDIR=str(tmp_path)).strip())
+    assert found.is_relative_to(tmp_path)
+    assert found.parent.stat().st_mode & 0o077 == 0
+
+
+def test_prepare_reports_every_kernel(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[Compilation] = []
+    with caplog.at_level(logging.INFO):
+        assert prepare(told.append, modules=["decoding"]) >= 0
+    names = {report.kernel for report in told}
+    assert names <= {"tokenizer.kernels.decoding.gather_tokens", "tokenizer.kernels.decoding.locate_tokens"}
+
+
+@pytest.mark.slow
+def test_kernels_run_as_plain_python() -> None:
+    chosen = [
+        "test_encoding.py::test_ids_by_hand",
+        "test_encoding.py::test_the_longest_special_token_wins",
+        "test_encoding.py::test_merges_follow_from_ranks_as_tiktoken_uses_them",
+        "test_encoding.py::test_long_pretokens_are_encoded_as_short_ones",
+        "test_encoding.py::test_any_text_comes_back",
+        "test_training.py::test_merges_worked_out_by_hand",
+        "test_training.py::test_merges_are_those_of_the_reference",
+        "test_training.py::test_growing_in_the_middle_of_a_training_changes_nothing",
+        "test_counting.py::test_counts_by_hand",
+        "test_counting.py::test_merging_adds_up",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--hypothesis-profile=plain"]
+        + [f"tests/test_tokenizer/{name}" for name in chosen],
+        cwd=CHECKOUT,
+        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
