@@ -63,13 +63,22 @@ def check_extra_tables(out: Path) -> None:
 
 def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Report) -> None:
     """Bring every extra table in step with the artifacts that the catalog knows."""
+    import duckdb
+
     wanted = _wanted(connection, layout)
     held = _held(connection)
     for table in sorted(wanted.keys() | held.keys()):
         parts, had = wanted.get(table, []), held.get(table, set())
-        if {(part.fingerprint, part.digest) for part in parts} != had:
-            readable = [part for part in parts if _readable(connection, part, say)]
+        if {(part.fingerprint, part.digest) for part in parts} == had:
+            continue
+        readable = [part for part in parts if _readable(connection, part, say)]
+        try:
             _update(connection, table, readable, had)
+        except (
+            duckdb.Error
+        ) as error:  # a page that is damaged; one artifact's table must not stop every question
+            connection.execute("ROLLBACK")
+            say(f"the catalog leaves the table {table} as it was: {error}; run `verify`")
 
 
 def _wanted(connection: "DuckDBPyConnection", layout: Layout) -> dict[str, list[_Part]]:

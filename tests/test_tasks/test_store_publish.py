@@ -1,7 +1,6 @@
 """Requests become artifacts: once, whole, named, checked; and not at all when anything is wrong."""
 
 import os
-import pickle
 import shutil
 import threading
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 
 from tasks.errors import AccountError, PackingError, StoreError
-from tasks.stage import Account, ArtifactRef, Outcome, Request
+from tasks.stage import Account, Outcome, Request
 from tasks.store import Provenance, Store, digest_bytes, read_record
 from tests.test_tasks.store_stages import WriteParams, ask, ask_joined, left_over, stage_of
 
@@ -335,156 +334,6 @@ def test_a_record_of_a_newer_format_is_set_aside_not_guessed(store):
     )
     with pytest.raises(StoreError, match="format_version=2 is newer than 1"):
         store.record(ref)
-
-
-# -- names ------------------------------------------------------------------------------------------------
-
-
-def test_labels_count_versions_of_a_name(store):
-    first, second = store.realize(ask("n", text="a")).ref, store.realize(ask("n", text="b")).ref
-    other = store.realize(ask("m", text="c")).ref
-    assert [store.record(ref).label for ref in (first, second, other)] == ["v1", "v2", "v1"]
-    assert store.resolve("text/n@v1") == first
-    assert store.resolve("text/n@v2") == store.resolve("text/n") == store.resolve("text/n@latest") == second
-    assert store.newest("text", "n") == store.record(second)
-    assert store.newest("text", "nobody") is None
-
-
-def test_a_second_name_for_the_same_recipe_is_a_label_and_no_second_artifact(store):
-    first = store.realize(ask("n", text="a"))
-    store.realize(ask("m", text="b"))
-    second = store.realize(ask("m", text="a"))
-    assert second.cached
-    assert second.ref == first.ref.model_copy(update={"name": "m"})
-    assert store.resolve("text/m@v2") == second.ref
-    assert len(artifacts(store)) == 2
-    assert [(row["name"], row["label"]) for row in store.list()] == [("m", "v1"), ("m", "v2"), ("n", "v1")]
-
-
-def test_aliases_move(store):
-    first, second = store.realize(ask("a/b", text="a")).ref, store.realize(ask("a/b", text="b")).ref
-    store.tag(first, "prod")
-    assert store.resolve("text/a/b@prod") == first
-    store.tag(second, "prod")
-    assert store.resolve("text/a/b@prod") == second
-    assert [row["aliases"] for row in store.list(name="a/b")] == [[], ["prod"]]
-
-
-@pytest.mark.parametrize("alias", ["latest", "v3", "", "a b", "../x", "a/b", "1st"])
-def test_aliases_that_are_no_aliases(store, alias):
-    ref = store.realize(ask()).ref
-    with pytest.raises(StoreError, match="alias"):
-        store.tag(ref, alias)
-
-
-def test_names_below_names_do_not_collide(store):
-    deep, flat = store.realize(ask("a/v1", text="a")).ref, store.realize(ask("a", text="b")).ref
-    store.tag(flat, "prod")
-    store.tag(store.realize(ask("a/prod", text="c")).ref, "prod")
-    assert store.resolve("text/a/v1") == deep
-    assert store.resolve("text/a@prod") == flat
-
-
-def test_references_by_fingerprint(store):
-    ref = store.realize(ask(text="a")).ref
-    for length in (6, 16, 17, 64):
-        assert store.resolve(ref.fingerprint[:length]) == ref
-    assert store.resolve(ref.fingerprint[:20].upper()) == ref
-    with pytest.raises(StoreError, match="has a fingerprint that begins with"):
-        store.resolve(ref.fingerprint[:16] + ("0" if ref.fingerprint[16] != "0" else "1"))
-    with pytest.raises(StoreError, match="at least 6"):
-        store.resolve(ref.fingerprint[:5])
-
-
-def test_a_prefix_that_fits_several_artifacts_names_them(store, monkeypatch):
-    refs = [store.realize(ask(f"n{number}", text=str(number))).ref for number in range(2)]
-    twin = refs[0].fingerprint[:8] + refs[1].fingerprint[8:16]
-    place = store.layout.artifact("text", refs[1].fingerprint)
-    place.rename(place.with_name(twin))
-    record = read_record(place.with_name(twin))
-    (place.with_name(twin) / "record.json").write_text(
-        record.model_copy(update={"fingerprint": twin + record.fingerprint[16:]}).model_dump_json()
-    )
-    with pytest.raises(StoreError, match=r"fits 2 artifacts: .*text/n0@v1.*; use more digits"):
-        store.resolve(refs[0].fingerprint[:8])
-
-
-@pytest.mark.parametrize(
-    ("reference", "message"),
-    [
-        ("text/quikstart", r"there is no artifact text/quikstart in .*; did you mean text/quickstart\?"),
-        ("txt/quickstart@v1", r"there is no txt/quickstart@v1; did you mean text/quickstart\?"),
-        ("text/quickstart@v7", r"there is no text/quickstart@v7; did you mean v2 or v1\?"),
-        ("text/quickstart@prd", r"there is no text/quickstart@prd; did you mean prod\?"),
-        ("text/quickstart@zzz", r"there is no text/quickstart@zzz; it has v1, v2, prod"),
-        ("quickstart", r"'quickstart' calls no artifact: use kind/name.*; did you mean text/quickstart\?"),
-        ("", "'' calls no artifact"),
-        ("text/a@b@c", "calls no artifact"),
-        ("abcdef", "no artifact in .* has a fingerprint that begins with abcdef"),
-    ],
-)
-def test_unknown_references_are_answered_with_the_nearest(store, reference, message):
-    store.realize(ask("quickstart", text="a"))
-    store.tag(store.realize(ask("quickstart", text="b")).ref, "prod")
-    with pytest.raises(StoreError, match=message):
-        store.resolve(reference)
-
-
-def test_a_label_whose_artifact_is_gone_says_so_and_is_never_given_out_again(store):
-    first, second = store.realize(ask("n", text="a")).ref, store.realize(ask("n", text="b")).ref
-    shutil.rmtree(store.path(second))
-    assert store.resolve("text/n") == first
-    with pytest.raises(StoreError, match=r"text/n@v2 .* is no longer in the store"):
-        store.resolve("text/n@v2")
-    assert store.record(store.realize(ask("n", text="c")).ref).label == "v3"
-    assert store.record(store.realize(ask("n", text="b")).ref).label == "v2"
-
-
-# -- places -----------------------------------------------------------------------------------------------
-
-
-def test_places_that_a_store_can_be_opened_at(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert Store.open("some where").root == tmp_path / "some where"
-    assert Store.open(tmp_path / "s").root == tmp_path / "s"
-    assert Store.open(f"file://{tmp_path}/some%20where").root == tmp_path / "some where"
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("location", ["s3://bucket/x", "gs://b", "http://h/x", "file://host/x"])
-def test_places_that_are_not_supported_yet(location):
-    with pytest.raises(StoreError, match="only local folders are supported"):
-        Store.open(location)
-
-
-def test_a_file_is_no_store(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="is a file; a store is a folder"):
-        Store.open(tmp_path / "file")
-
-
-def test_asking_an_absent_store_makes_nothing(tmp_path):
-    store = Store.open(tmp_path / "nowhere")
-    assert store.lookup(ask()) is None
-    assert store.list() == store.verify() == store.sweep() == []
-    with pytest.raises(StoreError, match="there is no artifact"):
-        store.resolve("text/one")
-    assert not store.root.exists()
-
-
-def test_a_store_travels_to_another_process(store):
-    ref = store.realize(ask()).ref
-    assert pickle.loads(pickle.dumps(store)).record(ref) == store.record(ref)
-    assert ArtifactRef.model_validate_json(ref.model_dump_json()) == ref
-
-
-def test_a_store_can_be_moved_as_a_folder(store, tmp_path):
-    ref = store.realize(ask()).ref
-    store.tag(ref, "prod")
-    store.root.rename(tmp_path / "moved")
-    moved = Store.open(tmp_path / "moved")
-    assert moved.lookup(ask(), verify="full") == ref == moved.resolve("text/one@prod")
-    assert [row["aliases"] for row in moved.list()] == [["prod"]]
 
 
 def test_threads_that_ask_for_the_same_make_it_once(store):

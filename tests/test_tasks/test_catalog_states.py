@@ -1,0 +1,219 @@
+"""A catalog that is broken, busy, or asked by many at once: nothing is lost, and what is wrong is told."""
+
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import duckdb
+import pytest
+from filelock import FileLock
+
+from tasks.errors import StoreError
+from tasks.store import Store
+from tasks.store.catalog import Catalog
+from tests.test_tasks.store_stages import ask, ask_joined, catalog_rows
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """A store with two texts, one of them tagged, a joined text and a run."""
+    store = Store.open(tmp_path_factory.mktemp("original"))
+    store.catalog.add_run("run-1")
+    one, two = store.realize(ask("web/0", text="ab")).ref, store.realize(ask("web/1", text="c")).ref
+    store.realize(ask_joined("all", one, two))
+    store.tag(one, "prod")
+    store.catalog.finish_run("run-1", state="completed")
+    return store
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def filled(original, tmp_path, told):
+    """A copy of `original`, whose catalog tells `told`."""
+    store = Store.open(shutil.copytree(original.root, tmp_path / "store"))
+    store.catalog = Catalog(store.layout, report=told.append)
+    return store
+
+
+def lost(path):
+    path.unlink()
+
+
+def garbage(path):
+    path.write_bytes(b"hello" * 1000)
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def half(path):
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+def scrambled(path):
+    data = path.read_bytes()
+    path.write_bytes(data[:12288] + b"\1" * (len(data) - 12288))
+
+
+def sql(statement):
+    def change(path):
+        with duckdb.connect(str(path)) as connection:
+            connection.execute(statement)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lost,
+        garbage,
+        empty,
+        half,
+        scrambled,
+        sql("DROP TABLE labels"),
+        sql("DROP TABLE catalog_version"),
+        sql("UPDATE catalog_version SET version = 0"),
+        sql("ALTER TABLE files DROP COLUMN digest"),
+    ],
+    ids=["lost", "garbage", "empty", "half", "scrambled", "no labels", "no version", "old", "other columns"],
+)
+def test_an_unusable_catalog_is_made_again_and_that_is_told(filled, told, harm):
+    before = catalog_rows(filled)
+    harm(filled.catalog.path)
+    assert catalog_rows(filled) == before
+    assert len(told) == 1
+    assert "made again from" in told[0]
+    assert catalog_rows(filled) == before
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("harm", [garbage, lost])
+def test_publishing_beside_an_unusable_catalog_succeeds(filled, harm):
+    harm(filled.catalog.path)
+    assert not filled.realize(ask("web/2", text="d")).cached
+    assert len(filled.list()) == 4
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "SELECT",
+        "SELECT * FROM nothing",
+        "SELECT nothing FROM artifacts",
+        "DELETE FROM artifacts",
+        "SELECT 'x'::INT",
+    ],
+)
+def test_a_wrong_question_is_an_error_and_harms_nothing(filled, told, question):
+    with pytest.raises(StoreError, match="the catalog refuses the question"):
+        filled.catalog.query(question)
+    assert len(filled.list()) == 3
+    assert told == []
+
+
+def test_questions_take_parameters(filled):
+    assert filled.catalog.query("SELECT ? + 1 AS n", [1]) == [{"n": 2}]
+    assert filled.catalog.query("SELECT $a || 'b' AS n", {"a": "a"}) == [{"n": "ab"}]
+
+
+# -- others who hold it -----------------------------------------------------------------------------------
+
+
+def test_a_busy_catalog_is_an_error_that_names_the_lock(filled):
+    impatient = Catalog(filled.layout, wait_seconds=0.05)
+    with (
+        FileLock(impatient.lock_path),
+        pytest.raises(StoreError, match=r"has held .*catalog\.lock for 0\.05 s"),
+    ):
+        impatient.query("SELECT 1")
+    assert impatient.query("SELECT 1 AS n") == [{"n": 1}]
+
+
+def test_publishing_beside_a_busy_catalog_succeeds_and_the_rows_come_later(filled, told):
+    filled.catalog = Catalog(filled.layout, publish_wait_seconds=0.05, report=told.append)
+    with FileLock(filled.catalog.lock_path):
+        ref = filled.realize(ask("web/2", text="d")).ref
+        filled.tag(ref, "prod")
+        filled.catalog.add_run("run-2")
+    assert filled.lookup(ask("web/2", text="d")) == ref
+    assert "the catalog takes it in the next time" in told[-1]
+    assert [row["aliases"] for row in filled.list(name="web/2")] == [["prod"]]
+    assert filled.catalog.query("SELECT state FROM runs WHERE run_id = 'run-2'") == [{"state": "running"}]
+
+
+def test_another_program_that_has_the_file_open_is_told_of(filled):
+    program = (
+        "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program, str(filled.catalog.path)]
+    impatient = Catalog(filled.layout, wait_seconds=0.05)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "open\n"
+        with pytest.raises(
+            StoreError, match=r"another program has had .*catalog\.duckdb open for 0\.05 s; close it"
+        ):
+            impatient.query("SELECT 1")
+        other.communicate()
+    assert impatient.query("SELECT 1 AS n") == [{"n": 1}]
+
+
+def test_processes_that_publish_at_once_lose_no_rows(tmp_path):
+    program = (
+        "import sys\nfrom tasks.store import Store\nfrom tests.test_tasks.store_stages import ask\n"
+        "store = Store.open(sys.argv[1])\n"
+        "store.catalog.add_run(sys.argv[2])\n"
+        "refs = [store.realize(ask(f'{sys.argv[2]}/{n}', text=sys.argv[2] * n)).ref for n in range(1, 6)]\n"
+        "store.realize(ask('both', text='shared'))\n"
+        "store.catalog.finish_run(sys.argv[2], state='completed')\n"
+    )
+    children = [
+        subprocess.Popen([sys.executable, "-c", program, str(tmp_path), who], cwd=CHECKOUT)
+        for who in ("x", "y")
+    ]
+    assert [child.wait() for child in children] == [0, 0]
+    with duckdb.connect(str(tmp_path / "catalog.duckdb"), read_only=True) as connection:  # without a sync
+        found = connection.execute("SELECT name FROM artifacts ORDER BY name").fetchall()
+        runs = connection.execute("SELECT run_id, state FROM runs ORDER BY run_id").fetchall()
+    assert [name for (name,) in found] == ["both", *(f"{who}/{n}" for who in "xy" for n in range(1, 6))]
+    assert runs == [("x", "completed"), ("y", "completed")]
+
+
+def test_a_process_killed_while_it_rebuilds_leaves_a_usable_catalog(filled):
+    before = catalog_rows(filled)
+    program = (
+        "import sys\nfrom tasks.store import Store\nstore = Store.open(sys.argv[1])\n"
+        "while True:\n    store.catalog.rebuild()\n    print('again', flush=True)\n"
+    )
+    for _ in range(3):
+        command = [sys.executable, "-c", program, str(filled.root)]
+        with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE) as child:
+            child.stdout.readline()
+            child.kill()
+        assert catalog_rows(filled) == before
+
+
+def test_threads_may_ask_and_publish_at_once(tmp_path):
+    store = Store.open(tmp_path)
+
+    def work(number):
+        store.realize(ask(f"n{number}", text=str(number)))
+        answers.append(len(store.list()))
+
+    answers = []
+    threads = [threading.Thread(target=work, args=[number]) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(answers) == len(store.list()) == 6
