@@ -53,8 +53,8 @@ class BalanceParams(SamplingParams):
         default=None,
         description=(
             "The most times that a source's text may count, at least 1; empty for no limit. What the limit "
-            "takes off goes to "
-            "the other sources by the same rule. With 'unimax' this is the number of epochs."
+            "takes off goes to the other sources by the same rule. With 'unimax' this is the number of "
+            "epochs."
         ),
         examples=[4.0],
     )
@@ -63,8 +63,8 @@ class BalanceParams(SamplingParams):
         ge=1,
         description=(
             "Size of the balanced corpus in `unit`. Empty: as large as the corpus is, or as the limits "
-            "allow. "
-            "Only the scale of the counts follows from it, and with it what `train.min_frequency` means."
+            "allow. Only the scale of the counts follows from it, and with it what `train.min_frequency` "
+            "means."
         ),
     )
 
@@ -137,8 +137,8 @@ def _fill(
     if params.total is not None and params.total > most:
         raise BalanceError(
             f"balance: total={params.total} {params.unit} is more than "
-            f"max_repetition={params.max_repetition} "
-            f"allows; use at most {int(most)}, or a larger max_repetition"
+            f"max_repetition={params.max_repetition} allows; use at most {int(most)}, or a larger "
+            "max_repetition"
         )
     total = params.total if params.total is not None else int(min(Decimal(sum(natural.values())), most))
     return total, water_fill(weights, caps, Decimal(total))
@@ -168,8 +168,8 @@ def weighted_counts(
     unknown = [source for source in counts if source not in factors]
     if unknown:
         raise BalanceError(
-            f"balance: no factor for source '{unknown[0]}'; balance the corpus that was counted. "
-            f"Sources: {', '.join(factors)}"
+            f"balance: no factor for source '{unknown[0]}'; balance the corpus that was counted. Sources: "
+            f"{', '.join(factors)}"
         )
     return {source: scaled_counts(array, factors[source]) for source, array in counts.items()}
 
@@ -234,8 +234,8 @@ def summary(balance: Balance) -> str:
         "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     lines += [
-        f"| {entry.source} | {entry.num_documents:,} | {entry.num_bytes:,} | {entry.natural_share:.2%} "
-        f"| {entry.share:.2%} | {entry.factor:.6g} | {'bound' if entry.capped else '–'} |"
+        f"| {entry.source} | {entry.num_documents:,} | {entry.num_bytes:,} | {entry.natural_share:.2%} | "
+        f"{entry.share:.2%} | {entry.factor:.6g} | {'bound' if entry.capped else '–'} |"
         for entry in balance.sources
     ]
     return "\n".join(lines) + "\n"

@@ -350,6 +350,5 @@ def _check_end(num_tokens: int, accounts: Sequence[Account], packed: PackedManif
     if (num_tokens, found) != (packed.num_tokens, expected):
         raise AccountError(
             f"card: the accounts lead to {num_tokens} tokens and {found} with padding, but the packed "
-            "sequences hold "
-            f"{packed.num_tokens} and {expected}; pack again"
+            f"sequences hold {packed.num_tokens} and {expected}; pack again"
         )

@@ -37,8 +37,8 @@ def _opening(facts: CardFacts) -> list[str]:
     packed, tokenizer = facts.packed, facts.tokenizer
     glance = (
         f"**{packed.num_tokens:,} tokens** in **{packed.num_sequences:,} sequences** of "
-        f"{packed.sequence_length:,}, "
-        f"{_percent(packed.fill)} full, from **{_number_of(len(facts.sources), 'source')}** with "
+        f"{packed.sequence_length:,}, {_percent(packed.fill)} full, from "
+        f"**{_number_of(len(facts.sources), 'source')}** with "
         f"{_size(sum(source.num_bytes for source in facts.sources))} of text; a vocabulary of "
         f"**{tokenizer.vocab_size:,}** at {_ratio(tokenizer.bytes_per_token)} bytes a token."
     )
@@ -112,8 +112,7 @@ def _tokenizer(facts: CardFacts) -> list[str]:
     rows.append(["**all**", *(f"**{_ratio(value)}**" for value in overall), f"**{used}**"])
     note = (
         "A word is a run of characters other than white space, so *tokens a word* says little of scripts "
-        "that "
-        "put no spaces between words."
+        "that put no spaces between words."
     )
     return ["## Tokenizer", "", *_tokenizer_list(tokenizer), "", *_table(head, rows), "", note]
 
@@ -127,11 +126,10 @@ def _tokenizer_list(tokenizer: TokenizerFacts) -> list[str]:
         f"- Byte-level BPE, {how}: {tokenizer.vocab_size:,} tokens, {tokenizer.num_merges:,} merges",
         f"- Special tokens: {specials}{f' and {more:,} more' if more > 0 else ''}; "
         f"{tokenizer.num_reserved:,} reserved; after each document: {end}",
-        f"- Split pattern: {_code(tokenizer.split_pattern)}; digits: {tokenizer.digits}; "
-        f"normalizer: {tokenizer.normalizer or 'none'}",
+        f"- Split pattern: {_code(tokenizer.split_pattern)}; digits: {tokenizer.digits}; normalizer: "
+        f"{tokenizer.normalizer or 'none'}",
         f"- {tokenizer.num_unused_tokens:,} ordinary tokens never occur in the encoded text; Rényi "
-        "efficiency "
-        f"{_ratio(tokenizer.renyi_efficiency)}; audit gate: {tokenizer.gate}",
+        f"efficiency {_ratio(tokenizer.renyi_efficiency)}; audit gate: {tokenizer.gate}",
     ]
 
 
@@ -154,8 +152,7 @@ def _mixture(facts: CardFacts) -> list[str]:
         "",
         f"{mixture.num_tokens:,} tokens in {mixture.num_documents:,} documents, by "
         f"{_method(mixture.method, mixture.temperature)} over tokens, seed {mixture.seed}. Sources give "
-        "whole "
-        "documents and keep their shares all along the way.",
+        "whole documents and keep their shares all along the way.",
         "",
         *_table(head, rows),
     ]
@@ -173,8 +170,8 @@ def _packing(packed: PackedFacts) -> list[str]:
         f"{_number_of(packed.num_shards, 'shard')}, as {' and '.join(packed.formats)}",
         f"- Packed by {packed.strategy}{long_documents}{last}",
         f"- Of {sum(packed.documents.values()):,} documents {_ends(packed.documents)}",
-        f"- {packed.num_tokens:,} tokens and {packed.num_padding_tokens:,} of padding (id {packed.pad_id}): "
-        f"{_percent(packed.fill, 4)} full",
+        f"- {packed.num_tokens:,} tokens and {packed.num_padding_tokens:,} of padding (id "
+        f"{packed.pad_id}): {_percent(packed.fill, 4)} full",
         f"- Tokens are {packed.dtype}; document boundaries are kept, so that attention can stay within them",
     ]
 
@@ -192,8 +189,7 @@ def _conservation(facts: CardFacts) -> list[str]:
         "## Conservation",
         "",
         "Every document and every token is accounted for. Read each row from left to right: what comes in, "
-        "plus "
-        "what a stage adds, less what it leaves out, is what it hands on.",
+        "plus what a stage adds, less what it leaves out, is what it hands on.",
     ]
     for ledger in facts.ledgers:
         head = [ledger.unit, *(_column(column) for column in ledger.columns)]

@@ -38,9 +38,8 @@ class MixParams(SamplingParams):
         default=1.0,
         description=(
             "The most times that a source may be drawn, at least 1: one number for all, or a table by "
-            "source (1 for those "
-            "that it does not name). 1 draws no document twice; up to about 4 is usual. With 'unimax' this "
-            "is the number of epochs that lets small sources grow."
+            "source (1 for those that it does not name). 1 draws no document twice; up to about 4 is "
+            "usual. With 'unimax' this is the number of epochs that lets small sources grow."
         ),
         examples=[4.0],
     )
@@ -49,8 +48,7 @@ class MixParams(SamplingParams):
         ge=1,
         description=(
             "Tokens of the mixture. Empty: as many as the shares allow under max_repetition, so that the "
-            "first source to "
-            "run out sets the size; with 'unimax', as many as the sources have."
+            "first source to run out sets the size; with 'unimax', as many as the sources have."
         ),
         examples=[1_000_000_000],
     )

@@ -47,8 +47,8 @@ def run_plan(
 def _check_same_sources(mixed: Sequence[str], encoded: Sequence[str]) -> None:
     if list(mixed) != list(encoded):
         raise PackingError(
-            f"pack: the mixture is of the sources {', '.join(mixed)}, the encoding of {', '.join(encoded)}; "
-            "pack the encoding that was mixed"
+            f"pack: the mixture is of the sources {', '.join(mixed)}, the encoding of "
+            f"{', '.join(encoded)}; pack the encoding that was mixed"
         )
 
 
@@ -143,9 +143,8 @@ def run(params: PackParams, *, out: Path, plan: Path, shards: Sequence[Path]) ->
     wanted = [PackedShardEntry(**shard.model_dump(exclude={"num_pieces"})) for shard in manifest.shards]
     if entries != wanted:
         raise PackingError(
-            f"pack: the packed shards {[entry.index for entry in entries]} are not the plan's {len(wanted)} "
-            "shards "
-            "in order; write every shard of this plan"
+            f"pack: the packed shards {[entry.index for entry in entries]} are not the plan's "
+            f"{len(wanted)} shards in order; write every shard of this plan"
         )
     for path, part in zip(shards, parts, strict=True):
         _link_shard(path, out, part)

@@ -44,10 +44,9 @@ class SamplingParams(Params):
         default="proportional",
         description=(
             "Rule for each source's share: 'proportional' (as large as it is), 'temperature' (p ∝ "
-            "size^(1/T)), "
-            "'unimax' (the same for all, up to max_repetition) or 'weights' (as given below). "
-            "Left out, it follows from whether weights or a temperature is given. What belongs to "
-            "another method is not read."
+            "size^(1/T)), 'unimax' (the same for all, up to max_repetition) or 'weights' (as given below). "
+            "Left out, it follows from whether weights or a temperature is given. What belongs to another "
+            "method is not read."
         ),
     )
     temperature: float = Field(

@@ -61,8 +61,7 @@ def draw(lengths: NDArray[np.int64], quota: int, most: int, source: str, seed: i
     if num_epochs >= _MOST_EPOCHS:
         raise MixingError(
             f"mix: source '{source}' would be drawn {num_epochs} times; at most {_MOST_EPOCHS - 1} are "
-            "possible, "
-            "so give it a smaller weight or more text"
+            "possible, so give it a smaller weight or more text"
         )
     orders = [_epoch_order(candidates, source, seed, epoch) for epoch in range(num_epochs)]
     if rest:

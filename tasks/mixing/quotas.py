@@ -87,8 +87,8 @@ class Request:
         most = capacity(weights, caps)
         if self.total_tokens is not None and self.total_tokens > most:
             raise MixingError(
-                f"mix: total_tokens={self.total_tokens} is more than max_repetition allows; "
-                f"use at most {int(most)}, or a larger max_repetition"
+                f"mix: total_tokens={self.total_tokens} is more than max_repetition allows; use at most "
+                f"{int(most)}, or a larger max_repetition"
             )
         total = Decimal(sum(self.sizes.values())) if self.total_tokens is None else Decimal(self.total_tokens)
         filling = water_fill(weights, caps, min(total, most))
@@ -108,11 +108,10 @@ class Request:
         )
         return (
             f"mix: total_tokens={total} needs {needed[first].to_integral_value(ROUND_CEILING)} tokens of "
-            f"'{first}' "
-            f"(share {rounded(weights[first] / whole, 6)}), which has {self.sizes[first]} and may be drawn "
-            f"{self.repetitions.get(first, 1.0):g} times. Feasible: total_tokens={int(totals[first])} at "
-            "these shares; "
-            f"or max_repetition of at least {limits} at this total; or {_nearest(weights, caps, total)}"
+            f"'{first}' (share {rounded(weights[first] / whole, 6)}), which has {self.sizes[first]} and "
+            f"may be drawn {self.repetitions.get(first, 1.0):g} times. Feasible: "
+            f"total_tokens={int(totals[first])} at these shares; or max_repetition of at least {limits} at "
+            f"this total; or {_nearest(weights, caps, total)}"
         )
 
     def _repetition_for(self, source: str, needed: Decimal) -> Decimal:

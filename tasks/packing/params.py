@@ -35,8 +35,8 @@ class PackPlanParams(Params):
         default="split",
         description=(
             "For 'greedy': what becomes of documents longer than a sequence. 'split' into full sequences "
-            "and a rest that is packed with others, 'truncate' to one sequence, or 'drop'. What is lost "
-            "is in the accounts."
+            "and a rest that is packed with others, 'truncate' to one sequence, or 'drop'. What is lost is "
+            "in the accounts."
         ),
     )
     last_sequence: LastSequence = Field(
@@ -61,8 +61,8 @@ class _WriteParams(Params):
         min_length=1,
         description=(
             "'memmap' (flat .bin of tokens with .npy boundaries, for memory-mapped loaders) and/or "
-            "'parquet' (columns input_ids, position_ids, segment_ids, seq_lengths). Every format holds "
-            "all sequences."
+            "'parquet' (columns input_ids, position_ids, segment_ids, seq_lengths). Every format holds all "
+            "sequences."
         ),
         examples=[["memmap", "parquet"]],
     )
@@ -70,8 +70,8 @@ class _WriteParams(Params):
         default=None,
         ge=0,
         description=(
-            "Token id that fills sequences up. Empty: the end-of-document token, or 0 where there is "
-            "none. Boundaries, segment ids and the loss mask leave padding out, whatever its id."
+            "Token id that fills sequences up. Empty: the end-of-document token, or 0 where there is none. "
+            "Boundaries, segment ids and the loss mask leave padding out, whatever its id."
         ),
     )
 

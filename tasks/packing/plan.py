@@ -75,8 +75,8 @@ def _cut(rule: PackPlanParams, lengths: np.ndarray) -> Pieces:
         raise PackingError(_nothing_left(rule, int(lengths.sum()), int(lengths.min(initial=0))))
     if pieces.num_sequences >= _MOST_SEQUENCES:
         raise PackingError(
-            f"pack: {pieces.num_sequences} sequences must be fewer than {_MOST_SEQUENCES}; "
-            "raise sequence_length or mix fewer tokens at a time"
+            f"pack: {pieces.num_sequences} sequences must be fewer than {_MOST_SEQUENCES}; raise "
+            "sequence_length or mix fewer tokens at a time"
         )
     return pieces
 
@@ -86,8 +86,7 @@ def _nothing_left(rule: PackPlanParams, num_tokens: int, shortest: int) -> str:
     if rule.strategy == "concat":
         return (
             f"pack: the mixture's {num_tokens} tokens do not fill one sequence of {length}, and "
-            "last_sequence='drop'; "
-            "use last_sequence='pad', a smaller sequence_length or a larger mixture"
+            "last_sequence='drop'; use last_sequence='pad', a smaller sequence_length or a larger mixture"
         )
     return (
         f"pack: every document has more than sequence_length={length} tokens (the shortest {shortest}) and "

@@ -78,8 +78,8 @@ def _check_within(shard: EncodedShard, document: NDArray[np.int64], stop: NDArra
     if len(wrong):
         raise PackingError(
             f"pack: the plan asks for {int(stop[wrong[0]])} tokens of document {int(document[wrong[0]])}, "
-            "which the "
-            f"encoded shard {shard.path} does not have; mix and pack the encoding that the plan was made of"
+            f"which the encoded shard {shard.path} does not have; mix and pack the encoding that the plan "
+            "was made of"
         )
 
 
