@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from tasks.audit_summary import Summary, read_summary
+from tasks.audit_summary import Summary, Yield, read_summary
 from tasks.card_ledger import Ledger, StageAccounts, ledger, padding
 from tasks.errors import AccountError
-from tasks.formats.balance import Balance
+from tasks.formats.balance import Balance, BalancedSource
 from tasks.formats.corpus import Corpus
 from tasks.formats.encoded import Encoded
-from tasks.formats.mixture import Mixture
+from tasks.formats.mixture import MixedSource, Mixture
 from tasks.formats.packed_files import PackedManifest
 from tasks.sampling import proportions
 from tasks.stage import Account
@@ -249,24 +249,29 @@ def source_facts(upstream: Upstream, notes: Mapping[str, str]) -> list[SourceFac
             num_documents=found.num_documents,
             num_bytes=found.num_bytes,
             text_share=float(text_shares[source]),
-            training_share=balanced[source].share if balanced else None,
-            training_factor=balanced[source].factor if balanced else None,
-            training_capped=balanced[source].capped if balanced else None,
             num_tokens=tokens[source],
             token_share=float(token_shares[source]),
-            requested_share=mixed[source].requested_share,
-            mixed_share=mixed[source].share,
-            mixed_tokens=mixed[source].drawn_tokens,
-            epochs=mixed[source].epochs,
-            max_repetition=mixed[source].max_repetition,
-            limits=mixed[source].limits,
-            bytes_per_token=audited[source].bytes_per_token,
-            chars_per_token=audited[source].chars_per_token,
-            fertility=audited[source].fertility,
-            vocabulary_used=audited[source].used_share,
+            **_training(balanced.get(source)),
+            **_mixing(mixed[source]),
+            **_yield(audited[source]),
         )
         for source, found in stats.items()
     ]
+
+
+def _training(balanced: BalancedSource | None) -> dict[str, Any]:
+    names = {"training_share": "share", "training_factor": "factor", "training_capped": "capped"}
+    return {ours: getattr(balanced, its) if balanced else None for ours, its in names.items()}
+
+
+def _mixing(mixed: MixedSource) -> dict[str, Any]:
+    own = mixed.model_dump(include={"requested_share", "epochs", "max_repetition", "limits"})
+    return {**own, "mixed_share": mixed.share, "mixed_tokens": mixed.drawn_tokens}
+
+
+def _yield(audited: Yield) -> dict[str, Any]:
+    ratios = audited.model_dump(include={"bytes_per_token", "chars_per_token", "fertility"})
+    return {**ratios, "vocabulary_used": audited.used_share}
 
 
 def tokenizer_facts(upstream: Upstream) -> TokenizerFacts:

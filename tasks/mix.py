@@ -66,8 +66,7 @@ class SourceLengths:
 
     Attributes:
         lengths: int64 [d], tokens, shard after shard.
-        shard_offsets: int64 [shards + 1]; shard k's documents are `lengths[shard_offsets[k]:shard_offsets[k +
-            1]]`.
+        shard_offsets: int64 [shards + 1]; where each shard's documents begin among the lengths.
     """
 
     lengths: NDArray[np.int64]
