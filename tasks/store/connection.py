@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from filelock import FileLock, Timeout
 
 from tasks.errors import StoreError
+from tasks.store.durable import told_as
 from tasks.store.indexing import BrokenCatalogError, check_tables, prepare
 
 if TYPE_CHECKING:
@@ -34,17 +35,18 @@ def locked(lock_path: Path, wait_seconds: float) -> Iterator[None]:
     """Hold the catalog's lock.
 
     Raises:
-        StoreError: another process holds it for longer than `wait_seconds`.
+        StoreError: another process holds it for longer than `wait_seconds`, or it cannot be taken at all.
     """
-    lock_path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(lock_path, timeout=wait_seconds)
-    try:
-        lock.acquire(poll_interval=_POLL_SECONDS)
-    except Timeout as error:
-        raise StoreError(
-            f"the catalog is busy: another process has held {lock_path} for {wait_seconds:g} s; "
-            "wait for it, or end it if it hangs"
-        ) from error
+    with told_as(f"catalog lock {lock_path} cannot be taken"):
+        lock_path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(poll_interval=_POLL_SECONDS)
+        except Timeout as error:
+            raise StoreError(
+                f"the catalog is busy: another process has held {lock_path} for {wait_seconds:g} s; "
+                "wait for it, or end it if it hangs"
+            ) from error
     try:
         yield
     finally:

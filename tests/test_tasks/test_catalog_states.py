@@ -152,6 +152,13 @@ def test_publishing_beside_a_busy_catalog_succeeds_and_the_rows_come_later(fille
     assert filled.catalog.query("SELECT state FROM runs WHERE run_id = 'run-2'") == [{"state": "running"}]
 
 
+def test_a_lock_that_cannot_be_taken_is_an_error_that_names_it(filled):
+    shutil.rmtree(filled.catalog.lock_path.parent)
+    filled.catalog.lock_path.parent.write_text("")
+    with pytest.raises(StoreError, match=r"catalog lock .*catalog\.lock cannot be taken"):
+        filled.list()
+
+
 def test_another_program_that_has_the_file_open_is_told_of(filled):
     program = (
         "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
