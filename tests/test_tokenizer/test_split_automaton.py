@@ -168,6 +168,8 @@ def test_golden(pattern: str, text: str, expected: list[str]) -> None:
         (r"^a|b", "ab", ["a", "b"]),
         (r"(?:a?){2}b", "aab", ["aab"]),
         (r"(?:a|b){101}|c", "cab", ["c", "ab"]),
+        (r"(?i:\p{Lu})|-", "\u0281-", ["\u0281", "-"]),  # `regex` has two minds about U+0281
+        (r"[a&&]]|b", "ab", ["a", "b"]),  # after an operation, ] is a character
     ],
 )
 def test_what_the_automaton_does_not_do_runs_through_regex(

@@ -149,6 +149,7 @@ def test_the_same_request_gives_the_same_splitter() -> None:
         ("", "must hold a regular expression"),
         ([], "must hold a regular expression"),
         ("(ab", "is not a regular expression"),
+        ("(?V1)(?V0)a", "is not a regular expression"),
         (r"\s*", "can match the empty string"),
         (r"a|(?!\S)", "can match the empty string"),
         (r"\b", "can match the empty string"),

@@ -63,7 +63,7 @@ def _every_character() -> str:
 
 @lru_cache(maxsize=256)
 def code_points(atom: str, flags: int) -> NDArray[np.int64]:
-    """Find what an atom matches.
+    r"""Find what an atom matches.
 
     Args:
         atom: an expression for one character.
@@ -71,11 +71,26 @@ def code_points(atom: str, flags: int) -> NDArray[np.int64]:
 
     Returns:
         int64, shape (num_ranges, 2): half-open ranges of code points, ascending, with gaps between them.
+
+    Raises:
+        UnsupportedError: `regex` does not read it alone as it does in an expression: a `]` need not end a
+            class, and `(?i:\p{Lu})` beside another single character forgets to ignore case.
     """
     if len(atom) == 1 and atom != ".":
         return np.array([[ord(atom), ord(atom) + 1]], dtype=np.int64)
-    runs = regex.compile(f"(?:{atom})++", flags).finditer(_every_character())
-    return np.array([run.span() for run in runs], dtype=np.int64).reshape(-1, 2)
+    try:
+        runs = _runs(atom, flags, 0)
+    except regex.error as error:
+        raise UnsupportedError(f"{atom!r}") from error
+    if atom.startswith("(?i") and _runs(atom, flags, 1) != _runs(rf"{atom}|\0", flags, 1):
+        raise UnsupportedError(f"{atom!r}")
+    return np.array(runs, dtype=np.int64).reshape(-1, 2)
+
+
+def _runs(atom: str, flags: int, first: int) -> list[tuple[int, int]]:
+    """Find the ranges of code points, from `first` on, that an atom matches."""
+    runs = regex.compile(f"(?:{atom})++", flags).finditer(_every_character(), first)
+    return [run.span() for run in runs]
 
 
 def partition(atoms: set[str], flags: int) -> Alphabet:

@@ -40,7 +40,7 @@ def compile_regex(pattern: str) -> regex.Pattern[str]:
     """
     try:
         compiled = regex.compile(pattern, dialect_flags(pattern))
-    except regex.error as error:
+    except (regex.error, ValueError) as error:  # ValueError: flags that exclude each other
         raise PatternError(f"split_pattern={pattern!r} is not a regular expression: {error}") from error
     for probe in ("", "a", " ", "1", "\n", "."):
         found = compiled.search(probe)
