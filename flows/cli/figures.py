@@ -15,12 +15,13 @@ _TELLING = {
     "corpus": ("num_documents", "num_bytes", "num_shards"),
     "counts": ("num_pretokens", "num_distinct"),
     "balance": ("method", "num_capped"),
-    "tokenizer": ("vocab_size", "num_merges", "longest_token_bytes"),
-    "encoded": ("num_tokens", "num_documents", "num_dropped_documents"),
-    "audit": ("bytes_per_token", "fertility", "num_unused_tokens"),
-    "mixture": ("num_tokens", "num_documents", "limited_by"),
+    "tokenizer": ("vocab_size", "num_merges"),
+    "encoded": ("num_tokens", "num_documents"),
+    "audit": ("bytes_per_token", "fertility"),
+    "mixture": ("num_tokens", "limited_by"),
     "pack_plan": ("num_sequences", "num_padding_tokens"),
-    "packed": ("num_sequences", "sequence_length", "padding_share"),
+    "card": ("num_tokens", "num_sequences"),
+    "packed": ("num_sequences", "padding_share"),
 }
 
 

@@ -242,6 +242,8 @@ def _row(group: TaskGroup, mark: RenderableType) -> Table:
 
 
 def _mark(group: TaskGroup) -> Text:
+    if not group.complete and not group.num_failed:
+        return Text("·", style="dim")
     return Text("✗", style="bold red") if group.num_failed else Text("✓", style="green")
 
 

@@ -49,8 +49,10 @@ def run(
             shown.note(note)
         prepare_terminal_run()
         # Prefect takes a second or two to import: the display is up before it.
+        from flows.cli.prefect_server import reach_prefect_server
         from flows.run import run_profile
 
+        reach_prefect_server()
         result = run_profile(loaded, location, workers=workers, verify=verify, rehash=rehash, reporter=shown)
     seconds = time.monotonic() - began
     if as_json:
