@@ -1,7 +1,7 @@
 """A lineage graph, and how it is drawn.
 
-Shards are many: nodes whose names differ only after the last `/` are drawn as one, `encoded_shard/web/* (8)`.
-The data (`to_json`) has them one by one.
+Shards are many: a stage's shards of one profile, whatever their source, are drawn as one,
+`encoded_shard/quickstart.* (27)`. The data (`to_json`) has them one by one.
 """
 
 from collections import Counter
@@ -119,9 +119,12 @@ class _Drawing:
 
 
 def _family(node: Node) -> str:
-    """What a node is drawn together with: shards of one name; for others, themselves."""
+    """What a node is drawn together with: shards `profile.source/3` of one profile; for others, themselves."""
     parent, slash, _ = node.name.rpartition("/")
-    return f"{node.kind}/{parent}/*" if slash else node.key
+    profile, dot, _ = parent.rpartition(".")
+    if not slash:
+        return node.key
+    return f"{node.kind}/{profile}.*" if dot else f"{node.kind}/{parent}/*"
 
 
 def _title(nodes: list[Node], group: str) -> str:
