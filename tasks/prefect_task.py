@@ -71,18 +71,24 @@ class FingerprintPolicy(CachePolicy):
         ask = _unquoted(inputs["ask"])
         store = Store.open(ask.store)
         key = f"{ask.request.stage.verb}-{store.fingerprint(ask.request)}"
-        remembered = results_folder(ask.store) / key
         ref = store.lookup(ask.request, verify=ask.verify)
         if ref is None:
-            remembered.unlink(missing_ok=True)
-        elif not remembered.exists():
-            _result_store(ask.store).write(obj=ref, key=key)
+            (results_folder(ask.store) / key).unlink(missing_ok=True)
+        else:
+            store.label(ref, ask.request.name)
+            _remember(ask.store, key, ref)
         return key
 
 
-def _result_store(store: Path) -> ResultStore:
+def _remember(store: Path, key: str, ref: ArtifactRef) -> None:
+    """Leave `ref` as the result of `key`, unless that is what Prefect remembers already.
+
+    Another profile may have made the artifact under a name of its own; the reference carries ours.
+    """
     folder = LocalFileSystem(basepath=str(results_folder(store)))
-    return ResultStore(result_storage=folder, serializer=JSONSerializer())
+    results = ResultStore(result_storage=folder, serializer=JSONSerializer())
+    if not results.exists(key) or results.read(key).result != ref:
+        results.write(obj=ref, key=key)
 
 
 def _unquoted(ask: Any) -> Ask:

@@ -1,7 +1,7 @@
 """A real Prefect server for the whole session.
 
-Runs are made by `python -m flows` in processes of their own, against one server that is started once: it costs
-some ten seconds, and every run then about three.
+Runs are made by `python -m flows` in processes of their own, against one server that is started once: it
+costs some ten seconds, and every run then about three.
 """
 
 import subprocess

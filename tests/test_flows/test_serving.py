@@ -6,7 +6,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ pytestmark = pytest.mark.server
 
 UP_SECONDS = 180
 RUN_SECONDS = 180
+POLL = threading.Event()  # never set: what is waited for is asked for again and again, at a decent pace
 
 SHOW_DEPLOYMENT = """
 import json
@@ -51,8 +54,15 @@ class Service:
         request = urllib.request.Request(
             f"{self.url}/api{path}", data=data, headers={"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.load(answer)
+        for _ in range(20):
+            try:
+                with urllib.request.urlopen(request, timeout=30) as answer:
+                    return json.load(answer)
+            except urllib.error.HTTPError as error:
+                if error.code != 503:  # the server's database is locked for a moment
+                    raise
+                POLL.wait(0.5)
+        return pytest.fail(f"{path}: the server stayed unavailable")
 
     def run(self, **parameters: Any) -> dict[str, Any]:
         """Start a run of the deployment and wait for its end."""
@@ -63,6 +73,7 @@ class Service:
             found: dict[str, Any] = self.call(f"/flow_runs/{run['id']}")
             if found["state_type"] in {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}:
                 return found
+            POLL.wait(0.5)
         return pytest.fail(f"the run did not end within {RUN_SECONDS} s")
 
     def task_states(self, run: dict[str, Any]) -> dict[str, str]:
@@ -89,12 +100,17 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def wait_for_line(process: "subprocess.Popen[str]", start: str) -> None:
-    """Read what a process prints until a line begins with `start`."""
-    assert process.stdout is not None
-    for line in process.stdout:
+    """Read what a process says until a line begins with `start`; one that takes too long is killed."""
+    assert process.stderr is not None
+    patience = threading.Timer(UP_SECONDS, process.kill)
+    patience.start()
+    said = []
+    for line in process.stderr:
+        said.append(line)
         if line.startswith(start):
+            patience.cancel()
             return
-    pytest.fail(f"it ended without saying {start!r}: {process.stderr.read() if process.stderr else ''}")
+    pytest.fail(f"it ended without saying {start!r}: {''.join(said)}")
 
 
 def test_prefect_yaml_says_what_up_registers(checkout: Path) -> None:
