@@ -12,16 +12,14 @@ from numpy.typing import NDArray
 from tokenizer.definition import Definition
 from tokenizer.errors import VocabularyError
 from tokenizer.kernels.encoding import (
-    MAX_SCANNED,
     EncodingCache,
     WholeTokens,
     empty_cache,
     encode_pretokens,
-    find_merged,
     index_whole_tokens,
 )
-from tokenizer.kernels.long_merges import Scratch, make_scratch
-from tokenizer.kernels.pairs import PairTables, derive_merges, empty_tables, insert_merges
+from tokenizer.kernels.merges import Scratch, derive_merges, find_merged, make_scratch
+from tokenizer.kernels.pairs import PairTables, empty_tables, insert_merges
 from tokenizer.specials import Segments
 from tokenizer.splitting import Pretokens
 
@@ -106,7 +104,12 @@ def _whole_tokens(definition: Definition, tables: PairTables) -> WholeTokens:
     ids = ids[~np.isin(ids, list(definition.special_tokens.values()))]
     if not definition.ignore_merges:
         merged = np.empty_like(ids)
-        ids = merged[: find_merged(tables, whole, ids, make_scratch(MAX_SCANNED), merged)]
+        longest = int(np.diff(definition.token_offsets).max())
+        out = np.empty(longest, np.uint32)
+        number = find_merged(
+            tables, whole.token_data, whole.token_offsets, ids, make_scratch(longest), out, merged
+        )
+        ids = merged[:number]
     index_whole_tokens(slots, definition.token_data, definition.token_offsets, ids)
     return whole
 
@@ -144,8 +147,8 @@ def merges_from_ranks(
     parents = np.full(lengths.shape[0], -1, np.int64)
     tables = empty_tables(byte_ids, longer.shape[0])
     longest = int(lengths.max())
-    ids, ranks = np.empty(longest, np.int32), np.empty(longest, np.uint32)
-    derive_merges(tables, token_data, token_offsets, by_length, rank_of, parents, ids, ranks)
+    scratch, out = make_scratch(longest), np.empty(longest, np.uint32)
+    derive_merges(tables, token_data, token_offsets, by_length, rank_of, parents, scratch, out)
     made = longer[parents[longer] >= 0]
     merges = np.stack([parents[made] >> 32, parents[made] & 0xFFFFFFFF, made], axis=1)
     return merges, longer[parents[longer] < 0]

@@ -12,12 +12,10 @@ import numpy as np
 
 from tokenizer.kernels.arrays import Bytes, BytesIn, Int32, Int64, Int64In, UInt32, UInt64Table
 from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.long_merges import Scratch, merge_long
-from tokenizer.kernels.pairs import PairTables, merge_short
+from tokenizer.kernels.merges import Scratch, merge_bytes
+from tokenizer.kernels.pairs import PairTables
 from tokenizer.kernels.words import MAX_SHORT, equal_bytes, hash_long, hash_short, load_short
 
-MAX_SCANNED = 96
-"""Bytes up to which looking through all neighbours is the faster way to merge."""
 MAX_CACHED = 255
 
 _NO_ID = np.uint64(0xFFFFFFFF)
@@ -94,33 +92,8 @@ def index_whole_tokens(slots: Int32, token_data: BytesIn, token_offsets: Int64In
         slots[slot] = token
 
 
-@kernel
-def find_merged(tables: PairTables, whole: WholeTokens, tokens: Int64In, scratch: Scratch, out: Int64) -> int:
-    """Find the tokens that merging their own bytes leads to, leaving out those of over MAX_SCANNED bytes.
-
-    Args:
-        tables: the merges.
-        whole: for the tokens' bytes.
-        tokens: shape (n,), the ids to look at.
-        scratch: working memory for MAX_SCANNED bytes.
-        out: shape (n,); receives the ids that were found.
-
-    Returns:
-        How many were found.
-    """
-    found = 0
-    for i in range(tokens.shape[0]):
-        first, last = whole.token_offsets[tokens[i]], whole.token_offsets[tokens[i] + 1]
-        if last - first <= MAX_SCANNED:
-            count = merge_short(whole.token_data, first, last, tables, scratch.ids, scratch.ranks)
-            if count == 1 and scratch.ids[0] == tokens[i]:
-                out[found] = tokens[i]
-                found += 1
-    return found
-
-
 @kernel(inline=True)
-def merge_any(
+def encode_anew(
     data: BytesIn,
     start: int,
     end: int,
@@ -135,24 +108,17 @@ def merge_any(
     if token >= 0:
         out[at] = token
         return 1
-    if end - start > MAX_SCANNED:
-        return merge_long(data, start, end, tables, scratch, out, at)
-    count = merge_short(data, start, end, tables, scratch.ids, scratch.ranks)
-    for i in range(count):
-        out[at + i] = scratch.ids[i]
-    return count
+    return merge_bytes(data, start, end, tables, scratch, out, at)
 
 
 @kernel(inline=True)
-def recall_short(
-    cache: EncodingCache, slot: int, low: np.uint64, high: np.uint64, out: UInt32, at: int
-) -> int:
+def recall_short(short: UInt64Table, slot: int, low: np.uint64, high: np.uint64, out: UInt32, at: int) -> int:
     """Write the ids of a short pre-token that the cache has; return how many, 0 if it has not."""
-    if cache.short[slot, 0] != low or cache.short[slot, 1] != high:
+    if short[slot, 0] != low or short[slot, 1] != high:
         slot += 1
-        if cache.short[slot, 0] != low or cache.short[slot, 1] != high:
+        if short[slot, 0] != low or short[slot, 1] != high:
             return 0
-    first, second = cache.short[slot, 2], cache.short[slot, 3]
+    first, second = short[slot, 2], short[slot, 3]
     out[at] = np.uint32(first & _NO_ID)
     if first >> _HALF == _NO_ID:
         return 1
@@ -168,19 +134,19 @@ def recall_short(
 
 @kernel(inline=True)
 def remember_short(
-    cache: EncodingCache, slot: int, low: np.uint64, high: np.uint64, out: UInt32, at: int, count: int
+    short: UInt64Table, slot: int, low: np.uint64, high: np.uint64, out: UInt32, at: int, count: int
 ) -> None:
     """Put a short encoding first in its set; what was first becomes second."""
     for column in range(4):
-        cache.short[slot + 1, column] = cache.short[slot, column]
-    cache.short[slot, 0], cache.short[slot, 1] = low, high
+        short[slot + 1, column] = short[slot, column]
+    short[slot, 0], short[slot, 1] = low, high
     for half in range(2):
         word = _NO_ID << _HALF | _NO_ID
         if count > 2 * half:
             word = _NO_ID << _HALF | np.uint64(out[at + 2 * half])
         if count > 2 * half + 1:
             word = np.uint64(out[at + 2 * half + 1]) << _HALF | np.uint64(out[at + 2 * half])
-        cache.short[slot, 2 + half] = word
+        short[slot, 2 + half] = word
 
 
 @kernel(inline=True)
@@ -233,7 +199,7 @@ def remember_long(
 
 
 @kernel(inline=True)
-def encode_one(
+def encode_long(
     data: BytesIn,
     start: int,
     end: int,
@@ -244,27 +210,16 @@ def encode_one(
     out: UInt32,
     at: int,
 ) -> int:
-    """Encode one pre-token; return how many ids were written to `out` from `at` on."""
+    """Encode what the short cache has no place for; return how many ids were written."""
     length = end - start
-    count = 0
-    low, high, digest = np.uint64(0), np.uint64(0), np.uint64(0)
-    if length <= MAX_SHORT:
-        low, high = load_short(data, start, length)
-        digest = hash_short(low, high)
-        slot = np.int64(digest >> _HALF) & np.int64(cache.short.shape[0] - 2)
-        count = recall_short(cache, slot, low, high, out, at)
-    elif length <= MAX_CACHED:
-        digest = hash_long(data, start, end)
-        count = recall_long(cache, digest, data, start, length, out, at)
-    if count > 0:
-        return count
-    count = merge_any(data, start, end, tables, whole, scratch, out, at)
-    if length <= MAX_SHORT:
-        if count <= _INLINE_IDS:
-            slot = np.int64(digest >> _HALF) & np.int64(cache.short.shape[0] - 2)
-            remember_short(cache, slot, low, high, out, at, count)
-    elif length <= MAX_CACHED:
-        remember_long(cache, digest, data, start, length, out, at, count)
+    if length > MAX_CACHED:
+        return encode_anew(data, start, end, tables, whole, scratch, out, at)
+    digest = hash_long(data, start, end)
+    count = recall_long(cache, digest, data, start, length, out, at)
+    if count == 0:
+        count = encode_anew(data, start, end, tables, whole, scratch, out, at)
+        if count > _INLINE_IDS or length > MAX_SHORT:
+            remember_long(cache, digest, data, start, length, out, at, count)
     return count
 
 
@@ -293,14 +248,14 @@ def encode_pretokens(
         tables: the merges.
         whole: tokens that are taken whole.
         cache: this thread's.
-        scratch: working memory for the longest pre-token, and for MAX_SCANNED bytes at least.
+        scratch: working memory for the longest pre-token.
         out: room for one id a byte; receives the ids.
         out_offsets: shape (num_segments + 1,); receives where each segment's ids begin and end.
 
     Returns:
         The number of ids.
     """
-    position = np.int64(0)
+    position, sets = np.int64(0), np.int64(cache.short.shape[0] - 2)
     out_offsets[0] = position
     for segment in range(kinds.shape[0]):
         if kinds[segment] >= 0:
@@ -308,6 +263,17 @@ def encode_pretokens(
             position += 1
         else:
             for k in range(offsets[segment], offsets[segment + 1]):
-                position += encode_one(data, starts[k], ends[k], tables, whole, cache, scratch, out, position)
+                start, end = starts[k], ends[k]
+                if end - start <= MAX_SHORT:
+                    low, high = load_short(data, start, end - start)
+                    slot = np.int64(hash_short(low, high) >> _HALF) & sets
+                    count = recall_short(cache.short, slot, low, high, out, position)
+                    if count == 0:
+                        count = encode_long(data, start, end, tables, whole, cache, scratch, out, position)
+                        if count <= _INLINE_IDS:
+                            remember_short(cache.short, slot, low, high, out, position, count)
+                else:
+                    count = encode_long(data, start, end, tables, whole, cache, scratch, out, position)
+                position += count
         out_offsets[segment + 1] = position
     return position

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenizer.kernels.arrays import BytesIn, Int32, Int32In, Int64, Int64In, UInt32, UInt64
+from tokenizer.kernels.arrays import Int32, Int32In, UInt32, UInt64
 from tokenizer.kernels.jit import kernel
 
 MAX_IDS = (1 << 21) - 1
@@ -107,74 +107,3 @@ def insert_merges(
         if first >= 0 and second >= 0:
             tables.byte_pairs[first << 8 | second] = rank
     return -1
-
-
-@kernel(inline=True)
-def merge_short(data: BytesIn, start: int, end: int, tables: PairTables, ids: Int32, ranks: UInt32) -> int:
-    """Encode the bytes `start:end`, a few dozen at most, into `ids`; return how many ids they make.
-
-    Looks through all neighbours for the earliest merge each time: quadratic, and the fastest for what is
-    short.
-    """
-    length = end - start
-    for i in range(length):
-        ids[i] = tables.byte_ids[data[start + i]]
-    for i in range(length - 1):
-        ranks[i] = tables.byte_pairs[np.int64(data[start + i]) << 8 | np.int64(data[start + i + 1])]
-    while length > 1:
-        best, rank = 0, ranks[0]
-        for i in range(1, length - 1):
-            if ranks[i] < rank:
-                best, rank = i, ranks[i]
-        if rank == NO_MERGE:
-            break
-        ids[best] = tables.results[rank]
-        length -= 1
-        for i in range(best + 1, length):
-            ids[i] = ids[i + 1]
-        for i in range(best + 1, length - 1):
-            ranks[i] = ranks[i + 1]
-        if best > 0:
-            ranks[best - 1] = find_rank(tables, ids[best - 1], ids[best])
-        if best < length - 1:
-            ranks[best] = find_rank(tables, ids[best], ids[best + 1])
-    return length
-
-
-@kernel
-def derive_merges(
-    tables: PairTables,
-    token_data: BytesIn,
-    token_offsets: Int64In,
-    by_length: Int64In,
-    rank_of: Int32In,
-    parents: Int64,
-    ids: Int32,
-    ranks: UInt32,
-) -> None:
-    """Find the merge that makes each token of a vocabulary that only says which byte strings are tokens.
-
-    A token's parents are the two tokens that its own bytes end in when they are merged by all shorter
-    tokens, lowest rank first: the bytes inside of a token are merged in the same order wherever it stands,
-    so no other pair can ever make it. A token whose bytes end in more than two can not be reached.
-
-    Args:
-        tables: with the bytes' ids, and without merges; filled.
-        token_data: the tokens' bytes, by id.
-        token_offsets: shape (num_ids + 1,).
-        by_length: ids of the tokens of two bytes or more, shortest first.
-        rank_of: shape (num_ids,), each token's priority.
-        parents: shape (num_ids,); receives `left << 32 | right`, or -1.
-        ids: scratch, as long as the longest token.
-        ranks: the same.
-    """
-    for k in range(by_length.shape[0]):
-        token = by_length[k]
-        start, end = token_offsets[token], token_offsets[token + 1]
-        parents[token] = -1
-        if merge_short(token_data, start, end, tables, ids, ranks) == 2:
-            parents[token] = np.int64(ids[0]) << 32 | np.int64(ids[1])
-            insert(tables, ids[0], ids[1], rank_of[token], token)
-            if end - start == 2:
-                byte_pair = np.int64(token_data[start]) << 8 | np.int64(token_data[start + 1])
-                tables.byte_pairs[byte_pair] = rank_of[token]
