@@ -39,10 +39,16 @@ def output(command: str, folder: Path) -> str:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     done = subprocess.run(
-        ["/bin/bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        ["/bin/bash", "-c", command],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     code = f"(exit code {done.returncode})\n" if done.returncode else ""
-    return without_machine(f"{done.stdout}{done.stderr}{code}", folder)
+    return without_machine(f"{done.stdout}{code}", folder)
 
 
 def without_machine(text: str, folder: Path) -> str:

@@ -11,6 +11,7 @@ from flows.places import store_url
 from tasks.errors import StoreError
 from tasks.stage import ArtifactRef
 from tasks.store import Store
+from tokenizer.errors import TokenizerError
 
 if TYPE_CHECKING:
     from tokenizer import Tokenizer
@@ -61,7 +62,8 @@ def load_tokenizer(reference: str, store: str | None) -> "Tokenizer":
 
     Raises:
         UsageError: there is no such path and no such artifact, or the artifact is no tokenizer.
-        TokenizerError: the file is broken, or the artifact does not encode its probes as it once did.
+        TokenizerError: the file is broken.
+        StoreError: the artifact is damaged, or does not encode its probes as it once did.
     """
     import tokenizer
     from tasks.formats.tokenizer import open_tokenizer
@@ -74,7 +76,13 @@ def load_tokenizer(reference: str, store: str | None) -> "Tokenizer":
         raise UsageError(
             f"{reference} is a {ref.kind}, not a tokenizer; tokenizers are called tokenizer/NAME"
         )
-    return open_tokenizer(opened.path(ref))
+    try:
+        return open_tokenizer(opened.path(ref))
+    except (StoreError, TokenizerError) as error:
+        called = f"{ref.kind}/{ref.name}"
+        raise StoreError(
+            f"{called} is damaged: {error}; `tokmill verify {called}` says how, the next run makes it again"
+        ) from error
 
 
 def _is_reference(text: str) -> bool:

@@ -139,7 +139,14 @@ class _Groups:
     def note(self, text: str) -> None:
         """Something worth a line of its own."""
         with self.lock:
-            self.console.print(Text(f"  {text}", style="dim"), soft_wrap=True)
+            self.write(Text(f"  {text}", style="dim"))
+
+    def write(self, line: Text) -> None:
+        """Print a line; if nobody reads any longer (`2>&1 | head`), the run goes on in silence."""
+        try:
+            self.console.print(line, soft_wrap=True)
+        except (OSError, SystemExit):  # rich ends the process when a pipe breaks
+            self.console.quiet = True
 
     def changed(self, group: TaskGroup) -> None:
         """Show what is new of `group`; called with the lock held."""
@@ -173,7 +180,7 @@ class PlainProgress(_Groups):
 
     def _print(self, group: TaskGroup, outcome: str) -> None:
         line = f"{group.name:<12} {group.count:>7}  {outcome:<18} {group.clock:>8}  {group.figures}"
-        self.console.print(line.rstrip(), markup=False, soft_wrap=True)
+        self.write(Text(line.rstrip()))
 
 
 class LiveProgress(_Groups):

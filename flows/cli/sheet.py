@@ -1,5 +1,6 @@
 """What `tokmill show` shows of one artifact."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -111,4 +112,6 @@ def _files(record: Record) -> Table:
 def _written(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} = {_written(inner)}" for key, inner in value.items())
-    return "–" if value is None else number(value) if isinstance(value, int | float | str) else str(value)
+    if isinstance(value, list):
+        return f"[{', '.join(json.dumps(item, ensure_ascii=False) for item in value)}]"
+    return number(value) if isinstance(value, int | float | str) else "–"

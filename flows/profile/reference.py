@@ -105,33 +105,3 @@ def _words(annotation: object) -> str:
     if origin in (list, tuple, set, frozenset):
         return f"list of {_words(arguments[0])}"
     return _WORDS.get(annotation, "table") if isinstance(annotation, type) else str(annotation)
-
-
-def as_markdown(keys: list[Key]) -> str:
-    """Return the keys as one Markdown table a section."""
-    sections: dict[str, list[Key]] = {}
-    for key in keys:
-        sections.setdefault(key.section, []).append(key)
-    return "\n".join(_section(section, members) for section, members in sections.items())
-
-
-def _section(section: str, members: list[Key]) -> str:
-    heading = f"### `[{section}]`" if section else "### At the top"
-    rows = [
-        " | ".join(
-            [
-                f"| `{key.name}`",
-                _cell(key.kind),
-                "required" if key.default == "required" else f"`{key.default}`" if key.default else "",
-                f"{_cell(key.description)} |",
-            ]
-        )
-        for key in members
-    ]
-    return "\n".join(
-        [heading, "", "| key | holds | default | meaning |", "| --- | --- | --- | --- |", *rows, ""]
-    )
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ").replace("<|", "&lt;|").replace("<\\|", "&lt;\\|")

@@ -119,7 +119,7 @@ class _Drawing:
 
 
 def _family(node: Node) -> str:
-    """What a node is drawn together with: shards `profile.source/3` of one profile; for others, themselves."""
+    """What a node is drawn together with: shards `profile.source/3` of one profile; others are alone."""
     parent, slash, _ = node.name.rpartition("/")
     profile, dot, _ = parent.rpartition(".")
     if not slash:

@@ -1,6 +1,8 @@
 """What a run shows: one line a group of tasks, on a terminal and elsewhere."""
 
+import contextlib
 import io
+import os
 import threading
 
 import pytest
@@ -138,3 +140,14 @@ def test_silence_takes_everything():
     silent.on_finish("a", True, 0.0, REF, {})
     silent.on_fail("a", "")
     silent.note("")
+
+
+def test_a_reader_that_goes_away_does_not_end_the_run():
+    reading, writing = os.pipe()
+    os.close(reading)
+    with contextlib.suppress(BrokenPipeError), os.fdopen(writing, "w") as stream:
+        shown = PlainProgress(Console(file=stream))
+        shown.on_finish("audit", False, 1.0, REF, {})
+        shown.note("nobody reads this")
+    assert shown.groups["audit"].complete
+    assert shown.console.quiet

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from flows.errors import ProfileError
 from flows.profile import Profile, load_profile, shipped_names
-from flows.profile.reference import as_markdown, profile_keys
+from flows.profile.reference import profile_keys
 
 MINIMAL = """
 [sources.web]
@@ -155,8 +155,8 @@ class TestComplaints:
         assert "mix.max_repetition.wbe is for a source" in complaint("[mix.max_repetition]\nwbe = 2.0")
 
     def test_a_rule_of_a_section_s_own_is_told_with_its_key(self, complaint):
-        text = complaint("[balance]\nmethod = 'unimax'\n[balance.weights]\nweb = 1\nbooks = 1")
-        assert text.startswith("profile 'own': balance: weights are given")
+        text = complaint("[balance]\nmethod = 'weights'")
+        assert text.startswith("profile 'own': balance: method='weights' needs a positive weight")
 
     def test_train_and_tokenizer_exclude_each_other(self, complaint):
         assert "exclude each other" in complaint("[train]\nvocab_size = 300\n[tokenizer]\nuse = 'x'")
@@ -228,8 +228,3 @@ class TestReference:
         assert keys["", "name"].default == ""
         assert keys["sources.NAME", "files"].default == "required"
         assert keys["execution", "verify"].kind == '"sizes" or "full"'
-
-    def test_markdown_has_a_table_for_each_section(self):
-        text = as_markdown(profile_keys())
-        assert "### `[pack]`" in text
-        assert "| `min_frequency` | whole number ≥ 1 | `1` |" in text

@@ -141,6 +141,7 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Check that artifacts are what their records say; exit code 1 if one is not."""
+    from flows.cli.figures import counted
     from flows.cli.finding import existing_store, find_artifact
 
     opened = existing_store(store)
@@ -153,7 +154,8 @@ def verify(
     else:
         for problem in problems:
             say(str(problem))
-        say(f"{num_checked} artifacts checked, {len(problems) or 'no'} problems")
+        found = counted(len(problems), "problem") if problems else "no problems"
+        say(f"{counted(num_checked, 'artifact')} checked, {found}")
     if problems:
         raise typer.Exit(FAILED)
 

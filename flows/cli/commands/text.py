@@ -5,6 +5,7 @@ went in, empty ones too: a line of text is a document, and a line of ids is a do
 """
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -16,6 +17,7 @@ import typer
 from flows.cli.app import app, examples
 from flows.cli.options import StoreOption
 from flows.errors import UsageError
+from tokenizer.errors import SpecialTokenError
 
 if TYPE_CHECKING:
     from tokenizer import Tokenizer
@@ -69,8 +71,13 @@ def encode(
     loaded = _load(tokenizer, store)
     documents = _documents(texts, file, whole=whole)
     allowed = "all" if special_tokens == "allowed" else ()
+    num_encoded = 0
     for batch in _batches(documents, file):
-        encoded = loaded.encode_batch(batch, allowed_special=allowed, as_text=special_tokens == "as_text")
+        try:
+            encoded = loaded.encode_batch(batch, allowed_special=allowed, as_text=special_tokens == "as_text")
+        except SpecialTokenError as error:
+            raise SpecialTokenError(_in_our_words(error, num_encoded)) from error
+        num_encoded += len(batch)
         for index in range(len(batch)):
             ids = encoded[index].tolist()
             _write(
@@ -114,6 +121,13 @@ def _entry(tokenizer: "Tokenizer", ids: list[int]) -> dict[str, object]:
     """One document for a script: its ids, how many, and each token's own text."""
     tokens = [tokenizer.token_bytes(token).decode("utf-8", errors="replace") for token in ids]
     return {"ids": ids, "num_tokens": len(ids), "tokens": tokens}
+
+
+def _in_our_words(error: SpecialTokenError, num_before: int) -> str:
+    """Turn the library's advice into the command's, and count documents from 1 over all batches."""
+    problem = str(error).partition("; pass ")[0]
+    counted = re.sub(r"document (\d+)", lambda found: f"document {num_before + int(found[1]) + 1}", problem)
+    return f"{counted}; --special-tokens allowed encodes it as its id, --special-tokens as_text as text"
 
 
 def _documents(texts: list[str] | None, file: Path | None, *, whole: bool) -> Iterator[str]:
