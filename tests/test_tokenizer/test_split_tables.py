@@ -1,14 +1,17 @@
 """What the automaton is made of: classes of characters, the decoder, trees, the matcher, the transducer."""
 
+import string
+
 import numpy as np
 import pytest
 import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tokenizer.splitting import SPLIT_PATTERNS, charsets, utf8
+from tokenizer.splitting import SPLIT_PATTERNS, charsets, compile_pattern, utf8
 from tokenizer.splitting.automaton import atoms_of, build_tables
 from tokenizer.splitting.charsets import partition
+from tokenizer.splitting.fallback import compile_regex, isolate
 from tokenizer.splitting.matcher import DEAD, build_matcher
 from tokenizer.splitting.parsing import parse
 from tokenizer.splitting.syntax import Choice, End, Look, OneOf, Sequence, Star, UnsupportedError
@@ -162,6 +165,26 @@ def test_transducer_gives_back_one_character_without_the_matcher() -> None:
     machine = build_transducer(build_matcher(tree, partition(atoms_of(tree), 0)))
     assert not (machine.flags & SLOW).any()
     assert (machine.flags & CUT_BEFORE).any()
+
+
+def test_tables_too_large_for_pairs_do_without() -> None:
+    pattern = "|".join(f"{letter}{{1,20}}x{letter}" for letter in string.ascii_lowercase) + "|.{2}"
+    assert build_tables(pattern).layout[3] == 0
+    text = "aaaxaaax" + "bxb" * 9 + "z" * 20 + "xz" + "q" * 21 + "xq"
+    assert compile_pattern((pattern,)).split_text(text) == isolate(compile_regex(pattern), text)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "|".join(f"{letter}{{1,90}}x{letter}" for letter in string.ascii_lowercase),  # tables
+        "[ab]*a.{16}|b",  # states: which of the last 16 characters were an a
+        "(?:a{99}b{99}){99}",  # instructions
+    ],
+)
+def test_what_would_be_too_large_is_left_to_regex(pattern: str) -> None:
+    with pytest.raises(UnsupportedError, match="more than"):
+        build_tables(pattern)
 
 
 @pytest.mark.parametrize("name", SPLIT_PATTERNS)

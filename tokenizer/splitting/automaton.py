@@ -6,12 +6,10 @@ from numpy.typing import NDArray
 from tokenizer.kernels.split import SplitTables
 from tokenizer.splitting import charsets, syntax, utf8
 from tokenizer.splitting.fallback import dialect_flags, empty_match
-from tokenizer.splitting.matcher import START, Matcher, build_matcher
+from tokenizer.splitting.matcher import MAX_ENTRIES, START, Matcher, build_matcher
 from tokenizer.splitting.parsing import parse
 from tokenizer.splitting.syntax import UnsupportedError
 from tokenizer.splitting.transducer import SLOW, Transducer, build_transducer
-
-_MAX_ENTRIES = 1 << 16  # what a 16-bit table index reaches
 
 
 def build_tables(pattern: str) -> SplitTables:
@@ -63,31 +61,29 @@ def _lay_out(matcher: Matcher, machine: Transducer, alphabet: charsets.Alphabet)
     """
     columns = alphabet.num_classes + 3
     column_of = alphabet.class_of + np.uint8(1)
-    num_states = len(machine.next_state)
-    ascii_columns, rank = np.unique(column_of[:128], return_inverse=True)
-    width, has_pairs = max(columns, len(ascii_columns) ** 2), 1
-    if num_states * width > _MAX_ENTRIES:
-        width, has_pairs = columns, 0
-    if max(num_states * width, len(matcher.next_state) * columns) > _MAX_ENTRIES:
-        raise UnsupportedError("tables of more than 65,536 entries")
     decoder = utf8.build_decoder(column_of, ill_formed=columns - 1)
+    ascii_columns, rank = np.unique(column_of[:128], return_inverse=True)
+    num_states = len(machine.next_state)
+    width, has_pairs = max(columns, len(ascii_columns) ** 2), True
+    if num_states * width > MAX_ENTRIES:
+        width, has_pairs = columns, False
+    if max(num_states * width, len(matcher.next_state) * columns) > MAX_ENTRIES:
+        raise UnsupportedError(f"tables of more than {MAX_ENTRIES} entries")
     stay = np.arange(num_states)[:, None]
     next_state = np.hstack([stay, machine.next_state, stay])
     flags = np.hstack([np.zeros_like(stay), machine.flags, np.full_like(stay, SLOW)])
-    pair_next, pair_flags = _paired(next_state, flags, ascii_columns)
+    pair_next, pair_flags = _paired(next_state, flags, ascii_columns if has_pairs else ascii_columns[:0])
     rows = np.where(matcher.next_state >= 0, matcher.next_state * columns, matcher.next_state)
     return SplitTables(
         layout=np.array([columns, column_of[charsets.SURROGATES.start], width, has_pairs], dtype=np.int64),
         next_node=decoder.next_node,
         column=decoder.column,
-        next_state=_widened(next_state * width, width).astype(np.uint16),
-        flags=_widened(flags, width).astype(np.uint8),
+        next_state=_rows_of(width, next_state * width).astype(np.uint16),
+        flags=_rows_of(width, flags).astype(np.uint8),
         pair_first=(rank.ravel() * len(ascii_columns)).astype(np.uint16),
         pair_second=rank.ravel().astype(np.uint16),
-        pair_next=_widened(pair_next * width, width).astype(np.uint16)
-        if has_pairs
-        else np.zeros(0, np.uint16),
-        pair_flags=_widened(pair_flags, width).astype(np.uint16) if has_pairs else np.zeros(0, np.uint16),
+        pair_next=_rows_of(width, pair_next * width).astype(np.uint16),
+        pair_flags=_rows_of(width, pair_flags).astype(np.uint16),
         matcher_next=np.pad(rows, ((0, 0), (1, 1)), constant_values=-1).ravel().astype(np.int32),
         matcher_match=np.pad(matcher.match_before, ((0, 0), (1, 1))).ravel().astype(np.uint8),
     )
@@ -107,8 +103,10 @@ def _paired(
     after = next_state[middle][:, :, ascii_columns]
     second = flags[middle][:, :, ascii_columns]
     slow = (first | second) & SLOW
-    return after.reshape(len(flags), -1), ((first | slow) | (second << 8)).reshape(len(flags), -1)
+    shape = len(flags), len(ascii_columns) ** 2
+    return after.reshape(shape), ((first | slow) | (second << 8)).reshape(shape)
 
 
-def _widened(table: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+def _rows_of(width: int, table: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Flatten a table with rows padded to a width."""
     return np.pad(table, ((0, 0), (0, width - table.shape[1]))).ravel()

@@ -20,7 +20,7 @@ from tokenizer.splitting.charsets import Alphabet
 from tokenizer.splitting.syntax import Choice, End, Look, Node, OneOf, Sequence, Star, UnsupportedError
 
 MAX_INSTRUCTIONS = 4000
-MAX_STATES = 2000
+MAX_ENTRIES = 1 << 16  # of a table of states and symbols: what a 16-bit index reaches
 DEAD = -1
 START = 0
 
@@ -163,8 +163,8 @@ def build_matcher(tree: Node, alphabet: Alphabet) -> Matcher:
                 todo.append(after)
             row.append(numbers[after] if after else DEAD)
             match.append(matched)
-        if len(numbers) > MAX_STATES:
-            raise UnsupportedError(f"more than {MAX_STATES} states")
+        if len(numbers) * (program.end_symbol + 1) > MAX_ENTRIES:
+            raise UnsupportedError(f"tables of more than {MAX_ENTRIES} entries")
         rows.append(row)
         matches.append(match)
     return Matcher(np.array(rows, dtype=np.int32), np.array(matches, dtype=np.bool_))

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer.splitting.matcher import DEAD, Matcher
+from tokenizer.splitting.matcher import DEAD, MAX_ENTRIES, Matcher
 from tokenizer.splitting.matcher import START as MATCHER_START
 from tokenizer.splitting.syntax import UnsupportedError
 
@@ -30,7 +30,6 @@ TAKE_BACK = 8  # times the number of cuts to take back, 0 to MAX_PENDING
 MAX_PENDING = 3
 START = 0
 GAP = 1
-MAX_STATES = 2000
 
 
 class Step(NamedTuple):
@@ -118,8 +117,8 @@ def build_transducer(matcher: Matcher) -> Transducer:
             if step.state not in numbers:
                 numbers[step.state] = len(todo)
                 todo.append(step.state)
-        if len(todo) > MAX_STATES:
-            raise UnsupportedError(f"more than {MAX_STATES} states")
+        if len(todo) * len(row) > MAX_ENTRIES:
+            raise UnsupportedError(f"tables of more than {MAX_ENTRIES} entries")
         next_state.append([numbers[step.state] for step in row])
         flags.append([step.flags for step in row])
     return _minimized(np.array(next_state, dtype=np.int64), np.array(flags, dtype=np.uint8))
