@@ -1,7 +1,7 @@
 """Child processes that are ended for certain: each in a process group of its own, with a log file.
 
-Ctrl-C in a terminal reaches this process alone, because the children's groups are not the terminal's; who stops
-the children, and in which order, is then up to this process.
+Ctrl-C in a terminal reaches this process alone, because the children's groups are not the terminal's; who
+stops the children, and in which order, is then up to this process.
 """
 
 import os

@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from tasks.adopt import ADOPT
-from tasks.card import CARD
-from tasks.train import TRAIN, TrainParams
-
 from flows.profile import Profile
 from flows.sources import Sources
+from tasks.adopt import ADOPT
 from tasks.audit import AUDIT
 from tasks.balance import BALANCE
+from tasks.card import CARD
 from tasks.count import COUNT, COUNT_SHARD
 from tasks.encode import ENCODE, ENCODE_SHARD
 from tasks.formats.corpus import Corpus, Shard
@@ -30,6 +28,7 @@ from tasks.ingest import INGEST
 from tasks.mix import MIX
 from tasks.pack import PACK, PACK_PLAN, PACK_SHARD
 from tasks.stage import ArtifactRef, External, Input, Params, Request, Stage
+from tasks.train import TRAIN, TrainParams
 
 
 @dataclass(frozen=True)

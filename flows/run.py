@@ -25,7 +25,7 @@ from flows.profile import Profile, load_profile
 from flows.progress import Reporter, Silent, noting_warnings
 from flows.results import RunResult
 from flows.sources import resolve_sources
-from flows.summary import ARTIFACT_KEY, run_summary
+from flows.summary import artifact_key, run_summary
 from tasks.stage import ArtifactRef
 from tasks.store import Provenance, RunArtifact, Store, Verify
 from tasks.store.runs import State
@@ -50,28 +50,22 @@ _WATCHER: ContextVar[_Watcher | None] = ContextVar("watcher", default=None)
     description="Raw text to packed token shards: every stage cached by its fingerprint.",
 )
 def build_corpus(
-    profile: Annotated[
-        str,
-        Field(description="A profile that ships with tokmill, e.g. quickstart, or the path of a TOML file."),
-    ] = "quickstart",
-    overrides: Annotated[
-        Overrides, Field(description="Values that replace the profile's own for this run.")
-    ] = Overrides(),  # noqa: B008 - frozen
-    store: Annotated[
-        str | None,
-        Field(description="Folder of the artifacts; empty for TOKMILL_STORE or the profile's own."),
-    ] = None,
-    workers: Annotated[
-        int | None, Field(ge=1, description="Tasks at a time; empty for one a core. Changes no result.")
-    ] = None,
-    verify: Annotated[
-        Verify | None, Field(description="How closely a found artifact is checked: sizes, or digests too.")
-    ] = None,
-    rehash: Annotated[
-        bool, Field(description="Read every source file's digest again instead of trusting size and time.")
-    ] = False,
+    profile: str = "quickstart",
+    overrides: Overrides = Overrides(),  # noqa: B008 - frozen
+    store: str | None = None,
+    workers: Annotated[int, Field(ge=1)] | None = None,
+    verify: Verify | None = None,
+    rehash: bool = False,
 ) -> dict[str, Any]:
-    """Build every artifact of `profile` and return kind → reference of the artifacts.
+    """Build every artifact of a profile and return kind → reference of the artifacts.
+
+    Args:
+        profile: A profile that ships with tokmill (quickstart, smoke), or the path of a TOML file.
+        overrides: Values that replace the profile's own for this run.
+        store: Folder of the artifacts; empty for the profile's own, or TOKMILL_STORE.
+        workers: Tasks at a time; empty for one a core. Changes no result.
+        verify: What is checked of a found artifact before it is used: its files' sizes, or digests too.
+        rehash: Read every source file's digest again instead of trusting its size and time.
 
     Raises:
         ProfileError: the profile or an override is wrong.
@@ -132,9 +126,7 @@ def _build(profile: Profile, machine: Machine, reporter: Reporter) -> RunResult:
         raise
     artifacts = [RunArtifact(task=row.task, ref=row.ref, cached=row.cached) for row in result.rows]
     store.catalog.finish_run(run_id, state="completed", artifacts=artifacts)
-    create_markdown_artifact(
-        run_summary(profile, store, result), ARTIFACT_KEY, description=profile.description
-    )
+    _publish(profile, store, result)
     return result
 
 
@@ -146,3 +138,16 @@ def _compose(profile: Profile, machine: Machine, store: Store, reporter: Reporte
         made = Composition(profile, executor, sources).build()
     refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}
     return RunResult(run_id, executor.rows, refs)
+
+
+def _publish(profile: Profile, store: Store, result: RunResult) -> None:
+    """Leave the run's summary and the tokenizer's audit in the UI."""
+    create_markdown_artifact(
+        run_summary(profile, store, result), artifact_key("run", profile), description=profile.description
+    )
+    audit = store.path(result.refs["audit"]) / "summary.md"
+    create_markdown_artifact(
+        audit.read_text("utf-8"),
+        artifact_key("audit", profile),
+        description="What the tokenizer makes of the text.",
+    )

@@ -1,9 +1,9 @@
 """`tokmill up`: a Prefect server and a worker on this machine, with the deployment `build-corpus` registered.
 
-When it is interrupted it stops the worker (and with it what the worker runs) before the server, and waits for
-both. The server keeps its history in Prefect's usual home (`PREFECT_HOME`); artifacts go to the store, and what
-server and worker log to `<store>/.up`. Nothing listens on any address but the one that is asked for, 127.0.0.1
-unless told otherwise.
+When it is interrupted it stops the worker (and with it what the worker runs) before the server, and waits
+for both. The server keeps its history in Prefect's usual home (`PREFECT_HOME`); artifacts go to the
+store, and what server and worker log to `<store>/.up`. Nothing listens on any address but the one that is
+asked for, 127.0.0.1 unless told otherwise.
 """
 
 import os
@@ -52,7 +52,7 @@ def up(store: Path, *, host: str = "127.0.0.1", port: int = 4200, announce: Anno
         register(url, store)
         work = ["worker", "start", "--pool", WORK_POOL, "--type", "process"]
         worker = children.enter_context(child("worker", work, environment, logs))
-        announce(f"up: {url}/deployments · deployment {DEPLOYMENT} · store {store} · Ctrl-C stops it")
+        announce(f"up: {url}/v2/deployments · deployment {DEPLOYMENT} · store {store} · Ctrl-C stops it")
         _wait_for_end([server, worker], stopped)
         announce("stopping …")
 
@@ -79,6 +79,7 @@ def _environment(url: str, store: Path) -> dict[str, str]:
         **PRIVATE,
         "PREFECT_API_URL": f"{url}/api",
         "PREFECT_SERVER_UI_API_URL": f"{url}/api",
+        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
         "TOKMILL_STORE": str(store.absolute()),
     }
 

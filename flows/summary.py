@@ -1,9 +1,10 @@
 """What a run made, as Markdown: the artifact that every run publishes for the Prefect UI.
 
-The lineage is a Mermaid graph, which the UI draws; shards are one node, as there may be hundreds. Every
-figure comes from a record.
+The lineage is a Mermaid graph, which the UI (the newer one, under `/v2`) draws; shards are one node, as
+there may be hundreds. Every figure comes from a record.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from flows.profile import Profile
@@ -12,11 +13,14 @@ from flows.results import RunResult, RunRow
 from tasks.stage import Scalar
 from tasks.store import Store, lineage
 
-ARTIFACT_KEY = "run-summary"
+
+def artifact_key(what: str, profile: Profile) -> str:
+    """Return a key that Prefect accepts (lower-case letters, digits, dashes): `audit-my-profile`."""
+    return f"{what}-{re.sub('[^a-z0-9]+', '-', profile.name.lower())}"
 
 
 def run_summary(profile: Profile, store: Store, result: RunResult) -> str:
-    """Return the summary of a run that ended well: stages, results, and the lineage of the data card."""
+    """Return the summary of a run that ended well: stages, results, and the packed shards' lineage."""
     num_made = len(result.rows) - result.num_cached
     parts = [
         f"# {profile.name}",
@@ -27,7 +31,7 @@ def run_summary(profile: Profile, store: Store, result: RunResult) -> str:
         "## Results",
         _table(("kind", "artifact", "content digest"), _result_rows(store, result)),
         "## Lineage",
-        f"```mermaid\n{lineage(store, result.refs['card'], 'up').to_mermaid()}\n```",
+        f"```mermaid\n{lineage(store, result.refs['packed'], 'up').to_mermaid()}\n```",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 

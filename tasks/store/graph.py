@@ -83,7 +83,7 @@ class Graph:
         """Return the graph as a Mermaid flowchart, from inputs to what was made of them."""
         drawing = _Drawing(self)
         ids = {group: f"n{index}" for index, group in enumerate(drawing.titles)}
-        lines = ["flowchart LR"]
+        lines = ["flowchart TD"]
         lines += [f'    {ids[group]}["{_mermaid_text(title)}"]' for group, title in drawing.titles.items()]
         lines += [f"    {ids[source]} --> {ids[target]}" for source, target in drawing.arrows]
         lines.append(f"    style {ids[drawing.group[self.root]]} stroke-width:3px")

@@ -62,7 +62,7 @@ def test_both_ways_as_a_tree(made):
 def test_as_mermaid(made):
     store, refs = made
     assert lineage(store, refs["all"], "up").to_mermaid().splitlines() == [
-        "flowchart LR",
+        "flowchart TD",
         '    n0["joined/all@v1"]',
         '    n1["text/head@v1"]',
         '    n2["text/web/* (2)"]',
