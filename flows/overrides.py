@@ -17,6 +17,8 @@ class _Section(BaseModel):
 class BalanceOverrides(_Section):
     """How much of each source the tokenizer is trained on."""
 
+    model_config = ConfigDict(title="balance")
+
     method: Literal["temperature", "unimax", "weights", "proportional"] | None = Field(
         None, description="How training text is shared out among the sources."
     )
@@ -27,6 +29,8 @@ class BalanceOverrides(_Section):
 
 class TrainOverrides(_Section):
     """The tokenizer."""
+
+    model_config = ConfigDict(title="train")
 
     vocab_size: Annotated[int, Field(ge=257)] | None = Field(
         None, description="Tokens in the vocabulary: 256 bytes, merges, special and reserved tokens."
@@ -39,6 +43,8 @@ class TrainOverrides(_Section):
 class MixOverrides(_Section):
     """The order and the shares of what a model will read."""
 
+    model_config = ConfigDict(title="mix")
+
     seed: int | None = Field(None, description="Decides the order of documents, nothing else.")
     total_tokens: Annotated[int, Field(ge=1)] | None = Field(
         None,
@@ -48,6 +54,8 @@ class MixOverrides(_Section):
 
 class PackOverrides(_Section):
     """The sequences."""
+
+    model_config = ConfigDict(title="pack")
 
     sequence_length: Annotated[int, Field(ge=8)] | None = Field(None, description="Tokens in a sequence.")
     strategy: Literal["concat", "greedy"] | None = Field(

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.test_flows.commands import Tokmill, clean_environment, free_port
+from tests.test_flows.corpora import write_project
+from tests.test_flows.served import Service, wait_for_line
 
 SERVER_SECONDS = 180
 
@@ -57,3 +59,20 @@ def wait_until_healthy(url: str, server: "subprocess.Popen[bytes]", log: Path) -
 def tokmill(prefect_server: dict[str, str], tmp_path: Path) -> Tokmill:
     """The command line in an empty folder."""
     return Tokmill(tmp_path, prefect_server)
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A project that `tokmill up` serves, on a port and with a Prefect home of its own."""
+    folder, port = tmp_path_factory.mktemp("served"), free_port()
+    write_project(folder, num_documents=120)
+    home = tmp_path_factory.mktemp("home")
+    tokmill = Tokmill(folder, clean_environment(PREFECT_HOME=str(home), PYTHONUNBUFFERED="1"))
+    process = tokmill.start("up", "--port", str(port))
+    try:
+        wait_for_line(process, "up: ")
+        yield Service(process, tokmill, f"http://127.0.0.1:{port}")
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
