@@ -275,4 +275,4 @@ def _names_at_work(group: TaskGroup) -> str:
 
 def display(console: Console) -> Display:
     """Return the display that fits the console: live on a terminal, plain lines elsewhere."""
-    return LiveProgress(console) if console.is_terminal else PlainProgress(console)
+    return LiveProgress(console) if console.is_interactive else PlainProgress(console)

@@ -233,7 +233,10 @@ def _syntax_problem(message: str) -> str:
         return (
             f"{where}: two sources are called '{twice['name']}'; a name goes to one source, rename the other"
         )
-    return f"{where}: not TOML: {_POSITION.sub('', message).strip()}"
+    problem = _POSITION.sub("", message).strip()
+    if problem == "Cannot overwrite a value":
+        return f"{where}: a key stands twice in one table; write it once"
+    return f"{where}: not TOML: {problem}"
 
 
 def _shown(path: Path) -> str:

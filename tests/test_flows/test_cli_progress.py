@@ -96,9 +96,12 @@ def test_threads_lose_no_task():
     assert [line.split()[:3] for line in lines(console)] == [["count[*]", "400/400", "made"]]
 
 
-def test_a_terminal_gets_live_progress_and_a_pipe_plain_lines():
+def test_a_terminal_gets_live_progress_and_anything_else_plain_lines(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
     assert isinstance(display(Console(file=io.StringIO(), force_terminal=True)), LiveProgress)
     assert isinstance(display(Console(file=io.StringIO())), PlainProgress)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(display(Console(file=io.StringIO(), force_terminal=True)), PlainProgress)
 
 
 def live(action):

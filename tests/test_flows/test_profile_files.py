@@ -142,6 +142,10 @@ class TestSyntax:
         assert "line 3" in text
         assert "two sources are called 'web'" in text
 
+    def test_a_key_that_stands_twice(self, folder):
+        write(folder / "own.toml", "[pack]\nsequence_length = 8\nsequence_length = 9\n")
+        assert "line 3, column 20: a key stands twice" in message(read_layers, folder / "own.toml")
+
     def test_not_utf8(self, folder):
         (folder / "own.toml").write_bytes(b"name = '\xff'")
         assert "own.toml is not UTF-8 at byte 8" in message(read_layers, folder / "own.toml")

@@ -1,6 +1,5 @@
 """`tokmill up`: a Prefect server and a worker on this machine, ready to be used from the browser."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,12 +20,12 @@ def up(
 ) -> None:
     """Start a Prefect server and a worker, and register the deployment build-corpus; Ctrl-C stops both."""
     from flows import serving
+    from flows.cli.finding import open_store
     from flows.places import store_url
-    from tasks.store import Store
 
     console = messages()
 
     def announce(line: str) -> None:
         console.print(line, markup=False, soft_wrap=True)
 
-    serving.up(Path(Store.open(store_url(store)).root), host=host, port=port, announce=announce)
+    serving.up(open_store(store_url(store)).root, host=host, port=port, announce=announce)
