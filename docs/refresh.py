@@ -4,7 +4,7 @@
 
 Every line of a ```console block that begins with `$ ` is run by a shell, in order, in one empty folder that
 is thrown away; the lines below it become what it printed, with a line for an exit code that is not 0. What
-belongs to the machine (folders, the user's name) is replaced.
+belongs to the machine (folders, the user's name, a first compilation) is replaced or left out.
 """
 
 import os
@@ -61,6 +61,7 @@ def without_machine(text: str, folder: Path) -> str:
     }
     for place, shown in places.items():
         text = text.replace(place, shown)
+    text = re.sub(r"^ *compiling kernels for this machine:.*\n", "", text, flags=re.MULTILINE)
     return re.sub(rf"^(by +){re.escape(getuser())}$", r"\1you", text, flags=re.MULTILINE)
 
 
