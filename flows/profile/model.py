@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
-from tasks.card import CardParams
 
 from tasks.adopt import AdoptParams
 from tasks.audit import AuditParams
 from tasks.balance import BalanceParams
+from tasks.card import CardParams
 from tasks.count import CountParams
 from tasks.encode import EncodeParams
 from tasks.formats.sources import SourceSpec
