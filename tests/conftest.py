@@ -1,8 +1,8 @@
 """What every test may use: the shared data, and a quiet machine.
 
-Tests marked `shared_data` use real corpora and published vocabularies that are not part of the project. They are
-looked for in `$TOKMILL_SHARED_DATA`, else in `../shared/data` beside the checkout, and the test skips, saying so,
-where they are absent.
+Tests marked `shared_data` use real corpora and published vocabularies that are not part of the project. They
+are looked for in `$TOKMILL_SHARED_DATA`, else in `../shared/data` beside the checkout, and the test skips,
+saying so, where they are absent.
 """
 
 import os
@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, settings
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
-# Shared machines are slow at times: a deadline would test the machine. Derandomised in CI, so that a red run is a
-# change's fault; random at home, so that new examples are found.
+# Shared machines are slow at times: a deadline would test the machine. Derandomised in CI, so that a red run
+# is a change's fault; random at home, so that new examples are found.
 settings.register_profile("home", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("home"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "home")
