@@ -53,7 +53,8 @@ class Account(BaseModel):
 class Outcome:
     """What a stage says of its work, for the record.
 
-    `metrics` are numbers and short texts that follow from the inputs alone: no times, paths or worker counts.
+    `metrics` are numbers and short texts that follow from the inputs alone: no times, paths or worker
+    counts.
     """
 
     metrics: Mapping[str, Scalar]
