@@ -73,7 +73,7 @@ class ArtifactRef(BaseModel):
 
 
 class External(BaseModel):
-    """Something outside of the store: a digest that bears identity, and a value that tells where to find it."""
+    """Something outside of the store: a digest that bears identity, and a value that tells where it is."""
 
     model_config = ConfigDict(frozen=True)
 
