@@ -1,14 +1,13 @@
 """Prose out of an installation: docstrings of Python files, and the whole of any other file.
 
 A `.py` file's documents are, in the order in which they stand: the docstrings of its module, classes and
-functions, with their indentation taken off (`inspect.cleandoc`); and the values of dictionaries that are
-written out at the top level, map to nothing but strings, and hold running text, that is, values with a line
-break (`pydoc_data/topics.py` is such a file, a table of names is not). Which docstrings there are may differ
-between Python versions, which parse differently.
+functions, with their indentation taken off; and the values of dictionaries that are written out at the top
+level, map to nothing but strings, and hold running text, that is, values with a line break
+(`pydoc_data/topics.py` is such a file, a table of names is not). The same file gives the same documents under
+every Python version that can parse it.
 """
 
 import ast
-import inspect
 import threading
 import warnings
 from collections.abc import Iterator
@@ -68,10 +67,22 @@ def _prose(tree: ast.Module) -> Iterator[tuple[int, int, str]]:
     """Yield (line, column, text), in no particular order."""
     for node in _statements(tree):
         if isinstance(node, _Documented) and (text := ast.get_docstring(node, clean=False)):
-            yield node.body[0].lineno, node.body[0].col_offset, inspect.cleandoc(text)
+            yield node.body[0].lineno, node.body[0].col_offset, without_indentation(text)
     for statement in tree.body:
         if isinstance(statement, ast.Assign | ast.AnnAssign) and isinstance(statement.value, ast.Dict):
             yield from _values(statement.value)
+
+
+def without_indentation(docstring: str) -> str:
+    """Return a docstring as Python 3.13's `inspect.cleandoc` does: earlier ones strip more than spaces.
+
+    Tabs become spaces. The first line loses the spaces before it, the others as many as all of them begin with,
+    blank ones aside; empty lines at the beginning and the end are dropped.
+    """
+    first, *others = docstring.expandtabs().split("\n")
+    margins = [len(line) - len(line.lstrip(" ")) for line in others if line.strip(" ")]
+    margin = min(margins, default=0)
+    return "\n".join([first.lstrip(" "), *(line[margin:] for line in others)]).strip("\n")
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.AST]:

@@ -1,12 +1,16 @@
 """Prose: docstrings and tables of texts out of Python files, whole files of anything else."""
 
+import inspect
 import sys
 import sysconfig
 import warnings
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tasks.formats.prose import without_indentation
 from tests.test_tasks.reading import read
 
 MODULE = '''
@@ -82,6 +86,27 @@ def test_documents_by_hand(tmp_path: Path) -> None:
         "In a handler.",
         "In a case.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("docstring", "text"),
+    [
+        ("", ""),
+        ("  One line.  ", "One line.  "),
+        ("\n\n    Below.\n\n      More.\n    ", "Below.\n\n  More."),
+        ("Tab:\n\tone\n\t\ttwo", "Tab:\none\n        two"),
+        ("No-break space:\n    \u00a0one\n    two", "No-break space:\n\u00a0one\ntwo"),
+        ("\u00a0First.\n  \n    Blank lines do not count.", "\u00a0First.\n\nBlank lines do not count."),
+    ],
+)
+def test_indentation_by_hand(docstring: str, text: str) -> None:
+    assert without_indentation(docstring) == text
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="earlier Pythons strip more than spaces")
+@given(st.text(alphabet=" \n\ta\u00a0\x0c"))
+def test_indentation_is_taken_off_as_python_does(docstring: str) -> None:
+    assert without_indentation(docstring) == inspect.cleandoc(docstring)
 
 
 @pytest.mark.parametrize(

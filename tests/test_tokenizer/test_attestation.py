@@ -22,6 +22,13 @@ def test_a_tokenizer_does_what_it_did(normalizer: str | None) -> None:
     attestation.check(Tokenizer.from_spec(tok.spec()), attested(tok))
 
 
+def test_only_tables_that_the_ids_depend_on_are_named() -> None:
+    plain = tokenizer.train(TRAINING_TEXTS, vocab_size=300)
+    normalized = tokenizer.train(TRAINING_TEXTS, vocab_size=300, normalizer="nfc")
+    assert list(attested(plain)["unicode"]) == ["split"]
+    assert list(attested(normalized)["unicode"]) == ["split", "normalizer"]
+
+
 def test_the_first_probe_that_differs_is_named(small: Tokenizer) -> None:
     made = attested(small)
     names = [probe["name"] for probe in made["probes"]]
