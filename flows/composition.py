@@ -47,10 +47,13 @@ class Step:
     """One task of the DAG: a stage applied to inputs, some of which may be pending.
 
     Attributes:
-        title: the name that people see, e.g. `encode[english/3]`. name: the artifact's name, e.g.
-        `quickstart.english/3`. after: artifacts that the step's inputs were read from; they bear no
-        identity of their own here, but the
-            Prefect UI draws its edges from them.
+        stage: what is done.
+        title: the name that people see, e.g. `encode[english/3]`.
+        name: the artifact's name, e.g. `quickstart.english/3`.
+        params: the stage's parameters.
+        inputs: by role, what the stage takes.
+        after: artifacts that the step's inputs were read from; they bear no identity of their own here, but
+            the Prefect UI draws its edges from them.
     """
 
     stage: Stage[Any]

@@ -19,9 +19,10 @@ class Machine:
     """Where and how a run works.
 
     Attributes:
-        store: URL or folder of the artifacts. workers: tasks at a time. verify: what is checked of an
-        artifact before it is used again: its files' sizes, or their digests too. rehash: whether source
-        files are read for their digest although size and time are as before.
+        store: URL or folder of the artifacts.
+        workers: tasks at a time.
+        verify: what is checked of an artifact before it is used again: its files' sizes, or digests too.
+        rehash: whether source files are read for their digest although size and time are as before.
     """
 
     store: str

@@ -59,7 +59,8 @@ def run(params: IngestParams, *, out: Path, files: Sequence[File], workers: int 
 
     Raises:
         SourceError: a file cannot be read, lacks the text column, or changed since it was found; a source
-        has no files. DocumentError: a document is bad, and its source's `on_error` is "fail".
+            has no files.
+        DocumentError: a document is bad, and its source's `on_error` is "fail".
     """
     by_source = _by_source(params, files)
     writer = CorpusWriter(Limits(params.shard_bytes))

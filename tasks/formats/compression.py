@@ -2,7 +2,7 @@
 
 gz, zst, bz2, xz and lz4 all go through one loop over a decompressor object: a file is one or more frames,
 one after the other, and each must be complete. A plain file is entered by seeking; in a compressed one what
-lies before is decompressed and thrown away. A break in a compressed file raises `BrokenArchive`, after
+lies before is decompressed and thrown away. A break in a compressed file raises `BrokenArchiveError`, after
 everything before it was yielded. Zero bytes after the last frame are padding.
 """
 

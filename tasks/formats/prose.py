@@ -76,8 +76,8 @@ def _prose(tree: ast.Module) -> Iterator[tuple[int, int, str]]:
 def without_indentation(docstring: str) -> str:
     """Return a docstring as Python 3.13's `inspect.cleandoc` does: earlier ones strip more than spaces.
 
-    Tabs become spaces. The first line loses the spaces before it, the others as many as all of them begin with,
-    blank ones aside; empty lines at the beginning and the end are dropped.
+    Tabs become spaces. The first line loses the spaces before it, the others as many as all of them begin
+    with, blank ones aside; empty lines at the beginning and the end are dropped.
     """
     first, *others = docstring.expandtabs().split("\n")
     margins = [len(line) - len(line.lstrip(" ")) for line in others if line.strip(" ")]

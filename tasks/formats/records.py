@@ -22,9 +22,10 @@ class Span(NamedTuple):
     """The part of a file that a reader is asked for.
 
     Attributes:
-        first_row: the number in the file of the first document that is met. num_rows: how many rows from
-        there; None to the end. start: where to begin, in bytes of the decompressed content; 0 where the
-        format is not entered by byte. end: where to end; None for the end of the file.
+        first_row: the number in the file of the first document that is met.
+        num_rows: how many rows from there; None to the end.
+        start: where to begin, in bytes of the decompressed content; 0 where the format has no such positions.
+        end: where to end; None for the end of the file.
     """
 
     first_row: int = 0

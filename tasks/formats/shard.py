@@ -22,10 +22,14 @@ class Segment(BaseModel):
     """Consecutive rows of one file that belong to a shard.
 
     Attributes:
-        file: name from the source's root. format: how the file is read. first_ordinal: ordinal in the shard
-        of the first row. first_row: that row's number in the file, from 0. num_rows: rows, bad ones among
-        them included. start: where they begin, in bytes of the decompressed content; None where the format
-        has no such positions. end: where they end.
+        file: name from the source's root.
+        format: how the file is read.
+        first_ordinal: ordinal in the shard of the first row.
+        first_row: that row's number in the file, from 0.
+        num_rows: rows, bad ones among them included.
+        start: where they begin, in bytes of the decompressed content; None where the format has no such
+            positions.
+        end: where they end, likewise.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -36,8 +36,8 @@ class Limits:
 
     Attributes:
         average: about which sizes lie; a quarter of it is the minimum (but for the last of a file), four
-        times it the maximum. max_shards: the last of so many takes everything that is left; None for no
-        limit.
+            times it the maximum.
+        max_shards: the last of so many takes everything that is left; None for no limit.
     """
 
     average: int

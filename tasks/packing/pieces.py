@@ -1,12 +1,10 @@
 """Where every document goes: cut into pieces, each with a place in a sequence. Lengths only, no tokens.
 
     concat   the documents follow each other without a gap and are cut wherever a sequence ends. Nothing is
-    lost and
-             only the last sequence may be padded.
+             lost, and only the last sequence may be padded.
     greedy   next fit: a piece goes into the open sequence if it fits, else the sequence is closed (and
-    padded) and
-             the piece opens the next. Documents longer than a sequence are first split into full pieces and a
-             rest, or truncated to one sequence, or dropped.
+             padded) and the piece opens the next. Documents longer than a sequence are first split into full
+             pieces and a rest, or truncated to one sequence, or dropped.
 
 Laws. Pieces are in the order of the documents, and no sequence holds more than its length. Both strategies
 are functions of the lengths alone.

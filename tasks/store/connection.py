@@ -1,8 +1,11 @@
 """A DuckDB connection for one short transaction: one process at a time, and told apart when it goes wrong.
 
-Busy: another process (or another tool, such as the DuckDB shell) has the file open; waited for, within
-bounds. Broken: the file is no database, is corrupt, or holds other tables than this version's; the catalog is
-made again. Anything else is an error of its own.
+    busy      another process (or another tool, such as the DuckDB shell) has the file open; waited for,
+              within bounds
+    broken    the file is no database, is corrupt, or holds other tables than this version's; the catalog is
+              made again
+
+Anything else is an error of its own.
 """
 
 import time
