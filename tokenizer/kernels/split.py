@@ -208,22 +208,20 @@ def scan_segment(data: BytesIn, start: int, end: int, tables: SplitTables, cuts:
 @kernel
 def scan_segments(
     data: BytesIn,
-    segment_starts: Int64In,
-    segment_ends: Int64In,
+    starts: Int64In,
+    ends: Int64In,
     tables: SplitTables,
-    starts: Int64,
-    ends: Int64,
+    cuts: Int64,
     offsets: Int64,
 ) -> int:
     """Cut segments into pre-tokens.
 
     Args:
         data: shape (num_bytes,).
-        segment_starts: shape (num_segments,).
-        segment_ends: shape (num_segments,).
+        starts: shape (num_segments,).
+        ends: shape (num_segments,).
         tables: the split expression.
-        starts: written, where each pre-token starts; shape (sum of the segments' lengths,) at least.
-        ends: written, where it ends; two longer than `starts`.
+        cuts: written, where each pre-token ends; shape (sum of the segments' lengths + 2,) at least.
         offsets: written, which pre-tokens are each segment's; shape (num_segments + 1,).
 
     Returns:
@@ -231,13 +229,7 @@ def scan_segments(
     """
     count = 0
     offsets[0] = 0
-    for segment in range(len(segment_starts)):
-        start = segment_starts[segment]
-        first = count
-        count = scan_segment(data, start, segment_ends[segment], tables, ends, count)
+    for segment in range(len(starts)):
+        count = scan_segment(data, starts[segment], ends[segment], tables, cuts, count)
         offsets[segment + 1] = count
-        if count > first:
-            starts[first] = start
-        for k in range(first + 1, count):
-            starts[k] = ends[k - 1]
     return count

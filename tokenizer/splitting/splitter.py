@@ -7,7 +7,7 @@ What the expressions leave unmatched is a pre-token of its own, one for each str
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, TypeAlias, cast
 
@@ -30,7 +30,7 @@ Engine: TypeAlias = Literal["automaton", "regex"]
 
 @dataclass(frozen=True, slots=True)
 class Pretokens:
-    """Pre-tokens of a batch of documents.
+    """Pre-tokens of a batch of documents; to be read only, as `starts` and `ends` may share memory.
 
     Attributes:
         starts: int64, shape (num_pretokens,); pre-token k is `data[starts[k]:ends[k]]`.
@@ -133,10 +133,21 @@ class Splitter:
 def _scan(
     tables: SplitTables, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> Pretokens:
-    room = int((ends - starts).sum())
-    found = Pretokens(*(np.empty(size, dtype=np.int64) for size in (room, room + 2, len(starts) + 1)))
-    count = scan_segments(data, starts, ends, tables, found.starts, found.ends, found.offsets)
-    return Pretokens(found.starts[:count], found.ends[:count], found.offsets)
+    cuts = np.empty(int((ends - starts).sum()) + 3, dtype=np.int64)
+    offsets = np.empty(len(starts) + 1, dtype=np.int64)
+    count = scan_segments(data, starts, ends, tables, cuts[1:], offsets)
+    cuts[0] = starts[0] if len(starts) else 0
+    found = Pretokens(cuts[:count], cuts[1 : count + 1], offsets)
+    touching = bool((starts[1:] == ends[:-1]).all())
+    return found if touching else _started(found, starts)
+
+
+def _started(found: Pretokens, segment_starts: NDArray[np.int64]) -> Pretokens:
+    """Have the first pre-token of each segment start where the segment does, which no cut before it tells."""
+    starts = found.starts.copy()
+    occupied = found.offsets[:-1] < found.offsets[1:]
+    starts[found.offsets[:-1][occupied]] = segment_starts[occupied]
+    return replace(found, starts=starts)
 
 
 @lru_cache(maxsize=128)
