@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from tasks.errors import StoreError
+from tasks.formats.quarantine import place_of
 from tasks.stage import Account, Outcome, Params, Scalar, Stage, Unit
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _place(shard: "Shard", ordinal: int) -> str:
     """Say where the document `ordinal` of `shard` stands, for people."""
     segment = next(part for part in reversed(shard.segments) if part.first_ordinal <= ordinal)
     row = segment.first_row + ordinal - segment.first_ordinal
-    return f"source '{shard.source}': {segment.file}, row {row} (counted from 0)"
+    return f"source '{shard.source}': {place_of(segment.file, row, segment.format)}"
 
 
 def _entries(corpus: "Corpus", shards: Sequence[Path], vocab_size: int) -> "list[SourceEntry]":

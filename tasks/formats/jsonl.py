@@ -92,8 +92,13 @@ def _unreadable(line: bytes, row: int, error: orjson.JSONDecodeError) -> BadDocu
     except UnicodeDecodeError:
         return invalid_utf8(row, line)
     if "surrogate" in error.msg:
-        return BadDocument(row, "invalid_utf8", excerpt(line), f"half a surrogate pair, {error}")
-    return BadDocument(row, "broken_json", excerpt(line), str(error))
+        return BadDocument(row, "invalid_utf8", excerpt(line), f"half a surrogate pair{_where(error)}")
+    return BadDocument(row, "broken_json", excerpt(line), f"{error.msg}{_where(error)}")
+
+
+def _where(error: orjson.JSONDecodeError) -> str:
+    """Say where in the line; orjson's own words count lines too, and each line is all that it sees."""
+    return f" at character {error.pos + 1}"
 
 
 def _kind(value: object) -> str:

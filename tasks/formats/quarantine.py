@@ -72,12 +72,20 @@ def invalid_utf8(row: int, document: bytes) -> BadDocument:
     raise ValueError(msg)
 
 
-def document_error(source: str, name: str, bad: BadDocument) -> DocumentError:
+def place_of(name: str, row: int, file_format: str) -> str:
+    """Say where a document stands, as an editor would where rows are lines: `a.jsonl, row 5 (line 6)`."""
+    if file_format == "text":
+        return name
+    counting = f"line {row + 1}" if file_format in ("jsonl", "lines") else "counted from 0"
+    return f"{name}, row {row} ({counting})"
+
+
+def document_error(source: str, name: str, file_format: str, bad: BadDocument) -> DocumentError:
     """Return the error that a bad document becomes while its source's policy is `fail`."""
     rule, fix = REASONS[bad.reason]
     detail = f" ({bad.detail})" if bad.detail else ""
-    value = f": {bad.excerpt!r}" if bad.excerpt else ""
+    value = f": '{bad.excerpt}'" if bad.excerpt else ""  # escaped already
     return DocumentError(
-        f"source '{source}': {name}, row {bad.row} (counted from 0): {bad.reason}{detail}{value}; "
+        f"source '{source}': {place_of(name, bad.row, file_format)}: {bad.reason}{detail}{value}; "
         f"{rule}; {fix}, or set on_error = 'quarantine'"
     )

@@ -25,10 +25,13 @@ class Stretch:
     """Consecutive rows of one file, from a kept document to a kept one.
 
     Attributes:
-        first_row: the first document's row. num_rows: rows from the first document to the last, the bad ones
-        between them included. start: where they begin, in bytes of the decompressed content; 0 where the
-        format has no such positions. end: where they end; None where the format has no such positions.
-        num_documents: kept documents. num_bytes: of their text.
+        first_row: the first document's row.
+        num_rows: rows from the first document to the last, the bad ones between them included.
+        start: where they begin, in bytes of the decompressed content; 0 where the format has no such
+            positions.
+        end: where they end; None where the format has no such positions.
+        num_documents: kept documents.
+        num_bytes: of their text.
     """
 
     first_row: int
@@ -93,7 +96,7 @@ def scan_file(path: Path, name: str, source: str, options: ReadOptions, limits: 
     scan = _Scan(name, file_format, _limits(path, file_format, limits))
     for piece in read_pieces(path, file_format, options):
         if piece.bad and options.on_error == "fail":
-            raise document_error(source, name, piece.bad[0])
+            raise document_error(source, name, file_format, piece.bad[0])
         scan.add(piece)
     return scan.finished()
 

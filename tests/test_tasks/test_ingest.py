@@ -186,7 +186,8 @@ def test_bad_documents_fail_with_file_row_value_rule_and_fix(tmp_path: Path, rea
         ingested(tmp_path, {"src": spec})
 
     message = str(caught.value)
-    assert message.startswith(f"source 'src': {name}, row {row} (counted from 0): {reason} (")
+    counting = "counted from 0" if name in ("a.csv", "a.py", "a.parquet") else f"line {row + 1}"
+    assert message.startswith(f"source 'src': {name}, row {row} ({counting}): {reason} (")
     assert rule in message
     assert message.endswith("or set on_error = 'quarantine'")
     assert not list((tmp_path / "out").iterdir())
