@@ -1,11 +1,10 @@
-"""Digests of raw files, remembered by (path, size, modification time).
-
-A rerun that changes nothing does not read terabytes again.
+"""Digests of raw files, remembered by (path, size, time), so that a rerun does not read terabytes again.
 
 What is remembered holds only if a file that changes also changes its size or time. A file whose time is so
 recent that it could still change within the same clock tick is therefore digested but not remembered.
 `rehash` believes nothing. The memory is `<store>/.cache/digests.sqlite`; deleting it costs time and nothing
-else.
+else, and so does one that cannot be used: a full disk or a store that may only be read stops nobody from
+looking.
 """
 
 import logging
@@ -15,8 +14,9 @@ import threading
 import time
 import weakref
 from pathlib import Path
+from typing import Any
 
-from tasks.errors import SourceError, StoreError
+from tasks.errors import SourceError
 from tasks.store.digest import digest_file
 
 _TICK_NS = 2_000_000_000  # the coarsest clock of the file systems in use (FAT: 2 s)
@@ -41,13 +41,13 @@ class FileDigests:
         self._rehash = rehash
         self._lock = threading.Lock()
         self._memory: sqlite3.Connection | None = None
+        self._usable = True
 
     def digest(self, path: Path) -> str:
         """Return the BLAKE2b-256 digest of a file's bytes in hexadecimal.
 
         Raises:
             SourceError: the file cannot be read, or changes while it is read.
-            StoreError: the memory cannot be read or written.
         """
         absolute = Path(path).absolute()
         try:
@@ -81,15 +81,26 @@ class FileDigests:
         values = (os.fsencode(path), *_state(state), *more)
         with self._lock:
             try:
-                return self._connected().execute(statement, values).fetchall()
-            except sqlite3.OperationalError as error:  # locked for long, not writable, no space
-                raise StoreError(f"{self._path} cannot be used ({error}); is the store writable?") from error
-            except sqlite3.DatabaseError as error:
+                return self._answer(statement, values) if self._usable else []
+            except (sqlite3.OperationalError, OSError) as error:  # locked for long, not writable, no space
+                self._usable = False
                 _LOG.warning(
-                    "%s is damaged (%s); it is only a cache, and is started again", self._path, error
+                    "%s cannot be used (%s): every source file is read to know its digest; make room, or "
+                    "the right to write",
+                    self._path,
+                    error,
                 )
-                self._forget()
-                return self._connected().execute(statement, values).fetchall()
+                return []
+
+    def _answer(self, statement: str, values: tuple[Any, ...]) -> list[tuple[str]]:
+        try:
+            return self._connected().execute(statement, values).fetchall()
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError as error:
+            _LOG.warning("%s is damaged (%s); it is only a cache, and is started again", self._path, error)
+            self._forget()
+            return self._connected().execute(statement, values).fetchall()
 
     def _connected(self) -> sqlite3.Connection:
         if self._memory is None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.errors import SourceError, StoreError
+from tasks.errors import SourceError
 from tasks.store import FileDigests, FileEntry, content_digest, digest_bytes, digest_file
 
 EMPTY = "0e5751c026e543b2e8ab2eb06099daa1d1e5df47778f7787faab45cdf12fe3a8"  # b2sum -l 256 of nothing
@@ -127,7 +127,9 @@ def test_a_broken_memory_is_started_again(tmp_path):
     assert remembered(tmp_path) == [ABC]
 
 
-def test_a_memory_that_cannot_be_written_is_an_error_that_names_it(tmp_path):
+def test_a_memory_that_cannot_be_used_is_named_once_and_stops_nobody(tmp_path, caplog):
     (tmp_path / ".cache" / "digests.sqlite").mkdir(parents=True)
-    with pytest.raises(StoreError, match=r"digests\.sqlite cannot be used"):
-        FileDigests(tmp_path).digest(old_file(tmp_path / "raw", b"abc"))
+    digests = FileDigests(tmp_path)
+    assert [digests.digest(old_file(tmp_path / name, b"abc")) for name in ("a", "b")] == [ABC, ABC]
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert "digests.sqlite cannot be used (unable to open database file)" in said
