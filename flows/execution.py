@@ -5,6 +5,7 @@ waits for them. If one of them fails the others still finish, and stay published
 (in the order of the steps) is raised: a rerun pays only for what failed.
 """
 
+import re
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ from flows.results import RunRow
 from tasks.prefect_task import Ask, as_task, told_of_starts
 from tasks.stage import ArtifactRef
 from tasks.store import Store, Verify
+
+_SOURCE = re.compile(r"\[(.+)/\d+\]$")  # of a task over shards: `encode[english/3]`
 
 
 class PrefectExecutor:
@@ -97,4 +100,13 @@ class PrefectExecutor:
 def _row_or_raise(step: Step, end: RunRow | BaseException) -> RunRow:
     if isinstance(end, RunRow):
         return end
-    raise RunError(f"{step.title}: {end}") from end
+    raise RunError(_titled(step, str(end))) from end
+
+
+def _titled(step: Step, message: str) -> str:
+    """Put the task's title before a message, in place of what the message says of stage and source itself."""
+    rest = message.removeprefix(f"{step.stage.task}: ")
+    source = _SOURCE.search(step.title)
+    if source is not None:
+        rest = rest.removeprefix(f"source '{source[1]}': ")
+    return f"{step.title}: {rest}"

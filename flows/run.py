@@ -26,6 +26,7 @@ from flows.progress import Reporter, Silent, noting_warnings
 from flows.results import RunResult
 from flows.sources import resolve_sources
 from flows.summary import artifact_key, run_summary
+from tasks.errors import StoreError
 from tasks.stage import ArtifactRef
 from tasks.store import Provenance, RunArtifact, Store, Verify
 from tasks.store.runs import State
@@ -121,13 +122,21 @@ def _build(profile: Profile, machine: Machine, reporter: Reporter) -> RunResult:
     try:
         result = _compose(profile, machine, store, reporter, run_id)
     except BaseException as error:
-        state: State = "failed" if isinstance(error, Exception) else "cancelled"
-        store.catalog.finish_run(run_id, state=state, message=str(error))
+        _note_end(store, run_id, error)
         raise
     artifacts = [RunArtifact(task=row.task, ref=row.ref, cached=row.cached) for row in result.rows]
     store.catalog.finish_run(run_id, state="completed", artifacts=artifacts)
     _publish(profile, store, result)
     return result
+
+
+def _note_end(store: Store, run_id: str, error: BaseException) -> None:
+    """Note why a run ended; on a full disk, where it cannot be written, the run's own error is still told."""
+    state: State = "failed" if isinstance(error, Exception) else "cancelled"
+    try:
+        store.catalog.finish_run(run_id, state=state, message=str(error))
+    except StoreError as unwritten:
+        error.add_note(str(unwritten))
 
 
 def _compose(profile: Profile, machine: Machine, store: Store, reporter: Reporter, run_id: str) -> RunResult:
