@@ -114,14 +114,23 @@ def test_importing_the_package_does_not_load_numba_or_numpy() -> None:
 CALLER = """
 from tokenizer.kernels import kernel
 from tokenizer.kernels.arrays import Int64In
-from callee import twice
+from between import through
 
 @kernel
 def total(values: Int64In) -> int:
     sum = 0
     for i in range(values.shape[0]):
-        sum += twice(values[i])
+        sum += through(values[i])
     return sum
+"""
+
+BETWEEN = """
+from tokenizer.kernels import kernel
+from callee import twice
+
+@kernel(inline=True)
+def through(value: int) -> int:
+    return twice(value)
 """
 
 CALLEE = """
@@ -133,7 +142,7 @@ def twice(value: int) -> int:
 """
 
 MAIN = """
-import sys; sys.path.insert(0, {folder!r})
+import sys; sys.path += {folders!r}
 import numpy as np
 from tokenizer.kernels import jit
 told = []
@@ -143,19 +152,21 @@ print(total(np.arange(4)), [(report.cached, report.seconds is None) for report i
 """
 
 
-def test_the_cache_notices_a_change_in_a_callee_in_another_file(tmp_path: Path) -> None:
-    folder, cache = tmp_path / "kernels", tmp_path / "cache"
-    folder.mkdir()
-    (folder / "caller.py").write_text(CALLER)
+@pytest.mark.parametrize("callee_folder", ["kernels", "others"], ids=["beside it", "in another folder"])
+def test_the_cache_notices_a_change_in_a_callee_in_another_file(tmp_path: Path, callee_folder: str) -> None:
+    folders, cache = [tmp_path / "kernels", tmp_path / "others"], tmp_path / "cache"
+    for folder in folders:
+        folder.mkdir()
+    (tmp_path / "kernels" / "caller.py").write_text(CALLER)
+    (tmp_path / callee_folder / "between.py").write_text(BETWEEN)
     for factor, expected in (
         (2, "12 [(False, True), (False, False)]\n"),
         (2, "12 [(True, False)]\n"),
         (3, "18 [(False, True), (False, False)]\n"),
     ):
-        (folder / "callee.py").write_text(CALLEE.format(factor=factor))
-        out = run_python(
-            MAIN.format(folder=str(folder)), TOKMILL_KERNEL_CACHE=str(cache), PYTHONDONTWRITEBYTECODE="1"
-        )
+        (tmp_path / callee_folder / "callee.py").write_text(CALLEE.format(factor=factor))
+        main = MAIN.format(folders=[str(folder) for folder in folders])
+        out = run_python(main, TOKMILL_KERNEL_CACHE=str(cache), PYTHONDONTWRITEBYTECODE="1")
         assert out == expected
     assert len(list(cache.iterdir())) == 2
 

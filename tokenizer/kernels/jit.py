@@ -5,8 +5,9 @@ Laws:
   an argument of another type is an error instead of a second, silent compilation.
 - With `NUMBA_DISABLE_JIT=1` every kernel runs as the Python function that it is; integers wrap there too.
 - A kernel allocates nothing: it is given what it writes to, and says if there is not enough room.
-- Machine code is cached below a digest of the sources of *all* kernels (`machine_code`): numba itself only
-  looks at the file that a kernel stands in, and would not notice a change in a callee elsewhere.
+- Machine code is cached below a digest of all sources in the folders of this package, of the kernel and of
+  the kernels that it calls (`machine_code`): numba itself only looks at the file that a kernel stands in, and
+  would not notice a change in a callee elsewhere.
 - numba is imported when a kernel is first called, and its global configuration is left as it was.
 
 A kernel may call other kernels, above all `kernel(inline=True)` ones: functions without a signature of their
@@ -215,7 +216,7 @@ def _compiled(compiling: Kernel[..., Any]) -> Any:
 
     signature = signature_of(compiling.py_func)
     started = time.perf_counter()
-    folder = cache_folder(Path(compiling.py_func.__code__.co_filename).parent)
+    folder = cache_folder(*sorted(_homes(compiling)))
     with _numba_cache_in(folder):
         dispatcher = numba.njit(function, cache=True, **_OPTIONS)
     with _announcing(compiling.name, dispatcher, folder):
@@ -226,12 +227,26 @@ def _compiled(compiling: Kernel[..., Any]) -> Any:
     return dispatcher
 
 
+def _callees(function: Callable[..., Any]) -> "dict[str, Kernel[..., Any]]":
+    """The kernels that a function calls, by the names that its module has for them."""
+    seen = function.__globals__
+    return {name: seen[name] for name in function.__code__.co_names if isinstance(seen.get(name), Kernel)}
+
+
+def _homes(compiling: Kernel[..., Any]) -> set[Path]:
+    """The folders of a kernel and of all that it calls, directly or not, and that become part of its code."""
+    found, waiting = {compiling}, [compiling]
+    while waiting:
+        new = set(_callees(waiting.pop().py_func).values()) - found
+        found |= new
+        waiting += new
+    return {Path(known.py_func.__code__.co_filename).parent for known in found}
+
+
 def _with_dispatchers(function: Callable[..., Any]) -> Callable[..., Any]:
     """Copy a function so that it sees numba's objects where its module has kernels."""
-    seen = dict(function.__globals__)
-    for name in function.__code__.co_names:
-        if isinstance(seen.get(name), Kernel):
-            seen[name] = seen[name].dispatcher()
+    callees = {name: callee.dispatcher() for name, callee in _callees(function).items()}
+    seen = dict(function.__globals__) | callees
     copy = types.FunctionType(function.__code__, seen, function.__name__, function.__defaults__)
     return functools.update_wrapper(copy, function)
 
@@ -257,7 +272,7 @@ def _announcing(name: str, dispatcher: Any, folder: Path) -> Iterator[None]:
     class Listener(event.Listener):  # type: ignore[misc]
         def on_start(self, started: Any) -> None:
             if started.data["dispatcher"] is dispatcher:
-                _announce_once(folder)
+                _announce_once(folder.parent)
                 _tell(Compilation(name, cached=False, seconds=None))
 
         def on_end(self, ended: Any) -> None:

@@ -11,7 +11,7 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numba
@@ -19,9 +19,9 @@ import numpy as np
 
 
 @functools.cache
-def cache_folder(home: Path) -> Path:
-    """Return the folder for the machine code of the kernels in a folder; it exists and is writable."""
-    digest = _digest(home)
+def cache_folder(*homes: Path) -> Path:
+    """Return the folder for machine code of kernels in the folders `homes`; it exists and is writable."""
+    digest = _digest(homes)
     for root in _roots():
         folder = root / digest
         if _is_writable(folder):
@@ -62,14 +62,10 @@ def _is_private(folder: Path) -> bool:
     return status.st_uid == _user_number() and not status.st_mode & 0o077
 
 
-def _digest(home: Path) -> str:
-    """Digest the sources that a kernel may call, the versions of what compiles them, and flags.
-
-    These are the kernels of this package, and those in the same folder.
-    """
+def _digest(homes: Iterable[Path]) -> str:
+    """Digest the sources in these folders and in this one, the versions of what compiles them, and flags."""
     digest = hashlib.blake2b(digest_size=10)
-    ours = Path(__file__).parent
-    for source in sorted({*ours.glob("*.py"), *home.glob("*.py")}):
+    for source in sorted({path for home in (Path(__file__).parent, *homes) for path in home.glob("*.py")}):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     config = numba.config
     flags = [
