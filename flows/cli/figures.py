@@ -23,6 +23,8 @@ _TELLING = {
     "card": ("num_tokens", "num_sequences"),
     "packed": ("num_sequences", "padding_share"),
 }
+# Said only where there are some.
+_EXCEPTIONS = {"corpus": ("num_quarantined",)}
 
 
 def size(num_bytes: float) -> str:
@@ -76,6 +78,7 @@ def figure(name: str, value: Scalar) -> str:
 def key_figures(kind: str, metrics: Mapping[str, Scalar]) -> str:
     """Return the few metrics on one line that tell most of an artifact of this kind."""
     names = [name for name in _TELLING.get(kind, ()) if name in metrics] or list(metrics)[:_SHOWN]
+    names += [name for name in _EXCEPTIONS.get(kind, ()) if metrics.get(name)]
     return " · ".join(figure(name, metrics[name]) for name in names)
 
 

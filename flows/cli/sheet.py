@@ -27,6 +27,7 @@ def print_sheet(store: Store, ref: ArtifactRef) -> None:
         "parameters": pairs({name: _written(value) for name, value in record.params.items()}),
         "inputs": pairs(_inputs(record.inputs)),
         "accounts": _accounts(record),
+        "quarantined": _quarantined(store, record),
         "files": _files(record),
     }
     for heading, part in parts.items():
@@ -98,6 +99,20 @@ def _accounts(record: Record) -> Table:
     return table(("source", "unit", "in", "added", "became"), rows, right=("in",))
 
 
+def _quarantined(store: Store, record: Record) -> Table:
+    """The first documents that a corpus leaves out, and why; other kinds have none."""
+    rows = []
+    if record.metrics.get("num_quarantined"):
+        from tasks.formats.corpus import Corpus
+
+        columns = ("source", "file", "row", "reason", "detail")
+        listed = Corpus.open(store.path(record.ref)).table("quarantine").select(columns)
+        rows = [tuple(map(str, entry.values())) for entry in listed.slice(0, _SHOWN).to_pylist()]
+        if listed.num_rows > _SHOWN:
+            rows.append((f"… and {listed.num_rows - _SHOWN} more in quarantine.parquet", "", "", "", ""))
+    return table(("source", "file", "row", "reason", "what is wrong"), rows, right=("row",), wrap=True)
+
+
 def _amounts(amounts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {amount:,}" for name, amount in amounts.items())
 
@@ -111,7 +126,10 @@ def _files(record: Record) -> Table:
 
 def _written(value: object) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} = {_written(inner)}" for key, inner in value.items())
+        return ", ".join(
+            f"{key} ({_written(inner)})" if isinstance(inner, Mapping) else f"{key} = {_written(inner)}"
+            for key, inner in value.items()
+        )
     if isinstance(value, list):
         return f"[{', '.join(json.dumps(item, ensure_ascii=False) for item in value)}]"
     return number(value) if isinstance(value, int | float | str) else "–"
