@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tokenizer.definition import Definition
 from tokenizer.errors import VocabularyError
+from tokenizer.kernels.characters import CODE_POINTS, find_closed, find_floors, find_pieces
 from tokenizer.kernels.encoding import (
     EncodingCache,
     WholeTokens,
@@ -18,8 +19,8 @@ from tokenizer.kernels.encoding import (
     encode_pretokens,
     index_whole_tokens,
 )
-from tokenizer.kernels.merges import Scratch, derive_merges, find_merged, make_scratch
-from tokenizer.kernels.pairs import PairTables, empty_tables, insert_merges
+from tokenizer.kernels.merges import Scratch, derive_merges, make_scratch
+from tokenizer.kernels.pairs import NO_MERGE, PairTables, empty_tables, insert_merges
 from tokenizer.specials import Segments
 from tokenizer.splitting import Pretokens
 
@@ -30,9 +31,22 @@ class BytePairEncoder:
     """Turns pre-tokens into ids."""
 
     def __init__(self, definition: Definition) -> None:
-        self._tables = _pair_tables(definition)
-        self._whole = _whole_tokens(definition, self._tables)
         self._own = threading.local()
+        self._tables = _pair_tables(definition)
+        self._whole = _whole_tokens(definition, np.zeros(0, np.int64))
+        if definition.ignore_merges:
+            self._whole = _whole_tokens(definition, self._unmerged(definition))
+            del self._own.cache  # which has seen these tokens merged
+
+    def _unmerged(self, definition: Definition) -> NDArray[np.int64]:
+        """Return the tokens that merging their own bytes does not lead to, special tokens left out."""
+        ids = np.flatnonzero(np.diff(definition.token_offsets))
+        ids = ids[~np.isin(ids, list(definition.special_tokens.values()))]
+        starts, ends = definition.token_offsets[ids], definition.token_offsets[ids + 1]
+        each, kinds = np.arange(ids.shape[0] + 1), np.full(ids.shape[0], -1, np.int64)
+        found, offsets = self._encode(definition.token_data, starts, ends, each, kinds)
+        merged: NDArray[np.bool_] = (np.diff(offsets) == 1) & (found[offsets[:-1]] == ids)
+        return ids[~merged]
 
     def encode(
         self, data: NDArray[np.uint8], pretokens: Pretokens, segments: Segments
@@ -47,22 +61,33 @@ class BytePairEncoder:
         Returns:
             uint32 ids, and int64 offsets of shape (num_segments + 1,).
         """
-        room = int(segments.bounds[-1] - segments.bounds[0])
-        ids, offsets = np.empty(room, np.uint32), np.empty(segments.bounds.shape[0], np.int64)
+        return self._encode(data, pretokens.starts, pretokens.ends, pretokens.offsets, segments.kinds)
+
+    def _encode(
+        self,
+        data: NDArray[np.uint8],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        offsets: NDArray[np.int64],
+        kinds: NDArray[np.int64],
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        lengths = ends - starts
+        ids = np.empty(int(lengths.sum()) + kinds.shape[0], np.uint32)
+        ends_of = np.empty(kinds.shape[0] + 1, np.int64)
         number = encode_pretokens(
             data,
-            pretokens.starts,
-            pretokens.ends,
-            pretokens.offsets,
-            segments.kinds,
+            starts,
+            ends,
+            offsets,
+            kinds,
             self._tables,
             self._whole,
             self._cache(),
-            self._scratch(pretokens),
+            self._scratch(int(lengths.max(initial=0))),
             ids,
-            offsets,
+            ends_of,
         )
-        return ids[:number], offsets
+        return ids[:number], ends_of
 
     def _cache(self) -> EncodingCache:
         if not hasattr(self._own, "cache"):
@@ -70,11 +95,10 @@ class BytePairEncoder:
         cache: EncodingCache = self._own.cache
         return cache
 
-    def _scratch(self, pretokens: Pretokens) -> Scratch:
+    def _scratch(self, longest: int) -> Scratch:
         """Return this thread's working memory, or more for once if a pre-token is long."""
         if not hasattr(self._own, "scratch"):
             self._own.scratch = make_scratch(_USUAL_BYTES)
-        longest = int((pretokens.ends - pretokens.starts).max(initial=0))
         usual: Scratch = self._own.scratch
         return usual if longest <= _USUAL_BYTES else make_scratch(longest)
 
@@ -82,36 +106,38 @@ class BytePairEncoder:
 def _pair_tables(definition: Definition) -> PairTables:
     left, right, result = (np.ascontiguousarray(definition.merges[:, column]) for column in range(3))
     tables = empty_tables(definition.byte_ids, left.shape[0])
-    byte_of = np.full(definition.vocab_size, -1, np.int32)
-    byte_of[definition.byte_ids] = np.arange(256)
-    clash = insert_merges(tables, byte_of, left, right, result)
+    clash = insert_merges(tables, left, right, result)
     if clash >= 0:
         raise VocabularyError(
             f"vocabulary: merge {clash} joins a pair that an earlier merge joins; remove it"
         )
-    return tables
+    ranks, made_at = np.arange(left.shape[0]), np.full(definition.vocab_size, -1)
+    made_at[result] = ranks
+    if (made_at[left] >= ranks).any() or (made_at[right] >= ranks).any():
+        return tables
+    return _with_closed_characters(tables, definition, left, right)
 
 
-def _whole_tokens(definition: Definition, tables: PairTables) -> WholeTokens:
-    """Index the tokens that a pre-token of their bytes becomes.
+def _with_closed_characters(
+    tables: PairTables, definition: Definition, left: NDArray[np.int32], right: NDArray[np.int32]
+) -> PairTables:
+    """Add the closed characters; every merge must rank behind those that make its parts."""
+    data, offsets = definition.token_data, definition.token_offsets
+    pieces = np.full(definition.vocab_size, -1, np.int32)
+    number = find_pieces(data, offsets, pieces)
+    from_left, from_right = np.full((2, number, 64), NO_MERGE, np.uint32)
+    find_floors(left, right, data, offsets, pieces, from_left, from_right)
+    characters, closed = np.full(CODE_POINTS, -1, np.int32), np.zeros((CODE_POINTS, 3), np.uint64)
+    scratch = np.zeros(8, np.int64)
+    rows = find_closed(tables, pieces, from_left, from_right, scratch, characters, closed)
+    return tables._replace(characters=characters, closed=closed[:rows].copy())
 
-    With `ignore_merges` these are all that are not special; otherwise those that merging leads to, which
-    saves the merging.
-    """
-    slots = np.full(1 << (2 * definition.vocab_size).bit_length(), -1, np.int32)
-    whole = WholeTokens(slots, definition.token_data, definition.token_offsets)
-    ids = np.flatnonzero(np.diff(definition.token_offsets))
-    ids = ids[~np.isin(ids, list(definition.special_tokens.values()))]
-    if not definition.ignore_merges:
-        merged = np.empty_like(ids)
-        longest = int(np.diff(definition.token_offsets).max())
-        out = np.empty(longest, np.uint32)
-        number = find_merged(
-            tables, whole.token_data, whole.token_offsets, ids, make_scratch(longest), out, merged
-        )
-        ids = merged[:number]
+
+def _whole_tokens(definition: Definition, ids: NDArray[np.int64]) -> WholeTokens:
+    """Index tokens that a pre-token of their bytes becomes without merging."""
+    slots = np.full(1 << max((2 * ids.shape[0]).bit_length(), 4), -1, np.int32)
     index_whole_tokens(slots, definition.token_data, definition.token_offsets, ids)
-    return whole
+    return WholeTokens(ids.shape[0], slots, definition.token_data, definition.token_offsets)
 
 
 def merges_from_ranks(

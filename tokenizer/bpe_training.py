@@ -15,6 +15,7 @@ from tokenizer.buffers import pack_bytes
 from tokenizer.counting import PretokenCounts
 from tokenizer.errors import TrainingError
 from tokenizer.kernels.merging import drop_dead_pairs, drop_lost_places, merge_pairs, start_pairs
+from tokenizer.kernels.pair_queue import fill_queue
 from tokenizer.kernels.sorting import gather_strings
 from tokenizer.kernels.training_state import (
     COUNTERS,
@@ -93,6 +94,7 @@ class BpeTrainer:
         start_pairs(
             self._words, self._tokens, self._pairs, self._rules, self._counters, counts_of, numbers, symbol_of
         )
+        fill_queue(self._words, self._tokens, self._pairs, self._rules, self._counters)
         longest = int(self._pairs.number[: self._counters[NUM_PAIRS]].max(initial=0))
         self._work = _make_work(longest, 256 + max_merges)
 
@@ -142,7 +144,8 @@ class BpeTrainer:
             self._pairs = _with_room(
                 self._pairs, int(self._counters[NUM_PAIRS] + self._counters[PAIRS_NEEDED])
             )
-            drop_dead_pairs(self._words, self._tokens, self._pairs, self._rules, self._counters)
+            drop_dead_pairs(self._pairs, self._rules, self._counters)
+            fill_queue(self._words, self._tokens, self._pairs, self._rules, self._counters)
 
     def _lacks(self, used: int, needed: int, room: int) -> bool:
         return bool(self._counters[used] + self._counters[needed] > room)

@@ -131,7 +131,7 @@ def cut(
     return Segments(bounds, kinds, np.searchsorted(bounds, offsets).astype(np.int64))
 
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 18
 """How much text is worked on at a time; more only makes what lies between leave the CPU's caches."""
 
 

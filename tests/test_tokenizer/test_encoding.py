@@ -237,6 +237,37 @@ def test_merges_follow_from_ranks_as_tiktoken_uses_them(tokens: list[bytes], tex
     assert Tokenizer(definition).encode(text) == expected
 
 
+BEYOND_ASCII = [b"a", b" ", b"\xc2", b"\xc3", b"\xe3", b"\xe0", b"\x81", b"\x82", b"\xa9", b"\xf0", b"\xed"]
+
+
+@st.composite
+def merges_in_any_order(draw: st.DrawFn) -> list[tuple[bytes, bytes]]:
+    """Merges of bytes beyond ASCII, in the order of their parts or in any other."""
+    tokens, pairs = list(BEYOND_ASCII), []
+    for _ in range(draw(st.integers(0, 25))):
+        left, right = draw(st.sampled_from(tokens)), draw(st.sampled_from(tokens))
+        if left + right not in tokens and len(left + right) < 8:
+            tokens.append(left + right)
+            pairs.append((left, right))
+    return draw(st.permutations(pairs)) if draw(st.booleans()) else pairs
+
+
+@given(merges_in_any_order(), st.lists(st.sampled_from(BEYOND_ASCII), max_size=40).map(b"".join))
+def test_characters_that_are_merged_before_all_else_change_nothing(
+    pairs: list[tuple[bytes, bytes]], data: bytes
+) -> None:
+    tokens = {i: bytes([i]) for i in range(256)} | {256 + i: a + b for i, (a, b) in enumerate(pairs)}
+    tok = Tokenizer(Definition.build(tokens, pairs, {}, split_pattern=r"[\s\S]+"))
+    ranks = {pair: rank for rank, pair in enumerate(pairs)}
+    expected = [tok.vocab[part] for part in reference.encode_pretoken(data, ranks)] if data else []
+    assert tok.encode_buffers(np.frombuffer(data, np.uint8), [0, len(data)]).ids.tolist() == expected
+
+
+@given(st.text("aéąжあ中한ﬁ ", max_size=40))
+def test_words_of_many_scripts_are_those_of_the_reference(small: Tokenizer, text: str) -> None:
+    assert small.encode(text) == reference_ids(small, text, {})
+
+
 def test_a_definition_says_which_law_is_broken() -> None:
     every = {i: bytes([i]) for i in range(256)}
     broken = [

@@ -16,7 +16,7 @@ from tokenizer.kernels.merges import Scratch, merge_bytes
 from tokenizer.kernels.pairs import PairTables
 from tokenizer.kernels.words import MAX_SHORT, equal_bytes, hash_long, hash_short, load_short
 
-MAX_CACHED = 255
+MAX_CACHED = 64
 
 _NO_ID = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
@@ -24,14 +24,16 @@ _INLINE_IDS = 4
 
 
 class WholeTokens(NamedTuple):
-    """Tokens that a pre-token of exactly their bytes becomes without merging.
+    """Tokens that merging does not lead to, and that a pre-token of exactly their bytes becomes all the same.
 
     Attributes:
+        size: how many there are.
         slots: shape (a power of two,), ids by hash, -1 where empty.
         token_data: the tokens' bytes, by id.
         token_offsets: shape (num_ids + 1,).
     """
 
+    size: int
     slots: Int32
     token_data: Bytes
     token_offsets: Int64
@@ -104,10 +106,11 @@ def encode_anew(
     at: int,
 ) -> int:
     """Encode one pre-token without a cache; return how many ids were written to `out` from `at` on."""
-    token = whole_token(data, start, end, whole)
-    if token >= 0:
-        out[at] = token
-        return 1
+    if whole.size > 0:
+        token = whole_token(data, start, end, whole)
+        if token >= 0:
+            out[at] = token
+            return 1
     return merge_bytes(data, start, end, tables, scratch, out, at)
 
 

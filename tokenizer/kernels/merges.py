@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenizer.kernels.arrays import BytesIn, Int32, Int32In, Int64, Int64In, UInt32, UInt64
+from tokenizer.kernels.characters import closed_at, tokens_of
 from tokenizer.kernels.jit import kernel
 from tokenizer.kernels.pairs import NO_MERGE, PairTables, find_rank, insert
 
@@ -58,15 +59,33 @@ def make_scratch(length: int) -> Scratch:
 
 @kernel(inline=True)
 def start_symbols(data: BytesIn, start: int, length: int, tables: PairTables, scratch: Scratch) -> None:
-    """Set up a symbol for each byte, and the ranks of their pairs."""
-    for i in range(length):
-        scratch.ids[i] = tables.byte_ids[data[start + i]]
-        scratch.following[i] = i + 1
-        scratch.preceding[i] = i - 1
-    for i in range(length - 1):
-        both = np.int64(data[start + i]) << 8 | np.int64(data[start + i + 1])
-        scratch.ranks[i] = tables.byte_pairs[both]
-    scratch.ranks[length - 1] = NO_MERGE
+    """Set up symbols for bytes and closed characters, and the ranks of their pairs."""
+    at, before, end = np.int64(0), np.int64(-1), start + length
+    while at < length:
+        byte = np.int64(data[start + at])
+        row = np.int64(-1) if byte < 0x80 else closed_at(data, start + at, start, end, tables)
+        if row >= 0:
+            size = np.int64(2 if byte < 0xE0 else 3)
+            symbol, first_size, second = tokens_of(row, tables)
+            if second >= 0:
+                add_symbol(at, first_size, symbol, before, tables, scratch)
+                before, at = at, at + first_size
+                symbol, size = second, size - first_size
+        else:
+            symbol, size = np.int64(tables.byte_ids[byte]), np.int64(1)
+        add_symbol(at, size, symbol, before, tables, scratch)
+        before, at = at, at + size
+
+
+@kernel(inline=True)
+def add_symbol(at: int, size: int, symbol: int, before: int, tables: PairTables, scratch: Scratch) -> None:
+    """Add a symbol behind another one, and find the rank of the pair that they make."""
+    scratch.ids[at] = symbol
+    scratch.preceding[at], scratch.following[at] = before, at + size
+    for i in range(at, at + size):
+        scratch.ranks[i] = NO_MERGE
+    if before >= 0:
+        scratch.ranks[before] = find_rank(tables, scratch.ids[before], symbol)
 
 
 @kernel(inline=True)
@@ -232,40 +251,3 @@ def derive_merges(
         if merge_bytes(token_data, start, end, tables, scratch, out, np.int64(0)) == 2:
             parents[token] = np.int64(out[0]) << 32 | np.int64(out[1])
             insert(tables, out[0], out[1], rank_of[token], token)
-            if end - start == 2:
-                both = np.int64(token_data[start]) << 8 | np.int64(token_data[start + 1])
-                tables.byte_pairs[both] = rank_of[token]
-
-
-@kernel
-def find_merged(
-    tables: PairTables,
-    token_data: BytesIn,
-    token_offsets: Int64In,
-    tokens: Int64In,
-    scratch: Scratch,
-    out: UInt32,
-    found: Int64,
-) -> int:
-    """Find the tokens that merging their own bytes leads to.
-
-    Args:
-        tables: the merges.
-        token_data: the tokens' bytes, by id.
-        token_offsets: shape (num_ids + 1,).
-        tokens: shape (n,), the ids to look at.
-        scratch: working memory for the longest token.
-        out: the same.
-        found: shape (n,); receives the ids that were found.
-
-    Returns:
-        How many were found.
-    """
-    number = 0
-    for i in range(tokens.shape[0]):
-        start, end = token_offsets[tokens[i]], token_offsets[tokens[i] + 1]
-        count = merge_bytes(token_data, start, end, tables, scratch, out, np.int64(0))
-        if count == 1 and out[0] == tokens[i]:
-            found[number] = tokens[i]
-            number += 1
-    return number

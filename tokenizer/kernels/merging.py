@@ -10,12 +10,10 @@ import numpy as np
 from tokenizer.kernels.arrays import Int32, Int64
 from tokenizer.kernels.jit import kernel
 from tokenizer.kernels.pair_queue import (
-    fill_queue,
     find_slot,
     make_pair,
     next_pair,
     rise,
-    sink,
     step_of,
     take_off,
 )
@@ -52,7 +50,7 @@ def start_pairs(
     numbers: Int64,
     symbol_of: Int32,
 ) -> None:
-    """Turn the text into symbols, and make the pairs of single bytes and their queue.
+    """Turn the text into symbols, and make the pairs of single bytes; the queue is not filled.
 
     Args:
         words: with `text`, in which separators are marked in `cells`, and no symbols yet.
@@ -86,7 +84,6 @@ def start_pairs(
         if left != SEPARATOR and right != SEPARATOR and numbers[left << 8 | right] >= 0:
             pairs.positions[numbers[left << 8 | right]] = position
             numbers[left << 8 | right] += 1
-    fill_queue(words, tokens, pairs, rules, counters)
 
 
 @kernel(inline=True)
@@ -296,9 +293,7 @@ def merge_pairs(
             or counters[NUM_POSITIONS] + counters[POSITIONS_NEEDED] > pairs.positions.shape[0]
         ):
             return NO_ROOM
-        size = counters[NUM_QUEUED] - 1
-        counters[NUM_QUEUED] = size
-        sink(words, tokens, pairs, rules, size, np.int64(0), pairs.queue[size], pairs.queue_count[size])
+        # it stays at the head of the queue with its old count, and goes when the next one is looked for
         merge_pair(words, tokens, pairs, work, rules, counters, pair, seen)
         counters[NUM_MERGES] += 1
     return MADE_ALL
@@ -328,8 +323,8 @@ def drop_lost_places(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, c
 
 
 @kernel
-def drop_dead_pairs(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, counters: Int64) -> None:
-    """Number anew the pairs that can still be merged; make slots and queue again."""
+def drop_dead_pairs(pairs: Pairs, rules: Rules, counters: Int64) -> None:
+    """Number anew the pairs that can still be merged, and make their slots again; the queue is not filled."""
     kept = 0
     for pair in range(counters[NUM_PAIRS]):
         if pairs.frequency[pair] >= rules.min_count:
@@ -342,4 +337,3 @@ def drop_dead_pairs(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, co
         pairs.slots[slot] = -1
     for pair in range(kept):
         pairs.slots[find_slot(pairs, pairs.left[pair], pairs.right[pair])] = pair
-    fill_queue(words, tokens, pairs, rules, counters)

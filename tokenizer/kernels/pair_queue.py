@@ -40,13 +40,26 @@ def is_greater(words: Words, tokens: Tokens, first: int, second: int) -> bool:
 @kernel(inline=True)
 def wins(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, first: int, second: int) -> bool:
     """Whether the first of two equally frequent pairs is merged before the second."""
-    left, right = pairs.left[first], pairs.right[first]
-    other_left, other_right = pairs.left[second], pairs.right[second]
-    if rules.lexicographic:
-        if left != other_left:
-            return is_greater(words, tokens, left, other_left)
-        return right != other_right and is_greater(words, tokens, right, other_right)
-    return left < other_left or (left == other_left and right < other_right)
+    one, other = pairs.left[first], pairs.left[second]
+    if one == other:
+        one, other = pairs.right[first], pairs.right[second]
+    return is_greater(words, tokens, one, other) if rules.lexicographic else one < other
+
+
+@kernel(inline=True)
+def precedes(
+    words: Words,
+    tokens: Tokens,
+    pairs: Pairs,
+    rules: Rules,
+    pair: int,
+    count: int,
+    place: int,
+) -> bool:
+    """Whether a pair with a count is merged before the one at a place in the queue."""
+    if count != pairs.queue_count[place]:
+        return count > pairs.queue_count[place]
+    return wins(words, tokens, pairs, rules, pair, pairs.queue[place])
 
 
 @kernel(inline=True)
@@ -56,17 +69,12 @@ def sink(
     """Put a pair where it belongs in the queue, at or below a hole."""
     child = 2 * hole + 1
     while child < size:
-        if child + 1 < size and (
-            pairs.queue_count[child + 1] > pairs.queue_count[child]
-            or (
-                pairs.queue_count[child + 1] == pairs.queue_count[child]
-                and wins(words, tokens, pairs, rules, pairs.queue[child + 1], pairs.queue[child])
-            )
+        other = child + 1
+        if other < size and precedes(
+            words, tokens, pairs, rules, np.int64(pairs.queue[other]), pairs.queue_count[other], child
         ):
-            child += 1
-        if count > pairs.queue_count[child] or (
-            count == pairs.queue_count[child] and wins(words, tokens, pairs, rules, pair, pairs.queue[child])
-        ):
+            child = other
+        if precedes(words, tokens, pairs, rules, pair, count, child):
             break
         pairs.queue[hole], pairs.queue_count[hole] = pairs.queue[child], pairs.queue_count[child]
         hole = child
@@ -79,10 +87,7 @@ def rise(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, hole: int, pa
     """Put a pair where it belongs in the queue, at or above a hole."""
     while hole > 0:
         parent = (hole - 1) >> 1
-        if count < pairs.queue_count[parent] or (
-            count == pairs.queue_count[parent]
-            and not wins(words, tokens, pairs, rules, pair, pairs.queue[parent])
-        ):
+        if not precedes(words, tokens, pairs, rules, pair, count, parent):
             break
         pairs.queue[hole], pairs.queue_count[hole] = pairs.queue[parent], pairs.queue_count[parent]
         hole = parent
@@ -124,14 +129,23 @@ def take_off(pairs: Pairs, left: int, right: int, count: int) -> None:
         pairs.frequency[pair] -= count
 
 
-@kernel(inline=True)
+@kernel
 def fill_queue(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, counters: Int64) -> None:
-    """Make the queue of all pairs."""
+    """Make the queue of all pairs.
+
+    Args:
+        words: for their bytes, by which equal counts are decided.
+        tokens: the symbols.
+        pairs: the queue is filled.
+        rules: which pair comes first.
+        counters: NUM_QUEUED is set.
+    """
     size = counters[NUM_PAIRS]
     for pair in range(size):
         pairs.queue[pair], pairs.queue_count[pair] = pair, pairs.frequency[pair]
     for hole in range((size >> 1) - 1, -1, -1):
-        sink(words, tokens, pairs, rules, size, hole, pairs.queue[hole], pairs.queue_count[hole])
+        pair = np.int64(pairs.queue[hole])
+        sink(words, tokens, pairs, rules, size, hole, pair, pairs.queue_count[hole])
     counters[NUM_QUEUED] = size
 
 

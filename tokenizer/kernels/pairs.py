@@ -2,15 +2,14 @@
 
 A merge has a *rank* (its place in the order of merges), two parents and a result. The table is
 open-addressed with linear probing; an entry is one word, `left << 43 | right << 22 | rank`, so ids and
-ranks stay below 2^21 - 1 and 2^22 - 1. Pairs of single bytes, half of all look-ups, are also in a plain
-table of 65,536 ranks.
+ranks stay below 2^21 - 1 and 2^22 - 1.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from tokenizer.kernels.arrays import Int32, Int32In, UInt32, UInt64
+from tokenizer.kernels.arrays import Int32, Int32In, UInt64, UInt64Table
 from tokenizer.kernels.jit import kernel
 
 MAX_IDS = (1 << 21) - 1
@@ -29,28 +28,33 @@ class PairTables(NamedTuple):
 
     Attributes:
         byte_ids: shape (256,), the token id of each byte.
-        byte_pairs: shape (65536,), the rank of the merge of two bytes, or NO_MERGE.
         entries: shape (a power of two,), the pair table.
         shift: 64 less the logarithm of the table's size.
         results: shape (num_merges,), the id that each merge makes.
+        characters: shape (65536,), the row in `closed` of each character of two or three bytes, or -1.
+        closed: shape (n, 3), what may be merged before all else; see `characters`.
+        characters: shape (65536,), the token of each character that may be taken whole, or -1; see
+            `characters`.
     """
 
     byte_ids: Int32
-    byte_pairs: UInt32
     entries: UInt64
     shift: int
     results: Int32
+    characters: Int32
+    closed: UInt64Table
 
 
 def empty_tables(byte_ids: Int32, num_merges: int) -> PairTables:
-    """Make tables that hold no merge yet and have room for `num_merges`, at most a third full."""
-    bits = max((3 * num_merges).bit_length(), 4)
+    """Make tables that hold no merge yet and have room for `num_merges`, at most half full."""
+    bits = max((2 * num_merges).bit_length(), 4)
     return PairTables(
         np.ascontiguousarray(byte_ids, np.int32),
-        np.full(1 << 16, NO_MERGE, np.uint32),
         np.full(1 << bits, _EMPTY, np.uint64),
         64 - bits,
         np.zeros(num_merges, np.int32),
+        np.full(1 << 16, -1, np.int32),
+        np.zeros((0, 3), np.uint64),
     )
 
 
@@ -85,14 +89,11 @@ def insert(tables: PairTables, left: int, right: int, rank: int, result: int) ->
 
 
 @kernel
-def insert_merges(
-    tables: PairTables, byte_of: Int32In, left: Int32In, right: Int32In, result: Int32In
-) -> int:
+def insert_merges(tables: PairTables, left: Int32In, right: Int32In, result: Int32In) -> int:
     """Add merges in order of rank.
 
     Args:
         tables: with room for them.
-        byte_of: shape (num_ids,), the byte that an id stands for, or -1.
         left: shape (num_merges,), the ids of the first parents.
         right: shape (num_merges,), the ids of the second parents.
         result: shape (num_merges,), the ids that they make.
@@ -103,7 +104,4 @@ def insert_merges(
     for rank in range(left.shape[0]):
         if not insert(tables, left[rank], right[rank], rank, result[rank]):
             return rank
-        first, second = byte_of[left[rank]], byte_of[right[rank]]
-        if first >= 0 and second >= 0:
-            tables.byte_pairs[first << 8 | second] = rank
     return -1
