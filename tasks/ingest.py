@@ -2,10 +2,12 @@
 
 The corpus holds statistics, digests and positions, no text (see `tasks.formats.corpus`). What comes in per
 source is every document that its files hold; it is kept, or left out under a reason. An empty document is
-kept as a document of 0 bytes; an empty file has no document and is counted. Shards are fixed by the text
-(see `tasks.formats.sharding`), never by workers.
+kept as a document of 0 bytes; an empty file has no document and is counted; a source whose files are all
+empty follows its policy: an error, or a warning. Shards are fixed by the text (see `tasks.formats.sharding`),
+never by workers.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +17,7 @@ from typing import Any, TypeVar
 from pydantic import Field
 
 from tasks.errors import SourceError
-from tasks.formats.corpus import SourceStats
+from tasks.formats.corpus import CorpusSource, SourceStats
 from tasks.formats.corpus_writer import CorpusWriter
 from tasks.formats.scanning import FileScan, scan_file
 from tasks.formats.sharding import Limits
@@ -47,6 +49,8 @@ class IngestParams(Params):
 File = Mapping[str, Any]
 T = TypeVar("T")
 
+_LOG = logging.getLogger(__name__)
+
 
 def run(params: IngestParams, *, out: Path, files: Sequence[File], workers: int = DEFAULT_WORKERS) -> Outcome:
     """Read all files and write the corpus into `out`.
@@ -59,7 +63,7 @@ def run(params: IngestParams, *, out: Path, files: Sequence[File], workers: int 
 
     Raises:
         SourceError: a file cannot be read, lacks the text column, or changed since it was found; a source
-            has no files.
+            has no files, or nothing but empty ones while its `on_error` is "fail".
         DocumentError: a document is bad, and its source's `on_error` is "fail".
     """
     by_source = _by_source(params, files)
@@ -70,6 +74,8 @@ def run(params: IngestParams, *, out: Path, files: Sequence[File], workers: int 
         for file, scan in zip(by_source[source], scans, strict=True):
             writer.add(scan, size_bytes=file["size"], digest=file["digest"])
     manifest = writer.write(out)
+    for one in manifest.sources:
+        _check_not_empty(one)
     return Outcome(
         metrics=manifest.metrics(), accounts=[_account(one.name, one.stats) for one in manifest.sources]
     )
@@ -91,6 +97,18 @@ def _by_source(params: IngestParams, files: Sequence[File]) -> dict[str, list[Fi
             raise SourceError(msg)
         its.sort(key=lambda file: str(file["name"]))
     return by_source
+
+
+def _check_not_empty(source: CorpusSource) -> None:
+    stats = source.stats
+    if stats.num_documents or stats.num_quarantined:
+        return
+    holds = "its file holds" if stats.num_files == 1 else f"its {stats.num_files} files hold"
+    problem = f"source '{source.name}': {holds} no document"
+    if source.options.on_error == "fail":
+        msg = f"{problem}; give it text, leave the source out, or set on_error = 'quarantine'"
+        raise SourceError(msg)
+    _LOG.warning("%s", problem)
 
 
 def _scan(file: File, params: IngestParams) -> FileScan:

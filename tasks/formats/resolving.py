@@ -15,8 +15,10 @@ from typing import Protocol
 
 from tasks.errors import SourceError
 from tasks.formats.globbing import Pattern, excluder, expand, parse
-from tasks.formats.sources import SourceSpec, format_of
+from tasks.formats.sources import SourceSpec, format_of, nearest
 from tasks.stage import External
+
+_SHOWN = 3
 
 
 class Digests(Protocol):
@@ -89,12 +91,24 @@ def _nothing_matched(pattern: Pattern, base: Path, num_excluded: int) -> SourceE
     if num_excluded:
         num = f"{num_excluded} files" if num_excluded > 1 else "the file"
         return SourceError(f"{pattern.text!r}: 'exclude' leaves out {num} that it matches; narrow it")
-    where = f"looked in {pattern.folder}" if pattern.parts else f"there is no {pattern.folder}"
-    if not pattern.folder.exists() and pattern.parts:
-        where = f"there is no folder {pattern.folder}"
-    return SourceError(
-        f"{pattern.text!r} matches no file ({where}; relative paths start from {base.absolute()})"
-    )
+    start = "" if _stands_alone(pattern.text) else f"; relative paths start from {base.absolute()}"
+    fix = "mend the pattern, or put the files there"
+    return SourceError(f"{pattern.text!r} matches no file ({_looked(pattern)}{start}); {fix}")
+
+
+def _looked(pattern: Pattern) -> str:
+    """Say what is there instead of what a pattern is meant to match."""
+    folder = pattern.folder if pattern.parts else pattern.folder.parent
+    if not folder.is_dir():
+        return f"there is no folder {folder}"
+    there = nearest(Path(pattern.text).name, sorted(path.name for path in folder.iterdir()), limit=_SHOWN + 1)
+    shown = ", ".join([*there[:_SHOWN], "…"] if len(there) > _SHOWN else there)
+    return f"{folder} holds {shown}" if there else f"{folder} is empty"
+
+
+def _stands_alone(text: str) -> bool:
+    """Whether a pattern says itself where it starts: it is absolute, or from `~` or a placeholder."""
+    return text.startswith(("/", "~", "{"))
 
 
 def _name(path: Path, root: Path) -> str:

@@ -79,8 +79,9 @@ class ReadOptions(BaseModel):
     on_error: Literal["fail", "quarantine"] = Field(
         default="fail",
         description=(
-            "What a bad document (invalid UTF-8, a broken line, a null text, a truncated archive) does. "
-            "fail: stop and name it. quarantine: leave it out, and list it with file, row and reason."
+            "What a bad document (invalid UTF-8, a broken line, a null text, a truncated archive) does, and "
+            "a source of empty files. fail: stop and name it. quarantine: leave it out, and list it with "
+            "file, row and reason."
         ),
     )
 

@@ -374,10 +374,16 @@ def test_no_thread_is_left_when_it_fails(tmp_path: Path) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ingest")]
 
 
-def test_a_corpus_without_any_document(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_bytes(b"")
+def test_a_source_of_empty_files_fails_or_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"")
+    (tmp_path / "b.jsonl").write_bytes(b"\n\n")
 
-    made = ingested(tmp_path, {"s": {"files": ["a.txt"]}})
+    with pytest.raises(SourceError, match=r"^source 's': its 2 files hold no document; give it text, leave"):
+        ingested(tmp_path, {"s": {"files": ["*.jsonl"]}}, out="failed")
+    made = ingested(tmp_path, {"s": {"files": ["*.jsonl"], "on_error": "quarantine"}})
 
     assert made.corpus.shards("s") == []
-    assert made.outcome.metrics["num_files_without_documents"] == 1
+    assert made.outcome.metrics["num_files_without_documents"] == 2
+    assert [record.getMessage() for record in caplog.records] == ["source 's': its 2 files hold no document"]

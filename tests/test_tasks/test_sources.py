@@ -158,9 +158,12 @@ def test_copies_and_hard_links_are_files_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        ("data/*.md", r"'data/\*\.md' matches no file \(looked in .*data; relative paths start from"),
+        ("data/*.md", r"'data/\*\.md' matches no file \(.*data holds a\.txt; relative paths start from"),
         ("none/*.md", r"'none/\*\.md' matches no file \(there is no folder .*none;"),
-        ("data/none.txt", r"matches no file \(there is no .*none\.txt"),
+        (
+            "data/none.txt",
+            r"matches no file \(.*data holds a\.txt; relative paths .*\); mend the pattern, or",
+        ),
         ("data", r"'data' is a folder; say which files in it, e\.g\. data/\*\*/\*\.txt"),
         ("https://host/a.txt", r"is a URL, which is not supported; download it first"),
         ("s3://bucket/*.parquet", r"is a URL"),
