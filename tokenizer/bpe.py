@@ -12,13 +12,8 @@ from numpy.typing import NDArray
 from tokenizer.definition import Definition
 from tokenizer.errors import VocabularyError
 from tokenizer.kernels.characters import CODE_POINTS, find_closed, find_floors, find_pieces
-from tokenizer.kernels.encoding import (
-    EncodingCache,
-    WholeTokens,
-    empty_cache,
-    encode_pretokens,
-    index_whole_tokens,
-)
+from tokenizer.kernels.encoding import WholeTokens, encode_pretokens, index_whole_tokens
+from tokenizer.kernels.encoding_cache import EncodingCache, empty_cache
 from tokenizer.kernels.merges import Scratch, derive_merges, make_scratch
 from tokenizer.kernels.pairs import NO_MERGE, PairTables, empty_tables, insert_merges
 from tokenizer.specials import Segments

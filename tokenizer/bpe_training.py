@@ -14,7 +14,8 @@ from tokenizer.alphabet import BYTE_ORDER
 from tokenizer.buffers import pack_bytes
 from tokenizer.counting import PretokenCounts
 from tokenizer.errors import TrainingError
-from tokenizer.kernels.merging import drop_dead_pairs, drop_lost_places, merge_pairs, start_pairs
+from tokenizer.kernels.making_room import drop_dead_pairs, drop_lost_places
+from tokenizer.kernels.merging import merge_pairs, start_pairs
 from tokenizer.kernels.pair_queue import fill_queue
 from tokenizer.kernels.sorting import gather_strings
 from tokenizer.kernels.training_state import (

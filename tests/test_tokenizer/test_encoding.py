@@ -13,7 +13,7 @@ from tests.test_tokenizer.conftest import SPECIALS, any_text
 from tokenizer import SpecialTokenError, Tokenizer, TokenizerError, VocabularyError, buffers, reference
 from tokenizer.definition import Definition
 from tokenizer.formats import tiktoken
-from tokenizer.kernels.encoding import empty_cache
+from tokenizer.kernels.encoding_cache import empty_cache
 
 
 @pytest.fixture(scope="module")

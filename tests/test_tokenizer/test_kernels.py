@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tokenizer.kernels import Compilation, kernel, prepare
 from tokenizer.kernels.arrays import Bytes, BytesIn, Int64, Int64In, UInt64Table
 from tokenizer.kernels.intrinsics import load_u64
-from tokenizer.kernels.jit import signature_of
+from tokenizer.kernels.signatures import signature_of
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -144,9 +144,9 @@ def twice(value: int) -> int:
 MAIN = """
 import sys; sys.path += {folders!r}
 import numpy as np
-from tokenizer.kernels import jit
+from tokenizer.kernels import reports
 told = []
-jit._reports.append(told.append)
+reports._reports.append(told.append)
 from caller import total
 print(total(np.arange(4)), [(report.cached, report.seconds is None) for report in told])
 """
@@ -169,6 +169,19 @@ def test_the_cache_notices_a_change_in_a_callee_in_another_file(tmp_path: Path, 
         out = run_python(main, TOKMILL_KERNEL_CACHE=str(cache), PYTHONDONTWRITEBYTECODE="1")
         assert out == expected
     assert len(list(cache.iterdir())) == 2
+
+
+def test_a_cache_that_cannot_be_read_is_made_again(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    for name, text in (("caller", CALLER), ("between", BETWEEN), ("callee", CALLEE.format(factor=2))):
+        (tmp_path / f"{name}.py").write_text(text)
+    main = MAIN.format(folders=[str(tmp_path)])
+    run_python(main, TOKMILL_KERNEL_CACHE=str(cache))
+    for file in cache.rglob("*.nbc"):
+        file.write_bytes(file.read_bytes()[:20])
+    assert run_python(main, TOKMILL_KERNEL_CACHE=str(cache)).startswith("12 ")
+    assert list(cache.rglob("*.nbc")) == []
+    assert run_python(main, TOKMILL_KERNEL_CACHE=str(cache)) == "12 [(False, True), (False, False)]\n"
 
 
 def test_a_cache_folder_that_cannot_be_written_is_replaced(tmp_path: Path) -> None:

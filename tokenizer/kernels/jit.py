@@ -18,6 +18,7 @@ import functools
 import importlib
 import logging
 import os
+import pickle
 import pkgutil
 import threading
 import time
@@ -25,45 +26,28 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tokenizer.kernels import arrays
-
-logger = logging.getLogger(__name__)
+from tokenizer.kernels.reports import Compilation, Report, announcing, reporting, tell
+from tokenizer.kernels.signatures import signature_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-
-@dataclass(frozen=True)
-class Compilation:
-    """One kernel on its way to machine code.
-
-    Attributes:
-        kernel: module and name.
-        cached: whether the machine code was read instead of compiled.
-        seconds: time that it took; None while it is being compiled.
-    """
-
-    kernel: str
-    cached: bool
-    seconds: float | None
-
-
-Report = Callable[[Compilation], None]
-
-# numba would count references to every array at every call and assignment, which costs more than the work of
-# a small kernel, and half of the compilation. The caller holds all arrays, so nothing has to be counted.
+# numba would count references to every array at every call and assignment, which costs more than the work
+# of a small kernel, and half of the compilation. The caller holds all arrays, so nothing has to be counted.
 _OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False}
+
+# A cache that cannot be read (a file cut short) or written (a full disk) is no reason to stop.
+_CACHE_FAILURES = (OSError, EOFError, pickle.PickleError, ValueError)
+
+logger = logging.getLogger(__name__)
 
 _lock = threading.RLock()
 _registry: list["Kernel[Any, Any]"] = []
-_reports: list[Report] = []
 
 
 class Kernel(Generic[P, R]):
@@ -158,7 +142,7 @@ def prepare(report: Report | None = None, modules: Collection[str] | None = None
     wanted = {f"{__package__}.{name}" for name in names if modules is None or name in modules}
     for module in sorted(wanted - {f"{__package__}.machine_code"}):
         importlib.import_module(module)
-    with _lock, _reporting(report):
+    with _lock, reporting(report):
         for known in _registry:
             if known.py_func.__module__ in wanted:
                 known.ready()
@@ -170,60 +154,30 @@ def jit_disabled() -> bool:
     return os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
 
 
-def signature_of(function: Callable[..., Any]) -> tuple[Any, ...]:
-    """Translate a kernel's annotations into numba's argument types.
-
-    Raises:
-        TypeError: an annotation that is no type of `arrays`.
-    """
-    hints = typing.get_type_hints(function, include_extras=True)
-    hints.pop("return", None)
-    return tuple(_numba_type(hint, f"{function.__name__}({name})") for name, hint in hints.items())
-
-
-def _numba_type(hint: Any, where: str) -> Any:
-    import numba
-
-    if hint in {int, float, bool}:
-        return {int: numba.types.int64, float: numba.types.float64, bool: numba.types.boolean}[hint]
-    if isinstance(hint, type) and issubclass(hint, tuple):
-        fields = typing.get_type_hints(hint, include_extras=True)
-        members = [_numba_type(field, f"{where}.{name}") for name, field in fields.items()]
-        if len(set(members)) == 1:
-            return numba.types.NamedUniTuple(members[0], len(members), hint)
-        return numba.types.NamedTuple(members, hint)
-    notes = getattr(hint, "__metadata__", ())
-    array = typing.get_args(hint)[0] if notes else hint
-    origin, arguments = typing.get_origin(array), typing.get_args(array)
-    if origin is NDArray:  # an alias of its own since numpy 2.5; before, ndarray[shape, dtype[scalar]]
-        element = arguments[0]
-    elif origin is np.ndarray:
-        element = typing.get_args(arguments[1])[0]
-    else:
-        raise TypeError(f"{where}: a kernel cannot take {hint!r}; use the types of tokenizer.kernels.arrays")
-    scalar = numba.from_dtype(np.dtype(element))
-    ndim = 2 if arrays.TWO_DIMENSIONS in notes else 1
-    return numba.types.Array(scalar, ndim, "C", readonly=arrays.READ_ONLY in notes)
-
-
 def _compiled(compiling: Kernel[..., Any]) -> Any:
     import numba
 
     function = _with_dispatchers(compiling.py_func)
     if compiling.inline:
         return numba.njit(function, **_OPTIONS)
-    from tokenizer.kernels.machine_code import cache_folder
+    from tokenizer.kernels.machine_code import cache_folder, forget
 
     signature = signature_of(compiling.py_func)
     started = time.perf_counter()
     folder = cache_folder(*sorted(_homes(compiling)))
     with _numba_cache_in(folder):
         dispatcher = numba.njit(function, cache=True, **_OPTIONS)
-    with _announcing(compiling.name, dispatcher, folder):
-        dispatcher.compile(signature)
+    with announcing(compiling.name, dispatcher, folder):
+        try:
+            dispatcher.compile(signature)
+        except _CACHE_FAILURES as error:
+            logger.warning("%s: %s: compiled without the cache in %s", compiling.name, error, folder)
+            forget(folder, compiling.py_func.__name__)
+            dispatcher = numba.njit(function, **_OPTIONS)
+            dispatcher.compile(signature)
     dispatcher.disable_compile()
     cached = bool(dispatcher.stats.cache_hits)
-    _tell(Compilation(compiling.name, cached, time.perf_counter() - started))
+    tell(Compilation(compiling.name, cached, time.perf_counter() - started))
     return dispatcher
 
 
@@ -262,50 +216,3 @@ def _numba_cache_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         config.CACHE_DIR = before
-
-
-@contextmanager
-def _announcing(name: str, dispatcher: Any, folder: Path) -> Iterator[None]:
-    """Say so when numba begins to compile a kernel, which it does only if the cache does not have it."""
-    from numba.core import event
-
-    class Listener(event.Listener):  # type: ignore[misc]
-        def on_start(self, started: Any) -> None:
-            if started.data["dispatcher"] is dispatcher:
-                _announce_once(folder.parent)
-                _tell(Compilation(name, cached=False, seconds=None))
-
-        def on_end(self, ended: Any) -> None:
-            """Told by whoever compiles, who knows the time it took."""
-
-    with event.install_listener("numba:compile", Listener()):
-        yield
-
-
-@functools.cache
-def _announce_once(folder: Path) -> None:
-    if not _reports:
-        logger.warning(
-            "compiling kernels for this machine: takes some seconds, happens once (kept in %s)",
-            folder,
-        )
-
-
-@contextmanager
-def _reporting(report: Report | None) -> Iterator[None]:
-    if report is not None:
-        _reports.append(report)
-    try:
-        yield
-    finally:
-        if report is not None:
-            _reports.remove(report)
-
-
-def _tell(done: Compilation) -> None:
-    if done.seconds is None:
-        logger.info("compiling %s", done.kernel)
-    else:
-        logger.info("%s %s in %.2f s", "read" if done.cached else "compiled", done.kernel, done.seconds)
-    for report in _reports:
-        report(done)

@@ -5,6 +5,7 @@ and below it a digest of everything that machine code depends on. Reading machin
 the last resort, a folder under the system's temporary one, is used only if nobody else can write to it.
 """
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -27,6 +28,13 @@ def cache_folder(*homes: Path) -> Path:
         if _is_writable(folder):
             return folder
     return Path(tempfile.mkdtemp(prefix="tokmill-kernels-"))
+
+
+def forget(folder: Path, kernel: str) -> None:
+    """Remove the machine code of a kernel, as far as that can be done."""
+    for file in folder.rglob(f"*.{kernel}-*"):
+        with contextlib.suppress(OSError):
+            file.unlink()
 
 
 def _roots() -> Iterator[Path]:

@@ -1,0 +1,84 @@
+"""Saying what is compiled, and how long it takes: to a callback, and to the log.
+
+The log says once, as a warning because a person may be waiting, that compilation began; the rest is
+information.
+"""
+
+import functools
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """One kernel on its way to machine code.
+
+    Attributes:
+        kernel: module and name.
+        cached: whether the machine code was read instead of compiled.
+        seconds: time that it took; None while it is being compiled.
+    """
+
+    kernel: str
+    cached: bool
+    seconds: float | None
+
+
+Report = Callable[[Compilation], None]
+
+_reports: list[Report] = []
+
+
+@contextmanager
+def announcing(name: str, dispatcher: Any, folder: Path) -> Iterator[None]:
+    """Say so when numba begins to compile a kernel, which it does only if the cache does not have it."""
+    from numba.core import event
+
+    class Listener(event.Listener):  # type: ignore[misc]
+        def on_start(self, started: Any) -> None:
+            if started.data["dispatcher"] is dispatcher:
+                _announce_once(folder.parent)
+                tell(Compilation(name, cached=False, seconds=None))
+
+        def on_end(self, ended: Any) -> None:
+            """Told by whoever compiles, who knows the time it took."""
+
+    with event.install_listener("numba:compile", Listener()):
+        yield
+
+
+@functools.cache
+def _announce_once(folder: Path) -> None:
+    if not _reports:
+        logger.warning(
+            "compiling kernels for this machine: takes some seconds, happens once (kept in %s)",
+            folder,
+        )
+
+
+@contextmanager
+def reporting(report: Report | None) -> Iterator[None]:
+    """Report to a callback meanwhile."""
+    if report is not None:
+        _reports.append(report)
+    try:
+        yield
+    finally:
+        if report is not None:
+            _reports.remove(report)
+
+
+def tell(done: Compilation) -> None:
+    """Log a compilation, and report it to whoever wants to know."""
+    if done.seconds is None:
+        logger.info("compiling %s", done.kernel)
+    else:
+        logger.info("%s %s in %.2f s", "read" if done.cached else "compiled", done.kernel, done.seconds)
+    for report in _reports:
+        report(done)
