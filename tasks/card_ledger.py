@@ -13,8 +13,7 @@ from typing import Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict
 
 from tasks.errors import AccountError
-from tasks.packing.accounts import NO_SOURCE
-from tasks.stage import Account, Unit
+from tasks.stage import NO_SOURCE, Account, Unit
 
 Sign: TypeAlias = Literal["in", "+", "-", "="]
 

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from tasks.errors import StoreError
 from tasks.formats.counts import Cut
-from tasks.stage import Account, Outcome, Params, Scalar, Stage, Unit
+from tasks.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
 
 if TYPE_CHECKING:
     from tasks.formats.corpus import Corpus, DocumentBatch
@@ -78,7 +78,7 @@ def run_shard(params: CountParams, *, out: Path, shard: Mapping[str, Any]) -> Ou
     write_counts(out / "counts.parquet", counts)
     statistics = tally.statistics(counts)
     (out / "statistics.json").write_text(statistics.model_dump_json(indent=2) + "\n", "utf-8")
-    accounts = _accounts(plan.source, (plan.num_documents, plan.num_bytes), statistics)
+    accounts = _accounts(NO_SOURCE, (plan.num_documents, plan.num_bytes), statistics)
     return Outcome(metrics=statistics.model_dump(), accounts=accounts)
 
 

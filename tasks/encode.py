@@ -17,7 +17,7 @@ from pydantic import Field
 
 from tasks.errors import StoreError
 from tasks.formats.quarantine import place_of
-from tasks.stage import Account, Outcome, Params, Scalar, Stage, Unit
+from tasks.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
 
 if TYPE_CHECKING:
     from tasks.formats.corpus import Corpus, Shard
@@ -72,7 +72,7 @@ def run_shard(params: EncodeParams, *, out: Path, tokenizer: Path, shard: Mappin
     )
     return Outcome(
         metrics=_metrics(statistics),
-        accounts=_accounts(plan.source, plan.num_documents, plan.num_bytes, statistics),
+        accounts=_accounts(NO_SOURCE, plan.num_documents, plan.num_bytes, statistics),
     )
 
 

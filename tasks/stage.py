@@ -20,6 +20,9 @@ from pydantic import BaseModel, ConfigDict
 Unit = Literal["documents", "tokens", "bytes"]
 Scalar: TypeAlias = str | int | float | bool
 
+NO_SOURCE = "*"
+"""Stands for a source in accounts of what is no single source's: padding, or a shard that sources share."""
+
 
 class Params(BaseModel):
     """Base of every stage's parameters: frozen, and unknown keys are errors."""
@@ -32,7 +35,10 @@ class Account(BaseModel):
 
     `became` maps an end ("kept", "dropped:min_tokens", "quarantined:invalid_utf8", "repeated", "padding")
     to an amount. The values must add up to `num_in`, or the artifact is not published. What a stage adds
-    (an end token, padding, a repetition) counts as coming in under the name `added:<what>` in `added`.
+    (an end token, padding, a repetition) counts as coming in, under its name in `added`.
+
+    Sources whose text is equal share a shard's artifact, whoever asked for it first. So the accounts of a
+    shard are of `NO_SOURCE`; those of each source are in the artifact that puts the shards together.
     """
 
     model_config = ConfigDict(frozen=True)

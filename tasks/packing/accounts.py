@@ -21,9 +21,7 @@ from numpy.typing import NDArray
 
 from tasks.formats.mixture import MixedSource
 from tasks.packing.pieces import Pieces
-from tasks.stage import Account
-
-NO_SOURCE = "*"
+from tasks.stage import NO_SOURCE, Account
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from tasks.errors import PackingError, StoreError
 from tasks.formats.mixture import MixedSource
 from tasks.formats.packing_plan import PackingPlan
 from tasks.pack import PACK_PLAN, PackParams
-from tasks.packing.accounts import NO_SOURCE, ending, packing_accounts
+from tasks.packing.accounts import ending, packing_accounts
 from tasks.packing.pieces import concat, greedy
+from tasks.stage import NO_SOURCE
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=40)
