@@ -152,4 +152,3 @@ def _account(source: str, stats: SourceStats) -> Account:
 
 
 INGEST = Stage(verb="ingest", task="ingest", kind="corpus", version=1, params=IngestParams, run=run)
-STAGE = INGEST

@@ -1,5 +1,6 @@
 """The whole line over a few files, stage by stage in a real store, without any flow."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +30,7 @@ class LineParams:
     )
     balance: BalanceParams = field(default_factory=BalanceParams)
     encode: EncodeParams = field(default_factory=EncodeParams)
+    audit: AuditParams = field(default_factory=AuditParams)
     mix: MixParams = field(default_factory=MixParams)
     pack: PackParams = field(default_factory=PackParams)
     card: CardParams = field(default_factory=CardParams)
@@ -36,10 +38,12 @@ class LineParams:
 
 @dataclass(frozen=True)
 class Line:
-    """Runs the stages in `store`; the text of source `s` lies in `<texts>/s/*.jsonl`."""
+    """Runs the stages in `store`; the text of source `s` lies in `<texts>/s/*.jsonl`, or as `specs` say."""
 
     store: Store
     texts: Path
+    specs: Mapping[str, SourceSpec] | None = None
+    ingest: IngestParams = field(default_factory=IngestParams)
 
     def run(self, params: LineParams) -> dict[str, ArtifactRef]:
         """Make every artifact; the result maps kind to artifact."""
@@ -49,7 +53,7 @@ class Line:
         shards = [self.make(ENCODE_SHARD, params.encode, tokenizer=tokenizer, shard=text) for text in texts]
         made["encoded"] = self.make(ENCODE, params.encode, corpus=corpus, tokenizer=tokenizer, shards=shards)
         tokens = {"encoded": made["encoded"], "shards": shards}
-        made["audit"] = self.make(AUDIT, AuditParams(), corpus=corpus, tokenizer=tokenizer, **tokens)
+        made["audit"] = self.make(AUDIT, params.audit, corpus=corpus, tokenizer=tokenizer, **tokens)
         made["mixture"] = self.make(MIX, params.mix, **tokens)
         made["packed"] = self.packed(params.pack, made["mixture"], tokens)
         return made | {"card": self.make(CARD, params.card, **made)}
@@ -57,17 +61,23 @@ class Line:
     def make(self, stage, params, **inputs) -> ArtifactRef:
         return self.store.realize(Request(stage, "line", params, inputs)).ref
 
+    def sources(self):
+        """How each source is read, by name."""
+        names = sorted(folder.name for folder in self.texts.iterdir())
+        return self.specs or {
+            name: SourceSpec(files=[f"{name}/*.jsonl"], on_error="quarantine") for name in names
+        }
+
     def corpus(self):
         """The corpus, and its shards as mapped stages get them."""
         files, roots, options = [], {}, {}
-        for source in sorted(folder.name for folder in self.texts.iterdir()):
-            spec = SourceSpec(files=[f"{source}/*.jsonl"], on_error="quarantine")
+        for source, spec in self.sources().items():
             found, roots[source] = resolve_files(
                 spec, self.texts, FileDigests(self.store.root), source=source
             )
             files += found
             options[source] = spec.read_options()
-        corpus = self.make(INGEST, IngestParams(sources=options), files=files)
+        corpus = self.make(INGEST, self.ingest.model_copy(update={"sources": options}), files=files)
         opened = Corpus.open(self.store.path(corpus))
         shards = [shard for source in opened.sources for shard in opened.shards(source)]
         return corpus, [

@@ -1,0 +1,166 @@
+"""What every stage gives for fixed texts, as digests under the stage's version: `tests/golden/digests.json`.
+
+    python -m tests.test_tasks.golden      # writes the file again
+
+Raise a stage's `version` first where it gives other bytes than before: artifacts that are already in
+somebody's store are taken for what the stage gives. Never change the texts in `tests/golden/texts`.
+
+A digest is over a file's bytes, with exceptions, so that none depends on another library's version. Of
+Parquet files it is over schema, row groups and rows. Other artifacts' digests read as their kind. The
+versions of Unicode tables, what a parser says of a broken line, and the sizes of the artifacts that a card
+lists are left out.
+"""
+
+import hashlib
+import json
+import pkgutil
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+import tasks
+from tasks.adopt import ADOPT, AdoptParams
+from tasks.audit import AuditParams
+from tasks.balance import BalanceParams
+from tasks.card import CardParams
+from tasks.encode import EncodeParams
+from tasks.formats.sources import SourceSpec
+from tasks.ingest import IngestParams
+from tasks.mix import MixParams
+from tasks.pack import PackParams
+from tasks.stage import ArtifactRef, External, Stage
+from tasks.store import Store
+from tasks.train import TrainParams
+from tests.test_tasks.whole_line import Line, LineParams
+
+FOLDER = Path(__file__).resolve().parents[1] / "golden"
+DIGESTS = FOLDER / "digests.json"
+Digests = dict[str, dict[str, Any]]
+
+SOURCES = {
+    "code": SourceSpec(files=["code/*.py"], format="prose"),
+    "cyrillic": SourceSpec(files=["cyrillic/*.jsonl"], id_column="id", on_error="quarantine"),
+    "latin": SourceSpec(files=["latin/*.txt"], format="delimited", delimiter="\n\n"),
+    "numbers": SourceSpec(files=["numbers/*.txt"], format="lines"),
+}
+PARAMS = LineParams(
+    train=TrainParams(
+        vocab_size=500, split_pattern="cl100k", special_tokens=["<|endoftext|>", "<|pad|>"], num_reserved=2
+    ),
+    balance=BalanceParams(temperature=2.0, max_repetition=4.0),
+    encode=EncodeParams(min_tokens=2),
+    audit=AuditParams(min_bytes_per_token=1.0, max_unused_share=0.0),
+    mix=MixParams(
+        weights={"code": 0.2, "cyrillic": 2, "latin": 1, "numbers": 3}, max_repetition={"cyrillic": 2}, seed=7
+    ),
+    pack=PackParams(
+        sequence_length=64, strategy="greedy", sequences_per_shard=100, formats=["memmap", "parquet"]
+    ),
+    card=CardParams(title="Golden", license="CC0", source_notes={"code": "one file"}),
+)
+_DIGEST = re.compile(rb"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class GoldenLine(Line):
+    """Remembers what every stage made, in order."""
+
+    made: list[tuple[Stage[Any], ArtifactRef]] = field(default_factory=list)
+
+    def make(self, stage, params, **inputs) -> ArtifactRef:
+        ref = super().make(stage, params, **inputs)
+        self.made.append((stage, ref))
+        return ref
+
+
+def all_stages() -> dict[str, Stage[Any]]:
+    """Every stage that a module of `tasks` defines, by its verb."""
+    names = [found.name for found in pkgutil.iter_modules(tasks.__path__) if found.name != "prefect_task"]
+    found = [value for name in names for value in vars(import_module(f"tasks.{name}")).values()]
+    return {stage.verb: stage for stage in found if isinstance(stage, Stage)}
+
+
+def current_digests(folder: Path) -> Digests:
+    """Run every stage in the empty `folder`; return verb → version and digests."""
+    texts = folder / "texts"
+    shutil.copytree(FOLDER / "texts", texts)
+    (texts / "numbers").mkdir()
+    lines = (f"{k} times {k % 97} is {k * (k % 97)}, and {'so ' * (k % 7)}on.\n" for k in range(6_000))
+    (texts / "numbers" / "products.txt").write_text("".join(lines), encoding="utf-8")
+    line = GoldenLine(Store.open(folder / "store"), texts, SOURCES, IngestParams(shard_bytes=64 << 10))
+    made = line.run(PARAMS)
+    exported = line.store.path(made["tokenizer"]) / "exports" / "tiktoken" / "tokenizer.tiktoken"
+    line.make(ADOPT, AdoptParams(), file=External(digest="0" * 64, value=str(exported)))
+    kinds = {ref.content_digest.encode(): ref.kind.encode() for _, ref in line.made}
+    digests: Digests = {}
+    for stage, ref in line.made:
+        entry = digests.setdefault(stage.verb, {"version": stage.version, "artifacts": []})
+        entry["artifacts"].append(_artifact_digests(line.store, ref, kinds))
+    return digests
+
+
+def _artifact_digests(store: Store, ref: ArtifactRef, kinds: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Digests of an artifact's files, and of what its record says of the work: metrics and accounts."""
+    record, folder = store.record(ref), store.path(ref)
+    files = {entry.path: _digest(_content(folder / entry.path, kinds)) for entry in record.files}
+    said = [record.metrics, [account.model_dump(mode="json") for account in record.accounts]]
+    return files | {"(metrics and accounts)": _digest(json.dumps(said).encode())}
+
+
+def _content(file: Path, kinds: Mapping[bytes, bytes]) -> bytes:
+    """What a file holds, without what other libraries' versions decide."""
+    if file.suffix == ".parquet":
+        return "\n".join(_logical(file)).encode()
+    data = file.read_bytes()
+    if file.suffix not in {".json", ".md"}:
+        return data
+    if file.name == "card.md":
+        data = b"".join(line for line in data.splitlines(keepends=True) if not _DIGEST.search(line))
+    if file.name in {"attestation.json", "card.json"}:
+        data = json.dumps(_without_versions(json.loads(data)), ensure_ascii=False).encode()
+    return _DIGEST.sub(lambda digest: kinds.get(digest[0], digest[0]), data)
+
+
+def _without_versions(content: dict[str, Any]) -> dict[str, Any]:
+    """An attestation without Unicode versions; a card without the sizes of the artifacts that it is about."""
+    content.pop("unicode", None)
+    for artifact in content.get("artifacts", []):
+        del artifact["num_bytes"]
+    return content
+
+
+def _logical(file: Path) -> Iterator[str]:
+    """A Parquet file's columns, its row groups' sizes, and its rows."""
+    with pq.ParquetFile(file) as parquet:
+        yield from (f"{column.name} {column.type} {column.nullable}" for column in parquet.schema_arrow)
+        yield str([parquet.metadata.row_group(k).num_rows for k in range(parquet.num_row_groups)])
+        columns = [name for name in parquet.schema_arrow.names if name != "detail"]
+        yield from (repr(tuple(row.values())) for row in parquet.read(columns).to_pylist())
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
+def golden_digests() -> Digests:
+    """The digests that are kept."""
+    found: Digests = json.loads(DIGESTS.read_text(encoding="utf-8"))
+    return found
+
+
+def main() -> None:
+    """Write the digests of now."""
+    with tempfile.TemporaryDirectory(prefix="tokmill-golden-") as folder:
+        digests = current_digests(Path(folder))
+    DIGESTS.write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
