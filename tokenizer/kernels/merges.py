@@ -248,6 +248,6 @@ def derive_merges(
         token = by_length[k]
         start, end = token_offsets[token], token_offsets[token + 1]
         parents[token] = -1
-        if merge_bytes(token_data, start, end, tables, scratch, out, np.int64(0)) == 2:
+        if merge_long(token_data, start, end, tables, scratch, out, np.int64(0)) == 2:
             parents[token] = np.int64(out[0]) << 32 | np.int64(out[1])
             insert(tables, out[0], out[1], rank_of[token], token)
