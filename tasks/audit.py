@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from tasks.errors import GateError
+from tasks.formats.manifests import write_model
 from tasks.stage import Outcome, Params, Scalar, Stage
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def run(
         GateError: the gate failed and `params.on_failure` is "fail".
         StoreError: an input is broken, or the shards are not those of the manifest.
     """
-    from tasks.audit_summary import summarize, to_markdown
+    from tasks.audit_summary import SUMMARY_FILE, summarize, to_markdown
     from tasks.audit_tables import audit_database, write_tables
 
     sources = _sources(encoded, shards)
@@ -76,7 +77,7 @@ def run(
                 "or set on_failure='warn' to publish the audit and go on"
             )
         write_tables(database, out / "catalog")
-    (out / "summary.json").write_text(summary.model_dump_json(indent=2) + "\n", "utf-8")
+    write_model(out / SUMMARY_FILE, summary)
     (out / "summary.md").write_text(to_markdown(summary), "utf-8")
     return Outcome(metrics=_metrics(summary))
 

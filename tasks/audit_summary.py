@@ -11,11 +11,12 @@ from typing import Any
 import duckdb
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from tasks.audit_tables import rows
-from tasks.errors import StoreError
+from tasks.formats.manifests import read_model
 
+SUMMARY_FILE = "summary.json"
 _RENYI_ORDER = 2.5
 _NUM_EXAMPLES = 40
 
@@ -89,11 +90,7 @@ def read_summary(path: Path) -> Summary:
     Raises:
         StoreError: it is missing or broken.
     """
-    file = path / "summary.json"
-    try:
-        return Summary.model_validate_json(file.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise StoreError(f"{file}: not a readable audit summary ({error}); verify the artifact") from error
+    return read_model(path / SUMMARY_FILE, Summary, "audit summary")
 
 
 def summarize(database: duckdb.DuckDBPyConnection, token_counts: NDArray[np.uint64]) -> Summary:

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import Field
 
 from tasks.errors import TaskError
+from tasks.formats.manifests import write_model
 from tasks.stage import Outcome, Params, Stage
 
 _KINDS = ("corpus", "counts", "balance", "tokenizer", "audit", "encoded", "mixture", "packed")
@@ -62,7 +63,7 @@ def run(params: CardParams, *, out: Path, **artifacts: Path) -> Outcome:
         license_text=params.license,
         notes=params.source_notes,
     )
-    (out / "card.json").write_text(facts.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    write_model(out / "card.json", facts)
     (out / "card.md").write_text(to_markdown(facts), encoding="utf-8")
     return Outcome(
         metrics={

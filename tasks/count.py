@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from tasks.errors import StoreError
-from tasks.formats.counts import Cut
+from tasks.formats.counts import COUNTS_FILE, MANIFEST_FILE, STATISTICS_FILE, Cut
+from tasks.formats.manifests import write_model
 from tasks.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
 
 if TYPE_CHECKING:
@@ -75,9 +76,9 @@ def run_shard(params: CountParams, *, out: Path, shard: Mapping[str, Any]) -> Ou
     plan = Shard.model_validate(shard["shard"])
     tally = Tally(params.cut)
     counts = tally.count(read_shard(plan, shard["roots"]))
-    write_counts(out / "counts.parquet", counts)
+    write_counts(out / COUNTS_FILE, counts)
     statistics = tally.statistics(counts)
-    (out / "statistics.json").write_text(statistics.model_dump_json(indent=2) + "\n", "utf-8")
+    write_model(out / STATISTICS_FILE, statistics)
     accounts = _accounts(NO_SOURCE, (plan.num_documents, plan.num_bytes), statistics)
     return Outcome(metrics=statistics.model_dump(), accounts=accounts)
 
@@ -107,7 +108,7 @@ def run(params: CountParams, *, out: Path, corpus: Path, shards: Sequence[Path])
         stats = opened.source_stats(source)
         accounts += _accounts(source, (stats.num_documents, stats.num_bytes), entries[-1].statistics)
     manifest = CountsManifest(cut=params.cut, sources=entries)
-    (out / "sources.json").write_text(manifest.model_dump_json(indent=2) + "\n", "utf-8")
+    write_model(out / MANIFEST_FILE, manifest)
     return Outcome(metrics=_metrics(entries), accounts=accounts)
 
 
@@ -165,7 +166,7 @@ def _merge_source(source: str, shards: Sequence[Path], out: Path) -> "CountedSou
         write_counts,
     )
 
-    counts = merge_bounded(read_counts(shard / "counts.parquet") for shard in shards)
+    counts = merge_bounded(read_counts(shard / COUNTS_FILE) for shard in shards)
     write_counts(out / f"{source}.parquet", counts)
     parts = [read_statistics(shard) for shard in shards]
     statistics = CountsStatistics(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from tasks.errors import StoreError
+from tasks.formats.manifests import write_model
 from tasks.formats.quarantine import place_of
 from tasks.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
 
@@ -91,7 +92,7 @@ def run(params: EncodeParams, *, out: Path, corpus: Path, tokenizer: Path, shard
     """
     from tasks.encoding import end_token_id
     from tasks.formats.corpus import Corpus
-    from tasks.formats.encoded import EncodedManifest, EncodedStatistics, token_dtype
+    from tasks.formats.encoded import MANIFEST_FILE, EncodedManifest, EncodedStatistics, token_dtype
     from tasks.formats.tokenizer import open_tokenizer
 
     encoder, opened = open_tokenizer(tokenizer), Corpus.open(corpus)
@@ -103,7 +104,7 @@ def run(params: EncodeParams, *, out: Path, corpus: Path, tokenizer: Path, shard
         end_of_document_id=end_token_id(encoder, params.end_of_document),
         sources=entries,
     )
-    (out / "encoded.json").write_text(manifest.model_dump_json(indent=2) + "\n", "utf-8")
+    write_model(out / MANIFEST_FILE, manifest)
     accounts = []
     for entry in entries:
         stats = opened.source_stats(entry.source)

@@ -8,9 +8,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from tasks.errors import StoreError
+from tasks.formats.manifests import read_model, write_model
 
 _FILE = "balance.json"
 
@@ -64,16 +64,11 @@ class Balance(BaseModel):
         Raises:
             StoreError: it is missing or broken.
         """
-        try:
-            return cls.model_validate_json((path / _FILE).read_bytes())
-        except (OSError, ValidationError) as error:
-            raise StoreError(
-                f"{path / _FILE}: not a readable balance ({error}); verify the artifact"
-            ) from error
+        return read_model(path / _FILE, cls, "balance")
 
     def save(self, path: Path) -> None:
         """Write `balance.json` into the directory `path`; the same balance gives the same bytes."""
-        (path / _FILE).write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        write_model(path / _FILE, self)
 
     @property
     def factors(self) -> dict[str, Decimal]:

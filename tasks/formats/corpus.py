@@ -23,10 +23,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from tasks.errors import StoreError
 from tasks.formats.documents import DocumentBatch, Ints
+from tasks.formats.manifests import read_model
 from tasks.formats.shard import Segment, Shard, read_shard
 from tasks.formats.sources import ReadOptions, nearest
 
@@ -114,11 +115,7 @@ class Corpus:
         Raises:
             StoreError: the directory holds no corpus, or one of a format that this version does not know.
         """
-        try:
-            manifest = Manifest.model_validate_json((path / MANIFEST_FILE).read_bytes())
-        except (OSError, ValidationError) as error:
-            msg = f"{path} holds no readable corpus ({MANIFEST_FILE}: {error}); ingest again"
-            raise StoreError(msg) from error
+        manifest = read_model(path / MANIFEST_FILE, Manifest, "corpus")
         if manifest.format_version != FORMAT_VERSION:
             msg = f"{path}: corpus format {manifest.format_version}, not {FORMAT_VERSION}; ingest again"
             raise StoreError(msg)

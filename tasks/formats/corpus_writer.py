@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from tasks.formats.corpus import MANIFEST_FILE, CorpusSource, Manifest, SourceStats
 from tasks.formats.grouping import Draft, Grouper
+from tasks.formats.manifests import write_model
 from tasks.formats.measures import TextSize
 from tasks.formats.scanning import NOTHING, FileScan
 from tasks.formats.sharding import Limits
@@ -126,7 +127,7 @@ class CorpusWriter:
         for name, schema in _SCHEMAS.items():
             table = _table(self._rows[name], schema)
             pq.write_table(table, out / f"{name}.parquet", compression="zstd")
-        (out / MANIFEST_FILE).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        write_model(out / MANIFEST_FILE, manifest)
         return manifest
 
     def _add_shards(self, source: str, drafts: list[Draft]) -> None:

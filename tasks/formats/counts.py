@@ -16,13 +16,17 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from tasks.errors import StoreError
+from tasks.formats.manifests import read_model, readable
 
 if TYPE_CHECKING:
     from tokenizer.counting import PretokenCounts
 
+MANIFEST_FILE = "sources.json"
+STATISTICS_FILE = "statistics.json"
+COUNTS_FILE = "counts.parquet"
 _SCHEMA = pa.schema([("pretoken", pa.large_binary()), ("count", pa.uint64())])
 _ROW_GROUP = 1 << 20
 
@@ -81,13 +85,7 @@ class Counts:
         Raises:
             StoreError: it is missing or broken.
         """
-        file = path / "sources.json"
-        try:
-            return cls(path, CountsManifest.model_validate_json(file.read_bytes()))
-        except (OSError, ValidationError) as error:
-            raise StoreError(
-                f"{file}: not a readable counts manifest ({error}); verify the artifact"
-            ) from error
+        return cls(path, read_model(path / MANIFEST_FILE, CountsManifest, "counts manifest"))
 
     @property
     def cut(self) -> Cut:
@@ -133,10 +131,8 @@ def read_counts(path: Path) -> "PretokenCounts":
     """
     from tokenizer.counting import PretokenCounts  # compiles kernels: not when a stage is merely listed
 
-    try:
+    with readable(path, "table of counts"):
         table = pq.read_table(path, schema=_SCHEMA)
-    except (OSError, pa.ArrowException) as error:
-        raise StoreError(f"{path}: not a readable counts file ({error}); verify the artifact") from error
     data, offsets = _binary_buffers(table.column("pretoken"))
     return PretokenCounts(data, offsets, table.column("count").to_numpy())
 
@@ -147,13 +143,7 @@ def read_statistics(shard: Path) -> CountsStatistics:
     Raises:
         StoreError: its statistics are missing or broken.
     """
-    file = shard / "statistics.json"
-    try:
-        return CountsStatistics.model_validate_json(file.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise StoreError(
-            f"{file}: not readable as counts statistics ({error}); verify the artifact"
-        ) from error
+    return read_model(shard / STATISTICS_FILE, CountsStatistics, "statistics of counts")
 
 
 def merge_bounded(parts: Iterable["PretokenCounts"]) -> "PretokenCounts":

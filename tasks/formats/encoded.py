@@ -16,18 +16,20 @@ of shard directories stands next to a manifest it is in the manifest's order: so
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from tasks.errors import StoreError
+from tasks.formats.manifests import read_model
 from tasks.formats.npy import open_vector
 
+MANIFEST_FILE = "encoded.json"
+STATISTICS_FILE = "statistics.json"
 TokenDtype = Literal["uint16", "uint32"]
 _ARRAYS = ("tokens", "offsets", "ordinals", "token_counts")
-M = TypeVar("M", bound=BaseModel)
 
 
 def token_dtype(vocab_size: int) -> TokenDtype:
@@ -105,15 +107,6 @@ class EncodedManifest(BaseModel):
     sources: list[SourceEntry]
 
 
-def _read(path: Path, model: type[M]) -> M:
-    try:
-        return model.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise StoreError(
-            f"{path}: not readable as {model.__name__} ({error}); verify the artifact"
-        ) from error
-
-
 @dataclass(frozen=True)
 class EncodedShard:
     """An encoded shard, memory-mapped.
@@ -142,7 +135,8 @@ class EncodedShard:
             StoreError: a file is missing or broken, or the files do not agree with each other.
         """
         arrays = {name: open_vector(path / f"{name}.npy") for name in _ARRAYS}
-        shard = cls(path=path, statistics=_read(path / "statistics.json", EncodedStatistics), **arrays)
+        statistics = read_model(path / STATISTICS_FILE, EncodedStatistics, "statistics of an encoded shard")
+        shard = cls(path=path, statistics=statistics, **arrays)
         shard._check()
         return shard
 
@@ -185,7 +179,7 @@ class Encoded:
         Raises:
             StoreError: it is missing or broken.
         """
-        return cls(_read(path / "encoded.json", EncodedManifest))
+        return cls(read_model(path / MANIFEST_FILE, EncodedManifest, "manifest of encoded shards"))
 
     @property
     def sources(self) -> list[str]:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.formats.encoded import EncodedStatistics, token_dtype
+from tasks.formats.encoded import STATISTICS_FILE, EncodedStatistics, token_dtype
+from tasks.formats.manifests import write_model
 from tasks.formats.npy import NpyAppender
 
 
@@ -54,7 +55,7 @@ class EncodedShardWriter:
     def finish(self) -> None:
         """Write what is known only at the end."""
         np.save(self._out / "token_counts.npy", self._counts)
-        (self._out / "statistics.json").write_text(self.statistics.model_dump_json(indent=2) + "\n", "utf-8")
+        write_model(self._out / STATISTICS_FILE, self.statistics)
 
 
 @contextmanager

@@ -21,9 +21,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from tasks.errors import StoreError
+from tasks.formats.manifests import read_model, readable, write_model
 
 PLAN_FILE = "plan.parquet"
 MANIFEST_FILE = "mixture.json"
@@ -97,7 +98,7 @@ class MixtureManifest(BaseModel):
 
     def save(self, path: Path) -> None:
         """Write `mixture.json` into the directory `path`."""
-        (path / MANIFEST_FILE).write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        write_model(path / MANIFEST_FILE, self)
 
 
 @dataclass(frozen=True)
@@ -142,11 +143,7 @@ class Mixture:
         Raises:
             StoreError: it is missing or broken.
         """
-        file = path / MANIFEST_FILE
-        try:
-            return cls(path, MixtureManifest.model_validate_json(file.read_bytes()))
-        except (OSError, ValidationError) as error:
-            raise StoreError(f"{file}: not a readable mixture ({error}); verify the artifact") from error
+        return cls(path, read_model(path / MANIFEST_FILE, MixtureManifest, "mixture"))
 
     @property
     def sources(self) -> list[str]:
@@ -171,14 +168,11 @@ class Mixture:
             StoreError: the file is missing, is not Parquet, or has other columns.
         """
         file = self.path / PLAN_FILE
-        try:
-            with pq.ParquetFile(file) as parquet:
-                if not parquet.schema_arrow.equals(_SCHEMA):
-                    raise StoreError(f"{file}: columns must be {_SCHEMA.names}; verify the artifact")
-                for batch in parquet.iter_batches(batch_size=_ROW_GROUP):
-                    yield Plan(**{name: batch.column(name).to_numpy() for name in _SCHEMA.names})
-        except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"{file}: not a readable plan ({error}); verify the artifact") from error
+        with readable(file, "plan"), pq.ParquetFile(file) as parquet:
+            if not parquet.schema_arrow.equals(_SCHEMA):
+                raise StoreError(f"{file}: columns must be {_SCHEMA.names}; verify the artifact")
+            for batch in parquet.iter_batches(batch_size=_ROW_GROUP):
+                yield Plan(**{name: batch.column(name).to_numpy() for name in _SCHEMA.names})
 
 
 def _joined(parts: list[NDArray[Any]], name: str) -> NDArray[Any]:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from tasks.errors import StoreError
 from tasks.formats.encoded import TokenDtype
+from tasks.formats.manifests import read_model, write_model
 from tasks.formats.packing_plan import PIECE_SCHEMA
 from tasks.packing.pieces import LongDocuments, Strategy
 
@@ -116,14 +116,8 @@ class PackedManifest(BaseModel):
         Raises:
             StoreError: it is missing or broken.
         """
-        file = path / MANIFEST_FILE
-        try:
-            return cls.model_validate_json(file.read_bytes())
-        except (OSError, ValidationError) as error:
-            raise StoreError(
-                f"{file}: not a readable packed manifest ({error}); verify the artifact"
-            ) from error
+        return read_model(path / MANIFEST_FILE, cls, "packed manifest")
 
     def save(self, path: Path) -> None:
         """Write `packed.json` into the directory `path`."""
-        (path / MANIFEST_FILE).write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        write_model(path / MANIFEST_FILE, self)

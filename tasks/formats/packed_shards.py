@@ -1,9 +1,8 @@
 """Reads single packed shards: the tokens and boundaries of a sequence, and where its pieces come from."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +10,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tasks.errors import StoreError
+from tasks.formats.manifests import readable
 from tasks.formats.npy import open_vector
 from tasks.formats.packed_files import PROVENANCE_SCHEMA, SEQUENCE_SCHEMA, PackedManifest, ShardFiles
-
-T = TypeVar("T")
 
 
 class ShardReader(Protocol):
@@ -74,7 +72,8 @@ class ParquetShard:
         """
         self._path = files.parquet
         self._dtype = np.dtype(manifest.dtype)
-        metadata = _guarded(files.parquet, lambda: pq.read_metadata(files.parquet))
+        with readable(files.parquet, "Parquet file"):
+            metadata = pq.read_metadata(files.parquet)
         sizes = [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)]
         self._firsts = np.cumsum([0, *sizes])
         if self._firsts[-1] != _entry_sequences(files, manifest):
@@ -95,7 +94,8 @@ class ParquetShard:
         group = int(np.searchsorted(self._firsts, row, side="right")) - 1
         held, columns = self._held  # taken at once: another thread may put another group there
         if group != held:
-            read = _guarded(self._path, lambda: _row_group(self._path, group))
+            with readable(self._path, "Parquet file"), pq.ParquetFile(self._path) as parquet:
+                read = parquet.read_row_group(group)
             columns = {name: read.column(name).combine_chunks() for name in SEQUENCE_SCHEMA.names}
             self._held = (group, columns)
         values: NDArray[np.int32] = columns[column][row - int(self._firsts[group])].values.to_numpy()
@@ -116,7 +116,8 @@ class PieceRows:
         Raises:
             StoreError: it is missing or is not Parquet.
         """
-        table = _guarded(files.pieces, lambda: pq.read_table(files.pieces))
+        with readable(files.pieces, "table of pieces"):
+            table = pq.read_table(files.pieces)
         columns = {name: table.column(name).to_numpy() for name in PROVENANCE_SCHEMA.names}
         entry = next(entry for entry in manifest.shards if entry.index == files.index)
         wanted = np.arange(entry.first_sequence, entry.first_sequence + entry.num_sequences + 1)
@@ -140,15 +141,3 @@ def open_shard(folder: Path, index: int, manifest: PackedManifest) -> ShardReade
 
 def _entry_sequences(files: ShardFiles, manifest: PackedManifest) -> int:
     return next(entry.num_sequences for entry in manifest.shards if entry.index == files.index)
-
-
-def _row_group(path: Path, group: int) -> pa.Table:
-    with pq.ParquetFile(path) as parquet:
-        return parquet.read_row_group(group)
-
-
-def _guarded(path: Path, read: Callable[[], T]) -> T:
-    try:
-        return read()
-    except (OSError, pa.ArrowException) as error:
-        raise StoreError(f"{path}: not readable as Parquet ({error}); verify the artifact") from error

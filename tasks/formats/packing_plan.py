@@ -25,10 +25,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from tasks.errors import StoreError
 from tasks.formats.encoded import TokenDtype
+from tasks.formats.manifests import read_model, readable, write_model
 from tasks.packing.pieces import LongDocuments, Strategy
 from tasks.stage import Account
 
@@ -126,11 +127,7 @@ class PackingPlan:
         Raises:
             StoreError: it is missing or broken.
         """
-        file = path / MANIFEST_FILE
-        try:
-            return cls(path, PackingManifest.model_validate_json(file.read_bytes()))
-        except (OSError, ValidationError) as error:
-            raise StoreError(f"{file}: not a readable packing plan ({error}); verify the artifact") from error
+        return cls(path, read_model(path / MANIFEST_FILE, PackingManifest, "packing plan"))
 
     @property
     def num_shards(self) -> int:
@@ -146,13 +143,8 @@ class PackingPlan:
         file = self.path / PIECES_FILE
         if not 0 <= index < self.num_shards:
             raise StoreError(f"{self.path}: no shard {index}; the plan has shards 0 to {self.num_shards - 1}")
-        try:
-            with pq.ParquetFile(file) as parquet:
-                table = parquet.read_row_group(index)
-        except (OSError, pa.ArrowException) as error:
-            raise StoreError(
-                f"{file}: not a readable table of pieces ({error}); verify the artifact"
-            ) from error
+        with readable(file, "table of pieces"), pq.ParquetFile(file) as parquet:
+            table = parquet.read_row_group(index)
         return PieceTable(**{name: table.column(name).to_numpy() for name in PIECE_SCHEMA.names})
 
 
@@ -168,4 +160,4 @@ def write_packing_plan(path: Path, manifest: PackingManifest, pieces: Sequence[P
         for part in pieces:
             table = pa.table(part.columns(), schema=PIECE_SCHEMA)
             writer.write_table(table, row_group_size=max(1, len(part)))
-    (path / MANIFEST_FILE).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    write_model(path / MANIFEST_FILE, manifest)

@@ -360,7 +360,7 @@ def test_a_corpus_answers_for_what_it_does_not_hold(tmp_path: Path) -> None:
         corpus.shards("englisch")
     with pytest.raises(StoreError, match="english/0 has no document 1; its ordinals go from 0 to 0"):
         corpus.lookup("english", 0, 1)
-    with pytest.raises(StoreError, match="holds no readable corpus"):
+    with pytest.raises(StoreError, match=r"corpus\.json: not a readable corpus"):
         Corpus.open(tmp_path)
 
 
