@@ -1,6 +1,6 @@
 """What a crash leaves: processes are killed, disks fill up, and nothing half-made is taken for whole."""
 
-import shutil
+import shlex
 import signal
 import subprocess
 import sys
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tasks.store import Store
+from tests.small_disk import on_small_disk
 from tests.test_tasks.store_child import slow_request
 from tests.test_tasks.store_stages import ask, catalog_rows, left_over
 
@@ -158,16 +159,11 @@ def test_a_file_size_limit_is_told_and_nothing_is_published(tmp_path):
     assert list(Store.open(tmp_path).layout.artifacts()) == left_over(tmp_path) == []
 
 
-def on_a_small_disk(place, *arguments):
+def ran_on_a_small_disk(place, *arguments):
     """Run a child on a file system of 2 MiB of its own, which ends with it; return its lines."""
-    own_mounts = ["unshare", "--map-root-user", "--mount"]
-    if shutil.which("unshare") is None or subprocess.run([*own_mounts, "true"], check=False).returncode != 0:
-        pytest.skip("mounting a small file system is not permitted here")
-    place.mkdir()
-    mounted = 'mount -t tmpfs -o size=2m tokmill-test "$1" && shift && exec "$@"'
-    command = [sys.executable, "-m", "tests.test_tasks.store_child", *map(str, arguments)]
+    child_command = [sys.executable, "-m", "tests.test_tasks.store_child", *map(str, arguments)]
     done = subprocess.run(
-        [*own_mounts, "sh", "-c", mounted, "sh", str(place), *command],
+        on_small_disk(place, "2m", f"exec {shlex.join(child_command)}"),
         cwd=CHECKOUT,
         capture_output=True,
         text=True,
@@ -179,7 +175,7 @@ def on_a_small_disk(place, *arguments):
 
 
 def test_a_full_disk_is_told_and_nothing_half_made_stays(tmp_path):
-    told = on_a_small_disk(tmp_path / "disk", "too-large", tmp_path / "disk")
+    told = ran_on_a_small_disk(tmp_path / "disk", "too-large", tmp_path / "disk")
     assert told[0].startswith(
         "text/one was not published: no space left ([Errno 28] No space left on device)"
     )
@@ -189,6 +185,6 @@ def test_a_full_disk_is_told_and_nothing_half_made_stays(tmp_path):
 
 def test_wherever_the_disk_is_full_an_artifact_is_whole_or_absent(tmp_path):
     """The child fills the disk to within ever fewer pages, so that ever earlier steps have no room."""
-    outcomes = on_a_small_disk(tmp_path / "disk", "with-little-room", tmp_path / "disk")
+    outcomes = ran_on_a_small_disk(tmp_path / "disk", "with-little-room", tmp_path / "disk")
     assert set(outcomes[:-1]) == {"published", "refused"}
     assert outcomes[-1] == f"listed {outcomes.count('published')}, problems 0"
