@@ -72,11 +72,13 @@ class PlanningExecutor:
     def _why(self, step: Step) -> tuple[str, list[str]]:
         """Compare a request that the store cannot answer with the newest artifact of its kind and name."""
         try:
-            newest = self.store.resolve(f"{step.stage.kind}/{step.name}")
+            newest = self.store.newest(step.stage.kind, step.name)
         except StoreError:
+            return "the newest of that name cannot be read", []
+        if newest is None:
             return "nothing of that name yet", []
         payload = self.store.fingerprint_payload(step.request())
-        differences = payload_differences(self.store.record(newest).payload, payload)
+        differences = payload_differences(newest.payload, payload)
         if not differences:
             return "its artifact is gone or damaged", []
         return "differs from the newest", [f"{d.field}: {d.a} → {d.b}" for d in differences]

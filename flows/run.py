@@ -19,7 +19,7 @@ from pydantic import Field
 from flows.composition import Composition
 from flows.errors import RunError
 from flows.execution import PrefectExecutor
-from flows.overrides import Overrides
+from flows.form import Overrides
 from flows.places import Machine
 from flows.profile import Profile, load_profile
 from flows.progress import Reporter, Silent, noting_warnings

@@ -14,7 +14,6 @@ from tasks.adopt import AdoptParams
 from tasks.audit import AuditParams
 from tasks.balance import BalanceParams
 from tasks.card import CardParams
-from tasks.count import CountParams
 from tasks.encode import EncodeParams
 from tasks.formats.sources import SourceSpec
 from tasks.ingest import IngestParams
@@ -102,10 +101,6 @@ class Profile(BaseModel):
         """The parameters of `ingest`: the profile's own, and how each source's files are read."""
         options = {name: spec.read_options() for name, spec in self.sources.items()}
         return self.ingest.model_copy(update={"sources": options})
-
-    def count_params(self) -> CountParams:
-        """The parameters of `count`: how the tokenizer that will be trained cuts text."""
-        return (self.training() or TrainParams()).count_params()
 
     def resolved(self) -> dict[str, Any]:
         """Return the whole profile as plain JSON values, defaults included; this goes into a run's record."""

@@ -29,7 +29,7 @@ _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def read_prose(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
+def read_prose(path: Path, _span: Span, options: ReadOptions) -> Iterator[Piece]:
     """Yield a file's prose; a `.py` file that does not parse is one bad document."""
     if inner_suffix(path.name) != ".py":
         yield from read_text(path, Span(), options)

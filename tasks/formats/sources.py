@@ -17,7 +17,6 @@ Format = Literal["text", "lines", "delimited", "jsonl", "parquet", "arrow", "csv
 SourceName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 
 COMPRESSIONS = {".gz": "gz", ".zst": "zst", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz4"}
-COLUMNAR = ("parquet", "arrow")
 # Formats whose segments are ranges of bytes, so that reading can begin in the middle of a file.
 BY_BYTES = ("text", "lines", "delimited", "jsonl", "csv")
 WITH_COLUMNS = ("jsonl", "parquet", "arrow", "csv")

@@ -179,12 +179,12 @@ class TestStages:
         assert "files" not in params.model_dump_json()
 
     def test_count_follows_from_train(self, load):
-        profile = load("[train]\ndigits = 'single'\nsplit_pattern = 'cl100k'")
-        assert profile.count_params().digits == "single"
-        assert profile.count_params().split_pattern == "cl100k"
+        count = load("[train]\ndigits = 'single'\nsplit_pattern = 'cl100k'").training().count_params()
+        assert (count.digits, count.split_pattern) == ("single", "cl100k")
 
     def test_a_vocabulary_size_does_not_change_how_text_is_counted(self, load):
-        assert load("[train]\nvocab_size = 300").count_params() == load().count_params()
+        other = load("[train]\nvocab_size = 300").training()
+        assert other.count_params() == load().training().count_params()
 
     def test_an_existing_tokenizer_is_not_trained(self, load):
         profile = load("[tokenizer]\nuse = 'tokenizer/base@v1'\nsplit_pattern = 'gpt2'")

@@ -1,32 +1,22 @@
 """docs/formats.md says what the code writes: every kind, every table, every column, every reason."""
 
-import importlib
-import pkgutil
 import re
 from pathlib import Path
 
 import pytest
 
-import tasks
 from tasks.audit_tables import TABLES as AUDIT_TABLES
 from tasks.formats.packed_files import SEQUENCE_SCHEMA
 from tasks.formats.packing_plan import PIECE_SCHEMA
 from tasks.formats.quarantine import REASONS
-from tasks.stage import Stage
 from tasks.store.record import Record
 from tasks.store.tables import TABLES as CATALOG_TABLES
+from tests.test_tasks.golden import all_stages
 
 
 @pytest.fixture(scope="module")
 def page(checkout: Path) -> str:
     return (checkout / "docs" / "formats.md").read_text(encoding="utf-8")
-
-
-def kinds() -> set[str]:
-    """The kind of every stage that a module of `tasks` defines."""
-    names = [found.name for found in pkgutil.iter_modules(tasks.__path__) if not found.ispkg]
-    modules = [importlib.import_module(f"tasks.{name}") for name in names if name != "prefect_task"]
-    return {value.kind for module in modules for value in vars(module).values() if isinstance(value, Stage)}
 
 
 def rows(page: str) -> dict[str, str]:
@@ -37,7 +27,8 @@ def rows(page: str) -> dict[str, str]:
 def test_every_kind_of_artifact_has_its_part(page: str) -> None:
     headings = re.findall(r"^## (.+)$", page, flags=re.MULTILINE)
 
-    assert kinds() <= {kind for heading in headings for kind in heading.split(", ")}
+    kinds = {stage.kind for stage in all_stages().values()}
+    assert kinds <= {kind for heading in headings for kind in heading.split(", ")}
 
 
 @pytest.mark.parametrize("table", CATALOG_TABLES)

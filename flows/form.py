@@ -5,9 +5,12 @@ Every field is empty by default and means "as the profile says". What has no fie
 """
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from tasks.packing.pieces import Strategy
+from tasks.sampling import Method
 
 
 class _Section(BaseModel):
@@ -19,9 +22,7 @@ class BalanceOverrides(_Section):
 
     model_config = ConfigDict(title="balance")
 
-    method: Literal["temperature", "unimax", "weights", "proportional"] | None = Field(
-        None, description="How training text is shared out among the sources."
-    )
+    method: Method | None = Field(None, description="How training text is shared out among the sources.")
     temperature: Annotated[float, Field(gt=0)] | None = Field(
         None, description="T in p ∝ n^(1/T): 1 keeps natural shares, larger values even them out."
     )
@@ -58,7 +59,7 @@ class PackOverrides(_Section):
     model_config = ConfigDict(title="pack")
 
     sequence_length: Annotated[int, Field(ge=8)] | None = Field(None, description="Tokens in a sequence.")
-    strategy: Literal["concat", "greedy"] | None = Field(
+    strategy: Strategy | None = Field(
         None, description="concat cuts documents where a sequence ends; greedy keeps them whole and pads."
     )
 
