@@ -8,7 +8,7 @@ from flows.errors import ProfileError
 from flows.profile import Profile
 from tasks.formats.resolving import resolve_files
 from tasks.stage import ArtifactRef, External
-from tasks.store import FileDigests, FileEntry, Store, content_digest
+from tasks.store import FileDigests, Store, digest_folder
 
 
 @dataclass(frozen=True)
@@ -50,27 +50,11 @@ def _tokenizer(profile: Profile, use: str, store: Store, digests: FileDigests) -
     """A path that exists is taken as one; anything else is a reference into the store."""
     path = Path(use).expanduser()
     if path.exists():
-        return External(digest=_digest(path, digests), value=str(path.absolute()))
+        digest = digests.digest(path) if path.is_file() else digest_folder(path, digests.digest)
+        return External(digest=digest, value=str(path.absolute()))
     ref = store.resolve(use)
     if ref.kind != "tokenizer":
         raise ProfileError(
             f"profile {profile.name!r}: tokenizer.use={use!r} is a {ref.kind}; name a tokenizer"
         )
     return ref
-
-
-def _digest(path: Path, digests: FileDigests) -> str:
-    """A file's digest, or the content digest of a folder's files."""
-    if path.is_file():
-        return digests.digest(path)
-    files = sorted(file for file in path.rglob("*") if file.is_file())
-    return content_digest(
-        [
-            FileEntry(
-                path=file.relative_to(path).as_posix(),
-                size_bytes=file.stat().st_size,
-                digest=digests.digest(file),
-            )
-            for file in files
-        ]
-    )

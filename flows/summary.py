@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from flows.profile import Profile
 from flows.progress import group_of
 from flows.results import RunResult, RunRow
+from tasks.markdown import table
 from tasks.stage import Scalar
 from tasks.store import Store, lineage
 
@@ -37,8 +38,7 @@ def run_summary(profile: Profile, store: Store, result: RunResult) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines)
+    return "\n".join(table(head, rows, left=range(len(head))))
 
 
 def _stage_rows(store: Store, rows: Sequence[RunRow]) -> Iterable[Sequence[str]]:

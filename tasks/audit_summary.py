@@ -4,7 +4,6 @@ Ratios are None where there is nothing to divide by. All numbers follow from the
 """
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tasks.audit_tables import rows
 from tasks.formats.manifests import read_model
+from tasks.markdown import table
 
 SUMMARY_FILE = "summary.json"
 _RENYI_ORDER = 2.5
@@ -133,14 +133,14 @@ def to_markdown(summary: Summary) -> str:
         "",
         "## Sources",
         "",
-        *_table(_YIELD_HEAD, [_yield_cells(part) for part in (*summary.sources, summary.overall)]),
+        *table(_YIELD_HEAD, [_yield_cells(part) for part in (*summary.sources, summary.overall)]),
         "",
         "A word is a run of bytes other than ASCII white space, so tokens a word says little of a script",
         "that puts no spaces between words.",
         "",
         "## Token lengths",
         "",
-        *_table(
+        *table(
             ("bytes", "tokens", "never used", "occurrences"),
             [_length_cells(part) for part in summary.lengths],
         ),
@@ -188,12 +188,6 @@ def _length_cells(part: Length) -> list[str]:
 
 def _number(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
-
-
-def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
-    """Markdown lines of a table whose first column is text and whose others are numbers."""
-    rule = [":---", *("---:" for _ in head[1:])]
-    return [f"| {' | '.join(cells)} |" for cells in (head, rule, *body)]
 
 
 def _examples(summary: Summary) -> list[str]:

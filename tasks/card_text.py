@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tasks.card_facts import CardFacts, PackedFacts, SourceFacts, TokenizerFacts
 from tasks.card_ledger import Column
+from tasks.markdown import cell, table
 
 _BAR_WIDTH = 12
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -53,8 +54,8 @@ def _sources(facts: CardFacts) -> list[str]:
     head += ["share in training"] if trained else []
     head += ["tokens", "share of tokens", "share of the mixture", ""]
     rows = [_source_row(source, facts.sources, trained) for source in facts.sources]
-    lines = ["## Sources", "", *_table(head, rows, left=(0, len(head) - 1))]
-    notes = [f"- **{_cell(source.source)}**: {source.note}" for source in facts.sources if source.note]
+    lines = ["## Sources", "", *table(head, rows, left=(0, len(head) - 1))]
+    notes = [f"- **{cell(source.source)}**: {source.note}" for source in facts.sources if source.note]
     if facts.balance is not None:
         lines += ["", "*Share in training* is what each source counted for when the tokenizer was trained "]
         lines[-1] += f"({_balance(facts)}). {_capped(facts.sources)}".rstrip()
@@ -114,7 +115,7 @@ def _tokenizer(facts: CardFacts) -> list[str]:
         "A word is a run of characters other than white space, so *tokens a word* says little of scripts "
         "that put no spaces between words."
     )
-    return ["## Tokenizer", "", *_tokenizer_list(tokenizer), "", *_table(head, rows), "", note]
+    return ["## Tokenizer", "", *_tokenizer_list(tokenizer), "", *table(head, rows), "", note]
 
 
 def _tokenizer_list(tokenizer: TokenizerFacts) -> list[str]:
@@ -154,7 +155,7 @@ def _mixture(facts: CardFacts) -> list[str]:
         f"{_method(mixture.method, mixture.temperature)} over tokens, seed {mixture.seed}. Sources give "
         "whole documents and keep their shares all along the way.",
         "",
-        *_table(head, rows),
+        *table(head, rows),
     ]
     limited = any(source.limits for source in facts.sources)
     return [*lines, "", "‡ its limit sets the size of the mixture, or its share."] if limited else lines
@@ -195,7 +196,7 @@ def _conservation(facts: CardFacts) -> list[str]:
         head = [ledger.unit, *(_column(column) for column in ledger.columns)]
         rows = [[source, *_amounts(ledger.columns, row)] for source, row in ledger.rows.items()]
         rows.append(["**all**", *(f"**{cell}**" for cell in _amounts(ledger.columns, ledger.total))])
-        lines += ["", *_table(head, rows)]
+        lines += ["", *table(head, rows)]
     packed = facts.packed
     capacity = packed.num_sequences * packed.sequence_length
     total = (
@@ -253,18 +254,7 @@ def _artifacts(facts: CardFacts) -> list[str]:
         for artifact in facts.artifacts
     ]
     head = ["artifact", "files", "size", "content digest"]
-    return ["## Made from", "", *_table(head, rows, left=(0, 3))]
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
-    """Markdown lines of a table; columns not in `left` are numbers."""
-    rule = [":---" if k in left else "---:" for k in range(len(head))]
-    cells = [[_cell(text) for text in row] for row in rows]
-    return [f"| {' | '.join(row)} |" for row in (list(head), rule, *cells)]
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return ["## Made from", "", *table(head, rows, left=(0, 3))]
 
 
 def _code(text: str) -> str:

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from tasks.errors import StoreError
 from tasks.formats.counts import COUNTS_FILE, MANIFEST_FILE, STATISTICS_FILE, Cut
 from tasks.formats.manifests import write_model
 from tasks.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
 
 if TYPE_CHECKING:
-    from tasks.formats.corpus import Corpus, DocumentBatch
+    from tasks.formats.corpus import DocumentBatch
     from tasks.formats.counts import CountedSource, CountsStatistics
     from tokenizer.counting import PretokenCounts
 
@@ -99,12 +98,9 @@ def run(params: CountParams, *, out: Path, corpus: Path, shards: Sequence[Path])
     from tasks.formats.counts import CountsManifest
 
     opened = Corpus.open(corpus)
-    _check_number(opened, shards)
-    remaining = iter(shards)
     entries, accounts = [], []
-    for source in opened.sources:
-        parts = [next(remaining) for _ in opened.shards(source)]
-        entries.append(_merge_source(source, parts, out))
+    for source, parts in opened.pair(shards, "count").items():
+        entries.append(_merge_source(source, [path for _, path in parts], out))
         stats = opened.source_stats(source)
         accounts += _accounts(source, (stats.num_documents, stats.num_bytes), entries[-1].statistics)
     manifest = CountsManifest(cut=params.cut, sources=entries)
@@ -176,15 +172,6 @@ def _merge_source(source: str, shards: Sequence[Path], out: Path) -> "CountedSou
         num_distinct=len(counts),
     )
     return CountedSource(source=source, statistics=statistics)
-
-
-def _check_number(corpus: "Corpus", shards: Sequence[Path]) -> None:
-    num_shards = sum(len(corpus.shards(source)) for source in corpus.sources)
-    if num_shards != len(shards):
-        raise StoreError(
-            f"count: the corpus has {num_shards} shards and {len(shards)} counted ones were given; "
-            "pass one for each, sources in order, then index"
-        )
 
 
 def _metrics(entries: "Sequence[CountedSource]") -> dict[str, Scalar]:

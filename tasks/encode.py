@@ -124,13 +124,11 @@ def _entries(corpus: "Corpus", shards: Sequence[Path], vocab_size: int) -> "list
     """The manifest's entries: the corpus' sources and shards, with what their encodings hold."""
     from tasks.formats.encoded import EncodedShard, EncodedStatistics, ShardEntry, SourceEntry
 
-    _check_number(corpus, shards)
-    remaining = iter(shards)
     entries = []
-    for source in corpus.sources:
+    for source, parts in corpus.pair(shards, "encode").items():
         total, listed = EncodedStatistics(), []
-        for plan in corpus.shards(source):
-            shard = EncodedShard.open(path := next(remaining))
+        for plan, path in parts:
+            shard = EncodedShard.open(path)
             _check_vocabulary(shard.path, len(shard.token_counts), vocab_size)
             total += shard.statistics
             listed.append(
@@ -147,30 +145,12 @@ def _entries(corpus: "Corpus", shards: Sequence[Path], vocab_size: int) -> "list
 
 def artifact_digest(directory: Path) -> str:
     """The content digest of what lies in `directory`: from its record, or of its files if it has none."""
-    from tasks.store.digest import FileEntry, content_digest, digest_file
+    from tasks.store.digest import digest_folder
     from tasks.store.layout import RECORD_FILE
     from tasks.store.record import read_record
 
-    if (directory / RECORD_FILE).exists():
-        return read_record(directory).content_digest
-    files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
-    return content_digest(
-        FileEntry(
-            path=path.relative_to(directory).as_posix(),
-            size_bytes=path.stat().st_size,
-            digest=digest_file(path),
-        )
-        for path in files
-    )
-
-
-def _check_number(corpus: "Corpus", shards: Sequence[Path]) -> None:
-    num_shards = sum(len(corpus.shards(source)) for source in corpus.sources)
-    if num_shards != len(shards):
-        raise StoreError(
-            f"encode: the corpus has {num_shards} shards and {len(shards)} encoded ones were given; "
-            "pass one for each, sources in order, then index"
-        )
+    published = (directory / RECORD_FILE).exists()
+    return read_record(directory).content_digest if published else digest_folder(directory)
 
 
 def _check_vocabulary(path: Path, found: int, vocab_size: int) -> None:

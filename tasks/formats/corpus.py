@@ -16,7 +16,7 @@ first_row`. Bad documents have ordinals too, so that they leave gaps. The shard'
 ordinal, length and bytes of its documents.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -133,6 +133,27 @@ class Corpus:
     def shards(self, source: str) -> list[Shard]:
         """Return a source's shards in order of their index."""
         return self._shards[self._source(source).name]
+
+    def pair(self, made: Sequence[Path], stage: str) -> dict[str, list[tuple[Shard, Path]]]:
+        """Return each source's shards, each with what a stage made of it.
+
+        Args:
+            made: the directory of one artifact a shard, sources in order, then index.
+            stage: the stage's word, for the message.
+
+        Raises:
+            StoreError: there are more or fewer directories than shards.
+        """
+        num_shards = sum(len(self.shards(source)) for source in self.sources)
+        if num_shards != len(made):
+            raise StoreError(
+                f"{stage}: the corpus has {num_shards} shards and artifacts of {len(made)} were given; "
+                "pass one for each, sources in order, then index"
+            )
+        remaining = iter(made)
+        return {
+            source: [(shard, next(remaining)) for shard in self.shards(source)] for source in self.sources
+        }
 
     def table(self, name: str) -> Any:
         """Return one of the tables (files, shards, segments, quarantine) as a pyarrow table."""

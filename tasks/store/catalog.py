@@ -15,7 +15,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -23,16 +22,15 @@ from tasks.errors import StoreError
 from tasks.store.connection import answer, locked, opened
 from tasks.store.durable import told_as, write_atomically
 from tasks.store.extra_tables import sync_extra_tables
-from tasks.store.indexing import BrokenCatalogError, num_indexed, sync_files, update_files
+from tasks.store.indexing import BrokenCatalogError, Report, num_indexed, sync_files, update_files
 from tasks.store.layout import Layout
-from tasks.store.provenance import Provenance
+from tasks.store.provenance import Provenance, utc_now
 from tasks.store.runs import Run, RunArtifact, State, read_run, run_path
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 Row: TypeAlias = dict[str, Any]
-Report: TypeAlias = Callable[[str], None]
 T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
@@ -149,7 +147,7 @@ class Catalog:
             run_id=run_id,
             profile=profile,
             parameters=parameters or {},
-            started=_now(),
+            started=utc_now(),
             provenance=provenance or Provenance.collect(),
         )
         self._save(run)
@@ -164,7 +162,7 @@ class Catalog:
             StoreError: there is no such run.
         """
         run = read_run(run_path(self._layout.runs, run_id))
-        end = {"state": state, "message": message, "ended": _now(), "artifacts": list(artifacts)}
+        end = {"state": state, "message": message, "ended": utc_now(), "artifacts": list(artifacts)}
         finished = run.model_copy(update=end)
         self._save(finished)
         self._quietly(self._take_in, None)
@@ -219,7 +217,3 @@ class Catalog:
     def _discard(self) -> None:
         for path in (self.path, self.path.with_name(self.path.name + ".wal")):
             path.unlink(missing_ok=True)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -6,7 +6,7 @@ where, is left out. So it depends on what the files hold and what they are calle
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -35,6 +35,17 @@ def digest_file(path: Path) -> str:
     """Return the BLAKE2b-256 digest of a file's bytes in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, _new_hash).hexdigest()
+
+
+def digest_folder(folder: Path, digest: Callable[[Path], str] = digest_file) -> str:
+    """Return the content digest of all files below `folder`, each digested by `digest`."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return content_digest(
+        FileEntry(
+            path=file.relative_to(folder).as_posix(), size_bytes=file.stat().st_size, digest=digest(file)
+        )
+        for file in files
+    )
 
 
 def content_digest(files: Iterable[FileEntry]) -> str:

@@ -7,19 +7,16 @@ on the order they came in.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from tasks.errors import StoreError
-from tasks.store.indexing import ALL_TABLES
+from tasks.store.indexing import ALL_TABLES, Report
 from tasks.store.layout import Layout
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
-
-Report: TypeAlias = Callable[[str], None]
 
 FOLDER = "catalog"
 _TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 Report: TypeAlias = Callable[[str], None]
+"""Is told, in a line, what a person should know."""
 
 VERSION: Final = 1
 _OWN: Final[dict[str, dict[str, str]]] = {

@@ -3,7 +3,6 @@
 import shutil
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 
 from tasks.errors import StoreError
@@ -15,7 +14,7 @@ from tasks.store.extra_tables import check_extra_tables
 from tasks.store.identity import fingerprint, fingerprint_payload
 from tasks.store.labels import Names
 from tasks.store.layout import Layout
-from tasks.store.provenance import Provenance
+from tasks.store.provenance import Provenance, utc_now
 from tasks.store.publish import check_accounts, commit, digest_files, sweep, workspace
 from tasks.store.record import Record, Timings, input_entries
 
@@ -54,7 +53,7 @@ def make(layout: Layout, request: Request, inputs: Mapping[str, object], provena
 def _run(
     layout: Layout, request: Request, inputs: Mapping[str, object], provenance: Provenance, out: Path
 ) -> Record:
-    started, clock = _now(), time.perf_counter()
+    started, clock = utc_now(), time.perf_counter()
     outcome = request.stage.run(request.params, out=out, **inputs)
     seconds = round(time.perf_counter() - clock, 6)
     _check_outcome(request, outcome)
@@ -74,7 +73,7 @@ def _run(
         params=request.params.model_dump(mode="json"),
         metrics=dict(outcome.metrics),
         accounts=list(outcome.accounts),
-        timings=Timings(started=started, ended=_now(), seconds=seconds),
+        timings=Timings(started=started, ended=utc_now(), seconds=seconds),
         provenance=provenance,
     )
 
@@ -101,7 +100,3 @@ def _failure(where: str, root: Path, error: BaseException) -> str:
         f"{where} was not published: no space left ({error}); {root} has {free} bytes free; "
         "make room and run again"
     )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

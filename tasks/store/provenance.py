@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
@@ -51,6 +52,11 @@ class Provenance(BaseModel):
         """Return the provenance of what this process makes; cheap after the first call."""
         own = {"flow_run_id": flow_run_id, "deployment_id": deployment_id}
         return _of_process().model_copy(update=own)
+
+
+def utc_now() -> str:
+    """Return the time as records and runs tell it: UTC, ISO 8601, to the microsecond."""
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 @functools.cache

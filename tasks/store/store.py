@@ -10,7 +10,7 @@ folder; two that ask for the same fingerprint at once make it once. Files are th
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -22,6 +22,7 @@ from tasks.store.canonical import Json
 from tasks.store.catalog import Catalog, Row
 from tasks.store.durable import sync_path, told_as
 from tasks.store.identity import fingerprint, fingerprint_payload
+from tasks.store.indexing import Report
 from tasks.store.integrity import Problem, Verify, examine, problems
 from tasks.store.labels import Names
 from tasks.store.layout import RECORD_FILE, Layout, check_kind, check_name
@@ -32,7 +33,6 @@ from tasks.store.publish import sweep, sweep_locks
 from tasks.store.record import Record, read_record
 from tasks.store.references import resolve
 
-Report: TypeAlias = Callable[[str], None]
 # `Store.list` would hide the builtin from the annotations of its class.
 Rows: TypeAlias = list[Row]
 Problems: TypeAlias = list[Problem]

@@ -110,7 +110,7 @@ def test_the_order_of_special_tokens_does_not_change_the_cut():
 
 def test_a_missing_shard_is_refused(tmp_path, text_corpus):
     corpus = text_corpus(DOCUMENTS)
-    with pytest.raises(StoreError, match="has 2 shards and 0 counted ones"):
+    with pytest.raises(StoreError, match="count: the corpus has 2 shards and artifacts of 0"):
         run(CountParams(), out=tmp_path, corpus=corpus.path, shards=[])
 
 

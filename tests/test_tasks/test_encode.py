@@ -96,7 +96,7 @@ def test_shards_of_another_vocabulary_are_refused(tmp_path, encoded):
     publish_tokenizer(tokenizer.train(["zz zz"], vocab_size=258, special_tokens=[END]), other, exports=False)
     with pytest.raises(StoreError, match="encoded with 262 ids, but the tokenizer has 258"):
         run(EncodeParams(), out=tmp_path, corpus=made["corpus"], tokenizer=other, shards=made["shards"])
-    with pytest.raises(StoreError, match="has 2 shards and 1 encoded ones"):
+    with pytest.raises(StoreError, match="encode: the corpus has 2 shards and artifacts of 1"):
         run(EncodeParams(), out=tmp_path, corpus=made["corpus"], tokenizer=other, shards=made["shards"][:1])
 
 
