@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+SERVERS = frozenset({"prefect_server", "service"})  # fixtures that start a server for a whole session
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 # Shared machines are slow at times: a deadline would test the machine. Derandomised in CI, so that a red run
@@ -37,8 +39,12 @@ def shared_data() -> Path:
     return shared_data_folder()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip, visibly, what needs data that is not there."""
+    """Keep the tests that share a server in one process; skip, visibly, what needs data that is not there."""
+    for item in items:
+        if SERVERS & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group("server"))
     folder = shared_data_folder()
     if folder.is_dir():
         return
