@@ -73,6 +73,5 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         wait_for_line(process, "up: ")
         yield Service(process, tokmill, f"http://127.0.0.1:{port}")
     finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+        process.terminate()  # not kill: it stops its server and its worker
+        process.communicate(timeout=120)

@@ -67,7 +67,7 @@ class Service:
 def wait_for_line(process: "subprocess.Popen[str]", start: str) -> None:
     """Read what a process says until a line begins with `start`; one that takes too long is killed."""
     assert process.stderr is not None
-    patience = threading.Timer(UP_SECONDS, process.kill)
+    patience = threading.Timer(UP_SECONDS, process.terminate)
     patience.start()
     said = []
     for line in process.stderr:
