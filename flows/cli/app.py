@@ -7,7 +7,9 @@ something asked for that does not exist), 130 interrupted. An error is one block
 """
 
 import os
+import shutil
 import sys
+import textwrap
 import traceback
 from collections.abc import Sequence
 from typing import Annotated
@@ -108,8 +110,19 @@ def _answer(error: Exception) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     message, code = _verdict(error)
-    typer.echo(f"tokmill: {message}", err=True)
+    typer.echo(_laid_out(f"tokmill: {message}"), err=True)
     return code
+
+
+def _laid_out(message: str) -> str:
+    """Break a message's lines between words on a terminal; a log or a pipe gets them whole."""
+    if not sys.stderr.isatty():
+        return message
+    width = shutil.get_terminal_size().columns
+    return "\n".join(
+        textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+        for line in message.splitlines()
+    )
 
 
 def _verdict(error: Exception) -> tuple[str, int]:

@@ -3,6 +3,7 @@
 Something that does not exist is wrong usage (exit code 2), not a failure.
 """
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,26 @@ def open_store(location: str) -> Store:
         return Store.open(location)
     except StoreError as error:
         raise UsageError(str(error)) from error
+
+
+def writable_store(location: str) -> Store:
+    """Open a store to put artifacts in, and make its folder if need be.
+
+    Raises:
+        UsageError: as `open_store`, or the folder cannot be made or written to.
+    """
+    store = open_store(location)
+    try:
+        store.root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(_not_writable(location, f"cannot be made ({error.strerror})")) from error
+    if not os.access(store.root, os.W_OK | os.X_OK):
+        raise UsageError(_not_writable(location, "cannot be written to"))
+    return store
+
+
+def _not_writable(location: str, problem: str) -> str:
+    return f"store {location} {problem}; name another with --store or TOKMILL_STORE"
 
 
 def existing_store(option: str | None) -> Store:

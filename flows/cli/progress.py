@@ -52,6 +52,7 @@ class TaskGroup:
     num_failed: int = 0
     at_work: dict[str, None] = field(default_factory=dict)
     began: float | None = None
+    ended: float | None = None
     spoke: float = 0.0
     seconds_of_work: float = 0.0
     kind: str = ""
@@ -79,10 +80,12 @@ class TaskGroup:
 
     @property
     def seconds(self) -> float:
-        """Wall time since the first of its tasks began to work; of a single task, what it said itself."""
+        """Wall time from the first of its tasks to the last; of a single task, what it said itself."""
         if self.num_tasks == 1 and self.seconds_of_work:
             return self.seconds_of_work
-        return 0.0 if self.began is None else time.monotonic() - self.began
+        if self.began is None:
+            return 0.0
+        return (time.monotonic() if self.ended is None else self.ended) - self.began
 
     @property
     def clock(self) -> str:
@@ -126,7 +129,7 @@ class _Groups:
             group.num_made += not cached
             group.seconds_of_work += seconds
             group.kind, group.metrics = ref.kind, metrics
-            self.changed(group)
+            self._ended_one(group)
 
     def on_fail(self, task_name: str, message: str) -> None:
         """A task failed; the message itself is shown once, when the run ends."""
@@ -134,7 +137,7 @@ class _Groups:
             group = self._group(task_name)
             group.at_work.pop(task_name, None)
             group.num_failed += 1
-            self.changed(group)
+            self._ended_one(group)
 
     def note(self, text: str) -> None:
         """Something worth a line of its own."""
@@ -151,6 +154,10 @@ class _Groups:
     def changed(self, group: TaskGroup) -> None:
         """Show what is new of `group`; called with the lock held."""
         raise NotImplementedError
+
+    def _ended_one(self, group: TaskGroup) -> None:
+        group.ended = time.monotonic() if group.complete else None
+        self.changed(group)
 
     def _group(self, task_name: str) -> TaskGroup:
         name = group_of(task_name)

@@ -3,7 +3,9 @@
 A mapped stage's tasks are one line: how many shards, how many of them were made, the time they took together.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -11,6 +13,7 @@ from rich.text import Text
 
 from flows.cli.figures import counted, key_figures, outcome_words, span
 from flows.cli.output import draw, pairs, say, shown, table
+from flows.places import store_url
 from flows.planning import PlanRow
 from flows.progress import group_of
 from flows.results import RunResult, RunRow
@@ -22,8 +25,15 @@ _FILES = {"card": "card.md", "audit": "summary.md"}
 _DETAILS_SHOWN = 4
 
 
-def print_run(profile: str, store: Store, result: RunResult, seconds: float) -> None:
-    """Print what each stage did, where the results are, and what to do next."""
+def print_run(again: str, store: Store, result: RunResult, seconds: float) -> None:
+    """Print what each stage did, where the results are, and what to do next.
+
+    Args:
+        again: the words after `tokmill run` that ask for the same again.
+        store: where it was done.
+        result: what was done.
+        seconds: wall time.
+    """
     draw(_run_table(store, result.rows))
     num_made = len(result.rows) - result.num_cached
     say(
@@ -31,7 +41,7 @@ def print_run(profile: str, store: Store, result: RunResult, seconds: float) -> 
     )
     draw(pairs(_places(store, result)))
     say("")
-    draw(pairs(_next_steps(profile, result)))
+    draw(pairs(_next_steps(again, store, result)))
 
 
 def run_document(profile: str, store: Store, result: RunResult, seconds: float) -> dict[str, Any]:
@@ -148,11 +158,14 @@ def _places(store: Store, result: RunResult) -> Mapping[str, str]:
     }
 
 
-def _next_steps(profile: str, result: RunResult) -> Mapping[str, str]:
+def _next_steps(again: str, store: Store, result: RunResult) -> Mapping[str, str]:
     name = next(iter(result.refs.values())).name
+    # Without being told, a command looks where the environment says, or in the default place.
+    usual = Path(store_url(None)).absolute() == store.root
+    told = "" if usual else f" --store {shlex.quote(shown(store.root))}"
     return {
-        f"tokmill show card/{name}": "what it is made of",
-        f"tokmill lineage packed/{name}": "where it came from",
-        f'tokmill encode --tokenizer tokenizer/{name} "some text"': "token ids of a text",
-        f"tokmill run {profile} --set pack.sequence_length=2048": "only what depends on it runs",
+        f"tokmill show card/{name}{told}": "what it is made of",
+        f"tokmill lineage packed/{name}{told}": "where it came from",
+        f'tokmill encode --tokenizer tokenizer/{name}{told} "some text"': "token ids of a text",
+        f"tokmill run {again} --set pack.sequence_length=2048{told}": "only what depends on it runs",
     }

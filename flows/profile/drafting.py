@@ -93,8 +93,9 @@ def _by_name(sources: Sequence[str]) -> dict[str, list[str]]:
     for given in sources:
         name, equals, pattern = given.partition("=")
         if not (equals and pattern and _NAME.fullmatch(name)):
+            rule = f"where name matches {_NAME.pattern}; write" if equals and pattern else "write"
             raise UsageError(
-                f"init: --source {given!r} must be name=glob; write e.g. --source books='books/**/*.txt'"
+                f"init: --source {given!r} must be name=glob, {rule} e.g. --source books='books/**/*.txt'"
             )
         found.setdefault(name, []).append(pattern)
     return found

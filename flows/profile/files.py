@@ -94,7 +94,8 @@ def find_profile(name_or_path: str, beside: Path | None = None) -> Path:
         path = (beside or Path.cwd()) / Path(name_or_path).expanduser()
         if path.is_file():
             return path.resolve()
-        raise ProfileError(f"profile '{name_or_path}': no file at {path}{_meant_file(path)}")
+        meant = _meant_file(path) or f"; `tokmill init {name_or_path}` writes one"
+        raise ProfileError(f"profile '{name_or_path}': no file at {path}{meant}")
     path = shipped_folder() / f"{name_or_path}.toml"
     if path.is_file():
         return path

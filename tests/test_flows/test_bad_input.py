@@ -24,7 +24,7 @@ from tests.test_flows.commands import Outcome, Tokmill
 
 pytestmark = pytest.mark.server
 
-AT_ONCE = 3
+AT_ONCE = 2
 GOOD = "".join(f'{{"text": "the {word} is {word} and {word}"}}\n' for word in ("cat", "dog", "sun", "sea"))
 END = "<|endoftext|>"
 SOURCE = '[sources.s]\nfiles = ["s/*"]\n'

@@ -125,6 +125,23 @@ class TestWrongUsage:
         assert code == 2
         assert "only local folders are supported" in err
 
+    def test_a_store_that_cannot_be_made_is_told_before_anything_starts(self, tokmill, tmp_path):
+        (tmp_path / "file").write_text("")
+        code, _, err = tokmill("run", "smoke", "--store", "file/store")
+        assert code == 2
+        assert err == (
+            "tokmill: store file/store cannot be made (Not a directory); "
+            "name another with --store or TOKMILL_STORE\n"
+        )
+
+    def test_a_long_message_is_broken_between_words_on_a_terminal_only(self, tokmill, monkeypatch):
+        whole = tokmill("plan", "smok", "--set", "a")[2]
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        monkeypatch.setenv("COLUMNS", "40")
+        first, *others = tokmill("plan", "smok", "--set", "a")[2].splitlines()
+        assert all(len(line) <= 40 and line.startswith("    ") for line in others)
+        assert " ".join([first, *(line.strip() for line in others)]) == whole.strip()
+
 
 class TestFailures:
     def test_a_source_without_files_fails(self, tokmill, tmp_path):
@@ -167,8 +184,9 @@ class TestProfiles:
         listed = {one["name"]: one for one in json.loads(out)}
         assert listed["smoke"]["pack"] == load_profile("smoke").resolved()["pack"]
 
-    def test_keys_of_one_section(self, tokmill):
-        code, out, _ = tokmill("profiles", "--keys", "pack")
+    @pytest.mark.parametrize("arguments", [["--keys", "pack"], ["pack"]])
+    def test_keys_of_one_section(self, tokmill, arguments):
+        code, out, _ = tokmill("profiles", *arguments)
         assert code == 0
         assert "sequence_length" in out
         assert "vocab_size" not in out

@@ -47,6 +47,17 @@ def test_a_task_is_one_line_with_its_figures():
     assert lines(console) == ["ingest                made                  1.2 s  1,932 documents"]
 
 
+def test_the_clock_of_a_group_stands_still_once_its_last_task_has_ended():
+    shown, _ = plain()
+    shown.expect("count[*]", 2)
+    for task in ("count[a/0]", "count[a/1]"):
+        shown.on_start(task)
+        shown.on_finish(task, False, 0.5, REF, {})
+    group = shown.groups["count[*]"]
+    first = group.seconds
+    assert group.seconds == first
+
+
 def test_shards_are_one_line_when_the_last_is_done():
     shown, console = plain()
     with shown:

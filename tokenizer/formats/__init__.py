@@ -111,7 +111,7 @@ def _read(file: Path, usage: Usage) -> Definition:
             )
     if file.suffix != ".json":
         raise FormatError(
-            f"{file}: is no format that we know; use *{tiktoken.SUFFIX}, *{gpt2.VOCAB_NAME}, "
+            f"{file} is of no format that we know; use *{tiktoken.SUFFIX}, *{gpt2.VOCAB_NAME}, "
             f"{huggingface.FILE_NAME} or {native.FILE_NAME}"
         )
     if not usage.is_empty:

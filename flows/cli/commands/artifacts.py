@@ -34,9 +34,10 @@ def list_artifacts(
         return
     draw(listing_table(opened, found.rows))
     if found.num_hidden:
-        messages().print(
-            f"[dim]{found.num_hidden} shards and older versions are not listed; --all lists them[/dim]"
-        )
+        hidden = f"{found.num_hidden} shards and older versions are not listed; --all lists them"
+        if found.num_hidden == 1:
+            hidden = "1 shard or older version is not listed; --all lists it"
+        messages().print(f"[dim]{hidden}[/dim]")
 
 
 @app.command(
@@ -132,7 +133,7 @@ def diff(
 def verify(
     artifacts: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ARTIFACT]...", help="What to check; everything if not given."),
+        typer.Argument(metavar="ARTIFACT", help="What to check; everything if not given."),
     ] = None,
     sizes: Annotated[
         bool, typer.Option("--sizes", help="Compare sizes only, without reading every byte.")

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @app.command(
     rich_help_panel="Profiles",
-    epilog=examples("tokmill profiles", "tokmill profiles --keys", "tokmill profiles --keys pack"),
+    epilog=examples("tokmill profiles", "tokmill profiles --keys", "tokmill profiles pack"),
 )
 def profiles(
     section: Annotated[
-        str | None, typer.Argument(metavar="[SECTION]", help="With --keys: only this table, e.g. pack.")
+        str | None, typer.Argument(metavar="SECTION", help="List the keys of this table only, e.g. pack.")
     ] = None,
     keys: Annotated[
         bool, typer.Option("--keys", help="List every key that a profile may have, with its meaning.")
@@ -32,7 +32,7 @@ def profiles(
     as_json: JsonOption = False,
 ) -> None:
     """List the profiles that ship with tokmill, or the keys that a profile may have."""
-    if keys:
+    if keys or section:
         _list_keys(section, as_json=as_json)
     else:
         _list_profiles(as_json=as_json)

@@ -1,6 +1,8 @@
 """`tokmill run` and `tokmill plan`: do the work of a profile, or say what there is to do."""
 
+import shlex
 import time
+from collections.abc import Sequence
 
 from flows.cli.app import app, examples
 from flows.cli.options import (
@@ -33,7 +35,7 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run a profile, from raw text to packed shards; what is up to date is not made again."""
-    from flows.cli.finding import open_store
+    from flows.cli.finding import writable_store
     from flows.cli.progress import display
     from flows.cli.summaries import print_run, run_document
     from flows.places import store_url
@@ -42,7 +44,7 @@ def run(
 
     loaded = load_profile(profile, overrides or [])
     location = store_url(store, loaded.execution)
-    opened = open_store(location)
+    opened = writable_store(location)
     began = time.monotonic()
     with display(messages()) as shown:
         for note in loaded.notes:
@@ -58,7 +60,12 @@ def run(
     if as_json:
         print_json(run_document(loaded.name, opened, result, seconds))
     else:
-        print_run(profile, opened, result, seconds)
+        print_run(_again(profile, overrides or []), opened, result, seconds)
+
+
+def _again(profile: str, overrides: Sequence[str]) -> str:
+    """The words after `tokmill run` that ask for the same again."""
+    return shlex.join([profile, *(word for override in overrides for word in ("--set", override))])
 
 
 @app.command(

@@ -35,7 +35,10 @@ TokenizerOption = Annotated[
     ),
 ]
 FileOption = Annotated[
-    Path | None, typer.Option("--file", "-f", metavar="PATH", help="Read lines from this file.")
+    Path | None,
+    typer.Option(
+        "--file", "-f", metavar="PATH", exists=True, dir_okay=False, help="Read lines from this file."
+    ),
 ]
 JsonLinesOption = Annotated[
     bool, typer.Option("--json", help="Write one JSON object a document, a line each.")
@@ -54,7 +57,7 @@ JsonLinesOption = Annotated[
 def encode(
     tokenizer: TokenizerOption,
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Documents; without any, lines are read.")
+        list[str] | None, typer.Argument(metavar="TEXT", help="Documents; without any, lines are read.")
     ] = None,
     file: FileOption = None,
     whole: Annotated[
@@ -97,7 +100,7 @@ def decode(
     tokenizer: TokenizerOption,
     ids: Annotated[
         list[int] | None,
-        typer.Argument(metavar="[ID]...", help="Token ids of one document; without any, lines are read."),
+        typer.Argument(metavar="ID", help="Token ids of one document; without any, lines are read."),
     ] = None,
     file: FileOption = None,
     store: StoreOption = None,
