@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.figures import counted, key_figures, outcome_words, span
-from flows.cli.output import draw, pairs, say, shown, table
+from flows.cli.output import draw, pairs, results, say, shown, table
 from flows.places import store_url
 from flows.planning import PlanRow
 from flows.progress import group_of
@@ -41,7 +41,7 @@ def print_run(again: str, store: Store, result: RunResult, seconds: float) -> No
     )
     draw(pairs(_places(store, result)))
     say("")
-    draw(pairs(_next_steps(again, store, result)))
+    _draw_steps(_next_steps(again, store, result))
 
 
 def run_document(profile: str, store: Store, result: RunResult, seconds: float) -> dict[str, Any]:
@@ -156,6 +156,16 @@ def _places(store: Store, result: RunResult) -> Mapping[str, str]:
         for kind, words in _WHERE.items()
         if kind in result.refs
     }
+
+
+def _draw_steps(steps: Mapping[str, str]) -> None:
+    """Draw commands with what they show: beside them, or above where the terminal is too narrow for both."""
+    if sum(max(map(len, column)) for column in (steps.keys(), steps.values())) < results().width - 1:
+        draw(pairs(steps))
+        return
+    for command, what in steps.items():
+        draw(Text(f"# {what}", style="dim"))
+        say(command)
 
 
 def _next_steps(again: str, store: Store, result: RunResult) -> Mapping[str, str]:
