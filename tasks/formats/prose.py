@@ -49,7 +49,7 @@ def _parsed(source: bytes) -> ast.Module | BadDocument:
             return ast.parse(source, filename=_PARSED_NAME)
     except SyntaxError as error:
         where = f"line {error.lineno}: " if error.lineno else ""
-        return BadDocument(0, "syntax_error", excerpt((error.text or "").strip()), f"{where}{error.msg}")
+        return BadDocument(0, "syntax_error", excerpt(source[:200]), f"{where}{error.msg}")
     except (ValueError, RecursionError, MemoryError) as error:
         return BadDocument(0, "syntax_error", excerpt(source[:200]), str(error) or type(error).__name__)
 

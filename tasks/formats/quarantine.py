@@ -26,6 +26,16 @@ REASONS: dict[str, tuple[str, str]] = {
     "broken_archive": ("a compressed file must decompress without error", "fetch or compress the file again"),
     "broken_file": ("a columnar file must be readable to its end", "fetch or write the file again"),
 }
+# Reasons whose details are in a library's words (orjson's, csv's, Python's parser's, a codec's), which change
+# with its version: they are said in messages, but an artifact holds none of them.
+_OTHERS_WORDS = {
+    "broken_json",
+    "broken_csv",
+    "syntax_error",
+    "truncated_archive",
+    "broken_archive",
+    "broken_file",
+}
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 _CONTROL |= {9: "\\t", 10: "\\n", 13: "\\r", 92: "\\\\"}
 _CONTROL |= {code: f"\\u{code:04x}" for code in (*range(0xD800, 0xE000), 0x2028, 0x2029)}
@@ -48,6 +58,11 @@ class BadDocument:
     reason: str
     excerpt: str = ""
     detail: str = ""
+
+    @property
+    def lasting_detail(self) -> str:
+        """The detail where it is in our own words, the same whatever is installed; else empty."""
+        return "" if self.reason in _OTHERS_WORDS else self.detail
 
 
 def excerpt(value: bytes | str) -> str:
