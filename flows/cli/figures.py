@@ -23,7 +23,7 @@ _TELLING = {
     "card": ("num_tokens", "num_sequences"),
     "packed": ("num_sequences", "padding_share"),
 }
-# Said only where there are some.
+# Said only where there are some, and then early: a narrow terminal cuts the end off.
 _EXCEPTIONS = {"corpus": ("num_quarantined",)}
 
 
@@ -78,7 +78,7 @@ def figure(name: str, value: Scalar) -> str:
 def key_figures(kind: str, metrics: Mapping[str, Scalar]) -> str:
     """Return the few metrics on one line that tell most of an artifact of this kind."""
     names = [name for name in _TELLING.get(kind, ()) if name in metrics] or list(metrics)[:_SHOWN]
-    names += [name for name in _EXCEPTIONS.get(kind, ()) if metrics.get(name)]
+    names[1:1] = [name for name in _EXCEPTIONS.get(kind, ()) if metrics.get(name)]
     return " · ".join(figure(name, metrics[name]) for name in names)
 
 

@@ -24,7 +24,7 @@ def print_sheet(store: Store, ref: ArtifactRef) -> None:
     parts = {
         "": pairs(_origin(store, record)),
         "figures": pairs({name: number(value) for name, value in record.metrics.items()}),
-        "parameters": pairs({name: _written(value) for name, value in record.params.items()}),
+        "parameters": pairs(_parameters(record.params)),
         "inputs": pairs(_inputs(record.inputs)),
         "accounts": _accounts(record),
         "quarantined": _quarantined(store, record),
@@ -124,12 +124,20 @@ def _files(record: Record) -> Table:
     return table(("file", "size", "digest"), rows, right=("size",))
 
 
+def _parameters(params: Mapping[str, object]) -> Mapping[str, str]:
+    """One line a parameter; of a table of tables (the sources) one line a table, with what is set in it."""
+    lines: dict[str, str] = {}
+    for name, value in params.items():
+        if isinstance(value, Mapping) and any(isinstance(inner, Mapping) for inner in value.values()):
+            lines |= {f"{name}.{key}": _written(inner) for key, inner in value.items()}
+        else:
+            lines[name] = _written(value)
+    return lines
+
+
 def _written(value: object) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(
-            f"{key} ({_written(inner)})" if isinstance(inner, Mapping) else f"{key} = {_written(inner)}"
-            for key, inner in value.items()
-        )
+        return ", ".join(f"{key} = {_written(inner)}" for key, inner in value.items() if inner is not None)
     if isinstance(value, list):
         return f"[{', '.join(json.dumps(item, ensure_ascii=False) for item in value)}]"
     return number(value) if isinstance(value, int | float | str) else "–"
