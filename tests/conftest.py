@@ -39,12 +39,14 @@ def shared_data() -> Path:
     return shared_data_folder()
 
 
-@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Keep the tests that share a server in one process; xdist asks for groups before it sorts what there is."""
+    if SERVERS & set(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.xdist_group("server"))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests that share a server in one process; skip, visibly, what needs data that is not there."""
-    for item in items:
-        if SERVERS & set(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group("server"))
+    """Skip, visibly, what needs data that is not there."""
     folder = shared_data_folder()
     if folder.is_dir():
         return
