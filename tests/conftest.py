@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-SERVERS = frozenset({"prefect_server", "service"})  # fixtures that start a server for a whole session
-
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 # Shared machines are slow at times: a deadline would test the machine. Derandomised in CI, so that a red run
@@ -37,12 +35,6 @@ def checkout() -> Path:
 def shared_data() -> Path:
     """The folder of the shared data; only for tests marked `shared_data`."""
     return shared_data_folder()
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Keep the tests that share a server in one process; xdist asks for groups before it sorts what there is."""
-    if SERVERS & set(getattr(item, "fixturenames", ())):
-        item.add_marker(pytest.mark.xdist_group("server"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
