@@ -96,7 +96,7 @@ def _accounts(record: Record) -> Table:
         )
         for account in record.accounts
     ]
-    return table(("source", "unit", "in", "added", "became"), rows, right=("in",))
+    return table(("source", "unit", "in", "added", "became"), rows, right=("in",), wrap=True)
 
 
 def _quarantined(store: Store, record: Record) -> Table:
@@ -104,12 +104,21 @@ def _quarantined(store: Store, record: Record) -> Table:
     rows = []
     if record.metrics.get("num_quarantined"):
         from tasks.formats.corpus import Corpus
+        from tasks.formats.quarantine import REASONS
 
-        columns = ("source", "file", "row", "reason", "detail")
-        listed = Corpus.open(store.path(record.ref)).table("quarantine").select(columns)
-        rows = [tuple(map(str, entry.values())) for entry in listed.slice(0, _SHOWN).to_pylist()]
+        listed = Corpus.open(store.path(record.ref)).table("quarantine")
+        rows = [
+            (
+                bad["source"],
+                bad["file"],
+                str(bad["row"]),
+                bad["reason"],
+                bad["detail"] or REASONS[bad["reason"]][0],
+            )
+            for bad in listed.slice(0, _SHOWN).to_pylist()
+        ]
         if listed.num_rows > _SHOWN:
-            rows.append((f"… and {listed.num_rows - _SHOWN} more in quarantine.parquet", "", "", "", ""))
+            rows.append(("…", "", "", "", f"and {listed.num_rows - _SHOWN} more in quarantine.parquet"))
     return table(("source", "file", "row", "reason", "what is wrong"), rows, right=("row",), wrap=True)
 
 
