@@ -96,7 +96,7 @@ def test_ids_equal_those_of_tiktoken(tmp_path, text_corpus, shared_data, monkeyp
         name, pat_str=SPLIT_PATTERNS[name], mergeable_ranks=ranks, special_tokens=special
     )
     documents = ntrex(shared_data) | {
-        source: first_documents(shared_data / "corpora" / f"{source}.jsonl.zst", 5_000_000)
+        source: first_documents(shared_data / "corpora" / f"{source}.jsonl.zst", 1_000_000)
         for source in ("code", "english_docs")
     }
     corpus = text_corpus(documents)
