@@ -171,6 +171,17 @@ class TestFailures:
             error = child.stderr.read()
         assert error == b""
 
+    @pytest.mark.parametrize("command", [["run", "smoke"], ["up"]])
+    def test_a_home_that_prefect_cannot_use_is_told_before_anything_starts(
+        self, tokmill, monkeypatch, command, tmp_path
+    ):
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("PREFECT_HOME", "file/home")
+        code, _, err = tokmill(*command)
+        assert code == 1
+        assert err.startswith("tokmill: Prefect cannot work in its folder file/home ([Errno 20] Not a dir")
+        assert err.endswith("; set PREFECT_HOME to a folder that can be written to\n")
+
 
 class TestProfiles:
     def test_what_ships_is_listed(self, tokmill):

@@ -20,12 +20,14 @@ def up(
 ) -> None:
     """Start a Prefect server and a worker, and register the deployment build-corpus; Ctrl-C stops both."""
     from flows import serving
-    from flows.cli.finding import open_store
+    from flows.cli.finding import writable_store
     from flows.places import store_url
+    from flows.settings import require_prefect_home
 
+    require_prefect_home()
     console = messages()
 
     def announce(line: str) -> None:
         console.print(line, markup=False, soft_wrap=True)
 
-    serving.up(open_store(store_url(store)).root, host=host, port=port, announce=announce)
+    serving.up(writable_store(store_url(store)).root, host=host, port=port, announce=announce)
