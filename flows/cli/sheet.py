@@ -123,7 +123,9 @@ def _quarantined(store: Store, record: Record) -> Table:
 
 
 def _amounts(amounts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {amount:,}" for name, amount in amounts.items())
+    """What there is some of; where there is nothing at all, the first that there could be."""
+    some = {name: amount for name, amount in amounts.items() if amount} or dict(list(amounts.items())[:1])
+    return ", ".join(f"{name} {amount:,}" for name, amount in some.items())
 
 
 def _files(record: Record) -> Table:
