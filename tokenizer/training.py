@@ -108,12 +108,7 @@ def train_from_counts(  # noqa: PLR0913 - the face, by keyword
     steps_of(normalizer)
     names = [*check_names(special_tokens, "special_tokens"), *map(reserved_name, range(num_reserved))]
     check_names(names, "special_tokens and reserved tokens")
-    num_merges = vocab_size - 256 - len(names)
-    if num_merges < 0:
-        raise TrainingError(
-            f"train: vocab_size={vocab_size} is too small for 256 bytes and {len(names)} special and "
-            f"reserved tokens; use at least {256 + len(names)}"
-        )
+    num_merges = _room_for_merges(vocab_size, len(names))
     rules = MergeRules(tie_break, min_frequency, max_token_bytes, [name.encode() for name in names])
     merges = _train_merges(counts, num_merges, vocab_size, rules, progress)
     tokens = {i: bytes([byte]) for i, byte in enumerate(BYTE_ORDER)}
@@ -130,6 +125,17 @@ def train_from_counts(  # noqa: PLR0913 - the face, by keyword
             num_reserved=num_reserved,
         )
     )
+
+
+def _room_for_merges(vocab_size: int, num_names: int) -> int:
+    """The tokens that are left for merges beside 256 bytes and the special and reserved tokens."""
+    num_merges = vocab_size - 256 - num_names
+    if num_merges < 0:
+        raise TrainingError(
+            f"train: vocab_size={vocab_size} is too small for 256 bytes and {num_names} special and "
+            f"reserved tokens; use at least {256 + num_names}"
+        )
+    return num_merges
 
 
 def _batches(texts: Iterable[str], num_chars: int = 1 << 22) -> Iterator[list[str]]:
