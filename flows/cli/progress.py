@@ -7,6 +7,7 @@ the same things and write to standard error, so that standard output holds resul
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -98,7 +99,7 @@ class TaskGroup:
         return key_figures(self.kind, self.metrics) if self.num_tasks == 1 else ""
 
 
-class _Groups:
+class _Groups(ABC):
     """The groups in the order they were first heard of; the part that both displays share."""
 
     def __init__(self, console: Console) -> None:
@@ -151,9 +152,9 @@ class _Groups:
         except (OSError, SystemExit):  # rich ends the process when a pipe breaks
             self.console.quiet = True
 
+    @abstractmethod
     def changed(self, group: TaskGroup) -> None:
         """Show what is new of `group`; called with the lock held."""
-        raise NotImplementedError
 
     def _ended_one(self, group: TaskGroup) -> None:
         group.ended = time.monotonic() if group.complete else None
