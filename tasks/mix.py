@@ -128,7 +128,7 @@ def _check_sizes(sources: Mapping[str, SourceLengths]) -> None:
     if len(sources) > _MOST_SOURCES:
         raise MixingError(f"mix: {len(sources)} sources must be at most {_MOST_SOURCES}; join some of them")
     for source, found in sources.items():
-        longest = int(found.lengths.max(initial=0))
+        longest = int(np.max(found.lengths, initial=0))
         if longest >= _U32:
             raise MixingError(
                 f"mix: source '{source}' has a document of {longest} tokens; it must have fewer than "

@@ -96,7 +96,7 @@ class BpeTrainer:
             self._words, self._tokens, self._pairs, self._rules, self._counters, counts_of, numbers, symbol_of
         )
         fill_queue(self._words, self._tokens, self._pairs, self._rules, self._counters)
-        longest = int(self._pairs.number[: self._counters[NUM_PAIRS]].max(initial=0))
+        longest = int(np.max(self._pairs.number[: self._counters[NUM_PAIRS]], initial=0))
         self._work = _make_work(longest, 256 + max_merges)
 
     def run(self, num_merges: int, progress: Progress | None = None) -> int:
@@ -162,7 +162,7 @@ def _lay_out(counts: PretokenCounts) -> Words:
     if num_cells > _MAX_CELLS or float((weights.astype(np.float64) * lengths).sum()) >= 2.0**62:
         raise TrainingError(
             f"train: {order.shape[0]} pre-tokens with {num_cells} bytes and counts up to "
-            f"{int(weights.max())} are too many: at most {_MAX_CELLS} bytes and 2**62 pairs can be counted; "
+            f"{int(np.max(weights))} are too many: at most {_MAX_CELLS} bytes and 2**62 pairs can be counted; "
             "leave out the rarest pre-tokens, or divide the counts"
         )
     starts = np.cumsum(lengths + 1) - lengths

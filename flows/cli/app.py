@@ -8,10 +8,14 @@ something asked for that does not exist), 130 interrupted. An error is one block
 
 import os
 import shutil
+import signal
 import sys
 import textwrap
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -33,6 +37,25 @@ class _InterruptedError(Exception):
     """Ctrl-C, carried past Typer, which would answer it in its own way."""
 
 
+@contextmanager
+def _noting_interrupts() -> Iterator[list[int]]:
+    """Give a list that is not empty once Ctrl-C was pressed, whatever became of the KeyboardInterrupt."""
+    noted: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+        signal.default_int_handler(number, frame)
+
+    if threading.current_thread() is not threading.main_thread():  # which alone is told of signals
+        yield noted
+        return
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class _Commands(TyperGroup):
     """The commands in the order of a day's work."""
 
@@ -42,10 +65,16 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
         """Run the command that was asked for."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise _InterruptedError from None
+        with _noting_interrupts() as interrupts:
+            try:
+                return super().invoke(ctx)
+            except KeyboardInterrupt:
+                raise _InterruptedError from None
+            except Exception as error:
+                # Ctrl-C reaches the embedded server as well, and what asks it then fails for want of an answer.
+                if interrupts:
+                    raise _InterruptedError from error
+                raise
 
 
 app = typer.Typer(
