@@ -9,6 +9,8 @@ import os
 import random
 import shutil
 import signal
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +128,8 @@ def test_a_killed_run_costs_the_shards_in_flight(project: Tokmill) -> None:
 
     process = project.start("run", "tiny.toml", "--workers", "1")
     while process.poll() is None and len(list(project.store.glob("encoded_shard/*/record.json"))) < 3:
-        continue
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.02)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     survived = {key for key in digests(project.store) if key[0] == "encoded_shard"}
