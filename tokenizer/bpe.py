@@ -11,15 +11,29 @@ from numpy.typing import NDArray
 
 from tokenizer.definition import Definition
 from tokenizer.errors import VocabularyError
-from tokenizer.kernels.characters import CODE_POINTS, find_closed, find_floors, find_pieces
-from tokenizer.kernels.encoding import WholeTokens, encode_pretokens, index_whole_tokens
-from tokenizer.kernels.encoding_cache import EncodingCache, empty_cache
-from tokenizer.kernels.merges import Scratch, derive_merges, make_scratch
-from tokenizer.kernels.pairs import NO_MERGE, PairTables, empty_tables, insert_merges
-from tokenizer.specials import Segments
+from tokenizer.kernels.characters import Characters, empty_characters, note_joined
+from tokenizer.kernels.encoding import BLOCK, count_bytes, encode_pretokens
+from tokenizer.kernels.encoding_cache import copy_cache, empty_cache, remember_tokens
+from tokenizer.kernels.greedy import (
+    LEFT,
+    PREFIX,
+    RANK,
+    RIGHT,
+    GreedyScratch,
+    TokenTable,
+    encode_characters,
+    make_greedy_scratch,
+)
+from tokenizer.kernels.merges import Scratch, derive_merges, find_last_merges, make_scratch
+from tokenizer.kernels.model import Memory, Model, WholeTokens, index_whole_tokens
+from tokenizer.kernels.pairs import PairTables, empty_tables, insert_merges
+from tokenizer.kernels.sorting import merge_neighbours, read_prefixes
+from tokenizer.kernels.token_trie import TokenTrie, TrieRoom, build_trie
 from tokenizer.splitting import Pretokens
 
 _USUAL_BYTES = 1 << 12
+_USUAL_ROOM = 1 << 20
+_CACHE_BITS = 17
 
 
 class BytePairEncoder:
@@ -27,105 +41,163 @@ class BytePairEncoder:
 
     def __init__(self, definition: Definition) -> None:
         self._own = threading.local()
-        self._tables = _pair_tables(definition)
-        self._whole = _whole_tokens(definition, np.zeros(0, np.int64))
-        if definition.ignore_merges:
-            self._whole = _whole_tokens(definition, self._unmerged(definition))
-            del self._own.cache  # which has seen these tokens merged
-
-    def _unmerged(self, definition: Definition) -> NDArray[np.int64]:
-        """Return the tokens that merging their own bytes does not lead to, special tokens left out."""
-        ids = np.flatnonzero(np.diff(definition.token_offsets))
-        ids = ids[~np.isin(ids, list(definition.special_tokens.values()))]
-        starts, ends = definition.token_offsets[ids], definition.token_offsets[ids + 1]
-        each, kinds = np.arange(ids.shape[0] + 1), np.full(ids.shape[0], -1, np.int64)
-        found, offsets = self._encode(definition.token_data, starts, ends, each, kinds)
-        merged: NDArray[np.bool_] = (np.diff(offsets) == 1) & (found[offsets[:-1]] == ids)
-        return ids[~merged]
+        self._model = _lay_out(definition)
+        self._cache = _first_cache(definition, self._model)
 
     def encode(
-        self, data: NDArray[np.uint8], pretokens: Pretokens, segments: Segments
+        self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """Encode the pre-tokens of segments.
 
         Args:
             data: uint8, the text.
             pretokens: of each segment of it.
-            segments: text and special tokens.
+            kinds: int64, shape (num_segments,); -1 for text, or the id that stands for the whole segment.
 
         Returns:
-            uint32 ids, and int64 offsets of shape (num_segments + 1,).
+            uint32 ids, which this thread's next call overwrites, and int64 offsets of shape
+            (num_segments + 1,).
         """
-        return self._encode(data, pretokens.starts, pretokens.ends, pretokens.offsets, segments.kinds)
-
-    def _encode(
-        self,
-        data: NDArray[np.uint8],
-        starts: NDArray[np.int64],
-        ends: NDArray[np.int64],
-        offsets: NDArray[np.int64],
-        kinds: NDArray[np.int64],
-    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        lengths = ends - starts
-        ids = np.empty(int(lengths.sum()) + kinds.shape[0], np.uint32)
-        ends_of = np.empty(kinds.shape[0] + 1, np.int64)
+        most, longest = count_bytes(pretokens.starts, pretokens.ends)
+        ids, offsets = self._room(most + kinds.shape[0] + 4), np.empty(kinds.shape[0] + 1, np.int64)
         number = encode_pretokens(
             data,
-            starts,
-            ends,
-            offsets,
+            pretokens.starts,
+            pretokens.ends,
+            pretokens.offsets,
             kinds,
-            self._tables,
-            self._whole,
-            self._cache(),
-            self._scratch(int(lengths.max(initial=0))),
+            self._model,
+            self._memory(longest),
             ids,
-            ends_of,
+            offsets,
         )
-        return ids[:number], ends_of
+        return ids[:number], offsets
 
-    def _cache(self) -> EncodingCache:
-        if not hasattr(self._own, "cache"):
-            self._own.cache = empty_cache()
-        cache: EncodingCache = self._own.cache
-        return cache
+    def _room(self, size: int) -> NDArray[np.uint32]:
+        """Return this thread's room for ids, which saves asking the system for memory again and again."""
+        room: NDArray[np.uint32] | None = getattr(self._own, "room", None)
+        if room is None or size > room.shape[0]:
+            room = np.empty(size + size // 8, np.uint32)
+            if size <= _USUAL_ROOM:
+                self._own.room = room
+        return room
 
-    def _scratch(self, longest: int) -> Scratch:
-        """Return this thread's working memory, or more for once if a pre-token is long."""
-        if not hasattr(self._own, "scratch"):
-            self._own.scratch = make_scratch(_USUAL_BYTES)
-        usual: Scratch = self._own.scratch
-        return usual if longest <= _USUAL_BYTES else make_scratch(longest)
+    def _memory(self, longest: int) -> Memory:
+        """Return this thread's memory, with more room for once if a pre-token is long."""
+        if not hasattr(self._own, "memory"):
+            self._own.memory = Memory(
+                copy_cache(self._cache), *_scratch(_USUAL_BYTES), np.empty(BLOCK, np.int64)
+            )
+        usual: Memory = self._own.memory
+        if longest <= _USUAL_BYTES:
+            return usual
+        greedy, merging = _scratch(longest)
+        return usual._replace(greedy=greedy, merging=merging)
 
 
-def _pair_tables(definition: Definition) -> PairTables:
+def _scratch(longest: int) -> tuple[GreedyScratch, Scratch]:
+    return make_greedy_scratch(longest), make_scratch(longest)
+
+
+def _lay_out(definition: Definition) -> Model:
+    """Lay a vocabulary out for the kernels."""
     left, right, result = (np.ascontiguousarray(definition.merges[:, column]) for column in range(3))
-    tables = empty_tables(definition.byte_ids, left.shape[0])
-    clash = insert_merges(tables, left, right, result)
+    pairs = empty_tables(definition.byte_ids, left.shape[0])
+    clash = insert_merges(pairs, left, right, result)
     if clash >= 0:
         raise VocabularyError(
             f"vocabulary: merge {clash} joins a pair that an earlier merge joins; remove it"
         )
-    ranks, made_at = np.arange(left.shape[0]), np.full(definition.vocab_size, -1)
-    made_at[result] = ranks
-    if (made_at[left] >= ranks).any() or (made_at[right] >= ranks).any():
-        return tables
-    return _with_closed_characters(tables, definition, left, right)
+    longer = _longer_tokens(definition)
+    ranks = _last_merges(definition, pairs, longer)
+    made = longer[ranks[longer] >= 0]
+    facts = np.full((definition.vocab_size, 4), -1, np.int32)
+    facts[:, RANK] = ranks
+    facts[made, LEFT], facts[made, RIGHT] = left[ranks[made]], right[ranks[made]]
+    trie, facts[:, PREFIX] = _trie(definition, made)
+    ordered = bool((np.maximum(ranks[left], ranks[right]) < np.arange(left.shape[0])).all())
+    others = longer[ranks[longer] < 0] if definition.ignore_merges else longer[:0]
+    table = TokenTable(facts, np.diff(definition.token_offsets).astype(np.int32))
+    characters = _characters(definition, made)
+    if ordered:
+        room = np.zeros(3, np.uint8), np.zeros(3, np.uint32)
+        encode_characters(pairs, trie, table, make_greedy_scratch(3), *room, characters.ids)
+    return Model(pairs, trie, table, characters, _whole_tokens(definition, others), ordered)
 
 
-def _with_closed_characters(
-    tables: PairTables, definition: Definition, left: NDArray[np.int32], right: NDArray[np.int32]
-) -> PairTables:
-    """Add the closed characters; every merge must rank behind those that make its parts."""
+def _first_cache(definition: Definition, model: Model) -> NDArray[np.uint64]:
+    """Return a cache that knows the tokens themselves, so that most of what is new to it is not."""
+    lengths = np.diff(definition.token_offsets)
+    lengths[list(definition.special_tokens.values())] = 0
+    known = (model.table.facts[:, RANK] >= 0) | (lengths == 1) | definition.ignore_merges
+    tokens = np.flatnonzero(known & (lengths > 0))[::-1]
+    cache, room = empty_cache(_CACHE_BITS), np.zeros(1, np.uint32)
+    remember_tokens(cache, definition.token_data, definition.token_offsets, tokens.copy(), room)
+    return cache
+
+
+def _longer_tokens(definition: Definition) -> NDArray[np.int64]:
+    """Return the ids of tokens of two bytes or more, shortest first, special tokens left out."""
+    lengths = np.diff(definition.token_offsets)
+    lengths[list(definition.special_tokens.values())] = 0
+    longer = np.flatnonzero(lengths > 1)
+    return longer[np.argsort(lengths[longer], kind="stable")]
+
+
+def _last_merges(definition: Definition, pairs: PairTables, tokens: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the rank of the merge that makes each token of its bytes, -1 if none does."""
+    ranks = np.full(definition.vocab_size, -1, np.int32)
+    longest = int(np.diff(definition.token_offsets).max())
+    find_last_merges(
+        pairs,
+        definition.token_data,
+        definition.token_offsets,
+        tokens,
+        ranks,
+        make_scratch(longest),
+        np.empty(longest, np.uint32),
+    )
+    return ranks
+
+
+def _trie(definition: Definition, tokens: NDArray[np.int64]) -> tuple[TokenTrie, NDArray[np.int32]]:
+    """Return the trie of tokens of two bytes or more, and the longest other token that each begins with."""
     data, offsets = definition.token_data, definition.token_offsets
-    pieces = np.full(definition.vocab_size, -1, np.int32)
-    number = find_pieces(data, offsets, pieces)
-    from_left, from_right = np.full((2, number, 64), NO_MERGE, np.uint32)
-    find_floors(left, right, data, offsets, pieces, from_left, from_right)
-    characters, closed = np.full(CODE_POINTS, -1, np.int32), np.zeros((CODE_POINTS, 3), np.uint64)
-    scratch = np.zeros(8, np.int64)
-    rows = find_closed(tables, pieces, from_left, from_right, scratch, characters, closed)
-    return tables._replace(characters=characters, closed=closed[:rows].copy())
+    prefixes = np.full(definition.vocab_size, -1, np.int32)
+    room = int((offsets[tokens + 1] - offsets[tokens]).sum())
+    trie = TokenTrie(
+        np.ascontiguousarray(definition.byte_ids, np.int32),
+        np.full(1 << 16, -1, np.int32),
+        np.empty((room + 1, 2), np.int32),
+        np.empty(room + 8, np.uint8),
+    )
+    order, work = _by_bytes(data, offsets, tokens), TrieRoom(*np.empty((4, room), np.int32))
+    number = build_trie(trie, data, offsets, order, prefixes, work)
+    nodes, labels = trie.nodes[: number + 1].copy(), trie.labels[: number + 8].copy()
+    return trie._replace(nodes=nodes, labels=labels), prefixes
+
+
+def _by_bytes(
+    data: NDArray[np.uint8], offsets: NDArray[np.int64], tokens: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return tokens sorted by their bytes."""
+    prefixes = np.empty(offsets.shape[0] - 1, np.uint64)
+    read_prefixes(data, offsets, prefixes)
+    order, spare, runs = tokens.copy(), np.empty_like(tokens), np.arange(tokens.shape[0] + 1)
+    left = tokens.shape[0]
+    while left > 1:
+        left = merge_neighbours(data, offsets, prefixes, runs, order, spare)
+        order, spare = spare, order
+    return order
+
+
+def _characters(definition: Definition, tokens: NDArray[np.int64]) -> Characters:
+    """Return which characters tokens join."""
+    sized = empty_characters(0)
+    pairs = note_joined(definition.token_data, definition.token_offsets, tokens, sized)
+    characters = empty_characters(pairs)
+    note_joined(definition.token_data, definition.token_offsets, tokens, characters)
+    return characters
 
 
 def _whole_tokens(definition: Definition, ids: NDArray[np.int64]) -> WholeTokens:

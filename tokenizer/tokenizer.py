@@ -12,21 +12,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenizer import buffers, normalizers
+from tokenizer.arrow import ArrowStrings, read_strings
 from tokenizer.bpe import BytePairEncoder
 from tokenizer.buffers import EncodedBatch
 from tokenizer.definition import FAMILY, Definition
 from tokenizer.errors import VocabularyError
 from tokenizer.kernels.decoding import gather_tokens, locate_tokens
-from tokenizer.specials import AllowedSpecial, AsText, Segments, active_specials, chunks, cut
+from tokenizer.running import Runner
+from tokenizer.specials import AllowedSpecial, AsText, active_specials, cut
 from tokenizer.splitting import Splitter, compile_pattern
-
-Integer = TypeVar("Integer", bound=np.integer[Any])
 
 
 class Tokenizer:
@@ -127,11 +127,25 @@ class Tokenizer:
         return ids
 
     def encode_batch(
-        self, texts: Iterable[str], *, allowed_special: AllowedSpecial = (), as_text: AsText = False
+        self,
+        texts: Iterable[str],
+        *,
+        allowed_special: AllowedSpecial = (),
+        as_text: AsText = False,
+        num_threads: int = 1,
     ) -> EncodedBatch:
-        """Encode many texts; see `encode`."""
+        """Encode many texts.
+
+        Args:
+            texts: see `encode`.
+            allowed_special: see `encode`.
+            as_text: see `encode`.
+            num_threads: how many threads share the work; changes no id. A document is one thread's.
+        """
         data, offsets = buffers.pack(texts)
-        return self.encode_buffers(data, offsets, allowed_special=allowed_special, as_text=as_text)
+        return self.encode_buffers(
+            data, offsets, allowed_special=allowed_special, as_text=as_text, num_threads=num_threads
+        )
 
     def encode_buffers(
         self,
@@ -140,6 +154,7 @@ class Tokenizer:
         *,
         allowed_special: AllowedSpecial = (),
         as_text: AsText = False,
+        num_threads: int = 1,
     ) -> EncodedBatch:
         """Encode many documents that lie in one buffer; see `encode`.
 
@@ -148,31 +163,42 @@ class Tokenizer:
             offsets: integers, shape (num_documents + 1,); document d is `data[offsets[d]:offsets[d + 1]]`.
             allowed_special: see `encode`.
             as_text: see `encode`.
+            num_threads: see `encode_batch`.
         """
         text, cuts = buffers.checked(data, offsets)
         looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
         segments = cut(text, cuts, looked_for, disallowed)
-        parts = list(self._encode_chunks(text, segments))
-        ids = _joined([part for part, _ in parts], self.id_type)
-        lengths = np.concatenate([np.zeros(0, np.int64), *(length for _, length in parts)])
-        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        ids, ends = self._runner.run(text, segments, self.id_type, num_threads)
         return EncodedBatch(ids, ends[segments.documents])
 
-    def _encode_chunks(
-        self, data: NDArray[np.uint8], segments: Segments
-    ) -> Iterator[tuple[NDArray[np.uint32], NDArray[np.int64]]]:
-        """Encode segments, a chunk at a time; yields ids, and how many each segment has."""
-        for first, after in chunks(segments.bounds):
-            bounds, kinds = segments.bounds[first : after + 1], segments.kinds[first:after]
-            text, bounds = normalizers.normalize_pieces(self.definition.normalizer, data, bounds, kinds >= 0)
-            ids, offsets = self._encoder.encode(
-                text, self.splitter.split(text, bounds), Segments(bounds, kinds, segments.documents)
-            )
-            yield ids, np.diff(offsets)
+    def encode_arrow(
+        self,
+        texts: ArrowStrings,
+        *,
+        allowed_special: AllowedSpecial = (),
+        as_text: AsText = False,
+        num_threads: int = 1,
+    ) -> EncodedBatch:
+        """Encode the strings of a pyarrow array, whose buffers are read where they are; see `encode_batch`.
+
+        Args:
+            texts: a pyarrow `Array` or `ChunkedArray` of type string, large_string, binary or large_binary,
+                without nulls.
+            allowed_special: see `encode`.
+            as_text: see `encode`.
+            num_threads: see `encode_batch`.
+
+        Raises:
+            TokenizerError: the array has another type, or nulls; says where.
+        """
+        data, offsets = read_strings(texts)
+        return self.encode_buffers(
+            data, offsets, allowed_special=allowed_special, as_text=as_text, num_threads=num_threads
+        )
 
     @cached_property
-    def _encoder(self) -> BytePairEncoder:
-        return BytePairEncoder(self.definition)
+    def _runner(self) -> Runner:
+        return Runner(BytePairEncoder(self.definition), self.splitter, self.definition.normalizer)
 
     @property
     def id_type(self) -> type[np.uint16] | type[np.uint32]:
@@ -191,7 +217,7 @@ class Tokenizer:
         looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
         data, offsets = buffers.pack([text])
         segments = cut(data, offsets, looked_for, disallowed)
-        flat = _joined([part for part, _ in self._encode_chunks(data, segments)], np.int64)
+        flat, _ = self._runner.run(data, segments, np.int64)
         keep = segments.kinds >= 0
         data, bounds = normalizers.normalize_pieces(self.definition.normalizer, data, segments.bounds, keep)
         starts, ends = np.empty_like(flat), np.empty_like(flat)
@@ -268,13 +294,3 @@ class Tokenizer:
         rest = decoder.decode(b"", final=True)
         if rest:
             yield rest
-
-
-def _joined(parts: list[NDArray[np.uint32]], kind: type[Integer]) -> NDArray[Integer]:
-    """Join arrays of ids into one of another type, without an array in between."""
-    joined = np.empty(sum(len(part) for part in parts), kind)
-    position = 0
-    for part in parts:
-        joined[position : position + len(part)] = part
-        position += len(part)
-    return joined

@@ -1,136 +1,90 @@
-"""Encodings that were seen before. Two caches of a fixed size, owned by one thread.
+"""Encodings of short pre-tokens that were seen before: up to 15 bytes and 4 ids, owned by one thread.
 
-*Short* pre-tokens of up to 15 bytes and 4 ids stand whole in half a cache line, two to a set, the last one
-used first. *Long* ones, up to 64 bytes, stand in an arena which is emptied when it is full. What is in a
-cache never changes what comes out.
+An entry is half a cache line: two words of bytes, two words of ids. Two entries make a set; what comes new
+goes first, and pushes the first one back. What is in a cache never changes what comes out.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 
-from tokenizer.kernels.arrays import Bytes, BytesIn, Int32, Int64, UInt32, UInt64Table
+from tokenizer.kernels.arrays import BytesIn, Int64In, UInt32, UInt64Table
+from tokenizer.kernels.intrinsics import store_u64
 from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.words import equal_bytes
+from tokenizer.kernels.words import MAX_SHORT, hash_short, load_short
 
-MAX_CACHED = 64
 INLINE_IDS = 4
 
-_NO_ID = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
+_COUNT_SHIFT = np.uint64(61)
+_ID_BITS = np.uint64((1 << 61) - 1)
 
 
-class EncodingCache(NamedTuple):
-    """Encodings that were seen before; one thread's own.
-
-    Attributes:
-        short: shape (a power of two, 4): two words of bytes, two words of ids.
-        long: shape (a power of two, 3): hash, place in the arenas, sizes.
-        arena_bytes: bytes of long pre-tokens.
-        arena_ids: their ids.
-        used: shape (2,), how much of each arena is taken.
-    """
-
-    short: UInt64Table
-    long: UInt64Table
-    arena_bytes: Bytes
-    arena_ids: Int32
-    used: Int64
+def empty_cache(bits: int) -> UInt64Table:
+    """Make a cache for `2 ** bits` encodings: shape (2 ** bits, 4), each set in one cache line."""
+    words = np.empty((4 << bits) + 8, np.uint64)  # not `zeros`, for which numpy asks for no huge pages
+    words[:] = 0
+    first = -words.ctypes.data % 64 // 8
+    return words[first : first + (4 << bits)].reshape(-1, 4)
 
 
-def empty_cache(short_bits: int = 16, long_bits: int = 14) -> EncodingCache:
-    """Make a cache for `2 ** short_bits` short and `2 ** long_bits` long encodings at most."""
-    return EncodingCache(
-        np.zeros((1 << short_bits, 4), np.uint64),
-        np.zeros((1 << long_bits, 3), np.uint64),
-        np.zeros(1 << (long_bits + 5), np.uint8),
-        np.zeros(1 << (long_bits + 4), np.int32),
-        np.zeros(2, np.int64),
-    )
+def copy_cache(cache: UInt64Table) -> UInt64Table:
+    """Make another cache that holds the same."""
+    copy = empty_cache((cache.shape[0] - 1).bit_length())
+    copy[:] = cache
+    return copy
 
 
 @kernel(inline=True)
-def recall_short(short: UInt64Table, slot: int, low: np.uint64, high: np.uint64, out: UInt32, at: int) -> int:
-    """Write the ids of a short pre-token that the cache has; return how many, 0 if it has not."""
-    if short[slot, 0] != low or short[slot, 1] != high:
-        slot += 1
-        if short[slot, 0] != low or short[slot, 1] != high:
-            return 0
-    first, second = short[slot, 2], short[slot, 3]
-    out[at] = np.uint32(first & _NO_ID)
-    if first >> _HALF == _NO_ID:
-        return 1
-    out[at + 1] = np.uint32(first >> _HALF)
-    if second & _NO_ID == _NO_ID:
-        return 2
-    out[at + 2] = np.uint32(second & _NO_ID)
-    if second >> _HALF == _NO_ID:
-        return 3
-    out[at + 3] = np.uint32(second >> _HALF)
-    return 4
+def place_of(cache: UInt64Table, low: np.uint64, high: np.uint64) -> int:
+    """Return the first row of the set that a pre-token belongs to."""
+    return np.int64(hash_short(low, high) >> _HALF) & np.int64(cache.shape[0] - 2)
 
 
 @kernel(inline=True)
-def remember_short(
-    short: UInt64Table, slot: int, low: np.uint64, high: np.uint64, out: UInt32, at: int, count: int
+def recall(cache: UInt64Table, slot: int, low: np.uint64, high: np.uint64, out: UInt32, at: int) -> int:
+    """Write the ids of a pre-token into `out`, which has room for four; return how many, 0 if unknown."""
+    row = slot + np.int64((cache[slot + 1, 0] ^ low) | (cache[slot + 1, 1] ^ high) == 0)
+    if (cache[row, 0] ^ low) | (cache[row, 1] ^ high) != 0:
+        return 0
+    last = cache[row, 3]
+    store_u64(out, at, cache[row, 2])
+    store_u64(out, at + 2, last & _ID_BITS)
+    return np.int64(last >> _COUNT_SHIFT)
+
+
+@kernel(inline=True)
+def remember(
+    cache: UInt64Table, slot: int, low: np.uint64, high: np.uint64, out: UInt32, at: int, count: int
 ) -> None:
-    """Put a short encoding first in its set; what was first becomes second."""
+    """Put up to four ids first in a set; what was first becomes second."""
     for column in range(4):
-        short[slot + 1, column] = short[slot, column]
-    short[slot, 0], short[slot, 1] = low, high
-    for half in range(2):
-        word = _NO_ID << _HALF | _NO_ID
-        if count > 2 * half:
-            word = _NO_ID << _HALF | np.uint64(out[at + 2 * half])
-        if count > 2 * half + 1:
-            word = np.uint64(out[at + 2 * half + 1]) << _HALF | np.uint64(out[at + 2 * half])
-        short[slot, 2 + half] = word
+        cache[slot + 1, column] = cache[slot, column]
+    cache[slot, 0], cache[slot, 1] = low, high
+    first, second = np.uint64(out[at]), np.uint64(count) << _COUNT_SHIFT
+    if count > 1:
+        first |= np.uint64(out[at + 1]) << _HALF
+    if count > 2:
+        second |= np.uint64(out[at + 2])
+    if count > 3:
+        second |= np.uint64(out[at + 3]) << _HALF
+    cache[slot, 2], cache[slot, 3] = first, second
 
 
-@kernel(inline=True)
-def recall_long(
-    cache: EncodingCache, digest: np.uint64, data: BytesIn, start: int, length: int, out: UInt32, at: int
-) -> int:
-    """Write the ids of a long pre-token that the cache has; return how many, 0 if it has not."""
-    slot = np.int64(digest >> _HALF) & np.int64(cache.long.shape[0] - 1)
-    sizes = np.int64(cache.long[slot, 2])
-    if cache.long[slot, 0] != digest or sizes >> 32 != length:
-        return 0
-    place = np.int64(cache.long[slot, 1])
-    if not equal_bytes(data, start, cache.arena_bytes, place >> 32, length):
-        return 0
-    count = sizes & 0xFFFFFFFF
-    for i in range(count):
-        out[at + i] = cache.arena_ids[(place & 0xFFFFFFFF) + i]
-    return count
-
-
-@kernel(inline=True)
-def remember_long(
-    cache: EncodingCache,
-    digest: np.uint64,
-    data: BytesIn,
-    start: int,
-    length: int,
-    out: UInt32,
-    at: int,
-    count: int,
+@kernel
+def remember_tokens(
+    cache: UInt64Table, token_data: BytesIn, token_offsets: Int64In, tokens: Int64In, out: UInt32
 ) -> None:
-    """Put a long encoding into its slot; empty the cache first if an arena is full."""
-    if (
-        cache.used[0] + length > cache.arena_bytes.shape[0]
-        or cache.used[1] + count > cache.arena_ids.shape[0]
-    ):
-        cache.used[0], cache.used[1] = 0, 0
-        for slot in range(cache.long.shape[0]):
-            cache.long[slot, 2] = np.uint64(0)
-    for i in range(length):
-        cache.arena_bytes[cache.used[0] + i] = data[start + i]
-    for i in range(count):
-        cache.arena_ids[cache.used[1] + i] = out[at + i]
-    slot = np.int64(digest >> _HALF) & np.int64(cache.long.shape[0] - 1)
-    cache.long[slot, 0] = digest
-    cache.long[slot, 1] = np.uint64(cache.used[0] << 32 | cache.used[1])
-    cache.long[slot, 2] = np.uint64(length << 32 | count)
-    cache.used[0] += length
-    cache.used[1] += count
+    """Enter the tokens of up to 15 bytes, as pre-tokens that are encoded as one id.
+
+    Args:
+        cache: changed.
+        token_data: the tokens' bytes, by id.
+        token_offsets: shape (num_ids + 1,).
+        tokens: their ids; where there is no room for all, the last ones stay.
+        out: shape (1,), working memory.
+    """
+    for k in range(tokens.shape[0]):
+        start, end = token_offsets[tokens[k]], token_offsets[tokens[k] + 1]
+        if end - start <= MAX_SHORT:
+            low, high = load_short(token_data, start, end - start)
+            out[0] = tokens[k]
+            remember(cache, place_of(cache, low, high), low, high, out, np.int64(0), np.int64(1))

@@ -159,7 +159,7 @@ def _compiled(compiling: Kernel[..., Any]) -> Any:
 
     function = _with_dispatchers(compiling.py_func)
     if compiling.inline:
-        return numba.njit(function, **_OPTIONS)
+        return numba.njit(function, forceinline=True, **_OPTIONS)
     from tokenizer.kernels.machine_code import cache_folder, forget
 
     signature = signature_of(compiling.py_func)

@@ -1,11 +1,9 @@
-"""Encoding by merges: the earliest merge that has a place is applied first, at its leftmost place.
+"""Encoding by merges, as the definition has it: the earliest merge that has a place, at its leftmost place.
 
-The symbols of a pre-token are a linked list over its byte positions. Two ways to find the next merge:
-- *short* pre-tokens keep, for every position, the rank of its pair and the position itself in one number,
-  and take the least of these numbers, which is done eight at a time. Quadratic, and the fastest by far for
-  a few dozen bytes.
-- *long* ones keep the same numbers in a heap: O(n log n). A number whose pair has changed since is dropped
-  when it comes up.
+The symbols of a pre-token are a linked list over its byte positions. Ranks and positions of their pairs
+stand in a heap: O(n log n). A number whose pair has changed since is dropped when it comes up. This finds out
+what the tokens of a vocabulary are made of; `greedy` then encodes with them, several times as fast. It also
+encodes with vocabularies that `greedy` cannot do.
 """
 
 from typing import NamedTuple
@@ -13,16 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenizer.kernels.arrays import BytesIn, Int32, Int32In, Int64, Int64In, UInt32, UInt64
-from tokenizer.kernels.characters import closed_at, tokens_of
 from tokenizer.kernels.jit import kernel
 from tokenizer.kernels.pairs import NO_MERGE, PairTables, find_rank, insert
 
-MAX_SHORT_BYTES = 256
-"""Up to here looking through all pairs is the faster way."""
-
-_SHORT_BITS = np.uint32(10)
-_SHORT_MASK = np.uint32(1023)
-_NOTHING = NO_MERGE << _SHORT_BITS
 _POSITION_BITS = np.uint64(32)
 _POSITION_MASK = np.uint64(0xFFFFFFFF)
 
@@ -32,7 +23,7 @@ class Scratch(NamedTuple):
 
     Attributes:
         ids: the symbol that begins at a position.
-        ranks: the rank of its merge with the next symbol; for short pre-tokens, rank and position in one.
+        ranks: the rank of its merge with the next symbol.
         following: where the next symbol begins.
         preceding: where the one before begins, or -1.
         heap: pairs that have a merge, as `rank << 32 | position`.
@@ -46,8 +37,7 @@ class Scratch(NamedTuple):
 
 
 def make_scratch(length: int) -> Scratch:
-    """Make working memory for pre-tokens of up to `length` bytes, and for MAX_SHORT_BYTES at least."""
-    length = max(length, MAX_SHORT_BYTES) + 8
+    """Make working memory for pre-tokens of up to `length` bytes."""
     return Scratch(
         np.empty(length, np.int32),
         np.empty(length, np.uint32),
@@ -59,33 +49,13 @@ def make_scratch(length: int) -> Scratch:
 
 @kernel(inline=True)
 def start_symbols(data: BytesIn, start: int, length: int, tables: PairTables, scratch: Scratch) -> None:
-    """Set up symbols for bytes and closed characters, and the ranks of their pairs."""
-    at, before, end = np.int64(0), np.int64(-1), start + length
-    while at < length:
-        byte = np.int64(data[start + at])
-        row = np.int64(-1) if byte < 0x80 else closed_at(data, start + at, start, end, tables)
-        if row >= 0:
-            size = np.int64(2 if byte < 0xE0 else 3)
-            symbol, first_size, second = tokens_of(row, tables)
-            if second >= 0:
-                add_symbol(at, first_size, symbol, before, tables, scratch)
-                before, at = at, at + first_size
-                symbol, size = second, size - first_size
-        else:
-            symbol, size = np.int64(tables.byte_ids[byte]), np.int64(1)
-        add_symbol(at, size, symbol, before, tables, scratch)
-        before, at = at, at + size
-
-
-@kernel(inline=True)
-def add_symbol(at: int, size: int, symbol: int, before: int, tables: PairTables, scratch: Scratch) -> None:
-    """Add a symbol behind another one, and find the rank of the pair that they make."""
-    scratch.ids[at] = symbol
-    scratch.preceding[at], scratch.following[at] = before, at + size
-    for i in range(at, at + size):
-        scratch.ranks[i] = NO_MERGE
-    if before >= 0:
-        scratch.ranks[before] = find_rank(tables, scratch.ids[before], symbol)
+    """Set up one symbol a byte, and the ranks of their pairs."""
+    for at in range(length):
+        scratch.ids[at] = tables.byte_ids[data[start + at]]
+        scratch.preceding[at], scratch.following[at] = at - 1, at + 1
+        scratch.ranks[at] = NO_MERGE
+        if at > 0:
+            scratch.ranks[at - 1] = find_rank(tables, scratch.ids[at - 1], scratch.ids[at])
 
 
 @kernel(inline=True)
@@ -124,35 +94,6 @@ def rank_at(at: int, tables: PairTables, scratch: Scratch) -> np.uint32:
 
 
 @kernel(inline=True)
-def merge_short(
-    data: BytesIn, start: int, end: int, tables: PairTables, scratch: Scratch, out: UInt32, first: int
-) -> int:
-    """Encode MAX_SHORT_BYTES or fewer into `out` from `first` on; return how many ids they make."""
-    length = end - start
-    start_symbols(data, start, length, tables, scratch)
-    padded = (length + 7) & ~7
-    for i in range(length):
-        scratch.ranks[i] = scratch.ranks[i] << _SHORT_BITS | np.uint32(i)
-    for i in range(length, padded):
-        scratch.ranks[i] = _NOTHING
-    while True:
-        least = scratch.ranks[0]
-        for i in range(padded):
-            least = min(least, scratch.ranks[i])
-        if least >= _NOTHING:
-            break
-        at = np.int64(least & _SHORT_MASK)
-        scratch.ranks[scratch.following[at]] = _NOTHING
-        before, this = join(at, np.int64(least >> _SHORT_BITS), length, tables, scratch)
-        scratch.ranks[at] = _NOTHING
-        if this >= 0:
-            scratch.ranks[this] = rank_at(this, tables, scratch) << _SHORT_BITS | np.uint32(this)
-        if before >= 0:
-            scratch.ranks[before] = rank_at(before, tables, scratch) << _SHORT_BITS | np.uint32(before)
-    return write_symbols(length, scratch, out, first)
-
-
-@kernel(inline=True)
 def sift_down(heap: UInt64, size: int, hole: int, item: np.uint64) -> None:
     """Put an item where it belongs at or below a hole."""
     child = 2 * hole + 1
@@ -177,11 +118,11 @@ def sift_up(heap: UInt64, hole: int, item: np.uint64) -> None:
 
 
 @kernel(inline=True)
-def merge_long(
+def merge_bytes(
     data: BytesIn, start: int, end: int, tables: PairTables, scratch: Scratch, out: UInt32, first: int
-) -> int:
-    """Encode bytes of any number into `out` from `first` on; return how many ids they make."""
-    length, size = end - start, np.int64(0)
+) -> tuple[int, int]:
+    """Encode bytes into `out` from `first` on; return how many ids, and the rank of the last merge."""
+    length, size, last = end - start, np.int64(0), np.int64(-1)
     start_symbols(data, start, length, tables, scratch)
     for i in range(length):
         if scratch.ranks[i] != NO_MERGE:
@@ -194,8 +135,9 @@ def merge_long(
         at = np.int64(top & _POSITION_MASK)
         if scratch.ranks[at] != np.uint32(top >> _POSITION_BITS):
             continue
+        last = np.int64(top >> _POSITION_BITS)
         scratch.ranks[scratch.following[at]] = NO_MERGE
-        before, this = join(at, np.int64(top >> _POSITION_BITS), length, tables, scratch)
+        before, this = join(at, last, length, tables, scratch)
         scratch.ranks[at] = NO_MERGE
         for changed in (before, this):
             if changed >= 0:
@@ -204,17 +146,38 @@ def merge_long(
                 if rank != NO_MERGE:
                     sift_up(scratch.heap, size, np.uint64(rank) << _POSITION_BITS | np.uint64(changed))
                     size += 1
-    return write_symbols(length, scratch, out, first)
+    return write_symbols(length, scratch, out, first), last
 
 
-@kernel(inline=True)
-def merge_bytes(
-    data: BytesIn, start: int, end: int, tables: PairTables, scratch: Scratch, out: UInt32, first: int
-) -> int:
-    """Encode bytes into `out` from `first` on, in the faster way; return how many ids they make."""
-    if end - start <= MAX_SHORT_BYTES:
-        return merge_short(data, start, end, tables, scratch, out, first)
-    return merge_long(data, start, end, tables, scratch, out, first)
+@kernel
+def find_last_merges(
+    tables: PairTables,
+    token_data: BytesIn,
+    token_offsets: Int64In,
+    tokens: Int64In,
+    ranks: Int32,
+    scratch: Scratch,
+    out: UInt32,
+) -> None:
+    """Find the rank of the merge that makes each token of its own bytes.
+
+    A token whose bytes merge to something else is not found in any encoding: the bytes inside of a token
+    are merged in the same order wherever it stands.
+
+    Args:
+        tables: the merges.
+        token_data: the tokens' bytes, by id.
+        token_offsets: shape (num_ids + 1,).
+        tokens: ids of tokens of two bytes or more.
+        ranks: shape (num_ids,); receives the rank, -1 where merging does not lead to the token.
+        scratch: working memory for the longest token.
+        out: the same.
+    """
+    for k in range(tokens.shape[0]):
+        token = tokens[k]
+        start, end = token_offsets[token], token_offsets[token + 1]
+        count, last = merge_bytes(token_data, start, end, tables, scratch, out, np.int64(0))
+        ranks[token] = last if count == 1 and np.int64(out[0]) == token else -1
 
 
 @kernel
@@ -248,6 +211,7 @@ def derive_merges(
         token = by_length[k]
         start, end = token_offsets[token], token_offsets[token + 1]
         parents[token] = -1
-        if merge_long(token_data, start, end, tables, scratch, out, np.int64(0)) == 2:
+        count, _ = merge_bytes(token_data, start, end, tables, scratch, out, np.int64(0))
+        if count == 2:
             parents[token] = np.int64(out[0]) << 32 | np.int64(out[1])
             insert(tables, out[0], out[1], rank_of[token], token)

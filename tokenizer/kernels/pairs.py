@@ -2,14 +2,15 @@
 
 A merge has a *rank* (its place in the order of merges), two parents and a result. The table is
 open-addressed with linear probing; an entry is one word, `left << 43 | right << 22 | rank`, so ids and
-ranks stay below 2^21 - 1 and 2^22 - 1.
+ranks stay below 2^21 - 1 and 2^22 - 1. Most pairs that are asked for have no merge, which a bit in a filter
+says, that is small enough to stay in the CPU's cache.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from tokenizer.kernels.arrays import Int32, Int32In, UInt64, UInt64Table
+from tokenizer.kernels.arrays import Int32, Int32In, UInt64
 from tokenizer.kernels.jit import kernel
 
 MAX_IDS = (1 << 21) - 1
@@ -21,6 +22,10 @@ _RANK_BITS = np.uint64(22)
 _ID_BITS = np.uint64(21)
 _RANK_MASK = np.uint64(MAX_MERGES)
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_ONE = np.uint64(1)
+_FILTER_BITS = np.uint64(2)
+_WORD_BITS = np.uint64(6)
+_BIT_MASK = np.uint64(63)
 
 
 class PairTables(NamedTuple):
@@ -30,19 +35,16 @@ class PairTables(NamedTuple):
         byte_ids: shape (256,), the token id of each byte.
         entries: shape (a power of two,), the pair table.
         shift: 64 less the logarithm of the table's size.
+        filter: shape (a sixteenth of the table's,), four bits for each of its entries: whether a pair that
+            belongs there has a merge.
         results: shape (num_merges,), the id that each merge makes.
-        characters: shape (65536,), the row in `closed` of each character of two or three bytes, or -1.
-        closed: shape (n, 3), what may be merged before all else; see `characters`.
-        characters: shape (65536,), the token of each character that may be taken whole, or -1; see
-            `characters`.
     """
 
     byte_ids: Int32
     entries: UInt64
     shift: int
+    filter: UInt64
     results: Int32
-    characters: Int32
-    closed: UInt64Table
 
 
 def empty_tables(byte_ids: Int32, num_merges: int) -> PairTables:
@@ -52,9 +54,8 @@ def empty_tables(byte_ids: Int32, num_merges: int) -> PairTables:
         np.ascontiguousarray(byte_ids, np.int32),
         np.full(1 << bits, _EMPTY, np.uint64),
         64 - bits,
+        np.zeros(1 << (bits - 4), np.uint64),
         np.zeros(num_merges, np.int32),
-        np.full(1 << 16, -1, np.int32),
-        np.zeros((0, 3), np.uint64),
     )
 
 
@@ -62,8 +63,11 @@ def empty_tables(byte_ids: Int32, num_merges: int) -> PairTables:
 def find_rank(tables: PairTables, left: int, right: int) -> np.uint32:
     """Return the rank of the merge that joins two tokens, or NO_MERGE."""
     key = (np.uint64(left) << _ID_BITS) | np.uint64(right)
-    mask = np.int64(tables.entries.shape[0] - 1)
-    slot = np.int64((key * _MULTIPLIER) >> np.uint64(tables.shift))
+    mixed, mask = key * _MULTIPLIER, np.int64(tables.entries.shape[0] - 1)
+    place = mixed >> (np.uint64(tables.shift) - _FILTER_BITS)
+    if tables.filter[np.int64(place >> _WORD_BITS)] >> (place & _BIT_MASK) & _ONE == 0:
+        return NO_MERGE
+    slot = np.int64(mixed >> np.uint64(tables.shift))
     while True:
         entry = tables.entries[slot]
         if entry >> _RANK_BITS == key:
@@ -77,12 +81,14 @@ def find_rank(tables: PairTables, left: int, right: int) -> np.uint32:
 def insert(tables: PairTables, left: int, right: int, rank: int, result: int) -> bool:
     """Add a merge; False if the pair has one already."""
     key = (np.uint64(left) << _ID_BITS) | np.uint64(right)
-    mask = np.int64(tables.entries.shape[0] - 1)
-    slot = np.int64((key * _MULTIPLIER) >> np.uint64(tables.shift))
+    mixed, mask = key * _MULTIPLIER, np.int64(tables.entries.shape[0] - 1)
+    slot = np.int64(mixed >> np.uint64(tables.shift))
     while tables.entries[slot] != _EMPTY:
         if tables.entries[slot] >> _RANK_BITS == key:
             return False
         slot = (slot + 1) & mask
+    place = mixed >> (np.uint64(tables.shift) - _FILTER_BITS)
+    tables.filter[np.int64(place >> _WORD_BITS)] |= _ONE << (place & _BIT_MASK)
     tables.entries[slot] = (key << _RANK_BITS) | np.uint64(rank)
     tables.results[rank] = result
     return True

@@ -1,0 +1,109 @@
+"""From documents to ids, a chunk at a time, on one thread or several.
+
+A chunk is small enough for what lies between (the normalized text, its pre-tokens, its ids) to stay in the
+CPU's caches. Threads take neighbouring chunks, share nothing that is written, and are joined in order.
+"""
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenizer import normalizers
+from tokenizer.bpe import BytePairEncoder
+from tokenizer.errors import TokenizerError
+from tokenizer.specials import Segments, chunks
+from tokenizer.splitting import Splitter
+
+Integer = TypeVar("Integer", bound=np.integer[Any])
+
+_LEAST_BYTES_A_THREAD = 1 << 17
+_BYTES_A_TOKEN = 3  # about; what is guessed too low is made larger
+
+
+class _Growing(Generic[Integer]):
+    """An array that is written from front to back, and gets more room when it needs it."""
+
+    def __init__(self, kind: type[Integer], expected: int) -> None:
+        self._array = np.empty(expected, kind)
+        self._used = 0
+
+    def append(self, values: NDArray[Any]) -> None:
+        after = self._used + values.shape[0]
+        if after > self._array.shape[0]:
+            self._array.resize(after + after // 2, refcheck=False)
+        self._array[self._used : after] = values
+        self._used = after
+
+    def taken(self) -> NDArray[Integer]:
+        """Return what was written, and nothing more; the last call."""
+        self._array.resize(self._used, refcheck=False)
+        return self._array
+
+
+class Runner:
+    """Encodes segments with one vocabulary, split pattern and normalizer."""
+
+    def __init__(self, encoder: BytePairEncoder, splitter: Splitter, normalizer: str | None) -> None:
+        self._encoder = encoder
+        self._splitter = splitter
+        self._normalizer = normalizer
+
+    def run(
+        self, data: NDArray[np.uint8], segments: Segments, kind: type[Integer], num_threads: int = 1
+    ) -> tuple[NDArray[Integer], NDArray[np.int64]]:
+        """Encode segments.
+
+        Args:
+            data: uint8, the text.
+            segments: text and special tokens.
+            kind: the type of the ids.
+            num_threads: how many threads to use at most.
+
+        Returns:
+            The ids, and int64 offsets of shape (num_segments + 1,).
+
+        Raises:
+            TokenizerError: `num_threads` is less than one.
+        """
+        if num_threads < 1:
+            raise TokenizerError(f"encode: num_threads={num_threads} must be at least 1; use e.g. 1")
+        parts = _parts(segments.bounds, num_threads)
+        if len(parts) < 2:
+            ids, lengths = self._run_part(data, segments, kind, 0, segments.kinds.shape[0])
+        else:
+            with ThreadPoolExecutor(len(parts)) as pool:
+                done = list(pool.map(lambda part: self._run_part(data, segments, kind, *part), parts))
+            ids = np.concatenate([part for part, _ in done])
+            lengths = np.concatenate([part for _, part in done])
+        offsets = np.zeros(lengths.shape[0] + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        return ids, offsets
+
+    def _run_part(
+        self, data: NDArray[np.uint8], segments: Segments, kind: type[Integer], first: int, after: int
+    ) -> tuple[NDArray[Integer], NDArray[np.int64]]:
+        """Encode the segments from `first` to `after`; return ids, and how many each segment has."""
+        bounds = segments.bounds[first : after + 1]
+        ids = _Growing(kind, int(bounds[-1] - bounds[0]) // _BYTES_A_TOKEN + after - first)
+        lengths = np.empty(after - first, np.int64)
+        for start, stop in chunks(bounds):
+            cuts, kinds = bounds[start : stop + 1], segments.kinds[first + start : first + stop]
+            text, cuts = normalizers.normalize_pieces(self._normalizer, data, cuts, kinds >= 0)
+            found, ends = self._encoder.encode(text, self._splitter.split(text, cuts), kinds)
+            ids.append(found)
+            lengths[start:stop] = np.diff(ends)
+        return ids.taken(), lengths
+
+
+def _parts(bounds: NDArray[np.int64], num_threads: int) -> list[tuple[int, int]]:
+    """Divide segments into runs of about the same number of bytes, one a thread, as far as that pays."""
+    total = int(bounds[-1] - bounds[0])
+    number = min(num_threads, total // _LEAST_BYTES_A_THREAD)
+    if number < 2:
+        return []
+    wanted = bounds[0] + total * np.arange(1, number) // number
+    edges = [0, *np.searchsorted(bounds, wanted).tolist(), bounds.shape[0] - 1]
+    return [(first, after) for first, after in itertools.pairwise(edges) if first < after]
