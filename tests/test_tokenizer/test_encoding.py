@@ -4,6 +4,7 @@ import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -157,6 +158,40 @@ def test_threads_give_what_one_thread_gives(small: Tokenizer) -> None:
         assert list(pool.map(small.encode, texts)) == alone
 
 
+def test_threads_of_our_own_change_nothing(small: Tokenizer) -> None:
+    texts = [f"the fox {number} there 今天 " * (number % 7 * 900) for number in range(60)]
+    alone = small.encode_batch(texts)
+    for num_threads in (2, 3, 100):
+        shared = small.encode_batch(texts, num_threads=num_threads)
+        assert np.array_equal(shared.ids, alone.ids)
+        assert np.array_equal(shared.offsets, alone.offsets)
+    with pytest.raises(TokenizerError, match="num_threads=0 must be at least 1"):
+        small.encode_batch(texts, num_threads=0)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+def test_arrow_strings_are_read_where_they_lie(small: Tokenizer, kind: pa.DataType) -> None:
+    texts = ["skipped", "the fox", "", "今天 there", "é"]
+    array = pa.array([text.encode() for text in texts]).cast(kind)
+    expected = small.encode_batch(texts).to_lists()
+    assert small.encode_arrow(array).to_lists() == expected
+    assert small.encode_arrow(array[1:4]).to_lists() == expected[1:4]
+    assert small.encode_arrow(array[2:3]).to_lists() == [[]]
+    chunked = pa.chunked_array([array[3:], array[:0], array[:2]], type=kind)
+    assert small.encode_arrow(chunked).to_lists() == expected[3:] + expected[:2]
+    assert len(small.encode_arrow(pa.chunked_array([], type=kind))) == 0
+    assert len(small.encode_arrow(array[:0])) == 0
+
+
+def test_arrow_arrays_that_are_no_texts(small: Tokenizer) -> None:
+    with pytest.raises(TokenizerError, match="got int64, but"):
+        small.encode_arrow(pa.array([1]))
+    with pytest.raises(TokenizerError, match="got list, but"):
+        small.encode_arrow(["the"])
+    with pytest.raises(TokenizerError, match=r"string 3 is null \(1 nulls in all\)"):
+        small.encode_arrow(pa.chunked_array([["a", "b"], ["c", None]]))
+
+
 def test_buffers_are_read_wherever_they_lie(small: Tokenizer) -> None:
     data = np.frombuffer(b"skipped the fox there", np.uint8)
     batch = small.encode_buffers(data, np.array([8, 11, 11, 21], np.int32))
@@ -252,7 +287,7 @@ def merges_in_any_order(draw: st.DrawFn) -> list[tuple[bytes, bytes]]:
 
 
 @given(merges_in_any_order(), st.lists(st.sampled_from(BEYOND_ASCII), max_size=40).map(b"".join))
-def test_characters_that_are_merged_before_all_else_change_nothing(
+def test_cutting_where_no_token_reaches_across_changes_nothing(
     pairs: list[tuple[bytes, bytes]], data: bytes
 ) -> None:
     tokens = {i: bytes([i]) for i in range(256)} | {256 + i: a + b for i, (a, b) in enumerate(pairs)}
