@@ -7,6 +7,7 @@
     ├── BalanceError        weights, temperatures or caps that cannot be met
     ├── MixingError         weights or repetition limits that the encoded tokens cannot meet
     ├── PackingError        lengths that do not fit the sequence length
+    ├── LoadingError        a world, a place or a batch that a packed artifact does not have
     ├── AccountError        what came in is not what became of it
     ├── StoreError          an artifact that cannot be published, found or trusted
     └── GateError           an audit whose verdict is "failed" where the profile forbids it
@@ -41,6 +42,10 @@ class MixingError(TaskError):
 
 class PackingError(TaskError):
     """Document lengths that do not fit the sequence length."""
+
+
+class LoadingError(TaskError):
+    """A world, a place or a batch that a packed artifact does not have."""
 
 
 class AccountError(TaskError):

@@ -56,10 +56,16 @@ def _damages(directory: Path, record: Record, *, full: bool) -> Iterator[Problem
     if not record.fingerprint.startswith(directory.name) or record.kind != directory.parent.name:
         found = f"{record.kind}/{record.fingerprint[:PREFIX_CHARS]}"
         yield Problem(record.reference, RECORD_FILE, f"lies in {directory}, where {found} does not belong")
+    for path, message in file_damages(directory, record, full=full):
+        yield Problem(record.reference, path, message)
+
+
+def file_damages(directory: Path, record: Record, *, full: bool) -> Iterator[tuple[str, str]]:
+    """Yield each file, wherever the directory lies, that is not what the record says, and what it is."""
     for entry in record.files:
         message = _file_damage(directory / entry.path, entry, full)
         if message:
-            yield Problem(record.reference, entry.path, message)
+            yield entry.path, message
 
 
 def _file_damage(path: Path, entry: FileEntry, full: bool) -> str | None:

@@ -1,5 +1,7 @@
 """Growing `.npy` files: equal to numpy.save, byte for byte, however they were cut."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -51,3 +53,23 @@ def test_two_axes_are_refused(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((2, 2)))
     with pytest.raises(StoreError, match="one axis"):
         open_vector(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("length", [0, 1, 7])
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_what_numpy_saves_is_opened(tmp_path, length, version):
+    values = np.arange(length, dtype=">u4")
+    with (tmp_path / "a.npy").open("wb") as file:
+        np.lib.format.write_array(file, values, version=version)
+    opened = open_vector(tmp_path / "a.npy")
+    assert opened.dtype == values.dtype
+    assert opened.tolist() == values.tolist()
+    assert not length or not opened.flags.writeable
+
+
+def test_many_threads_may_open_files_at_once(tmp_path):
+    """With numpy's own reading of the header CPython 3.11 says "recursion depth mismatch" now and then."""
+    np.save(tmp_path / "a.npy", np.arange(5))
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: open_vector(tmp_path / "a.npy").sum(), range(500)))
+    assert found == [10] * 500

@@ -1,0 +1,58 @@
+"""Marks every token of packed sequences: of which piece it is, where in it, and whether it is padding."""
+
+from typing import Any
+
+from tokenizer.kernels import kernel
+from tokenizer.kernels.arrays import Bytes, Int32, Int32In, Int64In
+
+
+@kernel
+def mark(
+    ends: Int32In,
+    firsts: Int64In,
+    sequence_length: int,
+    segment_ids: Int32,
+    position_ids: Int32,
+    loss_mask: Bytes,
+) -> None:
+    """Fill the arrays that are wanted; one of no values is not.
+
+    Args:
+        ends: int32 [p], where in its sequence each piece ends, sequence after sequence; rising within one.
+        firsts: int64 [n + 1], where each sequence's pieces begin among them.
+        sequence_length: tokens of each sequence, at least its last end, which is not checked here.
+        segment_ids: int32 [n * sequence_length] or [0], written: the token's piece, from 1; 0 on padding.
+        position_ids: the same, written: the token's place in its piece, from 0; 0 on padding.
+        loss_mask: uint8, the same, written: 1 on tokens, 0 on padding.
+    """
+    for row in range(len(firsts) - 1):
+        base = row * sequence_length
+        start = base
+        for piece in range(firsts[row], firsts[row + 1]):
+            stop = base + ends[piece]
+            if len(segment_ids):
+                _fill(segment_ids, start, stop, piece - firsts[row] + 1)
+            if len(position_ids):
+                _count(position_ids, start, stop)
+            if len(loss_mask):
+                _fill(loss_mask, start, stop, 1)
+            start = stop
+        stop = base + sequence_length
+        if len(segment_ids):
+            _fill(segment_ids, start, stop, 0)
+        if len(position_ids):
+            _fill(position_ids, start, stop, 0)
+        if len(loss_mask):
+            _fill(loss_mask, start, stop, 0)
+
+
+@kernel(inline=True)
+def _fill(out: Any, start: int, stop: int, value: int) -> None:
+    for at in range(start, stop):
+        out[at] = value
+
+
+@kernel(inline=True)
+def _count(out: Any, start: int, stop: int) -> None:
+    for at in range(start, stop):
+        out[at] = at - start

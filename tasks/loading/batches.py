@@ -1,0 +1,126 @@
+"""What a batch holds, and how batches are made: several at a time, so that small ones cost no more.
+
+For B sequences of L tokens (`tasks.formats.packed` says what the words mean):
+
+    sequence       int64 [B]             the sequences' numbers, as `tokmill trace` takes them; always there
+    input_ids      [B, L]                uint16 | uint32 as stored, or int32 | int64
+    position_ids   int32 [B, L]          from 0 in every piece; 0 on padding
+    segment_ids    int32 [B, L]          from 1 in every sequence; 0 on padding
+    loss_mask      bool [B, L]           false on padding
+    cu_seqlens     int32 [m + 1]         the batch as one row of B × L tokens, for attention over varying
+                                         lengths: 0, the end of every piece and of every sequence's padding,
+                                         up to B × L; what stands between two bounds attends to itself alone
+    max_seqlen     int32 []              the longest of these; comes with cu_seqlens
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.errors import LoadingError
+from tasks.kernels.marking import mark
+from tasks.loading.rows import PackedRows
+
+Field: TypeAlias = Literal["input_ids", "position_ids", "segment_ids", "loss_mask", "cu_seqlens"]
+Dtype: TypeAlias = Literal["stored", "int32", "int64"]
+Batch: TypeAlias = dict[str, NDArray[Any]]
+
+_MARKS = ("segment_ids", "position_ids", "loss_mask")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which fields batches have, and the type of their tokens.
+
+    Raises:
+        LoadingError: a field or a type that there is not, or one in which the vocabulary has no room.
+    """
+
+    fields: tuple[Field, ...]
+    dtype: Dtype
+
+    def __post_init__(self) -> None:
+        known = get_args(Field)
+        unknown = [name for name in self.fields if name not in known]
+        if unknown or not self.fields:
+            found = f"has {unknown[0]!r}" if unknown else "is empty"
+            raise LoadingError(f"loading: fields {found}; choose from {', '.join(known)}")
+        if self.dtype not in get_args(Dtype):
+            raise LoadingError(
+                f"loading: dtype={self.dtype!r} must be one of {', '.join(get_args(Dtype))}; 'stored' is the "
+                "packed artifact's own"
+            )
+
+    def token_type(self, stored: np.dtype[Any]) -> np.dtype[Any]:
+        """The type that tokens are given in."""
+        return stored if self.dtype == "stored" else np.dtype(self.dtype)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive batches that are made in one go.
+
+    Attributes:
+        sequences: int64 [n], all their sequences.
+        sizes: sequences of each batch.
+    """
+
+    sequences: NDArray[np.int64]
+    sizes: tuple[int, ...]
+
+
+def made(block: Block, rows: PackedRows, wanted: Wanted) -> list[Batch]:
+    """Make a block's batches; their arrays are new, and a batch's are views of its block's.
+
+    Raises:
+        StoreError: a file is missing or has another size than the manifest says.
+    """
+    columns: Batch = {"sequence": block.sequences}
+    if "input_ids" in wanted.fields:
+        columns["input_ids"] = rows.tokens(block.sequences, wanted.token_type(rows.dtype))
+    bounded = set(wanted.fields) - {"input_ids"}
+    if not bounded:
+        return [_part(columns, first, stop) for first, stop in _ranges(block.sizes)]
+    ends, firsts = rows.ends(block.sequences)
+    columns |= _marks(ends, firsts, rows.sequence_length, bounded)
+    batches = []
+    for first, stop in _ranges(block.sizes):
+        batch = _part(columns, first, stop)
+        if "cu_seqlens" in bounded:
+            batch |= _cu_seqlens(ends, firsts[first : stop + 1], rows.sequence_length)
+        batches.append(batch)
+    return batches
+
+
+def _ranges(sizes: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    return pairwise(np.cumsum([0, *sizes]).tolist())
+
+
+def _part(columns: Batch, first: int, stop: int) -> Batch:
+    return {name: values[first:stop] for name, values in columns.items()}
+
+
+def _marks(ends: NDArray[np.int32], firsts: NDArray[np.int64], length: int, fields: Collection[str]) -> Batch:
+    """Those of `segment_ids`, `position_ids` and `loss_mask` that are among the fields."""
+    size = (len(firsts) - 1) * length
+    found: Batch = {
+        name: np.empty(size if name in fields else 0, dtype=np.uint8 if name == "loss_mask" else np.int32)
+        for name in _MARKS
+    }
+    mark(ends, firsts, length, **found)
+    found["loss_mask"] = found["loss_mask"].view(np.bool_)
+    return {name: found[name].reshape(-1, length) for name in _MARKS if name in fields}
+
+
+def _cu_seqlens(ends: NDArray[np.int32], firsts: NDArray[np.int64], length: int) -> Batch:
+    """The bounds of a batch as one row; `firsts` are those of its sequences and the end of the last."""
+    num_pieces = np.diff(firsts)
+    begins = np.arange(len(num_pieces), dtype=np.int64) * length
+    pieces = ends[firsts[0] : firsts[-1]] + np.repeat(begins, num_pieces)
+    # Every sequence's own end is a bound; it is one already where no padding follows the last piece.
+    bounds = np.unique(np.concatenate([begins, pieces, begins + length])).astype(np.int32)
+    return {"cu_seqlens": bounds, "max_seqlen": np.diff(bounds).max(initial=0).astype(np.int32)}

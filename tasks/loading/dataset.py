@@ -1,0 +1,253 @@
+"""A packed artifact as an endless walk of batches through its epochs.
+
+The model. A dataset is like an open file: it has a place (`tasks.loading.place`), batches are given out from
+there on, and the place moves as they are. An iteration ends with the epoch; the next one is the epoch that
+follows. What stands where is `tasks.loading.order`, who gets what `tasks.loading.split`.
+
+Laws. Every sequence of an epoch comes exactly once over all ranks and workers, unless `remainder` says
+otherwise. Going on from a state gives what would have come undisturbed, with the same number of ranks; with
+another, exactly the sequences that are left. Threads change the speed and nothing else.
+"""
+
+import os
+import weakref
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from tasks.errors import LoadingError
+from tasks.formats.packed_files import PackedManifest
+from tasks.loading.batches import Batch, Block, Dtype, Field, Wanted, made
+from tasks.loading.identity import checked_identity
+from tasks.loading.order import Order
+from tasks.loading.place import Place, Walk
+from tasks.loading.prefetch import made_ahead
+from tasks.loading.rows import PackedRows
+from tasks.loading.split import Remainder, Split
+from tasks.store.integrity import Verify
+
+if TYPE_CHECKING:
+    from tasks.loading.torch_dataset import TorchDataset
+
+_BLOCK_BYTES = 1 << 20  # of tokens: more falls out of the caches, less is dominated by Python's own costs
+_LOOK_AHEAD = 4096  # sequences that are looked up in the epoch's order at a time
+
+
+class PackedDataset:
+    """Batches of packed sequences for one rank; iterate it, once an epoch.
+
+    Attributes:
+        manifest: what `packed.json` says.
+        split: this rank's part.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is an option of its own, said by its name
+        self,
+        path: str | Path,
+        *,
+        batch_size: int = 8,
+        fields: Sequence[Field] = ("input_ids",),
+        dtype: Dtype = "stored",
+        shuffle: bool = False,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        remainder: Remainder = "keep",
+        num_threads: int = 2,
+        prefetch: int = 16,
+        verify: Verify = "sizes",
+    ) -> None:
+        """Open a packed artifact.
+
+        Args:
+            path: its directory.
+            batch_size: sequences a batch, of this rank alone.
+            fields: what a batch holds besides `sequence`; see `tasks.loading.batches`.
+            dtype: of `input_ids`: as it is stored (uint16 or uint32), or int32 or int64.
+            shuffle: whether each epoch has a new order; else every one has the artifact's.
+            seed: decides the orders; a whole number from 0.
+            rank: this process among those that train together, from 0.
+            world_size: how many they are.
+            remainder: what becomes of the last, partial step of an epoch: 'keep' spreads it over the ranks,
+                'drop' leaves it out, 'wrap' fills it up from the epoch's beginning.
+            num_threads: that make batches ahead; 0 makes each when it is asked for.
+            prefetch: batches that are ahead, at most.
+            verify: 'sizes' compares the files' sizes with the record, 'full' reads every byte and compares
+                digests as well.
+
+        Raises:
+            LoadingError: an argument is out of range, or the artifact lacks the memmap format.
+            StoreError: the artifact is missing or damaged.
+        """
+        self.path = Path(path)
+        self.manifest = PackedManifest.open(self.path)
+        self.split = Split(batch_size, rank, world_size, remainder=remainder)
+        self._wanted = Wanted(tuple(fields), dtype)
+        for name, value, least in (
+            ("seed", seed, 0),
+            ("num_threads", num_threads, 0),
+            ("prefetch", prefetch, 1),
+        ):
+            if value < least:
+                raise LoadingError(f"loading: {name}={value} must be at least {least}")
+        self._num_threads, self._prefetch = num_threads, prefetch
+        self._rows = PackedRows(self.path, self.manifest)
+        self._order = Order(self.num_sequences, shuffle, seed)
+        identity = checked_identity(self.path, self.manifest, verify)
+        self._walk = Walk(identity.digest, self.num_sequences, shuffle, seed, identity.predecessors)
+        self._place = Place(0)
+        self._running: tuple[int, weakref.ref[Generator[Batch, None, None]]] | None = None
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences of an epoch, of all ranks together."""
+        return self.manifest.num_sequences
+
+    @property
+    def num_batches(self) -> int:
+        """Batches that this rank gets from here to the end of the epoch."""
+        return self.split.num_batches(self.num_sequences - self._place.position)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next batch is of, from 0."""
+        return self._place.epoch
+
+    @property
+    def position(self) -> int:
+        """Sequences of this epoch that were given out, to all ranks together."""
+        return self._place.position
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of an epoch; nothing happens if it is the one that we are in.
+
+        Raises:
+            LoadingError: it is below 0.
+        """
+        if epoch < 0:
+            raise LoadingError(f"loading: epoch={epoch} must be at least 0")
+        if epoch != self._place.epoch:
+            self.close()
+            self._place = Place(epoch)
+
+    def state_dict(self, num_batches: int | None = None) -> dict[str, Any]:
+        """What `load_state_dict` takes to go on after the last batch that was given out; it is JSON.
+
+        Args:
+            num_batches: given out since the beginning of the iteration, where others than this object did it:
+                the worker processes of a `DataLoader` walk on copies.
+        """
+        moved = num_batches is not None
+        return self._walk.state(self._after(self._place, num_batches or 0) if moved else self._place)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go to where a state was taken; ranks, workers and batch size may be others than then.
+
+        Raises:
+            LoadingError: it is no state, or one of another dataset, shuffling or seed.
+        """
+        place = self._walk.place(state)
+        self.close()
+        self._place = place
+
+    def for_worker(self, worker: int, num_workers: int) -> "PackedDataset":
+        """This dataset as one of several workers of its rank has it, at the same place.
+
+        Raises:
+            LoadingError: the worker's number is out of range.
+        """
+        made_for = self.__class__.__new__(self.__class__)
+        made_for.__dict__ |= self.__getstate__()
+        made_for.split = replace(self.split, worker=worker, num_workers=num_workers)
+        return made_for
+
+    def to_torch(self) -> "TorchDataset":
+        """The dataset as a `torch.utils.data.IterableDataset` of tensors; imports torch.
+
+        Raises:
+            LoadingError: torch is not installed.
+        """
+        try:
+            from tasks.loading.torch_dataset import TorchDataset
+        except ModuleNotFoundError as error:
+            raise LoadingError(
+                f"loading: torch is needed for this ({error}); install torch, or use the numpy batches"
+            ) from error
+        return TorchDataset(self)
+
+    def close(self) -> None:
+        """End the iteration that is under way, and its threads; another may begin."""
+        if self._running is not None:
+            process, reference = self._running
+            running = reference()
+            if running is not None and process == os.getpid():  # a fork has no threads to end
+                running.close()
+            self._running = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, in this process or another, is at the same place and has no iteration under way."""
+        return self.__dict__ | {"_running": None}
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Give out the rest of the epoch; an iteration that is under way ends."""
+        self.close()
+        running = self._given_out()
+        self._running = (os.getpid(), weakref.ref(running))
+        return running
+
+    def _given_out(self) -> Generator[Batch, None, None]:
+        start, num_given = self._place, 0
+        blocks = made_ahead(
+            lambda block: made(block, self._rows, self._wanted),
+            self._blocks(start),
+            num_threads=self._num_threads,
+            ahead=max(1, self._prefetch // self._batches_a_block()),
+        )
+        try:
+            for batches in blocks:
+                for batch in batches:
+                    num_given += 1
+                    self._place = self._after(start, num_given * self.split.num_workers)
+                    yield batch
+        finally:
+            blocks.close()
+        self._place = Place(start.epoch + 1)
+
+    def _blocks(self, start: Place) -> Iterator[Block]:
+        """The batches from `start` to the end of the epoch, in blocks."""
+        num_left = self.num_sequences - start.position
+        per_block = self._batches_a_block()
+        per_look = max(1, _LOOK_AHEAD // (per_block * self.split.batch_size)) * per_block
+        steps = self.split.steps(num_left)
+        for first in range(0, len(steps), per_look):
+            runs = [self.split.positions(step, num_left) for step in steps[first : first + per_look]]
+            positions = np.concatenate([np.arange(run.start, run.stop, dtype=np.int64) for run in runs])
+            sequences = self._order.sequences(start.epoch, (start.position + positions) % self.num_sequences)
+            at = 0
+            for k in range(0, len(runs), per_block):
+                sizes = tuple(len(run) for run in runs[k : k + per_block])
+                yield Block(sequences[at : at + sum(sizes)], sizes)
+                at += sum(sizes)
+
+    def _batches_a_block(self) -> int:
+        row_bytes = self.manifest.sequence_length * self._wanted.token_type(self._rows.dtype).itemsize
+        enough = -(-_BLOCK_BYTES // (row_bytes * self.split.batch_size))
+        return max(1, min(enough, self._prefetch // (2 * max(1, self._num_threads))))
+
+    def _after(self, start: Place, num_steps: int) -> Place:
+        """The place when so many steps were taken from `start`."""
+        position = start.position + num_steps * self.split.stride
+        over = self.split.is_over(self.num_sequences - position)
+        return Place(start.epoch + 1) if over else Place(start.epoch, position)

@@ -1,0 +1,97 @@
+"""The tokens and boundaries of many sequences at once, straight from the memory map.
+
+What is read is the memmap format alone: one row a sequence, at a place that follows from its number. Shards
+are mapped when they are first asked for, and stay so; the system's page cache holds what is used.
+"""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.errors import LoadingError
+from tasks.formats.packed_files import PackedManifest, ShardFiles
+from tasks.formats.packed_shards import MemmapShard
+
+
+class PackedRows:
+    """Sequences of a packed artifact, by their numbers; may be shared by threads.
+
+    Args:
+        path: the artifact's directory.
+        manifest: what its `packed.json` says.
+
+    Raises:
+        LoadingError: the artifact lacks the memmap format.
+    """
+
+    def __init__(self, path: Path, manifest: PackedManifest) -> None:
+        if "memmap" not in manifest.formats:
+            raise LoadingError(
+                f"loading: {path} has the sequences as {', '.join(manifest.formats)} only, and what is "
+                "loaded is the memmap format; pack with formats = ['memmap']"
+            )
+        self.sequence_length = manifest.sequence_length
+        self.dtype: np.dtype[Any] = np.dtype(manifest.dtype)
+        self._path = path
+        self._manifest = manifest
+        self._firsts = np.array([shard.first_sequence for shard in manifest.shards], dtype=np.int64)
+        self._shard = lru_cache(maxsize=None)(self._open)
+
+    def __reduce__(self) -> tuple[type["PackedRows"], tuple[Path, PackedManifest]]:
+        """Another process maps the shards itself."""
+        return PackedRows, (self._path, self._manifest)
+
+    def tokens(self, sequences: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The tokens of `sequences`, int64 [n], as a new array of `dtype`, [n, sequence_length].
+
+        Raises:
+            StoreError: a file is missing or has another size than the manifest says.
+        """
+        shards, rows = self._places(sequences)
+        out = np.empty((len(sequences), self.sequence_length), dtype=dtype)
+        if len(sequences) and (shards == shards[0]).all() and dtype == self.dtype:
+            # With a mode other than "raise" numpy writes to `out` directly; the rows are known to be there.
+            self._shard(int(shards[0])).rows.take(rows, axis=0, out=out, mode="clip")
+        else:
+            found = [self._shard(shard).rows[row] for shard, row in _pairs(shards, rows)]
+            np.concatenate([out[:0].reshape(-1), *found], out=out.reshape(-1), casting="same_kind")
+        return out
+
+    def ends(self, sequences: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Where the pieces of `sequences`, int64 [n], end within their sequences.
+
+        Returns:
+            int32 [p], the ends of all pieces, sequence after sequence; and int64 [n + 1], where each
+            sequence's are among them.
+        """
+        found = [self._shard(shard).bounds(row)[1:] for shard, row in _pairs(*self._places(sequences))]
+        firsts = np.cumsum([0, *map(len, found)], dtype=np.int64)
+        return np.concatenate([np.empty(0, dtype=np.int32), *found]), firsts
+
+    def _places(self, sequences: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        shards = np.searchsorted(self._firsts, sequences, side="right") - 1
+        return shards, sequences - self._firsts[shards]
+
+    def _open(self, position: int) -> "_Shard":
+        files = ShardFiles(self._path, self._manifest.shards[position].index)
+        return _Shard(MemmapShard.open(files, self._manifest))
+
+
+class _Shard:
+    """One shard's arrays without numpy's memmap class, whose every slice costs a microsecond."""
+
+    def __init__(self, opened: MemmapShard) -> None:
+        self.rows: NDArray[Any] = np.asarray(opened.rows)
+        self._flat: NDArray[np.int32] = np.asarray(opened.flat)
+        self._offsets: NDArray[np.int64] = np.asarray(opened.offsets)
+
+    def bounds(self, row: int) -> NDArray[np.int32]:
+        """`cu_seqlens` of a sequence."""
+        return self._flat[self._offsets[row] : self._offsets[row + 1]]
+
+
+def _pairs(shards: NDArray[np.int64], rows: NDArray[np.int64]) -> "zip[tuple[int, int]]":
+    return zip(shards.tolist(), rows.tolist(), strict=True)

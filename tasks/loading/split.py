@@ -1,0 +1,104 @@
+"""Who gets which positions of an epoch: ranks side by side, workers in turn.
+
+The model. All ranks walk through the positions of an epoch in step. A step takes `batch_size` × `world_size`
+positions, of which rank r has the r-th `batch_size`. Within a rank, worker w of W makes the batches w, w + W,
+w + 2W, …, so that whoever takes them in turn sees the order that one worker alone would give.
+
+What is left at the end, when fewer positions than a step takes remain:
+
+    keep   they are spread over the ranks, sizes differing by one at most, the lower ranks first. Everything
+           comes exactly once. The last batch is smaller; where fewer positions than ranks are left, the
+           higher ranks get none and have one batch fewer.
+    drop   they are left out of this epoch. Every rank has the same number of full batches.
+    wrap   positions from the beginning of the epoch fill the step up. Every rank has the same number of full
+           batches; some sequences come twice.
+
+Laws. With `keep` the ranks' and workers' positions from any start on are a partition of what is left; with
+`drop` of all of it but fewer than a step takes. So a place in the epoch, one number, is all that is needed to
+go on with another number of ranks, of workers, or another batch size.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from tasks.errors import LoadingError
+
+Remainder: TypeAlias = Literal["keep", "drop", "wrap"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """One worker's part of every epoch.
+
+    Attributes:
+        batch_size: sequences that a rank gets a step; ≥ 1.
+        rank: in [0, world_size).
+        world_size: ranks; ≥ 1.
+        worker: in [0, num_workers).
+        num_workers: workers of this rank; ≥ 1.
+        remainder: what becomes of the last, partial step; see the module.
+
+    Raises:
+        LoadingError: one of them is out of range.
+    """
+
+    batch_size: int
+    rank: int = 0
+    world_size: int = 1
+    worker: int = 0
+    num_workers: int = 1
+    remainder: Remainder = "keep"
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "world_size", "num_workers"):
+            if getattr(self, name) < 1:
+                raise LoadingError(f"loading: {name}={getattr(self, name)} must be at least 1")
+        for one, all_of_them in (("rank", "world_size"), ("worker", "num_workers")):
+            value, number = getattr(self, one), getattr(self, all_of_them)
+            if not 0 <= value < number:
+                raise LoadingError(
+                    f"loading: {one}={value} must be in [0, {number}), as {all_of_them}={number}; they count "
+                    "from 0"
+                )
+        if self.remainder not in get_args(Remainder):
+            raise LoadingError(
+                f"loading: remainder={self.remainder!r} must be one of {', '.join(get_args(Remainder))}"
+            )
+
+    @property
+    def stride(self) -> int:
+        """Positions that a step takes, all ranks together."""
+        return self.batch_size * self.world_size
+
+    def num_batches(self, num_left: int) -> int:
+        """Batches that this rank, all its workers together, gets of the last `num_left` positions."""
+        full, rest = divmod(num_left, self.stride)
+        first, stop = self._share(rest)
+        return full + int(stop > first)
+
+    def steps(self, num_left: int) -> range:
+        """The steps of this worker, counted from where `num_left` positions are left."""
+        return range(self.worker, self.num_batches(num_left), self.num_workers)
+
+    def positions(self, step: int, num_left: int) -> range:
+        """This rank's positions in a step, counted likewise; with `wrap` they may go beyond `num_left`."""
+        begin = step * self.stride
+        if begin + self.stride <= num_left:
+            first, stop = self.rank * self.batch_size, (self.rank + 1) * self.batch_size
+        else:
+            first, stop = self._share(num_left - begin)
+        return range(begin + first, begin + stop)
+
+    def is_over(self, num_left: int) -> bool:
+        """Whether the epoch has nothing more for any rank."""
+        return num_left <= 0 or (self.remainder == "drop" and num_left < self.stride)
+
+    def _share(self, rest: int) -> tuple[int, int]:
+        """This rank's part of the last, partial step of `rest` positions: [first, stop)."""
+        if rest == 0 or self.remainder == "drop":
+            return 0, 0
+        if self.remainder == "wrap":
+            return self.rank * self.batch_size, (self.rank + 1) * self.batch_size
+        each, over = divmod(rest, self.world_size)
+        first = self.rank * each + min(self.rank, over)
+        return first, first + each + int(self.rank < over)

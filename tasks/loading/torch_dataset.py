@@ -1,0 +1,62 @@
+"""The dataset for PyTorch: an `IterableDataset` of tensors. Importing this module imports torch.
+
+A `DataLoader` takes it with `batch_size=None`, because it gives whole batches, and with any number of worker
+processes: each makes every so-manieth batch, and the loader takes them in turn, so that the order is that of
+one process. Threads do the same work without copies between processes; one process will usually do.
+"""
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from tasks.loading.dataset import PackedDataset
+
+torch: Any = import_module("torch")
+Tensors: TypeAlias = dict[str, Any]
+
+
+class TorchDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
+    """Batches of a `PackedDataset` as tensors; unsigned tokens become int64, as embeddings take them.
+
+    In the worker processes of a `DataLoader` copies walk through the epoch, and this object stays where it
+    is: call `set_epoch` before every epoch, and `state_dict(num_batches)` with the batches taken of it.
+
+    Attributes:
+        dataset: the numpy batches.
+    """
+
+    def __init__(self, dataset: "PackedDataset") -> None:
+        super().__init__()
+        self.dataset = dataset
+        self._at_work: PackedDataset | None = None
+
+    def __iter__(self) -> Iterator[Tensors]:
+        worker = torch.utils.data.get_worker_info()
+        if worker is None:
+            yield from map(_tensors, self.dataset)
+            return
+        self._at_work = self._at_work or self.dataset.for_worker(worker.id, worker.num_workers)
+        yield from map(_tensors, self._at_work)
+
+    def set_epoch(self, epoch: int) -> None:
+        """See `PackedDataset.set_epoch`."""
+        self.dataset.set_epoch(epoch)
+
+    def state_dict(self, num_batches: int | None = None) -> dict[str, Any]:
+        """See `PackedDataset.state_dict`; in a worker process, where its own copy is."""
+        return (self._at_work or self.dataset).state_dict(num_batches)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `PackedDataset.load_state_dict`."""
+        self.dataset.load_state_dict(state)
+        self._at_work = None
+
+
+def _tensors(batch: Mapping[str, Any]) -> Tensors:
+    return {name: _tensor(values) for name, values in batch.items()}
+
+
+def _tensor(values: Any) -> Any:
+    signed = values if values.dtype.kind in "ib" else values.astype("int64")
+    return torch.from_numpy(signed) if signed.ndim else torch.tensor(signed.item())

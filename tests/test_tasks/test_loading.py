@@ -1,0 +1,489 @@
+"""The loader: every epoch once over all ranks and workers, places to go back to, threads that end."""
+
+import gc
+import json
+import pickle
+import shutil
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.errors import LoadingError, StoreError
+from tasks.formats.packed import PackedReader
+from tasks.loading import PackedDataset
+from tasks.loading.order import Order
+from tasks.loading.prefetch import THREAD_NAME, made_ahead
+from tasks.loading.split import Split
+from tasks.stage import Outcome, Params, Request, Stage
+from tasks.store import Store
+from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture
+
+FIELDS = ("input_ids", "position_ids", "segment_ids", "loss_mask", "cu_seqlens")
+LENGTHS = [5, 30, 2, 9, 9, 17, 3, 1, 1, 1, 25, 8, 16, 7, 12, 40, 6, 6, 4, 21] * 2
+
+
+def packed_folder(folder, lengths=LENGTHS, vocab_size=256, **params):
+    corpus = encoded_corpus(
+        folder / "corpus", {"a": [numbered(lengths, vocab_size=vocab_size)]}, vocab_size=vocab_size
+    )
+    options = {"sequence_length": 16, "strategy": "greedy", "sequences_per_shard": 7} | params
+    return pack_mixture(corpus, mix_corpus(corpus, folder), folder, **options)[1]
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    """Some dozens of sequences in several shards; not to be changed."""
+    return packed_folder(tmp_path_factory.mktemp("loading"))
+
+
+def size_of(packed):
+    return len(PackedReader.open(packed))
+
+
+def sequences(batches):
+    return [number for batch in batches for number in batch["sequence"].tolist()]
+
+
+def loading_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_NAME)]
+
+
+def all_end():
+    for thread in loading_threads():
+        thread.join(10)
+    return not loading_threads()
+
+
+class TestBatches:
+    @pytest.mark.parametrize("shuffle", [False, True])
+    @pytest.mark.parametrize("dtype", ["stored", "int32", "int64"])
+    def test_hold_what_the_reader_gives(self, packed, shuffle, dtype):
+        reader = PackedReader.open(packed)
+        dataset = PackedDataset(
+            packed, batch_size=3, fields=FIELDS, dtype=dtype, shuffle=shuffle, prefetch=64
+        )
+        seen = []
+        for batch in dataset:
+            assert batch["input_ids"].dtype == (np.uint16 if dtype == "stored" else np.dtype(dtype))
+            for row, number in enumerate(batch["sequence"].tolist()):
+                expected = reader[number]
+                for name in ("input_ids", "position_ids", "segment_ids", "loss_mask"):
+                    np.testing.assert_array_equal(batch[name][row], getattr(expected, name))
+                assert batch["loss_mask"].dtype == np.bool_
+                seen.append(number)
+        assert sorted(seen) == list(range(len(reader)))
+        assert (seen == sorted(seen)) != shuffle
+
+    def test_bounds_of_a_batch_as_one_row(self, packed):
+        reader = PackedReader.open(packed)
+        for batch in PackedDataset(packed, batch_size=4, fields=["cu_seqlens"]):
+            bounds = []
+            for row, number in enumerate(batch["sequence"].tolist()):
+                bounds += [16 * row + end for end in reader[number].cu_seqlens.tolist()]
+            bounds = sorted({*bounds, 16 * len(batch["sequence"])})
+            assert batch["cu_seqlens"].tolist() == bounds
+            assert batch["cu_seqlens"].dtype == batch["max_seqlen"].dtype == np.int32
+            assert batch["max_seqlen"] == max(np.diff(bounds))
+            assert "input_ids" not in batch
+
+    def test_wide_vocabularies(self, tmp_path):
+        path = packed_folder(tmp_path, [40], vocab_size=70_000, strategy="concat")
+        documents = numbered([40], vocab_size=70_000)
+        for dtype, expected in (("stored", np.uint32), ("int32", np.int32), ("int64", np.int64)):
+            (batch,) = PackedDataset(path, dtype=dtype)
+            assert batch["input_ids"].dtype == expected
+            assert batch["input_ids"].reshape(-1)[:40].tolist() == documents[0]
+        with pytest.raises(LoadingError, match="dtype='int16' must be one of stored, int32, int64"):
+            PackedDataset(path, dtype="int16")
+
+    def test_are_the_callers_own(self, packed):
+        first = next(iter(PackedDataset(packed)))
+        first["input_ids"][:] = 0
+        assert next(iter(PackedDataset(packed)))["input_ids"].any()
+
+
+splits = st.fixed_dictionaries(
+    {"batch_size": st.integers(1, 5), "world_size": st.integers(1, 9), "num_workers": st.integers(1, 3)}
+)
+
+
+def positions(num_left, remainder, batch_size, world_size, num_workers):
+    """Every rank's and worker's batches of positions: [rank [worker [step [position]]]]."""
+    every = [
+        [Split(batch_size, rank, world_size, worker, num_workers, remainder) for worker in range(num_workers)]
+        for rank in range(world_size)
+    ]
+    return [
+        [[list(split.positions(k, num_left)) for k in split.steps(num_left)] for split in workers]
+        for workers in every
+    ]
+
+
+def flat(nested):
+    return [position for workers in nested for steps in workers for step in steps for position in step]
+
+
+class TestSplit:
+    @given(st.integers(0, 120), splits)
+    def test_keep_covers_everything_once(self, num_left, split):
+        found = positions(num_left, "keep", **split)
+        assert sorted(flat(found)) == list(range(num_left))
+        numbers = [sum(map(len, workers)) for workers in found]
+        assert max(numbers) - min(numbers) <= 1
+        assert all(step for workers in found for steps in workers for step in steps)
+
+    @given(st.integers(0, 120), splits)
+    def test_drop_leaves_out_less_than_a_step(self, num_left, split):
+        found = positions(num_left, "drop", **split)
+        stride = split["batch_size"] * split["world_size"]
+        assert sorted(flat(found)) == list(range(num_left // stride * stride))
+
+    @given(st.integers(0, 120), splits)
+    def test_wrap_gives_every_rank_full_batches(self, num_left, split):
+        found = positions(num_left, "wrap", **split)
+        stride = split["batch_size"] * split["world_size"]
+        assert sorted(flat(found)) == list(range(-(-num_left // stride) * stride))
+        assert {len(step) for workers in found for steps in workers for step in steps} <= {
+            split["batch_size"]
+        }
+
+    def test_by_hand(self):
+        """Eleven positions, two ranks, batches of four: a full step, then 8, 9 | 10."""
+        assert positions(11, "keep", 4, 2, 1) == [[[[0, 1, 2, 3], [8, 9]]], [[[4, 5, 6, 7], [10]]]]
+        assert positions(11, "drop", 4, 2, 1) == [[[[0, 1, 2, 3]]], [[[4, 5, 6, 7]]]]
+        assert positions(11, "wrap", 4, 2, 1)[1] == [[[4, 5, 6, 7], [12, 13, 14, 15]]]
+        assert positions(9, "keep", 4, 2, 1) == [[[[0, 1, 2, 3], [8]]], [[[4, 5, 6, 7]]]]
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"rank": 2, "world_size": 2}, r"rank=2 must be in \[0, 2\), as world_size=2"),
+            ({"rank": -1}, r"rank=-1 must be in \[0, 1\)"),
+            ({"world_size": 0}, "world_size=0 must be at least 1"),
+            ({"batch_size": 0}, "batch_size=0 must be at least 1"),
+            ({"remainder": "pad"}, "remainder='pad' must be one of keep, drop, wrap"),
+            ({"fields": ["labels"]}, "fields has 'labels'; choose from input_ids"),
+            ({"fields": []}, "fields is empty"),
+            ({"seed": -1}, "seed=-1 must be at least 0"),
+            ({"prefetch": 0}, "prefetch=0 must be at least 1"),
+        ],
+    )
+    def test_what_is_out_of_range(self, packed, given, message):
+        with pytest.raises(LoadingError, match=message):
+            PackedDataset(packed, **given)
+
+    def test_a_worker_out_of_range(self, packed):
+        with pytest.raises(LoadingError, match=r"worker=3 must be in \[0, 3\)"):
+            PackedDataset(packed).for_worker(3, 3)
+
+
+class TestEpochs:
+    @settings(max_examples=25)
+    @given(splits, st.booleans(), st.integers(0, 2), st.integers(1, 9))
+    def test_any_world_covers_an_epoch_once(self, packed, split, shuffle, num_threads, prefetch):
+        options = {
+            "batch_size": split["batch_size"],
+            "world_size": split["world_size"],
+            "shuffle": shuffle,
+            "num_threads": num_threads,
+            "prefetch": prefetch,
+        }
+        found = []
+        for rank in range(split["world_size"]):
+            whole = PackedDataset(packed, rank=rank, **options)
+            alone = [batch["sequence"].tolist() for batch in whole]
+            parts = [
+                [
+                    batch["sequence"].tolist()
+                    for batch in PackedDataset(packed, rank=rank, **options).for_worker(
+                        k, split["num_workers"]
+                    )
+                ]
+                for k in range(split["num_workers"])
+            ]
+            assert in_turn(parts) == alone
+            assert whole.epoch == 1
+            found += [number for batch in alone for number in batch]
+        assert sorted(found) == list(range(size_of(packed)))
+
+    def test_wrap_fills_up_from_the_beginning(self, packed):
+        size = size_of(packed)
+        found = [
+            sequences(PackedDataset(packed, batch_size=4, rank=rank, world_size=3, remainder="wrap"))
+            for rank in range(3)
+        ]
+        wanted = -(-size // 12) * 12
+        assert wanted > size
+        assert sorted(found[0] + found[1] + found[2]) == sorted([*range(size), *range(wanted - size)])
+
+    def test_a_world_larger_than_the_dataset(self, packed):
+        size = size_of(packed)
+        found = [sequences(PackedDataset(packed, rank=k, world_size=size + 5)) for k in range(size + 5)]
+        assert found == [[k] for k in range(size)] + [[]] * 5
+        assert sequences(PackedDataset(packed, world_size=size + 5, remainder="drop")) == []
+
+    def test_each_has_an_order_of_its_own(self, packed):
+        dataset = PackedDataset(packed, shuffle=True, seed=3)
+        epochs = [sequences(dataset) for _ in range(3)]
+        assert len({tuple(epoch) for epoch in epochs}) == 3
+        assert dataset.epoch == 3
+        again = PackedDataset(packed, shuffle=True, seed=3)
+        again.set_epoch(2)
+        assert sequences(again) == epochs[2]
+        assert sequences(PackedDataset(packed, shuffle=True, seed=4)) != epochs[0]
+
+    def test_the_orders_are_pinned(self):
+        """If these change, every training run that goes on from a state would read other sequences."""
+        order = Order(10, True, 7)
+        assert order.sequences(0, np.arange(10)).tolist() == [7, 3, 2, 9, 0, 5, 4, 1, 8, 6]
+        large = Order(3_000_000, True, 7)
+        assert large.sequences(1, np.arange(4)).tolist() == [2581798, 1551821, 1089922, 2460704]
+
+    def test_setting_the_epoch_that_we_are_in_changes_nothing(self, packed):
+        dataset = PackedDataset(packed, batch_size=2)
+        next(iter(dataset))
+        dataset.set_epoch(0)
+        assert dataset.position == 2
+        dataset.set_epoch(1)
+        assert (dataset.epoch, dataset.position) == (1, 0)
+        with pytest.raises(LoadingError, match="epoch=-1"):
+            dataset.set_epoch(-1)
+
+    def test_the_number_of_batches_is_what_comes(self, packed):
+        for remainder in ("keep", "drop", "wrap"):
+            dataset = PackedDataset(packed, batch_size=5, rank=1, world_size=2, remainder=remainder)
+            announced = dataset.num_batches
+            assert len(list(dataset)) == announced
+
+
+def in_turn(parts):
+    """What a DataLoader makes of its workers' batches: one of each in turn, until none has any."""
+    longest = max(map(len, parts))
+    return [part[k] for k in range(longest) for part in parts if k < len(part)]
+
+
+class TestState:
+    @settings(max_examples=25)
+    @given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 30), st.integers(0, 2))
+    def test_going_on_gives_what_would_have_come(self, packed, batch_size, world_size, stop, num_threads):
+        options = {
+            "batch_size": batch_size,
+            "world_size": world_size,
+            "shuffle": True,
+            "num_threads": num_threads,
+            "remainder": "drop",
+        }
+        for rank in range(world_size):
+            undisturbed = PackedDataset(packed, rank=rank, **options)
+            expected = [batch["sequence"].tolist() for _ in range(3) for batch in undisturbed]
+            first, state = taken(PackedDataset(packed, rank=rank, **options), stop, num_epochs=3)
+            second = PackedDataset(packed, rank=rank, **options)
+            second.load_state_dict(json.loads(json.dumps(state)))
+            rest = []
+            while second.epoch < 3:
+                rest += [batch["sequence"].tolist() for batch in second]
+            assert first + rest == expected
+
+    @settings(max_examples=25)
+    @given(splits, splits, st.integers(0, 6), st.booleans())
+    def test_another_world_gets_exactly_what_is_left(self, packed, before, after, num_steps, shuffle):
+        seen, states = [], []
+        for rank in range(before["world_size"]):
+            dataset = PackedDataset(
+                packed,
+                batch_size=before["batch_size"],
+                rank=rank,
+                world_size=before["world_size"],
+                shuffle=shuffle,
+            )
+            batches, state = taken(dataset, num_steps)
+            seen += [number for batch in batches for number in batch]
+            states.append(state)
+        state = states[0]
+        assert state["epoch"] == 0 or sorted(seen) == list(range(size_of(packed)))
+        for rank in range(after["world_size"] if state["epoch"] == 0 else 0):
+            dataset = PackedDataset(
+                packed,
+                batch_size=after["batch_size"],
+                rank=rank,
+                world_size=after["world_size"],
+                shuffle=shuffle,
+            )
+            dataset.load_state_dict(state)
+            for worker in range(after["num_workers"]):
+                seen += sequences(dataset.for_worker(worker, after["num_workers"]))
+        assert sorted(seen) == list(range(size_of(packed)))
+
+    def test_where_others_walk_the_batches_are_counted(self, packed):
+        dataset, walking = (PackedDataset(packed, batch_size=2, world_size=2) for _ in range(2))
+        iterator = iter(walking)
+        for number in range(1, walking.num_batches + 1):
+            next(iterator)
+            assert dataset.state_dict(number) == walking.state_dict()
+
+    def test_a_worker_goes_on_as_that_worker(self, packed):
+        """What torchdata's StatefulDataLoader does: each worker's own state, as many workers as before."""
+        workers = [PackedDataset(packed, batch_size=2).for_worker(k, 3) for k in range(3)]
+        expected = [sequences(worker) for worker in workers]
+        for k, found in enumerate(expected):
+            before = PackedDataset(packed, batch_size=2).for_worker(k, 3)
+            first, state = taken(before, 2)
+            after = PackedDataset(packed, batch_size=2).for_worker(k, 3)
+            after.load_state_dict(state)
+            assert [number for batch in first for number in batch] + sequences(after) == found
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"dataset": "0" * 64}, "the state is of the dataset 0000000000000000"),
+            ({"seed": 1}, "taken with seed=1, and this dataset has seed=0"),
+            ({"shuffle": True}, "taken with shuffle=True"),
+            ({"position": 10_000}, "position=10000 is no place among"),
+            ({"position": "0"}, "position missing or of another type"),
+            ({"epoch": None}, "epoch missing or of another type"),
+            ({"format": 2}, "has format 2, and this tokmill reads 1"),
+        ],
+    )
+    def test_what_is_no_state_of_this_dataset(self, packed, change, message):
+        dataset = PackedDataset(packed)
+        with pytest.raises(LoadingError, match=message):
+            dataset.load_state_dict(dataset.state_dict() | change)
+        with pytest.raises(LoadingError, match="no state of a PackedDataset"):
+            dataset.load_state_dict({})
+
+    def test_of_another_packing_is_refused(self, packed, tmp_path):
+        other = packed_folder(tmp_path, LENGTHS[::-1])
+        with pytest.raises(LoadingError, match="open the artifact that the state was taken of"):
+            PackedDataset(other).load_state_dict(PackedDataset(packed).state_dict())
+
+    def test_a_copy_is_at_the_same_place(self, packed):
+        dataset = PackedDataset(packed, batch_size=3, shuffle=True)
+        iterator = iter(dataset)
+        next(iterator)
+        copy = pickle.loads(pickle.dumps(dataset))
+        assert copy.state_dict() == dataset.state_dict()
+        assert sequences(copy) == sequences(iterator)
+
+
+def taken(dataset, number, num_epochs=1):
+    """The sequences of the first `number` batches, or of all batches of some epochs, and the state then."""
+    found = []
+    while len(found) < number and dataset.epoch < num_epochs:
+        for batch in dataset:
+            found.append(batch["sequence"].tolist())
+            if len(found) == number:
+                break
+    return found, dataset.state_dict()
+
+
+class TestThreads:
+    def test_end_with_the_epoch(self, packed):
+        list(PackedDataset(packed))
+        assert all_end()
+
+    def test_end_with_the_dataset(self, packed):
+        with PackedDataset(packed, batch_size=1) as dataset:
+            next(iterator := iter(dataset))
+            assert loading_threads()
+        assert all_end()
+        assert next(iterator, None) is None
+
+    def test_end_when_nobody_holds_the_iterator(self, packed):
+        iterator = iter(PackedDataset(packed, batch_size=1))
+        next(iterator)
+        del iterator
+        gc.collect()
+        assert all_end()
+
+    def test_another_iteration_ends_the_one_before(self, packed):
+        dataset = PackedDataset(packed, batch_size=1)
+        first = iter(dataset)
+        numbers = sequences([next(first), next(first)])
+        second = iter(dataset)
+        assert next(first, None) is None
+        assert numbers + sequences(second) == list(range(size_of(packed)))
+
+    def test_end_with_what_went_wrong_in_one_of_them(self, packed, tmp_path):
+        copied = tmp_path / "packed"
+        shutil.copytree(packed, copied)
+        dataset = PackedDataset(copied, batch_size=1)
+        (copied / "shard-00001.bin").unlink()
+        found = []
+        with pytest.raises(StoreError, match=r"shard-00001\.bin"):
+            found.extend(dataset)
+        assert sequences(found) == list(range(len(found)))
+        assert dataset.position == len(found) <= 7
+        assert all_end()
+
+    def test_never_more_than_asked_for_is_ahead(self):
+        begun = []
+        results = made_ahead(begun.append, range(100), num_threads=2, ahead=5)
+        for number in range(1, 50):
+            next(results)
+            assert len(begun) <= number + 5
+        results.close()
+        assert len(begun) <= 55
+
+    def test_results_keep_their_order(self):
+        gate = threading.Event()
+
+        def work(number):
+            if number == 0:
+                gate.wait(10)  # every other one of the first few is made before it
+            if number == 3:
+                gate.set()
+            return number
+
+        assert list(made_ahead(work, range(20), num_threads=2, ahead=8)) == list(range(20))
+
+
+class TestFiles:
+    def test_parquet_alone_is_not_loaded(self, tmp_path):
+        path = packed_folder(tmp_path, formats=["parquet"])
+        with pytest.raises(LoadingError, match=r"as parquet only.*formats = \['memmap'\]"):
+            PackedDataset(path)
+
+    def test_no_artifact(self, tmp_path):
+        with pytest.raises(StoreError, match=r"packed\.json"):
+            PackedDataset(tmp_path)
+
+    def test_without_a_record_sizes_are_compared_and_digests_cannot_be(self, packed, tmp_path):
+        copied = tmp_path / "packed"
+        shutil.copytree(packed, copied)
+        with pytest.raises(StoreError, match=r"no record\.json to compare digests with"):
+            PackedDataset(copied, verify="full")
+        with (copied / "shard-00002.bin").open("ab") as file:
+            file.write(b"\0")
+        with pytest.raises(StoreError, match=r"shard-00002\.bin: 225 bytes must be 224"):
+            PackedDataset(copied)
+
+    def test_with_a_record_digests_are_compared(self, packed, tmp_path):
+        published = publish(packed, tmp_path / "store")
+        moved = tmp_path / "called otherwise"
+        shutil.copytree(published, moved)
+        state = PackedDataset(published, verify="full").state_dict()
+        PackedDataset(moved, verify="full").load_state_dict(state)
+        data = bytearray((moved / "shard-00000.bin").read_bytes())
+        data[5] ^= 1
+        (moved / "shard-00000.bin").write_bytes(data)
+        assert len(list(PackedDataset(moved))) > 0
+        with pytest.raises(StoreError, match=r"shard-00000\.bin: has digest .* and was published with"):
+            PackedDataset(moved, verify="full")
+        (moved / "shard-00000.bin").write_bytes(data[:-1])
+        with pytest.raises(StoreError, match=r"shard-00000\.bin: has 223 bytes"):
+            PackedDataset(moved)
+
+
+def publish(packed, root):
+    """Publish a packed directory in a store, as it is."""
+
+    def run(params, *, out):
+        shutil.copytree(packed, out, dirs_exist_ok=True)
+        return Outcome(metrics={})
+
+    stage = Stage(verb="copy", task="copy", kind="packed", version=1, params=Params, run=run)
+    store = Store.open(root)
+    return store.path(store.realize(Request(stage, "copied", Params(), {})).ref)
