@@ -160,13 +160,12 @@ class PackedDataset:
         Raises:
             LoadingError: the worker's number is out of range.
         """
-        made_for = self.__class__.__new__(self.__class__)
-        made_for.__dict__ |= self.__getstate__()
-        made_for.split = replace(self.split, worker=worker, num_workers=num_workers)
-        return made_for
+        return self._copy(split=replace(self.split, worker=worker, num_workers=num_workers))
 
     def to_torch(self) -> "TorchDataset":
-        """The dataset as a `torch.utils.data.IterableDataset` of tensors; imports torch.
+        """A copy of the dataset as a `torch.utils.data.IterableDataset` of tensors; imports torch.
+
+        Tokens that are stored unsigned are given as int64, which embeddings take.
 
         Raises:
             LoadingError: torch is not installed.
@@ -177,7 +176,14 @@ class PackedDataset:
             raise LoadingError(
                 f"loading: torch is needed for this ({error}); install torch, or use the numpy batches"
             ) from error
-        return TorchDataset(self)
+        dtype = "int64" if self._wanted.dtype == "stored" else self._wanted.dtype
+        return TorchDataset(self._copy(_wanted=replace(self._wanted, dtype=dtype)))
+
+    def _copy(self, **changed: object) -> "PackedDataset":
+        """This dataset at its place, with some of its attributes changed."""
+        copied = self.__class__.__new__(self.__class__)
+        copied.__dict__ |= self.__getstate__() | changed
+        return copied
 
     def close(self) -> None:
         """End the iteration that is under way, and its threads; another may begin."""

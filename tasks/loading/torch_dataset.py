@@ -1,8 +1,8 @@
 """The dataset for PyTorch: an `IterableDataset` of tensors. Importing this module imports torch.
 
 A `DataLoader` takes it with `batch_size=None`, because it gives whole batches, and with any number of worker
-processes: each makes every so-manieth batch, and the loader takes them in turn, so that the order is that of
-one process. Threads do the same work without copies between processes; one process will usually do.
+processes: each makes its share of the batches, and the loader takes them in turn, so that the order is that
+of one process. Threads do the same work without copies between processes; one process will usually do.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ Tensors: TypeAlias = dict[str, Any]
 
 
 class TorchDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
-    """Batches of a `PackedDataset` as tensors; unsigned tokens become int64, as embeddings take them.
+    """Batches of a `PackedDataset` as tensors, and `max_seqlen` as an int.
 
     In the worker processes of a `DataLoader` copies walk through the epoch, and this object stays where it
     is: call `set_epoch` before every epoch, and `state_dict(num_batches)` with the batches taken of it.
@@ -58,5 +58,4 @@ def _tensors(batch: Mapping[str, Any]) -> Tensors:
 
 
 def _tensor(values: Any) -> Any:
-    signed = values if values.dtype.kind in "ib" else values.astype("int64")
-    return torch.from_numpy(signed) if signed.ndim else torch.tensor(signed.item())
+    return torch.from_numpy(values) if values.ndim else values.item()

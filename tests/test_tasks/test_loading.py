@@ -19,18 +19,8 @@ from tasks.loading.prefetch import THREAD_NAME, made_ahead
 from tasks.loading.split import Split
 from tasks.stage import Outcome, Params, Request, Stage
 from tasks.store import Store
-from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture
-
-FIELDS = ("input_ids", "position_ids", "segment_ids", "loss_mask", "cu_seqlens")
-LENGTHS = [5, 30, 2, 9, 9, 17, 3, 1, 1, 1, 25, 8, 16, 7, 12, 40, 6, 6, 4, 21] * 2
-
-
-def packed_folder(folder, lengths=LENGTHS, vocab_size=256, **params):
-    corpus = encoded_corpus(
-        folder / "corpus", {"a": [numbered(lengths, vocab_size=vocab_size)]}, vocab_size=vocab_size
-    )
-    options = {"sequence_length": 16, "strategy": "greedy", "sequences_per_shard": 7} | params
-    return pack_mixture(corpus, mix_corpus(corpus, folder), folder, **options)[1]
+from tests.test_tasks.fabricated import numbered
+from tests.test_tasks.packings import FIELDS, LENGTHS, packed_folder, sequences
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +31,6 @@ def packed(tmp_path_factory):
 
 def size_of(packed):
     return len(PackedReader.open(packed))
-
-
-def sequences(batches):
-    return [number for batch in batches for number in batch["sequence"].tolist()]
 
 
 def loading_threads():

@@ -1,0 +1,18 @@
+"""Small packed artifacts for those who read them, and what was read."""
+
+from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture
+
+FIELDS = ("input_ids", "position_ids", "segment_ids", "loss_mask", "cu_seqlens")
+LENGTHS = [5, 30, 2, 9, 9, 17, 3, 1, 1, 1, 25, 8, 16, 7, 12, 40, 6, 6, 4, 21] * 2
+
+
+def packed_folder(folder, lengths=LENGTHS, vocab_size=256, **params):
+    corpus = encoded_corpus(
+        folder / "corpus", {"a": [numbered(lengths, vocab_size=vocab_size)]}, vocab_size=vocab_size
+    )
+    options = {"sequence_length": 16, "strategy": "greedy", "sequences_per_shard": 7} | params
+    return pack_mixture(corpus, mix_corpus(corpus, folder), folder, **options)[1]
+
+
+def sequences(batches):
+    return [number for batch in batches for number in batch["sequence"].tolist()]

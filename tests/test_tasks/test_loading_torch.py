@@ -1,0 +1,78 @@
+"""The loader's torch adapter, where torch is installed: the same batches whatever the workers, and places."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tasks.loading import PackedDataset
+from tests.test_tasks.packings import FIELDS, packed_folder, sequences
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    return packed_folder(tmp_path_factory.mktemp("torch"))
+
+
+def loader(dataset, num_workers=0, **options):
+    if num_workers:
+        options["multiprocessing_context"] = "fork"
+    return torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=num_workers, **options)
+
+
+def test_tensors_hold_what_the_arrays_hold(packed):
+    arrays = list(PackedDataset(packed, batch_size=3, fields=FIELDS))
+    tensors = list(loader(PackedDataset(packed, batch_size=3, fields=FIELDS).to_torch()))
+    assert len(arrays) == len(tensors)
+    for expected, found in zip(arrays, tensors, strict=True):
+        assert expected.keys() == found.keys()
+        assert found["input_ids"].dtype == torch.int64
+        assert type(found["max_seqlen"]) is int
+        for name, values in expected.items():
+            np.testing.assert_array_equal(np.asarray(found[name]), values)
+
+
+def test_a_width_that_was_asked_for_is_kept(packed):
+    assert next(iter(PackedDataset(packed, dtype="int32").to_torch()))["input_ids"].dtype == torch.int32
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_worker_processes_change_nothing(packed, num_workers):
+    options = {"batch_size": 3, "shuffle": True, "rank": 1, "world_size": 2}
+    expected = sequences(PackedDataset(packed, **options))
+    found = loader(PackedDataset(packed, **options).to_torch(), num_workers)
+    assert sequences(found) == expected
+
+
+def test_workers_that_live_on_go_on_with_the_next_epoch(packed):
+    alone = PackedDataset(packed, batch_size=4, shuffle=True)
+    batches = loader(PackedDataset(packed, batch_size=4, shuffle=True).to_torch(), 2, persistent_workers=True)
+    assert [sequences(batches) for _ in range(2)] == [sequences(alone) for _ in range(2)]
+
+
+def test_a_state_from_among_workers_goes_on_elsewhere(packed):
+    dataset = PackedDataset(packed, batch_size=2, shuffle=True).to_torch()
+    taken = [batch for batch, _ in zip(loader(dataset, 2), range(5), strict=False)]
+    state = json.loads(json.dumps(dataset.state_dict(5)))
+    rest = PackedDataset(packed, batch_size=3, shuffle=True).to_torch()
+    rest.load_state_dict(state)
+    assert sequences(taken) + sequences(rest) == sequences(PackedDataset(packed, shuffle=True))
+
+
+def test_an_epoch_can_be_set(packed):
+    dataset = PackedDataset(packed, shuffle=True).to_torch()
+    dataset.set_epoch(3)
+    expected = PackedDataset(packed, shuffle=True)
+    expected.set_epoch(3)
+    assert sequences(loader(dataset)) == sequences(expected)
+
+
+def test_torch_is_imported_late():
+    code = "import sys, tasks.loading\nprint('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
