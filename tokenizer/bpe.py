@@ -33,7 +33,7 @@ from tokenizer.splitting import Pretokens
 
 _USUAL_BYTES = 1 << 12
 _USUAL_ROOM = 1 << 20
-_CACHE_BITS = 17
+_CACHE_BITS = 18, 13
 
 
 class BytePairEncoder:
@@ -59,7 +59,7 @@ class BytePairEncoder:
             (num_segments + 1,).
         """
         most, longest = count_bytes(pretokens.starts, pretokens.ends)
-        ids, offsets = self._room(most + kinds.shape[0] + 4), np.empty(kinds.shape[0] + 1, np.int64)
+        ids, offsets = self._room(most + kinds.shape[0] + 8), np.empty(kinds.shape[0] + 1, np.int64)
         number = encode_pretokens(
             data,
             pretokens.starts,
@@ -130,8 +130,8 @@ def _first_cache(definition: Definition, model: Model) -> NDArray[np.uint64]:
     lengths = np.diff(definition.token_offsets)
     lengths[list(definition.special_tokens.values())] = 0
     known = (model.table.facts[:, RANK] >= 0) | (lengths == 1) | definition.ignore_merges
-    tokens = np.flatnonzero(known & (lengths > 0))[::-1]
-    cache, room = empty_cache(_CACHE_BITS), np.zeros(1, np.uint32)
+    tokens = np.flatnonzero(known & (lengths > 0))[: 1 << (_CACHE_BITS[0] - 1)][::-1]
+    cache, room = empty_cache(*_CACHE_BITS), np.zeros(1, np.uint32)
     remember_tokens(cache, definition.token_data, definition.token_offsets, tokens.copy(), room)
     return cache
 
@@ -168,13 +168,14 @@ def _trie(definition: Definition, tokens: NDArray[np.int64]) -> tuple[TokenTrie,
     trie = TokenTrie(
         np.ascontiguousarray(definition.byte_ids, np.int32),
         np.full(1 << 16, -1, np.int32),
-        np.empty((room + 1, 2), np.int32),
+        np.empty(room + 1, np.int32),
+        np.zeros(room, np.int32),
         np.empty(room + 8, np.uint8),
     )
     order, work = _by_bytes(data, offsets, tokens), TrieRoom(*np.empty((4, room), np.int32))
     number = build_trie(trie, data, offsets, order, prefixes, work)
-    nodes, labels = trie.nodes[: number + 1].copy(), trie.labels[: number + 8].copy()
-    return trie._replace(nodes=nodes, labels=labels), prefixes
+    nodes, tokens, labels = trie.nodes[: number + 1], trie.tokens[:number], trie.labels[: number + 8]
+    return trie._replace(nodes=nodes.copy(), tokens=tokens.copy(), labels=labels.copy()), prefixes
 
 
 def _by_bytes(

@@ -181,7 +181,8 @@ def _trie(specials: tuple[tuple[str, int], ...]) -> Trie:
     for node, following in enumerate(nodes):
         for byte, child in following.items():
             children[node, classes[byte]] = child
-    return Trie(classes, children, np.array(ids, np.int32))
+    firsts = np.array(sorted(nodes[0]), np.uint64) * np.uint64(0x0101010101010101)
+    return Trie(classes, children, np.array(ids, np.int32), firsts)
 
 
 def _refuse(

@@ -1,77 +1,140 @@
-"""Encodings of short pre-tokens that were seen before: up to 15 bytes and 4 ids, owned by one thread.
+"""Encodings of pre-tokens that were seen before, owned by one thread, in two tables.
 
-An entry is half a cache line: two words of bytes, two words of ids. Two entries make a set; what comes new
-goes first, and pushes the first one back. What is in a cache never changes what comes out.
+*Short* pre-tokens, up to 15 bytes and 4 ids, are half a cache line: two words of bytes, two words of ids.
+Two of them make a set; what comes new goes first, and pushes the first one back. *Middle* ones, up to 31
+bytes and 8 ids, are a cache line, and each has one place. What is in a cache never changes what comes out.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
 from tokenizer.kernels.arrays import BytesIn, Int64In, UInt32, UInt64Table
 from tokenizer.kernels.intrinsics import store_u64
 from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.words import MAX_SHORT, hash_short, load_short
+from tokenizer.kernels.words import MAX_SHORT, hash_middle, hash_short, load_middle, load_short
 
-INLINE_IDS = 4
+SHORT_IDS, MIDDLE_IDS = 4, 8
 
 _HALF = np.uint64(32)
-_COUNT_SHIFT = np.uint64(61)
-_ID_BITS = np.uint64((1 << 61) - 1)
+_COUNT_SHIFT = np.uint64(60)
+_ID_BITS = np.uint64((1 << 60) - 1)
 
 
-def empty_cache(bits: int) -> UInt64Table:
-    """Make a cache for `2 ** bits` encodings: shape (2 ** bits, 4), each set in one cache line."""
-    words = np.empty((4 << bits) + 8, np.uint64)  # not `zeros`, for which numpy asks for no huge pages
-    words[:] = 0
-    first = -words.ctypes.data % 64 // 8
-    return words[first : first + (4 << bits)].reshape(-1, 4)
+class EncodingCache(NamedTuple):
+    """Encodings that were seen before; one thread's own.
+
+    Attributes:
+        short: shape (a power of two, 4): two words of bytes, two of ids, the number of ids in the last's top.
+        middle: shape (a power of two, 8): four words of bytes, four of ids, the same.
+    """
+
+    short: UInt64Table
+    middle: UInt64Table
 
 
-def copy_cache(cache: UInt64Table) -> UInt64Table:
+def empty_cache(short_bits: int, middle_bits: int) -> EncodingCache:
+    """Make a cache for `2 ** short_bits` and `2 ** middle_bits` encodings."""
+    return EncodingCache(_in_cache_lines(4, short_bits), _in_cache_lines(8, middle_bits))
+
+
+def copy_cache(cache: EncodingCache) -> EncodingCache:
     """Make another cache that holds the same."""
-    copy = empty_cache((cache.shape[0] - 1).bit_length())
-    copy[:] = cache
+    copy = empty_cache(*((table.shape[0] - 1).bit_length() for table in cache))
+    for table, copied in zip(cache, copy, strict=True):
+        copied[:] = table
     return copy
 
 
-@kernel(inline=True)
-def place_of(cache: UInt64Table, low: np.uint64, high: np.uint64) -> int:
-    """Return the first row of the set that a pre-token belongs to."""
-    return np.int64(hash_short(low, high) >> _HALF) & np.int64(cache.shape[0] - 2)
+def _in_cache_lines(columns: int, bits: int) -> UInt64Table:
+    """Make a table of words that begins where a cache line does."""
+    words = np.empty((columns << bits) + 8, np.uint64)  # not `zeros`, for which numpy asks for no huge pages
+    words[:] = 0
+    first = -words.ctypes.data % 64 // 8
+    return words[first : first + (columns << bits)].reshape(-1, columns)
 
 
 @kernel(inline=True)
-def recall(cache: UInt64Table, slot: int, low: np.uint64, high: np.uint64, out: UInt32, at: int) -> int:
-    """Write the ids of a pre-token into `out`, which has room for four; return how many, 0 if unknown."""
-    row = slot + np.int64((cache[slot + 1, 0] ^ low) | (cache[slot + 1, 1] ^ high) == 0)
-    if (cache[row, 0] ^ low) | (cache[row, 1] ^ high) != 0:
-        return 0
-    last = cache[row, 3]
-    store_u64(out, at, cache[row, 2])
+def short_place(cache: EncodingCache, low: np.uint64, high: np.uint64) -> int:
+    """Return the first row of the set that a short pre-token belongs to."""
+    return np.int64(hash_short(low, high) >> _HALF) & np.int64(cache.short.shape[0] - 2)
+
+
+@kernel(inline=True)
+def middle_place(cache: EncodingCache, data: BytesIn, start: int, length: int) -> int:
+    """Return the row that a middle pre-token belongs to."""
+    first, second, third, last = load_middle(data, start, length)
+    return np.int64(hash_middle(first, second, third, last) >> _HALF) & np.int64(cache.middle.shape[0] - 1)
+
+
+@kernel(inline=True)
+def recall_short(
+    cache: EncodingCache, place: int, low: np.uint64, high: np.uint64, out: UInt32, at: int
+) -> int:
+    """Write the ids of a short pre-token into `out`, with room for four; return how many, 0 if unknown."""
+    short, second = cache.short, np.uint64(place + 1)
+    in_second = np.int64((short[second, 0] ^ low) | (short[second, 1] ^ high) == 0)
+    row = np.uint64(place + in_second)
+    if (short[row, 0] ^ low) | (short[row, 1] ^ high) != 0:
+        return np.int64(0)
+    last = short[row, 3]
+    store_u64(out, at, short[row, 2])
     store_u64(out, at + 2, last & _ID_BITS)
     return np.int64(last >> _COUNT_SHIFT)
 
 
 @kernel(inline=True)
-def remember(
-    cache: UInt64Table, slot: int, low: np.uint64, high: np.uint64, out: UInt32, at: int, count: int
+def recall_middle(
+    cache: EncodingCache, place: int, data: BytesIn, start: int, length: int, out: UInt32, at: int
+) -> int:
+    """Write the ids of a middle pre-token into `out`, with room for eight; return how many, 0 if unknown."""
+    middle, row = cache.middle, np.uint64(place)
+    first, second, third, last = load_middle(data, start, length)
+    different = (middle[row, 0] ^ first) | (middle[row, 1] ^ second)
+    if different | (middle[row, 2] ^ third) | (middle[row, 3] ^ last) != 0:
+        return np.int64(0)
+    for pair in range(3):
+        store_u64(out, at + 2 * pair, middle[row, 4 + pair])
+    store_u64(out, at + 6, middle[row, 7] & _ID_BITS)
+    return np.int64(middle[row, 7] >> _COUNT_SHIFT)
+
+
+@kernel(inline=True)
+def write_ids(table: UInt64Table, row: int, column: int, out: UInt32, at: int, count: int) -> None:
+    """Put ids into the last words of an entry, two a word, and their number into the last one's top."""
+    columns = table.shape[1]
+    for k in range(column, columns):
+        table[row, k] = 0
+    for i in range(count):
+        table[row, column + (i >> 1)] |= np.uint64(out[at + i]) << np.uint64(32 * (i & 1))
+    table[row, columns - 1] |= np.uint64(count) << _COUNT_SHIFT
+
+
+@kernel(inline=True)
+def remember_short(
+    cache: EncodingCache, place: int, low: np.uint64, high: np.uint64, out: UInt32, at: int, count: int
 ) -> None:
     """Put up to four ids first in a set; what was first becomes second."""
     for column in range(4):
-        cache[slot + 1, column] = cache[slot, column]
-    cache[slot, 0], cache[slot, 1] = low, high
-    first, second = np.uint64(out[at]), np.uint64(count) << _COUNT_SHIFT
-    if count > 1:
-        first |= np.uint64(out[at + 1]) << _HALF
-    if count > 2:
-        second |= np.uint64(out[at + 2])
-    if count > 3:
-        second |= np.uint64(out[at + 3]) << _HALF
-    cache[slot, 2], cache[slot, 3] = first, second
+        cache.short[place + 1, column] = cache.short[place, column]
+    cache.short[place, 0], cache.short[place, 1] = low, high
+    write_ids(cache.short, place, 2, out, at, count)
+
+
+@kernel(inline=True)
+def remember_middle(
+    cache: EncodingCache, place: int, data: BytesIn, start: int, length: int, out: UInt32, at: int, count: int
+) -> None:
+    """Put up to eight ids into their place."""
+    first, second, third, last = load_middle(data, start, length)
+    cache.middle[place, 0], cache.middle[place, 1] = first, second
+    cache.middle[place, 2], cache.middle[place, 3] = third, last
+    write_ids(cache.middle, place, 4, out, at, count)
 
 
 @kernel
 def remember_tokens(
-    cache: UInt64Table, token_data: BytesIn, token_offsets: Int64In, tokens: Int64In, out: UInt32
+    cache: EncodingCache, token_data: BytesIn, token_offsets: Int64In, tokens: Int64In, out: UInt32
 ) -> None:
     """Enter the tokens of up to 15 bytes, as pre-tokens that are encoded as one id.
 
@@ -87,4 +150,4 @@ def remember_tokens(
         if end - start <= MAX_SHORT:
             low, high = load_short(token_data, start, end - start)
             out[0] = tokens[k]
-            remember(cache, place_of(cache, low, high), low, high, out, np.int64(0), np.int64(1))
+            remember_short(cache, short_place(cache, low, high), low, high, out, np.int64(0), np.int64(1))

@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenizer.kernels.arrays import Bytes, BytesIn, Int32, Int64, Int64In, UInt64Table
+from tokenizer.kernels.arrays import Bytes, BytesIn, Int32, Int64, Int64In
 from tokenizer.kernels.characters import Characters
+from tokenizer.kernels.encoding_cache import EncodingCache
 from tokenizer.kernels.greedy import GreedyScratch, TokenTable
 from tokenizer.kernels.jit import kernel
 from tokenizer.kernels.merges import Scratch
@@ -85,10 +86,10 @@ class Memory(NamedTuple):
         cache: see `encoding_cache`.
         greedy: for vocabularies that are ordered.
         merging: for those that are not.
-        slots: shape (BLOCK,), the places in the cache of the pre-tokens of a block, or -1.
+        places: shape (BLOCK,), the places in the cache of the pre-tokens of a block.
     """
 
-    cache: UInt64Table
+    cache: EncodingCache
     greedy: GreedyScratch
     merging: Scratch
-    slots: Int64
+    places: Int64

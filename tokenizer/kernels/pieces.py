@@ -4,7 +4,7 @@ import numpy as np
 
 from tokenizer.kernels.arrays import BytesIn, Int32Table, UInt32
 from tokenizer.kernels.characters import NO_CHARACTER, apart, character_at
-from tokenizer.kernels.encoding_cache import INLINE_IDS, place_of, recall, remember
+from tokenizer.kernels.encoding_cache import SHORT_IDS, recall_short, remember_short, short_place
 from tokenizer.kernels.greedy import encode_greedily
 from tokenizer.kernels.jit import kernel
 from tokenizer.kernels.merges import merge_bytes
@@ -38,18 +38,18 @@ def encode_piece(
         out: receives the ids.
         at: where in it they begin.
     """
-    low, high, slot, count = np.uint64(0), np.uint64(0), np.int64(0), np.int64(0)
+    low, high, place, count = np.uint64(0), np.uint64(0), np.int64(0), np.int64(0)
     if known:
         low, high = load_short(data, start, end - start)
         high |= _PIECE
-        slot = place_of(memory.cache, low, high)
-        count = recall(memory.cache, slot, low, high, out, at)
+        place = short_place(memory.cache, low, high)
+        count = recall_short(memory.cache, place, low, high, out, at)
     if count == 0:
         count = encode_greedily(
             data, start, end, model.pairs, model.trie, model.table, memory.greedy, out, at
         )
-        if known and count <= INLINE_IDS:
-            remember(memory.cache, slot, low, high, out, at, count)
+        if known and count <= SHORT_IDS:
+            remember_short(memory.cache, place, low, high, out, at, count)
     return count
 
 

@@ -8,8 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenizer.kernels.arrays import Bytes, BytesIn, Int32, Int32Table, Int64, Int64In
+from tokenizer.kernels.arrays import Bytes, BytesIn, Int32, Int32Table, Int64, Int64In, UInt64
+from tokenizer.kernels.intrinsics import count_trailing_zeros, load_u64
 from tokenizer.kernels.jit import kernel
+
+_EACH_BYTE = np.uint64(0x0101010101010101)
+_HIGH_BITS = np.uint64(0x8080808080808080)
+_EIGHT_BITS = np.uint64(3)
 
 
 class Trie(NamedTuple):
@@ -19,11 +24,27 @@ class Trie(NamedTuple):
         classes: shape (256,), the column of each byte; 0 for bytes that no special token holds.
         children: shape (num_nodes, num_classes), the next node, or 0.
         ids: shape (num_nodes,), the id of the special token that ends at a node, or -1.
+        firsts: shape (n,), the bytes that special tokens begin with, each repeated eight times.
     """
 
     classes: Bytes
     children: Int32Table
     ids: Int32
+    firsts: UInt64
+
+
+@kernel(inline=True)
+def next_first(data: BytesIn, position: int, end: int, firsts: UInt64) -> int:
+    """Return the next place, from `position` on, where a special token may begin; `end` if there is none."""
+    while position + 8 <= end:
+        word, hits = load_u64(data, position), np.uint64(0)
+        for k in range(firsts.shape[0]):
+            differences = word ^ firsts[k]
+            hits |= (differences - _EACH_BYTE) & ~differences & _HIGH_BITS
+        if hits != 0:
+            return position + np.int64(count_trailing_zeros(hits) >> _EIGHT_BITS)
+        position += 8
+    return position
 
 
 @kernel(inline=True)
@@ -59,9 +80,9 @@ def find_specials(data: BytesIn, offsets: Int64In, trie: Trie, starts: Int64, en
     for document in range(offsets.shape[0] - 1):
         position, end = offsets[document], offsets[document + 1]
         while position < end:
-            if trie.children[0, trie.classes[data[position]]] == 0:
-                position += 1
-                continue
+            position = next_first(data, position, end, trie.firsts)
+            if position >= end:
+                break
             longest, token = longest_at(data, position, end, trie)
             if token < 0:
                 position += 1

@@ -10,11 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenizer.kernels.arrays import Bytes, BytesIn, Int32, Int32Table, Int64In
+from tokenizer.kernels.arrays import Bytes, BytesIn, Int32, Int64In
 from tokenizer.kernels.intrinsics import count_trailing_zeros, load_u64
 from tokenizer.kernels.jit import kernel
-
-FIRST_CHILD, TOKEN = 0, 1
 
 _EACH_BYTE = np.uint64(0x0101010101010101)
 _HIGH_BITS = np.uint64(0x8080808080808080)
@@ -26,14 +24,16 @@ class TokenTrie(NamedTuple):
     Attributes:
         byte_ids: shape (256,), the token of each byte.
         first_two: shape (65536,), the node of two bytes, by first * 256 + second; -1 if no token begins so.
-        nodes: shape (num_nodes + 1, 2): the first of the nodes that go on from here (they end where those of
-            the next node begin), and the token that it is, or -1.
+        nodes: shape (num_nodes + 1,): twice the first of the nodes that go on from here (they end where those
+            of the next node begin), and one more if it is a token itself.
+        tokens: shape (num_nodes,), the token that a node is.
         labels: shape (num_nodes + 8,), each node's last byte.
     """
 
     byte_ids: Int32
     first_two: Int32
-    nodes: Int32Table
+    nodes: Int32
+    tokens: Int32
     labels: Bytes
 
 
@@ -61,20 +61,24 @@ def longest_token(data: BytesIn, at: int, end: int, trie: TokenTrie) -> tuple[in
         return token, after
     node = np.int64(trie.first_two[np.int64(data[at]) << 8 | np.int64(data[after])])
     at += 2
+    found = np.int64(-1)
     while node >= 0:
-        if trie.nodes[node, TOKEN] >= 0:
-            token, after = np.int64(trie.nodes[node, TOKEN]), at
+        children = np.int64(trie.nodes[np.uint64(node)])
+        if children & 1:
+            found, after = node, at
         if at >= end:
             break
-        node = child_of(node, np.int64(data[at]), trie)
+        node = child_of(node, children >> 1, np.int64(data[at]), trie)
         at += 1
+    if found >= 0:
+        token = np.int64(trie.tokens[found])
     return token, after
 
 
 @kernel(inline=True)
-def child_of(node: int, byte: int, trie: TokenTrie) -> int:
-    """Return the node that goes on from a node with a byte, or -1."""
-    child, last = np.int64(trie.nodes[node, FIRST_CHILD]), np.int64(trie.nodes[node + 1, FIRST_CHILD])
+def child_of(node: int, child: int, byte: int, trie: TokenTrie) -> int:
+    """Return the node that goes on from a node with a byte, or -1; `child` is the first that goes on."""
+    last = np.int64(trie.nodes[np.uint64(node + 1)]) >> 1
     wanted = np.uint64(byte) * _EACH_BYTE
     while child < last:
         differences = load_u64(trie.labels, child) ^ wanted
@@ -122,11 +126,12 @@ def build_trie(
     node = 0
     while node < number:
         k, depth, above = np.int64(room.first[node]), np.int64(room.depth[node]), room.above[node]
+        itself = 0
         if token_offsets[order[k] + 1] - token_offsets[order[k]] == depth:
-            trie.nodes[node, TOKEN], prefixes[order[k]] = order[k], above
-            above = np.int32(order[k])
+            trie.tokens[node], prefixes[order[k]] = order[k], above
+            above, itself = np.int32(order[k]), 1
             k += 1
-        trie.nodes[node, FIRST_CHILD] = number
+        trie.nodes[node] = number << 1 | itself
         label = -1
         for child in range(k, room.after[node]):
             byte = token_data[token_offsets[order[child]] + depth]
@@ -135,7 +140,7 @@ def build_trie(
                 label = np.int64(byte)
             room.after[number - 1] = child + 1
         node += 1
-    trie.nodes[number, FIRST_CHILD] = number
+    trie.nodes[number] = number << 1
     return number
 
 
@@ -143,8 +148,7 @@ def build_trie(
 def add_node(
     trie: TokenTrie, room: TrieRoom, node: int, first: int, depth: int, above: int, label: int
 ) -> int:
-    """Add a node that is no token yet; return the number of nodes."""
+    """Add a node; return the number of nodes."""
     room.first[node], room.depth[node], room.above[node] = first, depth, above
-    trie.nodes[node, TOKEN] = -1
     trie.labels[node] = label
     return node + 1

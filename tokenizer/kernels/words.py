@@ -7,6 +7,7 @@ from tokenizer.kernels.intrinsics import load_u64
 from tokenizer.kernels.jit import kernel
 
 MAX_SHORT = 15
+MAX_MIDDLE = 31
 
 _LOW_MASKS = np.array([(1 << 8 * min(n, 8)) - 1 for n in range(MAX_SHORT + 1)], np.uint64)
 _HIGH_MASKS = np.array([(1 << 8 * max(n - 8, 0)) - 1 for n in range(MAX_SHORT + 1)], np.uint64)
@@ -24,8 +25,8 @@ def load_short(data: BytesIn, start: int, length: int) -> tuple[np.uint64, np.ui
     """Read `length` bytes, at most MAX_SHORT; their number stands in the top byte of the second word."""
     low, high = np.uint64(0), np.uint64(0)
     if start + 16 <= data.shape[0]:
-        low = load_u64(data, start) & _LOW_MASKS[length]
-        high = load_u64(data, start + 8) & _HIGH_MASKS[length]
+        low = load_u64(data, start) & _LOW_MASKS[np.uint64(length)]
+        high = load_u64(data, start + 8) & _HIGH_MASKS[np.uint64(length)]
     else:
         for i in range(length - 1, -1, -1):
             if i >= 8:
@@ -40,6 +41,19 @@ def hash_short(low: np.uint64, high: np.uint64) -> np.uint64:
     """Mix two words into one whose top bits are as good as random."""
     mixed = low * _FIRST ^ high * _SECOND
     return (mixed ^ mixed >> _HALF) * _LAST
+
+
+@kernel(inline=True)
+def load_middle(data: BytesIn, start: int, length: int) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
+    """Read `length` bytes, from 16 to MAX_MIDDLE; how many there are above 16 stands in the last top byte."""
+    third, last = load_short(data, start + 16, length - 16)
+    return load_u64(data, start), load_u64(data, start + 8), third, last
+
+
+@kernel(inline=True)
+def hash_middle(first: np.uint64, second: np.uint64, third: np.uint64, last: np.uint64) -> np.uint64:
+    """Mix four words into one whose top bits are as good as random."""
+    return hash_short(first + third * _LAST, second ^ last * _LAST)
 
 
 @kernel(inline=True)
