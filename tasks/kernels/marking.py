@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from tokenizer.kernels import kernel
 from tokenizer.kernels.arrays import Bytes, Int32, Int32In, Int64In
 
@@ -48,11 +50,11 @@ def mark(
 
 @kernel(inline=True)
 def _fill(out: Any, start: int, stop: int, value: int) -> None:
-    for at in range(start, stop):
+    for at in range(np.uint64(start), np.uint64(stop)):
         out[at] = value
 
 
 @kernel(inline=True)
 def _count(out: Any, start: int, stop: int) -> None:
-    for at in range(start, stop):
-        out[at] = at - start
+    for at in range(np.uint64(stop - start)):
+        out[np.uint64(start) + at] = at

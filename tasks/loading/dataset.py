@@ -33,7 +33,7 @@ from tasks.store.integrity import Verify
 if TYPE_CHECKING:
     from tasks.loading.torch_dataset import TorchDataset
 
-_BLOCK_BYTES = 1 << 20  # of tokens: more falls out of the caches, less is dominated by Python's own costs
+_BLOCK_BYTES = 2 << 20  # of tokens: more falls out of the caches, less is dominated by Python's own costs
 _LOOK_AHEAD = 4096  # sequences that are looked up in the epoch's order at a time
 
 
@@ -57,8 +57,8 @@ class PackedDataset:
         rank: int = 0,
         world_size: int = 1,
         remainder: Remainder = "keep",
-        num_threads: int = 2,
-        prefetch: int = 16,
+        num_threads: int = 1,
+        prefetch: int | None = None,
         verify: Verify = "sizes",
     ) -> None:
         """Open a packed artifact.
@@ -74,8 +74,9 @@ class PackedDataset:
             world_size: how many they are.
             remainder: what becomes of the last, partial step of an epoch: 'keep' spreads it over the ranks,
                 'drop' leaves it out, 'wrap' fills it up from the epoch's beginning.
-            num_threads: that make batches ahead; 0 makes each when it is asked for.
-            prefetch: batches that are ahead, at most.
+            num_threads: that make batches ahead; 0 makes them when they are asked for. One is as fast as the
+                memory; more are for files on a disk or a network that answers slowly.
+            prefetch: batches that are ahead, at most; by default what two blocks of 2 MiB a thread hold.
             verify: 'sizes' compares the files' sizes with the record, 'full' reads every byte and compares
                 digests as well.
 
@@ -90,7 +91,7 @@ class PackedDataset:
         for name, value, least in (
             ("seed", seed, 0),
             ("num_threads", num_threads, 0),
-            ("prefetch", prefetch, 1),
+            ("prefetch", 1 if prefetch is None else prefetch, 1),
         ):
             if value < least:
                 raise LoadingError(f"loading: {name}={value} must be at least {least}")
@@ -219,7 +220,7 @@ class PackedDataset:
             lambda block: made(block, self._rows, self._wanted),
             self._blocks(start),
             num_threads=self._num_threads,
-            ahead=max(1, self._prefetch // self._batches_a_block()),
+            ahead=self._blocks_ahead(),
         )
         try:
             for batches in blocks:
@@ -250,7 +251,14 @@ class PackedDataset:
     def _batches_a_block(self) -> int:
         row_bytes = self.manifest.sequence_length * self._wanted.token_type(self._rows.dtype).itemsize
         enough = -(-_BLOCK_BYTES // (row_bytes * self.split.batch_size))
+        if self._prefetch is None:
+            return enough
         return max(1, min(enough, self._prefetch // (2 * max(1, self._num_threads))))
+
+    def _blocks_ahead(self) -> int:
+        if self._prefetch is None:
+            return 2 * max(1, self._num_threads)
+        return max(1, self._prefetch // self._batches_a_block())
 
     def _after(self, start: Place, num_steps: int) -> Place:
         """The place when so many steps were taken from `start`."""

@@ -5,6 +5,7 @@ are mapped when they are first asked for, and stay so; the system's page cache h
 """
 
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,16 @@ from numpy.typing import NDArray
 from tasks.errors import LoadingError
 from tasks.formats.packed_files import PackedManifest, ShardFiles
 from tasks.formats.packed_shards import MemmapShard
+from tasks.kernels.rows import copy_16_to_16, copy_16_to_32, copy_16_to_64, copy_32_to_64
+
+# By the bytes of what is read and what is written.
+_KERNELS: dict[tuple[int, int], Any] = {
+    (2, 2): copy_16_to_16,
+    (2, 4): copy_16_to_32,
+    (2, 8): copy_16_to_64,
+    (4, 8): copy_32_to_64,
+}
+_FEW_ROWS = 4  # with fewer rows a shard a call for each shard costs more than a slice for each row
 
 
 class PackedRows:
@@ -52,12 +63,13 @@ class PackedRows:
         """
         shards, rows = self._places(sequences)
         out = np.empty((len(sequences), self.sequence_length), dtype=dtype)
-        if len(sequences) and (shards == shards[0]).all() and dtype == self.dtype:
-            # With a mode other than "raise" numpy writes to `out` directly; the rows are known to be there.
-            self._shard(int(shards[0])).rows.take(rows, axis=0, out=out, mode="clip")
-        else:
+        groups = _groups(shards)
+        if len(groups) * _FEW_ROWS > len(sequences):
             found = [self._shard(shard).rows[row] for shard, row in _pairs(shards, rows)]
             np.concatenate([out[:0].reshape(-1), *found], out=out.reshape(-1), casting="same_kind")
+            return out
+        for group in groups:
+            _copy(self._shard(int(shards[group[0]])).rows, rows[group], group, out)
         return out
 
     def ends(self, sequences: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
@@ -91,6 +103,27 @@ class _Shard:
     def bounds(self, row: int) -> NDArray[np.int32]:
         """`cu_seqlens` of a sequence."""
         return self._flat[self._offsets[row] : self._offsets[row + 1]]
+
+
+def _groups(shards: NDArray[np.int64]) -> list[NDArray[np.intp]]:
+    """The places of equal values, rising within each group."""
+    order = np.argsort(shards, kind="stable")
+    found = shards[order]
+    cuts = np.flatnonzero(found[1:] != found[:-1]) + 1
+    return [order[first:stop] for first, stop in pairwise([0, *cuts.tolist(), len(order)])]
+
+
+def _copy(stored: NDArray[Any], rows: NDArray[np.int64], places: NDArray[np.intp], out: NDArray[Any]) -> None:
+    """Copy rows of one shard to rows of `out`."""
+    first, last, place = int(rows[0]), int(rows[-1]), int(places[0])
+    if last - first == len(rows) - 1 == places[-1] - place and (rows[1:] > rows[:-1]).all():
+        out[place : place + len(rows)] = stored[first : last + 1]
+        return
+    if stored.dtype.itemsize == out.dtype.itemsize:  # the same bits, also where the type is a signed one
+        stored, out = stored.view(np.uint16), out.view(np.uint16)
+    kernel = _KERNELS[stored.dtype.itemsize, out.dtype.itemsize]
+    width = stored.shape[1]
+    kernel(stored.reshape(-1), rows * width, places * width, width, out.reshape(-1))
 
 
 def _pairs(shards: NDArray[np.int64], rows: NDArray[np.int64]) -> "zip[tuple[int, int]]":

@@ -168,7 +168,7 @@ class TestSplit:
 
 class TestEpochs:
     @settings(max_examples=25)
-    @given(splits, st.booleans(), st.integers(0, 2), st.integers(1, 9))
+    @given(splits, st.booleans(), st.integers(0, 2), st.none() | st.integers(1, 9))
     def test_any_world_covers_an_epoch_once(self, packed, split, shuffle, num_threads, prefetch):
         options = {
             "batch_size": split["batch_size"],
@@ -371,21 +371,21 @@ class TestThreads:
         assert all_end()
 
     def test_end_with_the_dataset(self, packed):
-        with PackedDataset(packed, batch_size=1) as dataset:
+        with PackedDataset(packed, batch_size=1, prefetch=4) as dataset:
             next(iterator := iter(dataset))
             assert loading_threads()
         assert all_end()
         assert next(iterator, None) is None
 
     def test_end_when_nobody_holds_the_iterator(self, packed):
-        iterator = iter(PackedDataset(packed, batch_size=1))
+        iterator = iter(PackedDataset(packed, batch_size=1, prefetch=4))
         next(iterator)
         del iterator
         gc.collect()
         assert all_end()
 
     def test_another_iteration_ends_the_one_before(self, packed):
-        dataset = PackedDataset(packed, batch_size=1)
+        dataset = PackedDataset(packed, batch_size=1, prefetch=4)
         first = iter(dataset)
         numbers = sequences([next(first), next(first)])
         second = iter(dataset)
@@ -395,7 +395,7 @@ class TestThreads:
     def test_end_with_what_went_wrong_in_one_of_them(self, packed, tmp_path):
         copied = tmp_path / "packed"
         shutil.copytree(packed, copied)
-        dataset = PackedDataset(copied, batch_size=1)
+        dataset = PackedDataset(copied, batch_size=1, prefetch=4)
         (copied / "shard-00001.bin").unlink()
         found = []
         with pytest.raises(StoreError, match=r"shard-00001\.bin"):
