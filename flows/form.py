@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tasks.packing.pieces import Strategy
+from tasks.formats.packing import Strategy
 from tasks.sampling import Method
 
 
@@ -60,7 +60,8 @@ class PackOverrides(_Section):
 
     sequence_length: Annotated[int, Field(ge=8)] | None = Field(None, description="Tokens in a sequence.")
     strategy: Strategy | None = Field(
-        None, description="concat cuts documents where a sequence ends; greedy keeps them whole and pads."
+        None,
+        description="concat cuts documents where a sequence ends; best_fit keeps them whole and hardly pads.",
     )
 
 

@@ -1,28 +1,29 @@
 """Pack: a mixture's documents become sequences of one length, with the boundaries kept.
 
 The model. First it is planned, on lengths only, which piece of which document goes where
-(`tasks.packing.pieces`); then every shard of sequences is written on its own, in each format asked for
+(`tasks.packing.strategies`); then every shard of sequences is written on its own, in each format asked for
 (`tasks.packing.write`); last the shards are put together under one manifest. So another format does not plan
 again, and a crash costs the shards in flight.
 
 Laws. Per source: tokens in = packed + truncated + dropped. No sequence is longer than `sequence_length`, and
-only padding fills it up. The sequences are in the mixture's order. The same plan gives the same bytes,
-whatever the number of workers. `tasks.formats.packed` says how to read them.
+only padding fills it up. The sequences are in the mixture's order, or keep it to within a window. The same
+plan gives the same bytes, whatever the number of workers. `tasks.formats.packed` says how to read them.
 """
 
-import os
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tasks.errors import PackingError
 from tasks.formats.encoded import Encoded
 from tasks.formats.mixture import Mixture
-from tasks.formats.packed_files import PackedFormat, PackedManifest, PackedShardEntry, ShardFiles
-from tasks.formats.packing_plan import PackingManifest, PackingPlan, write_packing_plan
+from tasks.formats.packed_files import PackedManifest, ShardFiles
+from tasks.formats.packing import Packing
+from tasks.formats.packing_plan import PackedShardEntry, PackingManifest, PackingPlan
+from tasks.packing.assemble import assembled
+from tasks.packing.checking import check_digests, check_same_sources
 from tasks.packing.params import PackParams, PackPlanParams, PackShardParams
-from tasks.packing.plan import planned
-from tasks.packing.write import Block, check_vocabulary, write_block
+from tasks.packing.plan import plan_packing
+from tasks.packing.write import Recipe, ShardPaths, write_shard
 from tasks.stage import Outcome, Scalar, Stage
 
 
@@ -31,25 +32,16 @@ def run_plan(
 ) -> Outcome:
     """Plan the packing of a mixture; writes `packing.json` and `pieces.parquet`.
 
-    `shards`, the encoded shards, are not read here: the mixture knows the lengths. They are part of the
-    identity.
+    The encoded shards' digests are checked here, once; the plan is made of the lengths in the mixture.
 
     Raises:
-        PackingError: no sequence comes out, or the mixture is of another encoding.
+        PackingError: no sequence comes out, the mixture is of another encoding, or a shard was damaged.
     """
-    mixed, manifest = Mixture.open(mixture), Encoded.open(encoded).manifest
-    _check_same_sources(mixed.sources, [entry.source for entry in manifest.sources])
-    made = planned(params, mixed.plan(), mixed.manifest.sources, manifest)
-    write_packing_plan(out, made.manifest, made.shards)
-    return Outcome(metrics=_metrics(made.manifest), accounts=made.manifest.accounts)
-
-
-def _check_same_sources(mixed: Sequence[str], encoded: Sequence[str]) -> None:
-    if list(mixed) != list(encoded):
-        raise PackingError(
-            f"pack: the mixture is of the sources {', '.join(mixed)}, the encoding of "
-            f"{', '.join(encoded)}; pack the encoding that was mixed"
-        )
+    mixed, tokens = Mixture.open(mixture), Encoded.open(encoded)
+    check_same_sources(mixed.sources, tokens.sources)
+    check_digests(tokens, shards)
+    manifest = plan_packing(params, mixed, tokens.manifest, out)
+    return Outcome(metrics=_metrics(manifest), accounts=manifest.accounts)
 
 
 def _metrics(manifest: PackingManifest) -> dict[str, Scalar]:
@@ -60,6 +52,10 @@ def _metrics(manifest: PackingManifest) -> dict[str, Scalar]:
         "num_tokens": manifest.num_tokens,
         "num_padding_tokens": manifest.num_padding_tokens,
         "padding_share": round(manifest.num_padding_tokens / capacity, 12),
+        "num_documents": manifest.num_documents,
+        "num_split_documents": manifest.num_split_documents,
+        "num_cut_documents": manifest.num_cut_documents,
+        "num_lost_tokens": manifest.num_lost_tokens,
         "num_shards": len(manifest.shards),
     }
 
@@ -74,19 +70,17 @@ def run_shard(
     """
     opened = PackingPlan.open(plan)
     manifest = opened.manifest
-    entry = manifest.shards[params.index] if params.index < opened.num_shards else None
-    if entry is None:
+    if params.index >= opened.num_shards:
         raise PackingError(
             f"pack: shard index {params.index} must be below {opened.num_shards}, the plan's number of shards"
         )
-    pad_id = _pad_id(params.pad_id, manifest)
-    shape = (entry.num_sequences, manifest.sequence_length)
-    block = Block(opened.pieces(params.index), shape, manifest.dtype, pad_id)
-    block.fill(_shard_paths(manifest.sources, Encoded.open(encoded), shards))
-    check_vocabulary(block.rows, manifest.vocab_size)
-    write_block(block, ShardFiles(out, params.index), params.formats)
-    made = PackedShardEntry(**entry.model_dump(exclude={"num_pieces"}))
-    _packed_manifest(manifest, params.formats, pad_id, [made]).save(out)
+    entry = manifest.shards[params.index].entry
+    recipe = Recipe(
+        manifest, params.formats, _pad_id(params.pad_id, manifest), mask_continued=params.mask_continued
+    )
+    paths = _shard_paths(manifest.sources, Encoded.open(encoded), shards)
+    write_shard(recipe, entry, opened.pieces(params.index), paths, ShardFiles(out, params.index))
+    _packed_manifest(manifest, recipe, [entry]).save(out)
     return Outcome(metrics={"num_sequences": entry.num_sequences, "num_tokens": entry.num_tokens})
 
 
@@ -101,32 +95,26 @@ def _pad_id(asked: int | None, manifest: PackingManifest) -> int:
     return pad_id
 
 
-def _shard_paths(
-    sources: Sequence[str], encoded: Encoded, shards: Sequence[Path]
-) -> Mapping[tuple[int, int], Path]:
+def _shard_paths(sources: Sequence[str], encoded: Encoded, shards: Sequence[Path]) -> ShardPaths:
     return {(sources.index(source), entry.index): path for source, entry, path in encoded.pair(shards)}
 
 
 def _packed_manifest(
-    plan: PackingManifest, formats: tuple[PackedFormat, ...], pad_id: int, shards: Sequence[PackedShardEntry]
+    plan: PackingManifest, recipe: Recipe, shards: Sequence[PackedShardEntry]
 ) -> PackedManifest:
     num_sequences = sum(shard.num_sequences for shard in shards)
     num_tokens = sum(shard.num_tokens for shard in shards)
+    figures = {
+        "num_sequences": num_sequences,
+        "num_tokens": num_tokens,
+        "num_padding_tokens": num_sequences * plan.sequence_length - num_tokens,
+    }
+    shared = {name: getattr(plan, name) for name in Packing.model_fields} | figures
     return PackedManifest(
-        formats=formats,
-        tokenizer=plan.tokenizer,
-        dtype=plan.dtype,
-        vocab_size=plan.vocab_size,
-        pad_id=pad_id,
-        end_of_document_id=plan.end_of_document_id,
-        sequence_length=plan.sequence_length,
-        strategy=plan.strategy,
-        long_documents=plan.long_documents,
-        last_sequence=plan.last_sequence,
-        num_sequences=num_sequences,
-        num_tokens=num_tokens,
-        num_padding_tokens=num_sequences * plan.sequence_length - num_tokens,
-        sources=tuple(plan.sources),
+        **shared,
+        formats=recipe.formats,
+        pad_id=recipe.pad_id,
+        mask_continued=recipe.mask_continued,
         shards=tuple(shards),
     )
 
@@ -138,39 +126,15 @@ def run(params: PackParams, *, out: Path, plan: Path, shards: Sequence[Path]) ->
         PackingError: the shards are not those of the plan.
     """
     manifest = PackingPlan.open(plan).manifest
-    parts = [PackedManifest.open(path) for path in shards]
-    entries = [entry for part in parts for entry in part.shards]
-    wanted = [PackedShardEntry(**shard.model_dump(exclude={"num_pieces"})) for shard in manifest.shards]
-    if entries != wanted:
-        raise PackingError(
-            f"pack: the packed shards {[entry.index for entry in entries]} are not the plan's "
-            f"{len(wanted)} shards in order; write every shard of this plan"
-        )
-    for path, part in zip(shards, parts, strict=True):
-        _link_shard(path, out, part)
-    made = _packed_manifest(manifest, parts[0].formats, parts[0].pad_id, entries)
-    made.save(out)
+    assembled(shards, [shard.entry for shard in manifest.shards], out)
     return Outcome(metrics=_metrics(manifest), accounts=manifest.accounts)
 
 
-def _link_shard(folder: Path, out: Path, part: PackedManifest) -> None:
-    files = ShardFiles(folder, part.shards[0].index)
-    for name in [*(path for kind in part.formats for path in files.of_format(kind)), files.pieces]:
-        _link(name, out / name.name)
-
-
-def _link(file: Path, place: Path) -> None:
-    """Hard-link a file; copy it where the file system has no links or they would cross its border."""
-    try:
-        os.link(file, place)
-    except OSError:
-        shutil.copyfile(file, place)
-
-
 PACK_PLAN = Stage(
-    verb="pack_plan", task="pack", kind="pack_plan", version=1, params=PackPlanParams, run=run_plan
+    verb="pack_plan", task="pack", kind="pack_plan", version=2, params=PackPlanParams, run=run_plan
 )
 PACK_SHARD = Stage(
-    verb="pack_shard", task="pack", kind="packed_shard", version=1, params=PackShardParams, run=run_shard
+    verb="pack_shard", task="pack", kind="packed_shard", version=2, params=PackShardParams, run=run_shard
 )
-PACK = Stage(verb="pack", task="pack", kind="packed", version=1, params=PackParams, run=run)
+PACK = Stage(verb="pack", task="pack", kind="packed", version=2, params=PackParams, run=run)
+"""Packing: documents into sequences of one length, planned on lengths and written shard by shard."""

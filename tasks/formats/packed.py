@@ -1,21 +1,24 @@
 """Packed sequences on disk, and the reader that gives them back.
 
-A packed artifact is `packed.json` (`PackedManifest`) and, for every shard,
+A packed artifact is `packed.json` (`PackedManifest`), for every shard `pieces-00000.parquet`, which says
+where every piece comes from (the columns of the packing plan, and the ordinal by which the corpus shard
+knows the document), and every shard in one or several formats:
 
-    shard-00000.bin              tokens, uint16 | uint32 little-endian, row after row of sequence_length
-    shard-00000.cu_seqlens.npy   int32, boundaries, row after row: 0, end of the first piece, …, of the last
-    shard-00000.cu_offsets.npy   int64 [rows + 1]; row i's are cu_seqlens[cu_offsets[i]:cu_offsets[i + 1]]
-    shard-00000.parquet          input_ids, position_ids, segment_ids, seq_lengths: a list<int32> each a row
-    pieces-00000.parquet         where every piece comes from: the columns of the packing plan, and the
-                                 ordinal by which the corpus shard knows the document
-
-The first three are the format "memmap", the fourth is the format "parquet"; an artifact has one or both.
+    memmap     shard-00000.bin               `tasks.formats.packed_memmap`, with boundaries as .npy
+    npy        shard-00000.npy               the same with numpy's header
+    parquet    shard-00000.parquet           `tasks.formats.packed_columnar`
+    arrow      shard-00000.arrow             likewise
+    jsonl      shard-00000.jsonl.zst         `tasks.formats.packed_jsonl`
+    megatron   shard-00000.megatron.bin/idx  `tasks.formats.packed_megatron`
+    mds        shard.00000.mds               `tasks.formats.packed_mds`
 
 What the words mean. A piece is a run of tokens of one document. Of a sequence's tokens, `cu_seqlens` gives
 the pieces: piece k is [cu_seqlens[k], cu_seqlens[k + 1]), and the last boundary is where padding begins.
 `segment_ids` counts pieces from 1 and is 0 on padding. `position_ids` starts again at 0 with every piece, and
-is 0 on padding. `loss_mask` is true on tokens and false on padding. A document that goes on in the next
-sequence is a new piece there.
+is 0 on padding. `document_starts` says how many tokens of its document stand before a piece, in other
+sequences; such a piece is a continued one. `loss_mask` says whether the prediction of a token counts: not
+that of padding and, where the packing says so, not that of a continued piece's first token, of which nothing
+that could be seen has told.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.formats.packed_files import PackedManifest, ShardFiles
+from tasks.formats.packed_masks import document_mask
 from tasks.formats.packed_shards import PieceRows, ShardReader, open_shard
 
 
@@ -38,10 +42,15 @@ class Sequence:
     Attributes:
         input_ids: uint16 | uint32 [L]; read-only where it is a view of a memory map.
         cu_seqlens: int32 [pieces + 1], from 0 to the number of tokens that are not padding.
+        document_starts: int64 [pieces], where in its document each piece starts; None where it is not known,
+            as in the reader of an artifact of the first version.
+        mask_continued: whether `loss_mask` leaves out the first token of a continued piece.
     """
 
     input_ids: NDArray[Any]
     cu_seqlens: NDArray[np.int32]
+    document_starts: NDArray[np.int64] | None = None
+    mask_continued: bool = False
 
     @cached_property
     def segment_ids(self) -> NDArray[np.int32]:
@@ -61,8 +70,11 @@ class Sequence:
 
     @cached_property
     def loss_mask(self) -> NDArray[np.bool_]:
-        """True on tokens, false on padding. bool [L]."""
-        return np.arange(len(self.input_ids)) < self.num_tokens
+        """Whether the prediction of each token counts: bool [L]; see the module."""
+        mask = np.arange(len(self.input_ids)) < self.num_tokens
+        if self.mask_continued and self.document_starts is not None:
+            mask[self.cu_seqlens[:-1][self.document_starts > 0]] = False
+        return mask
 
     @property
     def num_tokens(self) -> int:
@@ -70,15 +82,8 @@ class Sequence:
         return int(self.cu_seqlens[-1])
 
     def document_mask(self) -> NDArray[np.bool_]:
-        """Who may attend to whom: bool [L, L], row = query, column = key.
-
-        A token sees itself and earlier tokens of its own piece. Padding sees itself alone, so that no row of
-        a softmax is empty; `loss_mask` keeps it out of the loss.
-        """
-        segments = self.segment_ids
-        same = (segments[:, None] == segments[None, :]) & (segments > 0)[:, None]
-        mask: NDArray[np.bool_] = np.tril(same) | np.eye(len(segments), dtype=bool)
-        return mask
+        """Who may attend to whom: bool [L, L], row = query, column = key; see `packed_masks`."""
+        return document_mask(self.segment_ids)
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,8 @@ class Piece:
         ordinal: the document's row in the corpus shard.
         document_start: where in the document it starts, in tokens.
         epoch: which time through the source this is, from 0.
+        fim: 0 where the tokens are [document_start, document_start + length) of the document; 1 or 2 where
+            they are rearranged, with three added ones among them: see `tasks.packing.fim`.
     """
 
     start: int
@@ -104,6 +111,12 @@ class Piece:
     ordinal: int
     document_start: int
     epoch: int
+    fim: int = 0
+
+    @property
+    def num_document_tokens(self) -> int:
+        """Tokens of the document in the piece."""
+        return self.length - 3 if self.fim else self.length
 
 
 class PackedReader:
@@ -145,7 +158,10 @@ class PackedReader:
         """
         shard, row = self._place(index)
         opened = self._shard(shard)
-        return Sequence(opened.tokens(row), opened.cu_seqlens(row))
+        starts = opened.document_starts(row)
+        if starts is None and self.manifest.mask_continued:
+            starts = self._pieces(shard).value("document_start", row).astype(np.int64)
+        return Sequence(opened.tokens(row), opened.cu_seqlens(row), starts, self.manifest.mask_continued)
 
     def __iter__(self) -> Iterator[Sequence]:
         return (self[index] for index in range(len(self)))

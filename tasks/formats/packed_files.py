@@ -5,20 +5,28 @@ from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
 
-from tasks.formats.encoded import TokenDtype
 from tasks.formats.manifests import read_model, write_model
-from tasks.formats.packing_plan import PIECE_SCHEMA
-from tasks.packing.pieces import LongDocuments, Strategy
+from tasks.formats.packing import Packing
+from tasks.formats.packing_plan import PIECE_SCHEMA, PackedShardEntry
 
-PackedFormat: TypeAlias = Literal["memmap", "parquet"]
+PackedFormat: TypeAlias = Literal["arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet"]
 
 MANIFEST_FILE = "packed.json"
+
+
+def _column(name: str, element: pa.DataType) -> pa.Field:
+    return pa.field(name, pa.list_(pa.field("element", element, nullable=False)), nullable=False)
+
+
 SEQUENCE_SCHEMA = pa.schema(
     [
-        pa.field(name, pa.list_(pa.field("element", pa.int32(), nullable=False)), nullable=False)
-        for name in ("input_ids", "position_ids", "segment_ids", "seq_lengths")
+        _column("input_ids", pa.int32()),
+        _column("position_ids", pa.int32()),
+        _column("segment_ids", pa.int32()),
+        _column("loss_mask", pa.bool_()),
+        _column("seq_lengths", pa.int32()),
+        _column("document_starts", pa.int64()),
     ]
 )
 PROVENANCE_SCHEMA = PIECE_SCHEMA.append(pa.field("ordinal", pa.uint64(), nullable=False))
@@ -45,8 +53,13 @@ class ShardFiles:
         return self._named(".bin")
 
     @property
+    def rows(self) -> Path:
+        """The npy format's tokens."""
+        return self._named(".npy")
+
+    @property
     def cu_seqlens(self) -> Path:
-        """The memmap format's boundaries, flat."""
+        """Boundaries, flat; of the memmap and the npy format."""
         return self._named(".cu_seqlens.npy")
 
     @property
@@ -55,58 +68,72 @@ class ShardFiles:
         return self._named(".cu_offsets.npy")
 
     @property
+    def document_starts(self) -> Path:
+        """Where in its document each piece starts, flat."""
+        return self._named(".document_starts.npy")
+
+    @property
     def parquet(self) -> Path:
         """The Parquet format's only file."""
         return self._named(".parquet")
 
+    @property
+    def arrow(self) -> Path:
+        """The Arrow format's only file of a shard."""
+        return self._named(".arrow")
+
+    @property
+    def jsonl(self) -> Path:
+        """The JSON lines format's only file."""
+        return self._named(".jsonl.zst")
+
+    @property
+    def megatron_bin(self) -> Path:
+        """Megatron's tokens."""
+        return self._named(".megatron.bin")
+
+    @property
+    def megatron_idx(self) -> Path:
+        """Megatron's index."""
+        return self._named(".megatron.idx")
+
+    @property
+    def mds(self) -> Path:
+        """MosaicML's shard, under the name that its own writer gives."""
+        return self.folder / f"shard.{self.index:05d}.mds"
+
+    @property
+    def boundaries(self) -> list[Path]:
+        """The files that say where pieces are, beside a format that holds tokens alone."""
+        return [self.cu_seqlens, self.cu_offsets, self.document_starts]
+
     def of_format(self, name: PackedFormat) -> list[Path]:
-        """The files that a format consists of."""
-        return [self.parquet] if name == "parquet" else [self.tokens, self.cu_seqlens, self.cu_offsets]
+        """The files of this shard that a format consists of."""
+        return {
+            "arrow": [self.arrow],
+            "jsonl": [self.jsonl],
+            "mds": [self.mds],
+            "megatron": [self.megatron_bin, self.megatron_idx],
+            "memmap": [self.tokens, *self.boundaries],
+            "npy": [self.rows, *self.boundaries],
+            "parquet": [self.parquet],
+        }[name]
 
 
-class PackedShardEntry(BaseModel):
-    """One shard: sequences [first_sequence, first_sequence + num_sequences)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    index: int
-    first_sequence: int
-    num_sequences: int
-    num_tokens: int
-
-
-class PackedManifest(BaseModel):
+class PackedManifest(Packing):
     """The content of `packed.json`; a packed shard has one too, with itself as the only shard.
 
     Attributes:
         formats: in which formats every shard lies here; sorted.
-        tokenizer: content digest of the tokenizer artifact.
-        dtype: width of the tokens in the memmap format, little-endian.
-        strategy: how documents became sequences; see `tasks.packing.pieces`.
-        long_documents: what became of documents longer than a sequence; None where any is cut.
-        last_sequence: what became of the last, partial sequence; None where every one may be partial.
         pad_id: what fills sequences up.
-        end_of_document_id: id of the token that ends each document, or None.
-        num_tokens: padding not counted.
-        sources: names; the pieces' `source` is an index into them.
+        mask_continued: whether `loss_mask` leaves out the first token of a piece that does not begin its
+            document.
+        shards: in order.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     formats: tuple[PackedFormat, ...]
-    tokenizer: str
-    dtype: TokenDtype
-    vocab_size: int
     pad_id: int
-    end_of_document_id: int | None
-    sequence_length: int
-    strategy: Strategy
-    long_documents: LongDocuments | None
-    last_sequence: str | None
-    num_sequences: int
-    num_tokens: int
-    num_padding_tokens: int
-    sources: tuple[str, ...]
+    mask_continued: bool = False
     shards: tuple[PackedShardEntry, ...]
 
     @classmethod
@@ -121,3 +148,7 @@ class PackedManifest(BaseModel):
     def save(self, path: Path) -> None:
         """Write `packed.json` into the directory `path`."""
         write_model(path / MANIFEST_FILE, self)
+
+    def num_sequences_of(self, index: int) -> int:
+        """Sequences of the shard that is called `index`."""
+        return next(entry.num_sequences for entry in self.shards if entry.index == index)

@@ -11,12 +11,15 @@ whoever writes a shard reads its own part only:
     document         uint32   position in the encoded shard
     document_start   uint32   where in the document the piece starts, in tokens
     epoch            uint16   which time through the source this is, from 0
+    fim              uint8    0 where the document's tokens stand in their order; 1 or 2 where they are
+                              rearranged, and three of `length` are added tokens; see `tasks.packing.fim`
 
 `packing.json` (`PackingManifest`) says how it was planned and what became of every source's documents and
 tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
@@ -28,56 +31,54 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from tasks.errors import StoreError
-from tasks.formats.encoded import TokenDtype
 from tasks.formats.manifests import read_model, readable, write_model
-from tasks.packing.pieces import LongDocuments, Strategy
+from tasks.formats.packing import Packing
 from tasks.stage import Account
 
 PIECES_FILE = "pieces.parquet"
 MANIFEST_FILE = "packing.json"
 
 
-class PlannedShard(BaseModel):
-    """One shard to be written: sequences [first_sequence, first_sequence + num_sequences)."""
+class PackedShardEntry(BaseModel):
+    """One shard: sequences [first_sequence, first_sequence + num_sequences)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     index: int
     first_sequence: int
     num_sequences: int
-    num_pieces: int
     num_tokens: int
 
 
-class PackingManifest(BaseModel):
+class PlannedShard(PackedShardEntry):
+    """One shard to be written, and how many rows of `pieces.parquet` are its."""
+
+    num_pieces: int
+
+    @property
+    def entry(self) -> PackedShardEntry:
+        """What a packed artifact says of the shard once it is written."""
+        return PackedShardEntry(**self.model_dump(exclude={"num_pieces"}))
+
+
+class PackingManifest(Packing):
     """The content of `packing.json`.
 
     Attributes:
-        tokenizer: content digest of the tokenizer artifact.
-        dtype: width of the tokens.
-        end_of_document_id: id of the token that ends each document, or None.
-        num_tokens: tokens in the sequences, padding not counted.
-        num_padding_tokens: padding that fills the sequences up.
-        sources: names; the pieces' `source` is an index into them.
+        num_documents: documents that came in, repeated ones each time.
+        num_split_documents: of them, those that are whole, over several sequences.
+        num_cut_documents: documents in several pieces that would have fitted into one sequence.
+        num_lost_tokens: tokens of documents that are in no sequence.
+        shards: in order.
         accounts: per source and unit; see `tasks.packing.accounts`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    tokenizer: str
-    dtype: TokenDtype
-    vocab_size: int
-    end_of_document_id: int | None
-    sequence_length: int
-    strategy: Strategy
-    long_documents: LongDocuments | None
-    last_sequence: str | None
-    num_sequences: int
-    num_tokens: int
-    num_padding_tokens: int
-    sources: list[str]
-    shards: list[PlannedShard]
-    accounts: list[Account]
+    num_documents: int
+    num_split_documents: int
+    num_cut_documents: int
+    num_lost_tokens: int
+    shards: tuple[PlannedShard, ...]
+    accounts: tuple[Account, ...]
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ class PieceTable:
     document: NDArray[np.uint32]
     document_start: NDArray[np.uint32]
     epoch: NDArray[np.uint16]
+    fim: NDArray[np.uint8]
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -105,10 +107,11 @@ class PieceTable:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
+_WIDTHS = {"source": pa.uint16(), "epoch": pa.uint16(), "fim": pa.uint8()}
 PIECE_SCHEMA = pa.schema(
     [
-        pa.field(name, pa.uint16() if name in {"source", "epoch"} else pa.uint32(), nullable=False)
-        for name in (field.name for field in fields(PieceTable))
+        pa.field(field.name, _WIDTHS.get(field.name, pa.uint32()), nullable=False)
+        for field in fields(PieceTable)
     ]
 )
 
@@ -148,16 +151,25 @@ class PackingPlan:
         return PieceTable(**{name: table.column(name).to_numpy() for name in PIECE_SCHEMA.names})
 
 
-def write_packing_plan(path: Path, manifest: PackingManifest, pieces: Sequence[PieceTable]) -> None:
-    """Write both files into the directory `path`.
+class PackingPlanWriter:
+    """Appends the pieces of one shard after the other; made by `write_packing_plan`."""
 
-    Args:
-        path: an existing directory.
-        manifest: has one shard for each of `pieces`.
-        pieces: the pieces of each shard, in order.
-    """
-    with pq.ParquetWriter(path / PIECES_FILE, PIECE_SCHEMA, compression="zstd") as writer:
-        for part in pieces:
-            table = pa.table(part.columns(), schema=PIECE_SCHEMA)
-            writer.write_table(table, row_group_size=max(1, len(part)))
-    write_model(path / MANIFEST_FILE, manifest)
+    def __init__(self, path: Path, parquet: pq.ParquetWriter) -> None:
+        self._path = path
+        self._parquet = parquet
+
+    def append(self, pieces: PieceTable) -> None:
+        """Write the pieces of the next shard."""
+        table = pa.table(pieces.columns(), schema=PIECE_SCHEMA)
+        self._parquet.write_table(table, row_group_size=max(1, len(pieces)))
+
+    def finish(self, manifest: PackingManifest) -> None:
+        """Write the manifest, which has one shard for each that was appended."""
+        write_model(self._path / MANIFEST_FILE, manifest)
+
+
+@contextmanager
+def write_packing_plan(path: Path) -> Iterator[PackingPlanWriter]:
+    """A writer of a packing plan into the existing directory `path`."""
+    with pq.ParquetWriter(path / PIECES_FILE, PIECE_SCHEMA, compression="zstd") as parquet:
+        yield PackingPlanWriter(path, parquet)

@@ -1,6 +1,7 @@
 """What became of every source's documents and tokens when they were packed.
 
-Tokens: in = packed + truncated + dropped. A document counts under one end only:
+Tokens: in + rearranged = packed + truncated + dropped, where `fill_in_the_middle` counts the tokens that
+rearranging adds. A document counts under one end only:
 
     packed                  whole, in one sequence
     split                   whole, over several sequences
@@ -14,72 +15,123 @@ it is an account of its own, under the source `NO_SOURCE`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.formats.mixture import MixedSource
-from tasks.packing.pieces import Pieces
+from tasks.packing.pieces import FIM_TOKENS, Pieces
 from tasks.stage import NO_SOURCE, Account
 
-
-@dataclass(frozen=True)
-class Ending:
-    """What became of each document.
-
-    Attributes:
-        kept: int64 [d], its tokens that are in a sequence.
-        lost: int64 [d], its tokens that are in none.
-        ends: which documents, bool [d], came to each end.
-    """
-
-    kept: NDArray[np.int64]
-    lost: NDArray[np.int64]
-    ends: dict[str, NDArray[np.bool_]]
+ENDS = ("packed", "split", "truncated", "dropped:too_long", "dropped:last_sequence")
+_PACKED, _SPLIT, _TRUNCATED, _TOO_LONG, _LAST_SEQUENCE = range(len(ENDS))
+_NO_END = len(ENDS)
 
 
-def ending(lengths: NDArray[np.int64], pieces: Pieces, sequence_length: int, drops_long: bool) -> Ending:
-    """Compare documents of these `lengths`, int64 [d], with the `pieces` that were kept of them.
+def endings(
+    lengths: NDArray[np.int64], pieces: Pieces, sequence_length: int, drops_long: bool
+) -> NDArray[np.int64]:
+    """The end that each document came to, as an index into `ENDS`: int64 [d].
 
-    `drops_long` says that a document of more than `sequence_length` tokens is dropped whole.
-    """
-    kept = np.bincount(pieces.document, weights=pieces.length, minlength=len(lengths)).astype(np.int64)
-    num_pieces = np.bincount(pieces.document, minlength=len(lengths))
-    too_long = (lengths > sequence_length) & drops_long
-    ends = {
-        "packed": (kept == lengths) & (num_pieces == 1),
-        "split": (kept == lengths) & (num_pieces > 1),
-        "truncated": (kept > 0) & (kept < lengths),
-        "dropped:too_long": (kept == 0) & too_long,
-        "dropped:last_sequence": (kept == 0) & ~too_long,
-    }
-    return Ending(kept, lengths - kept, ends)
-
-
-def packing_accounts(
-    sources: Sequence[MixedSource], source: NDArray[np.uint16], ended: Ending, num_padding: int
-) -> list[Account]:
-    """Two accounts a source, of documents and of tokens, and one of the padding.
+    A document that was packed more than once came to none, which is index `len(ENDS)`.
 
     Args:
-        sources: what the mixture says that each source gives.
-        source: uint16 [d], index of each document's source.
-        ended: what became of each document.
-        num_padding: tokens that fill the sequences up.
+        lengths: int64 [d], tokens of each document.
+        pieces: all that was kept of these documents.
+        sequence_length: tokens a sequence.
+        drops_long: whether a document of more than `sequence_length` tokens is dropped whole.
     """
-    accounts = []
-    for index, mixed in enumerate(sources):
-        mine = source == index
-        documents = {end: int((mine & chosen).sum()) for end, chosen in ended.ends.items()}
-        tokens = {"packed": int(ended.kept[mine].sum())} | {
-            end: int(ended.lost[mine & chosen].sum())
-            for end, chosen in ended.ends.items()
-            if end not in {"packed", "split"}
-        }
-        accounts += [
+    kept = kept_tokens(lengths, pieces)
+    num_pieces = np.bincount(pieces.document, minlength=len(lengths))
+    dropped = np.where((lengths > sequence_length) & drops_long, _TOO_LONG, _LAST_SEQUENCE)
+    whole = np.where(num_pieces > 1, _SPLIT, _PACKED)
+    part = np.where(kept > lengths, _NO_END, np.where(kept > 0, _TRUNCATED, dropped))
+    return np.where(kept == lengths, whole, part)
+
+
+def kept_tokens(lengths: NDArray[np.int64], pieces: Pieces) -> NDArray[np.int64]:
+    """Tokens of each document that are in a sequence: int64 [d]."""
+    return np.bincount(pieces.document, weights=pieces.document_tokens, minlength=len(lengths)).astype(
+        np.int64
+    )
+
+
+class Tally:
+    """Adds up, block after block, what became of each source's documents."""
+
+    def __init__(self, num_sources: int, sequence_length: int, drops_long: bool) -> None:
+        self._length = sequence_length
+        self._drops_long = drops_long
+        self._documents = np.zeros((num_sources, len(ENDS) + 1), dtype=np.int64)
+        self._lost = np.zeros((num_sources, len(ENDS) + 1), dtype=np.int64)
+        self._kept = np.zeros(num_sources, dtype=np.int64)
+        self._added = np.zeros(num_sources, dtype=np.int64)
+        self.num_cut_documents = 0
+        """Documents in several pieces that would have fitted into one sequence."""
+
+    def add(self, source: NDArray[np.uint16], lengths: NDArray[np.int64], pieces: Pieces) -> None:
+        """Count a block of documents.
+
+        Args:
+            source: uint16 [d], index of each document's source.
+            lengths: int64 [d], its tokens.
+            pieces: what was kept of them.
+        """
+        ended = endings(lengths, pieces, self._length, self._drops_long)
+        kept = kept_tokens(lengths, pieces)
+        place = source.astype(np.int64) * (len(ENDS) + 1) + ended
+        _add(self._documents, place, None)
+        _add(self._lost, place, lengths - kept)
+        _add(self._kept, source, kept)
+        _add(self._added, source[pieces.document], FIM_TOKENS * (pieces.fim > 0))
+        num_pieces = np.bincount(pieces.document, minlength=len(lengths))
+        self.num_cut_documents += int(((num_pieces > 1) & (lengths <= self._length)).sum())
+
+    def num_documents(self, *ends: str) -> int:
+        """Documents of all sources that came to these ends; to any, if none is named."""
+        columns = [ENDS.index(end) for end in ends or ENDS]
+        return int(self._documents[:, columns].sum())
+
+    @property
+    def num_lost_tokens(self) -> int:
+        """Tokens of all sources that are in no sequence."""
+        return int(self._lost.sum())
+
+    @property
+    def num_fim_tokens(self) -> int:
+        """Tokens that rearranging added."""
+        return int(self._added.sum())
+
+    def accounts(self, sources: Sequence[MixedSource], num_padding: int) -> list[Account]:
+        """Two accounts a source, of documents and of tokens, and one of the padding.
+
+        Args:
+            sources: what the mixture says that each source gives.
+            num_padding: tokens that fill the sequences up.
+        """
+        accounts = [account for index, mixed in enumerate(sources) for account in self._of(index, mixed)]
+        padding = {"padding": num_padding}
+        return [*accounts, Account(source=NO_SOURCE, unit="tokens", num_in=0, added=padding, became=padding)]
+
+    def _of(self, index: int, mixed: MixedSource) -> list[Account]:
+        documents = dict(zip(ENDS, self._documents[index].tolist(), strict=False))
+        lost = dict(zip(ENDS, self._lost[index].tolist(), strict=False))
+        tokens = {end: lost[end] for end in ENDS[_TRUNCATED:]}
+        added = int(self._added[index])
+        return [
             Account(source=mixed.source, unit="documents", num_in=mixed.drawn_documents, became=documents),
-            Account(source=mixed.source, unit="tokens", num_in=mixed.drawn_tokens, became=tokens),
+            Account(
+                source=mixed.source,
+                unit="tokens",
+                num_in=mixed.drawn_tokens,
+                added={"fill_in_the_middle": added} if added else {},
+                became={"packed": int(self._kept[index]) + added, **tokens},
+            ),
         ]
-    padding = {"padding": num_padding}
-    return [*accounts, Account(source=NO_SOURCE, unit="tokens", num_in=0, added=padding, became=padding)]
+
+
+def _add(sums: NDArray[np.int64], places: NDArray[Any], amounts: NDArray[np.int64] | None) -> None:
+    """Add amounts (1 each, if not given) to the sums at these places, counted through all rows."""
+    found = np.bincount(places, weights=amounts, minlength=sums.size)
+    sums += found.astype(np.int64).reshape(sums.shape)

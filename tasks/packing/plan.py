@@ -1,91 +1,189 @@
-"""From a mixture to a packing plan: documents are cut, accounted for, and split into shards."""
+"""From a mixture to a packing plan: documents are cut, placed, accounted for, and split into shards.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+The mixture is read in blocks, and a shard's pieces are written as soon as its sequences are closed. So what
+is in memory is a block and the pieces of a shard, whatever the corpus.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 
 from tasks.errors import PackingError
 from tasks.formats.encoded import EncodedManifest
-from tasks.formats.mixture import MixedSource, Plan
-from tasks.formats.packing_plan import PackingManifest, PieceTable, PlannedShard
-from tasks.packing.accounts import ending, packing_accounts
+from tasks.formats.mixture import Mixture, MixtureManifest, Plan
+from tasks.formats.packing import WINDOWED, FimTokens
+from tasks.formats.packing_plan import (
+    PackingManifest,
+    PackingPlanWriter,
+    PieceTable,
+    PlannedShard,
+    write_packing_plan,
+)
+from tasks.packing.accounts import Tally
+from tasks.packing.blocks import blocks
+from tasks.packing.fim import DocumentKeys, choose_forms
 from tasks.packing.params import PackPlanParams
-from tasks.packing.pieces import Pieces, concat, greedy
+from tasks.packing.pieces import Pieces
+from tasks.packing.strategies import packer
 
 _MOST_SEQUENCES = 1 << 32
+_BLOCK = 1 << 18  # documents, for strategies without a window
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A packing plan: its manifest, and the pieces of each shard."""
-
-    manifest: PackingManifest
-    shards: list[PieceTable]
-
-
-def planned(
-    rule: PackPlanParams, plan: Plan, sources: Sequence[MixedSource], encoded: EncodedManifest
-) -> Planned:
-    """Plan the packing of a mixture.
+def plan_packing(
+    rule: PackPlanParams, mixture: Mixture, encoded: EncodedManifest, out: Path
+) -> PackingManifest:
+    """Plan the packing of a mixture; writes `packing.json` and `pieces.parquet` into `out`.
 
     Args:
         rule: how to pack.
-        plan: the mixture's documents, in order.
-        sources: the mixture's sources.
+        mixture: the documents, in order.
         encoded: says which tokens these are.
+        out: an existing directory.
 
     Raises:
-        PackingError: no sequence comes out, or more than can be numbered.
+        PackingError: no sequence comes out, or more than can be numbered; or an id is beyond the vocabulary.
     """
-    lengths = plan.num_tokens.astype(np.int64)
-    pieces = _cut(rule, lengths)
-    num_padding = pieces.num_sequences * rule.sequence_length - pieces.num_tokens
-    drops_long = rule.strategy == "greedy" and rule.long_documents == "drop"
-    ended = ending(lengths, pieces, rule.sequence_length, drops_long)
-    table = _table(pieces, plan)
-    shards = _shards(table, pieces.num_sequences, rule.sequences_per_shard)
-    manifest = PackingManifest(
-        tokenizer=encoded.tokenizer,
-        dtype=encoded.dtype,
-        vocab_size=encoded.vocab_size,
-        end_of_document_id=encoded.end_of_document_id,
-        sequence_length=rule.sequence_length,
-        strategy=rule.strategy,
-        long_documents=rule.long_documents if rule.strategy == "greedy" else None,
-        last_sequence=rule.last_sequence if rule.strategy == "concat" else None,
-        num_sequences=pieces.num_sequences,
-        num_tokens=pieces.num_tokens,
-        num_padding_tokens=num_padding,
-        sources=[source.source for source in sources],
-        shards=shards,
-        accounts=packing_accounts(sources, plan.source, ended, num_padding),
-    )
-    return Planned(manifest, _parts(table, shards))
+    check_fim_tokens(rule, encoded.vocab_size)
+    sources = mixture.manifest.sources
+    tally = Tally(len(sources), rule.sequence_length, _drops_long(rule))
+    shortest = _Shortest()
+    with write_packing_plan(out) as writer:
+        shards = ShardWriter(writer, rule.sequences_per_shard)
+        for block, pieces, num_closed in _packed_blocks(rule, mixture):
+            lengths = block.num_tokens.astype(np.int64)
+            tally.add(block.source, lengths, pieces)
+            shortest.see(int(lengths.min(initial=shortest.length)))
+            _check_number(pieces.num_sequences)
+            shards.add(_table(pieces, block), num_closed)
+        shards.close()
+        if not shards.planned:
+            raise PackingError(_nothing_left(rule, mixture.manifest, shortest.length))
+        manifest = _manifest(rule, mixture.manifest, encoded, tally, shards.planned)
+        writer.finish(manifest)
+    return manifest
 
 
-def _cut(rule: PackPlanParams, lengths: np.ndarray) -> Pieces:
-    if rule.strategy == "greedy":
-        pieces = greedy(lengths, rule.sequence_length, rule.long_documents)
-    else:
-        pieces = concat(lengths, rule.sequence_length)
-        if rule.last_sequence == "drop":
-            pieces = pieces.only(pieces.sequence < int(lengths.sum()) // rule.sequence_length)
-    if not len(pieces):
-        raise PackingError(_nothing_left(rule, int(lengths.sum()), int(lengths.min(initial=0))))
-    if pieces.num_sequences >= _MOST_SEQUENCES:
+class _Shortest:
+    """The shortest document so far, in tokens."""
+
+    length = 1 << 32
+
+    def see(self, length: int) -> None:
+        self.length = min(self.length, length)
+
+
+def _packed_blocks(rule: PackPlanParams, mixture: Mixture) -> Iterator[tuple[Plan, Pieces, int]]:
+    """Each block of documents, what was kept of it, and how many sequences are closed after it."""
+    window = rule.window if rule.strategy in WINDOWED else _BLOCK
+    packing = packer(rule.strategy, rule.sequence_length, rule.long_documents)
+    rates = _rates(rule, mixture.sources)
+    for block in blocks(mixture.batches(), window, rule.sequence_length):
+        fim = np.zeros(len(block), dtype=np.uint8)
+        if rule.rearranges:
+            keys = DocumentKeys(block.source, block.shard, block.document, block.epoch)
+            fim = choose_forms(keys, rates, rule.fim_spm_rate, rule.fim_seed)
+        pieces = packing.pack(block.num_tokens.astype(np.int64), fim)
+        if rule.strategy == "concat" and rule.last_sequence == "drop":
+            pieces = pieces.only(pieces.sequence < mixture.manifest.num_tokens // rule.sequence_length)
+        yield block, pieces, packing.num_closed
+
+
+def _rates(rule: PackPlanParams, sources: list[str]) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    given = rule.fim_rate
+    rates = [given.get(source, 0.0) if isinstance(given, Mapping) else given for source in sources]
+    return np.array(rates, dtype=np.float64)
+
+
+def _drops_long(rule: PackPlanParams) -> bool:
+    return rule.strategy != "concat" and rule.long_documents == "drop"
+
+
+def check_fim_tokens(rule: PackPlanParams, vocab_size: int) -> None:
+    """Refuse tokens that the vocabulary does not have.
+
+    Raises:
+        PackingError: one of `fim_token_ids` is `vocab_size` or more.
+    """
+    for token_id in rule.fim_token_ids or ():
+        if token_id >= vocab_size:
+            raise PackingError(
+                f"pack: fim_token_ids has {token_id}, which must be below vocab_size={vocab_size}; "
+                "use tokens of the vocabulary"
+            )
+
+
+class ShardWriter:
+    """Collects pieces and writes those of a shard once its last sequence is closed.
+
+    Attributes:
+        planned: the shards that were written.
+    """
+
+    def __init__(self, writer: PackingPlanWriter, sequences_per_shard: int) -> None:
+        self.planned: list[PlannedShard] = []
+        self._writer = writer
+        self._per_shard = sequences_per_shard
+        self._waiting: list[PieceTable] = []
+
+    def add(self, pieces: PieceTable, num_closed: int) -> None:
+        """Take the next pieces; sequences below `num_closed` will get no more."""
+        self._waiting.append(pieces)
+        if num_closed // self._per_shard > len(self.planned):
+            self._write(num_closed - num_closed % self._per_shard)
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._write(_MOST_SEQUENCES)
+
+    def _write(self, stop: int) -> None:
+        """Write the shards of all sequences below `stop`."""
+        if not self._waiting:
+            return
+        table = joined_pieces(self._waiting)
+        end = int(np.searchsorted(table.sequence, stop))
+        self._waiting = [table.rows(end, len(table))]
+        start = 0
+        while start < end:
+            index = len(self.planned)
+            last = int(np.searchsorted(table.sequence[:end], (index + 1) * self._per_shard))
+            part = table.rows(start, last)
+            first = index * self._per_shard
+            self._writer.append(part)
+            self.planned.append(
+                PlannedShard(
+                    index=index,
+                    first_sequence=first,
+                    num_sequences=int(part.sequence[-1]) + 1 - first,
+                    num_pieces=len(part),
+                    num_tokens=int(part.length.sum(dtype=np.int64)),
+                )
+            )
+            start = last
+
+
+def joined_pieces(parts: list[PieceTable]) -> PieceTable:
+    """The pieces of all parts, one after the other."""
+    names = PieceTable.__dataclass_fields__
+    return PieceTable(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+def _check_number(num_sequences: int) -> None:
+    if num_sequences >= _MOST_SEQUENCES:
         raise PackingError(
-            f"pack: {pieces.num_sequences} sequences must be fewer than {_MOST_SEQUENCES}; raise "
-            "sequence_length or mix fewer tokens at a time"
+            f"pack: {num_sequences} sequences must be fewer than {_MOST_SEQUENCES}; raise sequence_length or "
+            "mix fewer tokens at a time"
         )
-    return pieces
 
 
-def _nothing_left(rule: PackPlanParams, num_tokens: int, shortest: int) -> str:
+def _nothing_left(rule: PackPlanParams, mixture: MixtureManifest, shortest: int) -> str:
     length = rule.sequence_length
+    if not mixture.num_documents:
+        return "pack: the mixture has no documents; mix some"
     if rule.strategy == "concat":
         return (
-            f"pack: the mixture's {num_tokens} tokens do not fill one sequence of {length}, and "
+            f"pack: the mixture's {mixture.num_tokens} tokens do not fill one sequence of {length}, and "
             "last_sequence='drop'; use last_sequence='pad', a smaller sequence_length or a larger mixture"
         )
     return (
@@ -104,25 +202,47 @@ def _table(pieces: Pieces, plan: Plan) -> PieceTable:
         document=plan.document[pieces.document],
         document_start=pieces.document_start.astype(np.uint32),
         epoch=plan.epoch[pieces.document],
+        fim=pieces.fim,
     )
 
 
-def _shards(table: PieceTable, num_sequences: int, per_shard: int) -> list[PlannedShard]:
-    firsts = np.arange(0, num_sequences, per_shard)
-    rows = np.append(np.searchsorted(table.sequence, firsts), len(table))
-    sums = np.concatenate([[0], np.cumsum(table.length, dtype=np.int64)])
-    return [
-        PlannedShard(
-            index=index,
-            first_sequence=int(first),
-            num_sequences=min(per_shard, num_sequences - int(first)),
-            num_pieces=int(rows[index + 1] - rows[index]),
-            num_tokens=int(sums[rows[index + 1]] - sums[rows[index]]),
-        )
-        for index, first in enumerate(firsts)
-    ]
+def _manifest(
+    rule: PackPlanParams,
+    mixture: MixtureManifest,
+    encoded: EncodedManifest,
+    tally: Tally,
+    shards: list[PlannedShard],
+) -> PackingManifest:
+    num_sequences = sum(shard.num_sequences for shard in shards)
+    num_tokens = sum(shard.num_tokens for shard in shards)
+    num_padding = num_sequences * rule.sequence_length - num_tokens
+    return PackingManifest(
+        tokenizer=encoded.tokenizer,
+        dtype=encoded.dtype,
+        vocab_size=encoded.vocab_size,
+        begin_of_document_id=getattr(encoded, "begin_of_document_id", None),
+        end_of_document_id=encoded.end_of_document_id,
+        sequence_length=rule.sequence_length,
+        strategy=rule.strategy,
+        window=rule.window if rule.strategy in WINDOWED else None,
+        long_documents=rule.long_documents if rule.strategy != "concat" else None,
+        last_sequence=rule.last_sequence if rule.strategy == "concat" else None,
+        fim=_fim_tokens(rule),
+        num_sequences=num_sequences,
+        num_tokens=num_tokens,
+        num_padding_tokens=num_padding,
+        num_documents=tally.num_documents(),
+        num_split_documents=tally.num_documents("split"),
+        num_cut_documents=tally.num_cut_documents,
+        num_lost_tokens=tally.num_lost_tokens,
+        sources=tuple(source.source for source in mixture.sources),
+        shards=tuple(shards),
+        accounts=tuple(tally.accounts(mixture.sources, num_padding)),
+    )
 
 
-def _parts(table: PieceTable, shards: Sequence[PlannedShard]) -> list[PieceTable]:
-    stops = np.cumsum([shard.num_pieces for shard in shards]).tolist()
-    return [table.rows(stop - shard.num_pieces, stop) for stop, shard in zip(stops, shards, strict=True)]
+def _fim_tokens(rule: PackPlanParams) -> FimTokens | None:
+    if not rule.rearranges or rule.fim_token_ids is None:
+        return None
+    prefix, suffix, middle = rule.fim_token_ids
+    return FimTokens(prefix_id=prefix, suffix_id=suffix, middle_id=middle, seed=rule.fim_seed)

@@ -9,6 +9,7 @@ from tasks.formats.encoded import EncodedManifest, EncodedStatistics, ShardEntry
 from tasks.formats.encoded_writer import write_shard
 from tasks.mix import MIX, MixParams
 from tasks.pack import PACK, PACK_PLAN, PACK_SHARD, PackParams
+from tasks.store.digest import digest_folder
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,11 @@ class EncodedCorpus:
 def encoded_corpus(folder, documents, vocab_size=256, end_id=None):
     """Write `documents`, {source: [shard [document [token]]]}, as an encoded corpus.
 
-    Ordinals leave a gap after every document, so that they differ from positions.
+    Ordinals leave a gap after every document, so that they differ from positions. With an `end_id`, this is
+    put in the place of each document's last token.
     """
+    if end_id is not None:
+        documents = {source: [ended(part, end_id) for part in parts] for source, parts in documents.items()}
     shards, sources = [], []
     for source, parts in documents.items():
         entries = []
@@ -41,7 +45,9 @@ def encoded_corpus(folder, documents, vocab_size=256, end_id=None):
             write_documents(path, part, vocab_size)
             num_tokens = sum(map(len, part))
             entries.append(
-                ShardEntry(index=index, digest=f"{index:064}", num_documents=len(part), num_tokens=num_tokens)
+                ShardEntry(
+                    index=index, digest=digest_folder(path), num_documents=len(part), num_tokens=num_tokens
+                )
             )
             shards.append(path)
         statistics = EncodedStatistics(
@@ -59,6 +65,10 @@ def encoded_corpus(folder, documents, vocab_size=256, end_id=None):
     path.mkdir(parents=True)
     (path / "encoded.json").write_text(manifest.model_dump_json())
     return EncodedCorpus(path, shards, documents)
+
+
+def ended(documents, end_id):
+    return [[*document[:-1], end_id] if document else [] for document in documents]
 
 
 def write_documents(path, documents, vocab_size):

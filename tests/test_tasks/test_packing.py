@@ -10,129 +10,26 @@ from tasks.errors import PackingError, StoreError
 from tasks.formats.mixture import MixedSource
 from tasks.formats.packing_plan import PackingPlan
 from tasks.pack import PACK_PLAN, PackParams
-from tasks.packing.accounts import ending, packing_accounts
-from tasks.packing.pieces import concat, greedy
+from tasks.packing.accounts import Tally
 from tasks.stage import NO_SOURCE
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered
+from tests.test_tasks.packed_lengths import packed_by
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=40)
 LENGTH = st.integers(1, 25)
 LONG = st.sampled_from(["split", "truncate", "drop"])
 
 
-def rows(pieces):
-    """(sequence, start, length, document, document_start) of each piece."""
-    columns = (pieces.sequence, pieces.start, pieces.length, pieces.document, pieces.document_start)
-    return list(zip(*(column.tolist() for column in columns), strict=True))
+def concat(lengths, capacity):
+    return packed_by("concat", lengths, capacity)
 
 
-def test_concat_by_hand():
-    # 3 + 9 + 4 tokens into sequences of 5: |aaabb|bbbbb|bbccc|c....|
-    assert rows(concat(np.array([3, 9, 4]), 5)) == [
-        (0, 0, 3, 0, 0),
-        (0, 3, 2, 1, 0),
-        (1, 0, 5, 1, 2),
-        (2, 0, 2, 1, 7),
-        (2, 2, 3, 2, 0),
-        (3, 0, 1, 2, 3),
-    ]
+def greedy(lengths, capacity, long_documents="split"):
+    return packed_by("greedy", lengths, capacity, long_documents)
 
 
-def test_greedy_by_hand():
-    # Next fit into 5: |aa b..| is not full, cc does fit, dddd does not: |aabcc|dddd.|e....|
-    assert rows(greedy(np.array([2, 1, 2, 4, 1, 1]), 5, "split")) == [
-        (0, 0, 2, 0, 0),
-        (0, 2, 1, 1, 0),
-        (0, 3, 2, 2, 0),
-        (1, 0, 4, 3, 0),
-        (1, 4, 1, 4, 0),
-        (2, 0, 1, 5, 0),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("long_documents", "expected"),
-    [
-        ("split", [(0, 0, 2, 0, 0), (1, 0, 5, 1, 0), (2, 0, 5, 1, 5), (3, 0, 1, 1, 10), (3, 1, 3, 2, 0)]),
-        ("truncate", [(0, 0, 2, 0, 0), (1, 0, 5, 1, 0), (2, 0, 3, 2, 0)]),
-        ("drop", [(0, 0, 2, 0, 0), (0, 2, 3, 2, 0)]),
-    ],
-)
-def test_long_documents_by_hand(long_documents, expected):
-    assert rows(greedy(np.array([2, 11, 3]), 5, long_documents)) == expected
-
-
-def slow_concat(lengths, capacity):
-    """Token by token."""
-    placed, position = {}, 0
-    for document, length in enumerate(lengths):
-        for token in range(length):
-            placed.setdefault((position // capacity, document), []).append((position % capacity, token))
-            position += 1
-    return [
-        (sequence, tokens[0][0], len(tokens), document, tokens[0][1])
-        for (sequence, document), tokens in placed.items()
-    ]
-
-
-def slow_greedy(lengths, capacity, long_documents):
-    """One document at a time, with an open sequence."""
-    found, sequence, used = [], 0, 0
-    for document, length in enumerate(lengths):
-        if length > capacity and long_documents == "drop":
-            continue
-        stop = min(length, capacity) if long_documents == "truncate" else length
-        for start in range(0, stop, capacity):
-            size = min(capacity, stop - start)
-            if used + size > capacity:
-                sequence, used = sequence + 1, 0
-            found.append((sequence, used, size, document, start))
-            used += size
-    return found
-
-
-@given(LENGTHS, LENGTH)
-def test_concat_equals_token_by_token(lengths, capacity):
-    assert rows(concat(np.array(lengths), capacity)) == slow_concat(lengths, capacity)
-
-
-@given(LENGTHS, LENGTH, LONG)
-def test_greedy_equals_document_by_document(lengths, capacity, long_documents):
-    assert rows(greedy(np.array(lengths), capacity, long_documents)) == slow_greedy(
-        lengths, capacity, long_documents
-    )
-
-
-@given(LENGTHS, LENGTH)
-def test_concat_loses_nothing_and_pads_only_the_end(lengths, capacity):
-    pieces = concat(np.array(lengths), capacity)
-    assert pieces.num_tokens == sum(lengths)
-    assert pieces.num_sequences == -(-sum(lengths) // capacity)
-    filled = np.bincount(pieces.sequence, weights=pieces.length)
-    assert set(filled[:-1].tolist()) <= {capacity}
-
-
-@given(LENGTHS, LENGTH, LONG)
-def test_greedy_cuts_no_document_that_fits(lengths, capacity, long_documents):
-    pieces = greedy(np.array(lengths), capacity, long_documents)
-    num_pieces = np.bincount(pieces.document, minlength=len(lengths)).tolist()
-    filled = np.bincount(pieces.sequence, weights=pieces.length)
-    assert all(num_pieces[k] == 1 for k, length in enumerate(lengths) if length <= capacity)
-    assert filled.max(initial=0) <= capacity
-
-
-@given(LENGTHS, LENGTH, LONG)
-def test_two_neighbouring_sequences_never_fit_into_one(lengths, capacity, long_documents):
-    filled = np.bincount(
-        (pieces := greedy(np.array(lengths), capacity, long_documents)).sequence, weights=pieces.length
-    )
-    first = np.flatnonzero(np.diff(pieces.sequence, prepend=-1))
-    assert all(filled[k - 1] + pieces.length[first[k]] > capacity for k in range(1, len(filled)))
-
-
-def accounts_of(lengths, pieces, capacity, drops_long=False):
-    source = np.zeros(len(lengths), dtype=np.uint16)
-    mixed = MixedSource(
+def mixed_source(lengths):
+    return MixedSource(
         source="a",
         num_documents=len(lengths),
         num_tokens=sum(lengths),
@@ -147,9 +44,12 @@ def accounts_of(lengths, pieces, capacity, drops_long=False):
         max_repetition=1,
         limits=False,
     )
-    ended = ending(np.array(lengths), pieces, capacity, drops_long)
-    padding = pieces.num_sequences * capacity - pieces.num_tokens
-    return packing_accounts([mixed], source, ended, padding)
+
+
+def accounts_of(lengths, pieces, capacity, drops_long=False):
+    tally = Tally(1, capacity, drops_long)
+    tally.add(np.zeros(len(lengths), dtype=np.uint16), np.array(lengths), pieces)
+    return tally.accounts([mixed_source(lengths)], pieces.num_sequences * capacity - pieces.num_tokens)
 
 
 def became(accounts):
@@ -216,6 +116,10 @@ def test_the_plan_is_cut_into_shards(tmp_path):
         "num_tokens": 100,
         "num_padding_tokens": 4,
         "padding_share": round(4 / 104, 12),
+        "num_documents": 10,
+        "num_split_documents": 10,
+        "num_cut_documents": 0,
+        "num_lost_tokens": 0,
         "num_shards": 3,
     }
     shards = plan.manifest.shards
@@ -275,7 +179,15 @@ def test_a_mixture_of_other_sources_is_refused(tmp_path):
         {"sequence_length": 1 << 31},
         {"strategy": "best"},
         {"formats": []},
-        {"formats": ["mds"]},
+        {"formats": ["pickle"]},
+        {"strategy": "best_fit", "sequence_length": (1 << 24) + 1},
+        {"window": 0},
+        {"fim_rate": 1.5, "strategy": "best_fit", "fim_token_ids": [1, 2, 3]},
+        {"fim_rate": {"code": -0.1}, "strategy": "best_fit", "fim_token_ids": [1, 2, 3]},
+        {"fim_rate": float("nan"), "strategy": "best_fit", "fim_token_ids": [1, 2, 3]},
+        {"fim_rate": 0.5, "strategy": "concat", "fim_token_ids": [1, 2, 3]},
+        {"fim_rate": 0.5, "strategy": "best_fit"},
+        {"fim_rate": 0.5, "strategy": "best_fit", "fim_token_ids": [1, 2, 2]},
         {"pad_id": -1},
         {"sequences_per_shard": 0},
     ],
@@ -291,6 +203,7 @@ def test_only_what_a_step_depends_on_is_part_of_its_parameters():
     assert "formats" not in params.plan_params().model_dump()
     assert params.shard_params(4).model_dump() == {
         "formats": ("memmap", "parquet"),
+        "mask_continued": False,
         "pad_id": 3,
         "index": 4,
     }

@@ -1,0 +1,197 @@
+"""The formats "parquet" and "arrow": a row a sequence, with everything that its boundaries say as columns.
+
+Both hold the columns of `SEQUENCE_SCHEMA`. `.arrow` is an IPC stream, which Hugging Face's `datasets` maps
+into memory; `state.json` and `dataset_info.json` beside the shards make `datasets.load_from_disk` take the
+whole folder.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from tasks.errors import StoreError
+from tasks.formats.manifests import readable
+from tasks.formats.packed_block import Append, SequenceBlock, ShardShape, group_rows
+from tasks.formats.packed_files import SEQUENCE_SCHEMA, PackedManifest, ShardFiles
+
+STATE_FILES = ("state.json", "dataset_info.json")
+
+
+@contextmanager
+def write_parquet(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
+    """Write a Parquet file; its row groups hold `group_rows` sequences each."""
+    # Positions and boundaries count up, so differences pack best; a dictionary is no use for tokens.
+    names = ("position_ids", "segment_ids", "seq_lengths", "document_starts")
+    rows = group_rows(shape.sequence_length)
+    with pq.ParquetWriter(
+        files.parquet,
+        SEQUENCE_SCHEMA,
+        compression="zstd",
+        use_dictionary=False,
+        column_encoding=dict.fromkeys([f"{name}.list.element" for name in names], "DELTA_BINARY_PACKED"),
+    ) as writer:
+
+        def append(block: SequenceBlock) -> None:
+            for batch in record_batches(block):
+                writer.write_table(pa.Table.from_batches([batch]), row_group_size=rows)
+
+        yield append
+
+
+@contextmanager
+def write_arrow(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
+    """Write an Arrow IPC stream; its batches hold `group_rows` sequences each."""
+    with pa.ipc.new_stream(str(files.arrow), SEQUENCE_SCHEMA) as writer:
+
+        def append(block: SequenceBlock) -> None:
+            for batch in record_batches(block):
+                writer.write_batch(batch)
+
+        yield append
+
+
+def record_batches(block: SequenceBlock) -> Iterator[pa.RecordBatch]:
+    """The sequences of a block as rows of `SEQUENCE_SCHEMA`, `group_rows` at a time."""
+    rows = group_rows(block.rows.shape[1])
+    for start in range(0, len(block), rows):
+        yield _record_batch(block.part(start, min(start + rows, len(block))))
+
+
+def _record_batch(block: SequenceBlock) -> pa.RecordBatch:
+    positions, segments, loss = block.per_token()
+    even = np.arange(len(block) + 1) * block.rows.shape[1]
+    values = {
+        "input_ids": (even, block.rows.reshape(-1).astype(np.int32)),
+        "position_ids": (even, positions),
+        "segment_ids": (even, segments),
+        "loss_mask": (even, loss),
+        "seq_lengths": (block.firsts, block.lengths.astype(np.int32)),
+        "document_starts": (block.firsts, block.document_starts),
+    }
+    columns = [
+        pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(flat), type=field.type)
+        for field, (offsets, flat) in zip(SEQUENCE_SCHEMA, values.values(), strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SEQUENCE_SCHEMA)
+
+
+def write_dataset_state(out: Path, manifest: PackedManifest) -> None:
+    """Write the two files by which `datasets.load_from_disk` finds the shards."""
+    shards = [{"filename": ShardFiles(out, entry.index).arrow.name} for entry in manifest.shards]
+    state: dict[str, Any] = {
+        "_data_files": shards,
+        "_fingerprint": manifest.tokenizer[:16],
+        "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": None,
+    }
+    for name, content in zip(STATE_FILES, (state, {}), strict=True):
+        (out / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+@dataclass
+class _Rows:
+    """Rows of some columns that were read together."""
+
+    first: int
+    columns: dict[str, pa.ListArray]
+
+    def value(self, name: str, row: int) -> NDArray[Any]:
+        """What column `name` has in row `row` of the file."""
+        values: NDArray[Any] = self.columns[name][row - self.first].values.to_numpy(zero_copy_only=False)
+        return values
+
+
+class _ColumnarShard:
+    """What both formats' readers do with rows, once they have them."""
+
+    def __init__(self, dtype: str, names: list[str]) -> None:
+        self._dtype = np.dtype(dtype)
+        self._names = [name for name in ("input_ids", "seq_lengths", "document_starts") if name in names]
+
+    def tokens(self, row: int) -> NDArray[Any]:
+        """See `ShardReader`; converted to the memmap format's width."""
+        return self._rows(row).value("input_ids", row).astype(self._dtype)
+
+    def cu_seqlens(self, row: int) -> NDArray[np.int32]:
+        """See `ShardReader`."""
+        return np.cumsum([0, *self._rows(row).value("seq_lengths", row)], dtype=np.int32)
+
+    def document_starts(self, row: int) -> NDArray[np.int64] | None:
+        """See `ShardReader`; artifacts of the first version do not have it."""
+        return self._rows(row).value("document_starts", row) if "document_starts" in self._names else None
+
+    def _rows(self, row: int) -> _Rows:
+        raise NotImplementedError
+
+
+class ParquetShard(_ColumnarShard):
+    """The Parquet format; keeps the row group that was read last."""
+
+    def __init__(self, files: ShardFiles, manifest: PackedManifest) -> None:
+        """Open the file.
+
+        Raises:
+            StoreError: it is missing, is not Parquet, or has another number of rows than the manifest says.
+        """
+        self._path = files.parquet
+        with readable(files.parquet, "Parquet file"):
+            metadata = pq.read_metadata(files.parquet)
+        super().__init__(manifest.dtype, metadata.schema.to_arrow_schema().names)
+        sizes = [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)]
+        self._firsts = np.cumsum([0, *sizes])
+        check_rows(self._path, int(self._firsts[-1]), manifest.num_sequences_of(files.index))
+        self._held = _Rows(-1, {})
+
+    def _rows(self, row: int) -> _Rows:
+        group = int(np.searchsorted(self._firsts, row, side="right")) - 1
+        first, held = int(self._firsts[group]), self._held  # another thread may put another group there
+        if held.first != first:
+            with readable(self._path, "Parquet file"), pq.ParquetFile(self._path) as parquet:
+                read = parquet.read_row_group(group, columns=self._names)
+            held = _Rows(first, {name: read.column(name).combine_chunks() for name in self._names})
+            self._held = held
+        return held
+
+
+class ArrowShard(_ColumnarShard):
+    """The Arrow format, memory-mapped."""
+
+    def __init__(self, files: ShardFiles, manifest: PackedManifest) -> None:
+        """Map the file.
+
+        Raises:
+            StoreError: it is missing, is no IPC stream, or has another number of rows than the manifest says.
+        """
+        with readable(files.arrow, "Arrow stream"):
+            batches = pa.ipc.open_stream(pa.memory_map(str(files.arrow))).read_all().to_batches()
+        super().__init__(manifest.dtype, SEQUENCE_SCHEMA.names)
+        self._firsts = np.cumsum([0, *(len(batch) for batch in batches)])
+        check_rows(files.arrow, int(self._firsts[-1]), manifest.num_sequences_of(files.index))
+        self._batches = [
+            _Rows(int(first), {name: batch.column(name) for name in self._names})
+            for first, batch in zip(self._firsts, batches, strict=False)
+        ]
+
+    def _rows(self, row: int) -> _Rows:
+        return self._batches[int(np.searchsorted(self._firsts, row, side="right")) - 1]
+
+
+def check_rows(file: Path, found: int, expected: int) -> None:
+    """Refuse a file with another number of sequences.
+
+    Raises:
+        StoreError: the numbers differ.
+    """
+    if found != expected:
+        raise StoreError(f"{file}: {found} rows must be {expected}, as packed.json says; verify the artifact")

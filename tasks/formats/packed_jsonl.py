@@ -1,0 +1,81 @@
+"""The format "jsonl": a JSON object a sequence and line, in Zstandard.
+
+An object has the columns of the Parquet format under the same names; `loss_mask` is 0 or 1. The reader holds
+a shard in memory.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import orjson
+import zstandard
+from numpy.typing import NDArray
+
+from tasks.errors import StoreError
+from tasks.formats.packed_block import Append, SequenceBlock, ShardShape
+from tasks.formats.packed_columnar import check_rows
+from tasks.formats.packed_files import SEQUENCE_SCHEMA, PackedManifest, ShardFiles
+
+
+@contextmanager
+def write_jsonl(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
+    """Write one line a sequence."""
+    with files.jsonl.open("wb") as raw, zstandard.ZstdCompressor(level=3).stream_writer(raw) as out:
+
+        def append(block: SequenceBlock) -> None:
+            for line in _lines(block):
+                out.write(line)
+
+        yield append
+
+
+def _lines(block: SequenceBlock) -> Iterator[bytes]:
+    positions, segments, loss = (values.reshape(block.rows.shape) for values in block.per_token())
+    for row in range(len(block)):
+        pieces = slice(int(block.firsts[row]), int(block.firsts[row + 1]))
+        values = (
+            block.rows[row].astype(np.uint32),
+            positions[row],
+            segments[row],
+            loss[row].astype(np.uint8),
+            block.lengths[pieces],
+            block.document_starts[pieces],
+        )
+        line = dict(zip(SEQUENCE_SCHEMA.names, values, strict=True))
+        yield orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
+
+
+class JsonlShard:
+    """The JSON lines format, read whole."""
+
+    def __init__(self, files: ShardFiles, manifest: PackedManifest) -> None:
+        """Read the file.
+
+        Raises:
+            StoreError: it is missing, broken, or has another number of lines than the manifest says.
+        """
+        self._dtype = np.dtype(manifest.dtype)
+        try:
+            with files.jsonl.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as stream:
+                self._rows: list[dict[str, Any]] = [
+                    orjson.loads(line) for line in stream.read().splitlines() if line
+                ]
+        except (OSError, ValueError, zstandard.ZstdError) as error:
+            raise StoreError(
+                f"{files.jsonl}: not readable as JSON lines ({error}); verify the artifact"
+            ) from error
+        check_rows(files.jsonl, len(self._rows), manifest.num_sequences_of(files.index))
+
+    def tokens(self, row: int) -> NDArray[Any]:
+        """See `ShardReader`."""
+        return np.array(self._rows[row]["input_ids"], dtype=self._dtype)
+
+    def cu_seqlens(self, row: int) -> NDArray[np.int32]:
+        """See `ShardReader`."""
+        return np.cumsum([0, *self._rows[row]["seq_lengths"]], dtype=np.int32)
+
+    def document_starts(self, row: int) -> NDArray[np.int64] | None:
+        """See `ShardReader`."""
+        return np.array(self._rows[row]["document_starts"], dtype=np.int64)

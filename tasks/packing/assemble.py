@@ -1,0 +1,64 @@
+"""Puts packed shards together in one folder, without copying them."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from tasks.errors import PackingError
+from tasks.formats.packed_files import PackedManifest, ShardFiles
+from tasks.formats.packed_formats import write_folder_files
+from tasks.formats.packing_plan import PackedShardEntry
+
+
+def assembled(shards: Sequence[Path], wanted: Sequence[PackedShardEntry], out: Path) -> PackedManifest:
+    """Hard-link the files of packed shards into `out`, and write what the folder needs besides.
+
+    Args:
+        shards: their directories, in order.
+        wanted: what they must hold.
+        out: an existing directory.
+
+    Raises:
+        PackingError: the shards are others, or are not of one packing.
+    """
+    parts = [PackedManifest.open(path) for path in shards]
+    entries = [entry for part in parts for entry in part.shards]
+    if entries != list(wanted):
+        raise PackingError(
+            f"pack: the packed shards {[entry.index for entry in entries]} are not the plan's "
+            f"{len(wanted)} shards in order; write every shard of this plan"
+        )
+    whole = _summed(parts)
+    for path, part in zip(shards, parts, strict=True):
+        _link_shard(path, out, part)
+    write_folder_files(out, whole)
+    return whole
+
+
+def _summed(parts: Sequence[PackedManifest]) -> PackedManifest:
+    """One manifest over all shards; they may differ in nothing but their figures."""
+    names = ("num_sequences", "num_tokens", "num_padding_tokens")
+    figures = {name: sum(getattr(part, name) for part in parts) for name in names}
+    figures["shards"] = tuple(entry for part in parts for entry in part.shards)
+    wholes = [part.model_copy(update=figures) for part in parts]
+    if any(whole != wholes[0] for whole in wholes):
+        raise PackingError(
+            "pack: the packed shards are of different packings; write every shard in the same way"
+        )
+    return wholes[0]
+
+
+def _link_shard(folder: Path, out: Path, part: PackedManifest) -> None:
+    files = ShardFiles(folder, part.shards[0].index)
+    names = dict.fromkeys([*(path for kind in part.formats for path in files.of_format(kind)), files.pieces])
+    for file in names:
+        link(file, out / file.name)
+
+
+def link(file: Path, place: Path) -> None:
+    """Hard-link a file; copy it where the file system has no links or they would cross its border."""
+    try:
+        os.link(file, place)
+    except OSError:
+        shutil.copyfile(file, place)

@@ -1,0 +1,56 @@
+"""Checks of what packing is given, before anything is planned on it."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tasks.errors import PackingError
+from tasks.formats.encoded import Encoded, ShardEntry
+from tasks.store.digest import FileEntry, content_digest, digest_file
+from tasks.store.layout import RECORD_FILE
+
+
+def check_same_sources(mixed: Sequence[str], encoded: Sequence[str]) -> None:
+    """Refuse a mixture of other sources.
+
+    Raises:
+        PackingError: the names differ.
+    """
+    if list(mixed) != list(encoded):
+        raise PackingError(
+            f"pack: the mixture is of the sources {', '.join(mixed)}, the encoding of {', '.join(encoded)}; "
+            "pack the encoding that was mixed"
+        )
+
+
+def check_digests(encoded: Encoded, shards: Sequence[Path]) -> None:
+    """Read every encoded shard once and compare it with the digest that `encoded.json` has for it.
+
+    Raises:
+        PackingError: a shard's files are not those that were encoded.
+        StoreError: there are more or fewer shards than `encoded.json` lists.
+    """
+    pairs = [(source, entry, path) for source, entry, path in encoded.pair(shards)]
+    with ThreadPoolExecutor() as pool:  # hashing lets other threads run
+        found = pool.map(lambda pair: _digest(pair[2]), pairs)
+        for (source, entry, path), digest in zip(pairs, found, strict=True):
+            if digest != entry.digest:
+                raise PackingError(_other_digest(source, entry, path, digest))
+
+
+def _digest(folder: Path) -> str:
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != RECORD_FILE)
+    return content_digest(
+        FileEntry(
+            path=file.relative_to(folder).as_posix(), size_bytes=file.stat().st_size, digest=digest_file(file)
+        )
+        for file in files
+    )
+
+
+def _other_digest(source: str, entry: ShardEntry, path: Path, digest: str) -> str:
+    return (
+        f"pack: shard {entry.index} of source '{source}' ({path}) has the content digest {digest} and was "
+        f"encoded with {entry.digest}; it was changed or damaged since: `tokmill verify` names the file, and "
+        "a run with execution.verify='full' sets it aside and encodes it again"
+    )

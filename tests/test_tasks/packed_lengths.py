@@ -1,0 +1,19 @@
+"""Packs lengths, without tokens, by any strategy."""
+
+import numpy as np
+
+from tasks.packing.pieces import Pieces
+from tasks.packing.strategies import packer
+
+
+def packed_by(strategy, lengths, capacity, long_documents="split", sizes=None):
+    """The pieces of all documents, packed in blocks of these sizes (in one, if not given)."""
+    packing, start, parts = packer(strategy, capacity, long_documents), 0, []
+    for size in sizes or [len(lengths)]:
+        block = np.array(lengths[start : start + size], dtype=np.int64)
+        part = packing.pack(block, np.zeros(len(block), dtype=np.uint8))
+        part.document[:] += start
+        parts.append(part)
+        start += size
+    names = Pieces.__dataclass_fields__
+    return Pieces(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))

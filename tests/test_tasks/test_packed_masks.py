@@ -1,0 +1,111 @@
+"""Who may attend to whom, in every form: tables by hand, and each form against the table."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.formats.packed import Sequence
+from tasks.formats.packed_masks import block_ranges, mask_function, varlen
+
+
+def by_hand():
+    """|dddd ee .|: two pieces of 4 and 2 tokens, and two of padding."""
+    return Sequence(np.arange(8, dtype=np.uint16), np.array([0, 4, 6], dtype=np.int32))
+
+
+def test_the_document_mask_by_hand():
+    assert by_hand().document_mask().astype(int).tolist() == [
+        [1, 0, 0, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0, 0, 0],
+        [1, 1, 1, 1, 0, 0, 0, 0],
+        [0, 0, 0, 0, 1, 0, 0, 0],
+        [0, 0, 0, 0, 1, 1, 0, 0],
+        [0, 0, 0, 0, 0, 0, 1, 0],
+        [0, 0, 0, 0, 0, 0, 0, 1],
+    ]
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=6), st.integers(0, 4))
+def test_the_document_mask_is_causal_within_pieces(lengths, padding):
+    ends = np.cumsum([0, *lengths], dtype=np.int32)
+    size = int(ends[-1]) + padding
+    mask = Sequence(np.zeros(size, dtype=np.uint16), ends).document_mask()
+    for query in range(size):
+        for key in range(size):
+            together = np.searchsorted(ends, query, "right") == np.searchsorted(ends, key, "right")
+            expected = query == key or (query >= key and together and query < ends[-1])
+            assert mask[query, key] == expected
+
+
+@st.composite
+def batches(draw):
+    """A length, and the boundaries of some sequences of that length."""
+    size = draw(st.integers(1, 24))
+    rows = []
+    for _ in range(draw(st.integers(1, 3))):
+        inner = draw(st.lists(st.integers(1, size), min_size=1, max_size=6, unique=True))
+        rows.append(np.array([0, *sorted(inner)], dtype=np.int32))
+    return size, rows
+
+
+def table_of(size, bounds):
+    return Sequence(np.zeros(size, dtype=np.uint16), bounds).document_mask()
+
+
+@given(batches())
+def test_the_function_equals_the_table(batch):
+    size, rows = batch
+    segments = np.stack([Sequence(np.zeros(size, dtype=np.uint16), row).segment_ids for row in rows])
+    sees = mask_function(segments)
+    query, key = np.meshgrid(np.arange(size), np.arange(size), indexing="ij")
+    for number, row in enumerate(rows):
+        assert (sees(number, 0, query, key) == table_of(size, row)).all()
+
+
+@given(batches(), st.integers(1, 6))
+def test_block_ranges_equal_the_table(batch, block_size):
+    size, rows = batch
+    length = -(-size // block_size) * block_size
+    ranges = block_ranges(rows, length, block_size)
+    num_blocks = length // block_size
+    for number, row in enumerate(rows):
+        blocks = table_of(length, row).reshape(num_blocks, block_size, num_blocks, block_size)
+        for query in range(num_blocks):
+            seen = blocks[query].transpose(1, 0, 2).reshape(num_blocks, -1)
+            full = ranges.full_kv_indices[number, 0, query, : ranges.full_kv_num_blocks[number, 0, query]]
+            part = ranges.kv_indices[number, 0, query, : ranges.kv_num_blocks[number, 0, query]]
+            assert full.tolist() == np.flatnonzero(seen.all(axis=1)).tolist()
+            assert part.tolist() == np.flatnonzero(seen.any(axis=1) & ~seen.all(axis=1)).tolist()
+
+
+def test_block_ranges_by_hand():
+    # Blocks of 2 over |dddd ee ..|: dd sees itself in part, the next dd the first in full.
+    ranges = block_ranges([np.array([0, 4, 6])], 8, 2)
+    assert ranges.kv_num_blocks.tolist() == [[[1, 1, 1, 1]]]
+    assert ranges.kv_indices[0, 0, :, 0].tolist() == [0, 1, 2, 3]
+    assert ranges.full_kv_num_blocks.tolist() == [[[0, 1, 0, 0]]]
+    assert ranges.full_kv_indices[0, 0, 1, 0] == 0
+
+
+def test_a_block_size_must_divide_the_sequence():
+    with pytest.raises(ValueError, match="block_size=3 must divide sequence_length=8"):
+        block_ranges([np.array([0, 4])], 8, 3)
+
+
+def test_a_batch_laid_end_to_end_by_hand():
+    laid = varlen([np.array([0, 4, 6]), np.array([0, 8]), np.array([0, 1, 7])], 8)
+    assert laid.cu_seqlens.tolist() == [0, 4, 6, 8, 16, 17, 23, 24]
+    assert (laid.cu_seqlens.dtype, laid.max_seqlen) == (np.int32, 8)
+
+
+@given(batches())
+def test_a_batch_laid_end_to_end_attends_as_the_table_says(batch):
+    size, rows = batch
+    bounds = varlen(rows, size).cu_seqlens
+    for number, row in enumerate(rows):
+        mine = bounds[(bounds >= number * size) & (bounds <= (number + 1) * size)] - number * size
+        causal = table_of(size, mine)
+        tokens = int(row[-1])
+        assert (causal[:tokens] == table_of(size, row)[:tokens]).all()

@@ -1,0 +1,309 @@
+"""The strategies on lengths alone: rows by hand, slow packers as oracles, and the laws that hold for all."""
+
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.formats.mixture import Plan
+from tasks.packing.blocks import blocks
+from tasks.packing.strategies import best_fit, first_fit_decreasing
+from tests.test_tasks.packed_lengths import packed_by
+
+LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=40)
+LENGTH = st.integers(1, 25)
+LONG = st.sampled_from(["split", "truncate", "drop"])
+WHOLE = st.sampled_from(["greedy", "best_fit", "first_fit_decreasing", "pad"])
+
+
+def rows(pieces):
+    """(sequence, start, length, document, document_start) of each piece."""
+    columns = (pieces.sequence, pieces.start, pieces.length, pieces.document, pieces.document_start)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def test_concat_by_hand():
+    # 3 + 9 + 4 tokens into sequences of 5: |aaabb|bbbbb|bbccc|c....|
+    assert rows(packed_by("concat", [3, 9, 4], 5)) == [
+        (0, 0, 3, 0, 0),
+        (0, 3, 2, 1, 0),
+        (1, 0, 5, 1, 2),
+        (2, 0, 2, 1, 7),
+        (2, 2, 3, 2, 0),
+        (3, 0, 1, 2, 3),
+    ]
+
+
+def test_greedy_by_hand():
+    # Next fit into 5: |aa b..| is not full, cc does fit, dddd does not: |aabcc|dddd.|e....|
+    assert rows(packed_by("greedy", [2, 1, 2, 4, 1, 1], 5)) == [
+        (0, 0, 2, 0, 0),
+        (0, 2, 1, 1, 0),
+        (0, 3, 2, 2, 0),
+        (1, 0, 4, 3, 0),
+        (1, 4, 1, 4, 0),
+        (2, 0, 1, 5, 0),
+    ]
+
+
+def test_pad_by_hand():
+    assert rows(packed_by("pad", [2, 7, 1], 5)) == [
+        (0, 0, 2, 0, 0),
+        (1, 0, 5, 1, 0),
+        (2, 0, 2, 1, 5),
+        (3, 0, 1, 2, 0),
+    ]
+
+
+# Into 10, longest first: 7 | 6 | 6 ; 4 fills a 6 (best: room 4) ; 3 fills the 7 ; 2 2 go to the other 6.
+BY_HAND = [2, 6, 3, 6, 7, 4, 2]
+
+
+def test_best_fit_by_hand():
+    # 4 goes to the 6 that was put last, which is the second one.
+    assert best_fit(np.array(BY_HAND), 10).tolist() == [1, 1, 0, 2, 0, 2, 1]
+
+
+def test_first_fit_decreasing_by_hand():
+    # 4 goes to the first bin that holds it, the first 6.
+    assert first_fit_decreasing(np.array(BY_HAND), 10).tolist() == [2, 1, 0, 2, 0, 1, 2]
+
+
+def test_best_fit_and_first_fit_differ():
+    # 6 and 5 open bins with rooms 4 and 5, and 5 would fit into the second only: |6..|55|. Then 4 fits both
+    # best fit takes the fullest, first fit the first.
+    lengths = np.array([5, 6, 4])
+    assert best_fit(lengths, 10).tolist() == [1, 0, 0]
+    assert first_fit_decreasing(lengths, 10).tolist() == [1, 0, 0]
+    assert best_fit(np.array([3, 7, 8, 2]), 10).tolist() == [1, 1, 0, 0]
+    assert best_fit(np.array([6, 7, 2]), 10).tolist() == [1, 0, 0]
+    assert first_fit_decreasing(np.array([6, 5, 2, 2, 4]), 10).tolist() == [0, 1, 1, 1, 0]
+
+
+def test_sequences_of_a_window_are_in_the_order_of_their_first_pieces():
+    # |a 2, b 6, g 2|, |c 3, e 7|, |d 6, f 4|: by first pieces a, c, d; pieces in the order of documents.
+    assert rows(packed_by("best_fit", BY_HAND, 10)) == [
+        (0, 0, 2, 0, 0),
+        (0, 2, 6, 1, 0),
+        (0, 8, 2, 6, 0),
+        (1, 0, 3, 2, 0),
+        (1, 3, 7, 4, 0),
+        (2, 0, 6, 3, 0),
+        (2, 6, 4, 5, 0),
+    ]
+
+
+@pytest.mark.parametrize("strategy", ["greedy", "best_fit", "first_fit_decreasing"])
+@pytest.mark.parametrize(
+    ("long_documents", "kept"),
+    [
+        ("split", [(0, 2, 0), (1, 5, 0), (1, 5, 5), (1, 1, 10), (2, 3, 0)]),
+        ("truncate", [(0, 2, 0), (1, 5, 0), (2, 3, 0)]),
+        ("drop", [(0, 2, 0), (2, 3, 0)]),
+    ],
+)
+def test_long_documents_by_hand(strategy, long_documents, kept):
+    pieces = packed_by(strategy, [2, 11, 3], 5, long_documents)
+    found = sorted((document, length, start) for _, _, length, document, start in rows(pieces))
+    assert found == sorted(kept)
+
+
+def slow_concat(lengths, capacity):
+    """Token by token."""
+    placed, position = {}, 0
+    for document, length in enumerate(lengths):
+        for token in range(length):
+            placed.setdefault((position // capacity, document), []).append((position % capacity, token))
+            position += 1
+    return [
+        (sequence, tokens[0][0], len(tokens), document, tokens[0][1])
+        for (sequence, document), tokens in placed.items()
+    ]
+
+
+def slow_greedy(lengths, capacity, long_documents):
+    """One document at a time, with an open sequence."""
+    found, sequence, used = [], 0, 0
+    for document, length in enumerate(lengths):
+        if length > capacity and long_documents == "drop":
+            continue
+        stop = min(length, capacity) if long_documents == "truncate" else length
+        for start in range(0, stop, capacity):
+            size = min(capacity, stop - start)
+            if used + size > capacity:
+                sequence, used = sequence + 1, 0
+            found.append((sequence, used, size, document, start))
+            used += size
+    return found
+
+
+def slow_fit(lengths, capacity, best):
+    """Every bin is looked at for every piece; of equal rooms best fit takes the one that changed last."""
+    rooms, changed, bins = [], [], [0] * len(lengths)
+    for time, piece in enumerate(sorted(range(len(lengths)), key=lambda k: -lengths[k])):
+        fitting = [k for k, room in enumerate(rooms) if room >= lengths[piece]]
+        if not fitting:
+            fitting = [len(rooms)]
+            rooms.append(capacity)
+            changed.append(-1)
+        chosen = min(fitting, key=lambda k: (rooms[k], -changed[k])) if best else fitting[0]
+        bins[piece] = chosen
+        rooms[chosen] -= lengths[piece]
+        changed[chosen] = time
+    return bins
+
+
+@given(LENGTHS, LENGTH)
+def test_concat_equals_token_by_token(lengths, capacity):
+    assert rows(packed_by("concat", lengths, capacity)) == slow_concat(lengths, capacity)
+
+
+@given(LENGTHS, LENGTH, LONG)
+def test_greedy_equals_document_by_document(lengths, capacity, long_documents):
+    assert rows(packed_by("greedy", lengths, capacity, long_documents)) == slow_greedy(
+        lengths, capacity, long_documents
+    )
+
+
+@given(st.integers(1, 300).flatmap(lambda c: st.tuples(st.just(c), st.lists(st.integers(1, c), max_size=60))))
+def test_fitting_equals_looking_at_every_bin(given_):
+    capacity, lengths = given_
+    asked = np.array(lengths, dtype=np.int64)
+    assert best_fit(asked, capacity).tolist() == slow_fit(lengths, capacity, best=True)
+    assert first_fit_decreasing(asked, capacity).tolist() == slow_fit(lengths, capacity, best=False)
+
+
+@pytest.mark.parametrize("capacity", [63, 64, 65, 4095, 4096, 4097, 300_000])
+def test_best_fit_finds_rooms_far_apart(capacity):
+    rng = np.random.default_rng(capacity)
+    lengths = rng.integers(1, capacity + 1, size=300)
+    assert best_fit(lengths, capacity).tolist() == slow_fit(lengths.tolist(), capacity, best=True)
+
+
+@given(LENGTHS, LENGTH, st.data())
+def test_blocks_do_not_show_where_there_is_no_window(lengths, capacity, data):
+    cut = data.draw(st.integers(0, len(lengths)))
+    for strategy in ("concat", "greedy", "pad"):
+        whole = packed_by(strategy, lengths, capacity)
+        assert rows(packed_by(strategy, lengths, capacity, sizes=[cut, len(lengths) - cut])) == rows(whole)
+
+
+@given(LENGTHS, LENGTH)
+def test_concat_loses_nothing_and_pads_only_the_end(lengths, capacity):
+    pieces = packed_by("concat", lengths, capacity)
+    assert pieces.num_tokens == sum(lengths)
+    assert pieces.num_sequences == -(-sum(lengths) // capacity)
+    filled = np.bincount(pieces.sequence, weights=pieces.length)
+    assert set(filled[:-1].tolist()) <= {capacity}
+
+
+@given(LENGTHS, LENGTH, LONG, WHOLE)
+def test_no_document_that_fits_is_cut_and_no_sequence_is_over_its_length(
+    lengths, capacity, long_documents, strategy
+):
+    pieces = packed_by(strategy, lengths, capacity, long_documents)
+    num_pieces = np.bincount(pieces.document, minlength=len(lengths)).tolist()
+    filled = np.bincount(pieces.sequence, weights=pieces.length)
+    assert all(num_pieces[k] == 1 for k, length in enumerate(lengths) if length <= capacity)
+    assert filled.max(initial=0) <= capacity
+
+
+@given(
+    LENGTHS, LENGTH, LONG, st.sampled_from(["concat", "greedy", "best_fit", "first_fit_decreasing", "pad"])
+)
+def test_every_token_that_is_kept_is_kept_once(lengths, capacity, long_documents, strategy):
+    pieces = packed_by(strategy, lengths, capacity, long_documents)
+    seen = {}
+    for _, _, length, document, start in rows(pieces):
+        seen.setdefault(document, []).extend(range(start, start + length))
+    for document, length in enumerate(lengths):
+        whole = list(range(length))
+        if length > capacity and strategy != "concat":
+            whole = {"split": whole, "truncate": whole[:capacity], "drop": []}[long_documents]
+        assert sorted(seen.get(document, [])) == whole
+
+
+@given(LENGTHS, LENGTH, WHOLE)
+def test_pieces_lie_end_to_end_in_the_order_of_the_documents(lengths, capacity, strategy):
+    pieces = packed_by(strategy, lengths, capacity)
+    previous = (-1, 0, -1)
+    for sequence, start, length, document, _ in rows(pieces):
+        at, end, before = previous
+        assert (sequence, start) == ((at, end) if sequence == at else (at + 1, 0))
+        assert sequence != at or document > before
+        previous = (sequence, start + length, document)
+
+
+@given(LENGTHS, LENGTH, st.integers(1, 7), st.sampled_from(["best_fit", "first_fit_decreasing"]))
+def test_the_order_holds_to_within_the_window(lengths, capacity, window, strategy):
+    sizes = [len(lengths[k : k + window]) for k in range(0, len(lengths), window)]
+    pieces = packed_by(strategy, lengths, capacity, sizes=sizes)
+    of_window = pieces.document // window
+    assert (np.diff(of_window) >= 0).all()
+    opened = [document for document, first in zip(pieces.document, pieces.start, strict=True) if first == 0]
+    assert all(a <= b for a, b in pairwise(opened) if a // window == b // window)
+
+
+@given(LENGTHS, LENGTH)
+def test_two_sequences_of_best_fit_never_fit_into_one(lengths, capacity):
+    pieces = packed_by("best_fit", lengths, capacity)
+    filled = np.sort(np.bincount(pieces.sequence, weights=pieces.length))
+    assert len(filled) < 2 or filled[0] + filled[1] > capacity
+
+
+@given(LENGTHS, LENGTH, LONG)
+def test_two_neighbouring_sequences_of_greedy_never_fit_into_one(lengths, capacity, long_documents):
+    pieces = packed_by("greedy", lengths, capacity, long_documents)
+    filled = np.bincount(pieces.sequence, weights=pieces.length)
+    first = np.flatnonzero(np.diff(pieces.sequence, prepend=-1))
+    assert all(filled[k - 1] + pieces.length[first[k]] > capacity for k in range(1, len(filled)))
+
+
+def plan_of(num_tokens):
+    zeros = np.zeros(len(num_tokens), dtype=np.uint32)
+    numbers = np.arange(len(num_tokens), dtype=np.uint32)
+    values = {"source": zeros, "shard": zeros, "document": numbers, "epoch": zeros}
+    return Plan(**values, num_tokens=np.array(num_tokens, dtype=np.uint32))
+
+
+@given(LENGTHS, st.integers(1, 9), st.data())
+def test_blocks_follow_from_the_documents_alone(num_tokens, window, data):
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(num_tokens)), max_size=3)))
+    batches = [plan_of(part) for part in np.split(np.array(num_tokens), cuts)]
+    for batch, start in zip(batches, [0, *cuts], strict=True):
+        batch.document[:] += start
+    found = [block.document.tolist() for block in blocks(batches, window, 10)]
+    assert found == [block.document.tolist() for block in blocks([plan_of(num_tokens)], window, 10)]
+    assert [k for block in found for k in block] == list(range(len(num_tokens)))
+    assert all(len(block) == window for block in found[:-1])
+
+
+def test_long_documents_end_a_block_early():
+    # 700,000 tokens in sequences of 1 are as many pieces; two such documents pass 2^20.
+    found = [len(block) for block in blocks([plan_of([700_000] * 5)], 100, 1)]
+    assert found == [2, 2, 1]
+
+
+def test_the_kernels_run_as_plain_python():
+    code = (
+        "import numpy as np\n"
+        "from tasks.packing.strategies import best_fit, first_fit_decreasing, packer\n"
+        f"lengths = np.array({BY_HAND})\n"
+        "print(best_fit(lengths, 10).tolist(), first_fit_decreasing(lengths, 10).tolist())\n"
+        "print(packer('greedy', 10).pack(lengths, np.zeros(7, dtype=np.uint8)).sequence.tolist())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env={"NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [
+        "[1, 1, 0, 2, 0, 2, 1] [2, 1, 0, 2, 0, 1, 2]",
+        "[0, 0, 1, 1, 2, 3, 3]",
+    ]
