@@ -9,62 +9,66 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenizer.kernels.arrays import BytesIn, Int64In, UInt32, UInt64Table
+from tokenizer.kernels.arrays import BytesIn, Int64In, UInt32, UInt64
 from tokenizer.kernels.intrinsics import store_u64
 from tokenizer.kernels.jit import kernel
 from tokenizer.kernels.words import MAX_SHORT, hash_middle, hash_short, load_middle, load_short
 
 SHORT_IDS, MIDDLE_IDS = 4, 8
 
-_HALF = np.uint64(32)
+_ZERO, _ONE, _TWO, _THREE, _FOUR = (np.uint64(number) for number in range(5))
+_TO_PLACE = np.uint64(29)
 _COUNT_SHIFT = np.uint64(60)
 _ID_BITS = np.uint64((1 << 60) - 1)
 
 
 class EncodingCache(NamedTuple):
-    """Encodings that were seen before; one thread's own.
+    """Encodings that were seen before; one thread's own. A place is where an entry, or a set of them, begins.
 
     Attributes:
-        short: shape (a power of two, 4): two words of bytes, two of ids, the number of ids in the last's top.
-        middle: shape (a power of two, 8): four words of bytes, four of ids, the same.
+        short: shape (4 * a power of two,): each two words of bytes and two of ids, the number of ids in the
+            last one's top.
+        middle: shape (8 * a power of two,): each four words of bytes and four of ids, the same.
     """
 
-    short: UInt64Table
-    middle: UInt64Table
+    short: UInt64
+    middle: UInt64
 
 
 def empty_cache(short_bits: int, middle_bits: int) -> EncodingCache:
     """Make a cache for `2 ** short_bits` and `2 ** middle_bits` encodings."""
-    return EncodingCache(_in_cache_lines(4, short_bits), _in_cache_lines(8, middle_bits))
+    return EncodingCache(_in_cache_lines(4 << short_bits), _in_cache_lines(8 << middle_bits))
 
 
 def copy_cache(cache: EncodingCache) -> EncodingCache:
     """Make another cache that holds the same."""
-    copy = empty_cache(*((table.shape[0] - 1).bit_length() for table in cache))
+    copy = EncodingCache(*(_in_cache_lines(table.shape[0]) for table in cache))
     for table, copied in zip(cache, copy, strict=True):
         copied[:] = table
     return copy
 
 
-def _in_cache_lines(columns: int, bits: int) -> UInt64Table:
-    """Make a table of words that begins where a cache line does."""
-    words = np.empty((columns << bits) + 8, np.uint64)  # not `zeros`, for which numpy asks for no huge pages
+def _in_cache_lines(size: int) -> UInt64:
+    """Make an array of zeros that begins where a cache line does."""
+    words = np.empty(size + 8, np.uint64)  # not `zeros`, for which numpy asks for no huge pages
     words[:] = 0
     first = -words.ctypes.data % 64 // 8
-    return words[first : first + (columns << bits)].reshape(-1, columns)
+    return words[first : first + size]
 
 
 @kernel(inline=True)
 def short_place(cache: EncodingCache, low: np.uint64, high: np.uint64) -> int:
-    """Return the first row of the set that a short pre-token belongs to."""
-    return np.int64(hash_short(low, high) >> _HALF) & np.int64(cache.short.shape[0] - 2)
+    """Return the place of the set that a short pre-token belongs to."""
+    return np.int64(hash_short(low, high) >> _TO_PLACE) & np.int64(cache.short.shape[0] - 8)
 
 
 @kernel(inline=True)
 def middle_place(cache: EncodingCache, data: BytesIn, start: int, length: int) -> int:
-    """Return the row that a middle pre-token belongs to."""
+    """Return the place of a middle pre-token."""
     first, second, third, last = load_middle(data, start, length)
-    return np.int64(hash_middle(first, second, third, last) >> _HALF) & np.int64(cache.middle.shape[0] - 1)
+    return np.int64(hash_middle(first, second, third, last) >> _TO_PLACE) & np.int64(
+        cache.middle.shape[0] - 8
+    )
 
 
 @kernel(inline=True)
@@ -72,13 +76,13 @@ def recall_short(
     cache: EncodingCache, place: int, low: np.uint64, high: np.uint64, out: UInt32, at: int
 ) -> int:
     """Write the ids of a short pre-token into `out`, with room for four; return how many, 0 if unknown."""
-    short, second = cache.short, np.uint64(place + 1)
-    in_second = np.int64((short[second, 0] ^ low) | (short[second, 1] ^ high) == 0)
-    row = np.uint64(place + in_second)
-    if (short[row, 0] ^ low) | (short[row, 1] ^ high) != 0:
+    short, second = cache.short, np.uint64(place) + _FOUR
+    in_second = (short[second] ^ low) | (short[second + _ONE] ^ high) == 0
+    entry = np.uint64(place) + (_FOUR if in_second else _ZERO)
+    if (short[entry] ^ low) | (short[entry + _ONE] ^ high) != 0:
         return np.int64(0)
-    last = short[row, 3]
-    store_u64(out, at, short[row, 2])
+    last = short[entry + _THREE]
+    store_u64(out, at, short[entry + _TWO])
     store_u64(out, at + 2, last & _ID_BITS)
     return np.int64(last >> _COUNT_SHIFT)
 
@@ -88,26 +92,25 @@ def recall_middle(
     cache: EncodingCache, place: int, data: BytesIn, start: int, length: int, out: UInt32, at: int
 ) -> int:
     """Write the ids of a middle pre-token into `out`, with room for eight; return how many, 0 if unknown."""
-    middle, row = cache.middle, np.uint64(place)
+    middle = cache.middle
     first, second, third, last = load_middle(data, start, length)
-    different = (middle[row, 0] ^ first) | (middle[row, 1] ^ second)
-    if different | (middle[row, 2] ^ third) | (middle[row, 3] ^ last) != 0:
+    different = (middle[place] ^ first) | (middle[place + 1] ^ second)
+    if different | (middle[place + 2] ^ third) | (middle[place + 3] ^ last) != 0:
         return np.int64(0)
     for pair in range(3):
-        store_u64(out, at + 2 * pair, middle[row, 4 + pair])
-    store_u64(out, at + 6, middle[row, 7] & _ID_BITS)
-    return np.int64(middle[row, 7] >> _COUNT_SHIFT)
+        store_u64(out, at + 2 * pair, middle[place + 4 + pair])
+    store_u64(out, at + 6, middle[place + 7] & _ID_BITS)
+    return np.int64(middle[place + 7] >> _COUNT_SHIFT)
 
 
 @kernel(inline=True)
-def write_ids(table: UInt64Table, row: int, column: int, out: UInt32, at: int, count: int) -> None:
-    """Put ids into the last words of an entry, two a word, and their number into the last one's top."""
-    columns = table.shape[1]
-    for k in range(column, columns):
-        table[row, k] = 0
+def write_ids(table: UInt64, first: int, after: int, out: UInt32, at: int, count: int) -> None:
+    """Put ids into the words of an entry, two a word, and their number into the last one's top."""
+    for k in range(first, after):
+        table[k] = 0
     for i in range(count):
-        table[row, column + (i >> 1)] |= np.uint64(out[at + i]) << np.uint64(32 * (i & 1))
-    table[row, columns - 1] |= np.uint64(count) << _COUNT_SHIFT
+        table[first + (i >> 1)] |= np.uint64(out[at + i]) << np.uint64(32 * (i & 1))
+    table[after - 1] |= np.uint64(count) << _COUNT_SHIFT
 
 
 @kernel(inline=True)
@@ -115,10 +118,10 @@ def remember_short(
     cache: EncodingCache, place: int, low: np.uint64, high: np.uint64, out: UInt32, at: int, count: int
 ) -> None:
     """Put up to four ids first in a set; what was first becomes second."""
-    for column in range(4):
-        cache.short[place + 1, column] = cache.short[place, column]
-    cache.short[place, 0], cache.short[place, 1] = low, high
-    write_ids(cache.short, place, 2, out, at, count)
+    for k in range(place, place + 4):
+        cache.short[k + 4] = cache.short[k]
+    cache.short[place], cache.short[place + 1] = low, high
+    write_ids(cache.short, place + 2, place + 4, out, at, count)
 
 
 @kernel(inline=True)
@@ -127,9 +130,9 @@ def remember_middle(
 ) -> None:
     """Put up to eight ids into their place."""
     first, second, third, last = load_middle(data, start, length)
-    cache.middle[place, 0], cache.middle[place, 1] = first, second
-    cache.middle[place, 2], cache.middle[place, 3] = third, last
-    write_ids(cache.middle, place, 4, out, at, count)
+    cache.middle[place], cache.middle[place + 1] = first, second
+    cache.middle[place + 2], cache.middle[place + 3] = third, last
+    write_ids(cache.middle, place + 4, place + 8, out, at, count)
 
 
 @kernel

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer.kernels.arrays import UInt32, UInt64Table
+from tokenizer.kernels.arrays import UInt32, UInt64
 from tokenizer.kernels.jit import kernel
 
 
@@ -67,11 +67,10 @@ def _build_prefetch() -> Any:
     from numba.core import cgutils, types
     from numba.core.extending import intrinsic
 
-    def prefetch(typingctx: Any, table: Any, row: Any) -> Any:
+    def prefetch(typingctx: Any, data: Any, position: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             array = context.make_array(signature.args[0])(context, builder, args[0])
-            columns = cgutils.unpack_tuple(builder, array.shape)[1]
-            place = builder.gep(array.data, [builder.mul(args[1], columns)])
+            place = cgutils.gep_inbounds(builder, array.data, args[1])
             byte = builder.bitcast(place, ir.IntType(8).as_pointer())
             word = ir.IntType(32)
             ask = builder.module.declare_intrinsic(
@@ -80,14 +79,14 @@ def _build_prefetch() -> Any:
             builder.call(ask, [byte, word(0), word(3), word(1)])  # to read, and keep it close
             return context.get_dummy_value()
 
-        return types.void(table, types.intp), generate
+        return types.void(data, types.intp), generate
 
     return intrinsic(prefetch)
 
 
 @kernel(build=_build_prefetch)
-def prefetch(table: UInt64Table, row: int) -> None:
-    """Ask for a row of a table, which is read soon; changes nothing but the time that takes."""
+def prefetch(data: UInt64, position: int) -> None:
+    """Ask for the cache line of a place that is read soon; changes nothing but the time that takes."""
 
 
 def _build_count_trailing_zeros() -> Any:
