@@ -1,5 +1,7 @@
 """Copies many pieces of one buffer to their places in another, without a Python call a piece."""
 
+import numpy as np
+
 from tokenizer.kernels import kernel
 from tokenizer.kernels.arrays import Bytes, BytesIn, Int64In
 
@@ -16,7 +18,8 @@ def gather(data: BytesIn, starts: Int64In, lengths: Int64In, places: Int64In, ou
         out: uint8 [m], written.
     """
     for k in range(len(starts)):
-        start = starts[k]
-        place = places[k]
-        for byte in range(lengths[k]):
-            out[place + byte] = data[start + byte]
+        # An index that cannot be negative needs no check for it, and without one the copy is vector code.
+        start = np.uint64(starts[k])
+        place = np.uint64(places[k])
+        for byte in range(np.uint64(lengths[k])):
+            out[place + np.uint64(byte)] = data[start + np.uint64(byte)]
