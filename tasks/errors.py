@@ -8,6 +8,7 @@
     ├── MixingError         weights or repetition limits that the encoded tokens cannot meet
     ├── PackingError        lengths that do not fit the sequence length
     ├── LoadingError        a world, a place or a batch that a packed artifact does not have
+    ├── TracingError        a sequence or a document that a packed artifact does not have
     ├── AccountError        what came in is not what became of it
     ├── StoreError          an artifact that cannot be published, found or trusted
     └── GateError           an audit whose verdict is "failed" where the profile forbids it
@@ -46,6 +47,10 @@ class PackingError(TaskError):
 
 class LoadingError(TaskError):
     """A world, a place or a batch that a packed artifact does not have."""
+
+
+class TracingError(TaskError):
+    """A sequence or a document that a packed artifact does not have."""
 
 
 class AccountError(TaskError):

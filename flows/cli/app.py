@@ -28,7 +28,7 @@ FAILED, USAGE, INTERRUPTED = 1, 2, 130
 _ORDER = (
     *("run", "plan", "up"),
     *("profiles", "init"),
-    *("ls", "show", "lineage", "diff", "verify", "tag", "catalog"),
+    *("ls", "show", "lineage", "diff", "verify", "tag", "catalog", "trace"),
     *("encode", "decode"),
 )
 
@@ -71,7 +71,7 @@ class _Commands(TyperGroup):
             except KeyboardInterrupt:
                 raise _InterruptedError from None
             except Exception as error:
-                # Ctrl-C reaches the embedded server as well, and what asks it then fails for want of an answer.
+                # Ctrl-C reaches the embedded server as well; what asks it then fails for want of an answer.
                 if interrupts:
                     raise _InterruptedError from error
                 raise

@@ -1,0 +1,163 @@
+"""The commands that go from packed tokens back to documents, and from documents to packed tokens."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.cli.app import app, examples
+from flows.cli.options import JsonOption, StoreOption
+from flows.cli.output import draw, print_json, say, table
+from flows.errors import UsageError
+
+if TYPE_CHECKING:
+    from tasks.tracing import Origins, TracedDocument, TracedSequence
+
+_SHOWN_CHARS = 60
+
+PackedArgument = Annotated[
+    str, typer.Argument(metavar="PACKED", help="packed/name, packed/name@v3, or the first digits of one.")
+]
+RootOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--root",
+        metavar="SOURCE=FOLDER",
+        help="Where a source's files lie now, if they were moved since; may be given several times.",
+    ),
+]
+
+
+@app.command(
+    rich_help_panel="Store",
+    epilog=examples(
+        "tokmill trace packed/quickstart --sequence 123",
+        "tokmill trace packed/quickstart --document sw:sw.txt:3",
+        "tokmill trace packed/quickstart --sequence 123 --json",
+    ),
+)
+def trace(
+    packed: PackedArgument,
+    sequence: Annotated[
+        int | None,
+        typer.Option("--sequence", "-s", metavar="N", help="Where this sequence's tokens come from."),
+    ] = None,
+    document: Annotated[
+        str | None,
+        typer.Option(
+            "--document",
+            "-d",
+            metavar="SOURCE:ID",
+            help="Where this document's tokens are: its own id, or FILE:ROW (from 0).",
+        ),
+    ] = None,
+    root: RootOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say where a packed sequence comes from, or which sequences hold a document."""
+    from tasks.errors import TracingError
+    from tasks.tracing import trace_document, trace_sequence
+
+    if (sequence is None) == (document is None):
+        raise UsageError("trace: say --sequence N or --document SOURCE:ID, one of them")
+    try:
+        origins = _origins(packed, root, store)
+        if document is not None:
+            _show_documents(trace_document(origins, document), as_json=as_json)
+        elif sequence is not None:
+            _show_sequence(origins, trace_sequence(origins, sequence), as_json=as_json)
+    except TracingError as error:
+        raise UsageError(f"trace: {error}") from error
+
+
+def _origins(packed: str, root: list[str] | None, store: str | None) -> "Origins":
+    from flows.cli.finding import existing_store, find_artifact
+    from tasks.tracing import Origins
+
+    opened = existing_store(store)
+    return Origins.of(opened, find_artifact(opened, packed), _roots(root or []))
+
+
+def _roots(given: list[str]) -> dict[str, Path]:
+    roots = {}
+    for text in given:
+        source, equals, folder = text.partition("=")
+        if not equals or not Path(folder).is_dir():
+            raise UsageError(f"--root {text}: write SOURCE=FOLDER, with a folder that exists")
+        roots[source] = Path(folder)
+    return roots
+
+
+def _show_sequence(origins: "Origins", traced: "TracedSequence", *, as_json: bool) -> None:
+    from flows.cli.figures import counted
+
+    if as_json:
+        print_json({"packed": origins.packed.reference, **traced.model_dump(mode="json")})
+        return
+    pieces, padding = len(traced.pieces), traced.num_padding_tokens
+    rest = f", and {padding:,} of padding" if padding else ""
+    say(
+        f"{origins.packed.reference}, sequence {traced.sequence}: {traced.num_tokens:,} tokens in "
+        f"{counted(pieces, 'piece')}{rest}"
+    )
+    rows = [
+        [
+            _range(piece.start, piece.length),
+            f"{_range(piece.document_start, piece.num_document_tokens)} of {piece.document_length}",
+            piece.name,
+            _on_a_line(piece.text),
+        ]
+        for piece in traced.pieces
+    ]
+    if rows:
+        say("")
+        draw(
+            table(["tokens", "of the document's", "document", "text"], rows, ["tokens", "of the document's"])
+        )
+
+
+def _show_documents(documents: "list[TracedDocument]", *, as_json: bool) -> None:
+    from flows.cli.figures import counted
+
+    if as_json:
+        print_json(documents)
+        return
+    for number, found in enumerate(documents):
+        if number:
+            say("")
+        say(f"{found.name}: source {found.source}, {found.place}")
+        if found.absent is not None:
+            say(f"in no sequence: {found.absent}")
+            continue
+        sequences = len({piece.sequence for piece in found.pieces})
+        say(
+            f"{counted(found.document_length, 'token')}; {counted(len(found.pieces), 'piece')} in "
+            f"{counted(sequences, 'sequence')}"
+        )
+        say("")
+        rows = [
+            [
+                str(piece.sequence),
+                _range(piece.start, piece.length),
+                _range(piece.document_start, piece.num_document_tokens),
+                str(piece.epoch),
+            ]
+            for piece in found.pieces
+        ]
+        columns = ["sequence", "tokens", "of the document's", "epoch"]
+        draw(table(columns, rows, columns))
+
+
+def _range(start: int, length: int) -> str:
+    """Tokens [start, start + length) as people count them: the first and the last."""
+    return f"{start}–{start + length - 1}"
+
+
+def _on_a_line(text: str) -> str:
+    """The beginning and the end of a text, on one line."""
+    shown = " ".join(text.split())
+    if len(shown) <= _SHOWN_CHARS:
+        return shown
+    half = _SHOWN_CHARS // 2 - 1
+    return f"{shown[:half]} … {shown[-half:]}"

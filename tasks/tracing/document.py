@@ -1,0 +1,113 @@
+"""Where the pieces of a document are: every sequence, and which of its tokens; or why there are none."""
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from tasks.formats.quarantine import place_of
+from tasks.tracing.naming import FoundDocument, find_documents
+from tasks.tracing.origins import Origins
+from tasks.tracing.pieces import pieces_of
+
+
+class PlacedPiece(BaseModel):
+    """A piece of the document.
+
+    Attributes:
+        sequence: the sequence that it is in.
+        start, length: its place there, in tokens.
+        document_start: where in the document it starts, in tokens.
+        num_document_tokens: tokens of the document in the piece.
+        epoch: which time through the source this is, from 0.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    sequence: int
+    start: int
+    length: int
+    document_start: int
+    num_document_tokens: int
+    epoch: int
+
+
+class TracedDocument(BaseModel):
+    """A document and its pieces, in order of sequence.
+
+    Attributes:
+        name: what it was called by.
+        source, file, row: where it is; rows count from 0.
+        place: file and row for people.
+        shard, ordinal: by what the corpus and the encoding know it.
+        document_length: its tokens, the end token included; 0 where it was not encoded.
+        absent: why no sequence has a piece of it; None where some has.
+        pieces: all that there are.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    source: str
+    file: str
+    row: int
+    place: str
+    shard: int
+    ordinal: int
+    document_length: int
+    absent: str | None
+    pieces: list[PlacedPiece]
+
+
+def trace_document(origins: Origins, name: str) -> list[TracedDocument]:
+    """Trace the documents of a name; more than one where an id is not unique.
+
+    Raises:
+        TracingError: nothing is called so.
+        SourceError: ids have to be looked for, and a file is gone or no longer what was ingested.
+        StoreError: an artifact that it goes back to is missing or damaged.
+    """
+    return [_traced(origins, document) for document in find_documents(origins, [name])]
+
+
+def _traced(origins: Origins, document: FoundDocument) -> TracedDocument:
+    pieces = [
+        PlacedPiece(
+            num_document_tokens=row["length"] - (3 if row.get("fim") else 0),
+            **{name: row[name] for name in ("sequence", "start", "length", "document_start", "epoch")},
+        )
+        for row in pieces_of(origins, [document])
+    ]
+    shard = origins.corpus.shards(document.source)[document.shard]
+    form = next(segment.format for segment in shard.segments if segment.file == document.file)
+    length = _length(origins, document)
+    return TracedDocument(
+        name=document.name,
+        source=document.source,
+        file=document.file,
+        row=document.row,
+        place=place_of(document.file, document.row, form),
+        shard=document.shard,
+        ordinal=document.ordinal,
+        document_length=length or 0,
+        absent=None if pieces else _why(origins, document, length),
+        pieces=pieces,
+    )
+
+
+def _length(origins: Origins, document: FoundDocument) -> int | None:
+    """The document's tokens; None where it was not encoded."""
+    encoded = origins.encoded_shard(document.source, document.shard)
+    at = int(np.searchsorted(encoded.ordinals, document.ordinal))
+    if at == encoded.num_documents or encoded.ordinals[at] != document.ordinal:
+        return None
+    return len(encoded.document(at))
+
+
+def _why(origins: Origins, document: FoundDocument, length: int | None) -> str:
+    for row in origins.corpus.table("quarantine").to_pylist():
+        if (row["source"], row["file"], row["row"]) == (document.source, document.file, document.row):
+            return f"it was quarantined when the text was ingested: {row['reason']}"
+    if length is None:
+        return "it was dropped when it was encoded: it has fewer tokens than encode.min_tokens"
+    if origins.packed.payload.get("stage") == "takedown":
+        return "it was taken down, not drawn by the mixture, or dropped by packing"
+    return "the mixture did not draw it, or packing dropped it"

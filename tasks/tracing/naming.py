@@ -1,0 +1,174 @@
+"""How a document is called, and finding it by its name.
+
+    SOURCE:ID          the value of the source's id column, as text
+    SOURCE:FILE:ROW    the file's name in the corpus and the row in it, from 0
+    SOURCE:FILE        a file that is one document (format text)
+
+Laws. An id of the source's own wins over a file and a row that read the same. Ids need not be unique: a name
+means every document of the source that has it. Ids are kept nowhere but in the text's own files, so looking
+for one reads the source once, whatever the number of names, and checks on the way that the text is still what
+was ingested. A name that nothing is called by is an error that names it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.errors import TracingError
+from tasks.formats.corpus import Corpus, Segment, Shard, read_shard
+from tasks.formats.sources import nearest
+from tasks.tracing.origins import Origins
+
+_READERS = 4
+_SHOWN = 5
+
+
+@dataclass(frozen=True, order=True)
+class FoundDocument:
+    """A document and its place.
+
+    Attributes:
+        source: the source's name.
+        shard: the index of its shard, of the corpus and of the encoding.
+        ordinal: its number in the shard.
+        name: what it was called by.
+        file: its file's name in the corpus.
+        row: its row in the file, from 0.
+    """
+
+    source: str
+    shard: int
+    ordinal: int
+    name: str
+    file: str
+    row: int
+
+
+def find_documents(origins: Origins, names: Iterable[str]) -> list[FoundDocument]:
+    """The documents of these names, in order of source, shard and ordinal.
+
+    Raises:
+        TracingError: a name has no source, or nothing is called by it; names the first few such.
+        SourceError: ids have to be looked for, and a file is gone or no longer what was ingested.
+    """
+    corpus = origins.corpus
+    wanted: dict[str, dict[str, str]] = {}
+    for name in names:
+        source, colon, rest = name.partition(":")
+        if not colon or source not in corpus.sources:
+            raise TracingError(_no_source(corpus, name))
+        wanted.setdefault(source, {})[rest] = name
+    found: list[FoundDocument] = []
+    unknown: list[str] = []
+    for source, rests in wanted.items():
+        by_id = _by_id(origins, source, rests)
+        known = {document.name for document in by_id}
+        others = [(rest, name) for rest, name in rests.items() if name not in known]
+        places = _Places(corpus, source)
+        by_place = [(name, places.find(rest, name)) for rest, name in others]
+        found += [*by_id, *(document for _, document in by_place if document is not None)]
+        unknown += [name for name, document in by_place if document is None]
+    if unknown:
+        raise TracingError(_unknown(corpus, sorted(unknown)))
+    return sorted(found)
+
+
+def _by_id(origins: Origins, source: str, rests: dict[str, str]) -> list[FoundDocument]:
+    """The documents whose own id is among `rests`, id → name."""
+    shards = origins.corpus.shards(source)
+    if not shards or shards[0].options.id_column is None:
+        return []
+    ids = pa.array(list(rests), type=pa.large_string())
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="trace") as pool:
+        parts = pool.map(lambda shard: list(_ids_in(origins, shard, ids)), shards)
+        return [
+            _document(origins.corpus, shard, ordinal, rests[identifier])
+            for shard, part in zip(shards, parts, strict=True)
+            for identifier, ordinal in part
+        ]
+
+
+def _ids_in(origins: Origins, shard: Shard, ids: pa.Array) -> Iterator[tuple[str, int]]:
+    """The ids among `ids` that a shard's documents have, each with the document's ordinal."""
+    for batch in read_shard(shard, {shard.source: origins.root_of(shard)}):
+        if batch.ids is not None:
+            its = batch.ids.cast(pa.large_string())
+            at = np.flatnonzero(pc.is_in(its, value_set=ids).to_numpy(zero_copy_only=False))
+            yield from zip(its.take(pa.array(at)).to_pylist(), batch.ordinals[at].tolist(), strict=True)
+
+
+def ids_of(origins: Origins, shard: Shard, ordinals: Sequence[int]) -> dict[int, str]:
+    """The ids that documents of a shard have of their own, by ordinal; nothing where the source names none.
+
+    Raises:
+        SourceError: a file is gone or no longer what was ingested.
+    """
+    if shard.options.id_column is None:
+        return {}
+    found: dict[int, str] = {}
+    for batch in read_shard(shard, {shard.source: origins.root_of(shard)}):
+        if batch.ids is not None:
+            at = np.flatnonzero(np.isin(batch.ordinals, ordinals))
+            ids = batch.ids.take(pa.array(at)).to_pylist()
+            pairs = zip(batch.ordinals[at].tolist(), ids, strict=True)
+            found |= {ordinal: str(own) for ordinal, own in pairs if own is not None}
+    return found
+
+
+class _Places:
+    """The stretches of a source's files, by file."""
+
+    def __init__(self, corpus: Corpus, source: str) -> None:
+        self._corpus = corpus
+        self._segments: dict[str, list[tuple[Shard, Segment]]] = {}
+        for shard in corpus.shards(source):
+            for segment in shard.segments:
+                self._segments.setdefault(segment.file, []).append((shard, segment))
+
+    def find(self, rest: str, name: str) -> FoundDocument | None:
+        """The document that `FILE:ROW`, or `FILE` alone, names."""
+        file, _, row = rest.rpartition(":")
+        places = [(file, int(row))] if row.isascii() and row.isdigit() else []
+        for wanted_file, wanted_row in [*places, (rest, 0)]:
+            for shard, segment in self._segments.get(wanted_file, []):
+                if _has(segment, wanted_row, whole=wanted_file == rest):
+                    ordinal = segment.first_ordinal + wanted_row - segment.first_row
+                    return _document(self._corpus, shard, ordinal, name)
+        return None
+
+
+def _has(segment: Segment, row: int, *, whole: bool) -> bool:
+    """Whether a row is in a segment; a name without a row is that of a file that is one document."""
+    inside = segment.first_row <= row < segment.first_row + segment.num_rows
+    return inside and (not whole or segment.format == "text")
+
+
+def _document(corpus: Corpus, shard: Shard, ordinal: int, name: str) -> FoundDocument:
+    file, row = corpus.lookup(shard.source, shard.index, ordinal)
+    return FoundDocument(shard.source, shard.index, ordinal, name, file, row)
+
+
+def _no_source(corpus: Corpus, name: str) -> str:
+    sources = ", ".join(nearest(name.partition(":")[0], corpus.sources))
+    return f"{name!r} names no document: write SOURCE:ID or SOURCE:FILE:ROW, where SOURCE is one of {sources}"
+
+
+def _unknown(corpus: Corpus, names: list[str]) -> str:
+    source, _, rest = names[0].partition(":")
+    column = corpus.shards(source)[0].options.id_column if corpus.shards(source) else None
+    ids = f"no document has this {column}, and" if column else "the source names no id column, and"
+    file = rest.rpartition(":")[0] or rest
+    files = corpus.table("files").to_pylist()
+    rows = {
+        row["name"]: row["num_documents"] + row["num_quarantined"] for row in files if row["source"] == source
+    }
+    if file in rows:
+        place = f"{file} has the rows 0 to {rows[file] - 1}"
+    else:
+        place = f"there is no file {file}; nearest are {', '.join(nearest(file, sorted(rows))[:_SHOWN])}"
+    others = f" (and {len(names) - 1} more: {', '.join(names[1 : _SHOWN + 1])}, …)" if len(names) > 1 else ""
+    return f"{names[0]!r} is no document of the corpus: {ids} {place}{others}"

@@ -1,0 +1,180 @@
+"""What a packed artifact goes back to: the encoding, the corpus, the tokenizer and the files.
+
+The records lead there: packed → its plan (or the packed artifact that it was made from) → encoded → corpus
+and tokenizer. Where the corpus' files lie now is what its record says of when they were ingested, unless
+somebody says otherwise.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Self
+
+from tasks.errors import StoreError, TracingError
+from tasks.formats.corpus import Corpus, Shard
+from tasks.formats.encoded import Encoded, EncodedShard
+from tasks.formats.packed import PackedReader
+from tasks.formats.resolving import identity
+from tasks.stage import ArtifactRef
+from tasks.store.record import InputEntry, Record
+from tasks.store.store import Store
+
+if TYPE_CHECKING:
+    from tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Origins:
+    """A packed artifact and what it goes back to; all of it is opened when it is first asked for.
+
+    Attributes:
+        store: where the artifacts are.
+        packed: the record of the packed artifact.
+        roots: source → the folder that its files lie in now, where that is not where they were ingested.
+    """
+
+    store: Store
+    packed: Record
+    roots: Mapping[str, Path]
+
+    @classmethod
+    def of(cls, store: Store, packed: ArtifactRef, roots: Mapping[str, Path] | None = None) -> Self:
+        """The origins of a packed artifact.
+
+        Raises:
+            TracingError: the artifact is of another kind.
+            StoreError: it is not in the store.
+        """
+        if packed.kind != "packed":
+            raise TracingError(
+                f"{packed.kind}/{packed.name} is no packed artifact; sequences and their pieces are in "
+                "packed/NAME"
+            )
+        return cls(store, store.record(packed), roots or {})
+
+    @cached_property
+    def path(self) -> Path:
+        """The packed artifact's directory."""
+        return self.store.path(self.packed.ref)
+
+    @cached_property
+    def reader(self) -> PackedReader:
+        """The sequences."""
+        return PackedReader.open(self.path)
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The corpus."""
+        return Corpus.open(self._path(self._corpus_record))
+
+    @cached_property
+    def encoded(self) -> Encoded:
+        """The encoded artifact's manifest."""
+        return Encoded.open(self._path(self._encoded_record))
+
+    @cached_property
+    def tokenizer(self) -> "Tokenizer":
+        """The tokenizer, after its probes."""
+        from tasks.formats.tokenizer import open_tokenizer
+
+        return open_tokenizer(self._path(self._ancestor(self._encoded_record, "tokenizer")))
+
+    def encoded_shard(self, source: str, index: int) -> EncodedShard:
+        """An encoded shard by source and number.
+
+        Raises:
+            StoreError: it is not in the store any more, or is damaged.
+        """
+        return EncodedShard.open(self._encoded_paths[source, index])
+
+    def files_of(self, shard: Shard) -> dict[str, Path]:
+        """Where the files of a shard lie, by their names in the corpus.
+
+        Raises:
+            TracingError: the corpus' record does not say, and no folder was given.
+        """
+        return {segment.file: self._file(shard.source, segment.file) for segment in shard.segments}
+
+    def root_of(self, shard: Shard) -> Path:
+        """The folder from which the names of a shard's files go.
+
+        Raises:
+            TracingError: the corpus' record does not say, and no folder was given.
+        """
+        name, path = next(iter(self.files_of(shard).items()))
+        return path.parents[len(PurePosixPath(name).parts) - 1]
+
+    def _file(self, source: str, name: str) -> Path:
+        if source in self.roots:
+            return self.roots[source] / name
+        origin = self._file_origins.get((source, name))
+        if origin is None:
+            raise TracingError(
+                f"the record of {self._corpus_record.reference} does not say where {name} of source "
+                f"'{source}' lies; say so with --root {source}=FOLDER"
+            )
+        return Path(origin)
+
+    @cached_property
+    def _file_origins(self) -> dict[tuple[str, str], str]:
+        """Where each file lay when it was ingested; its input's digest is over source, name and content."""
+        entries = self._corpus_record.inputs
+        origins = {entry.digest: entry.origin for entry in entries if entry.role == "files" and entry.origin}
+        found = {}
+        for row in self.corpus.table("files").select(["source", "name", "digest"]).to_pylist():
+            origin = origins.get(identity(row["source"], row["name"], row["digest"]))
+            if origin is not None:
+                found[row["source"], row["name"]] = origin
+        return found
+
+    @cached_property
+    def _encoded_paths(self) -> dict[tuple[str, int], Path]:
+        shards = [
+            self.store.layout.artifact(entry.kind or "", entry.fingerprint or "")
+            for entry in self._encoded_record.inputs
+            if entry.role == "shards"
+        ]
+        return {(source, entry.index): path for source, entry, path in self.encoded.pair(shards)}
+
+    @cached_property
+    def _encoded_record(self) -> Record:
+        return self._ancestor(self.packed, "encoded")
+
+    @cached_property
+    def _corpus_record(self) -> Record:
+        return self._ancestor(self._encoded_record, "corpus")
+
+    def _path(self, record: Record) -> Path:
+        return self.store.layout.artifact(record.kind, record.fingerprint)
+
+    def _ancestor(self, record: Record, kind: str) -> Record:
+        """The nearest artifact of a kind that a record goes back to."""
+        waiting, seen = [record], {record.fingerprint}
+        while waiting:
+            found = waiting.pop(0)
+            entries = _one_a_role(found)
+            for entry in entries:
+                if entry.kind == kind:
+                    return self._record(entry)
+            new = [entry for entry in entries if entry.fingerprint not in seen]
+            seen |= {entry.fingerprint or "" for entry in new}
+            waiting += [self._record(entry) for entry in new]
+        raise TracingError(
+            f"{self.packed.reference} does not go back to an artifact of kind {kind}: `tokmill lineage "
+            f"{self.packed.reference}` shows what it was made from"
+        )
+
+    def _record(self, entry: InputEntry) -> Record:
+        try:
+            return self.store.read(entry.kind or "", entry.fingerprint or "")
+        except StoreError as error:
+            raise StoreError(
+                f"{self.packed.reference} goes back to {entry.kind}/{entry.name}, which is not in the store "
+                f"any more ({error}); run the profile again to have it made"
+            ) from error
+
+
+def _one_a_role(record: Record) -> list[InputEntry]:
+    """The artifacts that a record was made from, the first of each role: a stage's shards are all alike."""
+    return [entry for entry in record.inputs if entry.kind is not None and not entry.position]

@@ -1,0 +1,60 @@
+"""The pieces of documents among all packed pieces, found a packed shard at a time."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.formats.packed import PackedReader
+from tasks.formats.packed_files import ShardFiles
+from tasks.formats.packed_shards import PieceRows
+from tasks.tracing.naming import FoundDocument
+from tasks.tracing.origins import Origins
+
+
+class Wanted:
+    """Documents by what pieces say of them: source, shard and ordinal.
+
+    Args:
+        sources: the packed artifact's sources; pieces have an index into them.
+        documents: those that are looked for.
+    """
+
+    def __init__(self, sources: Sequence[str], documents: Sequence[FoundDocument]) -> None:
+        at = {source: index for index, source in enumerate(sources)}
+        its = [document for document in documents if document.source in at]
+        pairs = np.array([at[one.source] << 32 | one.shard for one in its], dtype=np.uint64)
+        ordinals = np.array([one.ordinal for one in its], dtype=np.uint64)
+        self._pairs = np.unique(pairs)
+        self._keys = np.unique(self._keyed(pairs, ordinals))
+
+    def among(self, pieces: PieceRows) -> NDArray[np.bool_]:
+        """Which pieces are of one of the documents: bool [p]."""
+        columns = pieces.columns
+        if not len(self._pairs):
+            return np.zeros(len(columns["source"]), dtype=np.bool_)
+        pairs = columns["source"].astype(np.uint64) << np.uint64(32) | columns["shard"]
+        found: NDArray[np.bool_] = np.isin(pairs, self._pairs)
+        found[found] = np.isin(self._keyed(pairs[found], columns["ordinal"][found]), self._keys)
+        return found
+
+    def _keyed(self, pairs: NDArray[np.uint64], ordinals: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """One number for each known pair with an ordinal."""
+        return ordinals * np.uint64(max(1, len(self._pairs))) + np.searchsorted(self._pairs, pairs).astype(
+            np.uint64
+        )
+
+
+def pieces_of(origins: Origins, documents: Sequence[FoundDocument]) -> Iterator[dict[str, int]]:
+    """Every piece of the documents, in order of sequence and place: the columns of `pieces-*.parquet`.
+
+    Raises:
+        StoreError: a table of pieces is missing or broken.
+    """
+    reader: PackedReader = origins.reader
+    wanted = Wanted(reader.manifest.sources, documents)
+    for shard in reader.manifest.shards:
+        pieces = PieceRows.open(ShardFiles(origins.path, shard.index), reader.manifest)
+        rows = np.flatnonzero(wanted.among(pieces))
+        columns = {name: values[rows].tolist() for name, values in pieces.columns.items()}
+        yield from (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))

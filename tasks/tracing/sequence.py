@@ -1,0 +1,150 @@
+"""Where the tokens of a sequence come from: for each piece its file, row and range, and its text."""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from tasks.errors import SourceError, TracingError
+from tasks.formats.packed import Piece
+from tasks.formats.quarantine import place_of
+from tasks.tracing.naming import ids_of
+from tasks.tracing.origins import Origins
+
+
+class TracedPiece(BaseModel):
+    """A run of tokens of one document.
+
+    Attributes:
+        start, length: its place in the sequence, in tokens.
+        name: what the document is called by: `source:id`, or `source:file:row`.
+        source, file, row: where the document is; the file's name is that in the corpus, rows count from 0.
+        path: the file itself, as it lay when the text was ingested.
+        place: file and row for people, with the line where rows are lines.
+        id: the document's own; None where it has none, or where the file is not there to look.
+        shard, ordinal: by what the corpus and the encoding know the document.
+        document_start: where in the document the piece starts, in tokens.
+        num_document_tokens: tokens of the document in the piece.
+        document_length: tokens of the whole document, its end token included.
+        bytes: the range of the (normalized) text that the piece is; None where its tokens are rearranged.
+        epoch: which time through the source this is, from 0.
+        text: what the tokens say, the end token left out; a character that is cut shows as U+FFFD.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    start: int
+    length: int
+    name: str
+    source: str
+    file: str
+    row: int
+    path: str
+    place: str
+    id: str | None
+    shard: int
+    ordinal: int
+    document_start: int
+    num_document_tokens: int
+    document_length: int
+    bytes: tuple[int, int] | None
+    epoch: int
+    text: str
+
+
+class TracedSequence(BaseModel):
+    """A sequence and its pieces, in order."""
+
+    model_config = ConfigDict(frozen=True)
+
+    sequence: int
+    sequence_length: int
+    num_tokens: int
+    num_padding_tokens: int
+    pieces: list[TracedPiece]
+
+
+def trace_sequence(origins: Origins, index: int) -> TracedSequence:
+    """Trace sequence `index` of a packed artifact.
+
+    Raises:
+        TracingError: there is no such sequence, or the record does not say where a file lies.
+        StoreError: an artifact that it goes back to is missing or damaged.
+    """
+    reader = origins.reader
+    if not 0 <= index < len(reader):
+        raise TracingError(
+            f"sequence {index}: {origins.packed.reference} has the sequences 0 to {len(reader) - 1}"
+        )
+    sequence, pieces = reader[index], reader.provenance(index)
+    tracer = _Tracer(origins, pieces)
+    length = reader.manifest.sequence_length
+    return TracedSequence(
+        sequence=index,
+        sequence_length=length,
+        num_tokens=sequence.num_tokens,
+        num_padding_tokens=length - sequence.num_tokens,
+        pieces=[tracer.traced(piece, sequence.input_ids) for piece in pieces],
+    )
+
+
+class _Tracer:
+    """Traces pieces, and looks at every shard once."""
+
+    def __init__(self, origins: Origins, pieces: list[Piece]) -> None:
+        self._origins = origins
+        self._pieces = pieces
+        self._encoded = lru_cache(maxsize=1)(origins.encoded_shard)
+        self._ids = lru_cache(maxsize=None)(self._ids_in)
+
+    def traced(self, piece: Piece, input_ids: NDArray[Any]) -> TracedPiece:
+        """One piece of a sequence of these tokens."""
+        origins = self._origins
+        file, row = origins.corpus.lookup(piece.source, piece.shard, piece.ordinal)
+        shard = origins.corpus.shards(piece.source)[piece.shard]
+        form = next(segment.format for segment in shard.segments if segment.file == file)
+        own = self._ids(piece.source, piece.shard).get(piece.ordinal)
+        document = self._encoded(piece.source, piece.shard).document(piece.document)
+        tokens = input_ids[piece.start : piece.start + piece.length]
+        return TracedPiece(
+            start=piece.start,
+            length=piece.length,
+            name=f"{piece.source}:{own}" if own is not None else f"{piece.source}:{file}:{row}",
+            source=piece.source,
+            file=file,
+            row=row,
+            path=str(origins.files_of(shard)[file]),
+            place=place_of(file, row, form),
+            id=own,
+            shard=piece.shard,
+            ordinal=piece.ordinal,
+            document_start=piece.document_start,
+            num_document_tokens=piece.num_document_tokens,
+            document_length=len(document),
+            bytes=self._bytes(piece, tokens, document),
+            epoch=piece.epoch,
+            text=origins.tokenizer.decode(self._without_end(tokens)),
+        )
+
+    def _bytes(self, piece: Piece, tokens: NDArray[Any], document: NDArray[Any]) -> tuple[int, int] | None:
+        """The bytes of the text that the piece is, if its tokens are those of the document in order."""
+        start = piece.document_start
+        if not np.array_equal(tokens, document[start : start + piece.length]):
+            return None
+        decode = self._origins.tokenizer.decode_bytes
+        first = len(decode(document[:start]))
+        return first, first + len(decode(self._without_end(tokens)))
+
+    def _without_end(self, tokens: NDArray[Any]) -> NDArray[Any]:
+        end = self._origins.reader.manifest.end_of_document_id
+        return tokens[:-1] if end is not None and len(tokens) and tokens[-1] == end else tokens
+
+    def _ids_in(self, source: str, index: int) -> dict[int, str]:
+        """The ids of this sequence's documents of a shard; none where its files cannot be read any more."""
+        its = [piece.ordinal for piece in self._pieces if (piece.source, piece.shard) == (source, index)]
+        try:
+            return ids_of(self._origins, self._origins.corpus.shards(source)[index], its)
+        except SourceError:
+            return {}

@@ -1,0 +1,84 @@
+"""`tokmill trace`: for people and as JSON, and what it says to what is not there."""
+
+import json
+
+import pytest
+
+from flows.cli.app import main
+from tests.test_tasks.traced_line import traced_line
+
+
+@pytest.fixture(scope="module")
+def line(tmp_path_factory):
+    return traced_line(tmp_path_factory.mktemp("traced"))
+
+
+@pytest.fixture
+def tokmill(capsys, monkeypatch, line):
+    """Run a command on the store; gives exit code, standard output and standard error."""
+    monkeypatch.setenv("TOKMILL_STORE", str(line.store.root))
+    monkeypatch.setenv("COLUMNS", "110")
+
+    def run(*arguments):
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+class TestTrace:
+    def test_a_sequence_for_people(self, tokmill):
+        code, out, _ = tokmill("trace", "packed/line", "--sequence", 0)
+        assert code == 0
+        heading, _, columns, _, *rows = out.splitlines()
+        assert heading.startswith("packed/line@v1, sequence 0: ")
+        assert columns.split()[0] == "tokens"
+        assert rows[0].split()[0].startswith("0–")
+
+    def test_a_document_for_people(self, tokmill):
+        code, out, _ = tokmill("trace", "packed/line", "-d", "essays:essay.txt")
+        assert code == 0
+        assert out.startswith("essays:essay.txt: source essays, essay.txt\n")
+        assert "pieces in" in out
+
+    def test_a_document_without_a_sequence_says_why(self, tokmill):
+        assert "in no sequence: it was dropped" in tokmill("trace", "packed/line", "-d", "web:tiny")[1]
+
+    def test_json_goes_both_ways(self, tokmill):
+        code, out, _ = tokmill("trace", "packed/line", "-s", 1, "--json")
+        sequence = json.loads(out)
+        assert code == 0
+        assert sequence["packed"] == "packed/line@v1"
+        for piece in sequence["pieces"]:
+            documents = json.loads(tokmill("trace", "packed/line", "-d", piece["name"], "--json")[1])
+            places = [(p["sequence"], p["start"]) for found in documents for p in found["pieces"]]
+            assert (1, piece["start"]) in places
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["packed/line"], "say --sequence N or --document SOURCE:ID, one of them"),
+            (["packed/line", "-s", "1", "-d", "web:first"], "one of them"),
+            (["packed/line", "-s", "9999"], "sequence 9999: packed/line@v1 has the sequences 0 to"),
+            (["packed/line", "-d", "web:nobody"], "'web:nobody' is no document of the corpus"),
+            (["corpus/line", "-s", "0"], "corpus/line is no packed artifact"),
+            (["packed/lime", "-s", "0"], "packed/line"),
+            (["packed/line", "-s", "0", "--root", "web"], "--root web: write SOURCE=FOLDER"),
+        ],
+    )
+    def test_wrong_usage(self, tokmill, arguments, message):
+        code, _, err = tokmill("trace", *arguments)
+        assert code == 2
+        assert message in err
+
+    def test_a_damaged_artifact(self, line, tokmill, tmp_path):
+        (pieces,) = line.store.path(line.packed).glob("pieces-00000.parquet")
+        kept = tmp_path / "kept"
+        pieces.rename(kept)
+        try:
+            code, _, err = tokmill("trace", "packed/line", "-s", "0")
+        finally:
+            kept.rename(pieces)
+        assert code == 1
+        assert "pieces-00000.parquet" in err

@@ -1,0 +1,64 @@
+"""A small packed artifact in a real store, made of texts that are known word by word."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.encode import EncodeParams
+from tasks.formats.sources import SourceSpec
+from tasks.mix import MixParams
+from tasks.pack import PackParams
+from tasks.stage import ArtifactRef
+from tasks.store import Store
+from tests.test_tasks.whole_line import Line, LineParams
+
+WEB = [
+    {"id": "first", "text": "The first page tells of rivers, and of boats on rivers."},
+    {"id": "second", "text": "A second page is about mountains — höher als Türme — and goes on and on. " * 4},
+    {"id": None, "text": "A page without an id of its own."},
+    {"id": "twin", "text": "Twins have one id."},
+    {"id": "twin", "text": "And this is the other twin."},
+    {"id": "tiny", "text": "x"},
+    {"id": "broken", "text": None},
+    {"id": "notes.txt:1", "text": "Its id looks like a place in another source."},
+]
+NOTES = ["line zero", "line one is a little longer than line zero", "", "line three, 日本語 at its end"]
+ESSAY = "An essay is one document in one file. " * 12
+
+SPECS = {
+    "essays": SourceSpec(files=["essays/*.txt"], format="text"),
+    "notes": SourceSpec(files=["notes/*.txt"], format="lines"),
+    "web": SourceSpec(files=["web/*.jsonl"], id_column="id", on_error="quarantine"),
+}
+
+
+@dataclass(frozen=True)
+class TracedLine:
+    """The store, the folder of the texts, and what was made."""
+
+    store: Store
+    texts: Path
+    made: dict[str, ArtifactRef]
+
+    @property
+    def packed(self) -> ArtifactRef:
+        return self.made["packed"]
+
+
+def traced_line(folder: Path, **pack) -> TracedLine:
+    """Write the texts below `folder` and run every stage over them."""
+    texts = folder / "texts"
+    for name in SPECS:
+        (texts / name).mkdir(parents=True)
+    lines = "".join(f"{json.dumps(page, ensure_ascii=False)}\n" for page in WEB)
+    (texts / "web" / "pages.jsonl").write_text(lines, encoding="utf-8")
+    (texts / "notes" / "notes.txt").write_text("".join(f"{line}\n" for line in NOTES), encoding="utf-8")
+    (texts / "essays" / "essay.txt").write_text(ESSAY, encoding="utf-8")
+    store = Store.open(folder / "store")
+    options = {"sequence_length": 32, "strategy": "greedy", "sequences_per_shard": 4, "formats": ["memmap"]}
+    params = LineParams(
+        encode=EncodeParams(min_tokens=2),
+        mix=MixParams(max_repetition=3.0, method="unimax", total_tokens=900),
+        pack=PackParams(**options | pack),
+    )
+    return TracedLine(store, texts, Line(store, texts, SPECS).run(params))
