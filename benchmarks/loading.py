@@ -32,6 +32,7 @@ from tasks.formats.encoded_writer import write_shard
 from tasks.loading import PackedDataset
 from tasks.mix import MIX, MixParams
 from tasks.pack import PACK, PACK_PLAN, PACK_SHARD, PackParams
+from tasks.store.digest import digest_folder
 
 VOCAB_SIZE = 50_304
 Batches = Iterator[Any]
@@ -71,7 +72,7 @@ def pack(folder: Path, num_tokens: int, length: int) -> None:
     with write_shard(shard, VOCAB_SIZE) as writer:
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         writer.append(tokens, offsets, np.arange(len(lengths)), statistics)
-    entry = ShardEntry(index=0, digest="0" * 64, num_documents=len(lengths), num_tokens=len(tokens))
+    entry = ShardEntry(index=0, digest=digest_folder(shard), num_documents=len(lengths), num_tokens=len(tokens))
     source = SourceEntry(source="random", statistics=statistics, shards=[entry])
     manifest = EncodedManifest(
         tokenizer="0" * 64, dtype="uint16", vocab_size=VOCAB_SIZE, end_of_document_id=None, sources=[source]
