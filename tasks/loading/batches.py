@@ -6,7 +6,8 @@ For B sequences of L tokens (`tasks.formats.packed` says what the words mean):
     input_ids      [B, L]                uint16 | uint32 as stored, or int32 | int64
     position_ids   int32 [B, L]          from 0 in every piece; 0 on padding
     segment_ids    int32 [B, L]          from 1 in every sequence; 0 on padding
-    loss_mask      bool [B, L]           false on padding
+    loss_mask      bool [B, L]           false on padding, and on the first token of a continued piece where
+                                         the packing says so
     cu_seqlens     int32 [m + 1]         the batch as one row of B × L tokens, for attention over varying
                                          lengths: 0, the end of every piece and of every sequence's padding,
                                          up to B × L; what stands between two bounds attends to itself alone
@@ -87,6 +88,9 @@ def made(block: Block, rows: PackedRows, wanted: Wanted) -> list[Batch]:
         return [_part(columns, first, stop) for first, stop in _ranges(block.sizes)]
     ends, firsts = rows.ends(block.sequences)
     columns |= _marks(ends, firsts, rows.sequence_length, bounded)
+    if rows.mask_continued and "loss_mask" in bounded:
+        begins = _begins(ends, firsts, rows.sequence_length)
+        columns["loss_mask"].reshape(-1)[begins[rows.continued(block.sequences)]] = False
     batches = []
     for first, stop in _ranges(block.sizes):
         batch = _part(columns, first, stop)
@@ -114,6 +118,15 @@ def _marks(ends: NDArray[np.int32], firsts: NDArray[np.int64], length: int, fiel
     mark(ends, firsts, length, **found)
     found["loss_mask"] = found["loss_mask"].view(np.bool_)
     return {name: found[name].reshape(-1, length) for name in _MARKS if name in fields}
+
+
+def _begins(ends: NDArray[np.int32], firsts: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+    """Where each piece begins, counted through all sequences: int64 [p]."""
+    num_pieces = np.diff(firsts)
+    begins = np.zeros(len(ends), dtype=np.int64)
+    begins[1:] = ends[:-1]
+    begins[firsts[:-1][num_pieces > 0]] = 0
+    return begins + np.repeat(np.arange(len(num_pieces)) * length, num_pieces)
 
 
 def _cu_seqlens(ends: NDArray[np.int32], firsts: NDArray[np.int64], length: int) -> Batch:

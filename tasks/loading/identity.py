@@ -10,6 +10,8 @@ from tasks.store.integrity import Verify, file_damages
 from tasks.store.layout import RECORD_FILE
 from tasks.store.record import read_record
 
+_WIDTH = {"uint16": 2, "uint32": 4}
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -49,14 +51,19 @@ def checked_identity(path: Path, manifest: PackedManifest, verify: Verify) -> Id
 
 
 def _unrecorded(path: Path, manifest: PackedManifest) -> str:
-    row_bytes = manifest.sequence_length * (2 if manifest.dtype == "uint16" else 4)
     found = hashlib.blake2b((path / MANIFEST_FILE).read_bytes(), digest_size=32)
     for shard in manifest.shards:
-        file = ShardFiles(path, shard.index).tokens
-        size = file.stat().st_size if file.is_file() else None
-        if size != shard.num_sequences * row_bytes:
-            expected = shard.num_sequences * row_bytes
-            raise StoreError(f"{file}: {size} bytes must be {expected}; copy the artifact again")
+        files = ShardFiles(path, shard.index)
+        is_plain = "memmap" in manifest.formats
+        file = files.tokens if is_plain else files.rows
+        _check_size(file, shard.num_sequences * manifest.sequence_length * _WIDTH[manifest.dtype], is_plain)
         with file.open("rb") as tokens:
-            found.update(tokens.read(min(row_bytes, 1 << 16)))
+            found.update(tokens.read(1 << 12))
     return found.hexdigest()
+
+
+def _check_size(file: Path, expected: int, is_plain: bool) -> None:
+    """Refuse a file that is not as large as its tokens; one that is not plain has a header besides."""
+    size = file.stat().st_size if file.is_file() else 0
+    if size < expected or (is_plain and size > expected):
+        raise StoreError(f"{file}: {size} bytes must be {expected}; copy the artifact again")

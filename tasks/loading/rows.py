@@ -1,7 +1,7 @@
 """The tokens and boundaries of many sequences at once, straight from the memory map.
 
-What is read is the memmap format alone: one row a sequence, at a place that follows from its number. Shards
-are mapped when they are first asked for, and stay so; the system's page cache holds what is used.
+What is read is the memmap or the npy format: one row a sequence, at a place that follows from its number.
+Shards are mapped when they are first asked for, and stay so; the system's page cache holds what is used.
 """
 
 from functools import lru_cache
@@ -35,17 +35,18 @@ class PackedRows:
         manifest: what its `packed.json` says.
 
     Raises:
-        LoadingError: the artifact lacks the memmap format.
+        LoadingError: the artifact has neither of the two formats.
     """
 
     def __init__(self, path: Path, manifest: PackedManifest) -> None:
-        if "memmap" not in manifest.formats:
+        if not {"memmap", "npy"} & set(manifest.formats):
             raise LoadingError(
                 f"loading: {path} has the sequences as {', '.join(manifest.formats)} only, and what is "
-                "loaded is the memmap format; pack with formats = ['memmap']"
+                "loaded is the memmap format, or npy; pack with formats = ['memmap'], or export to it"
             )
         self.sequence_length = manifest.sequence_length
         self.dtype: np.dtype[Any] = np.dtype(manifest.dtype)
+        self.mask_continued = manifest.mask_continued
         self._path = path
         self._manifest = manifest
         self._firsts = np.array([shard.first_sequence for shard in manifest.shards], dtype=np.int64)
@@ -79,9 +80,14 @@ class PackedRows:
             int32 [p], the ends of all pieces, sequence after sequence; and int64 [n + 1], where each
             sequence's are among them.
         """
-        found = [self._shard(shard).bounds(row)[1:] for shard, row in _pairs(*self._places(sequences))]
+        found = [self._shard(shard).ends(row) for shard, row in _pairs(*self._places(sequences))]
         firsts = np.cumsum([0, *map(len, found)], dtype=np.int64)
         return np.concatenate([np.empty(0, dtype=np.int32), *found]), firsts
+
+    def continued(self, sequences: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which pieces of `sequences`, int64 [n], do not begin their document: bool [p]."""
+        found = [self._shard(shard).continued(row) for shard, row in _pairs(*self._places(sequences))]
+        return np.concatenate([np.empty(0, dtype=np.bool_), *found])
 
     def _places(self, sequences: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         shards = np.searchsorted(self._firsts, sequences, side="right") - 1
@@ -89,7 +95,8 @@ class PackedRows:
 
     def _open(self, position: int) -> "_Shard":
         files = ShardFiles(self._path, self._manifest.shards[position].index)
-        return _Shard(MemmapShard.open(files, self._manifest))
+        named = MemmapShard.open if "memmap" in self._manifest.formats else MemmapShard.open_npy
+        return _Shard(named(files, self._manifest))
 
 
 class _Shard:
@@ -99,10 +106,16 @@ class _Shard:
         self.rows: NDArray[Any] = np.asarray(opened.rows)
         self._flat: NDArray[np.int32] = np.asarray(opened.flat)
         self._offsets: NDArray[np.int64] = np.asarray(opened.offsets)
+        self._starts = opened.document_starts
 
-    def bounds(self, row: int) -> NDArray[np.int32]:
-        """`cu_seqlens` of a sequence."""
-        return self._flat[self._offsets[row] : self._offsets[row + 1]]
+    def ends(self, row: int) -> NDArray[np.int32]:
+        """Where the pieces of a sequence end: `cu_seqlens` without its first bound."""
+        return self._flat[self._offsets[row] + 1 : self._offsets[row + 1]]
+
+    def continued(self, row: int) -> NDArray[np.bool_]:
+        """Which of these pieces do not begin their document; none where the artifact does not know."""
+        starts = self._starts(row)
+        return np.zeros(len(self.ends(row)), dtype=np.bool_) if starts is None else starts > 0
 
 
 def _groups(shards: NDArray[np.int64]) -> list[NDArray[np.intp]]:

@@ -30,7 +30,7 @@ class TracedPiece(BaseModel):
         document_length: tokens of the whole document, its end token included.
         bytes: the range of the (normalized) text that the piece is; None where its tokens are rearranged.
         epoch: which time through the source this is, from 0.
-        text: what the tokens say, the end token left out; a character that is cut shows as U+FFFD.
+        text: what the tokens say, the document's boundary tokens left out; a cut character shows as U+FFFD.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -125,7 +125,7 @@ class _Tracer:
             document_length=len(document),
             bytes=self._bytes(piece, tokens, document),
             epoch=piece.epoch,
-            text=origins.tokenizer.decode(self._without_end(tokens)),
+            text=origins.tokenizer.decode(self._of_text(tokens)),
         )
 
     def _bytes(self, piece: Piece, tokens: NDArray[Any], document: NDArray[Any]) -> tuple[int, int] | None:
@@ -134,12 +134,16 @@ class _Tracer:
         if not np.array_equal(tokens, document[start : start + piece.length]):
             return None
         decode = self._origins.tokenizer.decode_bytes
-        first = len(decode(document[:start]))
-        return first, first + len(decode(self._without_end(tokens)))
+        first = len(decode(self._of_text(document[:start])))
+        return first, first + len(decode(self._of_text(tokens)))
 
-    def _without_end(self, tokens: NDArray[Any]) -> NDArray[Any]:
-        end = self._origins.reader.manifest.end_of_document_id
-        return tokens[:-1] if end is not None and len(tokens) and tokens[-1] == end else tokens
+    def _of_text(self, tokens: NDArray[Any]) -> NDArray[Any]:
+        """Tokens without those that say where their document begins and ends."""
+        manifest = self._origins.reader.manifest
+        begin, end = manifest.begin_of_document_id, manifest.end_of_document_id
+        first = int(begin is not None and len(tokens) > 0 and tokens[0] == begin)
+        last = int(end is not None and len(tokens) > first and tokens[-1] == end)
+        return tokens[first : len(tokens) - last]
 
     def _ids_in(self, source: str, index: int) -> dict[int, str]:
         """The ids of this sequence's documents of a shard; none where its files cannot be read any more."""

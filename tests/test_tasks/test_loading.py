@@ -63,6 +63,17 @@ class TestBatches:
         assert sorted(seen) == list(range(len(reader)))
         assert (seen == sorted(seen)) != shuffle
 
+    @pytest.mark.parametrize("formats", [["memmap"], ["npy"]])
+    def test_where_a_piece_goes_on_its_first_token_may_be_left_out_of_the_loss(self, tmp_path, formats):
+        path = packed_folder(tmp_path, strategy="concat", mask_continued=True, formats=formats)
+        reader, left_out = PackedReader.open(path), 0
+        for batch in PackedDataset(path, batch_size=5, fields=FIELDS):
+            for row, number in enumerate(batch["sequence"].tolist()):
+                np.testing.assert_array_equal(batch["input_ids"][row], reader[number].input_ids)
+                np.testing.assert_array_equal(batch["loss_mask"][row], reader[number].loss_mask)
+                left_out += int(reader[number].num_tokens - batch["loss_mask"][row].sum())
+        assert left_out > 10
+
     def test_bounds_of_a_batch_as_one_row(self, packed):
         reader = PackedReader.open(packed)
         for batch in PackedDataset(packed, batch_size=4, fields=["cu_seqlens"]):
@@ -429,7 +440,7 @@ class TestThreads:
 class TestFiles:
     def test_parquet_alone_is_not_loaded(self, tmp_path):
         path = packed_folder(tmp_path, formats=["parquet"])
-        with pytest.raises(LoadingError, match=r"as parquet only.*formats = \['memmap'\]"):
+        with pytest.raises(LoadingError, match=r"as parquet only.*formats = \['memmap'\], or export"):
             PackedDataset(path)
 
     def test_no_artifact(self, tmp_path):
@@ -445,6 +456,12 @@ class TestFiles:
             file.write(b"\0")
         with pytest.raises(StoreError, match=r"shard-00002\.bin: 225 bytes must be 224"):
             PackedDataset(copied)
+
+    def test_a_file_that_was_not_copied(self, tmp_path):
+        path = packed_folder(tmp_path, formats=["npy"])
+        (path / "shard-00001.npy").unlink()
+        with pytest.raises(StoreError, match=r"shard-00001\.npy: 0 bytes must be 224"):
+            PackedDataset(path)
 
     def test_with_a_record_digests_are_compared(self, packed, tmp_path):
         published = publish(packed, tmp_path / "store")
