@@ -145,7 +145,7 @@ class Composition:
         made["encoded"] = self._one(ENCODE, profile.encode, corpus=corpus, tokenizer=tokenizer, shards=shards)
         tokens: dict[str, StepInput] = {"encoded": made["encoded"], "shards": shards}
         made["audit"] = self._one(AUDIT, profile.audit, corpus=corpus, tokenizer=tokenizer, **tokens)
-        made["mixture"] = self._one(MIX, profile.mix, **tokens)
+        made["mixture"] = self._one(MIX, profile.mix_params(), **tokens)
         made["packed"] = self._packed(made["mixture"], tokens)
         made["card"] = self._one(CARD, profile.card, **made)
         return made

@@ -46,6 +46,7 @@ class MixOverrides(_Section):
 
     model_config = ConfigDict(title="mix")
 
+    method: Method | None = Field(None, description="How training tokens are shared out among the sources.")
     seed: int | None = Field(None, description="Decides the order of documents, nothing else.")
     total_tokens: Annotated[int, Field(ge=1)] | None = Field(
         None,

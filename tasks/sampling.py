@@ -6,6 +6,7 @@ The model. Sources have sizes n (bytes, documents or tokens). A rule turns sizes
     temperature    w = n^(1/T)            T = 1 keeps the natural shares, T → ∞ gives every source the same
     unimax         w = 1                  uniform, up to the cap
     weights        w as the user says     every source must be named; 0 leaves one out
+    proportions    w as the user says     likewise, and they must sum to 1
 
 `water_fill` shares a total out in proportion to w while no source gets more than its cap. What a cap takes
 off is shared out among the uncapped by the same rule, until no cap is exceeded. With w = 1 and caps of
@@ -28,13 +29,14 @@ from pydantic import Field, model_validator
 from tasks.errors import TaskError
 from tasks.stage import Params
 
-Method: TypeAlias = Literal["proportional", "temperature", "unimax", "weights"]
+Method: TypeAlias = Literal["proportional", "temperature", "unimax", "weights", "proportions"]
 Weight: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Repetition: TypeAlias = Annotated[float, Field(ge=1, allow_inf_nan=False)]
 
 UNLIMITED = Decimal("Infinity")
 EXACT = Context(prec=50, rounding=ROUND_HALF_EVEN, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _QUANTUM = Decimal("1e-12")
+_SUM_TOLERANCE = Decimal("1e-6")
 
 
 class SamplingParams(Params):
@@ -44,9 +46,9 @@ class SamplingParams(Params):
         default="proportional",
         description=(
             "Rule for each source's share: 'proportional' (as large as it is), 'temperature' (p ∝ "
-            "size^(1/T)), 'unimax' (the same for all, up to max_repetition) or 'weights' (as given below). "
-            "Left out, it follows from whether weights or a temperature is given. What belongs to another "
-            "method is not read."
+            "size^(1/T)), 'unimax' (the same for all, up to max_repetition), 'weights' or 'proportions' (as "
+            "given below). Left out, it follows from which of weights, proportions and temperature is given. "
+            "What belongs to another method is not read."
         ),
     )
     temperature: float = Field(
@@ -65,6 +67,14 @@ class SamplingParams(Params):
             "Raw weight of each source, for method 'weights'; only their ratios matter. Every source needs "
             "one, so that none is left out by oversight; 0 leaves a source out on purpose."
         ),
+        examples=[{"english": 7, "code": 3}],
+    )
+    proportions: dict[str, Weight] = Field(
+        default_factory=dict,
+        description=(
+            "Share of each source, for method 'proportions': like weights, but they must sum to 1, so that a "
+            "forgotten or mistyped share is noticed."
+        ),
         examples=[{"english": 0.7, "code": 0.3}],
     )
 
@@ -78,11 +88,16 @@ class SamplingParams(Params):
         """
         if not isinstance(given, Mapping):
             return given
-        inferred = "weights" if given.get("weights") else "temperature" if "temperature" in given else None
+        tables = [name for name in ("weights", "proportions") if given.get(name)]
+        if len(tables) > 1 and "method" not in given:
+            raise ValueError(
+                "weights and proportions exclude each other; give one of them, or say the method"
+            )
+        inferred = tables[0] if tables else "temperature" if "temperature" in given else None
         method = given.get("method", inferred)
         if method is None:
             return given
-        unread = {name for name in ("weights", "temperature") if name != method}
+        unread = {name for name in ("weights", "proportions", "temperature") if name != method}
         return {name: value for name, value in given.items() if name not in unread} | {"method": method}
 
     @model_validator(mode="after")
@@ -92,7 +107,14 @@ class SamplingParams(Params):
                 "method='weights' needs a positive weight for at least one source; "
                 "use e.g. weights = {english = 1.0}"
             )
+        if self.method == "proportions":
+            check_proportions("proportions", self.proportions)
         return self
+
+    @property
+    def tables(self) -> Mapping[str, float]:
+        """The weights or proportions that the method reads; empty for the other methods."""
+        return {"weights": self.weights, "proportions": self.proportions}.get(self.method, {})
 
 
 @dataclass(frozen=True)
@@ -128,9 +150,8 @@ def raw_weights(
     Raises:
         TaskError: as `error`; a weight is missing, is for an unknown source, or is negative, NaN or infinite.
     """
-    if rule.method == "weights":
-        check_sources("weights", rule.weights, sizes, error, where)
-        return _explicit(rule.weights, sizes, error, where)
+    if rule.method in {"weights", "proportions"}:
+        return explicit_weights(rule.method, rule.tables, sizes, error, where)
     largest = max(sizes.values(), default=0)
     with localcontext(EXACT):
         if rule.method == "unimax":
@@ -162,47 +183,91 @@ def check_sources(
             )
 
 
-def _explicit(
-    weights: Mapping[str, float], sizes: Mapping[str, int], error: type[TaskError], where: str
+def explicit_weights(
+    what: str, weights: Mapping[str, float], sizes: Iterable[str], error: type[TaskError], where: str
 ) -> dict[str, Decimal]:
-    missing = [source for source in sizes if source not in weights]
+    """Weights as the user says them, in the order of `sizes`, the sources.
+
+    Args:
+        what: what to call them in messages: "weights".
+        weights: one for every source.
+        sizes: the sources.
+        error: what to raise.
+        where: the stage's word, the start of every message.
+
+    Raises:
+        TaskError: as `error`; a weight is missing, is for an unknown source, or is negative, NaN or infinite.
+    """
+    sources = list(sizes)
+    check_sources(what, weights, sources, error, where)
+    missing = [source for source in sources if source not in weights]
     if missing:
         raise error(
-            f"{where}: weights lack the source '{missing[0]}'; give each source a weight, 0 leaves it out. "
-            f"Without a weight: {', '.join(missing)}"
+            f"{where}: {what} lack the source '{missing[0]}'; give each source one, 0 leaves it out. "
+            f"Without: {', '.join(missing)}"
         )
     for source, weight in weights.items():
         if not math.isfinite(weight) or weight < 0:
             raise error(
-                f"{where}: weights.{source}={weight} must be a finite number of at least 0; use e.g. 1.0"
+                f"{where}: {what}.{source}={weight} must be a finite number of at least 0; use e.g. 1.0"
             )
-    return {source: decimal(weights[source]) for source in sizes}
+    return {source: decimal(weights[source]) for source in sources}
 
 
-def water_fill(weights: Mapping[str, Decimal], caps: Mapping[str, Decimal], total: Decimal) -> Filling:
-    """Share `total` out in proportion to `weights`, no source above its cap.
+def check_proportions(what: str, given: Mapping[str, float]) -> None:
+    """Refuse proportions that do not sum to 1, to six decimals; `what` begins the message.
+
+    Raises:
+        ValueError: the message says what they sum to, and what they would be made to sum to 1.
+    """
+    total = sum(map(decimal, given.values()), Decimal(0))
+    if abs(total - 1) <= _SUM_TOLERANCE:
+        return
+    nearest = proportions({source: decimal(share) for source, share in given.items()})
+    shown = ", ".join(f"{source} = {rounded(share, 6):f}" for source, share in nearest.items())
+    fix = f"use {{{shown}}}, or weights, of which only the ratios matter" if total else "give at least one"
+    raise ValueError(f"{what} sum to {rounded(total, 9):f} and must sum to 1; {fix}")
+
+
+def water_fill(
+    weights: Mapping[str, Decimal],
+    caps: Mapping[str, Decimal],
+    total: Decimal,
+    floors: Mapping[str, Decimal] | None = None,
+) -> Filling:
+    """Share `total` out in proportion to `weights`, no source above its cap or below its floor.
 
     Args:
         weights: each ≥ 0; a source of weight 0 gets nothing.
         caps: of the same sources; each ≥ 0 or `UNLIMITED`.
         total: at most `capacity(weights, caps)`; more than that is not handed out.
+        floors: of the same sources, each at most its cap, together at most `total`; 0 by default.
     """
+    floors = floors or {}
     amounts = dict.fromkeys(weights, Decimal(0))
     active = {source: weight for source, weight in weights.items() if weight > 0}
+    capped: set[str] = set()
     with localcontext(EXACT):
         remaining = total
         while active:
             level = remaining / sum(active.values())
-            full = [source for source, weight in active.items() if weight * level > caps[source]]
-            if not full:
-                amounts |= {source: weight * level for source, weight in active.items()}
+            asked = {source: weight * level for source, weight in active.items()}
+            over = {
+                source: amount - caps[source] for source, amount in asked.items() if amount > caps[source]
+            }
+            under = {source: floors.get(source, Decimal(0)) - amount for source, amount in asked.items()}
+            under = {source: lack for source, lack in under.items() if lack > 0}
+            if not over and not under:
+                amounts |= asked
                 break
-            for source in full:
-                amounts[source] = caps[source]
-                remaining -= caps[source]
+            # Only the side that weighs more is settled for good; what it frees or takes may right the other.
+            settled = over if sum(over.values()) >= sum(under.values()) else under
+            capped |= settled.keys() if settled is over else set()
+            for source in settled:
+                amounts[source] = caps[source] if settled is over else floors.get(source, Decimal(0))
+                remaining -= amounts[source]
                 del active[source]
-    capped = [source for source in weights if weights[source] > 0 and source not in active]
-    return Filling(amounts, tuple(capped))
+    return Filling(amounts, tuple(source for source in weights if source in capped))
 
 
 def capacity(weights: Mapping[str, Decimal], caps: Mapping[str, Decimal]) -> Decimal:

@@ -72,11 +72,16 @@ def _contradictions(profile: Profile, layered: Layered) -> Iterator[str]:
         where = place(layered, ("ingest", "sources"))
         yield f"ingest.sources follows from [sources] and cannot be set; write [sources.NAME] instead{where}"
     for section in ("balance", "mix"):
-        weights = getattr(profile, section).weights
-        yield from _source_names((section, "weights"), weights, profile, layered)
-        yield from _missing_weights((section, "weights"), weights, profile, layered)
-    if isinstance(profile.mix.max_repetition, Mapping):
-        yield from _source_names(("mix", "max_repetition"), profile.mix.max_repetition, profile, layered)
+        rule = getattr(profile, section)
+        yield from _source_names((section, rule.method), rule.tables, profile, layered)
+        yield from _missing_weights((section, rule.method), rule.tables, profile, layered)
+    for key in ("max_repetition", "min_epochs", "warmup", "annealing"):
+        named = getattr(profile.mix, key)
+        if isinstance(named, Mapping):
+            yield from _source_names(("mix", key), named, profile, layered)
+    for index, point in enumerate(profile.mix.schedule):
+        yield from _source_names(("mix", "schedule", str(index)), point.given, profile, layered)
+        yield from _missing_weights(("mix", "schedule", str(index)), point.given, profile, layered)
     yield from _end_of_document_problems(profile, layered)
     yield from _split_pattern_problems(profile, layered)
 

@@ -102,6 +102,12 @@ class Profile(BaseModel):
         options = {name: spec.read_options() for name, spec in self.sources.items()}
         return self.ingest.model_copy(update={"sources": options})
 
+    def mix_params(self) -> MixParams:
+        """The parameters of `mix`: the profile's own, and the length of a step's sequences, for steps."""
+        counts_steps = self.mix.schedule_unit == "steps" and self.mix.sequence_length is None
+        length = {"sequence_length": self.pack.sequence_length} if counts_steps else {}
+        return self.mix.model_copy(update=length)
+
     def resolved(self) -> dict[str, Any]:
         """Return the whole profile as plain JSON values, defaults included; this goes into a run's record."""
         return self.model_dump(mode="json", exclude_none=True)

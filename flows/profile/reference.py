@@ -55,9 +55,22 @@ def profile_keys() -> list[Key]:
 
 
 def _keys(section: str, model: type[BaseModel]) -> Iterator[Key]:
-    for name, field in model.model_fields.items():
-        if (section, name) not in _DERIVED:
-            yield _key(section, name, field)
+    """Yield the keys of a table, then those of the tables in it."""
+    fields = {name: field for name, field in model.model_fields.items() if (section, name) not in _DERIVED}
+    for name, field in fields.items():
+        yield _key(section, name, field)
+    for name, field in fields.items():
+        inner = _model_of(field)
+        if inner is not None:
+            yield from _keys(_table_name(f"{section}.{name}", field.annotation), inner)
+
+
+def _table_name(path: str, annotation: object) -> str:
+    """Say which tables of models a field holds: `a.b.SOURCE` for one a source, `[a.b]` for a list of them."""
+    origin = typing.get_origin(annotation)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return f"{path}.SOURCE"
+    return f"[{path}]" if origin in (list, tuple) else path
 
 
 def _key(section: str, name: str, field: FieldInfo) -> Key:

@@ -8,13 +8,22 @@
     epoch        uint16   0 for the first time through the source, 1 for the second, …
     num_tokens   uint32   the document's length, end token included; at least 1
 
-`mixture.json` (`MixtureManifest`) says what was asked for and what came of it. The same mixture gives the
-same bytes.
+`shares.parquet` says at about a thousand points of the run what was requested and given of each source so
+far, one row a point and source:
+
+    position     float64  tokens of the mixture before this point
+    source       uint16
+    requested    float64  tokens of the source that the weights ask for by then
+    given        float64  tokens of the source before this point
+
+`mixture.json` (`MixtureManifest`) says what was asked for and what came of it. All is written and read in
+blocks; nothing here needs more memory for a longer plan. The same mixture gives the same bytes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -27,9 +36,10 @@ from tasks.errors import StoreError
 from tasks.formats.manifests import read_model, readable, write_model
 
 PLAN_FILE = "plan.parquet"
+SHARES_FILE = "shares.parquet"
 MANIFEST_FILE = "mixture.json"
 _ROW_GROUP = 1 << 20
-_SCHEMA = pa.schema(
+PLAN_SCHEMA = pa.schema(
     [
         pa.field("source", pa.uint16(), nullable=False),
         pa.field("shard", pa.uint32(), nullable=False),
@@ -38,6 +48,15 @@ _SCHEMA = pa.schema(
         pa.field("num_tokens", pa.uint32(), nullable=False),
     ]
 )
+SHARES_SCHEMA = pa.schema(
+    [
+        pa.field("position", pa.float64(), nullable=False),
+        pa.field("source", pa.uint16(), nullable=False),
+        pa.field("requested", pa.float64(), nullable=False),
+        pa.field("given", pa.float64(), nullable=False),
+    ]
+)
+_FEW = ["source", "shard", "epoch"]  # columns with few different values
 
 
 class MixedSource(BaseModel):
@@ -55,7 +74,10 @@ class MixedSource(BaseModel):
         unique_tokens: their tokens, counted once.
         epochs: `drawn_tokens` / `num_tokens`.
         max_repetition: the most times that it may be drawn.
-        limits: whether that limit is what keeps its share, or the total, from being larger.
+        min_epochs: the fewest times that it must be drawn.
+        limits: whether its `max_repetition` is what keeps its share, or the total, from being larger.
+        most_ahead_tokens: how far it ever was ahead of the request, at any point of the plan.
+        most_behind_tokens: how far it ever was behind.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -72,18 +94,23 @@ class MixedSource(BaseModel):
     unique_tokens: int
     epochs: float
     max_repetition: float
+    min_epochs: float
     limits: bool
+    most_ahead_tokens: float
+    most_behind_tokens: float
 
 
 class MixtureManifest(BaseModel):
     """The content of `mixture.json`.
 
     Attributes:
-        method: the rule that gave the shares.
+        method: the rule that gave the shares, or "schedule".
         temperature: its T where the rule is "temperature", else None.
+        change: how a schedule's shares go from one point to the next; None without one.
         seed: what decided the order.
         num_documents: rows of the plan.
         num_tokens: their tokens.
+        longest_document_tokens: of any of them, or of a document at which a source stopped.
         sources: in the encoded manifest's order.
     """
 
@@ -91,9 +118,11 @@ class MixtureManifest(BaseModel):
 
     method: str
     temperature: float | None
+    change: str | None
     seed: int
     num_documents: int
     num_tokens: int
+    longest_document_tokens: int
     sources: list[MixedSource]
 
     def save(self, path: Path) -> None:
@@ -122,11 +151,83 @@ class Plan:
     def __len__(self) -> int:
         return len(self.source)
 
+    def rows(self, start: int, stop: int) -> "Plan":
+        """Rows [start, stop), as views."""
+        return Plan(**{name: getattr(self, name)[start:stop] for name in PLAN_SCHEMA.names})
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> "Plan":
+        """Put parts one after the other."""
+        return Plan(
+            **{name: _joined([getattr(part, name) for part in parts], name) for name in PLAN_SCHEMA.names}
+        )
+
+
+class PlanWriter:
+    """Writes `plan.parquet` block by block; a context manager. Where blocks end leaves no trace."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = pq.ParquetWriter(path / PLAN_FILE, PLAN_SCHEMA, compression="zstd", use_dictionary=_FEW)
+        self._held: list[Plan] = []
+        self._num_held = 0
+
+    def append(self, rows: Plan) -> None:
+        """Add rows at the end."""
+        self._held.append(rows)
+        self._num_held += len(rows)
+        if self._num_held >= _ROW_GROUP:
+            held = Plan.join(self._held)
+            whole = len(held) - len(held) % _ROW_GROUP
+            self._write(held.rows(0, whole))
+            self._held, self._num_held = [held.rows(whole, len(held))], len(held) - whole
+
+    def _write(self, rows: Plan) -> None:
+        columns = [pa.array(getattr(rows, field.name), type=field.type) for field in PLAN_SCHEMA]
+        self._file.write_table(pa.Table.from_arrays(columns, schema=PLAN_SCHEMA), row_group_size=_ROW_GROUP)
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._num_held:
+            self._write(Plan.join(self._held))
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._file.close()
+
+
+@dataclass(frozen=True)
+class ShareTable:
+    """What was requested and given of s sources by each of p points.
+
+    Attributes:
+        positions: float64 [p], tokens of the mixture.
+        requested: float64 [p, s], tokens.
+        given: float64 [p, s], tokens.
+    """
+
+    positions: NDArray[np.float64]
+    requested: NDArray[np.float64]
+    given: NDArray[np.float64]
+
     def save(self, path: Path) -> None:
-        """Write `plan.parquet` into the directory `path`."""
-        columns = [pa.array(getattr(self, name), type=_SCHEMA.field(name).type) for name in _SCHEMA.names]
-        table = pa.Table.from_arrays(columns, schema=_SCHEMA)
-        pq.write_table(table, path / PLAN_FILE, row_group_size=_ROW_GROUP, compression="zstd")
+        """Write `shares.parquet` into the directory `path`."""
+        points, sources = self.given.shape
+        columns = [
+            np.repeat(self.positions, sources),
+            np.tile(np.arange(sources, dtype=np.uint16), points),
+            self.requested.ravel(),
+            self.given.ravel(),
+        ]
+        table = pa.Table.from_arrays([pa.array(column) for column in columns], schema=SHARES_SCHEMA)
+        pq.write_table(table, path / SHARES_FILE, row_group_size=_ROW_GROUP, compression="zstd")
 
 
 @dataclass(frozen=True)
@@ -156,10 +257,20 @@ class Mixture:
         Raises:
             StoreError: the file is missing, is not Parquet, or has other columns.
         """
-        parts = list(self.batches())
-        return Plan(
-            **{name: _joined([getattr(part, name) for part in parts], name) for name in _SCHEMA.names}
-        )
+        return Plan.join(list(self.batches()))
+
+    def shares(self) -> ShareTable:
+        """What was requested and given of each source, over the run.
+
+        Raises:
+            StoreError: the file is missing, or is not Parquet.
+        """
+        file = self.path / SHARES_FILE
+        with readable(file, "table of shares"):
+            table = pq.read_table(file, schema=SHARES_SCHEMA)
+        shape = (-1, len(self.sources))
+        values = {name: table[name].to_numpy().reshape(shape) for name in ("position", "requested", "given")}
+        return ShareTable(values["position"][:, 0], values["requested"], values["given"])
 
     def batches(self) -> Iterator[Plan]:
         """The plan in order, at most a million rows at a time.
@@ -169,12 +280,12 @@ class Mixture:
         """
         file = self.path / PLAN_FILE
         with readable(file, "plan"), pq.ParquetFile(file) as parquet:
-            if not parquet.schema_arrow.equals(_SCHEMA):
-                raise StoreError(f"{file}: columns must be {_SCHEMA.names}; verify the artifact")
+            if not parquet.schema_arrow.equals(PLAN_SCHEMA):
+                raise StoreError(f"{file}: columns must be {PLAN_SCHEMA.names}; verify the artifact")
             for batch in parquet.iter_batches(batch_size=_ROW_GROUP):
-                yield Plan(**{name: batch.column(name).to_numpy() for name in _SCHEMA.names})
+                yield Plan(**{name: batch.column(name).to_numpy() for name in PLAN_SCHEMA.names})
 
 
 def _joined(parts: list[NDArray[Any]], name: str) -> NDArray[Any]:
-    empty = np.empty(0, dtype=_SCHEMA.field(name).type.to_pandas_dtype())
+    empty = np.empty(0, dtype=PLAN_SCHEMA.field(name).type.to_pandas_dtype())
     return np.concatenate([empty, *parts])

@@ -1,12 +1,18 @@
 """Which source gives the next document, so that every source keeps its share all along the way.
 
 The rule is WF²Q (Bennett and Zhang 1996, "WF²Q: Worst-case Fair Weighted Fair Queueing"), which sends packets
-of many queues over one line. In the ideal, fluid mixture every source has given the same fraction of its
-tokens at any moment. A document's start and finish are the fractions of its source's tokens before and after
-it. Of the documents that have started in the ideal mixture, the one that finishes first is next.
+of many queues over one line, for shares that change in time. In the ideal, fluid mixture every source has
+given exactly the tokens that are requested of it at any moment. A document's start and finish are the
+positions at which the fluid mixture would begin and end it. Of the documents that have started there, the one
+that finishes first is next.
 
-The bound that this gives: when P tokens are out, a source whose share is w has given at most w × P plus one
-of its own documents, and at least w × P less the longest document of any source.
+The bound that this gives: when P tokens are out, a source of which A are requested by then has given at most
+A plus one of its own documents, and at least A less the longest document of any source. For the fluid
+mixture shows that every document can be out by its finish if documents could be interrupted, and earliest
+finish first then keeps all of them but for the one document that may be under way.
+
+A document that the fluid mixture would leave unfinished where its source's share drops to 0 waits until
+there is a share again, so that nothing of a source comes where it is left out.
 """
 
 from typing import NamedTuple
@@ -15,96 +21,200 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenizer.kernels import kernel
-from tokenizer.kernels.arrays import Int64, Int64In, UInt16
+from tokenizer.kernels.arrays import Int64, UInt32
+
+# Doubles have 53 bits: what is nearer together than this part of a position is the same moment.
+_SAME = 1e-12
 
 
-class Progress(NamedTuple):
-    """How far every source is; arrays of one value a source.
+class Curve(NamedTuple):
+    """What is requested; the segments of `tasks.mixing.curves.Curves`, for k segments and s sources.
 
     Attributes:
-        totals: int64, tokens that it gives in all.
-        given: int64, tokens that it has given.
-        upcoming: int64, place of its next document in the lengths.
-        starts: float64, fraction of its tokens before the next document; infinite where there is none.
-        finishes: float64, fraction of its tokens after the next document; infinite where there is none.
+        knots: float64 [k + 1], positions where segments begin and end.
+        firsts: float64 [k × s], each source's share at each segment's start; segment after segment.
+        lasts: float64 [k × s], at its end.
+        sums: float64 [(k + 1) × s], tokens requested of each source before each segment, and after the last.
     """
 
-    totals: Int64
-    given: Int64
-    upcoming: Int64
+    knots: NDArray[np.float64]
+    firsts: NDArray[np.float64]
+    lasts: NDArray[np.float64]
+    sums: NDArray[np.float64]
+
+
+class Lanes(NamedTuple):
+    """The sources as queues; each has room for `len(lengths) / s` documents.
+
+    Attributes:
+        lengths: uint32 [s × room], tokens of the documents that wait, a lane after the other.
+        waiting: int64 [s], documents in each lane.
+        taken: int64 [s], how many of those are out.
+        state: int64 [s]: `FRESH` where the next document's start and finish are not known yet, `READY` where
+            they are, `EMPTY` where the lane has to be filled, `OVER` where nothing follows.
+        given: float64 [s], tokens out.
+        starts: float64 [s], where the fluid mixture begins the next document; infinite if there is none.
+        finishes: float64 [s], where it ends it.
+        segments: int64 [s], the segment in which it begins.
+        ahead: float64 [s], the most tokens that a source ever was ahead of the request.
+        behind: float64 [s], the most that it ever was behind.
+    """
+
+    lengths: UInt32
+    waiting: Int64
+    taken: Int64
+    state: Int64
+    given: NDArray[np.float64]
     starts: NDArray[np.float64]
     finishes: NDArray[np.float64]
+    segments: Int64
+    ahead: NDArray[np.float64]
+    behind: NDArray[np.float64]
 
 
-def interleave(lengths: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.uint16]:
-    """Choose the source of every position of the mixture.
+FRESH, READY, EMPTY, OVER = 0, 1, 2, 3
 
-    Args:
-        lengths: int64 [n], tokens of each document, ≥ 1; source after source, each in its own order.
-        offsets: int64 [s + 1]; source i's documents are `lengths[offsets[i]:offsets[i + 1]]`; s ≤ 65,536.
 
-    Returns:
-        uint16 [n]: the source at each position; source i occurs as often as it has documents.
+class Clock(NamedTuple):
+    """Where the mixture is.
 
-    Ties go to the lower source. Fractions are IEEE doubles of whole numbers, divided once: the same
-    everywhere. O(n × s) time, O(s) memory besides the result.
+    Attributes:
+        out: float64 [1], tokens that are out.
+        segment: int64 [1], the segment in which that is.
     """
-    sums = np.concatenate([[0], np.cumsum(lengths)])
-    size = len(offsets) - 1
-    progress = Progress(
-        totals=np.diff(sums[offsets]),
-        given=np.zeros(size, dtype=np.int64),
-        upcoming=offsets[:-1].copy(),
-        starts=np.empty(size),
-        finishes=np.empty(size),
-    )
-    picks = np.empty(len(lengths), dtype=np.uint16)
-    pick(lengths, offsets, progress, picks)
-    return picks
+
+    out: NDArray[np.float64]
+    segment: Int64
 
 
 @kernel
-def pick(lengths: Int64In, offsets: Int64In, progress: Progress, picks: UInt16) -> None:
-    """Fill `picks`, uint16 [n]; see `interleave`."""
-    whole = 0
-    for source in range(len(progress.totals)):
-        whole += progress.totals[source]
-        _look_ahead(lengths, offsets, progress, source)
-    out = 0
-    for position in range(len(lengths)):
-        best = _next_source(progress, out / whole)
-        picks[position] = best
-        length = lengths[progress.upcoming[best]]
-        out += length
-        progress.given[best] += length
-        progress.upcoming[best] += 1
-        _look_ahead(lengths, offsets, progress, best)
+def weave(curve: Curve, lanes: Lanes, clock: Clock, until: float, places: Int64) -> int:
+    """Choose documents until `until` tokens are out, `places` is full, or a lane is empty or all are over.
+
+    Args:
+        curve: what is requested.
+        lanes: the sources; changed.
+        clock: changed.
+        until: position; documents that begin before it are out when this returns.
+        places: int64 [n], written: the index in `lanes.lengths` of each document that was chosen, in order.
+
+    Returns:
+        How many documents were chosen. Ties, which are positions that differ by less than one part in 10^12,
+        go to the lower source. O(s) time a document.
+    """
+    size = len(lanes.waiting)
+    room = len(lanes.lengths) // size
+    for source in range(size):
+        if lanes.state[source] == EMPTY:
+            return 0
+        if lanes.state[source] == FRESH:
+            _look_ahead(curve, lanes, source, room)
+    chosen = 0
+    while chosen < len(places) and clock.out[0] < until:
+        best = _next_source(lanes, clock.out[0])
+        if lanes.state[best] == OVER:
+            break
+        places[chosen] = best * room + lanes.taken[best]
+        chosen += 1
+        _give(curve, lanes, clock, best, room)
+        if lanes.taken[best] == lanes.waiting[best]:
+            lanes.state[best] = EMPTY
+            break
+        _look_ahead(curve, lanes, best, room)
+    return chosen
 
 
 @kernel(inline=True)
-def _look_ahead(lengths: Int64In, offsets: Int64In, progress: Progress, source: int) -> None:
-    """Note when the source's next document starts and finishes."""
-    if progress.upcoming[source] < offsets[source + 1]:
-        given = progress.given[source]
-        total = progress.totals[source]
-        progress.starts[source] = given / total
-        progress.finishes[source] = (given + lengths[progress.upcoming[source]]) / total
-    else:
-        progress.starts[source] = np.inf
-        progress.finishes[source] = np.inf
+def _give(curve: Curve, lanes: Lanes, clock: Clock, source: int, room: int) -> None:
+    """Put a source's next document out, and note how far the source is from the request before and after.
+
+    Between two of its documents a source only falls back, so that these are the moments that count.
+    """
+    requested = _requested(curve, clock, source)
+    lanes.behind[source] = max(lanes.behind[source], requested - lanes.given[source])
+    length = lanes.lengths[source * room + lanes.taken[source]]
+    lanes.given[source] += length
+    lanes.taken[source] += 1
+    clock.out[0] += length
+    requested = _requested(curve, clock, source)
+    lanes.ahead[source] = max(lanes.ahead[source], lanes.given[source] - requested)
 
 
 @kernel(inline=True)
-def _next_source(progress: Progress, now: float) -> int:
-    """Of the sources that have started the one that finishes first."""
+def _requested(curve: Curve, clock: Clock, source: int) -> float:
+    """Tokens requested of a source by now."""
+    last = len(curve.knots) - 2
+    while clock.segment[0] < last and curve.knots[clock.segment[0] + 1] <= clock.out[0]:
+        clock.segment[0] += 1
+    segment = clock.segment[0]
+    at = segment * (len(curve.firsts) // (last + 1)) + source
+    width = curve.knots[segment + 1] - curve.knots[segment]
+    passed = min(clock.out[0] - curve.knots[segment], width)
+    slope = (curve.lasts[at] - curve.firsts[at]) / width
+    return curve.sums[at] + passed * (curve.firsts[at] + slope * passed / 2)
+
+
+@kernel(inline=True)
+def _look_ahead(curve: Curve, lanes: Lanes, source: int, room: int) -> None:
+    """Note where the fluid mixture begins and ends a source's next document."""
+    given = lanes.given[source]
+    end = given + lanes.lengths[source * room + lanes.taken[source]]
+    last = len(curve.knots) - 2
+    size = len(curve.firsts) // (last + 1)
+    begin = lanes.segments[source]
+    while begin < last and curve.sums[(begin + 1) * size + source] <= given * (1 + _SAME):
+        begin += 1
+    lanes.segments[source] = begin
+    lanes.starts[source] = _position(curve, source, begin, given)
+    finish = begin
+    while finish < last and curve.sums[(finish + 1) * size + source] < end * (1 - _SAME):
+        finish += 1
+        at = finish * size + source
+        if curve.firsts[at] == 0 and curve.lasts[at] == 0 and curve.sums[at] < end - 1:
+            lanes.starts[source] = _resumes(curve, source, finish, lanes.starts[source])
+    lanes.finishes[source] = _position(curve, source, finish, end)
+    lanes.state[source] = READY
+
+
+@kernel(inline=True)
+def _resumes(curve: Curve, source: int, segment: int, otherwise: float) -> float:
+    """Where a source has a share again that has none in `segment`; `otherwise` if that is nowhere."""
+    last = len(curve.knots) - 2
+    size = len(curve.firsts) // (last + 1)
+    while segment < last:
+        segment += 1
+        if curve.firsts[segment * size + source] > 0 or curve.lasts[segment * size + source] > 0:
+            return curve.knots[segment]
+    return otherwise
+
+
+@kernel(inline=True)
+def _position(curve: Curve, source: int, segment: int, tokens: float) -> float:
+    """Where in or behind a segment `tokens` of a source are requested; behind the end one for each token."""
+    at = segment * (len(curve.firsts) // (len(curve.knots) - 1)) + source
+    wanted = tokens - curve.sums[at]
+    held = curve.sums[at + len(curve.firsts) // (len(curve.knots) - 1)] - curve.sums[at]
+    if wanted >= held:
+        return curve.knots[segment + 1] + (wanted - held)
+    if wanted <= 0:
+        return curve.knots[segment]
+    first = curve.firsts[at]
+    slope = (curve.lasts[at] - first) / (curve.knots[segment + 1] - curve.knots[segment])
+    return curve.knots[segment] + 2 * wanted / (first + np.sqrt(first * first + 2 * slope * wanted))
+
+
+@kernel(inline=True)
+def _next_source(lanes: Lanes, now: float) -> int:
+    """Of the sources whose next document has started the one that finishes first."""
+    slack = now * _SAME
     best = -1
     earliest = 0
-    for source in range(len(progress.starts)):
-        if progress.finishes[source] < progress.finishes[earliest]:
+    for source in range(len(lanes.starts)):
+        if lanes.finishes[source] < lanes.finishes[earliest] - slack:
             earliest = source
-        if progress.starts[source] <= now and (
-            best < 0 or progress.finishes[source] < progress.finishes[best]
+        if lanes.starts[source] <= now + slack and (
+            best < 0 or lanes.finishes[source] < lanes.finishes[best] - slack
         ):
             best = source
-    # Some source has always started; if a rounding error of one part in 2^53 hides it, the earliest will do.
+    # Some source has always started, unless those that have are over: then the earliest will do.
     return best if best >= 0 else earliest

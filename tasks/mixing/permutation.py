@@ -65,7 +65,7 @@ def permuted(positions: NDArray[np.int64], size: int, key: Key) -> NDArray[np.in
 
 def _sorted_order(size: int, key: Key) -> NDArray[np.int64]:
     """Indices by ascending keyed hash; equal hashes by ascending index."""
-    hashes = _mixed(_mixed(np.arange(size, dtype=np.uint64), key[0]), key[1])
+    hashes = scrambled(scrambled(np.arange(size, dtype=np.uint64), key[0]), key[1])
     return np.argsort(hashes, kind="stable").astype(np.int64)
 
 
@@ -74,14 +74,14 @@ def _network(values: NDArray[np.uint64], half_bits: int, key: Key) -> NDArray[np
     shift, mask = np.uint64(half_bits), np.uint64((1 << half_bits) - 1)
     left, right = values >> shift, values & mask
     for round_key in key:
-        left, right = right, left ^ (_mixed(right, round_key) & mask)
+        left, right = right, left ^ (scrambled(right, round_key) & mask)
     return (left << shift) | right
 
 
-def _mixed(values: NDArray[np.uint64], round_key: int) -> NDArray[np.uint64]:
-    """SplitMix64's finalizer over `values ^ round_key`: every input bit reaches every output bit."""
-    mixed = values ^ np.uint64(round_key)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
-    return mixed
+def scrambled(values: NDArray[np.uint64], round_key: int) -> NDArray[np.uint64]:
+    """SplitMix64's finalizer over `values ^ round_key`, one to one: every bit in reaches every bit out."""
+    found = values ^ np.uint64(round_key)
+    found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    found ^= found >> np.uint64(31)
+    return found

@@ -12,8 +12,9 @@ from pydantic import ValidationError
 
 from tasks.errors import MixingError, StoreError
 from tasks.formats.mixture import Mixture
-from tasks.mix import MIX, MixParams, SourceLengths, mixed
+from tasks.mix import MIX, MixParams
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered
+from tests.test_tasks.planned import Planned, assert_shares_hold, rows
 
 LENGTHS = st.lists(st.lists(st.integers(0, 40), max_size=12), min_size=1, max_size=3).filter(
     lambda shards: any(map(any, shards))
@@ -21,26 +22,10 @@ LENGTHS = st.lists(st.lists(st.integers(0, 40), max_size=12), min_size=1, max_si
 CORPORA = st.dictionaries(st.sampled_from("abcd"), LENGTHS, min_size=1)
 
 
-def lengths_of(corpus):
-    return {
-        source: SourceLengths.of_shards([np.array(shard, dtype=np.int64) for shard in shards])
-        for source, shards in corpus.items()
-    }
-
-
-def plan_of(corpus, **params):
-    return mixed(MixParams(**params), lengths_of(corpus))
-
-
-def rows(plan):
-    names = ("source", "shard", "document", "epoch", "num_tokens")
-    return list(zip(*(getattr(plan, name).tolist() for name in names), strict=True))
-
-
 def test_a_plan_by_hand():
     # Two tokens a document, a to b 2 : 1: a's finishes are at 1/4, 2/4, 3/4, 1 and b's at 1/2, 1 (see
     # test_mixing). The documents' order within a source is the seed's; their shards and positions are these.
-    found = plan_of({"a": [[2, 2], [2, 2]], "b": [[2], [2]]}, seed=1)
+    found = Planned({"a": [[2, 2], [2, 2]], "b": [[2], [2]]}, seed=1)
     assert found.plan.source.tolist() == [0, 1, 0, 0, 1, 0]
     of_source = {0: [], 1: []}
     for source, shard, document, epoch, num_tokens in rows(found.plan):
@@ -53,23 +38,23 @@ def test_a_plan_by_hand():
 def test_the_plan_is_pinned():
     """If this changes, every mixture changes: raise the stage's version."""
     corpus = {"a": [[5, 3, 8], [1, 9]], "b": [[4, 4]], "c": [[30]]}
-    found = plan_of(corpus, weights={"a": 2, "b": 1, "c": 1}, max_repetition={"a": 1, "b": 3}, seed=42)
-    assert MIX.version == 1
+    found = Planned(corpus, weights={"a": 2, "b": 1, "c": 1}, max_repetition={"a": 1, "b": 3}, seed=42)
+    assert MIX.version == 2
     assert rows(found.plan) == [
         (0, 0, 2, 0, 8),
         (1, 0, 0, 0, 4),
         (2, 0, 0, 0, 30),
-        (0, 1, 1, 0, 9),
-        (1, 0, 1, 0, 4),
         (0, 0, 0, 0, 5),
         (0, 1, 0, 0, 1),
+        (1, 0, 1, 0, 4),
         (0, 0, 1, 0, 3),
         (1, 0, 1, 1, 4),
+        (0, 1, 1, 0, 9),
     ]
 
 
 def test_the_manifest_says_what_was_asked_and_what_came_of_it():
-    found = plan_of(
+    found = Planned(
         {"a": [[10] * 9], "b": [[10], [5]]}, weights={"a": 0.5, "b": 0.5}, max_repetition=2
     ).manifest
     assert (found.method, found.num_tokens, found.num_documents) == ("weights", 60, 7)
@@ -80,7 +65,7 @@ def test_the_manifest_says_what_was_asked_and_what_came_of_it():
 
 
 def test_the_accounts_say_what_was_repeated_and_left_out():
-    found = plan_of({"a": [[10] * 9, [0]], "b": [[10], [5]]}, weights={"a": 0.5, "b": 0.5}, max_repetition=2)
+    found = Planned({"a": [[10] * 9, [0]], "b": [[10], [5]]}, weights={"a": 0.5, "b": 0.5}, max_repetition=2)
     by_key = {(account.source, account.unit): account for account in found.accounts}
     assert by_key["a", "tokens"].became == {
         "kept": 30,
@@ -106,12 +91,11 @@ def test_the_accounts_say_what_was_repeated_and_left_out():
     st.integers(0, 50),
 )
 def test_every_mixture_keeps_its_promises(corpus, rule, seed):
-    found = plan_of(corpus, seed=seed, **rule)
+    found = Planned(corpus, seed=seed, **rule)
     assert all(account.balanced for account in found.accounts)
     assert all(amount >= 0 for account in found.accounts for amount in account.became.values())
-    lengths = list(lengths_of(corpus).values())
-    for index, entry in enumerate(found.manifest.sources):
-        longest = lengths[index].lengths.max()
+    for shards, entry in zip(corpus.values(), found.manifest.sources, strict=True):
+        longest = max(map(max, filter(None, shards)))
         assert abs(entry.drawn_tokens - entry.quota_tokens) < longest
         assert entry.drawn_tokens <= entry.max_repetition * entry.num_tokens
     times = Counter((source, shard, document) for source, shard, document, _, _ in rows(found.plan))
@@ -121,32 +105,22 @@ def test_every_mixture_keeps_its_promises(corpus, rule, seed):
 
 
 @given(CORPORA, st.integers(0, 50))
-def test_shares_hold_in_every_block(corpus, seed):
-    found = plan_of(corpus, temperature=2.0, max_repetition=2, seed=seed)
-    plan, totals = found.plan, [entry.drawn_tokens for entry in found.manifest.sources]
-    out = np.cumsum(plan.num_tokens, dtype=np.int64)
-    longest = int(plan.num_tokens.max())
-    for index, total in enumerate(totals):
-        mine = np.cumsum(np.where(plan.source == index, plan.num_tokens, 0), dtype=np.int64)
-        ahead = mine - out * total / sum(totals)
-        assert ahead.max() <= longest * (1 + 1e-9)
-        assert ahead.min() >= -longest * (1 + 1e-9)
+def test_shares_hold_at_every_point(corpus, seed):
+    assert_shares_hold(Planned(corpus, temperature=2.0, max_repetition=2, seed=seed))
 
 
 def test_shares_hold_with_many_sources_of_all_sizes():
     draws = np.random.default_rng(5)
     corpus = {f"s{k}": [draws.integers(1, 500, 20 * (k + 1)).tolist()] for k in range(40)}
-    found = plan_of(corpus)
-    totals = np.array([entry.drawn_tokens for entry in found.manifest.sources])
-    mine = np.zeros(len(totals))
-    for source, _, _, _, num_tokens in rows(found.plan):
-        mine[source] += num_tokens
-        assert np.abs(mine - mine.sum() * totals / totals.sum()).max() <= 500
+    found = Planned(corpus)
+    assert_shares_hold(found)
+    said = max(entry.most_behind_tokens for entry in found.manifest.sources)
+    assert 0 < said <= found.manifest.longest_document_tokens
 
 
 def test_another_source_does_not_reshuffle_the_others():
-    alone = plan_of({"a": [[1] * 20]})
-    together = plan_of({"a": [[1] * 20], "b": [[1] * 5]})
+    alone = Planned({"a": [[1] * 20]})
+    together = Planned({"a": [[1] * 20], "b": [[1] * 5]})
     mine = together.plan.source == 0
     assert together.plan.document[mine].tolist() == alone.plan.document.tolist()
 
@@ -157,7 +131,7 @@ def test_the_stage_reads_lengths_and_writes_the_same_bytes_every_time(tmp_path):
     for attempt in ("first", "second"):
         outcome = made(MIX, MixParams(seed=3), tmp_path / attempt, **corpus.inputs)
         files = sorted(path.name for path in (tmp_path / attempt).iterdir())
-        assert files == ["mixture.json", "plan.parquet"]
+        assert files == ["mixture.json", "plan.parquet", "shares.parquet"]
         digests.add(hashlib.sha256((tmp_path / attempt / "plan.parquet").read_bytes()).hexdigest())
     assert len(digests) == 1
     assert outcome.metrics == {
@@ -174,7 +148,7 @@ def test_the_plan_reads_back(tmp_path):
     corpus = encoded_corpus(tmp_path, {"a": [numbered([3, 4]), numbered([5])], "b": [numbered([2, 2])]})
     mixture = Mixture.open(mix_corpus(corpus, tmp_path, seed=3))
     assert mixture.sources == ["a", "b"]
-    assert rows(mixture.plan()) == rows(plan_of({"a": [[3, 4], [5]], "b": [[2, 2]]}, seed=3).plan)
+    assert rows(mixture.plan()) == rows(Planned({"a": [[3, 4], [5]], "b": [[2, 2]]}, seed=3).plan)
     schema = pq.read_schema(mixture.path / "plan.parquet")
     assert [str(field.type) for field in schema] == ["uint16", "uint32", "uint32", "uint16", "uint32"]
 
@@ -189,9 +163,8 @@ def test_a_plan_with_other_columns_is_refused(tmp_path):
 
 
 def test_a_document_that_is_too_long_to_write_down_is_refused():
-    lengths = {"a": SourceLengths(np.array([1 << 32]), np.array([0, 1]))}
     with pytest.raises(MixingError, match="'a' has a document of 4294967296 tokens"):
-        mixed(MixParams(), lengths)
+        Planned({"a": [[1 << 32]]})
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
-"""Mixing's parts: the keyed permutation, drawing to a quota, weaving sources, and requests that cannot be
-met."""
+"""Mixing's parts: the keyed permutation, sorting on disk, drawing to a quota, weaving sources."""
 
 import math
-import re
 from collections import Counter
 from fractions import Fraction
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.errors import MixingError
-from tasks.kernels.interleave import interleave
-from tasks.mixing.draw import draw, weave
+from tasks.mixing.draw import Draw
+from tasks.mixing.lengths import SourceLengths
 from tasks.mixing.permutation import permutation, permutation_key, permuted
-from tasks.mixing.quotas import Request
-from tasks.sampling import SamplingParams
+from tasks.mixing.sorting import Scratch, sorted_rows
+from tests.test_tasks.planned import Planned, rows
 
 LENGTHS = st.lists(st.integers(1, 50), min_size=1, max_size=30)
 
@@ -65,9 +65,24 @@ def test_keys_do_not_run_into_each_other():
     assert permutation_key("a", 1) != permutation_key("a", 11)
 
 
-def drawn(lengths, quota, most=None, source="s", seed=0):
-    most = math.ceil(quota) if most is None else most
-    return draw(np.array(lengths, dtype=np.int64), quota, max(most, sum(lengths)), source, seed)
+class Given:
+    """What a source gives, whole: its documents, their epochs and lengths."""
+
+    def __init__(self, lengths, quota, most=None, source="s", seed=0, memory_rows=1 << 16):
+        limit = max(math.ceil(quota) if most is None else most, sum(lengths))
+        with TemporaryDirectory() as folder:
+            scratch = Scratch(Path(folder), memory_rows, memory_rows)
+            own = SourceLengths.of_arrays([np.array(lengths, dtype=np.int64)])
+            draw = Draw(source, own, quota, limit, seed, scratch)
+            blocks = list(draw.blocks())
+        self.documents = np.array([d for block in blocks for d in block.rows["document"]], dtype=np.int64)
+        self.lengths = np.array([n for block in blocks for n in block.rows["num_tokens"]], dtype=np.int64)
+        self.epochs = np.array([block.epoch for block in blocks for _ in block.rows], dtype=np.int64)
+        self.num_tokens = int(self.lengths.sum())
+        self.tally = draw.tally
+
+
+drawn = Given
 
 
 def test_a_draw_stops_nearest_to_its_quota():
@@ -114,8 +129,8 @@ def test_seed_and_source_decide_the_order():
 
 
 def test_more_epochs_than_can_be_written_are_refused():
-    with pytest.raises(MixingError, match="'s' would be drawn 65536 times"):
-        drawn([1], 65_536)
+    with pytest.raises(MixingError, match="'s' would be drawn 65537 times"):
+        drawn([1], 65_537)
 
 
 @given(LENGTHS, st.integers(0, 3000), st.integers(0, 100))
@@ -147,8 +162,9 @@ def fluid_order(sources):
 
 
 def woven(sources):
-    lengths = np.array([length for lengths in sources for length in lengths], dtype=np.int64)
-    return interleave(lengths, np.cumsum([0, *map(len, sources)], dtype=np.int64)).tolist()
+    """The order of sources whose documents are given here, each source's share as large as it is."""
+    corpus = {str(k): [[length] for length in lengths] or [[]] for k, lengths in enumerate(sources)}
+    return Planned(corpus).plan.source.tolist()
 
 
 def test_weaving_by_hand():
@@ -162,145 +178,48 @@ def test_a_source_without_documents_is_passed_over():
     assert woven([[], [2, 2], [], [4]]) == [1, 3, 1]
 
 
-@given(st.lists(st.lists(st.integers(1, 30), max_size=15), min_size=1, max_size=5))
-def test_weaving_equals_exact_fractions_up_to_ties(sources):
-    """Doubles may break a tie the other way; what must hold is the bound, and the counts."""
-    order = woven(sources)
-    assert Counter(order) == Counter({i: len(lengths) for i, lengths in enumerate(sources) if lengths})
-    assert_shares_hold(sources, order)
-    assert_shares_hold(sources, fluid_order(sources))
-
-
 @given(st.lists(st.sampled_from([1, 2, 4]).map(lambda n: [8 // n] * n), min_size=1, max_size=4))
 def test_weaving_equals_exact_fractions(sources):
-    # Totals of 8 and powers of two: doubles are exact here.
     assert woven(sources) == fluid_order(sources)
 
 
-def assert_shares_hold(sources, order):
-    """At every prefix each source is at most one of its own documents ahead, one of anyone's behind."""
-    totals = [sum(lengths) for lengths in sources]
-    longest = max((length for lengths in sources for length in lengths), default=0)
-    given_tokens, taken = [0] * len(sources), [0] * len(sources)
-    for source in order:
-        given_tokens[source] += sources[source][taken[source]]
-        taken[source] += 1
-        for i, total in enumerate(totals):
-            ahead = given_tokens[i] - Fraction(total * sum(given_tokens), sum(totals))
-            assert -longest <= ahead <= max(sources[i], default=0)
+ROW = np.dtype([("key", "<u8"), ("value", "<u4")])
 
 
-def test_rows_follow_their_source():
-    draws = [drawn([5, 6, 7], 18), drawn([9, 9], 18)]
-    found = weave(draws)
-    for index, given_draw in enumerate(draws):
-        mine = found.sources == index
-        assert found.documents[mine].tolist() == given_draw.documents.tolist()
-        assert found.lengths[mine].tolist() == given_draw.lengths.tolist()
+@pytest.mark.parametrize("memory_rows", [7, 64, 1000])
+@pytest.mark.parametrize("num_rows", [0, 1, 7, 10, 299])
+def test_sorting_on_disk_is_sorting(tmp_path, memory_rows, num_rows):
+    random = np.random.default_rng(num_rows)
+    rows = np.empty(num_rows, dtype=ROW)
+    rows["key"] = random.permutation(num_rows) * np.uint64(1 << 50)
+    rows["value"] = random.integers(0, 100, num_rows)
+    blocks = np.split(rows, sorted(random.integers(0, num_rows + 1, 7)))
+    found = [*sorted_rows(blocks, Scratch(tmp_path, memory_rows, memory_rows))]
+    together = np.concatenate([np.empty(0, dtype=ROW), *found])
+    assert together.tolist() == np.sort(rows, order="key").tolist()
+    assert not list(tmp_path.iterdir())
 
 
-def quotas(sizes, total=None, repetition=1.0, **rule):
-    repetitions = repetition if isinstance(repetition, dict) else dict.fromkeys(sizes, repetition)
-    return Request(SamplingParams(**rule), sizes, repetitions, total).quotas()
+@given(st.lists(st.integers(0, 5), max_size=60), st.integers(1, 20))
+def test_sorting_on_disk_loses_no_equal_keys(keys, memory_rows):
+    rows = np.array([(key, value) for value, key in enumerate(keys)], dtype=ROW)
+    with TemporaryDirectory() as folder:
+        found = [row for block in sorted_rows([rows], Scratch(Path(folder), memory_rows, 9)) for row in block]
+    assert [row["key"] for row in found] == sorted(keys)
+    assert sorted(row["value"] for row in found) == list(range(len(keys)))
 
 
-def tokens(found):
-    return {source: quota.num_tokens for source, quota in found.items()}
+def test_a_mixture_does_not_depend_on_how_much_fits_in_memory():
+    random = np.random.default_rng(1)
+    corpus = {"a": [random.integers(0, 50, 300).tolist()] * 3, "b": [random.integers(1, 9, 40).tolist()]}
+    plans = [
+        rows(Planned(corpus, memory_rows, temperature=2.0, max_repetition=3.0).plan)
+        for memory_rows in (1 << 16, 100, 7)
+    ]
+    assert plans[0] == plans[1] == plans[2]
 
 
-def test_without_a_total_the_first_source_to_run_out_sets_it():
-    found = quotas({"a": 900, "b": 100}, weights={"a": 0.5, "b": 0.5}, repetition=2)
-    assert tokens(found) == {"a": 200, "b": 200}
-    assert [quota.limits for quota in found.values()] == [False, True]
-    assert [float(quota.share) for quota in found.values()] == [0.5, 0.5]
-
-
-def test_proportional_takes_everything_once():
-    assert tokens(quotas({"a": 900, "b": 101})) == {"a": 900, "b": 101}
-
-
-def test_temperature_keeps_its_shares():
-    # 3 : 1, and b's 100 tokens once: 300 and 100
-    assert tokens(quotas({"a": 900, "b": 100}, temperature=2.0)) == {"a": 300, "b": 100}
-
-
-def test_unimax_gives_way_to_its_limits():
-    # b gives its 400, a the other 600 of 1000
-    found = quotas({"a": 900, "b": 100}, method="unimax", repetition=4)
-    assert tokens(found) == {"a": 600, "b": 400}
-    assert [quota.limits for quota in found.values()] == [False, True]
-
-
-def test_a_fractional_limit_is_rounded_down():
-    assert tokens(quotas({"a": 3}, weights={"a": 1}, repetition=1.5)) == {"a": 4}
-
-
-def test_a_tiny_share_is_never_rounded_to_nothing():
-    found = quotas({"a": 10**6, "b": 10**6}, weights={"a": 1.0, "b": 1e-9}, total=1000)
-    assert tokens(found)["b"] == 1
-
-
-def test_limits_may_differ_by_source():
-    found = quotas({"a": 100, "b": 100}, weights={"a": 1, "b": 3}, repetition={"a": 1.0, "b": 2.0})
-    assert tokens(found) == {"a": 67, "b": 200}
-
-
-def test_an_infeasible_request_says_what_would_be_feasible():
-    with pytest.raises(MixingError) as raised:
-        quotas({"a": 900, "b": 100}, total=1000, weights={"a": 0.5, "b": 0.5})
-    assert str(raised.value) == (
-        "mix: total_tokens=1000 needs 500 tokens of 'b' (share 0.5), which has 100 and may be drawn 1 times. "
-        "Feasible: total_tokens=200 at these shares; or max_repetition of at least b = 5.00 at this total; "
-        "or total_tokens=1000 at the nearest weights {a = 900, b = 100}"
-    )
-
-
-def test_more_than_all_text_may_give_says_how_much_that_is():
-    with pytest.raises(MixingError, match=r"total_tokens=1000 at the nearest weights {a = 900, b = 100}"):
-        quotas({"a": 900, "b": 100}, total=5000, weights={"a": 0.5, "b": 0.5})
-    with pytest.raises(MixingError, match="more than max_repetition allows; use at most 2000"):
-        quotas({"a": 900, "b": 100}, total=2001, method="unimax", repetition=2)
-
-
-SIZES = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 10**9), min_size=2)
-
-
-@given(SIZES, st.data())
-def test_what_is_said_to_be_feasible_is(sizes, data):
-    weights = {source: data.draw(st.floats(0.001, 1)) for source in sizes}
-    repetition = data.draw(st.floats(1, 5))
-    total = data.draw(st.integers(1, 3 * sum(sizes.values())))
-    try:
-        quotas(sizes, total, repetition, weights=weights)
-    except MixingError as error:
-        said = str(error)
-        largest = int(re.search(r"total_tokens=(\d+) at these shares", said)[1])
-        assert largest < total
-        if largest:
-            quotas(sizes, largest, repetition, weights=weights)
-        limits = re.search(r"at least (.*) at this total", said)[1]
-        needed = {name: float(times) for name, times in (part.split(" = ") for part in limits.split(", "))}
-        quotas(sizes, total, dict.fromkeys(sizes, repetition) | needed, weights=weights)
-        found = re.search(r"total_tokens=(\d+) at the nearest weights {(.*)}", said)
-        nearest = {
-            name: float(amount) for name, amount in (part.split(" = ") for part in found[2].split(", "))
-        }
-        quotas(sizes, int(found[1]), repetition, weights=nearest)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"weights": {"a": 1, "c": 1}}, "weights name an unknown source 'c'"),
-        ({"repetition": {"a": 1.0, "x": 2.0}}, "max_repetition name an unknown source 'x'"),
-        ({"weights": {"a": 1, "b": 1, "empty": 1}}, "'empty' has a weight but no tokens"),
-    ],
-)
-def test_requests_about_the_wrong_sources_are_refused(arguments, message):
-    with pytest.raises(MixingError, match=message):
-        quotas({"a": 10, "b": 10, "empty": 0}, **arguments)
-
-
-def test_nothing_to_mix_is_refused():
-    with pytest.raises(MixingError, match="the encoded sources hold no tokens"):
-        quotas({"a": 0})
+def test_text_that_is_added_does_not_reshuffle_what_was_there():
+    before = rows(Planned({"a": [[1] * 40, [1] * 30]}).plan)
+    after = rows(Planned({"a": [[1] * 40, [1] * 30, [1] * 50]}).plan)
+    assert [row for row in after if row[1] < 2] == before

@@ -42,7 +42,10 @@ def mixed_source(lengths):
         unique_tokens=sum(lengths),
         epochs=1,
         max_repetition=1,
+        min_epochs=0,
         limits=False,
+        most_ahead_tokens=0,
+        most_behind_tokens=0,
     )
 
 

@@ -55,7 +55,9 @@ def _list_keys(section: str | None, *, as_json: bool) -> None:
     from flows.profile.reference import profile_keys
 
     known = profile_keys()
-    wanted = [key for key in known if section in (None, key.section, key.section.partition(".")[0])]
+    wanted = [
+        key for key in known if section in (None, key.section, key.section.strip("[").partition(".")[0])
+    ]
     if not wanted:
         hint = suggestion(str(section), {key.section for key in known if key.section}, known_as="sections")
         raise UsageError(f"profiles: there is no section {section}{hint}")

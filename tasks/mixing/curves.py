@@ -1,0 +1,120 @@
+"""The request: how many tokens of each source there should be when so many tokens are out.
+
+A source's share is a function of the position in the run, made of straight lines; its integral, the tokens
+requested of it up to a position, is made of parabolas. All arithmetic here is decimal with 50 digits; the
+kernel that weaves the sources gets the same curves as doubles.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from functools import cached_property
+from itertools import accumulate
+from typing import TypeAlias
+
+import numpy as np
+
+from tasks.kernels.interleave import Curve
+from tasks.sampling import EXACT
+
+Shares: TypeAlias = tuple[Decimal, ...]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """From one position to another each source's share moves in a straight line.
+
+    Attributes:
+        start: position in tokens.
+        stop: likewise; more than `start`.
+        first: each source's share at the start.
+        last: each source's share at the end.
+    """
+
+    start: Decimal
+    stop: Decimal
+    first: Shares
+    last: Shares
+
+    def given(self, source: int, position: Decimal) -> Decimal:
+        """Tokens requested of a source from the segment's start to a position in it."""
+        passed = position - self.start
+        slope = (self.last[source] - self.first[source]) / (self.stop - self.start)
+        return self.first[source] * passed + slope * passed * passed / 2
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The shares of all sources over a run.
+
+    Attributes:
+        sources: their names.
+        segments: in order, from position 0, each beginning where the one before it stops.
+    """
+
+    sources: tuple[str, ...]
+    segments: tuple[Segment, ...]
+
+    @property
+    def end(self) -> Decimal:
+        """The last position."""
+        return self.segments[-1].stop
+
+    @cached_property
+    def _sums(self) -> list[Shares]:
+        """Tokens requested of each source before each segment, and after the last."""
+        with localcontext(EXACT):
+            per_segment = [
+                tuple(segment.given(k, segment.stop) for k in range(len(self.sources)))
+                for segment in self.segments
+            ]
+            nothing = (Decimal(0),) * len(self.sources)
+            return list(accumulate(per_segment, _added, initial=nothing))
+
+    @cached_property
+    def _stops(self) -> list[Decimal]:
+        return [segment.stop for segment in self.segments]
+
+    def requested(self, position: Decimal) -> dict[str, Decimal]:
+        """Tokens requested of each source up to a position in [0, end]."""
+        with localcontext(EXACT):
+            index = bisect_left(self._stops, position)
+            before, segment = self._sums[index], self.segments[index]
+            return {source: before[k] + segment.given(k, position) for k, source in enumerate(self.sources)}
+
+    def reaches(self, source: str, tokens: Decimal) -> Decimal | None:
+        """The last position up to which at most `tokens` are requested of a source; None if it is the end."""
+        k = self.sources.index(source)
+        with localcontext(EXACT):
+            for index, segment in enumerate(self.segments):
+                if self._sums[index + 1][k] > tokens:
+                    return segment.start + _solved(segment, k, tokens - self._sums[index][k])
+        return None
+
+    def arrays(self) -> Curve:
+        """The curves as the kernel takes them."""
+        return Curve(
+            knots=_doubles([[self.segments[0].start], *([segment.stop] for segment in self.segments)]),
+            firsts=_doubles([segment.first for segment in self.segments]),
+            lasts=_doubles([segment.last for segment in self.segments]),
+            sums=_doubles(self._sums),
+        )
+
+
+def _added(a: Shares, b: Shares) -> Shares:
+    return tuple(x + y for x, y in zip(a, b, strict=True))
+
+
+def _solved(segment: Segment, source: int, tokens: Decimal) -> Decimal:
+    """How far into a segment `tokens` of a source, less than it holds, are requested."""
+    first = segment.first[source]
+    slope = (segment.last[source] - first) / (segment.stop - segment.start)
+    root = (first * first + 2 * slope * tokens).sqrt()
+    if not first + root:  # nothing is asked for yet, and the share only begins to grow
+        return Decimal(0)
+    return 2 * tokens / (first + root)
+
+
+def _doubles(rows: Sequence[Sequence[Decimal]]) -> np.ndarray:
+    return np.array([float(value) for row in rows for value in row], dtype=np.float64)

@@ -1,0 +1,123 @@
+"""The document lengths of a source, read shard by shard: no more than a block of them is in memory."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.errors import MixingError, StoreError
+from tasks.formats.encoded import Encoded, EncodedShard
+
+BLOCK = 1 << 20
+_U32 = 1 << 32
+
+
+class LengthBlock(NamedTuple):
+    """Consecutive documents of one shard.
+
+    Attributes:
+        shard: index among the source's shards.
+        first: the first one's position in the shard.
+        lengths: int64 [n], tokens.
+    """
+
+    shard: int
+    first: int
+    lengths: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ShardLengths:
+    """The document lengths of one shard.
+
+    Attributes:
+        num_documents: documents in the shard.
+        num_tokens: their tokens.
+        digest: the shard's content digest.
+        offsets: opens int64 [d + 1], from 0 to `num_tokens`; document k has `offsets[k + 1] - offsets[k]`.
+    """
+
+    num_documents: int
+    num_tokens: int
+    digest: str
+    offsets: Callable[[], NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class SourceLengths:
+    """The document lengths of one source, in the order of its shards."""
+
+    shards: Sequence[ShardLengths]
+
+    @classmethod
+    def of_arrays(cls, shards: Sequence[NDArray[np.int64]]) -> "SourceLengths":
+        """Take the lengths of each shard, int64 [d], that are in memory already."""
+        return cls([_in_memory(index, lengths) for index, lengths in enumerate(shards)])
+
+    @property
+    def num_documents(self) -> int:
+        """Documents in all shards."""
+        return sum(shard.num_documents for shard in self.shards)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all documents."""
+        return sum(shard.num_tokens for shard in self.shards)
+
+    def blocks(self, source: str, size: int = BLOCK) -> Iterator[LengthBlock]:
+        """Yield all lengths in order, at most `size` at a time; `source` is for messages.
+
+        Raises:
+            StoreError: a shard does not hold what its manifest says.
+            MixingError: a document is too long for a plan.
+        """
+        for index, shard in enumerate(self.shards):
+            offsets = shard.offsets()
+            found = (len(offsets) - 1, int(offsets[-1]))
+            if found != (shard.num_documents, shard.num_tokens):
+                raise StoreError(
+                    f"mix: shard {index} of '{source}' has {found[0]} documents and {found[1]} tokens, its "
+                    f"manifest says {shard.num_documents} and {shard.num_tokens}; verify the artifact"
+                )
+            for first in range(0, shard.num_documents, size):
+                lengths = np.diff(offsets[first : first + size + 1])
+                _check_longest(source, int(lengths.max()))
+                yield LengthBlock(index, first, lengths)
+
+
+def _check_longest(source: str, longest: int) -> None:
+    if longest >= _U32:
+        raise MixingError(
+            f"mix: source '{source}' has a document of {longest} tokens; it must have fewer than {_U32}, so "
+            "split it"
+        )
+
+
+def _in_memory(index: int, lengths: NDArray[np.int64]) -> ShardLengths:
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return ShardLengths(len(lengths), int(offsets[-1]), f"{index:064}", lambda: offsets)
+
+
+def source_lengths(encoded: Encoded, shards: Sequence[Path]) -> dict[str, SourceLengths]:
+    """The document lengths of every source of an encoded corpus; a shard is opened when it is read.
+
+    Args:
+        encoded: the manifest.
+        shards: the shards' directories, in the manifest's order.
+    """
+    found: dict[str, list[ShardLengths]] = {source: [] for source in encoded.sources}
+    for source, entry, path in encoded.pair(shards):
+        found[source].append(ShardLengths(entry.num_documents, entry.num_tokens, entry.digest, _opener(path)))
+    return {source: SourceLengths(parts) for source, parts in found.items()}
+
+
+def _opener(path: Path) -> Callable[[], NDArray[np.int64]]:
+    return lambda: EncodedShard.open(path).offsets
+
+
+def sizes(sources: Mapping[str, SourceLengths]) -> dict[str, int]:
+    """Tokens of every source."""
+    return {source: found.num_tokens for source, found in sources.items()}

@@ -1,0 +1,231 @@
+"""Parameters of mixing."""
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from itertools import pairwise
+from typing import Annotated, Literal, Self, TypeAlias
+
+from pydantic import Field, model_validator
+
+from tasks.mixing.schedule import Change
+from tasks.sampling import Repetition, SamplingParams, Weight, check_proportions, decimal
+from tasks.stage import Params
+
+ScheduleUnit: TypeAlias = Literal["fraction", "steps", "tokens"]
+Place: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Epochs: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class SchedulePoint(Params):
+    """From where on which weights hold."""
+
+    start: Place = Field(description="Where the weights hold, in schedule_unit.")
+    weights: dict[str, Weight] = Field(
+        default_factory=dict, description="Raw weight of each source; only their ratios matter."
+    )
+    proportions: dict[str, Weight] = Field(
+        default_factory=dict, description="Instead of weights: shares of the tokens, which sum to 1."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_pair(cls, given: object) -> object:
+        """Take `[start, weights]` as well."""
+        if isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2:
+            return {"start": given[0], "weights": given[1]}
+        return given
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if bool(self.weights) == bool(self.proportions):
+            raise ValueError(
+                f"schedule: the point at {self.start:g} needs weights or proportions, one of the two; "
+                "write e.g. [0, {english = 0.7, code = 0.3}]"
+            )
+        if self.weights and not any(self.weights.values()):
+            raise ValueError(
+                f"schedule: the point at {self.start:g} has no positive weight; give one source at least"
+            )
+        if self.proportions:
+            check_proportions(f"schedule: the point at {self.start:g}: proportions", self.proportions)
+        return self
+
+    @property
+    def given(self) -> Mapping[str, float]:
+        """The weights or the proportions."""
+        return self.weights or self.proportions
+
+
+class RampParams(Params):
+    """One source's weight moves by a factor, for a while."""
+
+    start: Place = Field(default=0.0, description="Where the change begins, in schedule_unit.")
+    stop: Place = Field(description="Where it ends.")
+    factor: Weight = Field(
+        default=0.0,
+        description="Factor of the source's weight before a warm-up (0 leaves it out) or after an annealing.",
+    )
+    change: Literal["linear", "cosine"] = Field(default="linear", description="How the factor moves.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.stop < self.start:
+            raise ValueError(
+                f"stop={self.stop:g} must be at least start={self.start:g}; exchange them, or make them "
+                "equal for a jump"
+            )
+        return self
+
+
+class MixParams(SamplingParams):
+    """The shares of the sources in the training data, counted in tokens."""
+
+    max_repetition: Repetition | dict[str, Repetition] = Field(
+        default=1.0,
+        description=(
+            "The most times that a source may be drawn, at least 1: one number for all, or a table by "
+            "source (1 for those that it does not name). 1 draws no document twice; up to about 4 is "
+            "usual. With 'unimax' this is the number of epochs that lets small sources grow."
+        ),
+        examples=[4.0],
+    )
+    min_epochs: Epochs | dict[str, Epochs] = Field(
+        default=0.0,
+        description=(
+            "The fewest times that a source must be drawn: one number for all that have a weight, or a "
+            "table by source (0 for those that it does not name). What cannot be had at the given shares is "
+            "refused."
+        ),
+        examples=[1.0],
+    )
+    total_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description=(
+            "Tokens of the mixture. Empty: as many as the shares allow under max_repetition, so that the "
+            "first source to run out sets the size; with 'unimax', as many as the sources have."
+        ),
+        examples=[1_000_000_000],
+    )
+    schedule: tuple[SchedulePoint, ...] = Field(
+        default=(),
+        description=(
+            "Weights that change over the run, in the place of method, temperature and weights: "
+            "[[start, {source = weight, …}], …], the first start 0. A table instead of a pair may have "
+            "proportions in the place of weights."
+        ),
+    )
+    schedule_unit: ScheduleUnit = Field(
+        default="fraction",
+        description=(
+            "What the starts and stops of schedule, warmup and annealing count: a 'fraction' of the run, "
+            "'tokens', or 'steps' of sequence_length × global_batch_size tokens."
+        ),
+    )
+    change: Change = Field(
+        default="hold",
+        description=(
+            "How the shares go from one point of the schedule to the next: 'hold' until there, and jump; "
+            "'linear', a straight line; 'cosine', half a wave, slow at both ends."
+        ),
+    )
+    warmup: dict[str, RampParams] = Field(
+        default_factory=dict,
+        description=(
+            "Sources whose weight grows to its full size between start and stop: {code = {stop = 0.1}}. The "
+            "others share out what it leaves."
+        ),
+    )
+    annealing: dict[str, RampParams] = Field(
+        default_factory=dict,
+        description=(
+            "Sources whose weight moves to factor times its size between start and stop, and stays there: "
+            "{papers = {start = 0.9, stop = 1, factor = 5}} for quality data late."
+        ),
+    )
+    sequence_length: int | None = Field(
+        default=None,
+        ge=8,
+        description="Tokens a sequence, for steps. Empty: pack.sequence_length.",
+    )
+    global_batch_size: int | None = Field(
+        default=None,
+        ge=1,
+        description="Sequences a step, over all ranks; needed where schedule_unit is 'steps'.",
+        examples=[1024],
+    )
+    seed: int = Field(
+        default=0,
+        ge=0,
+        lt=1 << 63,
+        description="Decides the order of the documents within each source. Any whole number from 0.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_unread(cls, given: object) -> object:
+        """Drop what a schedule takes the place of, and units of nothing, so that they bear no identity."""
+        if not isinstance(given, Mapping):
+            return given
+        unread: set[str] = set()
+        if given.get("schedule"):
+            unread |= {"method", "temperature", "weights", "proportions"}
+        else:
+            unread |= {"change"}
+        if not any(given.get(name) for name in ("schedule", "warmup", "annealing")):
+            unread |= {"schedule_unit"}
+        if "schedule_unit" in unread or given.get("schedule_unit") != "steps":
+            unread |= {"sequence_length", "global_batch_size"}
+        return {name: value for name, value in given.items() if name not in unread}
+
+    @model_validator(mode="after")
+    def _check_schedule(self) -> Self:
+        starts = [point.start for point in self.schedule]
+        if starts and starts[0] != 0:
+            raise ValueError(
+                f"schedule: the first start is {starts[0]:g} and must be 0; say with which weights the run "
+                "begins"
+            )
+        for before, after in pairwise(starts):
+            if after <= before:
+                raise ValueError(
+                    f"schedule: start={after:g} comes after start={before:g}, but starts must increase; put "
+                    "the points in order, each start once"
+                )
+        self._check_places()
+        return self
+
+    def _check_places(self) -> None:
+        """Fractions are at most 1; steps know how long they are."""
+        ramps = [*self.warmup.values(), *self.annealing.values()]
+        furthest = max([point.start for point in self.schedule] + [ramp.stop for ramp in ramps], default=0)
+        if self.schedule_unit == "fraction" and furthest > 1:
+            raise ValueError(
+                f"schedule: {furthest:g} must be at most 1, since schedule_unit='fraction'; "
+                "say schedule_unit = 'steps' or 'tokens'"
+            )
+        if self.schedule_unit == "steps" and self.global_batch_size is None:
+            raise ValueError("schedule_unit='steps' needs global_batch_size, sequences a step; use e.g. 1024")
+        if self.method == "unimax" and ramps and not self.schedule:
+            raise ValueError(
+                "warmup and annealing change shares that are law, and method='unimax' gives way to limits; "
+                "use 'weights', 'proportions' or 'temperature' with them"
+            )
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether the shares change over the run."""
+        return bool(self.schedule or self.warmup or self.annealing)
+
+    def place(self, value: float) -> Decimal:
+        """A start or stop in tokens, or as a fraction where that is the unit."""
+        scale = (self.sequence_length or 0) * (self.global_batch_size or 0)
+        return decimal(value) * (scale if self.schedule_unit == "steps" else 1)
+
+    def described(self, place: Decimal) -> str:
+        """A place in tokens (or as a fraction) in the words of the schedule's unit."""
+        if self.schedule_unit == "steps":
+            steps = place / ((self.sequence_length or 1) * (self.global_batch_size or 1))
+            return f"step {steps.normalize():f} (token {place.normalize():f})"
+        written = f"{place.normalize():f}"
+        return f"{written} of the run" if self.schedule_unit == "fraction" else f"token {written}"

@@ -1,0 +1,126 @@
+"""Weaves the sources' documents into one plan in which every source keeps its share.
+
+The rule is in `tasks.kernels.interleave`; here its lanes are filled from the sources and emptied into blocks
+of the plan. Memory: the lanes and a block of the plan, whatever the number of documents.
+"""
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.formats.mixture import Plan, ShareTable
+from tasks.kernels.interleave import EMPTY, FRESH, OVER, Clock, Lanes, weave
+from tasks.mixing.curves import Curves
+from tasks.mixing.draw import Draw, Drawn
+
+_ROWS = 1 << 20  # in all lanes together, and in a block of the plan
+_POINTS = 1000  # at which shares are written down
+_DOCUMENT = np.dtype([("shard", "<u4"), ("document", "<u4"), ("epoch", "<u2")])
+
+
+class Weaver:
+    """Weaves sources; go through `blocks` once, then look at what came of it."""
+
+    def __init__(self, draws: Sequence[Draw], curves: Curves) -> None:
+        self._curves = curves
+        self._streams = [draw.blocks() for draw in draws]
+        self._rests: list[Drawn | None] = [None] * len(draws)
+        self._num_points = 1 + sum(draw.lengths.num_documents for draw in draws)
+        self._room = max(64, _ROWS // len(draws))
+        self._documents = np.empty(len(draws) * self._room, dtype=_DOCUMENT)
+        self._lanes = _lanes(len(draws), self._room)
+        self._clock = Clock(np.zeros(1), np.zeros(1, dtype=np.int64))
+        self._points: list[tuple[float, NDArray[np.float64]]] = []
+
+    def blocks(self) -> Iterator[Plan]:
+        """Yield the plan in blocks of up to a million rows."""
+        curve, places = self._curves.arrays(), np.empty(_ROWS, dtype=np.int64)
+        for until in self._ends():
+            chosen = 1
+            while chosen or self._fill():
+                chosen = weave(curve, self._lanes, self._clock, until, places)
+                if chosen:
+                    yield self._taken(places[:chosen])
+            self._note()
+
+    def _note(self) -> None:
+        """Write down what is out, unless nothing came since the last time."""
+        position = float(self._clock.out[0])
+        if not self._points or self._points[-1][0] != position:
+            self._points.append((position, self._lanes.given.copy()))
+
+    def _ends(self) -> list[float]:
+        """Positions at which shares are written down; after the last one come the rest of all documents."""
+        end, number = float(self._curves.end), min(_POINTS, self._num_points)
+        return [*(end * k / number for k in range(1, number)), np.inf]
+
+    def _fill(self) -> bool:
+        """Put documents into every lane that is empty; say whether there was one."""
+        empty = np.flatnonzero(self._lanes.state == EMPTY).tolist()
+        for lane in empty:
+            drawn = self._rests[lane] or next(self._streams[lane], None)
+            if drawn is None:
+                self._lanes.state[lane] = OVER
+                self._lanes.starts[lane] = self._lanes.finishes[lane] = np.inf
+            else:
+                self._put(lane, drawn)
+        return bool(empty)
+
+    def _put(self, lane: int, drawn: Drawn) -> None:
+        rows = drawn.rows[: self._room]
+        rest = drawn.rows[self._room :]
+        self._rests[lane] = drawn._replace(rows=rest) if len(rest) else None
+        places = slice(lane * self._room, lane * self._room + len(rows))
+        self._documents["shard"][places] = rows["shard"]
+        self._documents["document"][places] = rows["document"]
+        self._documents["epoch"][places] = drawn.epoch
+        self._lanes.lengths[places] = rows["num_tokens"]
+        self._lanes.waiting[lane], self._lanes.taken[lane] = len(rows), 0
+        self._lanes.state[lane] = FRESH
+
+    def _taken(self, places: NDArray[np.int64]) -> Plan:
+        """The documents at `places` of the lanes."""
+        documents = self._documents[places]
+        return Plan(
+            source=(places // self._room).astype(np.uint16),
+            shard=np.ascontiguousarray(documents["shard"]),
+            document=np.ascontiguousarray(documents["document"]),
+            epoch=np.ascontiguousarray(documents["epoch"]),
+            num_tokens=self._lanes.lengths[places],
+        )
+
+    def shares(self) -> ShareTable:
+        """What was requested and what was given of each source, at a thousand points of the run."""
+        positions = np.array([position for position, _ in self._points])
+        given = np.array([given for _, given in self._points])
+        return ShareTable(positions, np.array([self._requested(at) for at in positions.tolist()]), given)
+
+    def ahead(self) -> NDArray[np.float64]:
+        """The most tokens that each source was ahead of the request, at any point of the plan."""
+        return self._lanes.ahead
+
+    def behind(self) -> NDArray[np.float64]:
+        """The most tokens that each source was behind the request, at any point of the plan."""
+        return np.maximum(self._lanes.behind, self._requested(np.inf) - self._lanes.given)
+
+    def _requested(self, position: float) -> NDArray[np.float64]:
+        at = min(Decimal(position), self._curves.end)
+        return np.array(list(map(float, self._curves.requested(at).values())))
+
+
+def _lanes(number: int, room: int) -> Lanes:
+    """Empty lanes at the beginning of a run."""
+    return Lanes(
+        lengths=np.empty(number * room, dtype=np.uint32),
+        waiting=np.zeros(number, dtype=np.int64),
+        taken=np.zeros(number, dtype=np.int64),
+        state=np.full(number, EMPTY, dtype=np.int64),
+        given=np.zeros(number),
+        starts=np.zeros(number),
+        finishes=np.zeros(number),
+        segments=np.zeros(number, dtype=np.int64),
+        ahead=np.zeros(number),
+        behind=np.zeros(number),
+    )

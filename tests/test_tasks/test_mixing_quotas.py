@@ -1,0 +1,214 @@
+"""Requests: how many tokens of each source, and what is said of those that cannot be met."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.errors import MixingError
+from tasks.mixing.params import MixParams
+from tasks.mixing.quotas import asked
+
+
+def quotas(sizes, total=None, repetition=1.0, **rule):
+    return asked(MixParams(max_repetition=repetition, total_tokens=total, **rule), sizes).quotas
+
+
+def tokens(found):
+    return {source: quota.num_tokens for source, quota in found.items()}
+
+
+def test_without_a_total_the_first_source_to_run_out_sets_it():
+    found = quotas({"a": 900, "b": 100}, weights={"a": 0.5, "b": 0.5}, repetition=2)
+    assert tokens(found) == {"a": 200, "b": 200}
+    assert [quota.limits for quota in found.values()] == [False, True]
+    assert [float(quota.share) for quota in found.values()] == [0.5, 0.5]
+
+
+def test_proportional_takes_everything_once():
+    assert tokens(quotas({"a": 900, "b": 101})) == {"a": 900, "b": 101}
+
+
+def test_temperature_keeps_its_shares():
+    # 3 : 1, and b's 100 tokens once: 300 and 100
+    assert tokens(quotas({"a": 900, "b": 100}, temperature=2.0)) == {"a": 300, "b": 100}
+
+
+def test_unimax_gives_way_to_its_limits():
+    # b gives its 400, a the other 600 of 1000
+    found = quotas({"a": 900, "b": 100}, method="unimax", repetition=4)
+    assert tokens(found) == {"a": 600, "b": 400}
+    assert [quota.limits for quota in found.values()] == [False, True]
+
+
+def test_a_fractional_limit_is_rounded_down():
+    assert tokens(quotas({"a": 3}, weights={"a": 1}, repetition=1.5)) == {"a": 4}
+
+
+def test_a_tiny_share_is_never_rounded_to_nothing():
+    found = quotas({"a": 10**6, "b": 10**6}, weights={"a": 1.0, "b": 1e-9}, total=1000)
+    assert tokens(found)["b"] == 1
+
+
+def test_limits_may_differ_by_source():
+    found = quotas({"a": 100, "b": 100}, weights={"a": 1, "b": 3}, repetition={"a": 1.0, "b": 2.0})
+    assert tokens(found) == {"a": 67, "b": 200}
+
+
+def test_an_infeasible_request_says_what_would_be_feasible():
+    with pytest.raises(MixingError) as raised:
+        quotas({"a": 900, "b": 100}, total=1000, weights={"a": 0.5, "b": 0.5})
+    assert str(raised.value) == (
+        "mix: total_tokens=1000 needs 500 tokens of 'b' (share 0.5), which has 100 and may be drawn 1 times. "
+        "Feasible: total_tokens=200 at these shares; or max_repetition of at least b = 5.00 at this total; "
+        "or total_tokens=1000 at the nearest weights {a = 900, b = 100}"
+    )
+
+
+def test_more_than_all_text_may_give_says_how_much_that_is():
+    with pytest.raises(MixingError, match=r"total_tokens=1000 at the nearest weights {a = 900, b = 100}"):
+        quotas({"a": 900, "b": 100}, total=5000, weights={"a": 0.5, "b": 0.5})
+    with pytest.raises(MixingError, match="more than max_repetition allows; use at most 2000"):
+        quotas({"a": 900, "b": 100}, total=2001, method="unimax", repetition=2)
+
+
+SIZES = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 10**9), min_size=2)
+
+
+@given(SIZES, st.data())
+def test_what_is_said_to_be_feasible_is(sizes, data):
+    weights = {source: data.draw(st.floats(0.001, 1)) for source in sizes}
+    repetition = data.draw(st.floats(1, 5))
+    total = data.draw(st.integers(1, 3 * sum(sizes.values())))
+    try:
+        quotas(sizes, total, repetition, weights=weights)
+    except MixingError as error:
+        said = str(error)
+        largest = int(re.search(r"total_tokens=(\d+) at these shares", said)[1])
+        assert largest < total
+        if largest:
+            quotas(sizes, largest, repetition, weights=weights)
+        limits = re.search(r"at least (.*) at this total", said)[1]
+        needed = {name: float(times) for name, times in (part.split(" = ") for part in limits.split(", "))}
+        quotas(sizes, total, dict.fromkeys(sizes, repetition) | needed, weights=weights)
+        found = re.search(r"total_tokens=(\d+) at the nearest weights {(.*)}", said)
+        nearest = {
+            name: float(amount) for name, amount in (part.split(" = ") for part in found[2].split(", "))
+        }
+        quotas(sizes, int(found[1]), repetition, weights=nearest)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"weights": {"a": 1, "c": 1}}, "weights name an unknown source 'c'"),
+        ({"repetition": {"a": 1.0, "x": 2.0}}, "max_repetition name an unknown source 'x'"),
+        ({"weights": {"a": 1, "b": 1, "empty": 1}}, "'empty' has a weight but no tokens"),
+    ],
+)
+def test_requests_about_the_wrong_sources_are_refused(arguments, message):
+    with pytest.raises(MixingError, match=message):
+        quotas({"a": 10, "b": 10, "empty": 0}, **arguments)
+
+
+def test_nothing_to_mix_is_refused():
+    with pytest.raises(MixingError, match="the encoded sources hold no tokens"):
+        quotas({"a": 0})
+
+
+def test_a_source_must_be_drawn_as_often_as_min_epochs_says():
+    # at 9 : 1 of 1000 tokens b's 200 are drawn half
+    with pytest.raises(MixingError) as raised:
+        quotas({"a": 1800, "b": 200}, total=1000, weights={"a": 9, "b": 1}, min_epochs={"b": 1.0})
+    assert str(raised.value) == (
+        "mix: min_epochs=1 of 'b' asks for 200 tokens of it, but of total_tokens=1000 its share of 0.1 is "
+        "100. Feasible: total_tokens=2000 at these shares; or min_epochs of at most b = 0.50 at this total; "
+        "or total_tokens=1000 at the nearest weights {a = 800, b = 200}"
+    )
+
+
+def test_without_a_total_min_epochs_may_ask_for_more_than_there_is():
+    # a runs out at 111 tokens, of which b gives 11 of its 200
+    with pytest.raises(MixingError) as raised:
+        quotas({"a": 100, "b": 200}, weights={"a": 9, "b": 1}, min_epochs={"b": 0.5})
+    assert str(raised.value) == (
+        "mix: min_epochs=0.5 of 'b' asks for 100 tokens of it, but of the 111 tokens that max_repetition "
+        "allows its share of 0.1 is 11. Feasible: min_epochs of at most b = 0.05; or total_tokens=111 at the "
+        "nearest weights {a = 11, b = 100}"
+    )
+
+
+def test_min_epochs_is_for_the_sources_that_are_drawn():
+    found = quotas({"a": 100, "b": 100}, weights={"a": 1, "b": 0}, min_epochs=0.5)
+    assert tokens(found) == {"a": 100, "b": 0}
+    with pytest.raises(MixingError, match=r"min_epochs=0\.5 of 'b', but its weight is 0"):
+        quotas({"a": 100, "b": 100}, weights={"a": 1, "b": 0}, min_epochs={"b": 0.5})
+
+
+def test_unimax_gives_each_source_its_fewest_epochs_first():
+    # uniform would be 500 each; a must give 900 of 1000
+    found = quotas({"a": 900, "b": 500}, method="unimax", total=1000, min_epochs={"a": 1.0})
+    assert tokens(found) == {"a": 900, "b": 100}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"min_epochs": 2.0}, "min_epochs=2 of 'a' must be at most its max_repetition=1"),
+        ({"min_epochs": {"x": 1.0}}, "min_epochs name an unknown source 'x'"),
+        (
+            {"method": "unimax", "total": 150, "min_epochs": 1.0},
+            "less than min_epochs asks for; use at least 200",
+        ),
+    ],
+)
+def test_limits_that_cannot_be_met_are_refused(arguments, message):
+    with pytest.raises(MixingError, match=message):
+        quotas({"a": 100, "b": 100}, **arguments)
+
+
+def test_a_schedule_that_runs_out_says_which_weights_would_do():
+    schedule = [(0, {"a": 1, "b": 1}), (500, {"a": 1, "b": 3})]
+    with pytest.raises(MixingError) as raised:
+        quotas({"a": 900, "b": 400}, total=1000, schedule=schedule, schedule_unit="tokens")
+    said = str(raised.value)
+    # b is asked for 250 and 375; its 400 are reached after 500 + 150 / 0.75 tokens
+    assert said.startswith(
+        "mix: total_tokens=1000 needs 625 tokens of 'b' (share 0.625), which has 400 and may be drawn 1 "
+        "times. Feasible: total_tokens=700 at these shares; or max_repetition of at least b = 1.57 at this "
+        "total; or total_tokens=1000 with these weights, wherever they stand: 'b' × 0."
+    )
+    factor = float(re.search(r"'b' × (\S+)", said)[1])
+    scaled = [(start, {**weights, "b": weights["b"] * factor}) for start, weights in schedule]
+    found = quotas({"a": 900, "b": 400}, total=1000, schedule=scaled, schedule_unit="tokens")
+    assert tokens(found) == {"a": 600, "b": 400}
+
+
+def test_a_run_must_reach_the_last_point_of_its_schedule():
+    schedule = [(0, {"a": 1, "b": 1}), (500, {"a": 1, "b": 3})]
+    with pytest.raises(MixingError) as raised:
+        quotas({"a": 200, "b": 900}, schedule=schedule, schedule_unit="tokens")
+    assert str(raised.value) == (
+        "mix: the 400 tokens that max_repetition allows end before the schedule's last change, at token 500. "
+        "Feasible: max_repetition of at least a = 1.26 at total_tokens=501"
+    )
+
+
+@given(SIZES, st.data())
+def test_what_is_said_of_min_epochs_is_feasible(sizes, data):
+    weights = {source: data.draw(st.floats(0.01, 1)) for source in sizes}
+    epochs = {source: data.draw(st.sampled_from([0.0, 0.25, 1.0])) for source in sizes}
+    total = data.draw(st.integers(1, sum(sizes.values())))
+    limits = {"repetition": 3.0, "min_epochs": epochs}
+    try:
+        quotas(sizes, total, weights=weights, **limits)
+    except MixingError as error:
+        found = re.search(r"total_tokens=(\d+) at these shares", str(error))
+        if found:
+            quotas(sizes, int(found[1]), weights=weights, **limits)
+        found = re.search(r"total_tokens=(\d+) at the nearest weights {(.*)}", str(error))
+        nearest = {
+            name: float(amount) for name, amount in (part.split(" = ") for part in found[2].split(", "))
+        }
+        quotas(sizes, int(found[1]), weights=nearest, **limits)

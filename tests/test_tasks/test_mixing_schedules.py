@@ -1,0 +1,264 @@
+"""Schedules: golden plans by hand for the three kinds of change, and the law of shares under any schedule."""
+
+import math
+from decimal import Decimal
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from tasks.errors import MixingError
+from tasks.mix import MixParams
+from tasks.mixing.quotas import asked
+from tests.test_tasks.planned import Planned, assert_shares_hold
+
+# A step is 8 × 125 tokens and a document 25,000 steps, so that a run of 600,000 steps has 24 documents, of
+# which the first point of the schedule holds 4, the second 16 and the third 4. Below, a document is the unit.
+STEPS = {"schedule_unit": "steps", "sequence_length": 8, "global_batch_size": 125}
+DOCUMENT = 25_000_000
+
+
+def textbook(first, second, third, **params):
+    schedule = [(0, first), (100_000, second), (500_000, third)]
+    corpus = {name: [[DOCUMENT] * 24] for name in first}
+    return Planned(corpus, schedule=schedule, total_tokens=24 * DOCUMENT, **STEPS, **params)
+
+
+def test_weights_that_hold():
+    # web alone; then one each, of which web, the lower one, finishes first; then code and papers likewise
+    found = textbook(
+        {"web": 1, "code": 0, "papers": 0},
+        {"web": 1, "code": 1, "papers": 0},
+        {"web": 0, "code": 1, "papers": 1},
+    )
+    assert found.letters == "wwww" + "wc" * 8 + "cp" * 2
+    assert [entry.drawn_documents for entry in found.manifest.sources] == [12, 10, 2]
+
+
+def test_weights_that_change_in_a_straight_line():
+    # web's share goes 1 → 1/2 → 0 and is asked for A(x) = x - x²/16 up to 4, then 3 + y/2 - y²/64 with y = x
+    # - 4. Its documents finish where A = 1, 2, …: at 1.07, 2.34, 4, 6.14, 8.69, 12 and 20; code's at 4, 5.89,
+    # 7.60, 9.17, 10.63, 12, 13.30, 14.53, 15.71, 16.84, 17.93, 18.98, 20, 21, 22, 23 and 24. Each starts
+    # where the one before it finishes. At 0 both have started: web (1.07). At 1 web's second has not: code
+    # (4). At 2: web (2.34). At 3: web (4). At 4 both start: code (5.89). At 5: web (6.14). At 6 only code
+    # has: 7.60. At 7: web (8.69). At 8: code (9.17). At 9: web (12). At 10, 11 and 12: code (10.63, 12,
+    # 13.30). At 13 code's next has not started: web (20). The rest is code.
+    found = textbook({"web": 1, "code": 0}, {"web": 0.5, "code": 0.5}, {"web": 0, "code": 1}, change="linear")
+    assert found.letters == "wcwwcwcwcwcccw" + "c" * 10
+
+
+def test_weights_that_change_along_a_cosine():
+    # web's share is 3/4 + cos(πx/4)/4 up to 4, of which 3x/4 + sin(πx/4)/π is the integral, then 1/4 +
+    # cos(πy/16)/4 up to 20, with 3 + y/4 + 4 sin(πy/16)/π. Its documents finish where that is 1, 2, …: at
+    # 1.03, 2.25, 4, 6.03, 8.24, 11.004 and 20; code's at 4, 5.98, 7.83, 9.50, 10.998, 12.36, 13.61, 14.78, …
+    # At 0: web (1.03). At 1 web's second has not started: code (4). At 2: web (2.25). At 3: web (4). At 4:
+    # code (5.98). At 5: web (6.03). At 6, before web's next starts at 6.03: code (7.83). At 7: web (8.24). At
+    # 8: code (9.50). At 9: web (11.004). At 10: code (10.998), for web's next starts at 11.004, and at 11 for
+    # the same reason: code (12.36). At 12: web, which finishes at 20, since code's next starts at 12.36. The
+    # rest is code.
+    found = textbook({"web": 1, "code": 0}, {"web": 0.5, "code": 0.5}, {"web": 0, "code": 1}, change="cosine")
+    assert found.letters == "wcwwcwcwcwccw" + "c" * 11
+
+
+def test_steps_tokens_and_fractions_say_the_same():
+    corpus = {"a": [[7, 5, 3] * 60], "b": [[4, 9] * 60]}
+    weights = [{"a": 1, "b": 3}, {"a": 2, "b": 1}]
+    plans = [
+        Planned(corpus, schedule=list(zip(starts, weights, strict=True)), total_tokens=640, **unit)
+        for starts, unit in [
+            ((0, 5), {"schedule_unit": "steps", "sequence_length": 8, "global_batch_size": 4}),
+            ((0, 160), {"schedule_unit": "tokens"}),
+            ((0, 0.25), {"schedule_unit": "fraction"}),
+        ]
+    ]
+    assert len({(plan.letters, tuple(plan.plan.document.tolist())) for plan in plans}) == 1
+
+
+def test_without_a_total_the_first_source_to_run_out_ends_the_run():
+    # a gives its 90 tokens up to 90 + half of what follows: 90 + 60 / 2 = 120, of which a has 100 in all
+    found = Planned(
+        {"a": [[1] * 100], "b": [[1] * 100]},
+        schedule=[(0, {"a": 1, "b": 0}), (90, {"a": 1, "b": 1})],
+        schedule_unit="tokens",
+    )
+    assert found.manifest.num_tokens == 110
+    assert [entry.drawn_tokens for entry in found.manifest.sources] == [100, 10]
+    assert [entry.limits for entry in found.manifest.sources] == [True, False]
+
+
+def test_a_warm_up_by_hand():
+    # b's weight is 0 at the beginning, 1 from token 8 on: of the first 8 tokens its share u/(1 + u) with u
+    # from 0 to 1 is asked for, which is 8 × (1 - ln 2) = 2.45 tokens; of the last 8 it is a half.
+    found = Planned(
+        {"a": [[1] * 16], "b": [[1] * 16]},
+        weights={"a": 1, "b": 1},
+        warmup={"b": {"stop": 8}},
+        schedule_unit="tokens",
+        total_tokens=16,
+    )
+    half = found.curves.requested(Decimal(8))["b"]
+    assert float(half) == pytest.approx(8 * (1 - math.log(2)), abs=1e-4)
+    assert [entry.drawn_tokens for entry in found.manifest.sources] == [10, 6]
+
+
+def test_an_annealing_brings_a_source_late():
+    found = Planned(
+        {"web": [[10] * 100], "papers": [[10] * 100]},
+        proportions={"web": 0.9, "papers": 0.1},
+        annealing={"papers": {"start": 0.8, "stop": 0.8, "factor": 81}},
+        total_tokens=1000,
+    )
+    # from 0.8 on the weights are 0.9 to 8.1
+    late = found.letters[80:]
+    assert found.letters[:80].count("p") == 8
+    assert late.count("p") == 18
+
+
+def test_a_source_that_is_left_out_for_a_while_gives_nothing_meanwhile():
+    corpus = {"a": [[7] * 90], "b": [[3] * 200]}
+    schedule = [(0, {"a": 1, "b": 1}), (200, {"a": 0, "b": 1}), (300, {"a": 1, "b": 1})]
+    found = Planned(corpus, schedule=schedule, schedule_unit="tokens", total_tokens=500)
+    before = np.cumsum(found.plan.num_tokens) - found.plan.num_tokens
+    while_out = (before >= 210) & (before < 297)
+    assert found.plan.source[while_out].tolist() == [1] * int(while_out.sum())
+    assert_shares_hold(found)
+
+
+def test_a_source_that_is_left_out_at_the_end_stops_below_its_quota():
+    found = Planned(
+        {"a": [[4] * 20], "b": [[1] * 100]},
+        schedule=[(0, {"a": 1, "b": 1}), (22, {"a": 0, "b": 1})],
+        schedule_unit="tokens",
+        total_tokens=50,
+    )
+    assert [entry.quota_tokens for entry in found.manifest.sources] == [11, 39]
+    assert [entry.drawn_tokens for entry in found.manifest.sources] == [8, 39]
+
+
+POINTS = st.integers(1, 4).flatmap(
+    lambda number: st.tuples(
+        st.lists(st.integers(1, 999), min_size=number - 1, max_size=number - 1, unique=True).map(sorted),
+        st.lists(
+            st.lists(st.integers(0, 5), min_size=3, max_size=3).filter(any), min_size=number, max_size=number
+        ),
+    )
+)
+
+
+def by_fractions(starts, weights, change, total):
+    """What is asked for by a position, by adding up thin slices: an oracle without our formulas."""
+    places = np.linspace(0, 1, 4001)
+    shares = np.array([[w / sum(point) for w in point] for point in weights])
+    at = np.searchsorted(starts, (places[1:] + places[:-1]) / 2, side="right") - 1
+    middle = (places[1:] + places[:-1]) / 2
+    rows = []
+    for place, k in zip(middle, at, strict=True):
+        if change == "hold" or k + 1 == len(starts):
+            rows.append(shares[k])
+            continue
+        u = (place - starts[k]) / (starts[k + 1] - starts[k])
+        u = u if change == "linear" else (1 - math.cos(math.pi * u)) / 2
+        rows.append(shares[k] + (shares[k + 1] - shares[k]) * u)
+    sums = np.vstack([np.zeros(3), np.cumsum(rows, axis=0)]) * total / 4000
+    return lambda position: [np.interp(float(position), places * total, sums[:, k]) for k in range(3)]
+
+
+@settings(max_examples=40)
+@given(POINTS, st.sampled_from(["hold", "linear", "cosine"]), st.integers(1, 60), st.integers(0, 9))
+def test_shares_hold_at_every_point_of_every_schedule(points, change, longest, seed):
+    starts, weights = [0, *(start / 1000 for start in points[0])], points[1]
+    random = np.random.default_rng(seed)
+    corpus = {name: [random.integers(1, longest + 1, 60).tolist()] for name in "abc"}
+    schedule = [
+        (start, dict(zip("abc", point, strict=True))) for start, point in zip(starts, weights, strict=True)
+    ]
+    found = Planned(corpus, schedule=schedule, change=change, total_tokens=30, max_repetition=40.0, seed=seed)
+    assert_shares_hold(found, by_fractions(starts, weights, change, 30), slack=0.05)
+    assert_shares_hold(found)
+    said = [(entry.most_ahead_tokens, entry.most_behind_tokens) for entry in found.manifest.sources]
+    assert all(max(off) <= found.manifest.longest_document_tokens for off in said)
+
+
+@settings(max_examples=25)
+@given(POINTS, st.sampled_from(["hold", "linear", "cosine"]))
+def test_what_is_asked_for_adds_up_and_never_falls(points, change):
+    starts, weights = [0, *points[0]], points[1]
+    schedule = [
+        (start, dict(zip("abc", point, strict=True))) for start, point in zip(starts, weights, strict=True)
+    ]
+    params = MixParams(schedule=schedule, change=change, schedule_unit="tokens", total_tokens=1000)
+    curves = asked(params, dict.fromkeys("abc", 1000)).curves
+    places = [Decimal(place) for place in range(0, 1001, 25)]
+    tokens = [curves.requested(place) for place in places]
+    for place, amounts in zip(places, tokens, strict=True):
+        assert abs(sum(amounts.values()) - place) < Decimal("1e-20")
+    for before, after in pairwise(tokens):
+        assert all(after[name] >= before[name] - Decimal("1e-20") for name in "abc")
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"schedule": [(1, {"a": 1})]}, "the first start is 1 and must be 0"),
+        ({"schedule": [(0, {"a": 1}), (0.5, {"a": 1}), (0.5, {"a": 1})]}, "starts must increase"),
+        ({"schedule": [(0, {"a": 1}), (0.9, {"a": 1}), (0.3, {"a": 1})]}, "start=0.3 comes after start=0.9"),
+        (
+            {"schedule": [(0, {"a": 1}), (100, {"a": 1})]},
+            "100 must be at most 1, since schedule_unit='fraction'",
+        ),
+        ({"schedule": [(0, {})]}, "needs weights or proportions"),
+        ({"schedule": [(0, {"a": 0})]}, "has no positive weight"),
+        ({"schedule": [(0, {"a": -1})]}, "greater than or equal to 0"),
+        ({"schedule": [(0, {"a": math.nan})]}, "finite number"),
+        ({"schedule": [(math.nan, {"a": 1})]}, "finite number"),
+        ({"schedule": [(-1, {"a": 1})]}, "greater than or equal to 0"),
+        ({"schedule": [{"start": 0, "proportions": {"a": 0.5, "b": 0.4}}]}, "sum to 0.9 and must sum to 1"),
+        ({"schedule": [(0, {"a": 1}), (5, {"a": 1})], "schedule_unit": "steps"}, "needs global_batch_size"),
+        ({"warmup": {"a": {"start": 0.5, "stop": 0.1}}}, "stop=0.1 must be at least start=0.5"),
+        ({"method": "unimax", "warmup": {"a": {"stop": 0.1}}}, "method='unimax' gives way"),
+        (
+            {"proportions": {"a": 0.5, "b": 0.4}},
+            "sum to 0.9 and must sum to 1; use {a = 0.555556, b = 0.444444}",
+        ),
+        ({"proportions": {"a": 0.5}, "weights": {"a": 1}}, "weights and proportions exclude each other"),
+        ({"weights": {"a": -0.5}}, "greater than or equal to 0"),
+        ({"weights": {"a": math.nan}}, "finite number"),
+        ({"weights": {"a": 0}}, "needs a positive weight"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(params, message):
+    with pytest.raises(ValidationError, match=message):
+        MixParams(**params)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        (
+            {"schedule": [(0, {"a": 1, "b": 1}), (0.5, {"a": 1, "x": 1})]},
+            r"schedule: the weights at 0\.5 name an unknown source 'x'; did you mean",
+        ),
+        ({"schedule": [(0, {"a": 1})]}, "schedule: the weights at 0 lack the source 'b'"),
+        ({"warmup": {"x": {"stop": 0.5}}}, "warmup name an unknown source 'x'"),
+        (
+            {"weights": {"a": 1, "b": 0}, "warmup": {"a": {"stop": 0.5}}},
+            "at 0 of the run no source has a weight",
+        ),
+        (
+            {"schedule": [(0, {"a": 1, "b": 1})], "schedule_unit": "steps", "global_batch_size": 2},
+            "needs sequence_length",
+        ),
+    ],
+)
+def test_schedules_that_do_not_fit_the_sources_are_refused(params, message):
+    with pytest.raises(MixingError, match=message):
+        Planned({"a": [[1] * 50], "b": [[1] * 50]}, **params)
+
+
+def test_a_schedule_in_place_of_weights_makes_them_bear_no_identity():
+    schedule = [(0, {"a": 1.0})]
+    assert MixParams(schedule=schedule, weights={"a": 3.0}) == MixParams(schedule=schedule)
+    assert MixParams(sequence_length=64, global_batch_size=4, schedule_unit="steps") == MixParams()
