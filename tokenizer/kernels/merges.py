@@ -14,6 +14,12 @@ from tokenizer.kernels.arrays import BytesIn, Int32, Int32In, Int64, Int64In, UI
 from tokenizer.kernels.jit import kernel
 from tokenizer.kernels.pairs import NO_MERGE, PairTables, find_rank, insert
 
+FEW_BYTES = 16
+"""Up to here looking through all pairs is faster than a heap, and for ASCII faster than `greedy`."""
+
+_FEW_BITS = np.uint32(4)
+_FEW_MASK = np.uint32(15)
+_NOTHING = NO_MERGE << _FEW_BITS
 _POSITION_BITS = np.uint64(32)
 _POSITION_MASK = np.uint64(0xFFFFFFFF)
 
@@ -37,7 +43,8 @@ class Scratch(NamedTuple):
 
 
 def make_scratch(length: int) -> Scratch:
-    """Make working memory for pre-tokens of up to `length` bytes."""
+    """Make working memory for pre-tokens of up to `length` bytes, and for FEW_BYTES at least."""
+    length = max(length, FEW_BYTES)
     return Scratch(
         np.empty(length, np.int32),
         np.empty(length, np.uint32),
@@ -91,6 +98,40 @@ def join(at: int, rank: int, length: int, tables: PairTables, scratch: Scratch) 
 def rank_at(at: int, tables: PairTables, scratch: Scratch) -> np.uint32:
     """Return the rank of the merge of the symbol at a position with the next one, or NO_MERGE."""
     return find_rank(tables, scratch.ids[at], scratch.ids[scratch.following[at]])
+
+
+@kernel(inline=True)
+def merge_few(
+    data: BytesIn, start: int, end: int, tables: PairTables, scratch: Scratch, out: UInt32, first: int
+) -> int:
+    """Encode up to FEW_BYTES into `out` from `first` on; return how many ids they make.
+
+    Rank and position of every pair stand in one number each; the least of them is looked for in all, which
+    are few enough for one vector.
+    """
+    length = end - start
+    for at in range(FEW_BYTES):
+        scratch.ranks[at] = _NOTHING
+    for at in range(length):
+        scratch.ids[at] = tables.byte_ids[data[start + at]]
+        scratch.preceding[at], scratch.following[at] = at - 1, at + 1
+    for at in range(length - 1):
+        rank = tables.byte_pairs[np.int64(data[start + at]) << 8 | np.int64(data[start + at + 1])]
+        scratch.ranks[at] = rank << _FEW_BITS | np.uint32(at)
+    while True:
+        least = scratch.ranks[0]
+        for at in range(FEW_BYTES):
+            least = min(least, scratch.ranks[at])
+        if least >= _NOTHING:
+            return write_symbols(length, scratch, out, first)
+        at = np.int64(least & _FEW_MASK)
+        scratch.ranks[scratch.following[at]] = _NOTHING
+        before, this = join(at, np.int64(least >> _FEW_BITS), length, tables, scratch)
+        scratch.ranks[at] = _NOTHING
+        if this >= 0:
+            scratch.ranks[this] = rank_at(this, tables, scratch) << _FEW_BITS | np.uint32(this)
+        if before >= 0:
+            scratch.ranks[before] = rank_at(before, tables, scratch) << _FEW_BITS | np.uint32(before)
 
 
 @kernel(inline=True)

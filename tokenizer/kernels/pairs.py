@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenizer.kernels.arrays import Int32, Int32In, UInt64
+from tokenizer.kernels.arrays import Int32, Int32In, UInt32, UInt64
 from tokenizer.kernels.jit import kernel
 
 MAX_IDS = (1 << 21) - 1
@@ -37,6 +37,7 @@ class PairTables(NamedTuple):
         shift: 64 less the logarithm of the table's size.
         filter: shape (a sixteenth of the table's,), four bits for each of its entries: whether a pair that
             belongs there has a merge.
+        byte_pairs: shape (65536,), by first byte * 256 + second: the rank of their merge, or NO_MERGE.
         results: shape (num_merges,), the id that each merge makes.
     """
 
@@ -44,6 +45,7 @@ class PairTables(NamedTuple):
     entries: UInt64
     shift: int
     filter: UInt64
+    byte_pairs: UInt32
     results: Int32
 
 
@@ -55,6 +57,7 @@ def empty_tables(byte_ids: Int32, num_merges: int) -> PairTables:
         np.full(1 << bits, _EMPTY, np.uint64),
         64 - bits,
         np.zeros(1 << (bits - 4), np.uint64),
+        np.full(1 << 16, NO_MERGE, np.uint32),
         np.zeros(num_merges, np.int32),
     )
 
@@ -110,4 +113,6 @@ def insert_merges(tables: PairTables, left: Int32In, right: Int32In, result: Int
     for rank in range(left.shape[0]):
         if not insert(tables, left[rank], right[rank], rank, result[rank]):
             return rank
+    for pair in range(tables.byte_pairs.shape[0]):
+        tables.byte_pairs[pair] = find_rank(tables, tables.byte_ids[pair >> 8], tables.byte_ids[pair & 0xFF])
     return -1
