@@ -102,7 +102,7 @@ def ours(lengths: np.ndarray, capacity: int) -> Bins:
 
 
 def olmo_core(lengths: np.ndarray, capacity: int) -> Bins:
-    from olmo_core.data.utils import InstancePacker  # noqa: PLC0415 - a peer that need not be there
+    from olmo_core.data.utils import InstancePacker
 
     parts, first = [], 0
     for start in range(0, len(lengths), WINDOW):
@@ -121,8 +121,8 @@ def olmo_core(lengths: np.ndarray, capacity: int) -> Bins:
 
 
 def trl(lengths: np.ndarray, capacity: int) -> Bins:
-    from datasets import Dataset, disable_progress_bars  # noqa: PLC0415 - a peer that need not be there
-    from trl import pack_dataset  # noqa: PLC0415 - a peer that need not be there
+    from datasets import Dataset, disable_progress_bars
+    from trl import pack_dataset
 
     disable_progress_bars()
     values = np.zeros(int(lengths.sum()), dtype=np.int8)
@@ -316,7 +316,8 @@ def manifest_of(entries: list[ShardEntry], vocab_size: int) -> EncodedManifest:
 
 def disk(documents: Documents, lengths: list[int], repeat: int) -> None:
     print(
-        "\n| sequence length | | MB of tokens | MB/s, wall clock | MB/s, CPU |\n| --- | --- | --- | --- | --- |"
+        "\n| sequence length | | MB of tokens | MB/s, wall clock | MB/s, CPU |"
+        "\n| --- | --- | --- | --- | --- |"
     )
     with tempfile.TemporaryDirectory(prefix="tokmill-packing-") as name:
         folder = Path(name)

@@ -28,7 +28,7 @@ FAILED, USAGE, INTERRUPTED = 1, 2, 130
 _ORDER = (
     *("run", "plan", "up"),
     *("profiles", "init"),
-    *("ls", "show", "lineage", "diff", "verify", "tag", "catalog", "trace"),
+    *("ls", "show", "lineage", "diff", "verify", "tag", "catalog", "trace", "takedown", "export"),
     *("encode", "decode"),
 )
 

@@ -115,8 +115,8 @@ class PackPlanParams(Params):
         return self
 
 
-class _WriteParams(Params):
-    """How sequences are written."""
+class FormatParams(Params):
+    """In which formats sequences are written."""
 
     formats: tuple[PackedFormat, ...] = Field(
         default=("memmap",),
@@ -128,6 +128,17 @@ class _WriteParams(Params):
         ),
         examples=[["memmap", "parquet"]],
     )
+
+    @field_validator("formats")
+    @classmethod
+    def _sort_formats(cls, given: tuple[PackedFormat, ...]) -> tuple[PackedFormat, ...]:
+        """The order in which formats are named, or naming one twice, makes no difference."""
+        return tuple(sorted(set(given)))
+
+
+class _WriteParams(FormatParams):
+    """How sequences are written."""
+
     mask_continued: bool = Field(
         default=False,
         description=(
@@ -143,12 +154,6 @@ class _WriteParams(Params):
             "Boundaries, segment ids and the loss mask leave padding out, whatever its id."
         ),
     )
-
-    @field_validator("formats")
-    @classmethod
-    def _sort_formats(cls, given: tuple[PackedFormat, ...]) -> tuple[PackedFormat, ...]:
-        """The order in which formats are named, or naming one twice, makes no difference."""
-        return tuple(sorted(set(given)))
 
 
 class PackShardParams(_WriteParams):

@@ -23,6 +23,7 @@ COMMANDS = [
     "diff",
     "verify",
     "tag",
+    "export",
     "catalog rebuild",
     "encode",
     "decode",

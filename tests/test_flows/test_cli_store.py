@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 
 import pytest
 
@@ -9,6 +10,7 @@ from flows.cli.app import main
 from flows.composition import Composition
 from flows.profile import load_profile
 from flows.sources import resolve_sources
+from tasks.formats.packed import PackedReader
 from tasks.store import Store
 
 
@@ -203,6 +205,58 @@ class TestTag:
 
     def test_a_label_is_no_alias(self, tokmill, copied):
         assert tokmill("tag", "packed/smoke@v1", "v7")[0] != 0
+
+
+class TestExport:
+    def test_the_sequences_are_there_in_the_other_format(self, tokmill, copied, tmp_path):
+        code, out, _ = tokmill(
+            "export", "packed/smoke@v1", "--format", "megatron", "--out", tmp_path / "data", "--json"
+        )
+        document = json.loads(out)
+        assert (code, document["artifact"]) == (0, "packed/smoke.megatron@v1")
+        before = PackedReader.open(copied.path(copied.resolve("packed/smoke@v1")))
+        after = PackedReader.open(tmp_path / "data")
+        assert len(after) == len(before) == document["metrics"]["num_sequences"]
+        assert [sequence.input_ids.tolist() for sequence in after] == [
+            sequence.input_ids.tolist() for sequence in before
+        ]
+        done = ["b2sum", "--length=256", "--check", "--quiet", "checksums.txt"]
+        assert subprocess.run(done, cwd=tmp_path / "data", check=False).returncode == 0
+
+    def test_its_lineage_leads_to_the_text(self, tokmill, copied):
+        tokmill("export", "packed/smoke@v1", "-f", "npy", "-f", "jsonl")
+        code, out, _ = tokmill("lineage", "packed/smoke.jsonl+npy")
+        assert code == 0
+        assert "packed/smoke@v1" in out
+        assert "corpus/smoke@v1" in out
+
+    def test_exporting_twice_makes_nothing(self, tokmill, copied):
+        outs = [tokmill("export", "packed/smoke", "-f", "npy")[1] for _ in range(2)]
+        assert outs[0] == outs[1]
+        assert len(list((copied.root / "packed").iterdir())) == 3
+
+    def test_a_damaged_artifact_is_refused(self, tokmill, copied):
+        file = next(copied.path(copied.resolve("packed/smoke@v1")).glob("*.bin"))
+        data = bytearray(file.read_bytes())
+        data[0] ^= 1
+        file.write_bytes(data)
+        code, out, err = tokmill("export", "packed/smoke@v1", "-f", "npy")
+        assert (code, out) == (1, "")
+        assert "shard-00000.bin: has digest" in err
+        assert len(list((copied.root / "packed").iterdir())) == 2
+
+    @pytest.mark.parametrize(
+        ("arguments", "problem"),
+        [
+            (("packed/smoke", "-f", "arow"), "--format arow is not known; did you mean arrow?"),
+            (("mixture/smoke", "-f", "npy"), "is a mixture, not packed sequences"),
+            (("packed/smoke", "-f", "npy", "--out", "."), "exists; name a new folder"),
+        ],
+    )
+    def test_wrong_usage_is_said(self, tokmill, arguments, problem):
+        code, out, err = tokmill("export", *arguments)
+        assert (code, out) == (2, "")
+        assert problem in err
 
 
 def test_the_catalog_can_be_deleted_and_made_again(tokmill, copied):

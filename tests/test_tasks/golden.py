@@ -6,9 +6,9 @@ Raise a stage's `version` first where it gives other bytes than before: artifact
 somebody's store are taken for what the stage gives. Never change the texts in `tests/golden/texts`.
 
 A digest is over a file's bytes, with exceptions, so that none depends on another library's version. Of
-Parquet files it is over schema, row groups and rows. Other artifacts' digests read as their kind. The
-versions of Unicode tables, what a parser says of a broken line, and the sizes of the artifacts that a card
-lists are left out.
+Parquet files it is over schema, row groups and rows, of Arrow streams over rows, of compressed files over
+what they hold. Other artifacts' digests read as their kind. The versions of Unicode tables, what a parser
+says of a broken line, and the sizes of the artifacts that a card lists are left out.
 """
 
 import hashlib
@@ -23,7 +23,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+import zstandard
 
 import tasks
 from tasks.adopt import ADOPT, AdoptParams
@@ -31,6 +33,8 @@ from tasks.audit import AuditParams
 from tasks.balance import BalanceParams
 from tasks.card import CardParams
 from tasks.encode import EncodeParams
+from tasks.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
+from tasks.formats.packed_files import PackedManifest
 from tasks.formats.sources import SourceSpec
 from tasks.ingest import IngestParams
 from tasks.mix import MixParams
@@ -65,6 +69,7 @@ PARAMS = LineParams(
     ),
     card=CardParams(title="Golden", license="CC0", source_notes={"code": "one file"}),
 )
+EXPORTED = ("arrow", "jsonl", "mds", "megatron", "npy")
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
 
 
@@ -98,6 +103,11 @@ def current_digests(folder: Path) -> Digests:
     made = line.run(PARAMS)
     exported = line.store.path(made["tokenizer"]) / "exports" / "tiktoken" / "tokenizer.tiktoken"
     line.make(ADOPT, AdoptParams(), file=External(digest="0" * 64, value=str(exported)))
+    exported = [
+        line.make(EXPORT_SHARD, ExportShardParams(index=index, formats=EXPORTED), packed=made["packed"])
+        for index in range(len(PackedManifest.open(line.store.path(made["packed"])).shards))
+    ]
+    line.make(EXPORT, ExportParams(formats=EXPORTED), packed=made["packed"], shards=exported)
     kinds = {ref.content_digest.encode(): ref.kind.encode() for _, ref in line.made}
     digests: Digests = {}
     for stage, ref in line.made:
@@ -118,6 +128,12 @@ def _content(file: Path, kinds: Mapping[bytes, bytes]) -> bytes:
     """What a file holds, without what other libraries' versions decide."""
     if file.suffix == ".parquet":
         return "\n".join(_logical(file)).encode()
+    if file.suffix == ".arrow":
+        return "\n".join(
+            repr(tuple(row.values())) for row in pa.ipc.open_stream(file).read_all().to_pylist()
+        ).encode()
+    if file.suffix == ".zst":
+        return zstandard.ZstdDecompressor().stream_reader(file.read_bytes()).read()
     data = file.read_bytes()
     if file.suffix not in {".json", ".md"}:
         return data

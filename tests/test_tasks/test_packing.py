@@ -29,24 +29,8 @@ def greedy(lengths, capacity, long_documents="split"):
 
 
 def mixed_source(lengths):
-    return MixedSource(
-        source="a",
-        num_documents=len(lengths),
-        num_tokens=sum(lengths),
-        requested_share=1,
-        quota_tokens=sum(lengths),
-        share=1,
-        drawn_documents=len(lengths),
-        drawn_tokens=sum(lengths),
-        unique_documents=len(lengths),
-        unique_tokens=sum(lengths),
-        epochs=1,
-        max_repetition=1,
-        min_epochs=0,
-        limits=False,
-        most_ahead_tokens=0,
-        most_behind_tokens=0,
-    )
+    """What a mixture says of the source `a`, as far as the accounts ask."""
+    return MixedSource.model_construct(source="a", drawn_documents=len(lengths), drawn_tokens=sum(lengths))
 
 
 def accounts_of(lengths, pieces, capacity, drops_long=False):
