@@ -17,7 +17,7 @@ from tokenizer.kernels.jit import kernel
 
 _SLOW = 4
 _NOT_ASCII = np.uint64(0x8080808080808080)
-_PATIENCE = 8  # bytes taken one by one before looking again whether ASCII follows
+_PATIENCE = 8  # bytes taken a character at a time before looking again whether ASCII follows
 
 
 class SplitTables(NamedTuple):
@@ -28,6 +28,7 @@ class SplitTables(NamedTuple):
             a state's row; whether there are tables of pairs.
         next_node: uint32, shape (num_nodes * 256,), by node + byte.
         column: uint8, same shape; 0 within a character.
+        columns: uint8, shape (65536,), by code point; that of ill-formed bytes for surrogates.
         next_state: uint16, shape (num_states * width,), by state + column.
         flags: uint8, same shape.
         pair_first: uint16, shape (128,), what an ASCII character adds to the number of a pair as its first.
@@ -41,6 +42,7 @@ class SplitTables(NamedTuple):
     layout: Int64In
     next_node: UInt32In
     column: BytesIn
+    columns: BytesIn
     next_state: UInt16In
     flags: BytesIn
     pair_first: UInt16In
@@ -106,6 +108,40 @@ def scan_pairs(data: BytesIn, end: int, tables: SplitTables, cuts: Int64, scan: 
             count = write_cuts(flag >> 8, position, position + 1, cuts, count)
             before = position + 1
             position += 2
+    return Scan(position, position, before, state, count, 0)
+
+
+@kernel(inline=True)
+def code_at(data: BytesIn, at: int) -> tuple[int, int]:
+    """Return code point and size of a character of up to three bytes, all in reach; size 0 if it is none."""
+    byte = entry(data, at)
+    if byte < 0x80:
+        return byte, 1
+    second = entry(data, at + 1) ^ 0x80
+    if byte < 0xE0:
+        return (byte & 31) << 6 | second, 2 if byte >= 0xC2 and second < 64 else 0
+    third = entry(data, at + 2) ^ 0x80
+    code = (byte & 15) << 12 | second << 6 | third
+    return code, 3 if byte < 0xF0 and (second | third) < 64 and code >= 0x800 else 0
+
+
+@kernel(inline=True)
+def scan_characters(data: BytesIn, end: int, tables: SplitTables, cuts: Int64, scan: Scan) -> Scan:
+    """Take characters of up to three bytes, for a while, or until one needs a closer look."""
+    position, _, before, state, count, _ = scan
+    until = min(position + _PATIENCE, end - 2)
+    while position < until:
+        code, size = code_at(data, position)
+        if size == 0:
+            break
+        column = entry(tables.columns, code)
+        flag = entry(tables.flags, state + column)
+        if flag & _SLOW:
+            break
+        state = entry(tables.next_state, state + column)
+        count = write_cuts(flag, before, position, cuts, count)
+        before = position
+        position += size
     return Scan(position, position, before, state, count, 0)
 
 
@@ -187,7 +223,11 @@ def scan_segment(data: BytesIn, start: int, end: int, tables: SplitTables, cuts:
     """Append the ends of one segment's pre-tokens to `cuts`; give the new count."""
     scan = Scan(start, start, start, 0, count, 0)
     while True:
-        scan = scan_bytes(data, end, tables, cuts, scan_pairs(data, end, tables, cuts, scan))
+        begun = scan.position
+        scan = scan_characters(data, end, tables, cuts, scan_pairs(data, end, tables, cuts, scan))
+        if scan.position > begun:
+            continue
+        scan = scan_bytes(data, end, tables, cuts, scan)
         column = scan.column
         if column == 0:
             continue

@@ -78,6 +78,7 @@ def _lay_out(matcher: Matcher, machine: Transducer, alphabet: charsets.Alphabet)
         layout=np.array([columns, column_of[charsets.SURROGATES.start], width, has_pairs], dtype=np.int64),
         next_node=decoder.next_node,
         column=decoder.column,
+        columns=_columns(column_of, ill_formed=columns - 1),
         next_state=_rows_of(width, next_state * width).astype(np.uint16),
         flags=_rows_of(width, flags).astype(np.uint8),
         pair_first=(rank.ravel() * len(ascii_columns)).astype(np.uint16),
@@ -87,6 +88,13 @@ def _lay_out(matcher: Matcher, machine: Transducer, alphabet: charsets.Alphabet)
         matcher_next=np.pad(rows, ((0, 0), (1, 1)), constant_values=-1).ravel().astype(np.int32),
         matcher_match=np.pad(matcher.match_before, ((0, 0), (1, 1))).ravel().astype(np.uint8),
     )
+
+
+def _columns(column_of: NDArray[np.uint8], ill_formed: int) -> NDArray[np.uint8]:
+    """Return the columns of the characters of up to three bytes, by code point."""
+    columns = column_of[: 1 << 16].copy()
+    columns[charsets.SURROGATES] = ill_formed
+    return columns
 
 
 def _paired(
