@@ -1,6 +1,7 @@
 """Documents into an encoded shard: which are kept, where the end tokens go, and what is said of it.
 
-A batch at a time; the files that come out do not depend on how the documents came in batches.
+A batch at a time; the files that come out do not depend on how the documents came in batches. The caller's
+thread encodes, and does nothing else: its encoder's cache is its own. Another one measures and writes.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,13 +13,19 @@ from numpy.typing import NDArray
 
 from tasks.formats.documents import DocumentBatch, offsets_of
 from tasks.formats.encoded import EncodedStatistics
-from tasks.formats.encoded_writer import write_shard
+from tasks.formats.encoded_writer import EncodedShardWriter, write_shard
 from tasks.formats.measures import text_size
+from tasks.kernels.gather import gather
+from tasks.overlap import behind
+from tokenizer.buffers import EncodedBatch
 from tokenizer.errors import SpecialTokenError
 from tokenizer.specials import find
 
 if TYPE_CHECKING:
     from tokenizer import Tokenizer
+
+# Text and tokens that may wait to be written before encoding waits too.
+_BEHIND_BYTES = 4 << 20
 
 SpecialTokensInText = Literal["as_text", "raise", "allowed"]
 
@@ -52,17 +59,35 @@ def encode_batches(
     """
     specials: Any = {"allowed_special": "all"} if special_tokens_in_text == "allowed" else {"as_text": True}
     with write_shard(out, tokenizer.vocab_size) as writer:
-        for batch in batches:
-            if special_tokens_in_text == "raise":
-                _refuse_special_tokens(tokenizer, batch, where)
-            encoded = tokenizer.encode_buffers(batch.data, batch.offsets, **specials)
-            lengths = np.diff(encoded.offsets)
-            keep = lengths >= min_tokens
-            tokens, offsets = keep_documents(encoded.ids, lengths, keep, end_id)
-            writer.append(
-                tokens, offsets, batch.ordinals[keep], _statistics(batch, lengths, keep, len(tokens))
-            )
+
+        def write(done: tuple[DocumentBatch, EncodedBatch]) -> None:
+            _write(writer, *done, min_tokens, end_id)
+
+        with behind(write, limit=_BEHIND_BYTES, size=_num_bytes) as leave:
+            for batch in batches:
+                if special_tokens_in_text == "raise":
+                    _refuse_special_tokens(tokenizer, batch, where)
+                leave((batch, tokenizer.encode_buffers(batch.data, batch.offsets, **specials)))
+                del batch
     return writer.statistics
+
+
+def _num_bytes(done: tuple[DocumentBatch, EncodedBatch]) -> int:
+    batch, encoded = done
+    return len(batch.data) + int(encoded.ids.nbytes)
+
+
+def _write(
+    writer: EncodedShardWriter,
+    batch: DocumentBatch,
+    encoded: EncodedBatch,
+    min_tokens: int,
+    end_id: int | None,
+) -> None:
+    lengths = np.diff(encoded.offsets)
+    keep = lengths >= min_tokens
+    tokens, offsets = keep_documents(encoded.ids, lengths, keep, end_id)
+    writer.append(tokens, offsets, batch.ordinals[keep], _statistics(batch, lengths, keep, len(tokens)))
 
 
 def end_token_id(tokenizer: "Tokenizer", name: str | None) -> int | None:
@@ -95,17 +120,16 @@ def keep_documents(
         The kept documents' tokens, dtype as given, and their offsets, int64 (number kept + 1,).
     """
     kept = lengths[keep]
-    text = tokens if keep.all() else tokens[np.repeat(keep, lengths)]
-    offsets = np.zeros(len(kept) + 1, dtype=np.int64)
-    if end_id is None:
-        np.cumsum(kept, out=offsets[1:])
-        return text, offsets
-    np.cumsum(kept + 1, out=offsets[1:])
-    ended = np.full(offsets[-1], end_id, dtype=tokens.dtype)
-    is_text = np.ones(offsets[-1], dtype=bool)
-    is_text[offsets[1:] - 1] = False
-    ended[is_text] = text
-    return ended, offsets
+    if end_id is None and keep.all():
+        return tokens, offsets_of(kept)
+    offsets = offsets_of(kept + (end_id is not None))
+    chosen = np.empty(offsets[-1], dtype=tokens.dtype)
+    width = tokens.itemsize
+    starts = (np.cumsum(lengths) - lengths)[keep]
+    gather(tokens.view(np.uint8), starts * width, kept * width, offsets[:-1] * width, chosen.view(np.uint8))
+    if end_id is not None:
+        chosen[offsets[1:] - 1] = end_id
+    return chosen, offsets
 
 
 def _refuse_special_tokens(tokenizer: "Tokenizer", batch: DocumentBatch, where: Callable[[int], str]) -> None:

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from tasks.formats.quarantine import BadDocument
 
-BATCH_BYTES = 8 << 20
+# Small enough that the first batch is there soon, and that a batch in work stays in the processor's caches.
+BATCH_BYTES = 1 << 20
 
 Bytes: TypeAlias = NDArray[np.uint8]
 Ints: TypeAlias = NDArray[np.int64]

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.errors import StoreError
 from tasks.formats.encoded import STATISTICS_FILE, EncodedStatistics, token_dtype
 from tasks.formats.manifests import write_model
 from tasks.formats.npy import NpyAppender
+from tasks.kernels.token_counts import count_narrow, count_wide
 
 
 class EncodedShardWriter:
@@ -49,8 +51,21 @@ class EncodedShardWriter:
         self._files["offsets"].append(offsets[1:] + self._files["tokens"].length)
         self._files["tokens"].append(tokens)
         self._files["ordinals"].append(ordinals)
-        self._counts += np.bincount(tokens, minlength=len(self._counts)).astype(np.uint64)
+        self._count(tokens)
         self.statistics += statistics
+
+    def _count(self, tokens: NDArray[Any]) -> None:
+        """Count the ids.
+
+        Raises:
+            StoreError: one is not below vocab_size.
+        """
+        counted = (count_narrow if tokens.dtype == np.uint16 else count_wide)(tokens, self._counts)
+        if counted < len(tokens):
+            raise StoreError(
+                f"{self._out}: id {tokens[counted]} must be less than vocab_size={len(self._counts)}; "
+                "encode with the tokenizer whose vocab_size was given"
+            )
 
     def finish(self) -> None:
         """Write what is known only at the end."""

@@ -1,9 +1,9 @@
 """JSON lines: one object a line, the text under one key.
 
-A block of lines is read in one go; only where that fails are its lines looked at one by one, to say which is
-bad and why. The row of a document is the number of its line, from 0. Lines of nothing but white space are no
-documents. An id that is no string is written as JSON; a missing or null one is null. Where a key stands
-twice, the last one counts.
+A kernel reads whole blocks of lines (`tasks.kernels.json_lines`). Lines that it leaves, unusual or bad, go
+through orjson one by one, which has the say on what is right and on what is wrong. The row of a document is
+the number of its line, from 0. Lines of nothing but white space are no documents. An id that is no string is
+written as JSON; a missing or null one is null. Where a key stands twice, the last one counts.
 """
 
 from collections.abc import Iterator
@@ -14,57 +14,149 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from tasks.formats.documents import ArrowArray, Piece, piece_of
+from tasks.formats.documents import ArrowArray, Bytes, Ints, Piece, offsets_of
+from tasks.formats.measures import is_utf8
 from tasks.formats.quarantine import BadDocument, excerpt, invalid_utf8
-from tasks.formats.records import Records, Span, records
+from tasks.formats.records import Span, lines
 from tasks.formats.sources import ReadOptions, nearest
+from tasks.kernels.gather import gather
+from tasks.kernels.json_lines import (
+    NUM_BYTES,
+    NUM_DOCUMENTS,
+    NUM_LINES,
+    POSITION,
+    SLACK,
+    Documents,
+    read_lines,
+)
 
 
 def read_jsonl(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
-    """Yield the documents of the span's lines."""
+    """Yield the documents of the span's lines; all are valid UTF-8."""
     row = span.first_row
-    for found in records(path, span, b"\n"):
-        piece = _fast(found, row, options)
-        yield _slow(found, row, options) if piece is None else piece
-        row += len(found.starts)
+    for block, position in lines(path, span):
+        reading = _Reading(block, row, options)
+        row = reading.next_row
+        found = [reading.piece(position)]
+        del block, reading
+        yield found.pop()
 
 
-def _lines(found: Records) -> list[bytes]:
-    lines = found.block.split(b"\n")
-    return lines[: len(found.starts)]
+class _Reading:
+    """Reads a block of whole lines, the first of which has the number `row`.
+
+    Attributes:
+        next_row: the number of the line behind the block.
+    """
+
+    def __init__(self, block: bytes, row: int, options: ReadOptions) -> None:
+        self._block = block
+        self._row = row
+        self._column = options.text_column
+        self._id_column = options.id_column
+        self._bad: list[BadDocument] = []
+        self._ids: dict[int, str | None] = {}
+        self._data: Bytes = np.frombuffer(block, dtype=np.uint8)
+        self._documents = _room(self._data)
+        self._read()
+        self.next_row = row + int(self._documents.progress[NUM_LINES])
+
+    def _read(self) -> None:
+        column, id_column = _name(self._column), _name(self._id_column or "")
+        is_valid = is_utf8(self._data, np.array([0, len(self._data)], dtype=np.int64))
+        while not (is_valid and read_lines(self._data, column, id_column, self._documents)):
+            self._read_line()
+            if self._documents.progress[POSITION] == len(self._data):
+                return
+
+    def _read_line(self) -> None:
+        """Read one line as orjson does."""
+        progress = self._documents.progress
+        start = int(progress[POSITION])
+        newline = self._block.find(b"\n", start)
+        end = newline + 1 or len(self._block)
+        line = self._block[start:end].removesuffix(b"\n")
+        if line.strip(b" \t\r"):
+            value = _parsed(line, self._row + int(progress[NUM_LINES]), self._column)
+            if isinstance(value, BadDocument):
+                self._bad.append(value)
+            else:
+                self._add(value, start, end)
+        progress[POSITION], progress[NUM_LINES] = end, progress[NUM_LINES] + 1
+
+    def _add(self, value: dict[str, Any], start: int, end: int) -> None:
+        """Take in the document of a line, as the kernel would."""
+        documents = self._documents
+        document = int(documents.progress[NUM_DOCUMENTS])
+        text = value[self._column].encode()
+        first = int(documents.progress[NUM_BYTES])
+        documents.text[first : first + len(text)] = np.frombuffer(text, dtype=np.uint8)
+        documents.ends[document] = first + len(text)
+        documents.lines[document] = documents.progress[NUM_LINES]
+        documents.bounds[2 * document : 2 * document + 2] = start, end
+        documents.ids[2 * document : 2 * document + 2] = 0
+        documents.progress[NUM_DOCUMENTS], documents.progress[NUM_BYTES] = document + 1, first + len(text)
+        if self._id_column is not None:
+            self._ids[document] = _id(value.get(self._id_column))
+
+    def piece(self, position: int) -> Piece:
+        """Return what was read, given where the block begins in the file's content."""
+        documents = self._documents
+        number = int(documents.progress[NUM_DOCUMENTS])
+        return Piece(
+            data=documents.text[: documents.progress[NUM_BYTES]],
+            offsets=np.concatenate(([0], documents.ends[:number])),
+            rows=documents.lines[:number] + self._row,
+            bounds=documents.bounds[: 2 * number].reshape(-1, 2) + position,
+            ids=None if self._id_column is None else self._id_array(number),
+            bad=tuple(self._bad),
+        )
+
+    def _id_array(self, number: int) -> ArrowArray:
+        starts, ends = self._documents.ids[: 2 * number].reshape(-1, 2).T
+        plain = None if self._ids else _plain_strings(self._data, starts, ends)
+        if plain is not None:
+            return plain
+        spans = zip(starts.tolist(), ends.tolist(), strict=True)
+        values = [_id(orjson.loads(self._block[start:end])) if end else None for start, end in spans]
+        for document, value in self._ids.items():
+            values[document] = value
+        return pa.array(values, pa.large_string())
 
 
-def _fast(found: Records, row: int, options: ReadOptions) -> Piece | None:
-    """Read lines that are all in order; None where one is not."""
-    load, column = orjson.loads, options.text_column
-    try:
-        objects = [load(line) for line in _lines(found)]
-        texts = [one[column].encode() for one in objects]
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, IndexError, UnicodeEncodeError):
+def _room(data: Bytes) -> Documents:
+    most = int(np.count_nonzero(data == ord("\n"))) + 1
+    return Documents(
+        progress=np.zeros(4, dtype=np.int64),
+        text=np.empty(len(data) + SLACK, dtype=np.uint8),
+        ends=np.empty(most, dtype=np.int64),
+        lines=np.empty(most, dtype=np.int64),
+        bounds=np.empty(2 * most, dtype=np.int64),
+        ids=np.empty(2 * most, dtype=np.int64),
+    )
+
+
+def _name(name: str) -> Bytes:
+    return np.frombuffer(name.encode(), dtype=np.uint8)
+
+
+def _plain_strings(data: Bytes, starts: Ints, ends: Ints) -> ArrowArray | None:
+    """Return JSON strings without escapes, null where start and end are 0; None if anything else is there."""
+    present = ends > 0
+    if (data[starts[present]] != ord('"')).any():
         return None
-    ids = _ids(objects, options.id_column)
-    return piece_of(texts, np.arange(row, row + len(texts)), bounds=found.bounds, ids=ids)
-
-
-def _slow(found: Records, row: int, options: ReadOptions) -> Piece:
-    """Read lines one by one, putting the bad ones aside."""
-    texts: list[bytes] = []
-    objects: list[dict[str, Any]] = []
-    kept: list[int] = []
-    bad: list[BadDocument] = []
-    for index, line in enumerate(_lines(found)):
-        if not line.strip(b" \t\r"):
-            continue
-        value = _parsed(line, row + index, options.text_column)
-        if isinstance(value, BadDocument):
-            bad.append(value)
-            continue
-        kept.append(index)
-        objects.append(value)
-        texts.append(value[options.text_column].encode())
-    rows = np.array(kept, dtype=np.int64)
-    ids = _ids(objects, options.id_column)
-    return piece_of(texts, rows + row, bounds=found.bounds[rows], ids=ids, bad=tuple(bad))
+    lengths = np.where(present, ends - starts - 2, 0)
+    offsets = offsets_of(lengths)
+    text = np.empty(offsets[-1], dtype=np.uint8)
+    gather(data, starts + 1, lengths, offsets[:-1], text)
+    if (text == ord("\\")).any():
+        return None
+    buffers = [
+        pa.py_buffer(np.packbits(present, bitorder="little")),
+        pa.py_buffer(offsets),
+        pa.py_buffer(text),
+    ]
+    return pa.LargeStringArray.from_buffers(len(starts), buffers[1], buffers[2], buffers[0])
 
 
 def _parsed(line: bytes, row: int, column: str) -> dict[str, Any] | BadDocument:
@@ -104,12 +196,6 @@ def _where(error: orjson.JSONDecodeError) -> str:
 def _kind(value: object) -> str:
     names = {"dict": "object", "list": "list", "str": "string", "bool": "boolean", "NoneType": "null"}
     return names.get(type(value).__name__, "number")
-
-
-def _ids(objects: list[dict[str, Any]], column: str | None) -> ArrowArray | None:
-    if column is None:
-        return None
-    return pa.array([_id(one.get(column)) for one in objects], pa.large_string())
 
 
 def _id(value: object) -> str | None:

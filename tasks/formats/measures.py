@@ -14,9 +14,7 @@ import pyarrow as pa
 
 from tasks.formats.documents import Bytes, Ints, Piece
 from tasks.formats.quarantine import BadDocument, invalid_utf8
-
-# Passes over more than this fall out of the processor's cache.
-_CACHED_BYTES = 256 << 10
+from tasks.kernels.text_size import count_text
 
 
 class TextSize(NamedTuple):
@@ -34,38 +32,9 @@ class TextSize(NamedTuple):
 
 def text_size(data: Bytes, offsets: Ints) -> TextSize:
     """Return the size of the documents `data[offsets[i]:offsets[i + 1]]`, valid UTF-8."""
-    return TextSize(len(offsets) - 1, len(data), count_chars(data), count_words(data, offsets))
-
-
-def count_chars(data: Bytes) -> int:
-    """Count the code points of valid UTF-8."""
-    # Continuation bytes are 0x80 to 0xbf, which are the smallest as signed bytes.
-    signed = data.view(np.int8)
-    parts = (signed[at : at + _CACHED_BYTES] for at in range(0, len(data), _CACHED_BYTES))
-    return len(data) - sum(int(np.count_nonzero(part < -64)) for part in parts)
-
-
-def count_words(data: Bytes, offsets: Ints) -> int:
-    """Count the words of each document and return the sum."""
-    begins = np.empty(len(offsets), dtype=np.bool_)
-    begins[:-1] = offsets[:-1] < offsets[1:]  # an empty document begins no word
-    begins[-1] = False
-    starts = offsets[begins]
-    total = 0
-    for at in range(0, len(data), _CACHED_BYTES):
-        stop = at + _CACHED_BYTES
-        first, last = np.searchsorted(starts, (at, stop))
-        total += _word_starts(data[max(0, at - 1) : stop], starts[first:last] - max(0, at - 1), at > 0)
-    return total
-
-
-def _word_starts(data: Bytes, starts: Ints, follows: bool) -> int:
-    """Count where words begin; the first byte only shows what was before if `follows`."""
-    inside = (data - np.uint8(9) > np.uint8(4)) & (data != np.uint8(32))
-    begins = inside.copy()
-    begins[1:] &= ~inside[:-1]
-    begins[starts] = inside[starts]  # a document that begins inside a word of the buffer begins its own
-    return int(np.count_nonzero(begins)) - int(follows and begins[0])
+    sums = np.zeros(2, dtype=np.int64)
+    count_text(np.ascontiguousarray(data), np.ascontiguousarray(offsets), sums)
+    return TextSize(len(offsets) - 1, len(data), int(sums[0]), int(sums[1]))
 
 
 def is_utf8(data: Bytes, offsets: Ints) -> bool:

@@ -34,6 +34,9 @@ _READERS: dict[Format, Callable[[Path, Span, ReadOptions], Iterator[Piece]]] = {
     "prose": read_prose,
 }
 
+# Their readers look at all bytes anyway, and yield nothing but valid UTF-8.
+_VALID = ("jsonl",)
+
 WHOLE = Span()
 
 
@@ -46,9 +49,11 @@ def read_pieces(path: Path, file_format: Format, options: ReadOptions, span: Spa
     next_row = span.first_row
     try:
         for piece in _READERS[file_format](path, span, options):
-            checked = without_invalid_utf8(_inside(piece, span))
-            yield checked
+            inside = _inside(piece, span)
+            checked = inside if file_format in _VALID else without_invalid_utf8(inside)
             next_row = max(next_row, _last_row(checked) + 1)
+            del piece, inside
+            yield checked
     except BrokenArchiveError as error:
         yield empty_piece([BadDocument(next_row, error.reason, "", error.detail)])
     except BrokenFileError as error:

@@ -75,45 +75,65 @@ def records(path: Path, span: Span, separator: bytes) -> Iterator[Records]:
     return regrouped(content(path, span), separator)
 
 
+def lines(path: Path, span: Span) -> Iterator[tuple[bytes, int]]:
+    """Yield the span's lines, about a block at a time, with each block's position; see `whole`."""
+    return whole(content(path, span), b"\n")
+
+
 def regrouped(stream: Iterator[tuple[bytes, int]], separator: bytes) -> Iterator[Records]:
     """Yield the records in consecutive blocks, each given with its position, wherever the blocks are cut."""
-    tail, tail_position = b"", 0
-    while (taken := _taken(stream, len(tail))) is not None:
-        block, position = taken
-        tail_position = tail_position if tail else position
-        joined = tail + block if tail else block
-        stops = separators(joined, separator, max(0, len(tail) - len(separator) + 1))
-        if not len(stops):
-            tail = joined
-            continue
+    for block, position in whole(stream, separator):
+        stops = separators(block, separator)
         ends = stops + len(separator)
-        last = int(ends[-1])
-        yield Records(joined[:last], np.concatenate(([0], ends[:-1])), stops, ends, tail_position)
-        tail, tail_position = joined[last:], tail_position + last
-    if tail:
-        size = np.array([len(tail)], dtype=np.int64)
-        yield Records(tail, np.zeros(1, dtype=np.int64), size, size, tail_position)
+        if not len(ends) or ends[-1] < len(block):  # the last record of all may lack its separator
+            stops, ends = np.append(stops, len(block)), np.append(ends, len(block))
+        yield Records(block, np.concatenate(([0], ends[:-1])), stops, ends, position)
 
 
-def _taken(stream: Iterator[tuple[bytes, int]], at_least: int) -> tuple[bytes, int] | None:
-    """Take the next blocks as one, as long as what is held back, so that a long record is copied seldom."""
-    first = next(stream, None)
-    if first is None:
-        return None
-    parts, num_bytes = [first[0]], len(first[0])
-    while num_bytes < at_least and (following := next(stream, None)) is not None:
-        parts.append(following[0])
-        num_bytes += len(following[0])
-    return (b"".join(parts) if len(parts) > 1 else parts[0]), first[1]
+def whole(stream: Iterator[tuple[bytes, int]], separator: bytes) -> Iterator[tuple[bytes, int]]:
+    """Cut consecutive blocks anew, so that each ends with a separator; the last of all may lack it.
+
+    A record that goes through many blocks is put together once. Nothing of a block is held on to while it
+    is out, since a single record may be most of what fits in memory.
+    """
+    held: list[bytes] = []
+    start = 0
+    for block, position in stream:
+        if not block:  # a file of nothing but a byte order mark
+            continue
+        start = start if held else position
+        seam = _last_bytes(held, len(separator) - 1)
+        held.append(block)
+        if separator not in (seam + block if seam else block):
+            continue
+        joined = b"".join(held) if len(held) > 1 else block
+        end = _last_end(joined, separator)
+        held = [joined[end:]] if end < len(joined) else []
+        cut = [joined[:end]]
+        del block, joined
+        yield cut.pop(), start
+        start += end
+    if held:
+        yield b"".join(held), start
 
 
-def separators(block: bytes, separator: bytes, start: int = 0) -> Ints:
-    """Return where `separator` stands in `block`, from `start` on; from left to right, not overlapping."""
-    buffer: Bytes = np.frombuffer(block, dtype=np.uint8)[start : max(start, len(block) - len(separator) + 1)]
-    found = np.flatnonzero(buffer == separator[0]) + start
-    whole = np.frombuffer(block, dtype=np.uint8)
+def _last_bytes(blocks: list[bytes], number: int) -> bytes:
+    return b"".join(blocks[-number:])[-number:] if number else b""
+
+
+def _last_end(block: bytes, separator: bytes) -> int:
+    """Return where the last separator ends, of those that `separators` finds; there is one."""
+    overlaps = any(separator.startswith(separator[index:]) for index in range(1, len(separator)))
+    last = int(separators(block, separator)[-1]) if overlaps else block.rfind(separator)
+    return last + len(separator)
+
+
+def separators(block: bytes, separator: bytes) -> Ints:
+    """Return where `separator` stands in `block`; from left to right, not overlapping."""
+    buffer: Bytes = np.frombuffer(block, dtype=np.uint8)
+    found = np.flatnonzero(buffer[: max(0, len(block) - len(separator) + 1)] == separator[0])
     for index in range(1, len(separator)):
-        found = found[whole[found + index] == separator[index]]
+        found = found[buffer[found + index] == separator[index]]
     return _without_overlaps(found, len(separator))
 
 

@@ -2,7 +2,7 @@
 
 A shard says which stretches of which files hold its documents. Reading it verifies, at its end, that the
 documents are still those that were ingested: whoever uses a shard's documents must read it to the end before
-publishing anything.
+publishing anything. A thread reads ahead of whoever works on the documents.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,6 +16,10 @@ from tasks.formats.readers import read_pieces
 from tasks.formats.records import Span
 from tasks.formats.sharding import ShardHasher
 from tasks.formats.sources import Format, ReadOptions
+from tasks.overlap import ahead
+
+# Batches, the one that is being worked on among them, that may be in memory before reading stops to wait.
+_AHEAD = 3
 
 
 class Segment(BaseModel):
@@ -84,8 +88,13 @@ def read_shard(
     Raises:
         SourceError: a file is gone, cannot be read, or no longer holds what was ingested.
     """
+    batches = _verified(shard, _root(shard, roots), batch_bytes)
+    yield from ahead(batches, limit=_AHEAD * batch_bytes, size=lambda batch: len(batch.data) + 1)
+
+
+def _verified(shard: Shard, root: Path, batch_bytes: int) -> Iterator[DocumentBatch]:
     hasher = ShardHasher()
-    for batch in batched(_documents(shard, _root(shard, roots)), batch_bytes):
+    for batch in batched(_documents(shard, root), batch_bytes):
         hasher.update(batch.ordinals, batch.offsets, batch.data)
         yield batch
     if hasher.hexdigest() != shard.digest:

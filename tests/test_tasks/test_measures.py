@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.formats.documents import DocumentBatch, batched, documents_of, offsets_of, piece_of
-from tasks.formats.measures import count_words, is_utf8, text_size, without_invalid_utf8
+from tasks.formats.measures import is_utf8, text_size, without_invalid_utf8
 
 ODD = "a b\t\n\v\f\r\x1c\x1f\u00e9\u2028\u00a0\U0001f600"
 
@@ -54,8 +54,8 @@ def test_words_across_blocks(period: int) -> None:
     cuts = [*range(0, len(text), 65_537), len(text)]
     texts = [text[a:b] for a, b in pairwise(cuts)]
 
-    assert count_words(*buffers(texts)) == sum(len(one.split()) for one in texts)
-    assert count_words(*buffers([text])) == len(text.split())
+    assert text_size(*buffers(texts)).num_words == sum(len(one.split()) for one in texts)
+    assert text_size(*buffers([text])).num_words == len(text.split())
 
 
 @given(st.lists(st.binary(max_size=4), max_size=12))

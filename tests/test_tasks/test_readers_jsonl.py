@@ -2,9 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.test_tasks.reading import read
@@ -89,3 +91,121 @@ def test_any_text_comes_back(scratch: Path, texts: list[str], escaped: bool) -> 
     path.write_bytes(b"\n".join(lines))
 
     assert read(path).documents == list(enumerate(text.encode() for text in texts))
+
+
+def as_orjson_reads(content: bytes) -> tuple[list[tuple[int, bytes]], list[str | None], list[int]]:
+    """Documents, ids and the rows of bad lines, one line at a time."""
+    documents: list[tuple[int, bytes]] = []
+    ids: list[str | None] = []
+    bad: list[int] = []
+    for row, line in enumerate(content.split(b"\n")):
+        try:
+            value = orjson.loads(line)
+            documents.append((row, value["text"].encode()))
+        except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
+            bad += [row] * bool(line.strip(b" \t\r"))
+            continue
+        one = value.get("id")
+        ids.append(one if one is None or isinstance(one, str) else orjson.dumps(one).decode())
+    return documents, ids, bad
+
+
+STRINGS = st.text(
+    st.sampled_from('ab"\\/\b\f\n\r\t\0\x1f\x7f\u00e9\u2028\u732b\ufeff\U0001f600'), max_size=20
+)
+NUMBERS = st.one_of(
+    st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.integers(-(10**40), 10**40)
+)
+SCALARS = st.one_of(st.none(), st.booleans(), NUMBERS, STRINGS)
+VALUES = st.recursive(
+    SCALARS, lambda inside: st.lists(inside, max_size=3) | st.dictionaries(STRINGS, inside, max_size=3)
+)
+MEMBERS = st.tuples(st.sampled_from(["text", "text", "id", "tex", "texts", "", "te\\xt"]), VALUES)
+
+
+@st.composite
+def json_objects(draw: Any) -> bytes:
+    """An object as anyone may write it: keys in any order, also twice, white space and escapes anywhere."""
+    members = draw(st.lists(MEMBERS, max_size=3)) + [("text", draw(STRINGS))] * draw(st.integers(0, 2))
+    spaces = st.sampled_from(["", " ", "\t\r "])
+    escaped = draw(st.booleans())
+
+    def written(value: Any) -> str:
+        return draw(spaces) + json.dumps(value, ensure_ascii=escaped) + draw(spaces)
+
+    inside = ",".join(written(key) + ":" + written(value) for key, value in draw(st.permutations(members)))
+    return (draw(spaces) + "{" + inside + "}" + draw(spaces)).encode()
+
+
+@st.composite
+def damaged(draw: Any, lines: st.SearchStrategy[bytes]) -> bytes:
+    """A line with a byte changed, left out or put in, now and then."""
+    line = bytearray(draw(lines))
+    if line and draw(st.booleans()):
+        place = draw(st.integers(0, len(line) - 1))
+        byte = draw(st.sampled_from(b'{}[],:"\\ue019-+.tfn \t\r\n\0\x80\xc3\xff'))
+        line[place : place + draw(st.integers(0, 1))] = bytes([byte]) * draw(st.integers(0, 1))
+    return bytes(line)
+
+
+@given(st.lists(damaged(json_objects()), max_size=4))
+@example(
+    [b'{"text": "a", "n": ' + number + b"}" for number in (b"-", b"01", b"1.", b".5", b"1e", b"1e+", b"+1")]
+)
+@example([b'{"text": "a", "n": ' + number + b"}" for number in (b"-0", b"0e0", b"1E-5", b"1e400", b"9" * 30)])
+@example([b'{"text": "a", "n": ' + b"[" * depth + b"]" * depth + b"}" for depth in (63, 64, 65, 2_000)])
+@example(
+    [
+        b'{"text": "' + escape + b'"}'
+        for escape in (b"\\x", b"\\", b"\\u12", b"\\uD83D\\uDE00", b"\\uD83D\\uD83D")
+    ]
+)
+@example(
+    [
+        b'{"text": "a", "n": tru}',
+        b'{"text": "a", "n": truee}',
+        b'{"text": "a",}',
+        b'{,"text": "a"}',
+        b'{"text" "a"}',
+    ]
+)
+@example(
+    [b'{"text": "a"', b'{"text": "a', b'{"text":', b'{"text"', b"{", b'{"text": "a"}}', b'{"text": "a"} x']
+)
+@example(
+    [
+        b'{"te\\u0078t": "a", "\\u0069d": "\\u0069d"}',
+        b'{"id": {"a": [1]}, "text": ""}',
+        b'{"text": "", "id": "\\n"}',
+    ]
+)
+def test_whatever_stands_in_a_line_is_read_as_orjson_reads_it(scratch: Path, lines: list[bytes]) -> None:
+    path = scratch / "a.jsonl"
+    content = b"\n".join(lines)
+    path.write_bytes(content)
+
+    found = read(path, id_column="id")
+
+    documents, ids, bad = as_orjson_reads(content)
+    assert found.documents == documents
+    assert found.ids == ids
+    assert [row for row, _ in found.bad] == bad
+
+
+def test_the_id_may_be_the_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "a"}\n{"text": "b\\n"}\n')
+
+    assert read(path, id_column="text").ids == ["a", "b\n"]
+
+
+def test_lines_of_any_length_come_back(tmp_path: Path) -> None:
+    # Some go through several of the blocks that a file is read in, some blocks hold many.
+    path = tmp_path / "a.jsonl"
+    texts = ["x" * 10, "\u732b\n" * 700_000, "", '"' * 600_000, *["short"] * 60_000, "y" * 3_000_000, "end"]
+    path.write_bytes(b"\n".join(orjson.dumps({"text": text}) for text in texts))
+
+    found = read(path)
+
+    assert found.texts == [text.encode() for text in texts]
+    assert [row for row, _ in found.documents] == list(range(len(texts)))

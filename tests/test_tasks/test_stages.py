@@ -51,7 +51,8 @@ def test_encoding_more_text_takes_no_more_memory(tmp_path):
         return lambda: encode_batches(tok, batches(number), out, end_id=None, min_tokens=1)
 
     encode(1)()
-    assert peak_bytes(encode(24)) < 1.2 * peak_bytes(encode(3))
+    # A few batches wait to be written when the disk is slow; all of them would take ten times as much.
+    assert peak_bytes(encode(48)) < 2 * peak_bytes(encode(2))
 
 
 def test_listing_the_stages_compiles_nothing_and_starts_no_prefect():

@@ -1,0 +1,47 @@
+"""The hash of short documents; `tasks.formats.document_hashes` says what it is."""
+
+import numpy as np
+
+from tokenizer.kernels import kernel
+from tokenizer.kernels.arrays import BytesIn, Int64In, UInt64
+from tokenizer.kernels.intrinsics import load_u64
+
+_GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
+_FIRST = np.uint64(0xBF58_476D_1CE4_E5B9)
+_SECOND = np.uint64(0x94D0_49BB_1331_11EB)
+
+
+@kernel
+def hash_documents(data: BytesIn, offsets: Int64In, longest: int, hashes: UInt64) -> None:
+    """Hash the documents that have at most `longest` bytes.
+
+    Args:
+        data: uint8 [n].
+        offsets: int64 [d + 1], within 0 and n.
+        longest: longer documents are passed over.
+        hashes: uint64 [d], written.
+    """
+    for document in range(offsets.shape[0] - 1):
+        start, end = offsets[document], offsets[document + 1]
+        if end - start > longest:
+            continue
+        whole = (end - start) >> 3
+        total, number = np.uint64(0), np.uint64(0)
+        for word in range(whole):
+            total += _mixed(load_u64(data, start + 8 * word) + number)
+            number += _GOLDEN
+        if start + 8 * whole < end:
+            last = np.uint64(0)
+            for position in range(start + 8 * whole, end):
+                last |= np.uint64(data[position]) << np.uint64(8 * (position - start - 8 * whole))
+            total += _mixed(last + number)
+        hashes[document] = _mixed(total ^ _mixed(np.uint64(end - start)))
+
+
+@kernel(inline=True)
+def _mixed(value: np.uint64) -> np.uint64:
+    """SplitMix64 (Steele et al. 2014): every bit of the result depends on all bits of the value."""
+    value += _GOLDEN
+    value = (value ^ (value >> np.uint64(30))) * _FIRST
+    value = (value ^ (value >> np.uint64(27))) * _SECOND
+    return value ^ (value >> np.uint64(31))

@@ -1,0 +1,74 @@
+"""Counts characters and words, eight bytes at a step and without a branch, as vectors where there are any.
+
+A byte of a word of eight is asked a question by arithmetic that carries nothing over to its neighbours: the
+answer is its high bit. Answers are added up byte by byte, for up to 255 steps, and then added together.
+"""
+
+import numpy as np
+
+from tokenizer.kernels import kernel
+from tokenizer.kernels.arrays import BytesIn, Int64, Int64In
+from tokenizer.kernels.intrinsics import load_u64
+
+_HIGH_BITS = np.uint64(0x8080808080808080)
+_OTHER_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
+_SPACES = np.uint64(0x2020202020202020)
+# What lifts a byte of at least 9, and one of at least 14, to the high bit.
+_FROM_9 = np.uint64(0x7777777777777777)
+_FROM_14 = np.uint64(0x7272727272727272)
+_EVEN_BYTES = np.uint64(0x00FF00FF00FF00FF)
+_EACH_PAIR = np.uint64(0x0001000100010001)
+_MOST_STEPS = 255
+
+
+@kernel
+def count_text(data: BytesIn, offsets: Int64In, sums: Int64) -> None:
+    """Add characters and words of documents to `sums`.
+
+    Args:
+        data: uint8 [n], valid UTF-8.
+        offsets: int64 [d + 1], from 0 to n.
+        sums: int64 [2], the characters and the words so far.
+    """
+    size = data.shape[0]
+    continuing, words, position = 0, 0, 1
+    while position + 8 <= size:
+        steps = min((size - position) >> 3, _MOST_STEPS)
+        parts, begins = np.uint64(0), np.uint64(0)
+        for step in range(steps):
+            here = load_u64(data, position + 8 * step)
+            before = load_u64(data, position + 8 * step - 1)
+            parts += (here & ~(here << np.uint64(1)) & _HIGH_BITS) >> np.uint64(7)
+            begins += (~_spaces(here) & _spaces(before)) >> np.uint64(7)
+        continuing += _sum_of_bytes(parts)
+        words += _sum_of_bytes(begins)
+        position += 8 * steps
+    for rest in range(position, size):
+        continuing += int(data[rest] & 0xC0 == 0x80)
+        words += int(not _is_space(data[rest]) and _is_space(data[rest - 1]))
+    for document in range(offsets.shape[0] - 1):
+        start = offsets[document]
+        if start < offsets[document + 1] and not _is_space(data[start]):
+            words += int(start == 0 or not _is_space(data[start - 1]))  # begins where another ends
+    sums[0] += size - continuing
+    sums[1] += words
+
+
+@kernel(inline=True)
+def _spaces(word: np.uint64) -> np.uint64:
+    """Ask each byte whether it is ASCII white space: 9 to 13, or 32."""
+    low = word & _OTHER_BITS
+    control = (low + _FROM_9) & ~(low + _FROM_14)
+    space = ~((low ^ _SPACES) + _OTHER_BITS)
+    return (control | space) & ~word & _HIGH_BITS
+
+
+@kernel(inline=True)
+def _is_space(byte: int) -> bool:
+    return byte == 0x20 or 0x09 <= byte <= 0x0D
+
+
+@kernel(inline=True)
+def _sum_of_bytes(word: np.uint64) -> int:
+    pairs = (word & _EVEN_BYTES) + ((word >> np.uint64(8)) & _EVEN_BYTES)
+    return np.int64((pairs * _EACH_PAIR) >> np.uint64(48))

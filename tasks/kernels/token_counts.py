@@ -1,0 +1,34 @@
+"""Counts how often each id occurs, in ids of either stored width."""
+
+import numpy as np
+
+from tokenizer.kernels import kernel
+from tokenizer.kernels.arrays import UInt16In, UInt32In, UInt64
+
+
+@kernel
+def count_narrow(ids: UInt16In, counts: UInt64) -> int:
+    """Add one to `counts[id]` for every id; see `count_wide`."""
+    for position in range(ids.shape[0]):
+        if ids[position] >= counts.shape[0]:
+            return position
+        counts[ids[position]] += np.uint64(1)
+    return ids.shape[0]
+
+
+@kernel
+def count_wide(ids: UInt32In, counts: UInt64) -> int:
+    """Add one to `counts[id]` for every id.
+
+    Args:
+        ids: uint32 [n].
+        counts: uint64 [vocab_size], changed.
+
+    Returns:
+        n, or the position of the first id that is no less than vocab_size; what follows it is not counted.
+    """
+    for position in range(ids.shape[0]):
+        if ids[position] >= counts.shape[0]:
+            return position
+        counts[ids[position]] += np.uint64(1)
+    return ids.shape[0]

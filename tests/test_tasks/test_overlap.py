@@ -1,0 +1,144 @@
+"""Reading ahead and writing behind: order, bounded memory, errors in their place, threads that end."""
+
+import threading
+import weakref
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.overlap import ahead, behind
+
+SIZES = st.lists(st.integers(0, 5), max_size=30)
+LIMIT = st.integers(1, 12)
+
+
+def threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate()} & {"ahead", "behind"}
+
+
+def failing_after(number: int) -> Iterator[int]:
+    yield from range(number)
+    msg = "the disk is gone"
+    raise OSError(msg)
+
+
+@given(SIZES, LIMIT)
+def test_items_taken_ahead_are_the_items(sizes: list[int], limit: int) -> None:
+    assert list(ahead(sizes, limit=limit, size=lambda size: size)) == sizes
+    assert not threads()
+
+
+@given(SIZES, LIMIT)
+def test_nothing_is_begun_while_the_limit_is_reached(sizes: list[int], limit: int) -> None:
+    given_back, held_at_begin = [0], []
+
+    def counted() -> Iterator[int]:
+        begun = 0
+        for size in sizes:
+            held_at_begin.append(begun - given_back[0])
+            begun += size
+            yield size
+
+    for size in ahead(counted(), limit=limit, size=lambda size: size):
+        given_back[0] += size  # a little early, so that what is held is never taken for more than it is
+
+    assert all(held < limit for held in held_at_begin)
+
+
+def test_an_error_comes_after_the_items_before_it() -> None:
+    items = ahead(failing_after(3), limit=100, size=lambda _: 1)
+
+    assert [next(items), next(items), next(items)] == [0, 1, 2]
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(items)
+    assert not threads()
+
+
+@pytest.mark.parametrize("limit", [1, 100])
+def test_whoever_leaves_early_stops_the_thread_and_closes_the_generator(limit: int) -> None:
+    closed = []
+
+    def endless() -> Iterator[int]:
+        try:
+            while True:
+                yield 1
+        finally:
+            closed.append(threading.current_thread().name)
+
+    items = ahead(endless(), limit=limit, size=lambda _: 1)
+    next(items)
+    with pytest.raises(KeyboardInterrupt):
+        items.throw(KeyboardInterrupt())
+    assert closed == ["ahead"]
+    assert not threads()
+
+
+def test_reading_does_not_begin_before_it_is_asked_for() -> None:
+    items = ahead(failing_after(0), limit=1, size=lambda _: 1)
+
+    assert not threads()
+    items.close()
+
+
+@given(SIZES, LIMIT)
+def test_work_behind_is_done_in_order_and_in_full(sizes: list[int], limit: int) -> None:
+    done: list[int] = []
+
+    with behind(done.append, limit=limit, size=lambda size: size) as leave:
+        for size in sizes:
+            leave(size)
+
+    assert done == sizes
+    assert not threads()
+
+
+def test_an_error_in_work_behind_reaches_the_caller_and_stops_the_work() -> None:
+    done = []
+
+    def work(item: int) -> None:
+        if item == 2:
+            msg = "no space left"
+            raise OSError(msg)
+        done.append(item)
+
+    def run(items: list[int]) -> None:
+        with behind(work, limit=1, size=lambda _: 1) as leave:
+            for item in items:
+                leave(item)
+
+    with pytest.raises(OSError, match="no space left"):
+        run(list(range(1_000)))
+    assert done == [0, 1]
+    with pytest.raises(OSError, match="no space left"):
+        run([2])
+    assert not threads()
+
+
+class Item:
+    """Something whose end can be noticed."""
+
+
+def test_work_that_has_not_begun_is_left_undone_on_an_interrupt() -> None:
+    begun, may_end, done = threading.Event(), threading.Event(), []
+
+    def work(item: Item | None) -> None:
+        begun.set()
+        may_end.wait()
+        done.append(item)
+
+    def interrupted() -> None:
+        with behind(work, limit=100, size=lambda _: 1) as leave:
+            leave(None)
+            second = Item()
+            weakref.finalize(second, may_end.set)  # once it is dropped, and not before
+            leave(second)
+            del second
+            begun.wait()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert done == [None]
+    assert not threads()
