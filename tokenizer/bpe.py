@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tokenizer.definition import Definition
 from tokenizer.errors import VocabularyError
 from tokenizer.kernels.characters import Characters, empty_characters, note_joined
-from tokenizer.kernels.encoding import BLOCK, count_bytes, encode_pretokens
+from tokenizer.kernels.encoding import BLOCK, encode_pretokens
 from tokenizer.kernels.encoding_cache import copy_cache, empty_cache, remember_tokens
 from tokenizer.kernels.greedy import (
     LEFT,
@@ -33,6 +33,7 @@ from tokenizer.splitting import Pretokens
 
 _USUAL_BYTES = 1 << 12
 _USUAL_ROOM = 1 << 20
+_BEHIND = 8  # ids that are written at a time, whether there are so many or not
 _CACHE_BITS = 18, 13
 
 
@@ -58,19 +59,15 @@ class BytePairEncoder:
             uint32 ids, which this thread's next call overwrites, and int64 offsets of shape
             (num_segments + 1,).
         """
-        most, longest = count_bytes(pretokens.starts, pretokens.ends)
-        ids, offsets = self._room(most + kinds.shape[0] + 8), np.empty(kinds.shape[0] + 1, np.int64)
-        number = encode_pretokens(
-            data,
-            pretokens.starts,
-            pretokens.ends,
-            pretokens.offsets,
-            kinds,
-            self._model,
-            self._memory(longest),
-            ids,
-            offsets,
-        )
+        offsets = np.empty(kinds.shape[0] + 1, np.int64)
+        if not pretokens.starts.shape[0]:
+            return np.zeros(0, np.uint32), np.zeros_like(offsets)
+        most = int(pretokens.ends[-1] - pretokens.starts[0]) + kinds.shape[0]
+        ids = self._room(most + _BEHIND)
+        given = data, pretokens.starts, pretokens.ends, pretokens.offsets, kinds, self._model
+        number = encode_pretokens(*given, self._memory(), ids, offsets)
+        if number < 0:
+            number = encode_pretokens(*given, self._memory(-number), ids, offsets)
         return ids[:number], offsets
 
     def _room(self, size: int) -> NDArray[np.uint32]:
@@ -82,12 +79,11 @@ class BytePairEncoder:
                 self._own.room = room
         return room
 
-    def _memory(self, longest: int) -> Memory:
+    def _memory(self, longest: int = _USUAL_BYTES) -> Memory:
         """Return this thread's memory, with more room for once if a pre-token is long."""
         if not hasattr(self._own, "memory"):
-            self._own.memory = Memory(
-                copy_cache(self._cache), *_scratch(_USUAL_BYTES), np.empty(BLOCK, np.int64)
-            )
+            block = np.empty(BLOCK, np.int64), *np.empty((2, BLOCK), np.uint64)
+            self._own.memory = Memory(copy_cache(self._cache), *_scratch(_USUAL_BYTES), *block)
         usual: Memory = self._own.memory
         if longest <= _USUAL_BYTES:
             return usual

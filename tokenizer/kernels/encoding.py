@@ -25,15 +25,23 @@ from tokenizer.kernels.words import MAX_MIDDLE, MAX_SHORT, load_short
 BLOCK = 256
 """Pre-tokens whose places are fetched ahead."""
 
+_LONG, _MIDDLE = np.int64(-1), np.int64(-2)
+"""For a place: there is none; and from here downwards, one in the cache of middle pre-tokens."""
+
 
 @kernel(inline=True)
-def fetch_ahead(
-    data: BytesIn, starts: Int64In, ends: Int64In, first: int, after: int, memory: Memory
-) -> None:
-    """Find the places in the cache of the pre-tokens from `first` to `after`, and ask for them."""
+def fetch_ahead(data: BytesIn, starts: Int64In, ends: Int64In, first: int, after: int, memory: Memory) -> int:
+    """Find the places in the cache of the pre-tokens from `first` to `after`, and ask for them.
+
+    Returns:
+        The length of the longest.
+    """
+    longest = np.int64(0)
     for k in range(first, after):
         start = starts[np.uint64(k)]
         length = ends[np.uint64(k)] - start
+        longest = max(longest, length)
+        low, high, place = np.uint64(0), np.uint64(0), _LONG
         if length <= MAX_SHORT:
             low, high = load_short(data, start, length)
             place = short_place(memory.cache, low, high)
@@ -41,40 +49,31 @@ def fetch_ahead(
         elif length <= MAX_MIDDLE:
             place = middle_place(memory.cache, data, start, length)
             prefetch(memory.cache.middle, place)
-        else:
-            place = np.int64(0)
-        memory.places[np.uint64(k - first)] = place
+            place = _MIDDLE - place
+        i = np.uint64(k - first)
+        memory.places[i], memory.lows[i], memory.highs[i] = place, low, high
+    return longest
 
 
 @kernel(inline=True)
-def encode_one(
-    data: BytesIn, start: int, end: int, place: int, model: Model, memory: Memory, out: UInt32, at: int
+def encode_other(
+    data: BytesIn, start: int, end: int, block: int, model: Model, memory: Memory, out: UInt32, at: int
 ) -> int:
-    """Encode one pre-token whose place in the cache is known; return how many ids were written."""
-    length = end - start
-    low, high, count = np.uint64(0), np.uint64(0), np.int64(0)
-    if length <= MAX_SHORT:
-        low, high = load_short(data, start, length)
-        count = recall_short(memory.cache, place, low, high, out, at)
-    elif length <= MAX_MIDDLE:
-        count = recall_middle(memory.cache, place, data, start, length, out, at)
+    """Encode a pre-token that the short cache does not know, the one with a number in its block.
+
+    Returns:
+        How many ids were written.
+    """
+    place, count = memory.places[block], np.int64(0)
+    if place <= _MIDDLE:
+        count = recall_middle(memory.cache, _MIDDLE - place, data, start, end - start, out, at)
     if count == 0:
         count = encode_anew(data, start, end, model, memory, out, at)
-        if length <= MAX_SHORT and count <= SHORT_IDS:
-            remember_short(memory.cache, place, low, high, out, at, count)
-        elif MAX_SHORT < length <= MAX_MIDDLE and count <= MIDDLE_IDS:
-            remember_middle(memory.cache, place, data, start, length, out, at, count)
+        if place >= 0 and count <= SHORT_IDS:
+            remember_short(memory.cache, place, memory.lows[block], memory.highs[block], out, at, count)
+        elif place <= _MIDDLE and count <= MIDDLE_IDS:
+            remember_middle(memory.cache, _MIDDLE - place, data, start, end - start, out, at, count)
     return count
-
-
-@kernel
-def count_bytes(starts: Int64In, ends: Int64In) -> tuple[int, int]:
-    """Return how many bytes pre-tokens have, and how many the longest has."""
-    total, longest = np.int64(0), np.int64(0)
-    for k in range(starts.shape[0]):
-        total += ends[k] - starts[k]
-        longest = max(longest, ends[k] - starts[k])
-    return total, longest
 
 
 @kernel
@@ -103,7 +102,7 @@ def encode_pretokens(
         out_offsets: shape (num_segments + 1,); receives where each segment's ids begin and end.
 
     Returns:
-        The number of ids.
+        The number of ids; or, if a pre-token is longer than the scratch, the negative of its length.
     """
     position, fetched, block = np.int64(0), np.int64(0), np.int64(0)
     out_offsets[0] = position
@@ -116,14 +115,18 @@ def encode_pretokens(
         while k < last:
             if k >= fetched:
                 block, fetched = k, min(k + BLOCK, starts.shape[0])
-                fetch_ahead(data, starts, ends, block, fetched, memory)
-            for i in range(k, min(last, fetched)):
-                place, start, end = (
-                    memory.places[np.uint64(i - block)],
-                    starts[np.uint64(i)],
-                    ends[np.uint64(i)],
-                )
-                position += encode_one(data, start, end, place, model, memory, out, position)
+                longest = fetch_ahead(data, starts, ends, block, fetched, memory)
+                if longest >= memory.greedy.given_up.shape[0]:
+                    return -longest
+            for i in range(k - block, min(last, fetched) - block):
+                place, count = memory.places[np.uint64(i)], np.int64(0)
+                if place >= 0:
+                    low, high = memory.lows[np.uint64(i)], memory.highs[np.uint64(i)]
+                    count = recall_short(memory.cache, place, low, high, out, position)
+                if count == 0:
+                    start, end = starts[block + i], ends[block + i]
+                    count = encode_other(data, start, end, i, model, memory, out, position)
+                position += count
             k = min(last, fetched)
         out_offsets[segment + 1] = position
     return position

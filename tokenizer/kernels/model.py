@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenizer.kernels.arrays import Bytes, BytesIn, Int32, Int64, Int64In
+from tokenizer.kernels.arrays import Bytes, BytesIn, Int32, Int64, Int64In, UInt64
 from tokenizer.kernels.characters import Characters
 from tokenizer.kernels.encoding_cache import EncodingCache
 from tokenizer.kernels.greedy import GreedyScratch, TokenTable
@@ -86,10 +86,14 @@ class Memory(NamedTuple):
         cache: see `encoding_cache`.
         greedy: for vocabularies that are ordered.
         merging: for those that are not.
-        places: shape (BLOCK,), the places in the cache of the pre-tokens of a block.
+        places: shape (BLOCK,), the places in the cache of the pre-tokens of a block, and the like.
+        lows: shape (BLOCK,), the first words of the short ones.
+        highs: shape (BLOCK,), the second.
     """
 
     cache: EncodingCache
     greedy: GreedyScratch
     merging: Scratch
     places: Int64
+    lows: UInt64
+    highs: UInt64
