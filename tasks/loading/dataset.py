@@ -161,7 +161,9 @@ class PackedDataset:
         Raises:
             LoadingError: the worker's number is out of range.
         """
-        return self._copy(split=replace(self.split, worker=worker, num_workers=num_workers))
+        # Rows of its own: this process may be a fork of one whose threads were just opening a shard.
+        rows = PackedRows(self.path, self.manifest)
+        return self._copy(_rows=rows, split=replace(self.split, worker=worker, num_workers=num_workers))
 
     def to_torch(self) -> "TorchDataset":
         """A copy of the dataset as a `torch.utils.data.IterableDataset` of tensors; imports torch.

@@ -4,8 +4,7 @@ What is read is the memmap or the npy format: one row a sequence, at a place tha
 Shards are mapped when they are first asked for, and stay so; the system's page cache holds what is used.
 """
 
-from functools import lru_cache
-from itertools import pairwise
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ _KERNELS: dict[tuple[int, int], Any] = {
     (2, 8): copy_16_to_64,
     (4, 8): copy_32_to_64,
 }
-_FEW_ROWS = 4  # with fewer rows a shard a call for each shard costs more than a slice for each row
 
 
 class PackedRows:
@@ -49,8 +47,10 @@ class PackedRows:
         self.mask_continued = manifest.mask_continued
         self._path = path
         self._manifest = manifest
+        self._addresses = np.zeros(len(manifest.shards), dtype=np.int64)  # 0 where not mapped yet
         self._firsts = np.array([shard.first_sequence for shard in manifest.shards], dtype=np.int64)
-        self._shard = lru_cache(maxsize=None)(self._open)
+        self._opened: dict[int, _Shard] = {}
+        self._opening = threading.Lock()
 
     def __reduce__(self) -> tuple[type["PackedRows"], tuple[Path, PackedManifest]]:
         """Another process maps the shards itself."""
@@ -64,14 +64,26 @@ class PackedRows:
         """
         shards, rows = self._places(sequences)
         out = np.empty((len(sequences), self.sequence_length), dtype=dtype)
-        groups = _groups(shards)
-        if len(groups) * _FEW_ROWS > len(sequences):
-            found = [self._shard(shard).rows[row] for shard, row in _pairs(shards, rows)]
-            np.concatenate([out[:0].reshape(-1), *found], out=out.reshape(-1), casting="same_kind")
-            return out
-        for group in groups:
-            _copy(self._shard(int(shards[group[0]])).rows, rows[group], group, out)
+        if len(sequences) and shards[0] == shards[-1] and _follow_each_other(rows):
+            out[:] = self._shard(int(shards[0])).rows[rows[0] : rows[-1] + 1]
+        elif len(sequences):
+            self._copy(shards, rows, out)
         return out
+
+    def _copy(self, shards: NDArray[np.int64], rows: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """Copy rows of any shards to `out`, one after the other."""
+        for shard in np.unique(shards[self._addresses[shards] == 0]).tolist():
+            self._addresses[shard] = self._shard(shard).rows.ctypes.data
+        width, size = self.sequence_length, self.dtype.itemsize
+        addresses = self._addresses[shards] + rows * (width * size)
+        base = int(addresses.min())
+        window = _window(base, (int(addresses.max()) - base) // size + width, self.dtype)
+        if size == out.itemsize:  # the same bits, also where the type is a signed one
+            window, out = window.view(np.uint16), out.view(np.uint16)
+            width, size = out.shape[1], 2
+        places = np.arange(len(rows)) * width
+        kernel = _KERNELS[window.itemsize, out.itemsize]
+        kernel(window, (addresses - base) // size, places, width, out.reshape(-1))
 
     def ends(self, sequences: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Where the pieces of `sequences`, int64 [n], end within their sequences.
@@ -92,6 +104,14 @@ class PackedRows:
     def _places(self, sequences: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         shards = np.searchsorted(self._firsts, sequences, side="right") - 1
         return shards, sequences - self._firsts[shards]
+
+    def _shard(self, position: int) -> "_Shard":
+        """A shard by its position in the manifest; mapped once and for good, because its address is used."""
+        found = self._opened.get(position)
+        if found is not None:
+            return found
+        with self._opening:
+            return self._opened.setdefault(position, self._opened.get(position) or self._open(position))
 
     def _open(self, position: int) -> "_Shard":
         files = ShardFiles(self._path, self._manifest.shards[position].index)
@@ -118,25 +138,29 @@ class _Shard:
         return np.zeros(len(self.ends(row)), dtype=np.bool_) if starts is None else starts > 0
 
 
-def _groups(shards: NDArray[np.int64]) -> list[NDArray[np.intp]]:
-    """The places of equal values, rising within each group."""
-    order = np.argsort(shards, kind="stable")
-    found = shards[order]
-    cuts = np.flatnonzero(found[1:] != found[:-1]) + 1
-    return [order[first:stop] for first, stop in pairwise([0, *cuts.tolist(), len(order)])]
+def _follow_each_other(rows: NDArray[np.int64]) -> bool:
+    return bool(rows[-1] - rows[0] == len(rows) - 1 and (rows[1:] > rows[:-1]).all())
 
 
-def _copy(stored: NDArray[Any], rows: NDArray[np.int64], places: NDArray[np.intp], out: NDArray[Any]) -> None:
-    """Copy rows of one shard to rows of `out`."""
-    first, last, place = int(rows[0]), int(rows[-1]), int(places[0])
-    if last - first == len(rows) - 1 == places[-1] - place and (rows[1:] > rows[:-1]).all():
-        out[place : place + len(rows)] = stored[first : last + 1]
-        return
-    if stored.dtype.itemsize == out.dtype.itemsize:  # the same bits, also where the type is a signed one
-        stored, out = stored.view(np.uint16), out.view(np.uint16)
-    kernel = _KERNELS[stored.dtype.itemsize, out.dtype.itemsize]
-    width = stored.shape[1]
-    kernel(stored.reshape(-1), rows * width, places * width, width, out.reshape(-1))
+class _Span:
+    """Memory from an address on, as numpy takes it."""
+
+    def __init__(self, address: int, length: int, dtype: np.dtype[Any]) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (address, True),
+            "shape": (length,),
+            "typestr": dtype.str,
+        }
+
+
+def _window(address: int, length: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """One read-only array over several memory maps and what lies between them, which must not be read.
+
+    With it one call copies the rows of all shards; a call for each shard of a shuffled batch would cost as
+    much as the copying. Whoever reads from it holds the maps.
+    """
+    return np.asarray(_Span(address, length, dtype))
 
 
 def _pairs(shards: NDArray[np.int64], rows: NDArray[np.int64]) -> "zip[tuple[int, int]]":
