@@ -13,7 +13,7 @@ from tokenizer.definition import Definition
 from tokenizer.errors import VocabularyError
 from tokenizer.kernels.characters import Characters, empty_characters, note_joined
 from tokenizer.kernels.encoding import BLOCK, encode_pretokens
-from tokenizer.kernels.encoding_cache import copy_cache, empty_cache, remember_tokens
+from tokenizer.kernels.encoding_cache import EncodingCache, copy_cache, empty_cache, remember_tokens
 from tokenizer.kernels.greedy import (
     LEFT,
     PREFIX,
@@ -121,7 +121,7 @@ def _lay_out(definition: Definition) -> Model:
     return Model(pairs, trie, table, characters, _whole_tokens(definition, others), ordered)
 
 
-def _first_cache(definition: Definition, model: Model) -> NDArray[np.uint64]:
+def _first_cache(definition: Definition, model: Model) -> EncodingCache:
     """Return a cache that knows the tokens themselves, so that most of what is new to it is not."""
     lengths = np.diff(definition.token_offsets)
     lengths[list(definition.special_tokens.values())] = 0
@@ -170,8 +170,8 @@ def _trie(definition: Definition, tokens: NDArray[np.int64]) -> tuple[TokenTrie,
     )
     order, work = _by_bytes(data, offsets, tokens), TrieRoom(*np.empty((4, room), np.int32))
     number = build_trie(trie, data, offsets, order, prefixes, work)
-    nodes, tokens, labels = trie.nodes[: number + 1], trie.tokens[:number], trie.labels[: number + 8]
-    return trie._replace(nodes=nodes.copy(), tokens=tokens.copy(), labels=labels.copy()), prefixes
+    nodes, labels = trie.nodes[: number + 1].copy(), trie.labels[: number + 8].copy()
+    return trie._replace(nodes=nodes, tokens=trie.tokens[:number].copy(), labels=labels), prefixes
 
 
 def _by_bytes(

@@ -3,8 +3,10 @@
 import base64
 import hashlib
 import json
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiktoken
 import tokenizers
@@ -46,6 +48,24 @@ def oracle(folder: Path, name: str, tok: Tokenizer, monkeypatch: pytest.MonkeyPa
     arguments["special_tokens"] = SPECIALS[name]
     arguments.pop("explicit_n_vocab", None)
     return tiktoken.Encoding(**arguments)
+
+
+@pytest.mark.skipif("TOKMILL_EVERYTHING" not in os.environ, reason="takes minutes; set TOKMILL_EVERYTHING=1")
+@pytest.mark.parametrize("name", SPECIALS)
+def test_ids_on_everything_are_those_of_tiktoken(
+    shared_data: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tok = published(shared_data, name)
+    other = oracle(shared_data, name, tok, monkeypatch)
+    sources = [path.name.split(".")[0] for path in sorted((shared_data / "corpora").glob("*.jsonl.zst"))]
+    assert len(sources) == 5
+    for texts in (list(ntrex(shared_data).values()), *(corpus(shared_data, s, 1 << 40) for s in sources)):
+        corpus.cache_clear()
+        for first in range(0, len(texts), 200):
+            some = texts[first : first + 200]
+            batch = tok.encode_batch(some, as_text=True)
+            for ids, expected in zip(batch, other.encode_ordinary_batch(some, num_threads=2), strict=True):
+                assert np.array_equal(ids, expected)
 
 
 @pytest.mark.slow
