@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tasks.errors import StoreError
 from tasks.formats.packed_files import MANIFEST_FILE, PackedManifest, ShardFiles
+from tasks.formats.takedown import TakedownManifest
 from tasks.store.integrity import Verify, file_damages
 from tasks.store.layout import RECORD_FILE
 from tasks.store.record import read_record
@@ -47,7 +48,8 @@ def checked_identity(path: Path, manifest: PackedManifest, verify: Verify) -> Id
     record = read_record(path)
     for name, message in file_damages(path, record, full=verify == "full"):
         raise StoreError(f"{path / name}: {message}; copy the artifact again, or have it made again")
-    return Identity(record.content_digest)
+    takedown = TakedownManifest.of(path)
+    return Identity(record.content_digest, frozenset(takedown.predecessors if takedown else ()))
 
 
 def _unrecorded(path: Path, manifest: PackedManifest) -> str:

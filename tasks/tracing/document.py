@@ -4,6 +4,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from tasks.formats.quarantine import place_of
+from tasks.formats.takedown import TakedownManifest
 from tasks.tracing.naming import FoundDocument, find_documents
 from tasks.tracing.origins import Origins
 from tasks.tracing.pieces import pieces_of
@@ -78,7 +79,6 @@ def _traced(origins: Origins, document: FoundDocument) -> TracedDocument:
     ]
     shard = origins.corpus.shards(document.source)[document.shard]
     form = next(segment.format for segment in shard.segments if segment.file == document.file)
-    length = _length(origins, document)
     return TracedDocument(
         name=document.name,
         source=document.source,
@@ -87,8 +87,8 @@ def _traced(origins: Origins, document: FoundDocument) -> TracedDocument:
         place=place_of(document.file, document.row, form),
         shard=document.shard,
         ordinal=document.ordinal,
-        document_length=length or 0,
-        absent=None if pieces else _why(origins, document, length),
+        document_length=_length(origins, document) or 0,
+        absent=None if pieces else why_absent(origins, document),
         pieces=pieces,
     )
 
@@ -102,12 +102,16 @@ def _length(origins: Origins, document: FoundDocument) -> int | None:
     return len(encoded.document(at))
 
 
-def _why(origins: Origins, document: FoundDocument, length: int | None) -> str:
+def why_absent(origins: Origins, document: FoundDocument) -> str:
+    """Why no sequence has a piece of a document."""
     for row in origins.corpus.table("quarantine").to_pylist():
         if (row["source"], row["file"], row["row"]) == (document.source, document.file, document.row):
             return f"it was quarantined when the text was ingested: {row['reason']}"
-    if length is None:
+    if _length(origins, document) is None:
         return "it was dropped when it was encoded: it has fewer tokens than encode.min_tokens"
-    if origins.packed.payload.get("stage") == "takedown":
-        return "it was taken down, not drawn by the mixture, or dropped by packing"
+    key = (document.source, document.shard, document.ordinal)
+    for version in origins.versions():
+        taken = TakedownManifest.of(origins.store.path(version.ref))
+        if taken and key in {(one.source, one.shard, one.ordinal) for one in taken.documents}:
+            return f"it was taken down in {version.reference}"
     return "the mixture did not draw it, or packing dropped it"

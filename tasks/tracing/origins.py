@@ -5,7 +5,7 @@ and tokenizer. Where the corpus' files lie now is what its record says of when t
 somebody says otherwise.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -104,6 +104,14 @@ class Origins:
         """
         name, path = next(iter(self.files_of(shard).items()))
         return path.parents[len(PurePosixPath(name).parts) - 1]
+
+    def versions(self) -> Iterator[Record]:
+        """The packed artifact, and those that it was made from: takedowns and exports of one another."""
+        record: Record | None = self.packed
+        while record is not None:
+            yield record
+            before = [entry for entry in record.inputs if entry.kind == "packed"]
+            record = self._record(before[0]) if before else None
 
     def _file(self, source: str, name: str) -> Path:
         if source in self.roots:

@@ -1,6 +1,7 @@
 """The pieces of documents among all packed pieces, found a packed shard at a time."""
 
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,8 +9,26 @@ from numpy.typing import NDArray
 from tasks.formats.packed import PackedReader
 from tasks.formats.packed_files import ShardFiles
 from tasks.formats.packed_shards import PieceRows
-from tasks.tracing.naming import FoundDocument
 from tasks.tracing.origins import Origins
+
+
+class Document(Protocol):
+    """What tells a document from all others."""
+
+    @property
+    def source(self) -> str:
+        """The source's name."""
+        ...
+
+    @property
+    def shard(self) -> int:
+        """Its shard among the source's."""
+        ...
+
+    @property
+    def ordinal(self) -> int:
+        """Its number in the shard."""
+        ...
 
 
 class Wanted:
@@ -20,7 +39,7 @@ class Wanted:
         documents: those that are looked for.
     """
 
-    def __init__(self, sources: Sequence[str], documents: Sequence[FoundDocument]) -> None:
+    def __init__(self, sources: Sequence[str], documents: Sequence[Document]) -> None:
         at = {source: index for index, source in enumerate(sources)}
         its = [document for document in documents if document.source in at]
         pairs = np.array([at[one.source] << 32 | one.shard for one in its], dtype=np.uint64)
@@ -45,7 +64,7 @@ class Wanted:
         )
 
 
-def pieces_of(origins: Origins, documents: Sequence[FoundDocument]) -> Iterator[dict[str, int]]:
+def pieces_of(origins: Origins, documents: Sequence[Document]) -> Iterator[dict[str, int]]:
     """Every piece of the documents, in order of sequence and place: the columns of `pieces-*.parquet`.
 
     Raises:

@@ -25,6 +25,8 @@ COMMANDS = [
     "tag",
     "export",
     "catalog rebuild",
+    "trace",
+    "takedown",
     "encode",
     "decode",
 ]

@@ -1,6 +1,7 @@
-"""`tokmill trace`: for people and as JSON, and what it says to what is not there."""
+"""`tokmill trace` and `takedown`: for people and as JSON, and what they say to what is not there."""
 
 import json
+import shutil
 
 import pytest
 
@@ -82,3 +83,59 @@ class TestTrace:
             kept.rename(pieces)
         assert code == 1
         assert "pieces-00000.parquet" in err
+
+
+@pytest.fixture
+def copied(line, tmp_path, monkeypatch, tokmill):
+    """A store that a test may add to, and a way to write lists."""
+    shutil.copytree(line.store.root, tmp_path / "store")
+    monkeypatch.setenv("TOKMILL_STORE", str(tmp_path / "store"))
+
+    def listed(*names):
+        path = tmp_path / "list.txt"
+        path.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+        return path
+
+    return listed
+
+
+class TestTakedown:
+    def test_for_people_it_says_what_changed(self, tokmill, copied):
+        code, out, err = tokmill("takedown", "packed/line", "--documents", copied("web:twin", "web:tiny"))
+        assert code == 0, err
+        lines = out.splitlines()
+        assert lines[0].startswith("web:tiny: in no sequence: it was dropped")
+        assert lines[1].startswith("packed/line@v2 made: 2 documents taken out of ")
+        assert [line.split()[:2] for line in lines if line.startswith("web ")] == [
+            ["web", "documents"],
+            ["web", "tokens"],
+        ]
+        assert "packed/line@v1 is still there" in lines[-1]
+        assert "packed/line@v2" in tokmill("ls", "packed")[1]
+        assert "packed/line@v1" in tokmill("lineage", "packed/line")[1]
+        assert "it was taken down in packed/line@v2" in tokmill("trace", "packed/line", "-d", "web:twin")[1]
+
+    def test_as_json(self, tokmill, copied):
+        documents = copied("web:twin")
+        first, second = (
+            json.loads(tokmill("takedown", "packed/line@v1", "-d", documents, "--json")[1]) for _ in range(2)
+        )
+        assert (first["made"], second["made"]) == (True, False)
+        assert first["version"] == second["version"]
+        assert first["version"]["reference"] == "packed/line@v2"
+        assert first["version"]["metrics"]["num_taken_down_tokens"] > 0
+
+    def test_nothing_to_do_is_no_failure(self, tokmill, copied):
+        code, out, _ = tokmill("takedown", "packed/line", "-d", copied("web:tiny"))
+        assert code == 0
+        assert out.splitlines()[-1] == "packed/line@v1 holds none of the documents; nothing is to be done"
+
+    def test_wrong_usage(self, tokmill, copied):
+        for names, message in (
+            (["web:nobody"], "no document of the corpus"),
+            ([], "there is no document in it"),
+        ):
+            code, _, err = tokmill("takedown", "packed/line", "-d", copied(*names))
+            assert code == 2
+            assert message in err
+        assert tokmill("takedown", "packed/line", "-d", "missing.txt")[0] == 2

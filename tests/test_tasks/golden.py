@@ -41,6 +41,7 @@ from tasks.mix import MixParams
 from tasks.pack import PackParams
 from tasks.stage import ArtifactRef, External, Stage
 from tasks.store import Store
+from tasks.takedown import TAKEDOWN, TakedownParams
 from tasks.train import TrainParams
 from tests.test_tasks.whole_line import Line, LineParams
 
@@ -108,6 +109,11 @@ def current_digests(folder: Path) -> Digests:
         for index in range(len(PackedManifest.open(line.store.path(made["packed"])).shards))
     ]
     line.make(EXPORT, ExportParams(formats=EXPORTED), packed=made["packed"], shards=exported)
+    taken = [
+        {"name": "latin:de.txt:0", "source": "latin", "file": "de.txt", "row": 0, "shard": 0, "ordinal": 0}
+    ]
+    documents = External(digest="1" * 64, value=taken)
+    line.make(TAKEDOWN, TakedownParams(), packed=made["packed"], documents=documents)
     kinds = {ref.content_digest.encode(): ref.kind.encode() for _, ref in line.made}
     digests: Digests = {}
     for stage, ref in line.made:

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from tasks.errors import LoadingError, StoreError
 from tasks.formats.packed import PackedReader
+from tasks.formats.packed_files import ShardFiles
 from tasks.loading import PackedDataset
 from tasks.loading.order import Order
 from tasks.loading.prefetch import THREAD_NAME, made_ahead
 from tasks.loading.split import Split
-from tasks.stage import Outcome, Params, Request, Stage
-from tasks.store import Store
 from tests.test_tasks.fabricated import numbered
-from tests.test_tasks.packings import FIELDS, LENGTHS, packed_folder, sequences
+from tests.test_tasks.packings import FIELDS, LENGTHS, packed_folder, published, sequences
 
 
 @pytest.fixture(scope="module")
@@ -436,6 +435,14 @@ class TestThreads:
 
         assert list(made_ahead(work, range(20), num_threads=2, ahead=8)) == list(range(20))
 
+    def test_may_open_shards_at_the_same_time(self, tmp_path):
+        path = packed_folder(tmp_path, sequences_per_shard=1)
+        expected = [sequence.input_ids.tolist() for sequence in PackedReader.open(path)]
+        for _ in range(20):
+            dataset = PackedDataset(path, batch_size=1, shuffle=True, num_threads=4, prefetch=16)
+            for batch in dataset:
+                assert batch["input_ids"][0].tolist() == expected[int(batch["sequence"][0])]
+
 
 class TestFiles:
     def test_parquet_alone_is_not_loaded(self, tmp_path):
@@ -459,15 +466,16 @@ class TestFiles:
 
     def test_a_file_that_was_not_copied(self, tmp_path):
         path = packed_folder(tmp_path, formats=["npy"])
-        (path / "shard-00001.npy").unlink()
-        with pytest.raises(StoreError, match=r"shard-00001\.npy: 0 bytes must be 224"):
+        file = ShardFiles(path, 1).rows
+        file.unlink()
+        with pytest.raises(StoreError, match=rf"{file.name}: 0 bytes must be 224"):
             PackedDataset(path)
 
     def test_with_a_record_digests_are_compared(self, packed, tmp_path):
-        published = publish(packed, tmp_path / "store")
+        place = published(packed, tmp_path / "store")
         moved = tmp_path / "called otherwise"
-        shutil.copytree(published, moved)
-        state = PackedDataset(published, verify="full").state_dict()
+        shutil.copytree(place, moved)
+        state = PackedDataset(place, verify="full").state_dict()
         PackedDataset(moved, verify="full").load_state_dict(state)
         data = bytearray((moved / "shard-00000.bin").read_bytes())
         data[5] ^= 1
@@ -478,15 +486,3 @@ class TestFiles:
         (moved / "shard-00000.bin").write_bytes(data[:-1])
         with pytest.raises(StoreError, match=r"shard-00000\.bin: has 223 bytes"):
             PackedDataset(moved)
-
-
-def publish(packed, root):
-    """Publish a packed directory in a store, as it is."""
-
-    def run(params, *, out):
-        shutil.copytree(packed, out, dirs_exist_ok=True)
-        return Outcome(metrics={})
-
-    stage = Stage(verb="copy", task="copy", kind="packed", version=1, params=Params, run=run)
-    store = Store.open(root)
-    return store.path(store.realize(Request(stage, "copied", Params(), {})).ref)

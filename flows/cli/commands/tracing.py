@@ -9,9 +9,11 @@ from flows.cli.app import app, examples
 from flows.cli.options import JsonOption, StoreOption
 from flows.cli.output import draw, print_json, say, table
 from flows.errors import UsageError
+from tasks.stage import NO_SOURCE
 
 if TYPE_CHECKING:
     from tasks.tracing import Origins, TracedDocument, TracedSequence
+    from tasks.tracing.takedown import TakenDown
 
 _SHOWN_CHARS = 60
 
@@ -69,6 +71,99 @@ def trace(
             _show_sequence(origins, trace_sequence(origins, sequence), as_json=as_json)
     except TracingError as error:
         raise UsageError(f"trace: {error}") from error
+
+
+@app.command(
+    rich_help_panel="Store",
+    epilog=examples(
+        "tokmill takedown packed/quickstart --documents list.txt",
+        "tokmill takedown packed/quickstart@v3 --documents list.txt --json",
+    ),
+)
+def takedown(
+    packed: PackedArgument,
+    documents: Annotated[
+        Path,
+        typer.Option(
+            "--documents",
+            "-d",
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="A list: SOURCE:ID or SOURCE:FILE:ROW on each line; # begins a comment.",
+        ),
+    ],
+    root: RootOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a version of a packed artifact in which padding takes the place of some documents."""
+    from tasks.errors import TracingError
+    from tasks.tracing.takedown import read_names, take_down
+
+    try:
+        origins = _origins(packed, root, store)
+        taken = take_down(origins, read_names(documents))
+    except TracingError as error:
+        raise UsageError(f"takedown: {error}") from error
+    if as_json:
+        print_json(_taken_json(origins, taken))
+    else:
+        _show_taken(origins, taken)
+
+
+def _taken_json(origins: "Origins", taken: "TakenDown") -> dict[str, object]:
+    record = taken.record
+    version = None
+    if record is not None:
+        version = {
+            "reference": record.reference,
+            "path": str(origins.store.path(record.ref)),
+            "fingerprint": record.fingerprint,
+            "metrics": record.metrics,
+            "accounts": record.accounts,
+        }
+    return {
+        "packed": origins.packed.reference,
+        "made": taken.made,
+        "version": version,
+        "documents": [document.name for document in taken.documents],
+        "absent": [{"name": document.name, "why": why} for document, why in taken.absent],
+    }
+
+
+def _show_taken(origins: "Origins", taken: "TakenDown") -> None:
+    from flows.cli.figures import counted, number
+    from flows.cli.output import shown
+
+    record = taken.record
+    for document, why in taken.absent:
+        say(f"{document.name}: in no sequence: {why}")
+    if record is None:
+        say(f"{origins.packed.reference} holds none of the documents; nothing is to be done")
+        return
+    metrics = record.metrics
+    how = "made" if taken.made else "was there already"
+    sequences = counted(int(metrics["num_changed_sequences"]), "sequence")
+    shards = counted(int(metrics["num_changed_shards"]), "shard")
+    say(
+        f"{record.reference} {how}: {counted(len(taken.documents), 'document')} taken out of {sequences} "
+        f"of {number(metrics['num_sequences'])}, in {shards} of {number(metrics['num_shards'])}"
+    )
+    say("")
+    rows = [
+        [
+            account.source,
+            account.unit,
+            *(number(account.became.get(end, 0)) for end in ("taken_down", "packed")),
+        ]
+        for account in record.accounts
+        if account.became.get("taken_down") and account.source != NO_SOURCE
+    ]
+    draw(table(["source", "unit", "taken down", "left"], rows, ["taken down", "left"]))
+    say("")
+    say(f"packed shards  {shown(origins.store.path(record.ref))}")
+    say(f"{origins.packed.reference} is still there: delete it where nobody may read it any more")
 
 
 def _origins(packed: str, root: list[str] | None, store: str | None) -> "Origins":

@@ -1,0 +1,254 @@
+"""Takedowns: nothing of the documents is left, nothing else changes, and it all adds up."""
+
+import hashlib
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.errors import StoreError, TracingError
+from tasks.formats.packed import PackedReader
+from tasks.formats.takedown import TakedownManifest
+from tasks.loading import PackedDataset
+from tasks.store import Store
+from tasks.takedown import TAKEDOWN, TakedownParams
+from tasks.tracing import Origins, find_documents, trace_document
+from tasks.tracing.takedown import read_names, take_down
+from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
+from tests.test_tasks.packings import published
+from tests.test_tasks.traced_line import traced_line
+
+FORMATS = ["arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet"]
+DOCUMENTS = {
+    "a": [numbered([5, 30, 2]), numbered([9, 9], first=100)],
+    "b": [numbered([17, 3], first=200)],
+}
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    """Sequences in several shards, in every format; not to be changed."""
+    folder = tmp_path_factory.mktemp("packed")
+    corpus = encoded_corpus(folder / "corpus", DOCUMENTS, end_id=7)
+    mixture = mix_corpus(corpus, folder, max_repetition=3, temperature=3.0)
+    options = {"sequence_length": 8, "sequences_per_shard": 3, "formats": FORMATS, "mask_continued": True}
+    return published(pack_mixture(corpus, mixture, folder, **options)[1], folder / "store")
+
+
+def taken_down(packed, out, places):
+    """Take down documents by (source, shard, position); an ordinal is twice the position."""
+    documents = [
+        {
+            "name": f"{source}:{k}",
+            "source": source,
+            "file": "f",
+            "row": k,
+            "shard": shard,
+            "ordinal": 2 * k,
+        }
+        for source, shard, k in places
+    ]
+    return made(TAKEDOWN, TakedownParams(), out, packed=packed, documents=documents)
+
+
+def content(reader, index):
+    """A sequence's pieces, each with its tokens and where it is from."""
+    sequence = reader[index]
+    return [
+        (
+            (piece.source, piece.shard, piece.document, piece.document_start, piece.epoch),
+            sequence.input_ids[piece.start : piece.start + piece.length].tolist(),
+        )
+        for piece in reader.provenance(index)
+    ]
+
+
+PLACES = [
+    (source, shard, k)
+    for source, shards in DOCUMENTS.items()
+    for shard, part in enumerate(shards)
+    for k in range(len(part))
+]
+
+
+@settings(max_examples=12)
+@given(places=st.sets(st.sampled_from(PLACES), min_size=1))
+def test_what_is_left_is_all_but_the_documents(packed, tmp_path_factory, places):
+    out = tmp_path_factory.mktemp("takedown") / "out"
+    outcome = taken_down(packed, out, places)
+    before, after = PackedReader.open(packed), PackedReader.open(out)
+    assert len(before) == len(after)
+    num_taken = 0
+    for index in range(len(before)):
+        expected = [piece for piece in content(before, index) if piece[0][:3] not in places]
+        assert content(after, index) == expected
+        tokens = [token for _, its in expected for token in its]
+        assert after[index].input_ids.tolist() == tokens + [7] * (8 - len(tokens))
+        assert after[index].num_tokens == len(tokens)
+        num_taken += before[index].num_tokens - len(tokens)
+        if expected == content(before, index):
+            assert after[index].input_ids.tolist() == before[index].input_ids.tolist()
+    assert outcome.metrics["num_taken_down_tokens"] == num_taken > 0
+    assert after.manifest.num_tokens == before.manifest.num_tokens - num_taken
+    assert after.manifest.num_padding_tokens == before.manifest.num_padding_tokens + num_taken
+    assert all(account.balanced for account in outcome.accounts)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_format_is_written_anew(packed, tmp_path, kind):
+    """A reader of one format alone sees what the reader of all sees."""
+    taken_down(packed, tmp_path / "out", [("a", 0, 1), ("b", 0, 0)])
+    whole = PackedReader.open(tmp_path / "out")
+    alone = PackedReader(tmp_path / "out", whole.manifest.model_copy(update={"formats": (kind,)}))
+    for index in range(len(whole)):
+        for name in ("input_ids", "cu_seqlens", "position_ids", "segment_ids", "loss_mask"):
+            np.testing.assert_array_equal(getattr(alone[index], name), getattr(whole[index], name))
+
+
+def test_a_sequence_of_nothing_else_is_all_padding(packed, tmp_path):
+    taken_down(packed, tmp_path / "out", PLACES)
+    reader = PackedReader.open(tmp_path / "out")
+    for sequence in reader:
+        assert sequence.input_ids.tolist() == [7] * 8
+        assert sequence.cu_seqlens.tolist() == [0]
+        assert not sequence.loss_mask.any()
+    batches = list(PackedDataset(tmp_path / "out", fields=["loss_mask", "cu_seqlens"]))
+    assert sum(len(batch["sequence"]) for batch in batches) == len(reader)
+
+
+def test_shards_without_the_documents_are_the_same_files(packed, tmp_path):
+    outcome = taken_down(packed, tmp_path / "out", [("b", 0, 1)])
+    changed = {index // 3 for index in TakedownManifest.open(tmp_path / "out").changed_sequences}
+    shards = PackedReader.open(packed).manifest.shards
+    assert 0 < len(changed) < len(shards)
+    assert outcome.metrics["num_changed_shards"] == len(changed)
+    for shard in shards:
+        names = [f"shard-{shard.index:05d}.bin", f"pieces-{shard.index:05d}.parquet"]
+        same = [(packed / name).samefile(tmp_path / "out" / name) for name in names]
+        assert same == [shard.index not in changed] * 2
+
+
+def test_the_accounts_by_hand(tmp_path):
+    """|aaaaa bb|bb cccc..|: the middle document goes, two of its four tokens from each sequence."""
+    corpus = encoded_corpus(tmp_path / "corpus", {"s": [numbered([5, 4, 4])]})
+    _, path = pack_mixture(corpus, mix_corpus(corpus, tmp_path), tmp_path, sequence_length=8)
+    order = [piece.document for index in range(2) for piece in PackedReader.open(path).provenance(index)]
+    middle = order[1]
+    lengths = [5, 4, 4]
+    source = published(path, tmp_path / "store")
+    outcome = taken_down(source, tmp_path / "out", [("s", 0, middle)])
+    documents, tokens, whole = outcome.accounts
+    assert documents.became == {"packed": 2, "taken_down": 1}
+    assert tokens.became == {"packed": 13 - lengths[middle], "taken_down": lengths[middle]}
+    assert whole.became["padding"] == 3 + lengths[middle]
+    table = pq.read_table(tmp_path / "out" / "taken_down.parquet").to_pylist()
+    assert sum(row["length"] for row in table) == lengths[middle]
+    assert {row["ordinal"] for row in table} == {2 * middle}
+
+
+def test_the_order_of_the_list_makes_no_difference(packed, tmp_path):
+    for name, places in (("one", PLACES[:3]), ("two", PLACES[:3][::-1])):
+        taken_down(packed, tmp_path / name, places)
+    one, two = (
+        {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in (tmp_path / name).iterdir()}
+        for name in ("one", "two")
+    )
+    assert one == two
+
+
+@pytest.fixture(scope="module")
+def line(tmp_path_factory):
+    return traced_line(tmp_path_factory.mktemp("line"))
+
+
+@pytest.fixture
+def copied(line, tmp_path):
+    """The line's origins in a store that a test may add to."""
+    shutil.copytree(line.store.root, tmp_path / "store")
+    return Origins.of(Store.open(tmp_path / "store"), line.packed)
+
+
+class TestThroughTheStore:
+    def test_a_new_version_with_its_lineage(self, copied):
+        taken = take_down(copied, ["web:twin", "essays:essay.txt"])
+        assert taken.record.reference == "packed/line@v2"
+        assert taken.made
+        assert [document.row for document in taken.documents] == [0, 3, 4]
+        entry = next(entry for entry in taken.record.inputs if entry.role == "packed")
+        assert entry.digest == copied.packed.content_digest
+        after = Origins.of(copied.store, taken.record.ref)
+        for name in ("web:twin", "essays:essay.txt"):
+            for traced in trace_document(after, name):
+                assert not traced.pieces
+                assert traced.absent == "it was taken down in packed/line@v2"
+        assert trace_document(after, "web:second")[0].pieces
+
+    def test_asked_for_again_it_is_found(self, copied):
+        first = take_down(copied, ["web:twin", "web:first"])
+        again = take_down(copied, ["web:first", "web:twin", "web:first"])
+        assert not again.made
+        assert again.record.fingerprint == first.record.fingerprint
+
+    def test_what_is_gone_already_is_said(self, copied):
+        taken = take_down(copied, ["web:first", "web:tiny"])
+        assert [document.name for document, _ in taken.absent] == ["web:tiny"]
+        after = Origins.of(copied.store, taken.record.ref)
+        again = take_down(after, ["web:first"])
+        assert again.record is None
+        assert [why for _, why in again.absent] == ["it was taken down in packed/line@v2"]
+        further = take_down(after, ["web:second"])
+        assert further.record.label == "v3"
+        last = Origins.of(copied.store, further.record.ref)
+        assert trace_document(last, "web:first")[0].absent == "it was taken down in packed/line@v2"
+
+    def test_one_unknown_name_stops_everything(self, copied):
+        with pytest.raises(TracingError, match=r"'web:nobody' is no document .* \(and 1 more: web:none"):
+            take_down(copied, ["web:first", "web:nobody", "web:none"])
+        assert copied.store.newest("packed", "line").label == "v1"
+
+    def test_two_names_of_one_document_are_one(self, copied):
+        taken = take_down(copied, ["web:first", "web:pages.jsonl:0"])
+        assert len(taken.documents) == 1
+
+    def test_damage_is_not_passed_on(self, copied):
+        (tokens,) = copied.path.glob("shard-00000.bin")
+        data = bytearray(tokens.read_bytes())
+        data[3] ^= 1
+        tokens.unlink()
+        tokens.write_bytes(data)
+        with pytest.raises(StoreError, match=r"packed/line@v1: shard-00000\.bin has digest"):
+            take_down(copied, ["web:first"])
+
+    def test_training_goes_on_with_the_new_version(self, copied):
+        before = PackedDataset(copied.path, batch_size=2, shuffle=True)
+        iterator = iter(before)
+        seen = [next(iterator)["sequence"].tolist() for _ in range(3)]
+        taken = take_down(copied, ["web:second"])
+        twice = take_down(Origins.of(copied.store, taken.record.ref), ["web:first"])
+        after = PackedDataset(copied.store.path(twice.record.ref), batch_size=2, shuffle=True)
+        after.load_state_dict(before.state_dict())
+        rest = [batch["sequence"].tolist() for batch in after]
+        whole = PackedDataset(copied.path, batch_size=2, shuffle=True)
+        assert seen + rest == [batch["sequence"].tolist() for batch in whole]
+
+    def test_every_document_can_be_found_in_the_list_of_what_was_taken(self, copied):
+        taken = take_down(copied, ["web:twin"])
+        said = TakedownManifest.open(copied.store.path(taken.record.ref))
+        places = [(document.shard, document.ordinal) for document in said.documents]
+        assert places == [(found.shard, found.ordinal) for found in find_documents(copied, ["web:twin"])]
+        assert said.predecessors == (copied.packed.content_digest,)
+
+
+class TestLists:
+    def test_blank_lines_and_comments_are_no_names(self, tmp_path):
+        (tmp_path / "list.txt").write_text("\ufeffweb:a b\n\n# why\n  web:c:1  \r\n", "utf-8")
+        assert read_names(tmp_path / "list.txt") == ["web:a b", "web:c:1"]
+
+    @pytest.mark.parametrize("data", [b"", b"# nothing\n", b"caf\xe9\n"])
+    def test_what_is_no_list(self, tmp_path, data):
+        (tmp_path / "list.txt").write_bytes(data)
+        with pytest.raises(TracingError, match=r"list\.txt"):
+            read_names(tmp_path / "list.txt")
