@@ -1,10 +1,11 @@
-"""The encoder of a byte-level BPE definition: tables for the kernels, and a cache for each thread.
+"""The encoder of a byte-level BPE definition: tables for the kernels, and a workspace for each thread.
 
-Tables are made once and only read afterwards. Every thread that encodes has a cache of its own, so threads
-share nothing that is written and the kernels run without the GIL.
+Tables are made once and only read afterwards. A thread that encodes is lent a workspace, which holds all that
+is written; so threads share nothing but tables, and the kernels run without the GIL.
 """
 
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ from tokenizer.kernels.token_trie import TokenTrie, TrieRoom, build_trie
 from tokenizer.splitting import Pretokens
 
 _USUAL_BYTES = 1 << 12
-_USUAL_ROOM = 1 << 20
+_USUAL_IDS = 1 << 19
 _BEHIND = 8  # ids that are written at a time, whether there are so many or not
 _CACHE_BITS = 18, 13
 
@@ -41,9 +42,31 @@ class BytePairEncoder:
     """Turns pre-tokens into ids."""
 
     def __init__(self, definition: Definition) -> None:
-        self._own = threading.local()
         self._model = _lay_out(definition)
         self._cache = _first_cache(definition, self._model)
+        self._free: list[Workspace] = []
+
+    @contextmanager
+    def workspace(self) -> Iterator["Workspace"]:
+        """Lend what one thread needs to encode; what it learns stays for whoever comes next."""
+        try:
+            lent = self._free.pop()
+        except IndexError:
+            lent = Workspace(self._model, copy_cache(self._cache))
+        try:
+            yield lent
+        finally:
+            self._free.append(lent)
+
+
+class Workspace:
+    """An encoder's model, and memory of its own to use it with; for one thread at a time."""
+
+    def __init__(self, model: Model, cache: EncodingCache) -> None:
+        block = np.empty(BLOCK, np.int64), *np.empty((2, BLOCK), np.uint64)
+        self._model = model
+        self._memory = Memory(cache, *_scratch(_USUAL_BYTES), *block)
+        self._ids = np.empty(_USUAL_IDS, np.uint32)
 
     def encode(
         self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]
@@ -56,39 +79,20 @@ class BytePairEncoder:
             kinds: int64, shape (num_segments,); -1 for text, or the id that stands for the whole segment.
 
         Returns:
-            uint32 ids, which this thread's next call overwrites, and int64 offsets of shape
-            (num_segments + 1,).
+            uint32 ids, which the next call overwrites, and int64 offsets of shape (num_segments + 1,).
         """
-        offsets = np.empty(kinds.shape[0] + 1, np.int64)
+        offsets = np.zeros(kinds.shape[0] + 1, np.int64)
         if not pretokens.starts.shape[0]:
-            return np.zeros(0, np.uint32), np.zeros_like(offsets)
-        most = int(pretokens.ends[-1] - pretokens.starts[0]) + kinds.shape[0]
-        ids = self._room(most + _BEHIND)
+            return self._ids[:0], offsets
+        most = int(pretokens.ends[-1] - pretokens.starts[0]) + kinds.shape[0] + _BEHIND
+        ids = self._ids if most <= _USUAL_IDS else np.empty(most, np.uint32)
         given = data, pretokens.starts, pretokens.ends, pretokens.offsets, kinds, self._model
-        number = encode_pretokens(*given, self._memory(), ids, offsets)
+        number = encode_pretokens(*given, self._memory, ids, offsets)
         if number < 0:
-            number = encode_pretokens(*given, self._memory(-number), ids, offsets)
+            greedy, merging = _scratch(-number)
+            memory = self._memory._replace(greedy=greedy, merging=merging)
+            number = encode_pretokens(*given, memory, ids, offsets)
         return ids[:number], offsets
-
-    def _room(self, size: int) -> NDArray[np.uint32]:
-        """Return this thread's room for ids, which saves asking the system for memory again and again."""
-        room: NDArray[np.uint32] | None = getattr(self._own, "room", None)
-        if room is None or size > room.shape[0]:
-            room = np.empty(size + size // 8, np.uint32)
-            if size <= _USUAL_ROOM:
-                self._own.room = room
-        return room
-
-    def _memory(self, longest: int = _USUAL_BYTES) -> Memory:
-        """Return this thread's memory, with more room for once if a pre-token is long."""
-        if not hasattr(self._own, "memory"):
-            block = np.empty(BLOCK, np.int64), *np.empty((2, BLOCK), np.uint64)
-            self._own.memory = Memory(copy_cache(self._cache), *_scratch(_USUAL_BYTES), *block)
-        usual: Memory = self._own.memory
-        if longest <= _USUAL_BYTES:
-            return usual
-        greedy, merging = _scratch(longest)
-        return usual._replace(greedy=greedy, merging=merging)
 
 
 def _scratch(longest: int) -> tuple[GreedyScratch, Scratch]:

@@ -19,7 +19,8 @@ from tokenizer.splitting import Splitter
 
 Integer = TypeVar("Integer", bound=np.integer[Any])
 
-_LEAST_BYTES_A_THREAD = 1 << 17
+_LEAST_BYTES_A_PART = 1 << 19
+_PARTS_A_THREAD = 4  # so that none waits long for another at the end
 _BYTES_A_TOKEN = 3  # about; what is guessed too low is made larger
 
 
@@ -74,9 +75,9 @@ class Runner:
         if len(parts) < 2:
             ids, lengths = self._run_part(data, segments, kind, 0, segments.kinds.shape[0])
         else:
-            with ThreadPoolExecutor(len(parts)) as pool:
+            with ThreadPoolExecutor(num_threads) as pool:
                 done = list(pool.map(lambda part: self._run_part(data, segments, kind, *part), parts))
-            ids = np.concatenate([part for part, _ in done])
+                ids = _joined([part for part, _ in done], kind, pool)
             lengths = np.concatenate([part for _, part in done])
         offsets = np.zeros(lengths.shape[0] + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
@@ -89,20 +90,33 @@ class Runner:
         bounds = segments.bounds[first : after + 1]
         ids = _Growing(kind, int(bounds[-1] - bounds[0]) // _BYTES_A_TOKEN + after - first)
         lengths = np.empty(after - first, np.int64)
-        for start, stop in chunks(bounds):
-            cuts, kinds = bounds[start : stop + 1], segments.kinds[first + start : first + stop]
-            text, cuts = normalizers.normalize_pieces(self._normalizer, data, cuts, kinds >= 0)
-            found, ends = self._encoder.encode(text, self._splitter.split(text, cuts), kinds)
-            ids.append(found)
-            lengths[start:stop] = np.diff(ends)
+        with self._encoder.workspace() as workspace:
+            for start, stop in chunks(bounds):
+                cuts, kinds = bounds[start : stop + 1], segments.kinds[first + start : first + stop]
+                text, cuts = normalizers.normalize_pieces(self._normalizer, data, cuts, kinds >= 0)
+                found, ends = workspace.encode(text, self._splitter.split(text, cuts), kinds)
+                ids.append(found)
+                lengths[start:stop] = np.diff(ends)
         return ids.taken(), lengths
 
 
+def _joined(parts: list[NDArray[Integer]], kind: type[Integer], pool: ThreadPoolExecutor) -> NDArray[Integer]:
+    """Lay arrays one after the other, each by a thread: most of that is waiting for memory."""
+    ends = np.cumsum([0, *map(len, parts)]).tolist()
+    joined = np.empty(ends[-1], kind)
+
+    def put(part: NDArray[Integer], first: int) -> None:
+        joined[first : first + len(part)] = part
+
+    list(pool.map(put, parts, ends[:-1]))
+    return joined
+
+
 def _parts(bounds: NDArray[np.int64], num_threads: int) -> list[tuple[int, int]]:
-    """Divide segments into runs of about the same number of bytes, one a thread, as far as that pays."""
+    """Divide segments into runs of about the same number of bytes, some a thread, as far as that pays."""
     total = int(bounds[-1] - bounds[0])
-    number = min(num_threads, total // _LEAST_BYTES_A_THREAD)
-    if number < 2:
+    number = min(_PARTS_A_THREAD * num_threads, total // _LEAST_BYTES_A_PART)
+    if num_threads == 1 or number < 2:
         return []
     wanted = bounds[0] + total * np.arange(1, number) // number
     edges = [0, *np.searchsorted(bounds, wanted).tolist(), bounds.shape[0] - 1]
