@@ -162,7 +162,7 @@ def _lay_out(counts: PretokenCounts) -> Words:
     if num_cells > _MAX_CELLS or float((weights.astype(np.float64) * lengths).sum()) >= 2.0**62:
         raise TrainingError(
             f"train: {order.shape[0]} pre-tokens with {num_cells} bytes and counts up to "
-            f"{int(np.max(weights))} are too many: at most {_MAX_CELLS} bytes and 2**62 pairs can be counted; "
+            f"{max(weights.tolist())} are too many: at most {_MAX_CELLS} bytes and 2**62 pairs can be counted; "
             "leave out the rarest pre-tokens, or divide the counts"
         )
     starts = np.cumsum(lengths + 1) - lengths
