@@ -161,9 +161,9 @@ def _lay_out(counts: PretokenCounts) -> Words:
     num_cells = int(lengths.sum()) + order.shape[0] + 1
     if num_cells > _MAX_CELLS or float((weights.astype(np.float64) * lengths).sum()) >= 2.0**62:
         raise TrainingError(
-            f"train: {order.shape[0]} pre-tokens with {num_cells} bytes and counts up to "
-            f"{max(weights.tolist())} are too many: at most {_MAX_CELLS} bytes and 2**62 pairs can be counted; "
-            "leave out the rarest pre-tokens, or divide the counts"
+            f"train: {order.shape[0]} pre-tokens with {num_cells} bytes and counts up to {int(np.max(weights))} "
+            f"are too many: at most {_MAX_CELLS} bytes and 2**62 pairs can be counted; leave out the rarest "
+            "pre-tokens, or divide the counts"
         )
     starts = np.cumsum(lengths + 1) - lengths
     return Words(*_cells(counts, order, lengths, num_cells), *_steps(starts, weights, num_cells))
