@@ -5,11 +5,11 @@ where every piece comes from (the columns of the packing plan, and the ordinal b
 knows the document), and every shard in one or several formats:
 
     memmap     shard-00000.bin               `tasks.formats.packed_memmap`, with boundaries as .npy
-    npy        shard-00000.npy               the same with numpy's header
+    npy        tokens-00000.npy              the same with numpy's header
     parquet    shard-00000.parquet           `tasks.formats.packed_columnar`
     arrow      shard-00000.arrow             likewise
     jsonl      shard-00000.jsonl.zst         `tasks.formats.packed_jsonl`
-    megatron   shard-00000.megatron.bin/idx  `tasks.formats.packed_megatron`
+    megatron   megatron-00000.bin, .idx      `tasks.formats.packed_megatron`
     mds        shard.00000.mds               `tasks.formats.packed_mds`
 
 What the words mean. A piece is a run of tokens of one document. Of a sequence's tokens, `cu_seqlens` gives

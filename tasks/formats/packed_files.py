@@ -39,13 +39,13 @@ class ShardFiles:
     folder: Path
     index: int
 
-    def _named(self, ending: str) -> Path:
-        return self.folder / f"shard-{self.index:05d}{ending}"
+    def _named(self, ending: str, stem: str = "shard") -> Path:
+        return self.folder / f"{stem}-{self.index:05d}{ending}"
 
     @property
     def pieces(self) -> Path:
         """Which document each piece is of, for every format; `shard-*.parquet` does not match it."""
-        return self.folder / f"pieces-{self.index:05d}.parquet"
+        return self._named(".parquet", "pieces")
 
     @property
     def tokens(self) -> Path:
@@ -54,8 +54,8 @@ class ShardFiles:
 
     @property
     def rows(self) -> Path:
-        """The npy format's tokens."""
-        return self._named(".npy")
+        """The npy format's tokens; no boundaries' file has such a name."""
+        return self._named(".npy", "tokens")
 
     @property
     def cu_seqlens(self) -> Path:
@@ -89,13 +89,13 @@ class ShardFiles:
 
     @property
     def megatron_bin(self) -> Path:
-        """Megatron's tokens."""
-        return self._named(".megatron.bin")
+        """Megatron's tokens; `shard-*.bin` does not match it."""
+        return self._named(".bin", "megatron")
 
     @property
     def megatron_idx(self) -> Path:
         """Megatron's index."""
-        return self._named(".megatron.idx")
+        return self._named(".idx", "megatron")
 
     @property
     def mds(self) -> Path:

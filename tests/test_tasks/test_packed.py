@@ -347,8 +347,8 @@ def test_a_file_of_another_size_is_named(tmp_path):
         ("shard-00000.arrow", "arrow"),
         ("shard-00000.jsonl.zst", "jsonl"),
         ("shard.00000.mds", "mds"),
-        ("shard-00000.megatron.idx", "megatron"),
-        ("shard-00000.npy", "npy"),
+        ("megatron-00000.idx", "megatron"),
+        ("tokens-00000.npy", "npy"),
     ],
 )
 @pytest.mark.parametrize("content", [b"", b"something else" * 20])

@@ -1,0 +1,142 @@
+"""Every format, read by the reader that it was made for: the same ids, the same boundaries."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tasks.formats.packed import PackedReader
+from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture
+
+# Their warnings are about their own dependencies.
+pytestmark = [pytest.mark.consumers, pytest.mark.filterwarnings("ignore")]
+
+ALL_FORMATS = ("arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet")
+LENGTHS = [5, 40, 2, 9, 17, 30, 3, 3, 21, 8, 1, 1, 64, 11]
+
+
+@pytest.fixture(scope="module", params=[256, 70_000], ids=["uint16", "uint32"])
+def packed(request, tmp_path_factory):
+    """A packed artifact in every format: some shards, pieces that go on, padding."""
+    folder = tmp_path_factory.mktemp("packed")
+    vocab_size = request.param
+    first = 0 if vocab_size == 256 else 65_400
+    documents = {
+        "a": [numbered(LENGTHS, first, vocab_size)],
+        "b": [numbered(LENGTHS, first + 50, vocab_size)],
+    }
+    corpus = encoded_corpus(folder / "corpus", documents, vocab_size=vocab_size, end_id=7)
+    params = {"sequence_length": 16, "strategy": "best_fit", "sequences_per_shard": 7, "mask_continued": True}
+    _, path = pack_mixture(corpus, mix_corpus(corpus, folder), folder, formats=ALL_FORMATS, **params)
+    reader = PackedReader.open(path)
+    assert reader.manifest.num_padding_tokens > 0
+    assert len(reader.manifest.shards) > 2
+    return path, reader
+
+
+def test_megatron(packed):
+    indexed = pytest.importorskip("megatron.core.datasets.indexed_dataset")
+    path, reader = packed
+    for shard in reader.manifest.shards:
+        dataset = indexed.IndexedDataset(str(path / f"megatron-{shard.index:05d}"))
+        assert len(dataset.document_indices) - 1 == shard.num_sequences
+        assert dataset.document_indices[-1] == len(dataset)
+        for row in range(shard.num_sequences):
+            sequence = reader[shard.first_sequence + row]
+            pieces = range(dataset.document_indices[row], dataset.document_indices[row + 1])
+            lengths = [int(dataset.sequence_lengths[piece]) for piece in pieces]
+            assert lengths == np.diff(sequence.cu_seqlens).tolist()
+            tokens = [token for piece in pieces for token in dataset[piece].tolist()]
+            assert tokens == sequence.input_ids[: sequence.num_tokens].tolist()
+
+
+def row_of(sequence):
+    return {
+        "input_ids": sequence.input_ids.tolist(),
+        "position_ids": sequence.position_ids.tolist(),
+        "segment_ids": sequence.segment_ids.tolist(),
+        "loss_mask": sequence.loss_mask.tolist(),
+        "seq_lengths": np.diff(sequence.cu_seqlens).tolist(),
+        "document_starts": sequence.document_starts.tolist(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("builder", "pattern"), [("parquet", "*.parquet"), ("arrow", "*.arrow"), ("json", "*.jsonl.zst")]
+)
+def test_hugging_face_datasets(packed, tmp_path, builder, pattern):
+    datasets = pytest.importorskip("datasets")
+    path, reader = packed
+    files = [str(file) for file in sorted(path.glob(f"shard-{pattern}"))]
+    loaded = datasets.load_dataset(builder, data_files=files, split="train", cache_dir=str(tmp_path))
+    assert list(loaded) == [row_of(sequence) for sequence in reader]
+
+
+def test_hugging_face_datasets_from_the_folder(packed):
+    datasets = pytest.importorskip("datasets")
+    path, reader = packed
+    assert list(datasets.load_from_disk(str(path))) == [row_of(sequence) for sequence in reader]
+
+
+def test_mosaicml_streaming(packed):
+    streaming = pytest.importorskip("streaming")
+    path, reader = packed
+    streaming.base.util.clean_stale_shared_memory()
+    dataset = streaming.StreamingDataset(local=str(path), batch_size=1, shuffle=False)
+    assert len(dataset) == len(reader)
+    for index, sequence in enumerate(reader):
+        sample = dataset[index]
+        assert sample["tokens"].dtype == sequence.input_ids.dtype
+        assert sample["tokens"].tolist() == sequence.input_ids.tolist()
+        assert sample["seq_lengths"].tolist() == np.diff(sequence.cu_seqlens).tolist()
+        assert sample["document_starts"].tolist() == sequence.document_starts.tolist()
+
+
+def test_what_mosaicml_writes_itself_is_the_same(packed, tmp_path):
+    streaming = pytest.importorskip("streaming")
+    path, reader = packed
+    dtype = reader.manifest.dtype
+    columns = {
+        "tokens": f"ndarray:{dtype}:16",
+        "seq_lengths": "ndarray:uint32",
+        "document_starts": "ndarray:uint32",
+    }
+    with streaming.MDSWriter(out=str(tmp_path / "theirs"), columns=columns, size_limit=None) as writer:
+        for sequence in list(reader)[:7]:
+            lengths = np.diff(sequence.cu_seqlens).astype(np.uint32)
+            starts = sequence.document_starts.astype(np.uint32)
+            tokens = sequence.input_ids.astype(dtype)
+            writer.write({"tokens": tokens, "seq_lengths": lengths, "document_starts": starts})
+    ours, theirs = (folder / "shard.00000.mds" for folder in (path, tmp_path / "theirs"))
+    assert ours.read_bytes() == theirs.read_bytes()
+    mine, its = (json.loads((folder / "index.json").read_text()) for folder in (path, tmp_path / "theirs"))
+    assert mine["shards"][0] == its["shards"][0]
+
+
+def test_olmo_core(packed):
+    data = pytest.importorskip("olmo_core.data")
+    path, reader = packed
+    files = [str(file) for file in sorted(path.glob("shard-*.bin"))]
+    dtype = getattr(data.NumpyDatasetDType, reader.manifest.dtype)
+    dataset = data.NumpyFSLDataset(
+        *files,
+        sequence_length=16,
+        pad_token_id=7,
+        eos_token_id=7,
+        vocab_size=70_000,
+        dtype=dtype.as_np_dtype(),
+    )
+    assert len(dataset) == len(reader)
+    for index, sequence in enumerate(reader):
+        assert dataset[index]["input_ids"].tolist() == sequence.input_ids.tolist()
+
+
+def test_a_plain_memory_map(packed):
+    path, reader = packed
+    dtype = {"uint16": "<u2", "uint32": "<u4"}[reader.manifest.dtype]
+    for pattern in ("shard-*.bin", "tokens-*.npy"):
+        rows = []
+        for file in sorted(path.glob(pattern)):
+            mapped = np.memmap(file, dtype, "r") if file.suffix == ".bin" else np.load(file, mmap_mode="r")
+            rows += mapped.reshape(-1, 16).tolist()
+        assert rows == [sequence.input_ids.tolist() for sequence in reader]
