@@ -160,8 +160,9 @@ def _lay_out(counts: PretokenCounts) -> Words:
     lengths, weights = lengths[order], counts.counts[order]
     num_cells = int(lengths.sum()) + order.shape[0] + 1
     if num_cells > _MAX_CELLS or float((weights.astype(np.float64) * lengths).sum()) >= 2.0**62:
+        most = int(np.max(weights))
         raise TrainingError(
-            f"train: {order.shape[0]} pre-tokens with {num_cells} bytes and counts up to {int(np.max(weights))} "
+            f"train: {order.shape[0]} pre-tokens with {num_cells} bytes and counts up to {most} "
             f"are too many: at most {_MAX_CELLS} bytes and 2**62 pairs can be counted; leave out the rarest "
             "pre-tokens, or divide the counts"
         )
