@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,9 @@ from numpy.typing import NDArray
 from tasks.formats.packed_files import PackedManifest, ShardFiles
 from tasks.formats.packed_masks import document_mask
 from tasks.formats.packed_shards import PieceRows, ShardReader, open_shard
+
+if TYPE_CHECKING:
+    from tasks.formats.packed_joined import JoinedReader
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,15 +159,25 @@ class PackedReader:
         Raises:
             IndexError: there is no such sequence.
         """
-        shard, row = self._place(index)
+        shard, row = self.place(index)
         opened = self._shard(shard)
         starts = opened.document_starts(row)
         if starts is None and self.manifest.mask_continued:
-            starts = self._pieces(shard).value("document_start", row).astype(np.int64)
+            starts = self.piece_rows(shard).value("document_start", row).astype(np.int64)
         return Sequence(opened.tokens(row), opened.cu_seqlens(row), starts, self.manifest.mask_continued)
 
     def __iter__(self) -> Iterator[Sequence]:
         return (self[index] for index in range(len(self)))
+
+    def at_length(self, sequence_length: int) -> "JoinedReader":
+        """The same packing as sequences of a multiple of its length; see `tasks.formats.packed_joined`.
+
+        Raises:
+            PackingError: it is no multiple of the packing's own.
+        """
+        from tasks.formats.packed_joined import JoinedReader
+
+        return JoinedReader(self, sequence_length)
 
     def document_mask(self, index: int) -> NDArray[np.bool_]:
         """Who may attend to whom in sequence `index`; see `Sequence.document_mask`."""
@@ -172,16 +185,20 @@ class PackedReader:
 
     def provenance(self, index: int) -> list[Piece]:
         """Where the pieces of sequence `index` come from, in order."""
-        shard, row = self._place(index)
+        shard, row = self.place(index)
         names = self.manifest.sources
-        rows = self._pieces(shard).rows(row)
+        rows = self.piece_rows(shard).rows(row)
         fields = [name for name in Piece.__dataclass_fields__ if name != "source"]
         return [
             Piece(source=names[found["source"]], **{name: found[name] for name in fields}) for found in rows
         ]
 
-    def _place(self, index: int) -> tuple[int, int]:
-        """The position of a sequence's shard in the manifest, and its row there."""
+    def place(self, index: int) -> tuple[int, int]:
+        """The position of a sequence's shard in the manifest, and its row there.
+
+        Raises:
+            IndexError: there is no such sequence.
+        """
         wanted = index + len(self) if index < 0 else index
         if not 0 <= wanted < len(self):
             raise IndexError(f"sequence {index}: the artifact has {len(self)} sequences")
@@ -190,6 +207,14 @@ class PackedReader:
 
     def _open_shard(self, position: int) -> ShardReader:
         return open_shard(self._path, self.manifest.shards[position].index, self.manifest)
+
+    def piece_rows(self, position: int) -> PieceRows:
+        """Where the pieces of the manifest's shard number `position` come from.
+
+        Raises:
+            StoreError: the file is missing or broken.
+        """
+        return self._pieces(position)
 
     def _open_pieces(self, position: int) -> PieceRows:
         return PieceRows.open(ShardFiles(self._path, self.manifest.shards[position].index), self.manifest)

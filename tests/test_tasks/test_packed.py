@@ -155,6 +155,60 @@ def test_the_bytes_do_not_depend_on_the_blocks_that_are_written(tmp_path, monkey
     assert pq.read_table(whole / "pieces-00000.parquet") == pq.read_table(cut / "pieces-00000.parquet")
 
 
+def joined_by_hand(reader, times, pad_id):
+    """Pieces of `times` sequences one after the other, those that go on put together, as the reader says."""
+    length = reader.manifest.sequence_length * times
+    for first in range(0, len(reader), times):
+        tokens, ends, starts, last = [], [0], [], None
+        for index in range(first, min(first + times, len(reader))):
+            ids = reader[index].input_ids.tolist()
+            for piece in reader.provenance(index):
+                tokens += ids[piece.start : piece.start + piece.length]
+                document = (piece.source, piece.shard, piece.document, piece.epoch)
+                if last == (*document, piece.document_start):
+                    ends.pop()
+                else:
+                    starts.append(piece.document_start)
+                ends.append(len(tokens))
+                last = (*document, piece.document_start + piece.length)
+        yield tokens + [pad_id] * (length - len(tokens)), ends, starts
+
+
+@pytest.mark.parametrize("strategy", ["concat", "greedy", "best_fit", "pad"])
+@pytest.mark.parametrize("times", [1, 2, 3, 5])
+def test_a_packing_can_be_read_at_multiples_of_its_length(tmp_path, strategy, times):
+    _, _, path = packed(tmp_path, sequence_length=8, strategy=strategy, sequences_per_shard=4)
+    reader = PackedReader.open(path)
+    joined = reader.at_length(8 * times)
+    expected = list(joined_by_hand(reader, times, 7))
+    found = [
+        (one.input_ids.tolist(), one.cu_seqlens.tolist(), one.document_starts.tolist()) for one in joined
+    ]
+    assert found == expected
+    assert len(joined) == len(expected)
+    assert joined[-1].input_ids.tolist() == found[-1][0]
+    with pytest.raises(IndexError, match="tokens"):
+        joined[len(joined)]
+
+
+def test_a_long_document_is_whole_again_at_a_greater_length(tmp_path):
+    _, _, path = packed(
+        tmp_path, {"a": [numbered([24, 5, 3])]}, mixing={}, sequence_length=8, strategy="concat"
+    )
+    joined = PackedReader.open(path).at_length(32)
+    assert sorted(np.diff(joined[0].cu_seqlens).tolist()) == [3, 5, 24]
+    assert joined[0].document_starts.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("length", [4, 12, 0, -8])
+def test_other_lengths_are_refused(tmp_path, length):
+    _, _, path = packed(tmp_path, sequence_length=8)
+    with pytest.raises(
+        PackingError, match=f"sequence_length={length} must be a multiple of the packing's own 8"
+    ):
+        PackedReader.open(path).at_length(length)
+
+
 def digests(path):
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(path.iterdir())}
 

@@ -1,0 +1,111 @@
+"""One packing read at greater lengths: sequences of 2,048 tokens as sequences of 4,096 or 8,192.
+
+Neighbouring sequences are laid end to end, their padding at the end of the whole. A piece that goes on in the
+next sequence becomes one piece with it, so a document that was cut only because it was too long is cut less,
+or not at all. Nothing is written; the packing stays what it is.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.errors import PackingError
+from tasks.formats.packed import PackedReader, Sequence
+
+
+class JoinedReader:
+    """Random access to every `sequence_length // reader's` sequences of a packing as one.
+
+    Attributes:
+        sequence_length: tokens of each, padding included.
+    """
+
+    def __init__(self, reader: PackedReader, sequence_length: int) -> None:
+        """Join sequences.
+
+        Args:
+            reader: of the packing.
+            sequence_length: a multiple of the packing's own.
+
+        Raises:
+            PackingError: it is no multiple.
+        """
+        own = reader.manifest.sequence_length
+        if sequence_length < own or sequence_length % own:
+            raise PackingError(
+                f"packed: sequence_length={sequence_length} must be a multiple of the packing's own {own}; "
+                f"use e.g. {2 * own}, or pack at another length"
+            )
+        self.sequence_length = sequence_length
+        self._reader = reader
+        self._times = sequence_length // own
+        self._goes_on = lru_cache(maxsize=None)(self._find_going_on)
+
+    def __len__(self) -> int:
+        return (len(self._reader) + self._times - 1) // self._times
+
+    def __getitem__(self, index: int) -> Sequence:
+        """Sequence `index`; negative ones count from the end. The last may be of fewer than the others.
+
+        Raises:
+            IndexError: there is no such sequence.
+        """
+        wanted = index + len(self) if index < 0 else index
+        if not 0 <= wanted < len(self):
+            raise IndexError(f"sequence {index}: there are {len(self)} of {self.sequence_length} tokens")
+        first = wanted * self._times
+        numbers = range(first, min(first + self._times, len(self._reader)))
+        goes_on = [number > first and self._continues(number) for number in numbers]
+        return self._joined([self._reader[number] for number in numbers], goes_on)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return (self[index] for index in range(len(self)))
+
+    def _joined(self, parts: list[Sequence], goes_on: list[bool]) -> Sequence:
+        """One sequence of several; `goes_on` says which begin with the rest of the last piece before."""
+        manifest = self._reader.manifest
+        tokens = np.full(self.sequence_length, manifest.pad_id, dtype=np.dtype(manifest.dtype))
+        bounds, starts, used = [np.zeros(1, dtype=np.int64)], [], 0
+        for part, merges in zip(parts, goes_on, strict=True):
+            tokens[used : used + part.num_tokens] = part.input_ids[: part.num_tokens]
+            if merges:
+                bounds[-1] = bounds[-1][:-1]
+            bounds.append(part.cu_seqlens[1:].astype(np.int64) + used)
+            if part.document_starts is not None:
+                starts.append(part.document_starts[1:] if merges else part.document_starts)
+            used += part.num_tokens
+        return Sequence(
+            tokens,
+            np.concatenate(bounds).astype(np.int32),
+            np.concatenate(starts) if len(starts) == len(parts) else None,
+            manifest.mask_continued,
+        )
+
+    def _continues(self, number: int) -> bool:
+        """Whether sequence `number` begins where in its document the sequence before it ends."""
+        shard, row = self._reader.place(number)
+        return bool(self._goes_on(shard)[row])
+
+    def _find_going_on(self, shard: int) -> NDArray[np.bool_]:
+        """The same for every sequence of a shard: bool [rows]."""
+        rows = self._reader.piece_rows(shard)
+        columns, first, last = rows.columns, rows.firsts[:-1], rows.firsts[1:] - 1
+        names = ("source", "shard", "document", "epoch")
+        ends = columns["document_start"].astype(np.int64) + columns["length"]
+        begins = [columns[name][first].astype(np.int64) for name in (*names, "document_start", "fim")]
+        before = [*(columns[name].astype(np.int64)[last] for name in names), ends[last], columns["fim"][last]]
+        if shard:
+            previous = self._reader.piece_rows(shard - 1).columns
+            end = int(previous["document_start"][-1]) + int(previous["length"][-1])
+            final = [*(int(previous[name][-1]) for name in names), end, int(previous["fim"][-1])]
+        else:
+            final = [-1] * len(begins)
+        shifted = [
+            np.append(value, column[:-1].astype(np.int64))
+            for value, column in zip(final, before, strict=True)
+        ]
+        same = [mine == its for mine, its in zip(begins, shifted, strict=True)]
+        found: NDArray[np.bool_] = np.logical_and.reduce(same) & (begins[-1] == 0)
+        return found
