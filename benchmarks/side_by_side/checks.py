@@ -89,7 +89,7 @@ class SameMerges:
         change = evidence["bytes_per_token"] / expected["bytes_per_token"] - 1
         says = f"{share:.2%} of tokens in common, {change:+.2%} bytes per token"
         if side in self._own_cuts:
-            return Verdict(bool(found), f"another task, as it cuts text its own way: {says}")
+            return Verdict(bool(found), f"other work, as it cuts text its own way: {says}", same_work=False)
         if len(found) != len(wanted):
             return Verdict(False, f"{len(found):,} tokens instead of {len(wanted):,}; {says}")
         pairs = enumerate(zip(found, wanted, strict=True))

@@ -88,7 +88,7 @@ def _show_prose(
             report.section(f"{where}: figures", tables.figures(found, _PHASES))
             report.add(found)
     if len(threads) > 1 and outcomes:
-        report.section("Threads", tables.scaling(outcomes, "cold"))
+        report.section("Threads: the least wall time of all rounds", tables.scaling(outcomes, "cold"))
 
 
 def _wants_start(options: argparse.Namespace) -> bool:

@@ -32,10 +32,17 @@ class Case:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a result is what it has to be, and how that is known, in a few words."""
+    """Whether a result is what it has to be.
+
+    Attributes:
+        right: whether it is.
+        says: how that is known, in a few words.
+        same_work: whether it is the result of the same work; a side that does another is never the fastest.
+    """
 
     right: bool
     says: str
+    same_work: bool = True
 
 
 @dataclass

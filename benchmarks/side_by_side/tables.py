@@ -28,15 +28,18 @@ def ratios(outcomes: Sequence[Outcome], phase: str, clock: Clock = "cpu") -> str
         found = {side: ratio(mine, by_side[side], phase, clock) for side in peers if side in by_side}
         for side, value in found.items():
             columns.setdefault(side, []).extend([] if value is None else [value])
-        known = {side: value for side, value in found.items() if value is not None}
+        known = {side: value for side, value in found.items() if value and _same_work(by_side[side])}
         fastest = min(known, key=lambda side: known[side]) if known else None
         columns.setdefault("", []).extend([known[fastest]] if fastest else [])
         cells = [_ratio_cell(mine, by_side.get(side), phase, clock) for side in peers]
         rows.append([mine.case.text, *cells, f"**{_times(known[fastest])}** {fastest}" if fastest else _NONE])
     if len(ours) > 1:
         rows.append(["geometric mean", *(_mean(columns.get(side, []), len(ours)) for side in [*peers, ""])])
+    others = {outcome.side for outcome in outcomes if not _same_work(outcome)}
+    head = ["text", *(f"{side} \\*" if side in others else side for side in peers), "fastest peer"]
     width = len(peers) + 1 + (len(peers) > 1)
-    return table(["text", *peers, "fastest peer"][:width], [row[:width] for row in rows])
+    written = table(head[:width], [row[:width] for row in rows])
+    return f"{written}\n\n\\* does other work, see its result below" if others else written
 
 
 def figures(outcomes: Sequence[Outcome], phases: Sequence[str]) -> str:
@@ -73,7 +76,10 @@ def memory(outcomes: Sequence[Outcome]) -> str:
 
 
 def scaling(outcomes: Sequence[Outcome], phase: str) -> str:
-    """Say how much sooner several threads are done than one."""
+    """Say how much sooner several threads are done than one: the least wall time of the rounds of each.
+
+    The least, since whatever else runs on the machine takes a core from two threads first.
+    """
     numbers = sorted({outcome.case.num_threads for outcome in outcomes})
     rows = []
     for one in (outcome for outcome in outcomes if outcome.case.num_threads == numbers[0]):
@@ -82,7 +88,8 @@ def scaling(outcomes: Sequence[Outcome], phase: str) -> str:
             for other in outcomes
             if (other.side, other.case.text, other.case.work) == (one.side, one.case.text, one.case.work)
         }
-        walls = [found[number].median(phase, "wall") for number in numbers if number in found]
+        times = [found[number].seconds.get(phase) for number in numbers if number in found]
+        walls = [min(each["wall"]) if each else None for each in times]
         cells = [_NONE if wall is None else f"{wall:.3f}" for wall in walls]
         known = len(walls) == len(numbers) and None not in walls
         gain = f"{walls[0] / walls[-1]:.2f}×" if known else _NONE  # type: ignore[operator]
@@ -128,6 +135,10 @@ def speed(outcome: Outcome, phase: str) -> str:
     if value is None:
         return _NONE
     return _bracketed(f"{value:.0f}" if value >= 100 else f"{value:.1f}", outcome)
+
+
+def _same_work(outcome: Outcome) -> bool:
+    return outcome.verdict is None or outcome.verdict.same_work
 
 
 def _ratio_cell(ours: Outcome, theirs: Outcome | None, phase: str, clock: Clock) -> str:

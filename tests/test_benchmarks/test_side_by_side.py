@@ -64,7 +64,9 @@ def test_merges_are_right_only_if_equal_or_alike_under_another_tie_rule() -> Non
     assert check.judge("rustbpe", turned | {"merges": None}).right
     assert not check.judge("rustbpe", turned | {"bytes_per_token": 3.9}).right
     assert not check.judge("rustbpe", turned | {"tokens": ["6162"]}).right
-    assert check.judge("sentencepiece", turned | {"tokens": ["6162"], "bytes_per_token": 3.0}).right
+    other = check.judge("sentencepiece", turned | {"tokens": ["6162"], "bytes_per_token": 3.0})
+    assert other.right
+    assert not other.same_work
 
 
 def test_a_wrong_result_is_in_no_ratio_and_stands_in_brackets() -> None:
@@ -77,6 +79,14 @@ def test_a_wrong_result_is_in_no_ratio_and_stands_in_brackets() -> None:
     table = tables.ratios([ours, right, wrong], "cold")
     assert "| english | 10.0× | (0.50×) | **10.0×** tiktoken |" in table
     assert tables.notes([ours, right, wrong]) == ["- gigatoken, cl100k, english: other ids"]
+
+
+def test_a_side_that_does_other_work_is_never_the_fastest_peer() -> None:
+    ours = measured("tokmill", 0.1, Verdict(True, "all merges equal"))
+    right = measured("tokenizers", 1.0, Verdict(True, "the reference"))
+    other = measured("sentencepiece", 0.5, Verdict(True, "other work", same_work=False))
+
+    assert "| english | 10.0× | 5.0× | **10.0×** tokenizers |" in tables.ratios([ours, right, other], "cold")
 
 
 def test_one_wrong_round_spoils_all_of_a_side() -> None:
