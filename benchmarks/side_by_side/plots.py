@@ -131,12 +131,20 @@ def _bars(
     for bar, outcome in zip(bars, outcomes, strict=True):
         bar.set_hatch(None if outcome.counts else "////")
     panel.bar_label(bars, [write(value) for value in values], padding=3, fontsize=8.5)
-    panel.set_yticks(range(len(values)), [outcome.side for outcome in outcomes])
+    panel.set_yticks(range(len(values)), [_named(outcome) for outcome in outcomes])
     panel.invert_yaxis()
-    panel.set_xlim(0, max(values, default=1) * 1.22)
+    panel.set_xlim(0, max(values, default=1) * 1.3)
     panel.set_xticks([])
     panel.tick_params(axis="y", length=0)
     panel.spines[["top", "right", "bottom"]].set_visible(False)
+
+
+def _named(outcome: Outcome) -> str:
+    """Name a side; what does other work, or does not count, says so."""
+    if not outcome.counts:
+        return f"{outcome.side}\n(wrong)"
+    assert outcome.verdict is not None
+    return outcome.side if outcome.verdict.same_work else f"{outcome.side}\n(other work)"
 
 
 def _seconds(value: float) -> str:
