@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from tasks.formats.packed_files import PackedManifest
 from tasks.formats.packed_formats import write_folder_files
-from tasks.formats.takedown import PIECES_FILE, TAKEN_DOWN_SCHEMA, TakedownManifest, TakenDocument
+from tasks.formats.takedown import PIECES_FILE, TAKEN_DOWN_SCHEMA, TakedownManifest, TakenDocument, in_order
 from tasks.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
 from tasks.store.record import read_record
 from tasks.tracing.pieces import Wanted
@@ -47,10 +47,7 @@ def run(
         StoreError: a file of the old artifact is missing or broken.
     """
     manifest = PackedManifest.open(packed)
-    taken = sorted(
-        (TakenDocument(**document) for document in documents),
-        key=lambda one: (one.source, one.shard, one.ordinal, one.name),
-    )
+    taken = in_order(documents)
     wanted = Wanted(manifest.sources, taken)
     shards = [remove(packed, manifest, entry, wanted, out) for entry in manifest.shards]
     made = _manifest(manifest, shards)

@@ -1,14 +1,17 @@
-"""What a takedown says of itself, beside the packed sequences that it wrote anew.
+"""What a takedown says of itself, beside what it wrote anew.
 
-    takedown.json        `TakedownManifest`: which documents, and what changed
+    takedown.json        of packed sequences, `TakedownManifest`: which documents, and what changed
     taken_down.parquet   a row a piece that is gone: sequence, start, length (as they were), source (its index
                          in `packed.json`), shard, ordinal, document_start, epoch
 
-The text and the tokens themselves are in neither.
+    excluded.json        of a mixture, `ExcludedDocuments`: which documents
+
+The text and the tokens themselves are in none of them.
 """
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
@@ -18,6 +21,7 @@ from tasks.formats.packed_files import PROVENANCE_SCHEMA
 
 MANIFEST_FILE = "takedown.json"
 PIECES_FILE = "taken_down.parquet"
+EXCLUDED_FILE = "excluded.json"
 TAKEN_DOWN_SCHEMA = pa.schema(
     [
         PROVENANCE_SCHEMA.field(name)
@@ -45,6 +49,43 @@ class TakenDocument(BaseModel):
     row: int
     shard: int
     ordinal: int
+
+
+def in_order(documents: Iterable[Mapping[str, Any]]) -> tuple[TakenDocument, ...]:
+    """Documents from their fields, in order of source, shard, ordinal and name."""
+    made = [TakenDocument(**document) for document in documents]
+    return tuple(sorted(made, key=lambda one: (one.source, one.shard, one.ordinal, one.name)))
+
+
+class ExcludedDocuments(BaseModel):
+    """The content of `excluded.json`.
+
+    Attributes:
+        documents: all that were left out of the mixture, in order of source, shard and ordinal.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    documents: tuple[TakenDocument, ...]
+
+    @classmethod
+    def of(cls, documents: Iterable[Mapping[str, Any]]) -> Self:
+        """The documents with these fields, in any order."""
+        return cls(documents=in_order(documents))
+
+    @classmethod
+    def found(cls, path: Path) -> Self | None:
+        """What the mixture in the directory `path` says; None where nothing was left out of it.
+
+        Raises:
+            StoreError: the file is broken.
+        """
+        file = path / EXCLUDED_FILE
+        return read_model(file, cls, "list of excluded documents") if file.is_file() else None
+
+    def save(self, path: Path) -> None:
+        """Write `excluded.json` into the directory `path`."""
+        write_model(path / EXCLUDED_FILE, self)
 
 
 class TakedownManifest(BaseModel):

@@ -4,7 +4,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from tasks.formats.quarantine import place_of
-from tasks.formats.takedown import TakedownManifest
+from tasks.formats.takedown import ExcludedDocuments, TakedownManifest
+from tasks.store.record import Record
 from tasks.tracing.naming import FoundDocument, find_documents
 from tasks.tracing.origins import Origins
 from tasks.tracing.pieces import pieces_of
@@ -114,4 +115,17 @@ def why_absent(origins: Origins, document: FoundDocument) -> str:
         taken = TakedownManifest.of(origins.store.path(version.ref))
         if taken and key in {(one.source, one.shard, one.ordinal) for one in taken.documents}:
             return f"it was taken down in {version.reference}"
+    if key in _excluded(origins):
+        return f"it was left out of the mixture when {origins.packed.reference} was packed again"
     return "the mixture did not draw it, or packing dropped it"
+
+
+def _excluded(origins: Origins) -> set[tuple[str, int, int]]:
+    """What was left out of the mixture before it was packed again, by source, shard and ordinal."""
+    mixture: Record | None = origins.ancestor("mixture")
+    found: set[tuple[str, int, int]] = set()
+    while mixture is not None:
+        said = ExcludedDocuments.found(origins.store.path(mixture.ref))
+        found |= {(one.source, one.shard, one.ordinal) for one in said.documents} if said else set()
+        mixture = origins.input_record(mixture, "mixture") if said else None
+    return found

@@ -105,6 +105,15 @@ class Origins:
         name, path = next(iter(self.files_of(shard).items()))
         return path.parents[len(PurePosixPath(name).parts) - 1]
 
+    def ancestor(self, kind: str) -> Record:
+        """The nearest artifact of a kind that the packed artifact goes back to.
+
+        Raises:
+            TracingError: there is none.
+            StoreError: it is not in the store any more.
+        """
+        return self._ancestor(self.packed, kind)
+
     def versions(self) -> Iterator[Record]:
         """The packed artifact, and those that it was made from: takedowns and exports of one another."""
         record: Record | None = self.packed
@@ -112,6 +121,18 @@ class Origins:
             yield record
             before = [entry for entry in record.inputs if entry.kind == "packed"]
             record = self._record(before[0]) if before else None
+
+    def input_record(self, record: Record, role: str) -> Record:
+        """The record of the artifact that a record has in a role.
+
+        Raises:
+            TracingError: it has none in that role.
+            StoreError: that artifact is not in the store any more.
+        """
+        entries = [entry for entry in record.inputs if entry.role == role and entry.kind is not None]
+        if not entries:
+            raise TracingError(f"{record.reference} was made from no {role}")
+        return self._record(entries[0])
 
     def _file(self, source: str, name: str) -> Path:
         if source in self.roots:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tasks.formats.packed import PackedReader
 from tasks.formats.packed_files import ShardFiles
 from tasks.formats.packed_shards import PieceRows
+from tasks.tracing.members import Members
 from tasks.tracing.origins import Origins
 
 
@@ -42,26 +43,16 @@ class Wanted:
     def __init__(self, sources: Sequence[str], documents: Sequence[Document]) -> None:
         at = {source: index for index, source in enumerate(sources)}
         its = [document for document in documents if document.source in at]
-        pairs = np.array([at[one.source] << 32 | one.shard for one in its], dtype=np.uint64)
-        ordinals = np.array([one.ordinal for one in its], dtype=np.uint64)
-        self._pairs = np.unique(pairs)
-        self._keys = np.unique(self._keyed(pairs, ordinals))
+        self._members = Members(
+            np.array([at[one.source] for one in its], dtype=np.uint64),
+            np.array([one.shard for one in its], dtype=np.uint64),
+            np.array([one.ordinal for one in its], dtype=np.uint64),
+        )
 
     def among(self, pieces: PieceRows) -> NDArray[np.bool_]:
         """Which pieces are of one of the documents: bool [p]."""
         columns = pieces.columns
-        if not len(self._pairs):
-            return np.zeros(len(columns["source"]), dtype=np.bool_)
-        pairs = columns["source"].astype(np.uint64) << np.uint64(32) | columns["shard"]
-        found: NDArray[np.bool_] = np.isin(pairs, self._pairs)
-        found[found] = np.isin(self._keyed(pairs[found], columns["ordinal"][found]), self._keys)
-        return found
-
-    def _keyed(self, pairs: NDArray[np.uint64], ordinals: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """One number for each known pair with an ordinal."""
-        return ordinals * np.uint64(max(1, len(self._pairs))) + np.searchsorted(self._pairs, pairs).astype(
-            np.uint64
-        )
+        return self._members.among(columns["source"], columns["shard"], columns["ordinal"])
 
 
 def pieces_of(origins: Origins, documents: Sequence[Document]) -> Iterator[dict[str, int]]:

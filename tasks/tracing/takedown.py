@@ -1,14 +1,12 @@
 """Asking for a takedown: from names to a request, and what came of it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tasks.errors import StoreError, TracingError
 from tasks.formats.takedown import TakenDocument
-from tasks.stage import External, Inputs, Request
-from tasks.store.canonical import canonical_json
-from tasks.store.digest import digest_bytes
+from tasks.stage import Account, Inputs, Request
 from tasks.store.integrity import file_damages
 from tasks.store.record import Record
 from tasks.takedown import TAKEDOWN, TakedownParams
@@ -16,6 +14,7 @@ from tasks.tracing.document import why_absent
 from tasks.tracing.naming import FoundDocument, find_documents
 from tasks.tracing.origins import Origins
 from tasks.tracing.pieces import pieces_of
+from tasks.tracing.repacking import listed, repack
 
 
 @dataclass(frozen=True)
@@ -24,12 +23,14 @@ class TakenDown:
 
     Attributes:
         record: of the new version; None where no sequence had a piece of the documents.
+        accounts: of the documents and tokens that were left and taken down, by source.
         made: whether it was made now, and not found.
         documents: those that were taken down.
         absent: those of which no sequence had a piece, each with the reason.
     """
 
     record: Record | None
+    accounts: Sequence[Account]
     made: bool
     documents: list[FoundDocument]
     absent: list[tuple[FoundDocument, str]]
@@ -55,8 +56,13 @@ def read_names(file: Path) -> list[str]:
     return names
 
 
-def take_down(origins: Origins, names: Iterable[str]) -> TakenDown:
+def take_down(origins: Origins, names: Iterable[str], *, repacked: bool = False) -> TakenDown:
     """Publish a version of a packed artifact without the documents of these names.
+
+    Args:
+        origins: of the packed artifact.
+        names: what the documents are called.
+        repacked: whether the mixture is packed again without them; else padding takes their place.
 
     Raises:
         TracingError: nothing is called by one of the names; nothing is published.
@@ -69,10 +75,14 @@ def take_down(origins: Origins, names: Iterable[str]) -> TakenDown:
     present = [one for one in documents if (one.source, one.shard, one.ordinal) in held]
     absent = [(one, why_absent(origins, one)) for one in documents if one not in present]
     if not present:
-        return TakenDown(None, False, [], absent)
+        return TakenDown(None, [], False, [], absent)
     _check_sound(origins)
-    realized = origins.store.realize(_request(origins, present))
-    return TakenDown(origins.store.record(realized.ref), not realized.cached, present, absent)
+    realized = (
+        repack(origins, _taken(present)) if repacked else origins.store.realize(_request(origins, present))
+    )
+    record = origins.store.record(realized.ref)
+    made_by = Origins.of(origins.store, realized.ref).ancestor("mixture") if repacked else record
+    return TakenDown(record, made_by.accounts, not realized.cached, present, absent)
 
 
 def _once(documents: list[FoundDocument]) -> list[FoundDocument]:
@@ -89,7 +99,9 @@ def _check_sound(origins: Origins) -> None:
 
 
 def _request(origins: Origins, documents: list[FoundDocument]) -> Request:
-    value = [TakenDocument(**asdict(document)).model_dump() for document in documents]
-    listed = External(digest=digest_bytes(canonical_json(value)), value=value)
-    inputs: Inputs = {"packed": origins.packed.ref, "documents": listed}
+    inputs: Inputs = {"packed": origins.packed.ref, "documents": listed(_taken(documents))}
     return Request(TAKEDOWN, origins.packed.name, TakedownParams(), inputs)
+
+
+def _taken(documents: list[FoundDocument]) -> list[TakenDocument]:
+    return [TakenDocument(**asdict(document)) for document in documents]

@@ -125,6 +125,12 @@ class TestTakedown:
         assert first["version"]["reference"] == "packed/line@v2"
         assert first["version"]["metrics"]["num_taken_down_tokens"] > 0
 
+    def test_packed_again(self, tokmill, copied):
+        code, out, err = tokmill("takedown", "packed/line", "-d", copied("essays:essay.txt"), "--repack")
+        assert code == 0, err
+        assert out.startswith("packed/line@v2 made: packed again without 1 document, ")
+        assert "essays   documents" in out
+
     def test_nothing_to_do_is_no_failure(self, tokmill, copied):
         code, out, _ = tokmill("takedown", "packed/line", "-d", copied("web:tiny"))
         assert code == 0

@@ -33,6 +33,7 @@ from tasks.audit import AuditParams
 from tasks.balance import BalanceParams
 from tasks.card import CardParams
 from tasks.encode import EncodeParams
+from tasks.exclude import EXCLUDE, ExcludeParams
 from tasks.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tasks.formats.packed_files import PackedManifest
 from tasks.formats.sources import SourceSpec
@@ -114,6 +115,9 @@ def current_digests(folder: Path) -> Digests:
     ]
     documents = External(digest="1" * 64, value=taken)
     line.make(TAKEDOWN, TakedownParams(), packed=made["packed"], documents=documents)
+    encoded = [ref for stage, ref in line.made if stage.verb == "encode_shard"]
+    tokens = {"encoded": made["encoded"], "shards": encoded}
+    line.make(EXCLUDE, ExcludeParams(), mixture=made["mixture"], documents=documents, **tokens)
     kinds = {ref.content_digest.encode(): ref.kind.encode() for _, ref in line.made}
     digests: Digests = {}
     for stage, ref in line.made:

@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.errors import StoreError, TracingError
+from tasks.errors import MixingError, StoreError, TracingError
+from tasks.formats.mixture import Mixture
 from tasks.formats.packed import PackedReader
 from tasks.formats.takedown import TakedownManifest
 from tasks.loading import PackedDataset
 from tasks.store import Store
 from tasks.takedown import TAKEDOWN, TakedownParams
 from tasks.tracing import Origins, find_documents, trace_document
+from tasks.tracing.repacking import repack
 from tasks.tracing.takedown import read_names, take_down
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
 from tests.test_tasks.packings import published
@@ -240,6 +242,87 @@ class TestThroughTheStore:
         places = [(document.shard, document.ordinal) for document in said.documents]
         assert places == [(found.shard, found.ordinal) for found in find_documents(copied, ["web:twin"])]
         assert said.predecessors == (copied.packed.content_digest,)
+
+
+class TestRepacking:
+    def test_it_is_packed_as_if_they_had_not_been_drawn(self, copied):
+        taken = take_down(copied, ["web:second", "essays:essay.txt"], repacked=True)
+        assert taken.record.reference == "packed/line@v2"
+        after = Origins.of(copied.store, taken.record.ref)
+        assert len(after.reader) < len(copied.reader)
+        gone = {(document.source, document.shard, document.ordinal) for document in taken.documents}
+        before = [piece for piece in drawn_tokens(copied) if piece[0][:3] not in gone]
+        assert drawn_tokens(after) == before
+        for name in ("web:second", "essays:essay.txt"):
+            (traced,) = trace_document(after, name)
+            assert traced.absent == "it was left out of the mixture when packed/line@v2 was packed again"
+        assert sum(
+            account.became["taken_down"] for account in taken.accounts if account.unit == "documents"
+        ) == len({piece[0] for piece in drawn_tokens(copied) if piece[0][:3] in gone})
+
+    def test_what_was_taken_down_before_stays_away(self, copied):
+        padded = take_down(copied, ["web:first"])
+        repacked = take_down(Origins.of(copied.store, padded.record.ref), ["web:second"], repacked=True)
+        after = Origins.of(copied.store, repacked.record.ref)
+        again = take_down(after, ["notes:notes.txt:0"], repacked=True)
+        last = Origins.of(copied.store, again.record.ref)
+        assert {place[0] for place in drawn_tokens(copied)} - {place[0] for place in drawn_tokens(last)}
+        for name in ("web:first", "web:second", "notes:notes.txt:0"):
+            (traced,) = trace_document(last, name)
+            assert not traced.pieces
+            assert "left out of the mixture" in traced.absent
+
+    def test_asked_for_again_it_is_found(self, copied):
+        first = take_down(copied, ["web:twin", "web:first"], repacked=True)
+        again = take_down(copied, ["web:first", "web:twin"], repacked=True)
+        assert (first.made, again.made) == (True, False)
+        assert first.record.fingerprint == again.record.fingerprint
+
+    def test_the_mixture_s_figures_are_those_of_what_is_left(self, copied):
+        taken = take_down(copied, ["web:second", "notes:notes.txt:1"], repacked=True)
+        record = Origins.of(copied.store, taken.record.ref).ancestor("mixture")
+        mixture = Mixture.open(copied.store.path(record.ref))
+        plan, shares = mixture.plan(), mixture.shares()
+        ends = np.cumsum(plan.num_tokens, dtype=np.int64)
+        assert (mixture.manifest.num_documents, mixture.manifest.num_tokens) == (len(plan), ends[-1])
+        for index, source in enumerate(mixture.manifest.sources):
+            mine = plan.source == index
+            assert source.drawn_documents == mine.sum()
+            assert source.drawn_tokens == plan.num_tokens[mine].sum()
+            first = mine & (plan.epoch == 0)
+            assert (source.unique_documents, source.unique_tokens) == (
+                first.sum(),
+                plan.num_tokens[first].sum(),
+            )
+            for position, given_tokens in zip(shares.positions, shares.given[:, index], strict=True):
+                before = mine & (ends - plan.num_tokens < position)
+                assert given_tokens == plan.num_tokens[before].sum()
+
+    def test_when_nothing_is_left_it_is_refused(self, copied):
+        names = [f"web:pages.jsonl:{row}" for row in (0, 1, 2, 3, 4, 7)]
+        names += ["notes:notes.txt:0", "notes:notes.txt:1", "notes:notes.txt:3", "essays:essay.txt"]
+        with pytest.raises(MixingError, match="no document of the mixture is left"):
+            take_down(copied, names, repacked=True)
+
+    def test_what_was_not_packed_from_a_plan(self, packed, tmp_path):
+        store = Store.open(packed.parent.parent)
+        origins = Origins.of(store, store.resolve("packed/copied"))
+        with pytest.raises(TracingError, match="was not made from a packing plan"):
+            repack(origins, [])
+
+
+def drawn_tokens(origins):
+    """What was packed of each document each time, whatever the sequences: sorted [(place, epoch), tokens]."""
+    found = {}
+    for index in range(len(origins.reader)):
+        sequence = origins.reader[index]
+        for piece in origins.reader.provenance(index):
+            tokens = sequence.input_ids[piece.start : piece.start + piece.length].tolist()
+            place = (piece.source, piece.shard, piece.ordinal, piece.epoch)
+            found.setdefault(place, []).append((piece.document_start, tokens))
+    return sorted(
+        (place, [token for _, its in sorted(parts) for token in its]) for place, parts in found.items()
+    )
 
 
 class TestLists:

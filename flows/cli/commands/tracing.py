@@ -12,6 +12,9 @@ from flows.errors import UsageError
 from tasks.stage import NO_SOURCE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tasks.stage import Scalar
     from tasks.tracing import Origins, TracedDocument, TracedSequence
     from tasks.tracing.takedown import TakenDown
 
@@ -93,17 +96,24 @@ def takedown(
             help="A list: SOURCE:ID or SOURCE:FILE:ROW on each line; # begins a comment.",
         ),
     ],
+    repack: Annotated[
+        bool,
+        typer.Option(
+            "--repack",
+            help="Pack the mixture again without them, instead of putting padding in their place.",
+        ),
+    ] = False,
     root: RootOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a version of a packed artifact in which padding takes the place of some documents."""
+    """Make a version of a packed artifact without some documents: padding takes their place."""
     from tasks.errors import TracingError
     from tasks.tracing.takedown import read_names, take_down
 
     try:
         origins = _origins(packed, root, store)
-        taken = take_down(origins, read_names(documents))
+        taken = take_down(origins, read_names(documents), repacked=repack)
     except TracingError as error:
         raise UsageError(f"takedown: {error}") from error
     if as_json:
@@ -121,7 +131,7 @@ def _taken_json(origins: "Origins", taken: "TakenDown") -> dict[str, object]:
             "path": str(origins.store.path(record.ref)),
             "fingerprint": record.fingerprint,
             "metrics": record.metrics,
-            "accounts": record.accounts,
+            "accounts": taken.accounts,
         }
     return {
         "packed": origins.packed.reference,
@@ -142,22 +152,18 @@ def _show_taken(origins: "Origins", taken: "TakenDown") -> None:
     if record is None:
         say(f"{origins.packed.reference} holds none of the documents; nothing is to be done")
         return
-    metrics = record.metrics
     how = "made" if taken.made else "was there already"
-    sequences = counted(int(metrics["num_changed_sequences"]), "sequence")
-    shards = counted(int(metrics["num_changed_shards"]), "shard")
-    say(
-        f"{record.reference} {how}: {counted(len(taken.documents), 'document')} taken out of {sequences} "
-        f"of {number(metrics['num_sequences'])}, in {shards} of {number(metrics['num_shards'])}"
-    )
+    num_taken = counted(len(taken.documents), "document")
+    say(f"{record.reference} {how}: {_what_changed(num_taken, origins.packed.metrics, record.metrics)}")
     say("")
     rows = [
         [
             account.source,
             account.unit,
-            *(number(account.became.get(end, 0)) for end in ("taken_down", "packed")),
+            number(account.became["taken_down"]),
+            number(account.num_in - account.became["taken_down"]),
         ]
-        for account in record.accounts
+        for account in taken.accounts
         if account.became.get("taken_down") and account.source != NO_SOURCE
     ]
     draw(table(["source", "unit", "taken down", "left"], rows, ["taken down", "left"]))
@@ -242,6 +248,23 @@ def _show_documents(documents: "list[TracedDocument]", *, as_json: bool) -> None
         ]
         columns = ["sequence", "tokens", "of the document's", "epoch"]
         draw(table(columns, rows, columns))
+
+
+def _what_changed(taken: str, before: "Mapping[str, Scalar]", after: "Mapping[str, Scalar]") -> str:
+    """Say in a line what a takedown did, by the metrics of the version before and of this one."""
+    from flows.cli.figures import counted, number
+
+    if "num_changed_sequences" not in after:
+        return (
+            f"packed again without {taken}, {number(after['num_sequences'])} sequences instead of "
+            f"{number(before['num_sequences'])}"
+        )
+    sequences = counted(int(after["num_changed_sequences"]), "sequence")
+    shards = counted(int(after["num_changed_shards"]), "shard")
+    return (
+        f"{taken} taken out of {sequences} of {number(after['num_sequences'])}, in {shards} of "
+        f"{number(after['num_shards'])}"
+    )
 
 
 def _range(start: int, length: int) -> str:
