@@ -2,8 +2,11 @@
 
 import gc
 import json
+import os
 import pickle
 import shutil
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -174,6 +177,34 @@ class TestSplit:
     def test_a_worker_out_of_range(self, packed):
         with pytest.raises(LoadingError, match=r"worker=3 must be in \[0, 3\)"):
             PackedDataset(packed).for_worker(3, 3)
+
+
+PLAIN = """
+import hashlib, sys
+from tasks.loading import PackedDataset
+found = hashlib.sha256()
+for dtype in ("stored", "int32", "int64"):
+    fields = ("input_ids", "position_ids", "segment_ids", "loss_mask", "cu_seqlens")
+    for batch in PackedDataset(sys.argv[1], batch_size=5, fields=fields, dtype=dtype, shuffle=True):
+        for name in sorted(batch):
+            found.update(batch[name].tobytes())
+print(found.hexdigest())
+"""
+
+
+def test_machine_code_and_plain_python_give_the_same(packed):
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", PLAIN, str(packed)],
+            env={**os.environ, "NUMBA_DISABLE_JIT": disabled},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for disabled in ("0", "1")
+    ]
+    assert found[0] == found[1]
+    assert len(found[0]) == 65
 
 
 class TestEpochs:

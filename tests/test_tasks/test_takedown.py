@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.errors import MixingError, StoreError, TracingError
+from tasks.export import EXPORT_SHARD, ExportShardParams
 from tasks.formats.mixture import Mixture
 from tasks.formats.packed import PackedReader
 from tasks.formats.takedown import TakedownManifest
@@ -108,6 +109,21 @@ def test_every_format_is_written_anew(packed, tmp_path, kind):
     for index in range(len(whole)):
         for name in ("input_ids", "cu_seqlens", "position_ids", "segment_ids", "loss_mask"):
             np.testing.assert_array_equal(getattr(alone[index], name), getattr(whole[index], name))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_an_artifact_of_one_format_alone(packed, tmp_path, kind):
+    """What was exported to one format can be taken down from as well."""
+    manifest = PackedReader.open(packed).manifest
+    made(EXPORT_SHARD, ExportShardParams(index=0, formats=[kind]), tmp_path / "part", packed=packed)
+    alone = published(tmp_path / "part", tmp_path / "store")
+    taken_down(alone, tmp_path / "out", PLACES[:2])
+    taken_down(packed, tmp_path / "whole", PLACES[:2])
+    found, expected = PackedReader.open(tmp_path / "out"), PackedReader.open(tmp_path / "whole")
+    assert len(found) == manifest.shards[0].num_sequences
+    for index in range(len(found)):
+        assert content(found, index) == content(expected, index)
+        assert found[index].input_ids.tolist() == expected[index].input_ids.tolist()
 
 
 def test_a_sequence_of_nothing_else_is_all_padding(packed, tmp_path):
