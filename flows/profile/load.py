@@ -82,6 +82,8 @@ def _contradictions(profile: Profile, layered: Layered) -> Iterator[str]:
     for index, point in enumerate(profile.mix.schedule):
         yield from _source_names(("mix", "schedule", str(index)), point.given, profile, layered)
         yield from _missing_weights(("mix", "schedule", str(index)), point.given, profile, layered)
+    if isinstance(profile.pack.fim_rate, Mapping):
+        yield from _source_names(("pack", "fim_rate"), profile.pack.fim_rate, profile, layered)
     yield from _end_of_document_problems(profile, layered)
     yield from _split_pattern_problems(profile, layered)
 

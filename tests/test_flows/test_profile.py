@@ -153,6 +153,8 @@ class TestComplaints:
 
     def test_a_repetition_limit_for_an_unknown_source(self, complaint):
         assert "mix.max_repetition.wbe is for a source" in complaint("[mix.max_repetition]\nwbe = 2.0")
+        rates = "[pack]\nstrategy = 'best_fit'\nfim_token_ids = [1, 2, 3]\n[pack.fim_rate]\nwbe = 0.5"
+        assert "pack.fim_rate.wbe is for a source" in complaint(rates)
 
     def test_a_rule_of_a_section_s_own_is_told_with_its_key(self, complaint):
         text = complaint("[balance]\nmethod = 'weights'")
