@@ -53,7 +53,7 @@ class _Lines(Iterator[str]):
     def _read(self, path: Path, span: Span) -> Iterator[tuple[int, bytes]]:
         for found in records(path, span, b"\n"):
             for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True):
-                yield found.position + start, found.block[start:end]
+                yield found.position + start, bytes(found.block[start:end])
 
 
 def read_csv(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:

@@ -49,7 +49,7 @@ class _Reading:
         next_row: the number of the line behind the block.
     """
 
-    def __init__(self, block: bytes, row: int, options: ReadOptions) -> None:
+    def __init__(self, block: bytearray, row: int, options: ReadOptions) -> None:
         self._block = block
         self._row = row
         self._column = options.text_column
@@ -75,7 +75,7 @@ class _Reading:
         start = int(progress[POSITION])
         newline = self._block.find(b"\n", start)
         end = newline + 1 or len(self._block)
-        line = self._block[start:end].removesuffix(b"\n")
+        line = bytes(self._block[start:end]).removesuffix(b"\n")
         if line.strip(b" \t\r"):
             value = _parsed(line, self._row + int(progress[NUM_LINES]), self._column)
             if isinstance(value, BadDocument):

@@ -46,7 +46,7 @@ class Records:
         position: where `block` begins in the file's content.
     """
 
-    block: bytes
+    block: bytearray
     starts: Ints
     stops: Ints
     ends: Ints
@@ -75,7 +75,7 @@ def records(path: Path, span: Span, separator: bytes) -> Iterator[Records]:
     return regrouped(content(path, span), separator)
 
 
-def lines(path: Path, span: Span) -> Iterator[tuple[bytes, int]]:
+def lines(path: Path, span: Span) -> Iterator[tuple[bytearray, int]]:
     """Yield the span's lines, about a block at a time, with each block's position; see `whole`."""
     return whole(content(path, span), b"\n")
 
@@ -90,45 +90,36 @@ def regrouped(stream: Iterator[tuple[bytes, int]], separator: bytes) -> Iterator
         yield Records(block, np.concatenate(([0], ends[:-1])), stops, ends, position)
 
 
-def whole(stream: Iterator[tuple[bytes, int]], separator: bytes) -> Iterator[tuple[bytes, int]]:
+def whole(stream: Iterator[tuple[bytes, int]], separator: bytes) -> Iterator[tuple[bytearray, int]]:
     """Cut consecutive blocks anew, so that each ends with a separator; the last of all may lack it.
 
-    A record that goes through many blocks is put together once. Nothing of a block is held on to while it
-    is out, since a single record may be most of what fits in memory.
+    A single record may be most of what fits in memory. So it grows in one place, which the system moves
+    without copying it, and nothing of it is held on to once it is out.
     """
-    held: list[bytes] = []
-    start = 0
+    growing, start = bytearray(), 0
     for block, position in stream:
-        if not block:  # a file of nothing but a byte order mark
+        start = start if growing else position
+        searched = max(0, len(growing) - len(separator) + 1)
+        growing += block
+        if growing.find(separator, searched) < 0:
             continue
-        start = start if held else position
-        seam = _last_bytes(held, len(separator) - 1)
-        held.append(block)
-        if separator not in (seam + block if seam else block):
-            continue
-        joined = b"".join(held) if len(held) > 1 else block
-        end = _last_end(joined, separator)
-        held = [joined[end:]] if end < len(joined) else []
-        cut = [joined[:end]]
-        del block, joined
-        yield cut.pop(), start
+        end = _last_end(growing, separator)
+        finished, growing = [growing], growing[end:]
+        del finished[0][end:], block
+        yield finished.pop(), start
         start += end
-    if held:
-        yield b"".join(held), start
+    if growing:
+        yield growing, start
 
 
-def _last_bytes(blocks: list[bytes], number: int) -> bytes:
-    return b"".join(blocks[-number:])[-number:] if number else b""
-
-
-def _last_end(block: bytes, separator: bytes) -> int:
+def _last_end(block: bytearray, separator: bytes) -> int:
     """Return where the last separator ends, of those that `separators` finds; there is one."""
     overlaps = any(separator.startswith(separator[index:]) for index in range(1, len(separator)))
     last = int(separators(block, separator)[-1]) if overlaps else block.rfind(separator)
     return last + len(separator)
 
 
-def separators(block: bytes, separator: bytes) -> Ints:
+def separators(block: bytes | bytearray, separator: bytes) -> Ints:
     """Return where `separator` stands in `block`; from left to right, not overlapping."""
     buffer: Bytes = np.frombuffer(block, dtype=np.uint8)
     found = np.flatnonzero(buffer[: max(0, len(block) - len(separator) + 1)] == separator[0])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.formats.documents import Ints, Piece, offsets_of, piece_of
+from tasks.formats.documents import Ints, Piece, offsets_of
 from tasks.formats.records import Records, Span, content, records
 from tasks.formats.sources import ReadOptions
 
@@ -20,12 +20,17 @@ _CARRIAGE_RETURN = 13
 
 def read_text(path: Path, span: Span, _options: ReadOptions) -> Iterator[Piece]:
     """Yield the whole file as one document."""
-    parts = list(content(path, span))
-    text = b"".join(block for block, _ in parts)
+    text, start = bytearray(), 0
+    for block, position in content(path, span):
+        start = start if text else position
+        text += block
     if text:
-        start = parts[0][1]
-        bounds = np.array([[start, start + len(text)]], dtype=np.int64)
-        yield piece_of([text], np.zeros(1, dtype=np.int64), bounds=bounds)
+        yield Piece(
+            data=np.frombuffer(text, dtype=np.uint8),
+            offsets=np.array([0, len(text)], dtype=np.int64),
+            rows=np.zeros(1, dtype=np.int64),
+            bounds=np.array([[start, start + len(text)]], dtype=np.int64),
+        )
 
 
 def read_lines(path: Path, span: Span, _options: ReadOptions) -> Iterator[Piece]:
@@ -52,7 +57,7 @@ def read_delimited(path: Path, span: Span, options: ReadOptions) -> Iterator[Pie
         row += len(lengths)
 
 
-def _piece(found: Records, text: bytes, lengths: Ints, row: int) -> Piece:
+def _piece(found: Records, text: bytearray, lengths: Ints, row: int) -> Piece:
     return Piece(
         data=np.frombuffer(text, dtype=np.uint8),
         offsets=offsets_of(lengths),
