@@ -16,7 +16,7 @@ from typing import IO, Protocol
 from tasks.errors import SourceError
 from tasks.formats.sources import compression_of
 
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 512 << 10
 # What one read of a compressed file takes in; small, because most codecs give out all of it at once.
 _COMPRESSED_BYTES = 64 << 10
 

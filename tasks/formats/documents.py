@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tasks.formats.quarantine import BadDocument
 
 # Small enough that the first batch is there soon, and that a batch in work stays in the processor's caches.
-BATCH_BYTES = 1 << 20
+BATCH_BYTES = 512 << 10
 
 Bytes: TypeAlias = NDArray[np.uint8]
 Ints: TypeAlias = NDArray[np.int64]
@@ -142,7 +142,10 @@ def empty_piece(bad: Iterable[BadDocument] = ()) -> Piece:
 
 
 def batched(batches: Iterable[DocumentBatch], limit_bytes: int = BATCH_BYTES) -> Iterator[DocumentBatch]:
-    """Join small batches and split large ones, so that each has at most `limit_bytes` (or one document)."""
+    """Join small batches and split large ones, so that each has at most `limit_bytes` (or one document).
+
+    A batch of half as much is not held back for more, since whoever waits for it could begin.
+    """
     held: list[DocumentBatch] = []
     held_bytes = 0
     for batch in (part for whole in batches for part in _split(whole, limit_bytes)):
@@ -151,6 +154,10 @@ def batched(batches: Iterable[DocumentBatch], limit_bytes: int = BATCH_BYTES) ->
             held, held_bytes = [], 0
         held.append(batch)
         held_bytes += len(batch.data)
+        if 2 * held_bytes >= limit_bytes:
+            finished, held, held_bytes = [_joined(held)], [], 0
+            del batch
+            yield finished.pop()
     if held:
         yield _joined(held)
 
