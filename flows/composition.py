@@ -21,7 +21,7 @@ from tasks.audit import AUDIT
 from tasks.balance import BALANCE
 from tasks.card import CARD
 from tasks.count import COUNT, COUNT_SHARD
-from tasks.encode import ENCODE, ENCODE_SHARD
+from tasks.encode import ENCODE, ENCODE_SHARD, EncodeParams
 from tasks.formats.corpus import Corpus, Shard
 from tasks.formats.packing_plan import PackingPlan
 from tasks.ingest import INGEST
@@ -182,8 +182,9 @@ class Composition:
             return None
         opened = Corpus.open(self.executor.path(corpus))
         shards = [shard for source in opened.sources for shard in opened.shards(source)]
+        own = params.for_source if isinstance(params, EncodeParams) else lambda _: params
         return [
-            Part(f"{shard.source}/{shard.index}", params, {"shard": self._external(shard)})
+            Part(f"{shard.source}/{shard.index}", own(shard.source), {"shard": self._external(shard)})
             for shard in shards
         ]
 

@@ -30,7 +30,11 @@ TABLES = {
             num_text_tokens / nullif(num_words, 0) AS fertility,
             coalesce(num_used, 0) AS num_used_tokens,
             coalesce(num_used, 0) / nullif((SELECT count(*) FROM ordinary), 0) AS used_share
-        FROM (SELECT *, num_tokens - num_end_tokens AS num_text_tokens FROM sources)
+        FROM (
+            SELECT * REPLACE (num_begin_tokens + num_end_tokens + num_fim_tokens AS num_end_tokens),
+                num_tokens - (num_begin_tokens + num_end_tokens + num_fim_tokens) AS num_text_tokens
+            FROM sources
+        )
         LEFT JOIN (
             SELECT source, count(*) AS num_used
             FROM occurrences SEMI JOIN ordinary USING (token_id) GROUP BY source

@@ -11,6 +11,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _SHOWN_SPECIALS = 12
 # How the accounts' ends read in a table's head; the others read as they are called.
 _WORDS = {
+    "begin_of_document": "begin tokens",
     "end_of_document": "end tokens",
     "repetition": "read again",
     "dropped:min_tokens": "too short",

@@ -4,16 +4,17 @@
 does not grow with the shard. Before it encodes anything it checks that the tokenizer still does what it
 did when it was published. `encode` lists the shards of all sources in one manifest.
 
-Laws. The tokens of a kept document are those of `Tokenizer.encode`, then the end-of-document token. Documents
-with fewer than `min_tokens` tokens of text are dropped and counted. The bytes written follow from the
-tokenizer and the documents, and not from how these came in batches.
+Laws. The tokens of a kept document are those of `Tokenizer.encode` between the boundary tokens, unless it is
+rearranged to fill in its middle (`tasks.rearranging`). Documents with fewer than `min_tokens` tokens of text
+are dropped and counted. The bytes written follow from the tokenizer and the documents, and not from how these
+came in batches.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tasks.errors import StoreError
 from tasks.formats.manifests import write_model
@@ -23,6 +24,10 @@ from tasks.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
 if TYPE_CHECKING:
     from tasks.formats.corpus import Corpus, Shard
     from tasks.formats.encoded import EncodedStatistics, SourceEntry
+    from tasks.rearranging import TextFim
+    from tokenizer import Tokenizer
+
+Rate = Annotated[float, Field(ge=0, le=1)]
 
 
 class EncodeParams(Params):
@@ -32,6 +37,10 @@ class EncodeParams(Params):
         default="<|endoftext|>",
         description="Special token that is put after each document; empty for none.",
     )
+    begin_of_document: str | None = Field(
+        default=None,
+        description="Special token that is put before each document; empty for none.",
+    )
     min_tokens: int = Field(
         default=1, ge=1, description="Documents with fewer tokens of text than this are dropped and counted."
     )
@@ -40,6 +49,48 @@ class EncodeParams(Params):
         description="What a special token's name is where it stands in a text: ordinary text ('as_text'), "
         "an error ('raise'), or the special token ('allowed').",
     )
+    fim_rate: Rate | Mapping[str, Rate] = Field(
+        default=0.0,
+        description="Fill in the middle, on characters: the part of the documents, from 0 to 1, whose text "
+        "is cut in three and put together as prefix, suffix, middle; one number, or a table by source (0 for "
+        "those that it does not name). pack.fim_rate does it on tokens; use one of them.",
+    )
+    fim_spm_rate: Rate = Field(
+        default=0.5,
+        description="The part of the rearranged documents that has the suffix first (SPM instead of PSM).",
+    )
+    fim_tokens: tuple[str, str, str] | None = Field(
+        default=None,
+        description="Special tokens that stand before prefix, suffix and middle, in this order.",
+        examples=[["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]],
+    )
+    fim_seed: int = Field(
+        default=0,
+        ge=0,
+        lt=1 << 61,
+        description="Decides which documents are rearranged, and where they are cut.",
+    )
+
+    @property
+    def rearranges(self) -> bool:
+        """Whether any document may be rearranged."""
+        rates = self.fim_rate.values() if isinstance(self.fim_rate, Mapping) else [self.fim_rate]
+        return any(rate > 0 for rate in rates)
+
+    @model_validator(mode="after")
+    def _check_fim(self) -> Self:
+        if self.rearranges and (self.fim_tokens is None or len(set(self.fim_tokens)) < 3):
+            raise ValueError(
+                f"fim_tokens={self.fim_tokens} must be three different special tokens where fim_rate is not "
+                "0; name those of your vocabulary for prefix, suffix and middle"
+            )
+        return self
+
+    def for_source(self, source: str) -> "EncodeParams":
+        """What is done to the documents of one source: the same, with its own rate."""
+        if not isinstance(self.fim_rate, Mapping):
+            return self
+        return self.model_copy(update={"fim_rate": self.fim_rate.get(source, 0.0)})
 
 
 def run_shard(params: EncodeParams, *, out: Path, tokenizer: Path, shard: Mapping[str, Any]) -> Outcome:
@@ -56,7 +107,7 @@ def run_shard(params: EncodeParams, *, out: Path, tokenizer: Path, shard: Mappin
         SpecialTokenError: a document holds a special token and `params.special_tokens_in_text` is "raise".
         SourceError: the text is gone, or is no longer what was ingested.
     """
-    from tasks.encoding import encode_batches, end_token_id
+    from tasks.encoding import Additions, encode_batches, end_token_id
     from tasks.formats.corpus import Shard, read_shard
     from tasks.formats.tokenizer import open_tokenizer
 
@@ -68,6 +119,10 @@ def run_shard(params: EncodeParams, *, out: Path, tokenizer: Path, shard: Mappin
         out,
         end_id=end_token_id(encoder, params.end_of_document),
         min_tokens=params.min_tokens,
+        additions=Additions(
+            end_token_id(encoder, params.begin_of_document, "begin_of_document"),
+            _text_fim(params, encoder, plan),
+        ),
         special_tokens_in_text=params.special_tokens_in_text,
         where=lambda ordinal: _place(plan, ordinal),
     )
@@ -101,6 +156,7 @@ def run(params: EncodeParams, *, out: Path, corpus: Path, tokenizer: Path, shard
         tokenizer=artifact_digest(tokenizer),
         dtype=token_dtype(encoder.vocab_size),
         vocab_size=encoder.vocab_size,
+        begin_of_document_id=end_token_id(encoder, params.begin_of_document, "begin_of_document"),
         end_of_document_id=end_token_id(encoder, params.end_of_document),
         sources=entries,
     )
@@ -111,6 +167,24 @@ def run(params: EncodeParams, *, out: Path, corpus: Path, tokenizer: Path, shard
         accounts += _accounts(entry.source, stats.num_documents, stats.num_bytes, entry.statistics)
     total = sum((entry.statistics for entry in entries), EncodedStatistics())
     return Outcome(metrics={**_metrics(total), "num_shards": len(shards)}, accounts=accounts)
+
+
+def _text_fim(params: EncodeParams, tokenizer: "Tokenizer", shard: "Shard") -> "TextFim | None":
+    """How the shard's texts are rearranged; a table of rates has become the source's own by now."""
+    from tasks.encoding import end_token_id
+    from tasks.rearranging import TextFim
+
+    if isinstance(params.fim_rate, Mapping):
+        raise StoreError(
+            "encode: fim_rate is a table, and a shard does not know its source; give `for_source`'s"
+            " parameters"
+        )
+    if not params.fim_rate:
+        return None
+    ids = [end_token_id(tokenizer, name, "fim_tokens") for name in params.fim_tokens or ()]
+    prefix, suffix, middle = (token_id for token_id in ids if token_id is not None)
+    seed = params.fim_seed ^ int(shard.digest[:15], 16)
+    return TextFim(params.fim_rate, params.fim_spm_rate, (prefix, suffix, middle), seed)
 
 
 def _place(shard: "Shard", ordinal: int) -> str:
@@ -167,8 +241,10 @@ def _metrics(statistics: "EncodedStatistics") -> dict[str, Scalar]:
 
 def _accounts(source: str, num_documents: int, num_bytes: int, found: "EncodedStatistics") -> list[Account]:
     """What became of a source's documents and bytes, and of the tokens that were made of them."""
-    num_text_tokens = found.num_tokens - found.num_end_tokens + found.num_dropped_tokens
+    num_text_tokens = found.num_text_tokens + found.num_dropped_tokens
     ends = {"end_of_document": found.num_end_tokens}
+    ends |= {"begin_of_document": found.num_begin_tokens} if found.num_begin_tokens else {}
+    ends |= {"fill_in_the_middle": found.num_fim_tokens} if found.num_fim_tokens else {}
     flows: list[tuple[Unit, int, dict[str, int], int, int]] = [
         ("documents", num_documents, {}, found.num_documents, found.num_dropped_documents),
         ("bytes", num_bytes, {}, found.num_bytes, found.num_dropped_bytes),
@@ -187,6 +263,6 @@ def _accounts(source: str, num_documents: int, num_bytes: int, found: "EncodedSt
 
 
 ENCODE_SHARD = Stage(
-    verb="encode_shard", task="encode", kind="encoded_shard", version=1, params=EncodeParams, run=run_shard
+    verb="encode_shard", task="encode", kind="encoded_shard", version=2, params=EncodeParams, run=run_shard
 )
-ENCODE = Stage(verb="encode", task="encode", kind="encoded", version=1, params=EncodeParams, run=run)
+ENCODE = Stage(verb="encode", task="encode", kind="encoded", version=2, params=EncodeParams, run=run)

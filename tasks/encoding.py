@@ -6,7 +6,7 @@ thread encodes, and does nothing else: its encoder's cache is its own. Another o
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from tasks.formats.encoded_writer import EncodedShardWriter, write_shard
 from tasks.formats.measures import text_size
 from tasks.kernels.gather import gather
 from tasks.overlap import behind
+from tasks.rearranging import TextFim, encode_rearranged
 from tokenizer.buffers import EncodedBatch
 from tokenizer.errors import SpecialTokenError
 from tokenizer.specials import find
@@ -26,6 +27,22 @@ if TYPE_CHECKING:
 
 # Text and tokens that may wait to be written before encoding waits too.
 _BEHIND_BYTES = 4 << 20
+
+_Done: TypeAlias = tuple[DocumentBatch, EncodedBatch, NDArray[np.int64]]
+"""A batch, its tokens, and how many of each document's were added."""
+
+
+class Additions(NamedTuple):
+    """What is put into documents besides the token that ends them.
+
+    Attributes:
+        begin_id: the token before each document, or None for none.
+        fim: how some documents are rearranged, or None for not at all.
+    """
+
+    begin_id: int | None = None
+    fim: TextFim | None = None
+
 
 SpecialTokensInText = Literal["as_text", "raise", "allowed"]
 
@@ -37,6 +54,7 @@ def encode_batches(
     *,
     end_id: int | None,
     min_tokens: int,
+    additions: Additions | None = None,
     special_tokens_in_text: SpecialTokensInText = "as_text",
     where: Callable[[int], str] = "document {}".format,
 ) -> EncodedStatistics:
@@ -48,6 +66,7 @@ def encode_batches(
         out: the directory that the files go to.
         end_id: the token behind each document, or None for none.
         min_tokens: documents with fewer tokens of text are dropped; at least 1.
+        additions: what else is put into documents, or None for nothing.
         special_tokens_in_text: what a special token's name in a document is.
         where: how an error calls the document with a given ordinal.
 
@@ -57,23 +76,30 @@ def encode_batches(
     Raises:
         SpecialTokenError: a special token stands in a document and `special_tokens_in_text` is "raise".
     """
+    begin_id, fim = additions or Additions()
     specials: Any = {"allowed_special": "all"} if special_tokens_in_text == "allowed" else {"as_text": True}
     with write_shard(out, tokenizer.vocab_size) as writer:
 
-        def write(done: tuple[DocumentBatch, EncodedBatch]) -> None:
-            _write(writer, *done, min_tokens, end_id)
+        def encode(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> EncodedBatch:
+            return tokenizer.encode_buffers(data, offsets, **specials)
+
+        def write(done: _Done) -> None:
+            _write(writer, *done, min_tokens, (begin_id, end_id))
 
         with behind(write, limit=_BEHIND_BYTES, size=_num_bytes) as leave:
             for batch in batches:
                 if special_tokens_in_text == "raise":
                     _refuse_special_tokens(tokenizer, batch, where)
-                leave((batch, tokenizer.encode_buffers(batch.data, batch.offsets, **specials)))
+                if fim is None:
+                    leave((batch, encode(batch.data, batch.offsets), np.zeros(len(batch), dtype=np.int64)))
+                else:
+                    leave((batch, *encode_rearranged(encode, batch, fim)))
                 del batch
     return writer.statistics
 
 
-def _num_bytes(done: tuple[DocumentBatch, EncodedBatch]) -> int:
-    batch, encoded = done
+def _num_bytes(done: _Done) -> int:
+    batch, encoded, _ = done
     return len(batch.data) + int(encoded.ids.nbytes)
 
 
@@ -81,17 +107,28 @@ def _write(
     writer: EncodedShardWriter,
     batch: DocumentBatch,
     encoded: EncodedBatch,
+    added: NDArray[np.int64],
     min_tokens: int,
-    end_id: int | None,
+    boundary_ids: tuple[int | None, int | None],
 ) -> None:
     lengths = np.diff(encoded.offsets)
-    keep = lengths >= min_tokens
-    tokens, offsets = keep_documents(encoded.ids, lengths, keep, end_id)
-    writer.append(tokens, offsets, batch.ordinals[keep], _statistics(batch, lengths, keep, len(tokens)))
+    keep = lengths - added >= min_tokens
+    tokens, offsets = keep_documents(encoded.ids, lengths, keep, *boundary_ids)
+    num_kept = int(np.count_nonzero(keep))
+    begins, ends = (0 if token_id is None else num_kept for token_id in boundary_ids)
+    statistics = _statistics(batch, lengths - added, keep).model_copy(
+        update={
+            "num_tokens": len(tokens),
+            "num_begin_tokens": begins,
+            "num_end_tokens": ends,
+            "num_fim_tokens": int(added[keep].sum()),
+        }
+    )
+    writer.append(tokens, offsets, batch.ordinals[keep], statistics)
 
 
-def end_token_id(tokenizer: "Tokenizer", name: str | None) -> int | None:
-    """The id of the special token `name`, or None for no name.
+def end_token_id(tokenizer: "Tokenizer", name: str | None, parameter: str = "end_of_document") -> int | None:
+    """The id of the special token `name`, which `parameter` names; None for no name.
 
     Raises:
         SpecialTokenError: the vocabulary has no such special token.
@@ -100,33 +137,42 @@ def end_token_id(tokenizer: "Tokenizer", name: str | None) -> int | None:
         return None if name is None else int(tokenizer.special_tokens[name])
     known = ", ".join(repr(special) for special in list(tokenizer.special_tokens)[:8]) or "none"
     raise SpecialTokenError(
-        f"encode: end_of_document={name!r} is no special token of this vocabulary, which has {known}; "
-        "name one of these, add it to the tokenizer's special_tokens, or leave end_of_document empty"
+        f"encode: {parameter}={name!r} is no special token of this vocabulary, which has {known}; "
+        f"name one of these, add it to the tokenizer's special_tokens, or leave {parameter} empty"
     )
 
 
 def keep_documents(
-    tokens: NDArray[Any], lengths: NDArray[np.int64], keep: NDArray[np.bool_], end_id: int | None
+    tokens: NDArray[Any],
+    lengths: NDArray[np.int64],
+    keep: NDArray[np.bool_],
+    begin_id: int | None,
+    end_id: int | None,
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The documents where `keep` is true, each with the end token behind it.
+    """The documents where `keep` is true, each between its boundary tokens.
 
     Args:
         tokens: shape (sum of lengths,), the documents one after the other.
         lengths: shape (n,), tokens a document.
         keep: shape (n,).
-        end_id: the end token, or None to put none.
+        begin_id: the token before each, or None to put none.
+        end_id: the token behind each, or None to put none.
 
     Returns:
         The kept documents' tokens, dtype as given, and their offsets, int64 (number kept + 1,).
     """
     kept = lengths[keep]
-    if end_id is None and keep.all():
+    if begin_id is None and end_id is None and keep.all():
         return tokens, offsets_of(kept)
-    offsets = offsets_of(kept + (end_id is not None))
+    before = int(begin_id is not None)
+    offsets = offsets_of(kept + before + (end_id is not None))
     chosen = np.empty(offsets[-1], dtype=tokens.dtype)
     width = tokens.itemsize
     starts = (np.cumsum(lengths) - lengths)[keep]
-    gather(tokens.view(np.uint8), starts * width, kept * width, offsets[:-1] * width, chosen.view(np.uint8))
+    places = (offsets[:-1] + before) * width
+    gather(tokens.view(np.uint8), starts * width, kept * width, places, chosen.view(np.uint8))
+    if begin_id is not None:
+        chosen[offsets[:-1]] = begin_id
     if end_id is not None:
         chosen[offsets[1:] - 1] = end_id
     return chosen, offsets
@@ -146,16 +192,14 @@ def _refuse_special_tokens(tokenizer: "Tokenizer", batch: DocumentBatch, where: 
 
 
 def _statistics(
-    batch: DocumentBatch, lengths: NDArray[np.int64], keep: NDArray[np.bool_], num_tokens: int
+    batch: DocumentBatch, lengths: NDArray[np.int64], keep: NDArray[np.bool_]
 ) -> EncodedStatistics:
-    """What `keep` keeps of a batch as `num_tokens` tokens, and what it drops."""
+    """What `keep` keeps of a batch, and what it drops; `lengths` are the documents' tokens of text."""
     sizes = np.diff(batch.offsets)
     kept = batch.data if keep.all() else batch.data[np.repeat(keep, sizes)]
     size = text_size(kept, offsets_of(sizes[keep]))
     return EncodedStatistics(
         **size._asdict(),
-        num_tokens=num_tokens,
-        num_end_tokens=num_tokens - int(lengths[keep].sum()),
         num_dropped_documents=int(np.count_nonzero(~keep)),
         num_dropped_tokens=int(lengths[~keep].sum()),
         num_dropped_bytes=int(sizes[~keep].sum()),

@@ -82,9 +82,11 @@ def _contradictions(profile: Profile, layered: Layered) -> Iterator[str]:
     for index, point in enumerate(profile.mix.schedule):
         yield from _source_names(("mix", "schedule", str(index)), point.given, profile, layered)
         yield from _missing_weights(("mix", "schedule", str(index)), point.given, profile, layered)
-    if isinstance(profile.pack.fim_rate, Mapping):
-        yield from _source_names(("pack", "fim_rate"), profile.pack.fim_rate, profile, layered)
-    yield from _end_of_document_problems(profile, layered)
+    for section in ("encode", "pack"):
+        rates = getattr(profile, section).fim_rate
+        if isinstance(rates, Mapping):
+            yield from _source_names((section, "fim_rate"), rates, profile, layered)
+    yield from _special_token_problems(profile, layered)
     yield from _split_pattern_problems(profile, layered)
 
 
@@ -106,15 +108,21 @@ def _missing_weights(
             yield f"{key} is missing: every source needs a weight; add {key} = 0 to leave it out{where}"
 
 
-def _end_of_document_problems(profile: Profile, layered: Layered) -> Iterator[str]:
-    """The end token must be one of the special tokens that the profile's own training makes."""
-    token, train = profile.encode.end_of_document, profile.training()
-    if token is None or train is None or token in train.special_tokens:
-        return
-    where = place(layered, ("encode", "end_of_document"))
-    hint = suggestion(token, train.special_tokens, known_as="train.special_tokens")
-    fix = hint or f'; add it: train.special_tokens = ["{token}"]'
-    yield f'encode.end_of_document="{token}" is not in train.special_tokens{fix}{where}'
+def _special_token_problems(profile: Profile, layered: Layered) -> Iterator[str]:
+    """What is put into documents must be special tokens that the profile's own training makes."""
+    train, encode = profile.training(), profile.encode
+    named = [("begin_of_document", encode.begin_of_document), ("end_of_document", encode.end_of_document)]
+    named += [("fim_tokens", token) for token in encode.fim_tokens or ()]
+    for key, token in named:
+        if token is None or train is None or token in train.special_tokens:
+            continue
+        where = place(layered, ("encode", key))
+        hint = suggestion(token, train.special_tokens, known_as="train.special_tokens")
+        fix = hint or f'; add it: train.special_tokens = ["{token}"]'
+        yield f'encode.{key}="{token}" is not in train.special_tokens{fix}{where}'
+    if encode.rearranges and profile.pack.rearranges:
+        where = place(layered, ("pack", "fim_rate"))
+        yield f"encode.fim_rate and pack.fim_rate exclude each other; keep one of them{where}"
 
 
 def _split_pattern_problems(profile: Profile, layered: Layered) -> Iterator[str]:

@@ -46,7 +46,9 @@ class EncodedStatistics(BaseModel):
     Attributes:
         num_documents: kept documents.
         num_tokens: values in tokens.npy, end tokens included.
+        num_begin_tokens: begin-of-document tokens among them; 0 or `num_documents`.
         num_end_tokens: end-of-document tokens among them; 0 or `num_documents`.
+        num_fim_tokens: tokens among them that rearranging added; see `tasks.rearranging`.
         num_dropped_documents: documents with fewer tokens of text than `min_tokens`.
         num_dropped_tokens: their tokens of text.
         num_dropped_bytes: their bytes of text.
@@ -56,13 +58,20 @@ class EncodedStatistics(BaseModel):
 
     num_documents: int = 0
     num_tokens: int = 0
+    num_begin_tokens: int = 0
     num_end_tokens: int = 0
+    num_fim_tokens: int = 0
     num_bytes: int = 0
     num_chars: int = 0
     num_words: int = 0
     num_dropped_documents: int = 0
     num_dropped_tokens: int = 0
     num_dropped_bytes: int = 0
+
+    @property
+    def num_text_tokens(self) -> int:
+        """Tokens that are of the text: none that was put before, behind or between."""
+        return self.num_tokens - self.num_begin_tokens - self.num_end_tokens - self.num_fim_tokens
 
     def __add__(self, other: "EncodedStatistics") -> "EncodedStatistics":
         mine, its = self.model_dump(), other.model_dump()
@@ -95,6 +104,7 @@ class EncodedManifest(BaseModel):
 
     Attributes:
         tokenizer: content digest of the tokenizer artifact.
+        begin_of_document_id: id of the token before each document, or None where none was added.
         end_of_document_id: id of the token after each document, or None where none was added.
     """
 
@@ -103,6 +113,7 @@ class EncodedManifest(BaseModel):
     tokenizer: str
     dtype: TokenDtype
     vocab_size: int
+    begin_of_document_id: int | None = None
     end_of_document_id: int | None
     sources: list[SourceEntry]
 

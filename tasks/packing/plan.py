@@ -220,7 +220,7 @@ def _manifest(
         tokenizer=encoded.tokenizer,
         dtype=encoded.dtype,
         vocab_size=encoded.vocab_size,
-        begin_of_document_id=getattr(encoded, "begin_of_document_id", None),
+        begin_of_document_id=encoded.begin_of_document_id,
         end_of_document_id=encoded.end_of_document_id,
         sequence_length=rule.sequence_length,
         strategy=rule.strategy,

@@ -156,6 +156,17 @@ class TestComplaints:
         rates = "[pack]\nstrategy = 'best_fit'\nfim_token_ids = [1, 2, 3]\n[pack.fim_rate]\nwbe = 0.5"
         assert "pack.fim_rate.wbe is for a source" in complaint(rates)
 
+    def test_what_is_put_into_documents_must_be_special_tokens(self, complaint):
+        text = complaint("[encode]\nbegin_of_document = '<s>'")
+        assert 'encode.begin_of_document="<s>" is not in train.special_tokens' in text
+
+    def test_documents_are_rearranged_in_one_place(self, complaint):
+        train = "[train]\nspecial_tokens = ['<|endoftext|>', '<p>', '<s>', '<m>']"
+        encode = "[encode]\nfim_rate = 0.5\nfim_tokens = ['<p>', '<s>', '<m>']"
+        pack = "[pack]\nstrategy = 'best_fit'\nfim_rate = 0.5\nfim_token_ids = [1, 2, 3]"
+        text = complaint(f"{train}\n{encode}\n{pack}")
+        assert "encode.fim_rate and pack.fim_rate exclude each other" in text
+
     def test_a_rule_of_a_section_s_own_is_told_with_its_key(self, complaint):
         text = complaint("[balance]\nmethod = 'weights'")
         assert text.startswith("profile 'own': balance: method='weights' needs a positive weight")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenizer
-from tasks.encoding import encode_batches, end_token_id, keep_documents
+from tasks.encoding import Additions, encode_batches, end_token_id, keep_documents
 from tasks.formats.corpus import DocumentBatch
 from tasks.formats.documents import offsets_of
 from tasks.formats.encoded import EncodedShard
@@ -77,6 +77,15 @@ def test_batches_do_not_change_a_byte(tmp_path, num_each):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
 
 
+def test_a_begin_token_stands_before_each_document(tmp_path):
+    shard = encoded(tmp_path / "s", additions=Additions(begin_id=7))
+    plain = encoded(tmp_path / "p")
+    assert documents(shard) == [[7, *tokens] for tokens in documents(plain)]
+    statistics = shard.statistics
+    assert (statistics.num_begin_tokens, statistics.num_end_tokens) == (6, 6)
+    assert statistics.num_text_tokens == plain.statistics.num_text_tokens
+
+
 def test_without_an_end_token_nothing_is_added(tmp_path):
     shard = encoded(tmp_path / "s", end_id=None)
     assert documents(shard)[0] == trained().encode("the cat sat")
@@ -113,7 +122,7 @@ def test_an_unknown_end_token_names_the_known():
 def test_keeping_documents_equals_doing_it_one_by_one(documents, min_tokens, end_id):
     lengths = np.array([len(document) for document in documents], dtype=np.int64)
     tokens = np.array([token for document in documents for token in document], dtype=np.uint16)
-    kept, offsets = keep_documents(tokens, lengths, lengths >= min_tokens, end_id)
+    kept, offsets = keep_documents(tokens, lengths, lengths >= min_tokens, None, end_id)
     end = [] if end_id is None else [end_id]
     expected = [document + end for document in documents if len(document) >= min_tokens]
     assert kept.tolist() == [token for document in expected for token in document]

@@ -1,0 +1,167 @@
+"""Fill in the middle on characters: the text is there, cut between characters, whatever the batches."""
+
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+import tokenizer
+from tasks.encode import ENCODE_SHARD, EncodeParams
+from tasks.encoding import Additions, encode_batches
+from tasks.formats.encoded import EncodedShard
+from tasks.formats.tokenizer import publish_tokenizer
+from tasks.rearranging import SHORTEST_CHARS, TextFim, encode_rearranged
+from tests.test_tasks.test_encoding import batches_of
+from tokenizer.errors import SpecialTokenError
+
+SPECIALS = ["<|endoftext|>", "<|prefix|>", "<|suffix|>", "<|middle|>"]
+TEXTS = [
+    "the cat sat on the mat, наконец",
+    "short",
+    "猫が座った。" * 5,
+    "a b c d e f g h i j k",
+    "",
+    "x" * 40,
+    "two\nlines " * 4,
+]
+
+
+@functools.cache
+def trained():
+    return tokenizer.train(TEXTS, vocab_size=300, special_tokens=SPECIALS)
+
+
+END, PREFIX, SUFFIX, MIDDLE = (trained().special_tokens[name] for name in SPECIALS)
+
+
+def fim(rate=1.0, spm_rate=0.5, seed=0):
+    return TextFim(rate, spm_rate, (PREFIX, SUFFIX, MIDDLE), seed)
+
+
+def encode(data, offsets):
+    return trained().encode_buffers(data, offsets)
+
+
+def put_back(tokens):
+    """The text of a document's tokens, and its form."""
+    if PREFIX not in tokens:
+        return trained().decode(tokens), "plain"
+    assert tokens[0] == PREFIX
+    suffix, middle = tokens.index(SUFFIX), tokens.index(MIDDLE)
+    parts = [tokens[1:suffix], tokens[middle + 1 :], tokens[suffix + 1 : middle]]
+    if suffix == 1:
+        parts = [tokens[middle + 1 :], tokens[2:middle]]
+    # Every part is text of its own: no character is cut.
+    return "".join(trained().decode(part) for part in parts), "spm" if suffix == 1 else "psm"
+
+
+@given(st.lists(st.text(max_size=40), min_size=1, max_size=8), st.integers(0, 50))
+def test_every_text_is_there(texts, seed):
+    texts = [text.encode("utf-8", "replace").decode() for text in texts]
+    batch = next(batches_of(texts, len(texts)))
+    found, added = encode_rearranged(encode, batch, fim(seed=seed))
+    for text, tokens, extra in zip(texts, found.to_lists(), added.tolist(), strict=True):
+        back, form = put_back(tokens)
+        assert back == text
+        assert extra == (0 if form == "plain" else 3)
+        assert (form != "plain") == (len(text) >= SHORTEST_CHARS)
+
+
+@pytest.mark.parametrize(("spm_rate", "forms"), [(0.0, {"plain", "psm"}), (1.0, {"plain", "spm"})])
+def test_the_form_is_as_asked(spm_rate, forms):
+    found, _ = encode_rearranged(encode, next(batches_of(TEXTS, 99)), fim(spm_rate=spm_rate))
+    assert {put_back(tokens)[1] for tokens in found.to_lists()} == forms
+
+
+def test_the_rate_is_met_and_the_seed_decides():
+    texts = ["the cat sat on the mat"] * 4_000
+    batch = next(batches_of(texts, len(texts)))
+    chosen = [encode_rearranged(encode, batch, fim(0.3, seed=seed))[1] > 0 for seed in (1, 1, 2)]
+    assert abs(chosen[0].mean() - 0.3) < 0.03
+    assert (chosen[0] == chosen[1]).all()
+    assert (chosen[0] != chosen[2]).any()
+
+
+def write(out, num_each, *additions):
+    out.mkdir()
+    how = Additions(*(additions or (None, fim())))
+    batches = batches_of(TEXTS, num_each, gap=3)
+    return encode_batches(trained(), batches, out, end_id=END, min_tokens=2, additions=how)
+
+
+def test_batches_do_not_change_a_byte(tmp_path):
+    for number in (1, 2, 7):
+        write(tmp_path / str(number), number)
+    for name in ("tokens.npy", "offsets.npy", "ordinals.npy", "statistics.json"):
+        assert len({(tmp_path / str(number) / name).read_bytes() for number in (1, 2, 7)}) == 1
+
+
+def test_the_statistics_count_what_was_added(tmp_path):
+    statistics = write(tmp_path / "s", 3, PREFIX, fim())
+    plain = write(tmp_path / "plain", 3, None, None)
+    shard = EncodedShard.open(tmp_path / "s")
+    assert statistics.num_fim_tokens == 3 * int((shard.tokens == MIDDLE).sum()) == 15
+    assert statistics.num_begin_tokens == statistics.num_end_tokens == statistics.num_documents
+    assert (statistics.num_bytes, statistics.num_words) == (plain.num_bytes, plain.num_words)
+    for number in range(shard.num_documents):
+        assert (shard.document(number)[0], shard.document(number)[-1]) == (PREFIX, END)
+
+
+def published(folder):
+    folder.mkdir()
+    publish_tokenizer(trained(), folder, exports=False)
+    return folder
+
+
+def test_a_shard_accounts_for_what_was_added(tmp_path, text_corpus):
+    corpus = text_corpus({"code": TEXTS})
+    params = EncodeParams(fim_rate={"code": 1.0}, fim_tokens=SPECIALS[1:], begin_of_document="<|endoftext|>")
+    out = tmp_path / "shard"
+    out.mkdir()
+    shard = corpus.shard_values[0]
+    outcome = ENCODE_SHARD.run(
+        params.for_source("code"), out=out, tokenizer=published(tmp_path / "tokenizer"), shard=shard
+    )
+    tokens = next(account for account in outcome.accounts if account.unit == "tokens")
+    assert tokens.balanced
+    assert dict(tokens.added) == {"end_of_document": 6, "begin_of_document": 6, "fill_in_the_middle": 15}
+
+
+def test_a_table_of_rates_is_by_source():
+    params = EncodeParams(fim_rate={"code": 0.5}, fim_tokens=SPECIALS[1:])
+    assert params.for_source("code").fim_rate == 0.5
+    assert params.for_source("prose").fim_rate == 0.0
+
+
+def test_a_token_that_is_not_there_is_named(tmp_path, text_corpus):
+    corpus = text_corpus({"code": TEXTS})
+    params = EncodeParams(fim_rate=1.0, fim_tokens=["<|prefix|>", "<|suffix|>", "<|center|>"])
+    with pytest.raises(SpecialTokenError, match=r"fim_tokens='<\|center\|>' is no special token"):
+        ENCODE_SHARD.run(
+            params, out=tmp_path, tokenizer=published(tmp_path / "tokenizer"), shard=corpus.shard_values[0]
+        )
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"fim_rate": 0.5},
+        {"fim_rate": 2, "fim_tokens": SPECIALS[1:]},
+        {"fim_rate": 1, "fim_tokens": ["a"] * 3},
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused(params):
+    with pytest.raises(ValidationError):
+        EncodeParams(**params)
+
+
+def test_what_is_rearranged_depends_on_the_ordinal_not_on_the_place():
+    whole = next(batches_of(TEXTS, 99))
+    first, _ = encode_rearranged(encode, whole, fim())
+    rest = batches_of(TEXTS, 2)
+    found = [tokens for batch in rest for tokens in encode_rearranged(encode, batch, fim())[0].to_lists()]
+    assert found == first.to_lists()
+    assert np.concatenate(found).dtype
