@@ -167,6 +167,7 @@ def _compiled(compiling: Kernel[..., Any]) -> Any:
     folder = cache_folder(*sorted(_homes(compiling)))
     with _numba_cache_in(folder):
         dispatcher = numba.njit(function, cache=True, **_OPTIONS)
+    _read_lightly(dispatcher)
     with announcing(compiling.name, dispatcher, folder):
         try:
             dispatcher.compile(signature)
@@ -203,6 +204,17 @@ def _with_dispatchers(function: Callable[..., Any]) -> Callable[..., Any]:
     seen = dict(function.__globals__) | callees
     copy = types.FunctionType(function.__code__, seen, function.__name__, function.__defaults__)
     return functools.update_wrapper(copy, function)
+
+
+def _read_lightly(dispatcher: Any) -> None:
+    """Have numba read machine code without loading first what it only needs to compile.
+
+    That would take longer than all else from the import to the first result, and most of the memory.
+    Compiling loads it anyway. A version of numba that has no such method does as it always did.
+    """
+    light = getattr(dispatcher._cache, "_load_overload", None)
+    if light is not None:
+        dispatcher._cache.load_overload = light
 
 
 @contextmanager
