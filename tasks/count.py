@@ -21,7 +21,7 @@ from tasks.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
 if TYPE_CHECKING:
     from tasks.formats.corpus import DocumentBatch
     from tasks.formats.counts import CountedSource, CountsStatistics
-    from tokenizer.counting import PretokenCounts
+    from tokenizer.pretoken_counts import PretokenCounts
 
 
 class CountParams(Params):

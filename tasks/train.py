@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 from pydantic import Field
 
 from tasks.count import CountParams
@@ -86,7 +85,7 @@ def run(params: TrainParams, *, out: Path, counts: Path, balance: Path) -> Outco
             "longest_token_bytes": max((len(left + right) for left, right in tokenizer.merges), default=1),
             "num_pretokens": int(weighted.counts.sum()),
             "num_distinct_pretokens": len(weighted),
-            "num_distinct_bytes": int(np.count_nonzero(np.bincount(weighted.data, minlength=256))),
+            "num_distinct_bytes": weighted.num_distinct_bytes,
             "exports": ", ".join(exports),
         }
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokenizer.buffers import EncodedBatch
-    from tokenizer.counting import PretokenCounts, count_pretokens
+    from tokenizer.counting import count_pretokens
     from tokenizer.errors import (
         FormatError,
         PatternError,
@@ -25,25 +25,29 @@ if TYPE_CHECKING:
         VocabularyError,
     )
     from tokenizer.formats import load
+    from tokenizer.pretoken_counts import PretokenCounts
     from tokenizer.splitting import SPLIT_PATTERNS
     from tokenizer.tokenizer import Tokenizer
-    from tokenizer.training import train, train_from_counts
+    from tokenizer.training import train, train_from_counts, train_sweep_from_counts
+    from tokenizer.training_options import TrainingOptions
 
 _HOMES = {
     "EncodedBatch": "buffers",
     "FormatError": "errors",
     "PatternError": "errors",
-    "PretokenCounts": "counting",
+    "PretokenCounts": "pretoken_counts",
     "SPLIT_PATTERNS": "splitting",
     "SpecialTokenError": "errors",
     "Tokenizer": "tokenizer",
     "TokenizerError": "errors",
     "TrainingError": "errors",
+    "TrainingOptions": "training_options",
     "VocabularyError": "errors",
     "count_pretokens": "counting",
     "load": "formats",
     "train": "training",
     "train_from_counts": "training",
+    "train_sweep_from_counts": "training",
 }
 
 __all__ = [
@@ -56,11 +60,13 @@ __all__ = [
     "Tokenizer",
     "TokenizerError",
     "TrainingError",
+    "TrainingOptions",
     "VocabularyError",
     "count_pretokens",
     "load",
     "train",
     "train_from_counts",
+    "train_sweep_from_counts",
 ]
 
 

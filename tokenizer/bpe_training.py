@@ -1,47 +1,52 @@
 """The BPE trainer: lays counts out for the kernels, gives them room, and hands the merges over.
 
-See `training` for the laws and `kernels.merging` for how it is done.
+See `training` for the laws, and `kernels.merging` and `kernels.gathering` for how it is done. Training goes
+in rounds: each gathers the pairs that reach a threshold, and merges until none of them is left. A lower
+threshold makes fewer rounds with longer lists of positions, so it is taken as low as there is room for their
+lists, but no lower than gives pairs enough for the merges that are wanted. It decides time and memory, never
+a merge.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenizer.alphabet import BYTE_ORDER
 from tokenizer.buffers import pack_bytes
-from tokenizer.counting import PretokenCounts
-from tokenizer.errors import TrainingError
-from tokenizer.kernels.making_room import drop_dead_pairs, drop_lost_places
-from tokenizer.kernels.merging import merge_pairs, start_pairs
+from tokenizer.kernels.gathering import count_buckets, count_magnitudes, list_places, make_pairs
+from tokenizer.kernels.merging import merge_pairs
 from tokenizer.kernels.pair_queue import fill_queue
-from tokenizer.kernels.sorting import gather_strings
 from tokenizer.kernels.training_state import (
     COUNTERS,
+    MADE_ALL,
+    NO_BYTES,
     NO_PAIRS,
-    NO_ROOM,
+    NUM_BYTES,
     NUM_MERGES,
-    NUM_PAIRS,
-    NUM_POSITIONS,
     NUM_TOKENS,
-    PAIRS_NEEDED,
-    POSITIONS_NEEDED,
-    SEPARATOR,
-    Pairs,
+    THRESHOLD,
     Rules,
-    Tokens,
-    Words,
-    Work,
+)
+from tokenizer.pretoken_counts import PretokenCounts
+from tokenizer.training_layout import (
+    byte_tokens,
+    compacted,
+    empty_pairs,
+    empty_side,
+    laid_out,
+    with_more_bytes,
 )
 
-Number = TypeVar("Number", bound=np.generic)
 Progress = Callable[[int, int], None]
 
 _NO_LIMIT = 1 << 40
-_MERGES_A_STEP = 250
-_MAX_CELLS = (1 << 32) - 1
+_MERGES_A_STEP = 100
+_LEAST_ROOM = 1 << 16
+_BYTE_PAIRS = 1 << 16
+_MAX_BUCKETS = 1 << 20
+_MAGNITUDES = 64
 
 
 @dataclass(frozen=True)
@@ -69,54 +74,58 @@ class MergeRules:
 
 
 class BpeTrainer:
-    """Makes merges one after the other; what it has made does not depend on how many are asked for later."""
+    """Makes merges one after the other; what it has made does not depend on how many are asked for later.
 
-    def __init__(self, counts: PretokenCounts, rules: MergeRules, max_merges: int) -> None:
-        """Lay out the counts.
+    Attributes:
+        num_distinct_bytes: how many of the 256 bytes occur in the pre-tokens.
+    """
+
+    def __init__(
+        self, counts: PretokenCounts, rules: MergeRules, max_merges: int, room: int | None = None
+    ) -> None:
+        """Lay out the counts, which are not needed any more afterwards.
 
         Args:
-            counts: how often each pre-token occurs.
+            counts: how often each pre-token occurs, in any order.
             rules: what may be merged.
             max_merges: how many merges there is room for.
+            room: how many positions are listed at a time, about; by default half as many as there are bytes
+                to begin with, and more as the text grows shorter. Decides time and memory, never a merge.
 
         Raises:
             TrainingError: there is more text than positions can number, or counts whose sum is no int64.
         """
+        self.num_distinct_bytes = counts.num_distinct_bytes
         self._rules = rules.for_kernels()
-        self._words = _lay_out(counts)
-        self._tokens = _start_tokens(max_merges)
+        self._words = laid_out(counts)
+        self._cells_at_first = self._words.cells.shape[0]
+        self._max_tokens = 256 + max_merges
+        self._tokens = byte_tokens(self._max_tokens)
         self._counters = np.zeros(COUNTERS, np.int64)
-        self._counters[NUM_TOKENS] = 256
-        self._seen = np.zeros(4, np.int64)
-        places = int(np.count_nonzero(self._words.cells != SEPARATOR))
-        self._pairs = _empty_pairs(1 << 17, places + places // 4 + 1024)
-        counts_of, numbers = np.zeros(1 << 16, np.int64), np.zeros(1 << 16, np.int64)
-        symbol_of = np.argsort(np.array(BYTE_ORDER)).astype(np.int32)
-        start_pairs(
-            self._words, self._tokens, self._pairs, self._rules, self._counters, counts_of, numbers, symbol_of
-        )
-        fill_queue(self._words, self._tokens, self._pairs, self._rules, self._counters)
-        longest = int(np.max(self._pairs.number[: self._counters[NUM_PAIRS]], initial=0))
-        self._work = _make_work(longest, 256 + max_merges)
+        self._counters[NUM_TOKENS] = self._counters[NUM_BYTES] = 256
+        self._room = room
 
     def run(self, num_merges: int, progress: Progress | None = None) -> int:
-        """Make merges until there are `num_merges`, or none is left to make; return how many there are."""
-        while self._counters[NUM_MERGES] < num_merges:
-            until = min(int(self._counters[NUM_MERGES]) + _MERGES_A_STEP, num_merges)
-            outcome = merge_pairs(
-                self._words,
-                self._tokens,
-                self._pairs,
-                self._work,
-                self._rules,
-                self._counters,
-                self._seen,
-                until,
-            )
-            if outcome == NO_PAIRS:
+        """Make merges until there are `num_merges`, or none is left to make; return how many there are.
+
+        Args:
+            num_merges: at most `max_merges`.
+            progress: called now and then with the number of merges made and wanted.
+        """
+        if not self._counters[THRESHOLD]:
+            self._gather(_MAGNITUDES)
+        while (made := int(self._counters[NUM_MERGES])) < num_merges:
+            outcome = self._merge(min(made + _MERGES_A_STEP, num_merges))
+            threshold = int(self._counters[THRESHOLD])
+            if outcome == NO_PAIRS and threshold == self._rules.min_count:
                 break
-            if outcome == NO_ROOM:
-                self._make_room()
+            if outcome == NO_BYTES:
+                self._tokens = with_more_bytes(self._tokens)
+            elif outcome != MADE_ALL:
+                del self._pairs, self._before, self._behind  # before others take as much memory
+                self._words = compacted(self._words)
+                self._tokens.width[:] = 1
+                self._gather(threshold.bit_length() if outcome == NO_PAIRS else _MAGNITUDES)
             if progress is not None:
                 progress(int(self._counters[NUM_MERGES]), num_merges)
         return int(self._counters[NUM_MERGES])
@@ -132,122 +141,77 @@ class BpeTrainer:
             tokens.append(tokens[left] + tokens[right])
         return pairs
 
-    def _make_room(self) -> None:
-        """Drop what is lost, and grow what would still be nearly full."""
-        state = (self._words, self._tokens, self._pairs, self._rules, self._counters)
-        if self._lacks(NUM_POSITIONS, POSITIONS_NEEDED, self._pairs.positions.shape[0]):
-            drop_lost_places(*state)
-            needed = int(self._counters[NUM_POSITIONS] + self._counters[POSITIONS_NEEDED])
-            if needed + needed // 16 > self._pairs.positions.shape[0]:
-                positions = _resized(self._pairs.positions, needed + needed // 4)
-                self._pairs = self._pairs._replace(positions=positions)
-        if self._lacks(NUM_PAIRS, PAIRS_NEEDED, self._pairs.frequency.shape[0]):
-            self._pairs = _with_room(
-                self._pairs, int(self._counters[NUM_PAIRS] + self._counters[PAIRS_NEEDED])
-            )
-            drop_dead_pairs(self._pairs, self._rules, self._counters)
-            fill_queue(self._words, self._tokens, self._pairs, self._rules, self._counters)
-
-    def _lacks(self, used: int, needed: int, room: int) -> bool:
-        return bool(self._counters[used] + self._counters[needed] > room)
-
-
-def _lay_out(counts: PretokenCounts) -> Words:
-    """Lay pre-tokens into cells, in order of falling counts; those of one byte have no pairs and stay out."""
-    lengths = np.diff(counts.offsets)
-    useful = np.flatnonzero((lengths > 1) & (counts.counts > 0))
-    order = useful[np.argsort(~counts.counts[useful], kind="stable")]
-    lengths, weights = lengths[order], counts.counts[order]
-    num_cells = int(lengths.sum()) + order.shape[0] + 1
-    if num_cells > _MAX_CELLS or float((weights.astype(np.float64) * lengths).sum()) >= 2.0**62:
-        most = int(np.max(weights))
-        raise TrainingError(
-            f"train: {order.shape[0]} pre-tokens with {num_cells} bytes and counts up to {most} "
-            f"are too many: at most {_MAX_CELLS} bytes and 2**62 pairs can be counted; leave out the rarest "
-            "pre-tokens, or divide the counts"
+    def _merge(self, until: int) -> int:
+        return merge_pairs(
+            self._words,
+            self._tokens,
+            self._pairs,
+            self._before,
+            self._behind,
+            self._rules,
+            self._counters,
+            np.empty(2, np.int64),
+            until,
         )
-    starts = np.cumsum(lengths + 1) - lengths
-    return Words(*_cells(counts, order, lengths, num_cells), *_steps(starts, weights, num_cells))
+
+    def _gather(self, num_magnitudes: int) -> None:
+        """Begin a round: choose a threshold, and gather the pairs that reach it.
+
+        Args:
+            num_magnitudes: all pairs are below `2**(num_magnitudes - 1)`.
+        """
+        num_cells = self._words.cells.shape[0]
+        of_bytes = bool(self._counters[NUM_TOKENS] == 256) and num_cells >= _BYTE_PAIRS
+        buckets = np.zeros((_BYTE_PAIRS if of_bytes else _num_buckets(num_cells), 2), np.int64)
+        count_buckets(self._words, buckets, of_bytes)
+        room = self._room or max((self._cells_at_first * 3 // 2 - num_cells) // 2, _LEAST_ROOM)
+        threshold = self._choose_threshold(buckets, num_magnitudes, room)
+        places = buckets[buckets[:, 0] >= threshold, 1]
+        longest = int(np.max(places, initial=0))
+        lists = np.empty((places.shape[0], 2), np.int64)
+        # once the lists are made a merge can make two others as long, so there is room for one merge at least
+        positions = np.empty(max(2 * room, int(places.sum()) + 2 * longest) + 1, np.uint32)
+        list_places(self._words, buckets, lists, positions, threshold, of_bytes)
+        self._counters[THRESHOLD] = threshold
+        self._make_pairs(lists, positions, longest, of_bytes)
+        self._before, self._behind = (empty_side(longest, self._max_tokens) for _ in range(2))
+
+    def _choose_threshold(self, buckets: NDArray[np.int64], num_magnitudes: int, room: int) -> int:
+        """Return a power of two, or the least count that is merged, if that is more."""
+        counted = np.zeros((_MAGNITUDES, 2), np.int64)
+        count_magnitudes(buckets, counted)
+        wanted = self._max_tokens - int(self._counters[NUM_TOKENS])
+        num_pairs, num_places, threshold = 0, 0, 1
+        for magnitude, (num_buckets, places) in reversed(list(enumerate(counted.tolist()))):
+            num_places += places
+            if num_pairs and (num_places > room or num_pairs > 2 * wanted):
+                threshold = 1 << magnitude
+                break
+            # greater counts are those of buckets with many pairs, as no single one is as frequent
+            num_pairs += num_buckets if magnitude < num_magnitudes else 0
+        return max(threshold, self._rules.min_count)
+
+    def _make_pairs(
+        self, lists: NDArray[np.int64], positions: NDArray[np.uint32], longest: int, of_bytes: bool
+    ) -> None:
+        max_pairs = 2 * lists.shape[0] + 2 * self._max_tokens + 1
+        others, parted = np.empty(longest, np.uint32), np.empty(2, np.int64)
+        self._pairs = empty_pairs(max_pairs, positions)
+        while not make_pairs(
+            self._words,
+            self._tokens,
+            self._pairs,
+            self._rules,
+            self._counters,
+            lists,
+            others,
+            parted,
+            of_bytes,
+        ):
+            max_pairs *= 2
+            self._pairs = empty_pairs(max_pairs, positions)
+        fill_queue(self._tokens, self._pairs, self._rules, self._counters)
 
 
-def _cells(
-    counts: PretokenCounts, order: NDArray[np.int64], lengths: NDArray[np.int64], num_cells: int
-) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Return the cells, in which only separators stand yet, and their bytes."""
-    flat, ends = np.empty(num_cells - order.shape[0] - 1, np.uint8), np.empty(order.shape[0] + 1, np.int64)
-    gather_strings(counts.data, counts.offsets, order, flat, ends)
-    cells = np.zeros(num_cells, np.int32)
-    cells[ends + np.arange(order.shape[0] + 1)] = SEPARATOR
-    text = np.zeros(num_cells, np.uint8)
-    text[cells != SEPARATOR] = flat
-    return cells, text
-
-
-def _steps(
-    starts: NDArray[np.int64], weights: NDArray[np.uint64], num_cells: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where the counts of words change, and to what."""
-    changes = np.flatnonzero(
-        np.concatenate([np.ones(min(1, weights.shape[0]), np.bool_), np.diff(weights) != 0])
-    )
-    step_at = np.concatenate([starts[changes], [num_cells]]).astype(np.int64)
-    return step_at, weights[changes].astype(np.int64)
-
-
-def _start_tokens(max_merges: int) -> Tokens:
-    size = 256 + max_merges
-    tokens = Tokens(
-        np.full(size, -1, np.int64),
-        np.ones(size, np.int32),
-        np.zeros(size, np.uint64),
-        np.full(size, -1, np.int32),
-        np.full(size, -1, np.int32),
-    )
-    tokens.prefix[:256] = np.array(BYTE_ORDER, np.uint64) << np.uint64(56)
-    return tokens
-
-
-def _empty_pairs(pairs: int, positions: int) -> Pairs:
-    return Pairs(
-        np.empty(pairs, np.int32),
-        np.empty(pairs, np.int32),
-        np.empty(pairs, np.int64),
-        np.empty(pairs, np.int64),
-        np.empty(pairs, np.int64),
-        np.full(1 << (2 * pairs - 1).bit_length(), -1, np.int32),
-        np.empty(pairs, np.int32),
-        np.empty(pairs, np.int64),
-        np.empty(positions, np.uint32),
-    )
-
-
-def _with_room(old: Pairs, pairs: int) -> Pairs:
-    """Return the same pairs in arrays of twice a size; slots and queue are left to be made again."""
-    empty = _empty_pairs(2 * pairs, 0)
-    return empty._replace(
-        left=_resized(old.left, 2 * pairs),
-        right=_resized(old.right, 2 * pairs),
-        frequency=_resized(old.frequency, 2 * pairs),
-        first=_resized(old.first, 2 * pairs),
-        number=_resized(old.number, 2 * pairs),
-        positions=old.positions,
-    )
-
-
-def _resized(old: NDArray[Number], size: int) -> NDArray[Number]:
-    new = np.empty(size, old.dtype)
-    new[: old.shape[0]] = old
-    return new
-
-
-def _make_work(longest: int, tokens: int) -> Work:
-    return Work(
-        np.empty(longest, np.int32),
-        np.empty(longest, np.int32),
-        np.zeros(tokens, np.int64),
-        np.zeros(tokens, np.int64),
-        np.zeros(tokens, np.int64),
-        np.zeros(tokens, np.int64),
-        np.empty(tokens, np.int32),
-        np.empty(tokens, np.int32),
-    )
+def _num_buckets(num_cells: int) -> int:
+    return min(1 << max(num_cells.bit_length() - 3, 8), _MAX_BUCKETS)

@@ -1,13 +1,17 @@
 """Counting pre-tokens: what BPE training starts from.
 
-Laws: counts are exact u64; the result is sorted by bytes, so it depends neither on the order of the text
-    nor on how it was cut into batches; merging counts is associative and commutative; special tokens are
-    cut out first and never counted. Memory grows with distinct pre-tokens, not with the text.
+Laws: counts are exact u64; the result is sorted by bytes, so it depends neither on the order of the text nor
+    on how it was cut into batches or divided among threads; merging counts is associative and commutative;
+    special tokens are cut out first and never counted. Memory grows with distinct pre-tokens, not with the
+    text.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Self
+import itertools
+import queue
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,86 +25,20 @@ from tokenizer.kernels.counting import (
     count_strings,
     empty_tables,
     list_counts,
-    move_counts,
+    move_short,
+    move_slots,
 )
-from tokenizer.kernels.sorting import gather_strings, merge_neighbours, read_prefixes, sum_equal
 from tokenizer.kernels.words import MAX_SHORT
+from tokenizer.pretoken_counts import PretokenCounts
 from tokenizer.specials import chunks, cut
 from tokenizer.splitting import Splitter
 
+Part = TypeVar("Part")
+Number = TypeVar("Number", bound=np.generic)
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PretokenCounts:
-    """Distinct pre-tokens and how often each occurs.
-
-    Attributes:
-        data: uint8, shape (num_bytes,); the pre-tokens, sorted by bytes, one after the other.
-        offsets: int64, shape (num_pretokens + 1,).
-        counts: uint64, shape (num_pretokens,).
-    """
-
-    data: NDArray[np.uint8]
-    offsets: NDArray[np.int64]
-    counts: NDArray[np.uint64]
-
-    def __len__(self) -> int:
-        return len(self.counts)
-
-    def to_dict(self) -> dict[bytes, int]:
-        """Return counts by pre-token, in order."""
-        return dict(zip(buffers.unpack(self.data, self.offsets), self.counts.tolist(), strict=True))
-
-    @classmethod
-    def from_dict(cls, counts: Mapping[bytes, int]) -> Self:
-        """Sort counts that come in any order.
-
-        Raises:
-            TokenizerError: a count is negative, or 2**64 or more.
-        """
-        for word, count in counts.items():
-            if not 0 <= count < 1 << 64:
-                raise TokenizerError(f"counts: {word!r} has {count}, but a count is from 0 to 2**64 - 1")
-        data, offsets = buffers.pack_bytes(list(counts))
-        return cls.sorted(data, offsets, np.fromiter(counts.values(), np.uint64, len(counts)))
-
-    @classmethod
-    def sorted(cls, data: NDArray[np.uint8], offsets: NDArray[np.int64], counts: NDArray[np.uint64]) -> Self:
-        """Sort pre-tokens that stand in any order, and add up the counts of those that stand there twice."""
-        return cls._from_runs(data, offsets, counts, np.arange(counts.shape[0] + 1))
-
-    @classmethod
-    def merge(cls, many: Iterable[Self]) -> Self:
-        """Add counts up."""
-        parts = [part for part in many if len(part)]
-        data = np.concatenate([np.zeros(0, np.uint8), *(part.data for part in parts)])
-        lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)])
-        counts = np.concatenate([np.zeros(0, np.uint64), *(part.counts for part in parts)])
-        runs = np.cumsum([0, *map(len, parts)], dtype=np.int64)
-        return cls._from_runs(data, np.cumsum(lengths), counts, runs)
-
-    @classmethod
-    def _from_runs(
-        cls,
-        data: NDArray[np.uint8],
-        offsets: NDArray[np.int64],
-        counts: NDArray[np.uint64],
-        runs: NDArray[np.int64],
-    ) -> Self:
-        """Sort pre-tokens of which runs are sorted already, and add up the counts of equal ones."""
-        total = counts.shape[0]
-        prefixes = np.empty(total, np.uint64)
-        read_prefixes(data, offsets, prefixes)
-        order, spare, left = np.arange(total), np.empty(total, np.int64), runs.shape[0] - 1
-        while left > 1:
-            left = merge_neighbours(data, offsets, prefixes, runs, order, spare)
-            order, spare = spare, order
-        firsts, sums = np.empty(total, np.int64), np.empty(total, np.uint64)
-        distinct = sum_equal(data, offsets, prefixes, order, counts, firsts, sums)
-        firsts = firsts[:distinct]
-        out_offsets = np.empty(distinct + 1, np.int64)
-        out = np.empty(int((offsets[firsts + 1] - offsets[firsts]).sum()), np.uint8)
-        gather_strings(data, offsets, firsts, out, out_offsets)
-        return cls(out, out_offsets, sums[:distinct].copy())
+_CHARS_A_BATCH = 1 << 18
+_BYTES_A_PART = 1 << 20
+_ONCE = np.zeros(0, np.uint64)
 
 
 class PretokenCounter:
@@ -112,11 +50,22 @@ class PretokenCounter:
     def __len__(self) -> int:
         return int(self._tables.used[SHORT] + self._tables.used[LONG])
 
-    def add(self, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
-        """Count the pre-tokens `data[starts[k]:ends[k]]`."""
+    @property
+    def num_bytes(self) -> int:
+        """The memory that the counts take; `take` needs up to twice as much for a moment."""
+        return sum(array.nbytes for array in self._tables)
+
+    def add(
+        self,
+        data: NDArray[np.uint8],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        weights: NDArray[np.uint64] = _ONCE,
+    ) -> None:
+        """Count the pre-tokens `data[starts[k]:ends[k]]`, each once, or as often as its weight, 1 or more."""
         done = 0
         while done < starts.shape[0]:
-            done = count_strings(data, starts, ends, done, self._tables)
+            done = count_strings(data, starts, ends, weights, done, self._tables)
             if done < starts.shape[0]:
                 self._grow(int(ends[done] - starts[done]))
 
@@ -144,24 +93,42 @@ class PretokenCounter:
     def _grow(self, length: int) -> None:
         """Make larger what is full, so that one more string of some length has room."""
         old = self._tables
-        short, entries, arena = old.short.shape[0], old.entries.shape[0], old.arena.shape[0]
         if length <= MAX_SHORT:
-            short *= 2
-        elif old.used[LONG] >= entries:
-            entries *= 2
+            self._tables = old._replace(short=np.zeros(2 * old.short.shape[0], np.uint64))
+            self._tables.used[SHORT] = 0
+            move_short(old.short, self._tables)
+        elif old.used[LONG] >= old.entries.shape[0]:
+            entries, slots = _twice(old.entries), np.zeros(2 * old.slots.shape[0], np.uint64)
+            self._tables = old._replace(entries=entries, slots=slots)
+            move_slots(old.slots, slots)
         else:
-            arena = 2 * max(arena, length)
-        self._tables = empty_tables(short, entries, arena)
-        move_counts(old, self._tables)
+            self._tables = old._replace(arena=_twice(old.arena, length))
 
     def counts(self) -> PretokenCounts:
         """Return what was counted so far."""
+        return PretokenCounts.sorted(*self._listed())
+
+    def take(self, *, in_order: bool = True) -> PretokenCounts:
+        """Return what was counted so far, and begin anew; in no order if that is enough, which is faster."""
+        data, offsets, counts = self._listed()
+        self._tables = empty_tables(1 << 10, 1 << 8, 1 << 14)
+        found = PretokenCounts(data, offsets, counts)
+        return PretokenCounts.sorted(data, offsets, counts) if in_order else found
+
+    def _listed(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint64]]:
         number = len(self)
         room = int(MAX_SHORT * self._tables.used[SHORT] + self._tables.used[ARENA])
         data, offsets = np.empty(room, np.uint8), np.empty(number + 1, np.int64)
         counts = np.empty(number, np.uint64)
         size = list_counts(self._tables, data, offsets, counts)
-        return PretokenCounts.sorted(data[:size], offsets, counts)
+        return data[:size], offsets, counts
+
+
+def _twice(array: NDArray[Number], least: int = 0) -> NDArray[Number]:
+    """Return the same rows in twice the room, and in twice some least room."""
+    larger = np.empty((2 * max(array.shape[0], least), *array.shape[1:]), array.dtype)
+    larger[: array.shape[0]] = array
+    return larger
 
 
 def count_pretokens(
@@ -170,6 +137,8 @@ def count_pretokens(
     splitter: Splitter,
     specials: Sequence[str] = (),
     normalizer: str | None = None,
+    *,
+    num_threads: int = 1,
 ) -> PretokenCounts:
     """Count the pre-tokens of documents.
 
@@ -179,7 +148,86 @@ def count_pretokens(
         splitter: the compiled split pattern.
         specials: special tokens, which are cut out first.
         normalizer: what is done to the text between them; see `normalizers`.
+        num_threads: how many threads share the work; changes no count. A document is one thread's, and each
+            thread has tables of its own.
+
+    Raises:
+        TokenizerError: the offsets do not fit the data, or `num_threads` is less than one.
     """
-    counter = PretokenCounter()
-    counter.add_documents(data, offsets, splitter, specials, normalizer)
-    return counter.counts()
+    text, cuts = buffers.checked(data, offsets)
+
+    def count(counter: PretokenCounter, part: tuple[int, int]) -> None:
+        counter.add_documents(text, cuts[part[0] : part[1] + 1], splitter, specials, normalizer)
+
+    wanted = np.arange(cuts[0], cuts[-1], _BYTES_A_PART)
+    edges = np.unique(np.append(np.searchsorted(cuts, wanted), cuts.shape[0] - 1))
+    return count_parts(itertools.pairwise(edges.tolist()), count, num_threads).take()
+
+
+def count_texts(
+    texts: Iterable[str],
+    splitter: Splitter,
+    specials: Sequence[str] = (),
+    normalizer: str | None = None,
+    *,
+    num_threads: int = 1,
+) -> PretokenCounter:
+    """Count the pre-tokens of texts, which are never in memory as a whole; see `count_pretokens`."""
+
+    def count(counter: PretokenCounter, batch: list[str]) -> None:
+        counter.add_documents(*buffers.pack(batch), splitter, specials, normalizer)
+
+    return count_parts(_batches(texts), count, num_threads)
+
+
+def count_parts(
+    parts: Iterable[Part], count: Callable[[PretokenCounter, Part], None], num_threads: int
+) -> PretokenCounter:
+    """Have threads count parts as they come, each with a counter of its own, and add the counters up.
+
+    Raises:
+        TokenizerError: `num_threads` is less than one.
+    """
+    if num_threads < 1:
+        raise TokenizerError(f"count: num_threads={num_threads} must be at least 1; use e.g. 1")
+    counters = [PretokenCounter() for _ in range(num_threads)]
+    idle: queue.SimpleQueue[PretokenCounter] = queue.SimpleQueue()
+    for counter in counters:
+        idle.put(counter)
+
+    def work(part: Part) -> None:
+        counter = idle.get()
+        try:
+            count(counter, part)
+        finally:
+            idle.put(counter)
+
+    if num_threads == 1:
+        for part in parts:
+            work(part)
+        return counters[0]
+    with ThreadPoolExecutor(num_threads) as pool:
+        running: deque[Future[None]] = deque()
+        for part in parts:
+            running.append(pool.submit(work, part))
+            if len(running) > num_threads:  # one waits, so that no thread does
+                running.popleft().result()
+        for future in running:
+            future.result()
+    for counter in counters[1:]:
+        found = counter.take(in_order=False)
+        counters[0].add(found.data, found.offsets[:-1], found.offsets[1:], found.counts)
+    return counters[0]
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Gather texts into batches."""
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        batch.append(text)
+        size += len(text)
+        if size >= _CHARS_A_BATCH:
+            yield batch
+            batch, size = [], 0
+    yield batch

@@ -22,7 +22,7 @@ from tasks.errors import StoreError
 from tasks.formats.manifests import read_model, readable
 
 if TYPE_CHECKING:
-    from tokenizer.counting import PretokenCounts
+    from tokenizer.pretoken_counts import PretokenCounts
 
 MANIFEST_FILE = "sources.json"
 STATISTICS_FILE = "statistics.json"
@@ -129,7 +129,8 @@ def read_counts(path: Path) -> "PretokenCounts":
     Raises:
         StoreError: the file is missing, is not Parquet, or has other columns.
     """
-    from tokenizer.counting import PretokenCounts  # compiles kernels: not when a stage is merely listed
+    # reads kernels: not when a stage is merely listed
+    from tokenizer.pretoken_counts import PretokenCounts
 
     with readable(path, "table of counts"):
         table = pq.read_table(path, schema=_SCHEMA)
@@ -152,7 +153,7 @@ def merge_bounded(parts: Iterable["PretokenCounts"]) -> "PretokenCounts":
     Parts wait until they hold as many entries as the sum so far, and are then merged into it: memory stays
     within a small multiple of the distinct pre-tokens plus one part.
     """
-    from tokenizer.counting import PretokenCounts
+    from tokenizer.pretoken_counts import PretokenCounts
 
     waiting: list[PretokenCounts] = []
     num_waiting = 0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.test_tokenizer.conftest import any_text
 from tokenizer import PretokenCounts, TokenizerError, buffers, count_pretokens
-from tokenizer.counting import PretokenCounter
+from tokenizer.counting import PretokenCounter, count_parts
 from tokenizer.splitting import compile_pattern
 
 GPT2 = compile_pattern("gpt2")
@@ -71,6 +71,55 @@ def test_tables_grow_with_distinct_strings_of_any_length(length: int) -> None:
         counter.add(data, offsets[:-1], offsets[1:])
     assert counter.counts().to_dict() == dict(sorted((Counter(strings) + Counter(strings)).items()))
     assert len(counter) == len(set(strings))
+
+
+def test_weights_are_counted() -> None:
+    data, offsets = buffers.pack_bytes([b"a", b"longer than fifteen bytes", b"a"])
+    counter = PretokenCounter()
+    counter.add(data, offsets[:-1], offsets[1:], np.array([2, 2**62, 5], np.uint64))
+    assert counter.counts().to_dict() == {b"a": 7, b"longer than fifteen bytes": 2**62}
+
+
+def test_taking_the_counts_gives_their_memory_back() -> None:
+    strings = [number.to_bytes(20, "big") for number in range(5000)]
+    data, offsets = buffers.pack_bytes(strings)
+    counter = PretokenCounter()
+    empty = counter.num_bytes
+    for in_order in (True, False):
+        counter.add(data, offsets[:-1], offsets[1:])
+        assert counter.num_bytes > empty + len(data)
+        found = counter.take(in_order=in_order)
+        assert sorted(found.to_dict().items()) == [(string, 1) for string in strings]
+        assert (len(counter), counter.num_bytes) == (0, empty)
+
+
+@pytest.mark.parametrize("num_threads", [2, 5])
+def test_threads_change_no_count(num_threads: int) -> None:
+    texts = [f"{number} of many, {'ab' * (number % 50)}<s> " * 60 for number in range(3000)]
+    data, offsets = buffers.pack(["", *texts, ""])
+    one = count_pretokens(data, offsets, GPT2, ["<s>"])
+    many = count_pretokens(data, offsets, GPT2, ["<s>"], num_threads=num_threads)
+    for name in ("data", "offsets", "counts"):
+        assert np.array_equal(getattr(one, name), getattr(many, name))
+
+
+def test_what_a_thread_cannot_do_is_told() -> None:
+    def fail(counter: PretokenCounter, part: int) -> None:
+        raise ValueError(f"part {part}")
+
+    with pytest.raises(ValueError, match="part 0"):
+        count_parts(range(100), fail, 2)
+
+
+@given(
+    st.lists(st.text(alphabet="\x00\x01a", max_size=40).map(str.encode), min_size=13, max_size=300),
+    st.integers(0, 30),
+)
+def test_strings_are_sorted_as_python_sorts_them(strings: list[bytes], shared: int) -> None:
+    data, offsets = buffers.pack_bytes([b"x" * shared + string for string in strings])
+    found = PretokenCounts.sorted(data, offsets, np.ones(len(strings), np.uint64)).to_dict()
+    expected = Counter(b"x" * shared + string for string in strings)
+    assert list(found.items()) == sorted(expected.items())
 
 
 def test_a_count_that_is_no_u64_is_an_error() -> None:

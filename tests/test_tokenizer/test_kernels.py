@@ -214,9 +214,10 @@ def test_kernels_run_as_plain_python() -> None:
         "test_encoding.py::test_any_text_comes_back",
         "test_training.py::test_merges_worked_out_by_hand",
         "test_training.py::test_merges_are_those_of_the_reference",
-        "test_training.py::test_growing_in_the_middle_of_a_training_changes_nothing",
+        "test_training.py::test_however_few_places_are_listed_at_a_time_the_merges_are_the_same",
         "test_counting.py::test_counts_by_hand",
         "test_counting.py::test_merging_adds_up",
+        "test_counting.py::test_strings_are_sorted_as_python_sorts_them",
     ]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--hypothesis-profile=plain"]

@@ -1,5 +1,6 @@
 """Training: golden merges by hand, the slow reference, and the laws."""
 
+import dataclasses
 import random
 
 import pytest
@@ -7,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenizer
-from tokenizer import PretokenCounts, TrainingError, reference
+from tokenizer import PretokenCounts, TrainingError, buffers, reference
 from tokenizer.bpe_training import BpeTrainer, MergeRules
+from tokenizer.splitting import compile_pattern
+from tokenizer.training_options import TrainingPlan
 
 # Sennrich et al. 2016, as CS336's first assignment works it out by hand.
 SENNRICH = {b"low": 5, b"lower": 2, b"widest": 3, b"newest": 6}
@@ -16,7 +19,8 @@ SENNRICH_MERGES = [(b"s", b"t"), (b"e", b"st"), (b"o", b"w"), (b"l", b"ow"), (b"
 
 
 def trained(counts: dict[bytes, int], num_merges: int, **rules: object) -> list[tuple[bytes, bytes]]:
-    trainer = BpeTrainer(PretokenCounts.from_dict(counts), MergeRules(**rules), num_merges)
+    room = rules.pop("room", None)
+    trainer = BpeTrainer(PretokenCounts.from_dict(counts), MergeRules(**rules), num_merges, room)
     trainer.run(num_merges)
     return trainer.merges()
 
@@ -84,9 +88,12 @@ rules = st.fixed_dictionaries(
 )
 
 
-@given(counts_of_few_letters, rules, st.integers(0, 40))
-def test_merges_are_those_of_the_reference(counts: dict[bytes, int], rules: dict, num_merges: int) -> None:
-    assert trained(counts, num_merges, **rules) == reference.train_merges(counts, num_merges, **rules)
+@given(counts_of_few_letters, rules, st.integers(0, 40), st.sampled_from([None, 1, 7]))
+def test_merges_are_those_of_the_reference(
+    counts: dict[bytes, int], rules: dict, num_merges: int, room: int | None
+) -> None:
+    made = trained(counts, num_merges, room=room, **rules)
+    assert made == reference.train_merges(counts, num_merges, **rules)
 
 
 @given(counts_of_few_letters, st.integers(0, 20), st.integers(0, 20), st.randoms(use_true_random=False))
@@ -106,24 +113,36 @@ def test_every_merge_makes_a_new_token(counts: dict[bytes, int], num_merges: int
     assert len(set(made)) == len(made)
 
 
-def test_growing_in_the_middle_of_a_training_changes_nothing() -> None:
+@pytest.mark.parametrize("room", [1, 40, None])
+def test_however_few_places_are_listed_at_a_time_the_merges_are_the_same(room: int | None) -> None:
     shuffler = random.Random(7)
     words = {bytes(shuffler.choices(b"abcdefgh", k=shuffler.randint(2, 14))): i % 5 for i in range(300)}
-    trainer = BpeTrainer(PretokenCounts.from_dict(words), MergeRules(), 200)
-    # so little room that every few merges something must be dropped or grow
-    used = int(trainer._counters[2])
-    trainer._pairs = trainer._pairs._replace(positions=trainer._pairs.positions[: used + 8].copy())
-    small = 80
-    assert int(trainer._counters[0]) <= small
-    trainer._pairs = trainer._pairs._replace(
-        **{
-            name: getattr(trainer._pairs, name)[:small].copy()
-            for name in ("left", "right", "frequency", "first")
-        }
-        | {name: getattr(trainer._pairs, name)[:small].copy() for name in ("number", "queue", "queue_count")}
-    )
+    trainer = BpeTrainer(PretokenCounts.from_dict(words), MergeRules(), 200, room)
     trainer.run(200)
     assert trainer.merges() == reference.train_merges(words, 200)
+
+
+def test_a_text_of_many_bytes_begins_with_a_count_a_pair_of_bytes() -> None:
+    shuffler = random.Random(8)
+    words = {bytes(shuffler.choices(b"abcd ", k=40)): 1 + i % 3 for i in range(1700)}
+    assert trained(words, 20) == reference.train_merges(words, 20)
+
+
+def test_more_pairs_than_were_guessed_find_room() -> None:
+    shuffler = random.Random(9)
+    words = {shuffler.randbytes(40): 1 for _ in range(100)}
+    assert trained(words, 3) == reference.train_merges(words, 3)
+
+
+def test_long_tokens_find_room_for_their_bytes() -> None:
+    lengths = [len(left + right) for left, right in trained({b"a" * (1 << 14): 1}, 14)]
+    assert lengths == [1 << power for power in range(1, 15)]
+
+
+def test_a_training_goes_on_where_it_stopped() -> None:
+    trainer = BpeTrainer(PretokenCounts.from_dict(SENNRICH), MergeRules(), 6)
+    assert [trainer.run(number) for number in (0, 2, 1, 6)] == [0, 2, 2, 6]
+    assert trainer.merges() == SENNRICH_MERGES
 
 
 def test_ids_are_bytes_then_merges_then_specials_then_reserved() -> None:
@@ -165,6 +184,28 @@ def test_parameters_that_make_no_sense(arguments: dict, says: str) -> None:
         tokenizer.train_from_counts(SENNRICH, **arguments)
 
 
+def test_a_sweep_makes_what_trainings_of_their_own_make() -> None:
+    options = {"special_tokens": ["<b>", "<a>"], "num_reserved": 1, "tie_break": "lowest_ids"}
+    sizes = [263, 260, 259, 263]
+    made = tokenizer.train_sweep_from_counts(SENNRICH, vocab_sizes=sizes, **options)
+    assert made == [tokenizer.train_from_counts(SENNRICH, vocab_size=size, **options) for size in sizes]
+    assert [tok.vocab_size for tok in made] == sizes
+
+
+def test_a_sweep_says_which_size_is_too_large_and_needs_one() -> None:
+    with pytest.raises(TrainingError, match="vocab_size=300 needs 44 merges; lower vocab_size to 258"):
+        tokenizer.train_sweep_from_counts({b"abc": 1}, vocab_sizes=[257, 300])
+    with pytest.raises(TrainingError, match="vocab_sizes is empty"):
+        tokenizer.train_sweep_from_counts(SENNRICH, vocab_sizes=[])
+
+
+def test_options_are_known_by_name() -> None:
+    with pytest.raises(TypeError, match="vocab"):
+        tokenizer.train_from_counts(SENNRICH, vocab_size=257, vocab=3)
+    defaults = {field.name for field in dataclasses.fields(TrainingPlan)}
+    assert set(tokenizer.TrainingOptions.__annotations__) == defaults
+
+
 def test_progress_ends_with_the_number_of_merges() -> None:
     calls: list[tuple[int, int]] = []
     tokenizer.train_from_counts(
@@ -179,3 +220,17 @@ def test_training_from_texts_cuts_special_tokens_out_and_normalizes() -> None:
     )
     assert tok.merges == [(b"a", b"b"), (b"ab", b"ab")]
     assert tok.encode("ABAB<END>abab", allowed_special="all") == [257, 258, 257]
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+def test_threads_change_no_training(num_threads: int) -> None:
+    texts = [f"the {number} foxes and the {number % 7} dogs " * 40 for number in range(3000)]
+    tok = tokenizer.train(iter(texts), vocab_size=300, num_threads=num_threads)
+    assert tok == tokenizer.train_from_counts(
+        tokenizer.count_pretokens(*buffers.pack(texts), compile_pattern("gpt2")), vocab_size=300
+    )
+
+
+def test_no_threads_are_refused() -> None:
+    with pytest.raises(tokenizer.TokenizerError, match="num_threads=0 must be at least 1"):
+        tokenizer.train(["a"], vocab_size=256, num_threads=0)

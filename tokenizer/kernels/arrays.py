@@ -27,5 +27,6 @@ UInt32: TypeAlias = NDArray[np.uint32]
 UInt64: TypeAlias = NDArray[np.uint64]
 
 Int32Table: TypeAlias = Annotated[NDArray[np.int32], TWO_DIMENSIONS]
+Int64Table: TypeAlias = Annotated[NDArray[np.int64], TWO_DIMENSIONS]
 UInt32Table: TypeAlias = Annotated[NDArray[np.uint32], TWO_DIMENSIONS]
 UInt64Table: TypeAlias = Annotated[NDArray[np.uint64], TWO_DIMENSIONS]

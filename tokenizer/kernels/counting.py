@@ -1,21 +1,27 @@
 """Counting distinct byte strings in hash tables.
 
-Strings of up to 15 bytes stand whole in the slots of one table. Longer ones have entries, which point into
-an arena of bytes, and a table of slots that point to entries. Both are open-addressed with linear probing
-and at most half full.
+Strings of up to 15 bytes stand whole in the rows of one table. Longer ones have entries, which point into an
+arena of bytes, and a table of slots, which hold a half of the string's hash and its entry. Both tables are
+open-addressed with linear probing, the first at most three quarters full, the second half. Strings are taken
+in blocks: first the memory that all of them need is asked for, then they are counted, so that they wait for
+it together.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from tokenizer.kernels.arrays import Bytes, BytesIn, Int32, Int64, Int64In, UInt64, UInt64Table
+from tokenizer.kernels.arrays import Bytes, BytesIn, Int64, Int64In, UInt64, UInt64In, UInt64Table
+from tokenizer.kernels.intrinsics import load_u64, prefetch
 from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.words import MAX_SHORT, equal_bytes, hash_long, hash_short, load_short
+from tokenizer.kernels.words import MAX_SHORT, hash_long, hash_short, load_short
 
 _HALF = np.uint64(32)
+_LOWER = np.uint64(0xFFFFFFFF)
 _BYTE = np.uint64(0xFF)
 _LENGTH_SHIFT = 56
+_ROW = 3
+_BLOCK = 32
 
 SHORT, LONG, ARENA = 0, 1, 2
 
@@ -24,120 +30,177 @@ class CountTables(NamedTuple):
     """Counts of distinct strings.
 
     Attributes:
-        short: shape (a power of two, 3): two words of bytes, and the count, 0 where empty.
-        slots: shape (a power of two,): entries of longer strings, -1 where empty.
-        entries: shape (half of that, 4): hash, place in the arena, length, count.
+        short: shape (3 * a power of two,): two words of bytes, and the count, 0 where empty.
+        slots: shape (a power of two,): the upper half of a longer string's hash, and its entry + 1; 0 where
+            empty.
+        entries: shape (half of that, 3): place in the arena, length, count.
         arena: the bytes of longer strings.
         used: shape (3,): short strings, entries and arena bytes in use.
+        block: scratch: a block's strings, as words if they are short, and their hashes.
     """
 
-    short: UInt64Table
-    slots: Int32
+    short: UInt64
+    slots: UInt64
     entries: UInt64Table
     arena: Bytes
     used: Int64
+    block: UInt64Table
 
 
 def empty_tables(short: int, entries: int, arena: int) -> CountTables:
     """Make tables of given sizes, the first two powers of two."""
     return CountTables(
-        np.zeros((short, 3), np.uint64),
-        np.full(2 * entries, -1, np.int32),
-        np.zeros((entries, 4), np.uint64),
-        np.zeros(arena, np.uint8),
+        np.zeros(_ROW * short, np.uint64),
+        np.zeros(2 * entries, np.uint64),
+        np.empty((entries, 3), np.uint64),
+        np.empty(arena, np.uint8),
         np.zeros(3, np.int64),
+        np.empty((_BLOCK, 3), np.uint64),
     )
 
 
 @kernel
-def count_strings(data: BytesIn, starts: Int64In, ends: Int64In, first: int, tables: CountTables) -> int:
+def count_strings(
+    data: BytesIn, starts: Int64In, ends: Int64In, weights: UInt64In, first: int, tables: CountTables
+) -> int:
     """Count strings from `first` on.
 
     Args:
         data: holds the strings.
         starts: shape (n,).
         ends: shape (n,).
+        weights: shape (n,), how often each is counted; or shape (0,) for once.
         first: where to begin.
         tables: changed.
 
     Returns:
         n, or the string for which there was no room.
     """
-    for k in range(first, starts.shape[0]):
-        length = ends[k] - starts[k]
-        if length <= MAX_SHORT:
-            low, high = load_short(data, starts[k], length)
-            if not count_short(low, high, np.uint64(1), tables):
+    total = starts.shape[0]
+    for begin in range(first, total, _BLOCK):
+        end = min(begin + _BLOCK, total)
+        hash_block(data, starts, ends, begin, end, tables)
+        for k in range(begin, end):
+            length = ends[k] - starts[k]
+            weight = weights[k] if weights.shape[0] > 0 else np.uint64(1)
+            row = np.uint64(k - begin)
+            low, high, digest = tables.block[row, 0], tables.block[row, 1], tables.block[row, 2]
+            if length <= MAX_SHORT:
+                if not count_short(low, high, digest, weight, tables):
+                    return k
+            elif not count_long(data, starts[k], length, digest, weight, tables):
                 return k
-        elif not count_long(data, starts[k], length, tables):
-            return k
-    return starts.shape[0]
+    return total
 
 
 @kernel(inline=True)
-def count_short(low: np.uint64, high: np.uint64, number: np.uint64, tables: CountTables) -> bool:
+def hash_block(
+    data: BytesIn, starts: Int64In, ends: Int64In, begin: int, end: int, tables: CountTables
+) -> None:
+    """Hash the strings of a block, and ask for the memory where each would be."""
+    for k in range(begin, end):
+        row, length = np.uint64(k - begin), ends[k] - starts[k]
+        if length <= MAX_SHORT:
+            low, high = load_short(data, starts[k], length)
+            digest = hash_short(low, high)
+            tables.block[row, 0], tables.block[row, 1] = low, high
+            prefetch(tables.short, home(digest, tables.short.shape[0] // _ROW) * _ROW)
+        else:
+            digest = hash_long(data, starts[k], ends[k])
+            prefetch(tables.slots, home(digest, tables.slots.shape[0]))
+        tables.block[row, 2] = digest
+
+
+@kernel(inline=True)
+def home(digest: np.uint64, size: int) -> int:
+    """Return where the search for a string begins, by the upper half of its hash."""
+    return np.int64(digest >> _HALF) & (size - 1)
+
+
+@kernel(inline=True)
+def count_short(
+    low: np.uint64, high: np.uint64, digest: np.uint64, weight: np.uint64, tables: CountTables
+) -> bool:
     """Add to the count of a short string; False if there is no room for a new one."""
-    mask = np.int64(tables.short.shape[0] - 1)
-    slot = np.int64(hash_short(low, high) >> _HALF) & mask
-    while tables.short[slot, 2] != 0:
-        if tables.short[slot, 0] == low and tables.short[slot, 1] == high:
-            tables.short[slot, 2] += number
+    size = tables.short.shape[0] // _ROW
+    slot = home(digest, size)
+    at = np.uint64(_ROW * slot)
+    while tables.short[at + np.uint64(2)] != 0:
+        if tables.short[at] == low and tables.short[at + np.uint64(1)] == high:
+            tables.short[at + np.uint64(2)] += weight
             return True
-        slot = (slot + 1) & mask
-    if 2 * tables.used[SHORT] >= tables.short.shape[0]:
+        slot = (slot + 1) & (size - 1)
+        at = np.uint64(_ROW * slot)
+    if 4 * tables.used[SHORT] >= 3 * size:
         return False
-    tables.short[slot, 0], tables.short[slot, 1], tables.short[slot, 2] = low, high, number
+    tables.short[at], tables.short[at + np.uint64(1)], tables.short[at + np.uint64(2)] = low, high, weight
     tables.used[SHORT] += 1
     return True
 
 
 @kernel(inline=True)
-def count_long(data: BytesIn, start: int, length: int, tables: CountTables) -> bool:
-    """Count a longer string; False if there is no room for a new one."""
-    digest = hash_long(data, start, start + length)
-    mask = np.int64(tables.slots.shape[0] - 1)
-    slot = np.int64(digest >> _HALF) & mask
-    while tables.slots[slot] >= 0:
-        entry = np.int64(tables.slots[slot])
-        place = np.int64(tables.entries[entry, 1])
+def count_long(
+    data: BytesIn, start: int, length: int, digest: np.uint64, weight: np.uint64, tables: CountTables
+) -> bool:
+    """Add to the count of a longer string; False if there is no room for a new one."""
+    slot = home(digest, tables.slots.shape[0])
+    while tables.slots[slot] != 0:
+        entry = np.int64(tables.slots[slot] & _LOWER) - 1
         if (
-            tables.entries[entry, 0] == digest
-            and np.int64(tables.entries[entry, 2]) == length
-            and equal_bytes(data, start, tables.arena, place, length)
+            (tables.slots[slot] ^ digest) >> _HALF == 0
+            and np.int64(tables.entries[entry, 1]) == length
+            and is_same(data, start, tables.arena, np.int64(tables.entries[entry, 0]), length)
         ):
-            tables.entries[entry, 3] += np.uint64(1)
+            tables.entries[entry, 2] += weight
             return True
-        slot = (slot + 1) & mask
+        slot = (slot + 1) & (tables.slots.shape[0] - 1)
     entry, place = tables.used[LONG], tables.used[ARENA]
     if entry >= tables.entries.shape[0] or place + length > tables.arena.shape[0]:
         return False
-    for i in range(length):
-        tables.arena[place + i] = data[start + i]
-    tables.slots[slot] = entry
-    tables.entries[entry, 0], tables.entries[entry, 1] = digest, np.uint64(place)
-    tables.entries[entry, 2], tables.entries[entry, 3] = np.uint64(length), np.uint64(1)
+    copy_bytes(data, start, tables.arena, place, length)
+    tables.slots[slot] = digest >> _HALF << _HALF | np.uint64(entry + 1)
+    tables.entries[entry, 0], tables.entries[entry, 1] = np.uint64(place), np.uint64(length)
+    tables.entries[entry, 2] = weight
     tables.used[LONG] += 1
     tables.used[ARENA] += length
     return True
 
 
+@kernel(inline=True)
+def is_same(first: BytesIn, first_start: int, second: BytesIn, second_start: int, length: int) -> bool:
+    """Compare two stretches of eight bytes or more."""
+    last = length - 8
+    for i in range(0, last, 8):
+        if load_u64(first, first_start + i) != load_u64(second, second_start + i):
+            return False
+    return load_u64(first, first_start + last) == load_u64(second, second_start + last)
+
+
+@kernel(inline=True)
+def copy_bytes(source: BytesIn, start: int, target: Bytes, place: int, length: int) -> None:
+    """Copy a stretch of bytes; with indices that cannot be negative, which is vector code."""
+    begin, first = np.uint64(start), np.uint64(place)
+    for i in range(np.uint64(length)):
+        target[first + np.uint64(i)] = source[begin + np.uint64(i)]
+
+
 @kernel
-def move_counts(old: CountTables, new: CountTables) -> None:
-    """Put all counts into larger, empty tables."""
-    for slot in range(old.short.shape[0]):
-        if old.short[slot, 2] != 0:
-            count_short(old.short[slot, 0], old.short[slot, 1], old.short[slot, 2], new)
-    mask = np.int64(new.slots.shape[0] - 1)
-    for entry in range(old.used[LONG]):
-        slot = np.int64(old.entries[entry, 0] >> _HALF) & mask
-        while new.slots[slot] >= 0:
-            slot = (slot + 1) & mask
-        new.slots[slot] = entry
-        for column in range(4):
-            new.entries[entry, column] = old.entries[entry, column]
-    for i in range(old.used[ARENA]):
-        new.arena[i] = old.arena[i]
-    new.used[LONG], new.used[ARENA] = old.used[LONG], old.used[ARENA]
+def move_short(old: UInt64In, tables: CountTables) -> None:
+    """Put the short strings of an old table into a larger one, which is empty."""
+    for at in range(0, old.shape[0], _ROW):
+        if old[at + 2] != 0:
+            count_short(old[at], old[at + 1], hash_short(old[at], old[at + 1]), old[at + 2], tables)
+
+
+@kernel
+def move_slots(old: UInt64In, new: UInt64) -> None:
+    """Put the slots of longer strings into a larger table, which is empty."""
+    for k in range(old.shape[0]):
+        if old[k] != 0:
+            slot = home(old[k], new.shape[0])
+            while new[slot] != 0:
+                slot = (slot + 1) & (new.shape[0] - 1)
+            new[slot] = old[k]
 
 
 @kernel
@@ -155,23 +218,20 @@ def list_counts(tables: CountTables, data: Bytes, offsets: Int64, counts: UInt64
     """
     position, number = np.int64(0), 0
     offsets[0] = position
-    for slot in range(tables.short.shape[0]):
-        if tables.short[slot, 2] == 0:
+    for at in range(0, tables.short.shape[0], _ROW):
+        if tables.short[at + 2] == 0:
             continue
-        length = np.int64(tables.short[slot, 1] >> np.uint64(_LENGTH_SHIFT))
+        length = np.int64(tables.short[at + 1] >> np.uint64(_LENGTH_SHIFT))
         for i in range(length):
-            word = tables.short[slot, i >> 3]
-            data[position + i] = (word >> np.uint64(8 * (i & 7))) & _BYTE
+            data[position + i] = tables.short[at + (i >> 3)] >> np.uint64(8 * (i & 7)) & _BYTE
         position += length
-        counts[number] = tables.short[slot, 2]
+        counts[number] = tables.short[at + 2]
         number += 1
         offsets[number] = position
-    for entry in range(tables.used[LONG]):
-        place, length = np.int64(tables.entries[entry, 1]), np.int64(tables.entries[entry, 2])
-        for i in range(length):
-            data[position + i] = tables.arena[place + i]
-        position += length
-        counts[number] = tables.entries[entry, 3]
+    copy_bytes(tables.arena, 0, data, position, tables.used[ARENA])
+    for entry in range(tables.used[LONG]):  # they lie in the arena in their order
+        position += np.int64(tables.entries[entry, 1])
+        counts[number] = tables.entries[entry, 2]
         number += 1
         offsets[number] = position
     return position

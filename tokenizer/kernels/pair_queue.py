@@ -4,7 +4,16 @@ import numpy as np
 
 from tokenizer.kernels.arrays import Int64
 from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.training_state import NUM_PAIRS, NUM_POSITIONS, NUM_QUEUED, Pairs, Rules, Tokens, Words
+from tokenizer.kernels.training_state import (
+    NUM_PAIRS,
+    NUM_POSITIONS,
+    NUM_QUEUED,
+    THRESHOLD,
+    Pairs,
+    Rules,
+    Tokens,
+    Words,
+)
 
 _HALF = np.uint64(32)
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -26,29 +35,28 @@ def step_of(words: Words, position: int, step: int) -> int:
 
 
 @kernel(inline=True)
-def is_greater(words: Words, tokens: Tokens, first: int, second: int) -> bool:
+def is_greater(tokens: Tokens, first: int, second: int) -> bool:
     """Whether one symbol's bytes are greater than another's."""
     if tokens.prefix[first] != tokens.prefix[second]:
         return tokens.prefix[first] > tokens.prefix[second]
     for i in range(8, min(tokens.length[first], tokens.length[second])):
-        one, other = words.text[tokens.at[first] + i], words.text[tokens.at[second] + i]
+        one, other = tokens.data[tokens.at[first] + i], tokens.data[tokens.at[second] + i]
         if one != other:
             return one > other
     return tokens.length[first] > tokens.length[second]
 
 
 @kernel(inline=True)
-def wins(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, first: int, second: int) -> bool:
+def wins(tokens: Tokens, pairs: Pairs, rules: Rules, first: int, second: int) -> bool:
     """Whether the first of two equally frequent pairs is merged before the second."""
     one, other = pairs.left[first], pairs.left[second]
     if one == other:
         one, other = pairs.right[first], pairs.right[second]
-    return is_greater(words, tokens, one, other) if rules.lexicographic else one < other
+    return is_greater(tokens, one, other) if rules.lexicographic else one < other
 
 
 @kernel(inline=True)
 def precedes(
-    words: Words,
     tokens: Tokens,
     pairs: Pairs,
     rules: Rules,
@@ -59,22 +67,20 @@ def precedes(
     """Whether a pair with a count is merged before the one at a place in the queue."""
     if count != pairs.queue_count[place]:
         return count > pairs.queue_count[place]
-    return wins(words, tokens, pairs, rules, pair, pairs.queue[place])
+    return wins(tokens, pairs, rules, pair, pairs.queue[place])
 
 
 @kernel(inline=True)
-def sink(
-    words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, size: int, hole: int, pair: int, count: int
-) -> None:
+def sink(tokens: Tokens, pairs: Pairs, rules: Rules, size: int, hole: int, pair: int, count: int) -> None:
     """Put a pair where it belongs in the queue, at or below a hole."""
     child = 2 * hole + 1
     while child < size:
         other = child + 1
         if other < size and precedes(
-            words, tokens, pairs, rules, np.int64(pairs.queue[other]), pairs.queue_count[other], child
+            tokens, pairs, rules, np.int64(pairs.queue[other]), pairs.queue_count[other], child
         ):
             child = other
-        if precedes(words, tokens, pairs, rules, pair, count, child):
+        if precedes(tokens, pairs, rules, pair, count, child):
             break
         pairs.queue[hole], pairs.queue_count[hole] = pairs.queue[child], pairs.queue_count[child]
         hole = child
@@ -83,11 +89,11 @@ def sink(
 
 
 @kernel(inline=True)
-def rise(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, hole: int, pair: int, count: int) -> None:
+def rise(tokens: Tokens, pairs: Pairs, rules: Rules, hole: int, pair: int, count: int) -> None:
     """Put a pair where it belongs in the queue, at or above a hole."""
     while hole > 0:
         parent = (hole - 1) >> 1
-        if not precedes(words, tokens, pairs, rules, pair, count, parent):
+        if not precedes(tokens, pairs, rules, pair, count, parent):
             break
         pairs.queue[hole], pairs.queue_count[hole] = pairs.queue[parent], pairs.queue_count[parent]
         hole = parent
@@ -95,11 +101,17 @@ def rise(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, hole: int, pa
 
 
 @kernel(inline=True)
+def mix_pair(left: int, right: int) -> np.uint64:
+    """Hash a pair."""
+    mixed = (np.uint64(left) << _HALF | np.uint64(right)) * _MULTIPLIER
+    return mixed ^ mixed >> _HALF
+
+
+@kernel(inline=True)
 def find_slot(pairs: Pairs, left: int, right: int) -> int:
     """Return the slot of a pair, or the empty one where it belongs."""
     mask = np.int64(pairs.slots.shape[0] - 1)
-    mixed = (np.uint64(left) << _HALF | np.uint64(right)) * _MULTIPLIER
-    slot = np.int64((mixed ^ mixed >> _HALF) & np.uint64(mask))
+    slot = np.int64(mix_pair(left, right) & np.uint64(mask))
     while pairs.slots[slot] >= 0:
         pair = pairs.slots[slot]
         if pairs.left[pair] == left and pairs.right[pair] == right:
@@ -130,11 +142,10 @@ def take_off(pairs: Pairs, left: int, right: int, count: int) -> None:
 
 
 @kernel
-def fill_queue(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, counters: Int64) -> None:
+def fill_queue(tokens: Tokens, pairs: Pairs, rules: Rules, counters: Int64) -> None:
     """Make the queue of all pairs.
 
     Args:
-        words: for their bytes, by which equal counts are decided.
         tokens: the symbols.
         pairs: the queue is filled.
         rules: which pair comes first.
@@ -145,12 +156,12 @@ def fill_queue(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, counter
         pairs.queue[pair], pairs.queue_count[pair] = pair, pairs.frequency[pair]
     for hole in range((size >> 1) - 1, -1, -1):
         pair = np.int64(pairs.queue[hole])
-        sink(words, tokens, pairs, rules, size, hole, pair, pairs.queue_count[hole])
+        sink(tokens, pairs, rules, size, hole, pair, pairs.queue_count[hole])
     counters[NUM_QUEUED] = size
 
 
 @kernel(inline=True)
-def is_forbidden(words: Words, tokens: Tokens, rules: Rules, left: int, right: int) -> bool:
+def is_forbidden(tokens: Tokens, rules: Rules, left: int, right: int) -> bool:
     """Whether two symbols would make forbidden bytes."""
     first, length = tokens.length[left], tokens.length[left] + tokens.length[right]
     for k in range(rules.forbidden_offsets.shape[0] - 1):
@@ -160,25 +171,25 @@ def is_forbidden(words: Words, tokens: Tokens, rules: Rules, left: int, right: i
         same = True
         for i in range(length):
             part = tokens.at[left] + i if i < first else tokens.at[right] + i - first
-            same = same and words.text[part] == rules.forbidden[start + i]
+            same = same and tokens.data[part] == rules.forbidden[start + i]
         if same:
             return True
     return False
 
 
 @kernel(inline=True)
-def next_pair(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, counters: Int64) -> int:
+def next_pair(tokens: Tokens, pairs: Pairs, rules: Rules, counters: Int64) -> int:
     """Bring the most frequent pair that may be merged to the head of the queue and return it, or -1."""
     while counters[NUM_QUEUED] > 0:
         pair, size = np.int64(pairs.queue[0]), counters[NUM_QUEUED]
         count = pairs.frequency[pair]
         if count == pairs.queue_count[0]:
-            if not is_forbidden(words, tokens, rules, pairs.left[pair], pairs.right[pair]):
+            if not is_forbidden(tokens, rules, pairs.left[pair], pairs.right[pair]):
                 return pair
             count = np.int64(0)
-        if count < rules.min_count:
+        if count < counters[THRESHOLD]:
             size -= 1
             counters[NUM_QUEUED] = size
             pair, count = np.int64(pairs.queue[size]), pairs.queue_count[size]
-        sink(words, tokens, pairs, rules, size, np.int64(0), pair, count)
+        sink(tokens, pairs, rules, size, np.int64(0), pair, count)
     return -1

@@ -3,9 +3,11 @@
 import numpy as np
 
 from tokenizer.kernels.arrays import Bytes, BytesIn, Int64, Int64In, UInt64, UInt64In
+from tokenizer.kernels.intrinsics import prefetch
 from tokenizer.kernels.jit import kernel
 
 _EIGHT = np.uint64(8)
+_AHEAD = 16
 
 
 @kernel
@@ -112,10 +114,12 @@ def sum_equal(
 @kernel
 def gather_strings(data: BytesIn, offsets: Int64In, order: Int64In, out: Bytes, out_offsets: Int64) -> None:
     """Lay strings one after the other in a given order; `out_offsets` has one more element than there are."""
-    position = np.int64(0)
-    out_offsets[0] = position
-    for k in range(order.shape[0]):
-        for i in range(offsets[order[k]], offsets[order[k] + 1]):
-            out[position] = data[i]
-            position += 1
-        out_offsets[k + 1] = position
+    total, place = order.shape[0], np.uint64(0)
+    out_offsets[0] = 0
+    for k in range(total):
+        prefetch(data, offsets[order[min(k + _AHEAD, total - 1)]])
+        start, length = np.uint64(offsets[order[k]]), np.uint64(offsets[order[k] + 1] - offsets[order[k]])
+        for i in range(length):  # an index that cannot be negative needs no check for it: this is vector code
+            out[place + np.uint64(i)] = data[start + np.uint64(i)]
+        place += length
+        out_offsets[k + 1] = np.int64(place)

@@ -1,42 +1,46 @@
-"""What BPE training keeps in memory: see `merging` for how it is used.
+"""What BPE training keeps in memory: see `merging` and `gathering` for how it is used.
 
-*Words* (distinct pre-tokens) lie in one array of cells, a cell a byte and a separator before, between and
-after them. A symbol is written in its first and its last cell, so that both neighbours of any place are
-read at once; what stands in between is of the past. Words are in order of falling counts, so the count of
-the word at a position is found among the few positions where it changes.
+*Words* (distinct pre-tokens) lie in one array of cells, with a separator before, between and after them. A
+symbol takes a cell when words are laid out or moved together, and as many as its two parts when it is made by
+a merge, so it takes the same number of cells wherever it stands. It is written in its first cell and, as
+`of_last_cell` tells, in its last one, so that both neighbours of any place are read at once; cells in between
+are holes. Words are in order of falling counts, so the count of the word at a position is found among the few
+positions where it changes.
 
-A *pair* is made once, when the younger of its symbols is made: with its count, and with a list of all its
-positions in order. From then on it can only lose places, so its list is never extended; a place that is
-lost is noticed when the list is used, and a count is exact at all times. The *queue* is a heap by count at
-the time of entry; a pair that comes up with a lower count by now is put back at its place.
+A *pair* is known while it occurs as often as a threshold says, or more often: with its count, and with a list
+of all its positions in order. A pair is made when the younger of its symbols is, and from then on it can only
+lose places, so its list is never extended; a place that is lost is noticed when the list is used, and a count
+is exact at all times. The *queue* is a heap by count at the time of entry; a pair that comes up with a lower
+count by now is put back at its place. When no known pair is left, the threshold is lowered, and the text is
+read again for the pairs that reach it.
 """
 
 from typing import NamedTuple
 
-from tokenizer.kernels.arrays import Bytes, Int32, Int64, UInt32, UInt64
+from tokenizer.kernels.arrays import Bytes, Int32, Int64, Int64Table, UInt32, UInt64
 
 SEPARATOR = -1
+HOLE = -(1 << 31)
 
-NUM_PAIRS, NUM_QUEUED, NUM_POSITIONS, NUM_TOKENS, NUM_MERGES = 0, 1, 2, 3, 4
-PAIRS_NEEDED, POSITIONS_NEEDED = 5, 6
+NUM_PAIRS, NUM_QUEUED, NUM_POSITIONS, NUM_TOKENS, NUM_MERGES, NUM_BYTES = 0, 1, 2, 3, 4, 5
+THRESHOLD = 6
 COUNTERS = 7
 """What stands where in the array of counters."""
 
-MADE_ALL, NO_PAIRS, NO_ROOM = 0, 1, 2
+MADE_ALL, NO_PAIRS, NO_ROOM, NO_BYTES = 0, 1, 2, 3
 
 
 class Words(NamedTuple):
     """The training text.
 
     Attributes:
-        cells: the symbol that begins or ends in a cell, or SEPARATOR.
-        text: the byte of each cell; 0 for separators.
+        cells: the symbol that begins in a cell; or the one that ends there, in its other form; or SEPARATOR
+            or HOLE.
         step_at: where the count of words changes, in order; the last one is behind all words.
         step_count: the words' count from there on.
     """
 
     cells: Int32
-    text: Bytes
     step_at: Int64
     step_count: Int64
 
@@ -45,22 +49,26 @@ class Tokens(NamedTuple):
     """The symbols, by id.
 
     Attributes:
-        at: a place in the text where the symbol's bytes stand, or -1 for a byte that stands nowhere.
+        data: the bytes of all symbols.
+        at: where the symbol's bytes begin.
         length: how many bytes it has.
+        width: how many cells it takes.
         prefix: its first eight bytes as a big-endian number.
         left: the symbols that it was made of; -1 for bytes.
         right: the same.
     """
 
+    data: Bytes
     at: Int64
     length: Int32
+    width: Int32
     prefix: UInt64
     left: Int32
     right: Int32
 
 
 class Pairs(NamedTuple):
-    """Pairs of symbols, in the order in which they were made.
+    """Pairs of symbols that are frequent enough.
 
     Attributes:
         left: the first symbol.
@@ -71,7 +79,7 @@ class Pairs(NamedTuple):
         slots: pairs by hash of their symbols, -1 where empty.
         queue: indices of pairs, as a heap.
         queue_count: the count with which each entered it.
-        positions: all lists.
+        positions: all lists, and behind them one element for what belongs to none.
     """
 
     left: Int32
@@ -85,28 +93,19 @@ class Pairs(NamedTuple):
     positions: UInt32
 
 
-class Work(NamedTuple):
-    """Working memory of one merge: what stands around its places.
+class Side(NamedTuple):
+    """What stands on one side of the places of a merge.
 
     Attributes:
-        before: the symbol before each place, or SEPARATOR.
-        behind: the symbol behind it.
-        count_before: by symbol, how often it stands before a place; zeros between merges.
-        count_behind: the same, behind.
-        slot_before: by symbol, how many places; then where its positions go.
-        slot_behind: the same, behind.
-        seen_before: the symbols that stand before a place.
-        seen_behind: the same, behind.
+        symbols: the symbol at each place, or SEPARATOR.
+        rows: by symbol + 1: how often it stands there, and at how many places, then where its positions go;
+            zeros between merges.
+        seen: the symbols that stand there.
     """
 
-    before: Int32
-    behind: Int32
-    count_before: Int64
-    count_behind: Int64
-    slot_before: Int64
-    slot_behind: Int64
-    seen_before: Int32
-    seen_behind: Int32
+    symbols: Int32
+    rows: Int64Table
+    seen: Int32
 
 
 class Rules(NamedTuple):

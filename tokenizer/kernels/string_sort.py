@@ -1,0 +1,136 @@
+"""Sorting byte strings that lie in one buffer in any order: quicksort with keys of several bytes.
+
+Strings are compared by keys of the seven bytes at a depth; those with equal keys are then sorted at a greater
+depth (Bentley and Sedgewick 1997, with seven bytes for one character). A key's last byte says how many bytes
+were left: a string that ends comes before those that go on, and strings that end with equal keys are equal.
+"""
+
+import numpy as np
+
+from tokenizer.kernels.arrays import BytesIn, Int64, Int64In, Int64Table, UInt64
+from tokenizer.kernels.intrinsics import prefetch
+from tokenizer.kernels.jit import kernel
+
+_EIGHT = np.uint64(8)
+_GOES_ON = np.uint64(8)
+_BYTE = np.uint64(0xFF)
+_STEP = 7
+_FEW = 12
+_AHEAD = 8
+
+MAX_PARTS = 200
+
+
+@kernel(inline=True)
+def key_at(data: BytesIn, offsets: Int64In, string: int, depth: int) -> np.uint64:
+    """Return a string's key at a depth, which is at most its length."""
+    start, end = offsets[string] + depth, offsets[string + 1]
+    key = np.uint64(0)
+    for i in range(start, start + _STEP):
+        key = key << _EIGHT | np.uint64(data[i] if i < end else 0)
+    return key << _EIGHT | (_GOES_ON if end - start > _STEP else np.uint64(end - start))
+
+
+@kernel(inline=True)
+def read_keys(
+    data: BytesIn, offsets: Int64In, order: Int64, keys: UInt64, first: int, end: int, depth: int
+) -> None:
+    """Read the keys at a depth of the strings that stand at `first` to `end` in the order."""
+    for k in range(first, end):
+        prefetch(data, offsets[order[min(k + _AHEAD, end - 1)]] + depth)
+        keys[k] = key_at(data, offsets, order[k], depth)
+
+
+@kernel(inline=True)
+def is_less(
+    data: BytesIn, offsets: Int64In, key: np.uint64, one: int, other_key: np.uint64, other: int, depth: int
+) -> bool:
+    """Whether a string with a key is less than another, where both are alike up to a depth."""
+    while key == other_key and key & _BYTE == _GOES_ON:
+        depth += _STEP
+        key, other_key = key_at(data, offsets, one, depth), key_at(data, offsets, other, depth)
+    return key < other_key
+
+
+@kernel(inline=True)
+def insert_strings(
+    data: BytesIn, offsets: Int64In, order: Int64, keys: UInt64, first: int, end: int, depth: int
+) -> None:
+    """Sort a few strings by insertion."""
+    for k in range(first + 1, end):
+        key, string, hole = keys[k], order[k], k
+        while hole > first and is_less(data, offsets, key, string, keys[hole - 1], order[hole - 1], depth):
+            keys[hole], order[hole] = keys[hole - 1], order[hole - 1]
+            hole -= 1
+        keys[hole], order[hole] = key, string
+
+
+@kernel(inline=True)
+def swap(order: Int64, keys: UInt64, one: int, other: int) -> None:
+    """Let two strings change places."""
+    keys[one], keys[other] = keys[other], keys[one]
+    order[one], order[other] = order[other], order[one]
+
+
+@kernel(inline=True)
+def part_in_three(order: Int64, keys: UInt64, first: int, end: int) -> tuple[int, int]:
+    """Part strings into those with a lesser, the same and a greater key than one's; return both edges."""
+    one, other, third = keys[first], keys[(first + end) >> 1], keys[end - 1]
+    pivot = max(min(one, other), min(max(one, other), third))
+    lesser, greater, k = first, end, first
+    while k < greater:
+        if keys[k] < pivot:
+            swap(order, keys, k, lesser)
+            lesser += 1
+            k += 1
+        elif keys[k] > pivot:
+            greater -= 1
+            swap(order, keys, k, greater)
+        else:
+            k += 1
+    return lesser, greater
+
+
+@kernel(inline=True)
+def put_larger_below(parts: Int64Table, row: int) -> None:
+    """Let two parts on the stack change places if the upper one is larger."""
+    if parts[row, 1] - parts[row, 0] < parts[row + 1, 1] - parts[row + 1, 0]:
+        for column in range(3):
+            parts[row, column], parts[row + 1, column] = parts[row + 1, column], parts[row, column]
+
+
+@kernel
+def sort_strings(data: BytesIn, offsets: Int64In, order: Int64, keys: UInt64, parts: Int64Table) -> None:
+    """Sort strings by their bytes.
+
+    Args:
+        data: holds the strings.
+        offsets: shape (number of strings + 1,).
+        order: shape (n,), strings; sorted.
+        keys: shape (n,), scratch.
+        parts: shape (MAX_PARTS, 3), scratch: parts that are still to be sorted, where each begins and ends,
+            and its depth. The smallest of three is sorted first, so there are never many.
+    """
+    read_keys(data, offsets, order, keys, 0, order.shape[0], 0)
+    parts[0, 0], parts[0, 1], parts[0, 2] = 0, order.shape[0], 0
+    height = 1
+    while height > 0:
+        height -= 1
+        first, end, depth = parts[height, 0], parts[height, 1], parts[height, 2]
+        if end - first <= _FEW:
+            insert_strings(data, offsets, order, keys, first, end, depth)
+            continue
+        lesser, greater = part_in_three(order, keys, first, end)
+        deeper = depth
+        if keys[lesser] & _BYTE == _GOES_ON:
+            deeper += _STEP
+            read_keys(data, offsets, order, keys, lesser, greater, deeper)
+        parts[height, 0], parts[height, 1], parts[height, 2] = first, lesser, depth
+        parts[height + 1, 0], parts[height + 1, 1], parts[height + 1, 2] = lesser, lesser, deeper
+        if deeper > depth:
+            parts[height + 1, 1] = greater
+        parts[height + 2, 0], parts[height + 2, 1], parts[height + 2, 2] = greater, end, depth
+        put_larger_below(parts, height)
+        put_larger_below(parts, height + 1)
+        put_larger_below(parts, height)
+        height += 3
