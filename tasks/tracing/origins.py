@@ -80,6 +80,12 @@ class Origins:
 
         return open_tokenizer(self._path(self._ancestor(self._encoded_record, "tokenizer")))
 
+    @cached_property
+    def fim_token_ids(self) -> list[int]:
+        """Tokens that stand in documents whose text was rearranged before it was encoded."""
+        names = self._encoded_record.params.get("fim_tokens") or ()
+        return [self.tokenizer.special_tokens[name] for name in names]
+
     def encoded_shard(self, source: str, index: int) -> EncodedShard:
         """An encoded shard by source and number.
 

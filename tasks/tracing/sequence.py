@@ -129,9 +129,11 @@ class _Tracer:
         )
 
     def _bytes(self, piece: Piece, tokens: NDArray[Any], document: NDArray[Any]) -> tuple[int, int] | None:
-        """The bytes of the text that the piece is, if its tokens are those of the document in order."""
+        """The bytes of the text that the piece is, if its tokens are those of the text in order."""
         start = piece.document_start
         if not np.array_equal(tokens, document[start : start + piece.length]):
+            return None
+        if np.isin(document, self._origins.fim_token_ids).any():
             return None
         decode = self._origins.tokenizer.decode_bytes
         first = len(decode(self._of_text(document[:start])))

@@ -9,7 +9,7 @@ from tasks.errors import SourceError, StoreError, TracingError
 from tasks.formats.packed import PackedReader
 from tasks.store import Store
 from tasks.tracing import Origins, find_documents, trace_document, trace_sequence
-from tests.test_tasks.traced_line import ESSAY, NOTES, WEB, traced_line
+from tests.test_tasks.traced_line import ESSAY, NOTES, SPECIALS, WEB, traced_line
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +72,30 @@ class TestSequence:
         for number in (-1, last + 1):
             with pytest.raises(TracingError, match=rf"sequence {number}: packed/line@v1 has .* 0 to {last}"):
                 trace_sequence(origins, number)
+
+
+def test_with_boundary_tokens_and_rearranged_texts(tmp_path):
+    encode = {"begin_of_document": SPECIALS[1], "fim_rate": 0.5, "fim_tokens": SPECIALS[2:]}
+    line = traced_line(tmp_path, encode, strategy="best_fit")
+    rearranged = {True: 0, False: 0}
+    for _, piece in every_piece(Origins.of(line.store, line.packed)):
+        text = text_of(piece.source, piece.row)
+        assert SPECIALS[0] not in piece.text
+        assert SPECIALS[1] not in piece.text
+        rearranged[piece.bytes is None] += 1
+        if piece.bytes is None:
+            whole = piece.num_document_tokens == piece.document_length
+            assert not whole or sorted(text) == sorted(without_specials(piece.text))
+        else:
+            first, stop = piece.bytes
+            assert text.encode()[first:stop].decode("utf-8", "replace") == piece.text
+    assert min(rearranged.values()) > 2
+
+
+def without_specials(text):
+    for name in SPECIALS:
+        text = text.replace(name, "")
+    return text
 
 
 class TestDocument:

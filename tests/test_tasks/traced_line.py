@@ -10,6 +10,7 @@ from tasks.mix import MixParams
 from tasks.pack import PackParams
 from tasks.stage import ArtifactRef
 from tasks.store import Store
+from tasks.train import TrainParams
 from tests.test_tasks.whole_line import Line, LineParams
 
 WEB = [
@@ -24,6 +25,7 @@ WEB = [
 ]
 NOTES = ["line zero", "line one is a little longer than line zero", "", "line three, 日本語 at its end"]
 ESSAY = "An essay is one document in one file. " * 12
+SPECIALS = ("<|endoftext|>", "<|begin|>", "<|prefix|>", "<|suffix|>", "<|middle|>")
 
 SPECS = {
     "essays": SourceSpec(files=["essays/*.txt"], format="text"),
@@ -45,8 +47,8 @@ class TracedLine:
         return self.made["packed"]
 
 
-def traced_line(folder: Path, **pack) -> TracedLine:
-    """Write the texts below `folder` and run every stage over them."""
+def traced_line(folder: Path, encode=None, **pack) -> TracedLine:
+    """Write the texts below `folder` and run every stage over them, with some parameters of two stages."""
     texts = folder / "texts"
     for name in SPECS:
         (texts / name).mkdir(parents=True)
@@ -57,7 +59,8 @@ def traced_line(folder: Path, **pack) -> TracedLine:
     store = Store.open(folder / "store")
     options = {"sequence_length": 32, "strategy": "greedy", "sequences_per_shard": 4, "formats": ["memmap"]}
     params = LineParams(
-        encode=EncodeParams(min_tokens=2),
+        train=TrainParams(vocab_size=300, special_tokens=[*SPECIALS], num_reserved=2),
+        encode=EncodeParams(min_tokens=2, **encode or {}),
         mix=MixParams(max_repetition=3.0, method="unimax", total_tokens=900),
         pack=PackParams(**options | pack),
     )
