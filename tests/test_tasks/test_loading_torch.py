@@ -11,7 +11,10 @@ from tasks.loading import PackedDataset
 from tests.test_tasks.packings import FIELDS, packed_folder, sequences
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),  # on one core
+]
 
 
 @pytest.fixture(scope="module")
