@@ -2,6 +2,7 @@
 
     sources ─ corpus ─┬─ counts ─ balance ─ tokenizer ─ audit ──────────────┐
                       └──────────────────────── encoded ─ mixture ─ packed ─ card
+                                                  └─ scores ─┘
 
 `Composition.build` asks an `Executor` for one artifact after another. What it gets back is a reference to a
 published artifact or, from the planning executor, `Pending`: an artifact that does not exist yet, so that
@@ -24,9 +25,19 @@ from tasks.count import COUNT, COUNT_SHARD
 from tasks.encode import ENCODE, ENCODE_SHARD, EncodeParams
 from tasks.formats.corpus import Corpus, Shard
 from tasks.formats.packing_plan import PackingPlan
+from tasks.formats.scores import COLUMN
 from tasks.ingest import INGEST
 from tasks.mix import MIX
 from tasks.pack import PACK, PACK_PLAN, PACK_SHARD
+from tasks.score import (
+    FIT_TRIGRAMS,
+    SCORE_COLUMN,
+    SCORE_NOISE,
+    SCORE_PERPLEXITY,
+    ColumnParams,
+    NoiseParams,
+    PerplexityParams,
+)
 from tasks.stage import ArtifactRef, External, Input, Params, Request, Stage
 from tasks.train import TRAIN, TrainParams
 
@@ -145,7 +156,8 @@ class Composition:
         made["encoded"] = self._one(ENCODE, profile.encode, corpus=corpus, tokenizer=tokenizer, shards=shards)
         tokens: dict[str, StepInput] = {"encoded": made["encoded"], "shards": shards}
         made["audit"] = self._one(AUDIT, profile.audit, corpus=corpus, tokenizer=tokenizer, **tokens)
-        made["mixture"] = self._one(MIX, profile.mix_params(), **tokens)
+        scores = self._scores(corpus, tokenizer, tokens)
+        made["mixture"] = self._one(MIX, profile.mix_params(), **tokens, **scores)
         made["packed"] = self._packed(made["mixture"], tokens)
         made["card"] = self._one(CARD, profile.card, **made)
         return made
@@ -164,6 +176,49 @@ class Composition:
         balance = self._one(BALANCE, self.profile.balance, corpus=corpus)
         tokenizer = self._one(TRAIN, train, counts=counts, balance=balance)
         return {"counts": counts, "balance": balance, "tokenizer": tokenizer}
+
+    def _scores(
+        self, corpus: Node, tokenizer: Node, tokens: Mapping[str, StepInput]
+    ) -> dict[str, Sequence[Node]]:
+        """Measure the documents of the sources that have a curriculum: by measure, one artifact a shard."""
+        curriculum = self.profile.mix.curriculum
+        measures = curriculum.measures if curriculum is not None else ()
+        end = self.profile.encode.end_of_document
+        scores: dict[str, Sequence[Node]] = {}
+        for measure in measures:
+            if measure == "noise":
+                parts = self._scored(corpus, tokens, measure, NoiseParams(end_of_document=end))
+                scores[measure] = self._mapped(SCORE_NOISE, corpus, parts, tokenizer=tokenizer)
+            elif measure == "perplexity":
+                model = self._one(FIT_TRIGRAMS, self.profile.score, **tokens)
+                parts = self._scored(corpus, tokens, measure, PerplexityParams())
+                scores[measure] = self._mapped(SCORE_PERPLEXITY, corpus, parts, model=model)
+            else:
+                params = ColumnParams(column=measure.removeprefix(COLUMN))
+                parts = self._scored(corpus, tokens, params.column, params)
+                scores[measure] = self._mapped(SCORE_COLUMN, corpus, parts)
+        return scores
+
+    def _scored(
+        self, corpus: Node, tokens: Mapping[str, StepInput], measure: str, params: Params
+    ) -> list[Part] | None:
+        """One part a shard of the sources that have a curriculum; None while there is no corpus."""
+        encoded = tokens["shards"]
+        if isinstance(corpus, Pending) or not isinstance(encoded, Sequence):
+            return None
+        opened = Corpus.open(self.executor.path(corpus))
+        shards = [shard for source in opened.sources for shard in opened.shards(source)]
+        curriculum = self.profile.mix.curriculum
+        chosen = curriculum.sources if curriculum is not None else ()
+        digests = opened.file_digests() if isinstance(params, ColumnParams) else None
+        parts = []
+        for shard, node in zip(shards, encoded, strict=True):
+            if shard.source in chosen or not chosen:
+                inputs: dict[str, StepInput] = {"shard": node}
+                if digests is not None:
+                    inputs["text"] = self._external(shard, digests)
+                parts.append(Part(f"{measure}/{shard.source}/{shard.index}", params, inputs))
+        return parts
 
     def _packed(self, mixture: Node, tokens: Mapping[str, StepInput]) -> Node:
         """Plan the sequences, write their shards side by side, and put them together."""
@@ -188,9 +243,11 @@ class Composition:
             for shard in shards
         ]
 
-    def _external(self, shard: Shard) -> External:
+    def _external(self, shard: Shard, files: Mapping[tuple[str, str], str] | None = None) -> External:
+        """A shard's text; with digests of `files`, all that its files hold beside it bears identity too."""
         roots = {shard.source: self.sources.roots[shard.source]}
-        return External(digest=shard.digest, value={"shard": shard.model_dump(mode="json"), "roots": roots})
+        digest = shard.digest if files is None else shard.digest_with(files)
+        return External(digest=digest, value={"shard": shard.model_dump(mode="json"), "roots": roots})
 
     def _mapped(
         self, stage: Stage[Any], of: Node, parts: Sequence[Part] | None, **shared: StepInput

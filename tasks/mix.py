@@ -20,8 +20,9 @@ from pathlib import Path
 from tasks.errors import MixingError
 from tasks.formats.encoded import Encoded
 from tasks.formats.mixture import MixedSource, MixtureManifest, Plan, PlanWriter, ShareTable
-from tasks.mixing.draw import Draw, Tally
+from tasks.mixing.draw import Draw, Stop, Tally
 from tasks.mixing.lengths import SourceLengths, source_lengths
+from tasks.mixing.orders import ScoreShards, orders
 from tasks.mixing.params import MixParams
 from tasks.mixing.quotas import Asked, Quota, asked
 from tasks.mixing.sorting import Scratch, scratch_below
@@ -53,7 +54,13 @@ class Planning:
     weaver: Weaver
 
     @classmethod
-    def of(cls, params: MixParams, sources: Mapping[str, SourceLengths], scratch: Scratch) -> "Planning":
+    def of(
+        cls,
+        params: MixParams,
+        sources: Mapping[str, SourceLengths],
+        scratch: Scratch,
+        scores: ScoreShards | None = None,
+    ) -> "Planning":
         """Settle the request on sources.
 
         Raises:
@@ -64,11 +71,14 @@ class Planning:
                 f"mix: {len(sources)} sources must be at most {_MOST_SOURCES}; join some of them"
             )
         settled = asked(params, {source: found.num_tokens for source, found in sources.items()})
+        found = orders(params, sources, settled, scores or ScoreShards(), scratch)
         draws = {
-            source: Draw(source, sources[source], quota.num_tokens, quota.most_tokens, params.seed, scratch)
+            source: Draw(found[source], Stop(quota.num_tokens, quota.most_tokens))
             for source, quota in settled.quotas.items()
         }
-        return cls(params, sources, settled, draws, Weaver(list(draws.values()), settled.curves))
+        num_documents = sum(lengths.num_documents for lengths in sources.values())
+        weaver = Weaver(list(draws.values()), settled.curves, num_documents)
+        return cls(params, sources, settled, draws, weaver)
 
     def blocks(self) -> Iterator[Plan]:
         """The plan, in blocks."""
@@ -134,7 +144,7 @@ def _given(source: str, found: SourceLengths, quota: Quota, tally: Tally) -> dic
 def _account(source: str, found: SourceLengths, tally: Tally, unit: Unit) -> Account:
     """In + repeated = kept + repeated + left out; a document without tokens can never be drawn."""
     if unit == "documents":
-        num_in, empty = found.num_documents, tally.num_empty
+        num_in, empty = found.num_documents, found.count_empty(source)
         kept, again = tally.unique_documents, tally.num_documents - tally.unique_documents
     else:
         num_in, empty = found.num_tokens, 0
@@ -148,11 +158,33 @@ def _account(source: str, found: SourceLengths, tally: Tally, unit: Unit) -> Acc
     return Account(source=source, unit=unit, num_in=num_in, added={"repetition": again}, became=became)
 
 
-def run(params: MixParams, *, out: Path, encoded: Path, shards: Sequence[Path]) -> Outcome:
-    """Plan the mixture of an encoded corpus; writes `plan.parquet`, `shares.parquet` and `mixture.json`."""
-    sources = source_lengths(Encoded.open(encoded), shards)
+def run(
+    params: MixParams,
+    *,
+    out: Path,
+    encoded: Path,
+    shards: Sequence[Path],
+    **scores: Sequence[Path],
+) -> Outcome:
+    """Plan the mixture of an encoded corpus; writes `plan.parquet`, `shares.parquet` and `mixture.json`.
+
+    Args:
+        params: see `MixParams`.
+        out: the artifact's directory.
+        encoded: the manifest.
+        shards: the encoded shards, in its order.
+        scores: by measure that the curriculum asks for, the scores of the shards of all sources that have a
+            curriculum, in the same order.
+
+    Raises:
+        MixingError: the request is not feasible, or scores are missing.
+        StoreError: a shard or a score is broken.
+    """
+    opened = Encoded.open(encoded)
+    sources = source_lengths(opened, shards)
+    scored = ScoreShards.of(opened.manifest, params.curriculum, scores)
     with scratch_below(out, len(sources)) as scratch:
-        planning = Planning.of(params, sources, scratch)
+        planning = Planning.of(params, sources, scratch, scored)
         with PlanWriter(out) as writer:
             for block in planning.blocks():
                 writer.append(block)
@@ -172,4 +204,4 @@ def _metrics(manifest: MixtureManifest) -> dict[str, Scalar]:
     return metrics | {f"share.{entry.source}": entry.share for entry in manifest.sources}
 
 
-MIX = Stage(verb="mix", task="mix", kind="mixture", version=2, params=MixParams, run=run)
+MIX = Stage(verb="mix", task="mix", kind="mixture", version=3, params=MixParams, run=run)

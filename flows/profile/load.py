@@ -82,6 +82,10 @@ def _contradictions(profile: Profile, layered: Layered) -> Iterator[str]:
     for index, point in enumerate(profile.mix.schedule):
         yield from _source_names(("mix", "schedule", str(index)), point.given, profile, layered)
         yield from _missing_weights(("mix", "schedule", str(index)), point.given, profile, layered)
+    if profile.mix.curriculum is not None:
+        yield from _source_names(
+            ("mix", "curriculum", "sources"), profile.mix.curriculum.sources, profile, layered
+        )
     for section in ("encode", "pack"):
         rates = getattr(profile, section).fim_rate
         if isinstance(rates, Mapping):

@@ -19,6 +19,7 @@ from tasks.formats.sources import SourceSpec
 from tasks.ingest import IngestParams
 from tasks.mix import MixParams
 from tasks.packing.params import PackParams
+from tasks.score import TrigramParams
 from tasks.train import TrainParams
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
@@ -75,6 +76,7 @@ class Profile(BaseModel):
     tokenizer: ExistingTokenizer | None = None
     encode: EncodeParams = EncodeParams()
     audit: AuditParams = AuditParams()
+    score: TrigramParams = TrigramParams()
     mix: MixParams = MixParams()
     pack: PackParams = PackParams()
     card: CardParams = CardParams()

@@ -155,6 +155,11 @@ class Corpus:
             source: [(shard, next(remaining)) for shard in self.shards(source)] for source in self.sources
         }
 
+    def file_digests(self) -> dict[tuple[str, str], str]:
+        """The content digest of every file, by source and name."""
+        rows = self.table("files").select(["source", "name", "digest"]).to_pylist()
+        return {(row["source"], row["name"]): row["digest"] for row in rows}
+
     def table(self, name: str) -> Any:
         """Return one of the tables (files, shards, segments, quarantine) as a pyarrow table."""
         return pq.read_table(self.path / f"{name}.parquet")

@@ -5,7 +5,7 @@
     source       uint16   index into `mixture.json`'s sources, which are in the encoded manifest's order
     shard        uint32   index of the encoded shard among that source's shards
     document     uint32   position in the encoded shard: tokens[offsets[document]:offsets[document + 1]]
-    epoch        uint16   0 for the first time through the source, 1 for the second, …
+    epoch        uint16   how often this document came before: 0 for the first time
     num_tokens   uint32   the document's length, end token included; at least 1
 
 `shares.parquet` says at about a thousand points of the run what was requested and given of each source so

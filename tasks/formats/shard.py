@@ -6,6 +6,7 @@ publishing anything. A thread reads ahead of whoever works on the documents.
 """
 
 from collections.abc import Iterator, Mapping
+from hashlib import blake2b
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -73,6 +74,15 @@ class Shard(BaseModel):
     segments: list[Segment]
     num_documents: int
     num_bytes: int
+
+    def digest_with(self, files: Mapping[tuple[str, str], str]) -> str:
+        """A digest of the documents and of all else that their files hold.
+
+        Args:
+            files: the files' content digests, by source and name.
+        """
+        parts = [self.digest, *(files[self.source, segment.file] for segment in self.segments)]
+        return blake2b("\n".join(parts).encode(), digest_size=32).hexdigest()
 
 
 def read_shard(

@@ -11,8 +11,10 @@ A plus one of its own documents, and at least A less the longest document of any
 mixture shows that every document can be out by its finish if documents could be interrupted, and earliest
 finish first then keeps all of them but for the one document that may be under way.
 
-A document that the fluid mixture would leave unfinished where its source's share drops to 0 waits until
-there is a share again, so that nothing of a source comes where it is left out.
+A source that stops short of what is asked of it in all, by less than a document, has the difference as one
+more document that nobody gets: positions count it as out. A document that the fluid mixture would leave
+unfinished where its source's share drops to 0 waits until there is a share again, so that nothing of a source
+comes where it is left out.
 """
 
 from typing import NamedTuple
@@ -51,7 +53,9 @@ class Lanes(NamedTuple):
         waiting: int64 [s], documents in each lane.
         taken: int64 [s], how many of those are out.
         state: int64 [s]: `FRESH` where the next document's start and finish are not known yet, `READY` where
-            they are, `EMPTY` where the lane has to be filled, `OVER` where nothing follows.
+            they are, `EMPTY` where the lane has to be filled, `SHORT` where a source that stops short of what
+            is asked of it has only the difference left, `OVER` where nothing follows.
+        lacking: float64 [s], that difference.
         given: float64 [s], tokens out.
         starts: float64 [s], where the fluid mixture begins the next document; infinite if there is none.
         finishes: float64 [s], where it ends it.
@@ -64,6 +68,7 @@ class Lanes(NamedTuple):
     waiting: Int64
     taken: Int64
     state: Int64
+    lacking: NDArray[np.float64]
     given: NDArray[np.float64]
     starts: NDArray[np.float64]
     finishes: NDArray[np.float64]
@@ -72,7 +77,7 @@ class Lanes(NamedTuple):
     behind: NDArray[np.float64]
 
 
-FRESH, READY, EMPTY, OVER = 0, 1, 2, 3
+FRESH, READY, EMPTY, SHORT, OVER = 0, 1, 2, 3, 4
 
 
 class Clock(NamedTuple):
@@ -107,13 +112,16 @@ def weave(curve: Curve, lanes: Lanes, clock: Clock, until: float, places: Int64)
     for source in range(size):
         if lanes.state[source] == EMPTY:
             return 0
-        if lanes.state[source] == FRESH:
+        if lanes.state[source] == FRESH or lanes.state[source] == SHORT:
             _look_ahead(curve, lanes, source, room)
     chosen = 0
     while chosen < len(places) and clock.out[0] < until:
         best = _next_source(lanes, clock.out[0])
         if lanes.state[best] == OVER:
             break
+        if lanes.state[best] == SHORT:
+            _give_up(lanes, clock, best)
+            continue
         places[chosen] = best * room + lanes.taken[best]
         chosen += 1
         _give(curve, lanes, clock, best, room)
@@ -141,6 +149,17 @@ def _give(curve: Curve, lanes: Lanes, clock: Clock, source: int, room: int) -> N
 
 
 @kernel(inline=True)
+def _give_up(lanes: Lanes, clock: Clock, source: int) -> None:
+    """Pass by what a source lacks, so that the others are not taken to be ahead for it."""
+    lanes.given[source] += lanes.lacking[source]
+    clock.out[0] += lanes.lacking[source]
+    lanes.lacking[source] = 0
+    lanes.state[source] = OVER
+    lanes.starts[source] = np.inf
+    lanes.finishes[source] = np.inf
+
+
+@kernel(inline=True)
 def _requested(curve: Curve, clock: Clock, source: int) -> float:
     """Tokens requested of a source by now."""
     last = len(curve.knots) - 2
@@ -156,9 +175,13 @@ def _requested(curve: Curve, clock: Clock, source: int) -> float:
 
 @kernel(inline=True)
 def _look_ahead(curve: Curve, lanes: Lanes, source: int, room: int) -> None:
-    """Note where the fluid mixture begins and ends a source's next document."""
+    """Note where the fluid mixture begins and ends a source's next document, or what it lacks."""
     given = lanes.given[source]
-    end = given + lanes.lengths[source * room + lanes.taken[source]]
+    if lanes.state[source] == SHORT:
+        end = given + lanes.lacking[source]
+    else:
+        end = given + lanes.lengths[source * room + lanes.taken[source]]
+        lanes.state[source] = READY
     last = len(curve.knots) - 2
     size = len(curve.firsts) // (last + 1)
     begin = lanes.segments[source]
@@ -173,7 +196,6 @@ def _look_ahead(curve: Curve, lanes: Lanes, source: int, room: int) -> None:
         if curve.firsts[at] == 0 and curve.lasts[at] == 0 and curve.sums[at] < end - 1:
             lanes.starts[source] = _resumes(curve, source, finish, lanes.starts[source])
     lanes.finishes[source] = _position(curve, source, finish, end)
-    lanes.state[source] = READY
 
 
 @kernel(inline=True)

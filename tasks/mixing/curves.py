@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasks.kernels.interleave import Curve
 from tasks.sampling import EXACT
@@ -92,6 +93,16 @@ class Curves:
                     return segment.start + _solved(segment, k, tokens - self._sums[index][k])
         return None
 
+    def doubles(self, source: int, positions: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Tokens requested of one source up to each position, float64 [n]; behind the end nothing more is."""
+        curve, size = self.arrays, len(self.sources)
+        at = np.clip(np.searchsorted(curve.knots, positions, side="right") - 1, 0, len(self.segments) - 1)
+        first, last = curve.firsts[at * size + source], curve.lasts[at * size + source]
+        width = curve.knots[at + 1] - curve.knots[at]
+        passed = np.minimum(positions - curve.knots[at], width)
+        return curve.sums[at * size + source] + passed * (first + (last - first) / width * passed / 2)
+
+    @cached_property
     def arrays(self) -> Curve:
         """The curves as the kernel takes them."""
         return Curve(
@@ -116,5 +127,5 @@ def _solved(segment: Segment, source: int, tokens: Decimal) -> Decimal:
     return 2 * tokens / (first + root)
 
 
-def _doubles(rows: Sequence[Sequence[Decimal]]) -> np.ndarray:
+def _doubles(rows: Sequence[Sequence[Decimal]]) -> NDArray[np.float64]:
     return np.array([float(value) for row in rows for value in row], dtype=np.float64)

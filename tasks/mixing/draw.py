@@ -1,23 +1,17 @@
-"""Which documents a source gives: whole ones, epoch after epoch, until its tokens are nearest to its quota.
+"""Which documents a source gives: whole ones, in its order, until its tokens are nearest to its quota.
 
-Laws. A source goes through all of its documents once an epoch, each epoch in an order of its own. It stops
-less than one document away from its quota, never above its limit, and never at nothing when its quota is not
-nothing. A larger quota continues the same order.
+Laws. A source stops less than one document away from its quota, never above its limit, and never at nothing
+when its quota is not nothing. A larger quota continues the same order, unless that order depends on it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import MixingError
-from tasks.mixing.lengths import LengthBlock, SourceLengths
-from tasks.mixing.order import shuffled
-from tasks.mixing.sorting import Rows, Scratch
-
-_MOST_EPOCHS = 1 << 16
+from tasks.mixing.sorting import Rows
 
 
 class Drawn(NamedTuple):
@@ -25,16 +19,77 @@ class Drawn(NamedTuple):
 
     Attributes:
         rows: of `tasks.mixing.order.DOCUMENT`.
-        epoch: 0 for the first time through the source.
+        epochs: uint16 [n], how often each document came before.
     """
 
     rows: Rows
-    epoch: int
+    epochs: NDArray[np.uint16]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def cut(self, start: int, stop: int) -> "Drawn":
+        """Documents [start, stop)."""
+        return Drawn(self.rows[start:stop], self.epochs[start:stop])
+
+
+@dataclass
+class Stop:
+    """Says when a source has given enough.
+
+    Attributes:
+        quota: tokens wanted, in [0, most].
+        most: tokens that may not be exceeded.
+        num_tokens: tokens given so far.
+        is_reached: whether there is nothing more to give.
+        refused: tokens of the document that would have been next; 0 if it is not known.
+    """
+
+    quota: int
+    most: int
+    num_tokens: int = 0
+    is_reached: bool = False
+    refused: int = 0
+
+    def __post_init__(self) -> None:
+        self.is_reached = self.quota <= 0
+
+    def applied(self, blocks: Iterable[Drawn]) -> Iterator[Drawn]:
+        """Yield what comes before the stop; of two equally near stops the earlier one is taken."""
+        for block in blocks:
+            lengths = block.rows["num_tokens"]
+            number = self._number(lengths)
+            self.num_tokens += int(lengths[:number].sum(dtype=np.int64))
+            if number:
+                yield block.cut(0, number)
+            if number < len(block):
+                self.refused, self.is_reached = int(lengths[number]), True
+            self.is_reached = self.is_reached or self.num_tokens >= self.quota
+            if self.is_reached:
+                return
+
+    def _number(self, lengths: NDArray[np.uint32]) -> int:
+        """How many of the next documents come nearest to the quota; all of them if they stay below it."""
+        sums = np.cumsum(lengths, dtype=np.int64) + self.num_tokens
+        above = int(np.searchsorted(sums, self.quota))  # the first stop that reaches the quota
+        if above == len(sums):
+            return above
+        below_tokens = int(sums[above - 1]) if above else self.num_tokens
+        nearer_above = int(sums[above]) - self.quota < self.quota - below_tokens
+        return max(int(self.num_tokens == 0), above + (nearer_above and int(sums[above]) <= self.most))
+
+
+class Order(Protocol):
+    """The order in which one source's documents come."""
+
+    def blocks(self, stop: Stop) -> Iterator[Drawn]:
+        """Yield documents until `stop` is reached, which this applies."""
+        ...
 
 
 @dataclass
 class Tally:
-    """What was drawn of a source so far, and what it has.
+    """What was drawn of a source so far.
 
     Attributes:
         num_documents: documents drawn, repetitions included.
@@ -42,7 +97,6 @@ class Tally:
         unique_documents: documents drawn for the first time.
         unique_tokens: their tokens.
         longest: tokens of the longest document drawn, or of that at which the source stopped.
-        num_empty: documents without tokens, which can never be drawn.
     """
 
     num_documents: int = 0
@@ -50,16 +104,14 @@ class Tally:
     unique_documents: int = 0
     unique_tokens: int = 0
     longest: int = 0
-    num_empty: int = 0
 
     def add(self, drawn: Drawn) -> None:
         """Count documents that were drawn."""
-        lengths = drawn.rows["num_tokens"]
-        documents, tokens = len(lengths), int(lengths.sum(dtype=np.int64))
-        self.num_documents += documents
-        self.num_tokens += tokens
-        self.unique_documents += documents if drawn.epoch == 0 else 0
-        self.unique_tokens += tokens if drawn.epoch == 0 else 0
+        lengths, first = drawn.rows["num_tokens"], drawn.epochs == 0
+        self.num_documents += len(lengths)
+        self.num_tokens += int(lengths.sum(dtype=np.int64))
+        self.unique_documents += int(np.count_nonzero(first))
+        self.unique_tokens += int(lengths[first].sum(dtype=np.int64))
         self.longest = max(self.longest, int(lengths.max(initial=0)))
 
 
@@ -68,71 +120,18 @@ class Draw:
     """Draws the documents of one source.
 
     Attributes:
-        source: its name; with the seed it decides the order.
-        lengths: its documents.
-        quota: tokens wanted, in [0, most].
-        most: tokens that may not be exceeded; at least the quota.
-        seed: any whole number ≥ 0.
-        scratch: where orders that do not fit in memory are kept.
+        order: gives them.
+        stop: ends it.
         tally: what was drawn so far.
     """
 
-    source: str
-    lengths: SourceLengths
-    quota: int
-    most: int
-    seed: int
-    scratch: Scratch
+    order: Order
+    stop: Stop
     tally: Tally = field(default_factory=Tally)
 
     def blocks(self) -> Iterator[Drawn]:
-        """Yield the documents in order; of two equally near stops the earlier is taken.
-
-        Raises:
-            MixingError: the quota needs more than 65,536 epochs.
-        """
-        self._check_epochs()
-        for block in self._orders():
-            taken = block._replace(rows=block.rows[: self._stop(block.rows["num_tokens"])])
-            self.tally.add(taken)
-            if len(taken.rows):
-                yield taken
-            if len(taken.rows) < len(block.rows):
-                self.tally.longest = max(self.tally.longest, int(block.rows["num_tokens"][len(taken.rows)]))
-                return
-
-    def _orders(self) -> Iterator[Drawn]:
-        self.tally.num_empty = self._count_empty()
-        epoch = 0
-        while self.tally.num_tokens < self.quota:
-            for rows in shuffled(self.lengths, self.source, self.seed, epoch, self.scratch):
-                yield Drawn(rows, epoch)
-                if self.tally.num_tokens >= self.quota:
-                    return
-            epoch += 1
-
-    def _count_empty(self) -> int:
-        return sum(_num_empty(block) for block in self.lengths.blocks(self.source))
-
-    def _check_epochs(self) -> None:
-        num_epochs = -(-self.quota // max(1, self.lengths.num_tokens))
-        if num_epochs > _MOST_EPOCHS:
-            raise MixingError(
-                f"mix: source '{self.source}' would be drawn {num_epochs} times; at most {_MOST_EPOCHS} are "
-                "possible, so give it a smaller weight or more text"
-            )
-
-    def _stop(self, lengths: NDArray[np.uint32]) -> int:
-        """How many of the next documents come nearest to the quota; all of them if they stay below it."""
-        sums = np.cumsum(lengths, dtype=np.int64) + self.tally.num_tokens
-        above = int(np.searchsorted(sums, self.quota))  # the first stop that reaches the quota
-        if above == len(sums):
-            return above
-        below_tokens = int(sums[above - 1]) if above else self.tally.num_tokens
-        nearer_above = int(sums[above]) - self.quota < self.quota - below_tokens
-        at_least = int(self.tally.num_documents == 0)
-        return max(at_least, above + (nearer_above and int(sums[above]) <= self.most))
-
-
-def _num_empty(block: LengthBlock) -> int:
-    return int(np.count_nonzero(block.lengths == 0))
+        """Yield the documents in order."""
+        for drawn in self.order.blocks(self.stop):
+            self.tally.add(drawn)
+            yield drawn
+        self.tally.longest = max(self.tally.longest, self.stop.refused)

@@ -5,25 +5,37 @@ it has been found to work.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from functools import cached_property
+from math import ceil, inf
 
+from tasks.mixing.competence import Competence
 from tasks.mixing.limits import Limits
 from tasks.mixing.schedule import Timeline
 from tasks.sampling import EXACT, capacity, rounded, water_fill
 
 SLACK = Decimal("1e-9")  # tokens; what is less is rounding in the last of 50 digits
+SAME_PACE = 1e-9
 _ROUNDS = 200  # of approaching scaled weights
 _BEYOND = Decimal("1e-6")  # how far beyond a limit to aim, so as to cross it and not only to come near
 
 
 @dataclass(frozen=True)
+class Pacing:
+    """A competence function and the sources that it paces."""
+
+    competence: Competence
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Case:
-    """Weights over the run and limits, for any total."""
+    """Weights over the run, limits, and what paces the sources, for any total."""
 
     timeline: Timeline
     limits: Limits
+    pacing: Pacing | None = None
 
     @cached_property
     def reaches(self) -> dict[str, Decimal]:
@@ -66,12 +78,40 @@ class Case:
         """The sources that are not drawn enough at a total, with the tokens asked of them."""
         return {s: asked for s, asked in self.amounts(total).items() if asked < self.limits.floors[s] - SLACK}
 
+    def held_back(self, total: Decimal) -> dict[str, float]:
+        """The sources of which too little is eligible at a total, with their paces (see `competence`)."""
+        paces = self.paces(total)
+        return {s: pace for s, pace in paces.items() if pace > ceil(self.limits.repetitions[s]) + SAME_PACE}
+
+    def paces(self, total: Decimal) -> dict[str, float]:
+        """How often the documents of each paced source that is drawn must be drawn at least."""
+        if self.pacing is None:
+            return {}
+        curves, drawn = self.timeline.curves(total), self.timeline.weighted()
+        return {
+            source: self.pacing.competence.pace(curves, source, self.limits.sizes[source])
+            for source in self.pacing.sources
+            if drawn[source]
+        }
+
+    def largest(self) -> Decimal:
+        """The largest total at which no source runs out, nor is held back if that can be avoided."""
+        most = rounded(min(self.reaches.values()), 30)  # what has 50 digits is not exact in the last
+        if not self.held_back(most):
+            return most
+        low, high = 0, int(most) + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.held_back(Decimal(middle)) else (middle, high)
+        return Decimal(low) if low else most
+
     def fits(self, total: Decimal) -> bool:
         """Whether the request can be met at a total."""
         return (
             total > 0
             and not self.over(total)
             and not self.under(total)
+            and not self.held_back(total)
             and self.timeline.last_place(total) < total
         )
 
@@ -85,7 +125,12 @@ def infeasible(case: Case, total: Decimal, *, given: bool) -> str:
         given: whether the user asked for so many; otherwise it is what the limits allow.
     """
     with localcontext(EXACT):
-        ways = [*_other_total(case, total), *_other_limits(case, total, given), *_other_weights(case, total)]
+        ways = [
+            *_other_total(case, total),
+            *_other_limits(case, total, given),
+            *_other_start(case, total),
+            *_other_weights(case, total),
+        ]
         return f"mix: {_problem(case, total, given)}. Feasible: {'; or '.join(ways)}"
 
 
@@ -105,13 +150,19 @@ def _problem(case: Case, total: Decimal, given: bool) -> str:
             f"min_epochs={limits.epochs[first]:g} of '{first}' asks for {limits.floors[first]} tokens of it, "
             f"but of {mixture} its share of {rounded(under[first] / total, 6)} is {int(under[first])}"
         )
+    if held_back := case.held_back(total):
+        first = max(held_back, key=lambda source: held_back[source] / limits.repetitions[source])
+        return (
+            f"the curriculum lets in too little of '{first}' for {mixture}: what is eligible would have to "
+            f"be drawn {held_back[first]:.4g} times, and may be {ceil(limits.repetitions[first])} times"
+        )
     place = case.timeline.described(case.timeline.last_place(total, own_unit=True))
     return f"{mixture} end before the schedule's last change, at {place}"
 
 
 def _other_total(case: Case, total: Decimal) -> list[str]:
     """The nearest total at which the shares can be had."""
-    largest = min(case.reaches.values()).to_integral_value(ROUND_FLOOR)
+    largest = case.largest().to_integral_value(ROUND_FLOOR)
     smallest = max([*case.needs.values(), case.timeline.last_place(total)]).to_integral_value(ROUND_CEILING)
     nearest = largest if total > largest else max(smallest, case.timeline.last_place(total) + 1)
     return [f"total_tokens={int(nearest)} at these shares"] if nearest != total and case.fits(nearest) else []
@@ -122,16 +173,38 @@ def _other_limits(case: Case, total: Decimal, given: bool) -> list[str]:
     beyond = case.timeline.last_place(total).to_integral_value(ROUND_FLOOR) + 1
     at, needed = ("this total", total) if total >= beyond else (f"total_tokens={int(beyond)}", beyond)
     over, under = case.over(needed), case.under(needed)
+    repetitions = {source: _repetition(case.limits, source, need) for source, need in over.items()}
+    held_back = case.held_back(needed)
+    if inf in held_back.values():  # nothing is eligible when something is asked for
+        return []
+    for source, pace in held_back.items():
+        repetitions[source] = max(repetitions.get(source, Decimal(1)), Decimal(ceil(pace - SAME_PACE)))
     parts = []
-    if over:
-        least = ", ".join(
-            f"{source} = {_repetition(case.limits, source, need)}" for source, need in over.items()
-        )
+    if repetitions:
+        least = ", ".join(f"{source} = {times}" for source, times in repetitions.items())
         parts.append(f"max_repetition of at least {least}")
     if under:
         most = ", ".join(f"{source} = {_epochs(case.limits, source, has)}" for source, has in under.items())
         parts.append(f"min_epochs of at most {most}")
-    return [f"{' and '.join(parts)}{f' at {at}' if given or over else ''}"] if parts else []
+    where = f" at {at}" if given or over else ""
+    return [f"{' and '.join(parts)}{where}"] if parts else []
+
+
+def _other_start(case: Case, total: Decimal) -> list[str]:
+    """The nearest beginning of the competence function under which enough is eligible."""
+    pacing = case.pacing
+    if pacing is None or not case.held_back(total) or case.over(total) or case.under(total):
+        return []
+
+    def with_start(thousandths: int) -> Case:
+        competence = replace(pacing.competence, start=Decimal(thousandths) / 1000)
+        return replace(case, pacing=replace(pacing, competence=competence))
+
+    low, high = int(pacing.competence.start * 1000), 1000
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if with_start(middle).fits(total) else (middle, high)
+    return [f"curriculum.start of at least {Decimal(high) / 1000:f}"] if with_start(high).fits(total) else []
 
 
 def _repetition(limits: Limits, source: str, needed: Decimal) -> Decimal:
@@ -148,6 +221,8 @@ def _epochs(limits: Limits, source: str, amount: Decimal) -> Decimal:
 
 def _other_weights(case: Case, total: Decimal) -> list[str]:
     """The nearest weights, at the total or as near to it as the limits let any weights come."""
+    if case.held_back(total):
+        return []
     weights = dict(zip(case.timeline.sources, case.timeline.points[0][1], strict=True))
     weighted = {source: Decimal(has) for source, has in case.timeline.weighted().items()}
     most, least = capacity(weighted, case.limits.caps), sum(case.limits.floors.values(), Decimal(0))

@@ -67,6 +67,10 @@ class SourceLengths:
         """Tokens of all documents."""
         return sum(shard.num_tokens for shard in self.shards)
 
+    def count_empty(self, source: str) -> int:
+        """How many documents have no tokens; reads all lengths."""
+        return sum(int(np.count_nonzero(block.lengths == 0)) for block in self.blocks(source))
+
     def blocks(self, source: str, size: int = BLOCK) -> Iterator[LengthBlock]:
         """Yield all lengths in order, at most `size` at a time; `source` is for messages.
 

@@ -5,41 +5,94 @@ from the seed, the source's name and the epoch; the documents come by ascending 
 whatever the hash, and one that nobody can tell from a random one: it is sorted, so that every document occurs
 exactly once, and sorting works in bounded memory (`tasks.mixing.sorting`).
 
-Laws. Another source, weight or total does not reshuffle a source, and neither does text that is added to it
-in further shards. Documents without tokens never come.
+Laws. Nothing comes again before everything has come. Another source, weight or total does not reshuffle a
+source, and neither does text that is added to it in further shards. Documents without tokens never come.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.errors import MixingError
+from tasks.mixing.draw import Drawn, Stop
 from tasks.mixing.lengths import LengthBlock, SourceLengths
 from tasks.mixing.permutation import Key, permutation_key, scrambled
 from tasks.mixing.sorting import Rows, Scratch, sorted_rows
 
 DOCUMENT = np.dtype([("key", "<u8"), ("shard", "<u4"), ("document", "<u4"), ("num_tokens", "<u4")])
+MOST_EPOCHS = 1 << 16
 
 
-def shuffled(lengths: SourceLengths, source: str, seed: int, epoch: int, scratch: Scratch) -> Iterator[Rows]:
-    """Yield the documents of a source in the order of an epoch, in blocks of `DOCUMENT`."""
-    key = permutation_key("mix", seed, source, epoch)
-    blocks = (_documents(block, key) for block in lengths.blocks(source))
-    return sorted_rows(blocks, scratch)
+@dataclass(frozen=True)
+class Shuffled:
+    """One source's documents, shuffled.
+
+    Attributes:
+        source: its name; with the seed it decides the order.
+        lengths: its documents.
+        seed: any whole number ≥ 0.
+        scratch: where orders that do not fit in memory are kept.
+    """
+
+    source: str
+    lengths: SourceLengths
+    seed: int
+    scratch: Scratch
+
+    def blocks(self, stop: Stop) -> Iterator[Drawn]:
+        """Yield documents, epoch after epoch, until `stop` is reached.
+
+        Raises:
+            MixingError: that takes more than 65,536 epochs.
+        """
+        check_epochs(self.source, stop, self.lengths)
+        return stop.applied(self._epochs()) if not stop.is_reached else iter(())
+
+    def _epochs(self) -> Iterator[Drawn]:
+        for epoch in range(MOST_EPOCHS):
+            for rows in self.epoch(epoch):
+                yield Drawn(rows, np.full(len(rows), epoch, dtype=np.uint16))
+
+    def epoch(self, epoch: int) -> Iterator[Rows]:
+        """Yield the documents in the order of one epoch."""
+        key = permutation_key("mix", self.seed, self.source, epoch)
+        blocks = (_documents(block, key) for block in self.lengths.blocks(self.source))
+        return sorted_rows(blocks, self.scratch)
+
+
+def check_epochs(source: str, stop: Stop, lengths: SourceLengths) -> None:
+    """Refuse a quota that needs more epochs than can be written down.
+
+    Raises:
+        MixingError: that is so.
+    """
+    num_epochs = -(-stop.quota // max(1, lengths.num_tokens))
+    if num_epochs > MOST_EPOCHS:
+        raise MixingError(
+            f"mix: source '{source}' would be drawn {num_epochs} times; at most {MOST_EPOCHS} are possible, "
+            "so give it a smaller weight or more text"
+        )
 
 
 def _documents(block: LengthBlock, key: Key) -> Rows:
     """A block's documents that have tokens, with their keys."""
-    kept = np.flatnonzero(block.lengths)
-    rows = np.empty(len(kept), dtype=DOCUMENT)
-    rows["document"] = kept + block.first
-    rows["shard"] = block.shard
-    rows["num_tokens"] = block.lengths[kept]
-    rows["key"] = document_keys(rows["shard"], rows["document"], key)
+    rows = documents(block)
+    rows["key"] = document_keys(rows, key)
     return rows
 
 
-def document_keys(shards: NDArray[np.uint32], documents: NDArray[np.uint32], key: Key) -> NDArray[np.uint64]:
-    """Hash documents, uint64 [n]; different documents have different hashes."""
-    words = (shards.astype(np.uint64) << np.uint64(32)) | documents
+def documents(block: LengthBlock) -> Rows:
+    """A block's documents that have tokens; their keys are not set."""
+    kept = np.flatnonzero(block.lengths)
+    rows = np.empty(len(kept), dtype=DOCUMENT)
+    rows["shard"], rows["document"] = block.shard, kept + block.first
+    rows["num_tokens"] = block.lengths[kept]
+    return rows
+
+
+def document_keys(rows: Rows, key: Key) -> NDArray[np.uint64]:
+    """Hash documents, uint64 [n]; different documents of one source have different hashes."""
+    words = (rows["shard"].astype(np.uint64) << np.uint64(32)) | rows["document"]
     return scrambled(scrambled(words, key[0]), key[1])

@@ -7,13 +7,19 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
+from tasks.formats.scores import COLUMN, COMPONENTS
+from tasks.mixing.competence import Competence, Kind
 from tasks.mixing.schedule import Change
 from tasks.sampling import Repetition, SamplingParams, Weight, check_proportions, decimal
 from tasks.stage import Params
 
 ScheduleUnit: TypeAlias = Literal["fraction", "steps", "tokens"]
+Rank: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
+Part: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Place: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Epochs: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+MEASURES = ("length", *COMPONENTS)
 
 
 class SchedulePoint(Params):
@@ -77,6 +83,87 @@ class RampParams(Params):
         return self
 
 
+class CurriculumParams(Params):
+    """Easy documents before hard ones, within each source."""
+
+    difficulty: dict[str, Rank] = Field(
+        description=(
+            "What makes a document hard, with the weight of its rank: 'length' (tokens), 'noise', "
+            "'perplexity', or 'column:NAME', a number of the source's own. Larger is harder; a negative "
+            "weight turns that round. One measure may be named alone."
+        ),
+        examples=["length"],
+    )
+    order: Literal["competence", "easy_to_hard"] = Field(
+        default="competence",
+        description=(
+            "'competence': at any progress of the run only the easiest part of each source is eligible, and "
+            "of that a document is picked by lot. 'easy_to_hard': from the easiest to the hardest, each time "
+            "through a source."
+        ),
+    )
+    competence: Kind = Field(
+        default="sqrt",
+        description=(
+            "The eligible part at progress t, with c = start: 'linear' c + (1 - c) t, 'sqrt' √(c² + (1 - c²) "
+            "t), 'exp' c + (1 - c) (1 - e^(-3t)), which leaves the hardest 5 % out, or 'step', stairs of "
+            "equal height and width."
+        ),
+    )
+    start: Part = Field(default=0.1, description="The part of each source that is eligible at the beginning.")
+    until: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=1.0, description="Progress of the run, in (0, 1], at which the eligible part stops growing."
+    )
+    stairs: int = Field(
+        default=10, ge=2, description="For 'step': number of stairs, the first and last included."
+    )
+    sources: tuple[str, ...] = Field(
+        default=(), description="The sources that have a curriculum; all of them if none is named."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, given: object) -> object:
+        """Take `difficulty = "length"` and `["length", "noise"]` as well; drop what is not read."""
+        if not isinstance(given, Mapping):
+            return given
+        named = given.get("difficulty")
+        if isinstance(named, str):
+            named = {named: 1.0}
+        elif isinstance(named, Sequence):
+            named = dict.fromkeys(map(str, named), 1.0)
+        unread = {"competence", "start", "until"} if given.get("order") == "easy_to_hard" else set()
+        unread |= {"stairs"} if unread or given.get("competence") != "step" else set()
+        kept = {name: value for name, value in given.items() if name not in unread}
+        return kept if named is None else kept | {"difficulty": named}
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.difficulty:
+            raise ValueError('curriculum: difficulty names no measure; use e.g. difficulty = "length"')
+        for name, weight in self.difficulty.items():
+            if name not in MEASURES and not (name.startswith(COLUMN) and len(name) > len(COLUMN)):
+                raise ValueError(
+                    f"curriculum: difficulty '{name}' must be one of {', '.join(MEASURES)} or {COLUMN}NAME"
+                )
+            if not weight:
+                raise ValueError(f"curriculum: difficulty.{name}=0 must not be 0; leave it out")
+        return self
+
+    def has(self, source: str) -> bool:
+        """Whether a source has a curriculum."""
+        return not self.sources or source in self.sources
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The measures that have to be scored, in order: all but the length."""
+        return tuple(sorted(name for name in self.difficulty if name != "length"))
+
+    def function(self) -> Competence:
+        """The competence function."""
+        return Competence(self.competence, decimal(self.start), decimal(self.until), self.stairs)
+
+
 class MixParams(SamplingParams):
     """The shares of the sources in the training data, counted in tokens."""
 
@@ -102,8 +189,9 @@ class MixParams(SamplingParams):
         default=None,
         ge=1,
         description=(
-            "Tokens of the mixture. Empty: as many as the shares allow under max_repetition, so that the "
-            "first source to run out sets the size; with 'unimax', as many as the sources have."
+            "Tokens of the mixture. Empty: as many as the shares and the curriculum allow under "
+            "max_repetition, so that the first source to run out sets the size; with 'unimax', as many as "
+            "the sources have."
         ),
         examples=[1_000_000_000],
     )
@@ -142,6 +230,9 @@ class MixParams(SamplingParams):
             "Sources whose weight moves to factor times its size between start and stop, and stays there: "
             "{papers = {start = 0.9, stop = 1, factor = 5}} for quality data late."
         ),
+    )
+    curriculum: CurriculumParams | None = Field(
+        default=None, description="Easy documents before hard ones; empty: every source is shuffled."
     )
     sequence_length: int | None = Field(
         default=None,
@@ -211,6 +302,12 @@ class MixParams(SamplingParams):
                 "warmup and annealing change shares that are law, and method='unimax' gives way to limits; "
                 "use 'weights', 'proportions' or 'temperature' with them"
             )
+
+    @property
+    def paced(self) -> CurriculumParams | None:
+        """The curriculum, if a competence function paces it."""
+        found = self.curriculum
+        return found if found is not None and found.order == "competence" else None
 
     @property
     def is_scheduled(self) -> bool:

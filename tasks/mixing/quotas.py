@@ -11,15 +11,16 @@ or as the limits allow.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
+from math import ceil
 
 from tasks.errors import MixingError
 from tasks.mixing.curves import Curves
-from tasks.mixing.feasible import SLACK, Case, infeasible
+from tasks.mixing.feasible import SAME_PACE, SLACK, Case, Pacing, infeasible
 from tasks.mixing.limits import Limits
 from tasks.mixing.params import MixParams
 from tasks.mixing.schedule import Timeline
 from tasks.mixing.timeline import timeline_of
-from tasks.sampling import EXACT, capacity, proportions, rounded, water_fill
+from tasks.sampling import EXACT, capacity, check_sources, proportions, water_fill
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Quota:
             has no share at the end of the run no more than `num_tokens`.
         max_repetition: the most times that it may be drawn.
         min_epochs: the fewest times that it must be drawn.
+        copies: the most times that any of its documents is drawn.
         limits: whether its limit is what keeps its share, or the total, from being larger.
     """
 
@@ -41,6 +43,7 @@ class Quota:
     most_tokens: int
     max_repetition: float
     min_epochs: float
+    copies: int
     limits: bool
 
 
@@ -69,13 +72,23 @@ def asked(params: MixParams, sizes: Mapping[str, int]) -> Asked:
 
 def _exact(params: MixParams, timeline: Timeline, limits: Limits) -> Asked:
     """The shares are law."""
-    case = Case(timeline, limits)
-    largest = rounded(min(case.reaches.values()), 30)  # what has 50 digits is not exact in the last
-    total = largest if params.total_tokens is None else Decimal(params.total_tokens)
+    case = Case(timeline, limits, _pacing(params, timeline))
+    total = case.largest() if params.total_tokens is None else Decimal(params.total_tokens)
     if not case.fits(total):
         raise MixingError(infeasible(case, total, given=params.total_tokens is not None))
     limiting = [source for source, reach in case.reaches.items() if abs(reach - total) < SLACK]
-    return _settled(timeline.curves(total), limits, limiting)
+    if total < min(case.reaches.values()) and params.total_tokens is None:  # the curriculum is what limits
+        limiting = list(case.held_back(total + 1))
+    return _settled(timeline.curves(total), limits, limiting, case.paces(total))
+
+
+def _pacing(params: MixParams, timeline: Timeline) -> Pacing | None:
+    if params.curriculum is None:
+        return None
+    check_sources("curriculum.sources", params.curriculum.sources, timeline.sources, MixingError, "mix")
+    if params.paced is None:
+        return None
+    return Pacing(params.paced.function(), params.paced.sources or timeline.sources)
 
 
 def _giving_way(params: MixParams, timeline: Timeline, limits: Limits) -> Asked:
@@ -96,7 +109,11 @@ def _giving_way(params: MixParams, timeline: Timeline, limits: Limits) -> Asked:
         )
     filling = water_fill(weights, limits.caps, total, limits.floors)
     shares = tuple(filling.amounts.values())
-    return _settled(Timeline(timeline.sources, ((Decimal(0), shares),)).curves(total), limits, filling.capped)
+    given = Timeline(timeline.sources, ((Decimal(0), shares),))
+    case = Case(given, limits, _pacing(params, timeline))
+    if not case.fits(total):
+        raise MixingError(infeasible(case, total, given=params.total_tokens is not None))
+    return _settled(given.curves(total), limits, filling.capped, case.paces(total))
 
 
 def _check_tokens(timeline: Timeline, sizes: Mapping[str, int]) -> None:
@@ -112,7 +129,12 @@ def _check_tokens(timeline: Timeline, sizes: Mapping[str, int]) -> None:
         )
 
 
-def _settled(curves: Curves, limits: Limits, limiting: tuple[str, ...] | list[str]) -> Asked:
+def _settled(
+    curves: Curves,
+    limits: Limits,
+    limiting: tuple[str, ...] | list[str],
+    paces: Mapping[str, float],
+) -> Asked:
     amounts = curves.requested(curves.end)
     shares = proportions(amounts)
     last = curves.segments[-1]
@@ -120,12 +142,14 @@ def _settled(curves: Curves, limits: Limits, limiting: tuple[str, ...] | list[st
     for index, (source, amount) in enumerate(amounts.items()):
         tokens = _whole(amount)
         ends_early = tokens > 0 and not last.first[index] and not last.last[index]
+        pace = paces.get(source, tokens / max(1, limits.sizes[source]))
         quotas[source] = Quota(
             share=shares[source],
             num_tokens=tokens,
             most_tokens=tokens if ends_early else int(limits.caps[source]),
             max_repetition=limits.repetitions[source],
             min_epochs=limits.epochs[source],
+            copies=max(1, ceil(pace - SAME_PACE)),
             limits=source in limiting,
         )
     return Asked(quotas, curves)

@@ -20,8 +20,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.kernels.radix import order_of
+
 Rows: TypeAlias = NDArray[Any]  # structured; field "key" is a uint64
-MEMORY_ROWS = 1 << 22
+MEMORY_ROWS = 1 << 21
 BLOCK = 1 << 16
 
 
@@ -65,13 +67,29 @@ def sorted_rows(blocks: Iterable[Rows], scratch: Scratch) -> Iterator[Rows]:
     """
     runs: list[_Run] = []
     for rows in _gathered(blocks, scratch.memory_rows):
-        ordered = rows[np.argsort(rows["key"], kind="stable")]
+        ordered = _ordered(rows)
         if not runs and len(ordered) < min(scratch.memory_rows, scratch.kept_rows):
             yield from (ordered[at : at + BLOCK] for at in range(0, len(ordered), BLOCK))
             return
         runs.append(_Run.write(scratch.new_file(), ordered))
         del rows, ordered
     yield from _merged(runs, max(1, scratch.memory_rows // max(1, len(runs)) // 4))
+
+
+def regrouped(blocks: Iterable[Rows], sizes: Iterable[int]) -> Iterator[Rows]:
+    """The same rows in blocks of these sizes, which add up to what there is."""
+    waiting = iter(blocks)
+    rest: list[Rows] = []
+    for size in sizes:
+        while sum(map(len, rest)) < size:
+            rest.append(next(waiting))
+        rows = np.concatenate(rest)
+        rest = [rows[size:]]
+        yield rows[:size]
+
+
+def _ordered(rows: Rows) -> Rows:
+    return np.take(rows, order_of(rows["key"].copy()))
 
 
 def _gathered(blocks: Iterable[Rows], size: int) -> Iterator[Rows]:
@@ -138,4 +156,4 @@ def _merged(runs: list[_Run], size: int) -> Iterator[Rows]:
             max(run.piece["key"][-1] for run in runs)
         ]
         taken = np.concatenate([run.take_up_to(min(lasts)) for run in runs])
-        yield taken if len(runs) == 1 else taken[np.argsort(taken["key"], kind="stable")]
+        yield taken if len(runs) == 1 else _ordered(taken)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.formats.mixture import Plan, ShareTable
-from tasks.kernels.interleave import EMPTY, FRESH, OVER, Clock, Lanes, weave
+from tasks.kernels.interleave import EMPTY, FRESH, OVER, SHORT, Clock, Lanes, weave
 from tasks.mixing.curves import Curves
 from tasks.mixing.draw import Draw, Drawn
 
@@ -23,20 +23,22 @@ _DOCUMENT = np.dtype([("shard", "<u4"), ("document", "<u4"), ("epoch", "<u2")])
 class Weaver:
     """Weaves sources; go through `blocks` once, then look at what came of it."""
 
-    def __init__(self, draws: Sequence[Draw], curves: Curves) -> None:
+    def __init__(self, draws: Sequence[Draw], curves: Curves, num_documents: int) -> None:
         self._curves = curves
         self._streams = [draw.blocks() for draw in draws]
         self._rests: list[Drawn | None] = [None] * len(draws)
-        self._num_points = 1 + sum(draw.lengths.num_documents for draw in draws)
+        self._num_points = min(_POINTS, 1 + num_documents)
         self._room = max(64, _ROWS // len(draws))
         self._documents = np.empty(len(draws) * self._room, dtype=_DOCUMENT)
         self._lanes = _lanes(len(draws), self._room)
         self._clock = Clock(np.zeros(1), np.zeros(1, dtype=np.int64))
+        self._asked_in_all = self._requested(np.inf)
+        self._lacking = np.zeros(len(draws))
         self._points: list[tuple[float, NDArray[np.float64]]] = []
 
     def blocks(self) -> Iterator[Plan]:
         """Yield the plan in blocks of up to a million rows."""
-        curve, places = self._curves.arrays(), np.empty(_ROWS, dtype=np.int64)
+        curve, places = self._curves.arrays, np.empty(_ROWS, dtype=np.int64)
         for until in self._ends():
             chosen = 1
             while chosen or self._fill():
@@ -49,11 +51,12 @@ class Weaver:
         """Write down what is out, unless nothing came since the last time."""
         position = float(self._clock.out[0])
         if not self._points or self._points[-1][0] != position:
-            self._points.append((position, self._lanes.given.copy()))
+            passed_by = np.where(self._lanes.lacking == 0, np.maximum(self._lacking, 0), 0)
+            self._points.append((position, self._lanes.given - passed_by))
 
     def _ends(self) -> list[float]:
         """Positions at which shares are written down; after the last one come the rest of all documents."""
-        end, number = float(self._curves.end), min(_POINTS, self._num_points)
+        end, number = float(self._curves.end), self._num_points
         return [*(end * k / number for k in range(1, number)), np.inf]
 
     def _fill(self) -> bool:
@@ -62,20 +65,29 @@ class Weaver:
         for lane in empty:
             drawn = self._rests[lane] or next(self._streams[lane], None)
             if drawn is None:
-                self._lanes.state[lane] = OVER
-                self._lanes.starts[lane] = self._lanes.finishes[lane] = np.inf
+                self._stop(lane)
             else:
                 self._put(lane, drawn)
         return bool(empty)
 
+    def _stop(self, lane: int) -> None:
+        """A source gives no more; what it lacks of what is asked is passed by in its time."""
+        lacking = self._asked_in_all[lane] - self._lanes.given[lane]
+        self._lacking[lane] = lacking
+        if lacking > 0:
+            self._lanes.state[lane], self._lanes.lacking[lane] = SHORT, lacking
+        else:
+            self._lanes.state[lane] = OVER
+            self._lanes.starts[lane] = self._lanes.finishes[lane] = np.inf
+
     def _put(self, lane: int, drawn: Drawn) -> None:
+        rest = drawn.cut(self._room, len(drawn))
+        self._rests[lane] = rest if len(rest) else None
         rows = drawn.rows[: self._room]
-        rest = drawn.rows[self._room :]
-        self._rests[lane] = drawn._replace(rows=rest) if len(rest) else None
         places = slice(lane * self._room, lane * self._room + len(rows))
         self._documents["shard"][places] = rows["shard"]
         self._documents["document"][places] = rows["document"]
-        self._documents["epoch"][places] = drawn.epoch
+        self._documents["epoch"][places] = drawn.epochs[: self._room]
         self._lanes.lengths[places] = rows["num_tokens"]
         self._lanes.waiting[lane], self._lanes.taken[lane] = len(rows), 0
         self._lanes.state[lane] = FRESH
@@ -103,7 +115,7 @@ class Weaver:
 
     def behind(self) -> NDArray[np.float64]:
         """The most tokens that each source was behind the request, at any point of the plan."""
-        return np.maximum(self._lanes.behind, self._requested(np.inf) - self._lanes.given)
+        return np.maximum(self._lanes.behind, self._lacking)
 
     def _requested(self, position: float) -> NDArray[np.float64]:
         at = min(Decimal(position), self._curves.end)
@@ -118,6 +130,7 @@ def _lanes(number: int, room: int) -> Lanes:
         taken=np.zeros(number, dtype=np.int64),
         state=np.full(number, EMPTY, dtype=np.int64),
         given=np.zeros(number),
+        lacking=np.zeros(number),
         starts=np.zeros(number),
         finishes=np.zeros(number),
         segments=np.zeros(number, dtype=np.int64),

@@ -18,7 +18,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,14 +32,16 @@ from tasks.adopt import ADOPT, AdoptParams
 from tasks.audit import AuditParams
 from tasks.balance import BalanceParams
 from tasks.card import CardParams
-from tasks.encode import EncodeParams
+from tasks.encode import ENCODE_SHARD, EncodeParams
 from tasks.exclude import EXCLUDE, ExcludeParams
 from tasks.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tasks.formats.packed_files import PackedManifest
 from tasks.formats.sources import SourceSpec
 from tasks.ingest import IngestParams
-from tasks.mix import MixParams
+from tasks.mix import MIX, MixParams
+from tasks.mixing.params import CurriculumParams
 from tasks.pack import PackParams
+from tasks.score import SCORE_COLUMN, ColumnParams
 from tasks.stage import ArtifactRef, External, Stage
 from tasks.store import Store
 from tasks.takedown import TAKEDOWN, TakedownParams
@@ -118,12 +120,29 @@ def current_digests(folder: Path) -> Digests:
     encoded = [ref for stage, ref in line.made if stage.verb == "encode_shard"]
     tokens = {"encoded": made["encoded"], "shards": encoded}
     line.make(EXCLUDE, ExcludeParams(), mixture=made["mixture"], documents=documents, **tokens)
+    _curriculum(line, made["tokenizer"], tokens, folder)
     kinds = {ref.content_digest.encode(): ref.kind.encode() for _, ref in line.made}
     digests: Digests = {}
     for stage, ref in line.made:
         entry = digests.setdefault(stage.verb, {"version": stage.version, "artifacts": []})
         entry["artifacts"].append(_artifact_digests(line.store, ref, kinds))
     return digests
+
+
+def _curriculum(line: GoldenLine, tokenizer: ArtifactRef, tokens: dict[str, Any], folder: Path) -> None:
+    """Score what is encoded, mix it by a schedule and a curriculum, and read a column of another source."""
+    rules = CurriculumParams(difficulty=["length", "noise", "perplexity"], competence="exp", start=0.2)
+    schedule = [(0, dict.fromkeys(SOURCES, 1)), (0.5, {**dict.fromkeys(SOURCES, 1), "latin": 9})]
+    mix = MixParams(schedule=schedule, change="cosine", curriculum=rules, max_repetition=3.0)
+    scores = line.scores(replace(PARAMS, mix=mix), tokenizer, tokens)
+    line.make(MIX, mix, **tokens, **scores)
+    rows = ({"text": f"row {k} of a table", "grade": k * 37 % 101} for k in range(50))
+    (folder / "graded" / "rows").mkdir(parents=True)
+    (folder / "graded" / "rows" / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    graded = Line(line.store, folder / "graded", {"rows": SourceSpec(files=["rows/*.jsonl"])})
+    _, (text,) = graded.corpus()
+    encoded = graded.make(ENCODE_SHARD, PARAMS.encode, tokenizer=tokenizer, shard=text)
+    line.make(SCORE_COLUMN, ColumnParams(column="grade"), text=text, shard=encoded)
 
 
 def _artifact_digests(store: Store, ref: ArtifactRef, kinds: Mapping[bytes, bytes]) -> dict[str, str]:

@@ -7,8 +7,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from tasks.formats.mixture import Plan
+from tasks.formats.scores import components_of, write_scores
 from tasks.mix import MixParams, Planning
 from tasks.mixing.lengths import SourceLengths
+from tasks.mixing.orders import ScoreShards
 from tasks.mixing.sorting import Scratch
 
 
@@ -20,13 +22,30 @@ def lengths_of(corpus):
     }
 
 
+def scored(folder, scores):
+    """Score shards: of each measure and source, for each shard, the numbers of its documents by component."""
+    paths = {}
+    for measure, by_source in scores.items():
+        paths[measure] = {source: [] for source in by_source}
+        for source, shards in by_source.items():
+            for index, numbers in enumerate(shards):
+                named = numbers if isinstance(numbers, dict) else {components_of(measure)[0]: numbers}
+                path = folder / f"{measure}-{source}-{index}"
+                path.mkdir()
+                arrays = {name: np.array(values, dtype=np.float32) for name, values in named.items()}
+                write_scores(path, measure, arrays)
+                paths[measure][source].append(path)
+    return ScoreShards(paths)
+
+
 class Planned:
     """A plan, with all that is said of it."""
 
-    def __init__(self, corpus, memory_rows=1 << 16, **params):
+    def __init__(self, corpus, memory_rows=1 << 16, scores=None, **params):
         with TemporaryDirectory() as folder:
             scratch = Scratch(Path(folder), memory_rows=memory_rows, kept_rows=memory_rows)
-            planning = Planning.of(MixParams(**params), lengths_of(corpus), scratch)
+            shards = scored(Path(folder), scores or {})
+            planning = Planning.of(MixParams(**params), lengths_of(corpus), scratch, shards)
             self.plan = Plan.join(list(planning.blocks()))
         self.manifest = planning.manifest()
         self.accounts = planning.accounts()
@@ -46,27 +65,25 @@ def rows(plan):
     return list(zip(*(getattr(plan, name).tolist() for name in names), strict=True))
 
 
-def deviations(planned, requested=None):
-    """At every point of a plan how far each source is from its request: tokens, float [n + 1, s].
-
-    `requested(position)` gives the tokens asked of each source; by default what the plan's own curves say.
-    """
-    plan, num_sources = planned.plan, len(planned.manifest.sources)
-    given = np.zeros((len(plan) + 1, num_sources))
-    for source in range(num_sources):
-        given[1:, source] = np.cumsum(np.where(plan.source == source, plan.num_tokens, 0), dtype=np.int64)
-    positions = given.sum(axis=1)
-    end = planned.curves.end
-    asked = requested or (lambda at: [float(v) for v in planned.curves.requested(at).values()])
-    return given - np.array([asked(min(Decimal(at), end)) for at in positions.tolist()])
-
-
 def assert_shares_hold(planned, requested=None, slack=0.0):
-    """At most one of its own documents ahead, at most one of anybody's behind, at every point."""
-    plan = planned.plan
-    longest = planned.manifest.longest_document_tokens
-    off = deviations(planned, requested)
-    for source in range(off.shape[1]):
+    """At most one of its own documents ahead, at most one of anybody's behind, at every point.
+
+    `requested(position)` gives the tokens asked of each source; by default what the plan's own curves say. A
+    source that stops short of what is asked of it does not make the others be ahead.
+    """
+    plan, num_sources, end = planned.plan, len(planned.manifest.sources), planned.curves.end
+    asked = requested or (lambda at: [float(v) for v in planned.curves.requested(at).values()])
+    given = np.zeros((len(plan) + 1, num_sources))
+    short = np.zeros(len(plan) + 1)
+    for source in range(num_sources):
+        mine = plan.source == source
+        given[1:, source] = np.cumsum(np.where(mine, plan.num_tokens, 0), dtype=np.int64)
+        last = int(np.max(np.flatnonzero(mine) + 1, initial=0))
+        short[last:] += max(0.0, asked(end)[source] - given[-1, source])
+    positions = given.sum(axis=1)
+    low = np.array([asked(min(Decimal(at), end)) for at in positions.tolist()])
+    high = np.array([asked(min(Decimal(at), end)) for at in (positions + short).tolist()])
+    for source in range(num_sources):
         own = int(np.max(plan.num_tokens[plan.source == source], initial=0))
-        assert off[:, source].max() <= own + slack + 1e-6
-        assert off[:, source].min() >= -longest - slack - 1e-6
+        assert (given - high)[:, source].max() <= own + slack + 1e-6
+        assert (given - low)[:, source].min() >= -planned.manifest.longest_document_tokens - slack - 1e-6

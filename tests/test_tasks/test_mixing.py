@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.errors import MixingError
-from tasks.mixing.draw import Draw
+from tasks.mixing.draw import Draw, Stop
 from tasks.mixing.lengths import SourceLengths
+from tasks.mixing.order import Shuffled
 from tasks.mixing.permutation import permutation, permutation_key, permuted
 from tasks.mixing.sorting import Scratch, sorted_rows
 from tests.test_tasks.planned import Planned, rows
@@ -73,11 +74,11 @@ class Given:
         with TemporaryDirectory() as folder:
             scratch = Scratch(Path(folder), memory_rows, memory_rows)
             own = SourceLengths.of_arrays([np.array(lengths, dtype=np.int64)])
-            draw = Draw(source, own, quota, limit, seed, scratch)
+            draw = Draw(Shuffled(source, own, seed, scratch), Stop(quota, limit))
             blocks = list(draw.blocks())
         self.documents = np.array([d for block in blocks for d in block.rows["document"]], dtype=np.int64)
         self.lengths = np.array([n for block in blocks for n in block.rows["num_tokens"]], dtype=np.int64)
-        self.epochs = np.array([block.epoch for block in blocks for _ in block.rows], dtype=np.int64)
+        self.epochs = np.array([epoch for block in blocks for epoch in block.epochs], dtype=np.int64)
         self.num_tokens = int(self.lengths.sum())
         self.tally = draw.tally
 

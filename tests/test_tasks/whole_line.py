@@ -16,6 +16,14 @@ from tasks.formats.sources import SourceSpec
 from tasks.ingest import INGEST, IngestParams
 from tasks.mix import MIX, MixParams
 from tasks.pack import PACK, PACK_PLAN, PACK_SHARD, PackParams
+from tasks.score import (
+    FIT_TRIGRAMS,
+    SCORE_NOISE,
+    SCORE_PERPLEXITY,
+    NoiseParams,
+    PerplexityParams,
+    TrigramParams,
+)
 from tasks.stage import ArtifactRef, External, Request
 from tasks.store import FileDigests, Store
 from tasks.train import TRAIN, TrainParams
@@ -31,6 +39,7 @@ class LineParams:
     balance: BalanceParams = field(default_factory=BalanceParams)
     encode: EncodeParams = field(default_factory=EncodeParams)
     audit: AuditParams = field(default_factory=AuditParams)
+    score: TrigramParams = field(default_factory=TrigramParams)
     mix: MixParams = field(default_factory=MixParams)
     pack: PackParams = field(default_factory=PackParams)
     card: CardParams = field(default_factory=CardParams)
@@ -54,7 +63,8 @@ class Line:
         made["encoded"] = self.make(ENCODE, params.encode, corpus=corpus, tokenizer=tokenizer, shards=shards)
         tokens = {"encoded": made["encoded"], "shards": shards}
         made["audit"] = self.make(AUDIT, params.audit, corpus=corpus, tokenizer=tokenizer, **tokens)
-        made["mixture"] = self.make(MIX, params.mix, **tokens)
+        scores = self.scores(params, tokenizer, tokens)
+        made["mixture"] = self.make(MIX, params.mix, **tokens, **scores)
         made["packed"] = self.packed(params.pack, made["mixture"], tokens)
         return made | {"card": self.make(CARD, params.card, **made)}
 
@@ -92,6 +102,20 @@ class Line:
         balance = self.make(BALANCE, params.balance, corpus=corpus)
         tokenizer = self.make(TRAIN, params.train, counts=counts, balance=balance)
         return {"counts": counts, "balance": balance, "tokenizer": tokenizer}
+
+    def scores(self, params, tokenizer, tokens):
+        """By measure that the curriculum of all sources asks for, the scores of every shard."""
+        curriculum = params.mix.curriculum
+        made = {}
+        for measure in curriculum.measures if curriculum else ():
+            if measure == "noise":
+                asked = NoiseParams(end_of_document=params.encode.end_of_document)
+                shared = {"stage": SCORE_NOISE, "params": asked, "tokenizer": tokenizer}
+            else:
+                model = self.make(FIT_TRIGRAMS, params.score, **tokens)
+                shared = {"stage": SCORE_PERPLEXITY, "params": PerplexityParams(), "model": model}
+            made[measure] = [self.make(**shared, shard=shard) for shard in tokens["shards"]]
+        return made
 
     def packed(self, pack, mixture, tokens):
         plan = self.make(PACK_PLAN, pack.plan_params(), mixture=mixture, **tokens)

@@ -1,0 +1,97 @@
+"""Scores on disk: numbers that measure documents, one directory a shard and measure.
+
+    <component>.npy   float32 [d]   one number for each document of the encoded shard, in its order
+    scores.json       `ScoreManifest`
+
+A measure has one component or several (`COMPONENTS`). NaN stands for a document without a number.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from tasks.errors import StoreError
+from tasks.formats.manifests import read_model, write_model
+from tasks.formats.npy import NpyAppender, open_vector
+
+MANIFEST_FILE = "scores.json"
+COLUMN = "column:"
+COMPONENTS = {
+    "noise": ("symbols", "repetition", "compression", "decoding_errors"),
+    "perplexity": ("surprisal",),
+}
+
+
+def components_of(measure: str) -> tuple[str, ...]:
+    """The components of a measure; a column of the source's own has one."""
+    return COMPONENTS.get(measure, ("value",))
+
+
+class ScoreManifest(BaseModel):
+    """The content of `scores.json`.
+
+    Attributes:
+        measure: "noise", "perplexity", or "column:NAME".
+        components: names of the files.
+        num_documents: numbers in each.
+        num_missing: documents without a number.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    measure: str
+    components: tuple[str, ...]
+    num_documents: int
+    num_missing: int
+
+
+def write_scores(path: Path, measure: str, scores: dict[str, NDArray[np.float32]]) -> ScoreManifest:
+    """Write one shard's scores, by component, into the directory `path`."""
+    for component, values in scores.items():
+        with NpyAppender(path / f"{component}.npy", np.float32) as file:
+            file.append(values)
+    values = np.stack(list(scores.values()))
+    missing = int(np.count_nonzero(np.isnan(values).any(axis=0)))
+    manifest = ScoreManifest(
+        measure=measure, components=tuple(scores), num_documents=values.shape[1], num_missing=missing
+    )
+    write_model(path / MANIFEST_FILE, manifest)
+    return manifest
+
+
+@dataclass(frozen=True)
+class ScoredShard:
+    """The scores of one shard, in a directory."""
+
+    path: Path
+    manifest: ScoreManifest
+
+    @classmethod
+    def open(cls, path: Path, measure: str) -> Self:
+        """Read the manifest in the directory `path`.
+
+        Raises:
+            StoreError: it is missing or broken, or is of another measure.
+        """
+        manifest = read_model(path / MANIFEST_FILE, ScoreManifest, "list of scores")
+        if manifest.measure != measure:
+            raise StoreError(f"{path}: holds scores of '{manifest.measure}', and '{measure}' is asked for")
+        return cls(path, manifest)
+
+    def component(self, name: str) -> NDArray[np.float32]:
+        """One component, memory-mapped: float32 [d].
+
+        Raises:
+            StoreError: the file is missing or broken, or of another length.
+        """
+        values = open_vector(self.path / f"{name}.npy")
+        if len(values) != self.manifest.num_documents or values.dtype != np.float32:
+            raise StoreError(
+                f"{self.path}: {name}.npy holds {len(values)} values of {values.dtype}, not "
+                f"{self.manifest.num_documents} of float32; verify the artifact"
+            )
+        return values

@@ -1,0 +1,176 @@
+"""When documents are drawn under a curriculum: a race that only those who are eligible take part in.
+
+Among the eligible documents of a source every one that is left is equally likely to be next. So the chance of
+a document to be drawn while x goes on by dx tokens is dx / U(x), where U(x) are the tokens that are eligible
+and left. With H the integral of 1 / U, a document that becomes eligible at r is drawn at the time v with
+H(v) = H(r) + E, where E is exponentially distributed; and documents by ascending v are an order as if each
+had been picked from those eligible by lot, without keeping a list of them. Where every document is drawn k
+times, the chances of its copies are the k equal parts of one lot, so that they are spread evenly over the
+time that is left to it, and are the source's epochs if all is eligible from the beginning.
+
+The logarithm is computed here with sums, products and quotients alone, so that it is the same on every
+machine.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenizer.kernels import kernel
+from tokenizer.kernels.arrays import UInt64In
+
+LINEAR, SQRT, EXP, STEP = 0, 1, 2, 3
+_LN2 = 0.6931471805599453
+_TINY = 1e-12  # what is nearer to a stair than this part of its height is on it
+
+
+class Rule(NamedTuple):
+    """A competence function (`tasks.mixing.competence`).
+
+    Attributes:
+        kind: LINEAR, SQRT, EXP or STEP.
+        start: eligible part at the beginning.
+        until: progress at which it has done its growing.
+        stairs: for STEP.
+        most: the part that is eligible in the end.
+    """
+
+    kind: int
+    start: float
+    until: float
+    stairs: int
+    most: float
+
+
+class Course(NamedTuple):
+    """What is asked of one source over a run of k segments, and its H at p + 1 places.
+
+    Attributes:
+        knots: float64 [k + 1], tokens of the run where segments begin and end.
+        firsts: float64 [k], the source's share at each segment's start.
+        lasts: float64 [k], at its end.
+        sums: float64 [k + 1], tokens asked of the source before each segment, and after the last.
+        places: float64 [p + 1], tokens of the source, never falling.
+        hazards: float64 [p + 1], H there, never falling.
+    """
+
+    knots: NDArray[np.float64]
+    firsts: NDArray[np.float64]
+    lasts: NDArray[np.float64]
+    sums: NDArray[np.float64]
+    places: NDArray[np.float64]
+    hazards: NDArray[np.float64]
+
+
+@kernel
+def draw_times(
+    parts: NDArray[np.float64],
+    lots: UInt64In,
+    copy: int,
+    copies: int,
+    rule: Rule,
+    course: Course,
+    releases: NDArray[np.float64],
+    times: NDArray[np.float64],
+) -> None:
+    """When documents become eligible and when they are drawn, in tokens of their source.
+
+    Args:
+        parts: float64 [n], part of the source's tokens before each document, by difficulty; in [0, 1).
+        lots: uint64 [n], random.
+        copy: which copy of the documents this is, in [0, copies).
+        copies: how often each is drawn.
+        rule: what is eligible when.
+        course: what is asked of the source.
+        releases: float64 [n], written; infinite for what never becomes eligible.
+        times: float64 [n], written; at least the release.
+    """
+    end = len(course.places) - 1
+    run = course.knots[len(course.knots) - 1]
+    for k in range(len(parts)):
+        progress = _release(rule, parts[k])
+        if progress > 1:
+            releases[k] = np.inf
+            times[k] = np.inf
+            continue
+        release = _asked(course, progress * run)
+        lot = (np.float64(lots[k] >> np.uint64(11)) + 0.5) / 9007199254740992.0
+        hazard = _between(course.places, course.hazards, _find(course.places, release), release)
+        hazard -= logarithm(1 - (copy + lot) / copies)
+        if hazard >= course.hazards[end]:
+            time = course.places[end] * (1 + hazard - course.hazards[end])
+        else:
+            time = _between(course.hazards, course.places, _find(course.hazards, hazard), hazard)
+        releases[k] = release
+        times[k] = max(time, release)
+
+
+@kernel(inline=True)
+def _asked(course: Course, position: float) -> float:
+    """Tokens asked of the source up to a position of the run."""
+    at = _find(course.knots, position)
+    passed = position - course.knots[at]
+    slope = (course.lasts[at] - course.firsts[at]) / (course.knots[at + 1] - course.knots[at])
+    return course.sums[at] + passed * (course.firsts[at] + slope * passed / 2)
+
+
+@kernel(inline=True)
+def _release(rule: Rule, part: float) -> float:
+    """The progress from which on a part is eligible; 2 if it never is."""
+    if part <= rule.start:
+        return 0.0
+    if part > rule.most:
+        return 2.0
+    start = rule.start
+    if rule.kind == LINEAR:
+        return rule.until * (part - start) / (1 - start)
+    if rule.kind == SQRT:
+        return rule.until * (part * part - start * start) / (1 - start * start)
+    if rule.kind == EXP:
+        return rule.until * -logarithm((1 - part) / (1 - start)) / 3
+    stair = np.ceil((part - start) / (1 - start) * (rule.stairs - 1) - _TINY)
+    return rule.until * stair / rule.stairs
+
+
+@kernel(inline=True)
+def _find(values: NDArray[np.float64], value: float) -> int:
+    """The last k below the last one with values[k] <= value; 0 if there is none."""
+    low, high = 0, len(values) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if values[middle] <= value:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@kernel(inline=True)
+def _between(xs: NDArray[np.float64], ys: NDArray[np.float64], at: int, x: float) -> float:
+    """The value at x of the line from point `at` to the next."""
+    width = xs[at + 1] - xs[at]
+    if width <= 0:
+        return ys[at + 1]
+    return ys[at] + (ys[at + 1] - ys[at]) * (x - xs[at]) / width
+
+
+@kernel(inline=True)
+def logarithm(x: float) -> float:
+    """The natural logarithm of x > 0, right to 15 digits."""
+    exponent = 0
+    while x >= 2.0:
+        x *= 0.5
+        exponent += 1
+    while x < 1.0:
+        x *= 2.0
+        exponent -= 1
+    if x > 1.4142135623730951:
+        x *= 0.5
+        exponent += 1
+    y = (x - 1) / (x + 1)
+    square = y * y
+    total = 0.0
+    for k in range(12, -1, -1):
+        total = total * square + 1.0 / (2 * k + 1)
+    return exponent * _LN2 + 2 * y * total

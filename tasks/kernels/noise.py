@@ -1,0 +1,205 @@
+"""How noisy documents are, measured on the bytes that their tokens decode to.
+
+    symbols           part of the characters that are no letters, marks or white space
+    repetition        part of the token trigrams that occurred before in the document
+    compression       estimated size after compression, by size before; low for what repeats itself, high for
+                      what has no order
+    decoding_errors   part of the characters that no text has: control characters, private ones and those
+                      that are not assigned, U+FFFD, and bytes that are no UTF-8
+
+The estimate is that of a simple Lempel-Ziv coder: matches of at least four bytes, found greedily by the last
+place of their first four, cost 24 bits each, and the other bytes what their frequencies in the document make
+them cost (order-0 entropy). No compression library is asked, whose versions differ in what they find.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.kernels.drawing import logarithm
+from tokenizer.kernels import kernel
+from tokenizer.kernels.arrays import Bytes, BytesIn, Int64, UInt64
+
+PLAIN, SYMBOL, BROKEN = 0, 1, 2
+PLACES = 1 << 15
+_MATCH_BITS = 24.0
+_LN2 = 0.6931471805599453
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Documents(NamedTuple):
+    """Documents as bytes and as tokens, without their end tokens.
+
+    Attributes:
+        data: uint8 [num_bytes].
+        bounds: int64 [d + 1], in bytes.
+        tokens: int64 [num_tokens].
+        token_bounds: int64 [d + 1], in tokens.
+    """
+
+    data: Bytes
+    bounds: Int64
+    tokens: Int64
+    token_bounds: Int64
+
+
+class Room(NamedTuple):
+    """What the kernel works in; entries of other documents are told by their stamps.
+
+    Attributes:
+        places: int64 [PLACES], the last place of four bytes, by their hash.
+        place_stamps: int64 [PLACES].
+        trigrams: uint64 [a power of two], trigrams that occurred, by their hash.
+        trigram_stamps: int64, as long.
+        histogram: int64 [256].
+    """
+
+    places: Int64
+    place_stamps: Int64
+    trigrams: UInt64
+    trigram_stamps: Int64
+    histogram: Int64
+
+
+class Noise(NamedTuple):
+    """The measures, float32 [d] each, written."""
+
+    symbols: NDArray[np.float32]
+    repetition: NDArray[np.float32]
+    compression: NDArray[np.float32]
+    decoding_errors: NDArray[np.float32]
+
+
+@kernel
+def measure_noise(documents: Documents, classes: BytesIn, stamp: int, room: Room, noise: Noise) -> None:
+    """Measure documents.
+
+    Args:
+        documents: what to measure.
+        classes: uint8 [0x110000], the class of each code point: PLAIN, SYMBOL or BROKEN.
+        stamp: larger than all that were used with this room before; one a document is used from here on.
+        room: changed.
+        noise: written; all are 0 for a document without text, but for its compression, which is 1.
+    """
+    for k in range(len(documents.bounds) - 1):
+        start, end = documents.bounds[k], documents.bounds[k + 1]
+        characters = symbols = broken = 0
+        at = start
+        while at < end:
+            code, size = _character(documents.data, at, end)
+            at += size
+            characters += 1
+            if code < 0 or classes[code] == BROKEN:
+                broken += 1
+            elif classes[code] == SYMBOL:
+                symbols += 1
+        noise.symbols[k] = symbols / max(1, characters)
+        noise.decoding_errors[k] = broken / max(1, characters)
+        noise.repetition[k] = _repetition(documents, k, stamp + k, room)
+        noise.compression[k] = _compression(documents.data, start, end, stamp + k, room)
+
+
+@kernel(inline=True)
+def _character(data: BytesIn, at: int, end: int) -> tuple[int, int]:
+    """The code point at a place and its size in bytes; -1 and 1 where the bytes are no UTF-8."""
+    first = np.int64(data[at])
+    if first < 0x80:
+        return first, 1
+    if first < 0xC2 or first > 0xF4:
+        return -1, 1
+    size = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+    if at + size > end:
+        return -1, 1
+    code = first & (0x7F >> size)
+    for k in range(1, size):
+        byte = np.int64(data[at + k])
+        if byte & 0xC0 != 0x80:
+            return -1, 1
+        code = code << 6 | (byte & 0x3F)
+    least = 0x80 if size == 2 else 0x800 if size == 3 else 0x10000
+    if code < least or code > 0x10FFFF or 0xD800 <= code < 0xE000:
+        return -1, 1
+    return code, size
+
+
+@kernel(inline=True)
+def _repetition(documents: Documents, k: int, stamp: int, room: Room) -> float:
+    """Which part of a document's trigrams occurred before; of very long documents the beginning counts."""
+    start = documents.token_bounds[k]
+    mask = len(room.trigrams) - 1
+    number = min(documents.token_bounds[k + 1] - start - 2, (mask + 1) // 2)
+    again = 0
+    for at in range(start, start + number):
+        trigram = np.uint64(documents.tokens[at]) * _MULTIPLIER + np.uint64(documents.tokens[at + 1])
+        trigram = trigram * _MULTIPLIER + np.uint64(documents.tokens[at + 2])
+        trigram = (trigram ^ (trigram >> np.uint64(29))) * _MULTIPLIER
+        place = np.int64(trigram >> np.uint64(32)) & mask
+        while room.trigram_stamps[place] == stamp and room.trigrams[place] != trigram:
+            place = (place + 1) & mask
+        if room.trigram_stamps[place] == stamp:
+            again += 1
+        else:
+            room.trigram_stamps[place] = stamp
+            room.trigrams[place] = trigram
+    return again / max(1, number)
+
+
+@kernel(inline=True)
+def _compression(data: BytesIn, start: int, end: int, stamp: int, room: Room) -> float:
+    """The estimated part of its size that a document keeps when it is compressed."""
+    if start == end:
+        return 1.0
+    for byte in range(256):
+        room.histogram[byte] = 0
+    literals = matches = 0
+    at = start
+    while at < end:
+        length = 0
+        if at + 4 <= end:
+            word = np.uint64(data[at]) | np.uint64(data[at + 1]) << np.uint64(8)
+            word |= np.uint64(data[at + 2]) << np.uint64(16) | np.uint64(data[at + 3]) << np.uint64(24)
+            slot = np.int64((word * _MULTIPLIER) >> np.uint64(49))
+            if room.place_stamps[slot] == stamp:
+                length = _common(data, room.places[slot], at, end)
+            room.places[slot] = at
+            room.place_stamps[slot] = stamp
+        if length >= 4:
+            matches += 1
+            at += length
+        else:
+            room.histogram[data[at]] += 1
+            literals += 1
+            at += 1
+    nats = literals * logarithm(np.float64(max(1, literals)))
+    for byte in range(256):
+        count = room.histogram[byte]
+        if count > 1:
+            nats -= count * logarithm(np.float64(count))
+    return (matches * _MATCH_BITS + nats / _LN2) / (8.0 * (end - start))
+
+
+@kernel(inline=True)
+def _common(data: BytesIn, before: int, at: int, end: int) -> int:
+    """How many bytes from two places on are equal."""
+    length = 0
+    while at + length < end and data[before + length] == data[at + length]:
+        length += 1
+    return length
+
+
+def new_room(longest: int) -> Room:
+    """Room for documents of up to `longest` tokens; of more than 2 million the rest is not looked at."""
+    size = 1 << min(22, max(10, (2 * longest).bit_length()))
+    return Room(
+        places=np.zeros(PLACES, dtype=np.int64),
+        place_stamps=np.full(PLACES, -1, dtype=np.int64),
+        trigrams=np.zeros(size, dtype=np.uint64),
+        trigram_stamps=np.full(size, -1, dtype=np.int64),
+        histogram=np.zeros(256, dtype=np.int64),
+    )
+
+
+def new_noise(number: int) -> Noise:
+    """Room for the measures of so many documents."""
+    return Noise(*(np.empty(number, dtype=np.float32) for _ in Noise._fields))

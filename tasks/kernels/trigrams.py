@@ -1,0 +1,106 @@
+"""How surprising documents are to a trigram model, token by token.
+
+The probability of a token w after u v is interpolated from three orders:
+
+    P(w | u v) = p3(u v w) + r3(u v) × P(w | v),     P(w | v) = p2(v w) + r2(v) × P(w)
+
+where what was not seen has p = 0, and a context that was not seen has r = 1. Two binary searches a token: the
+bigram v w that is looked for at one token is the context at the next.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.kernels.drawing import logarithm
+from tokenizer.kernels import kernel
+from tokenizer.kernels.arrays import Int64, Int64In, UInt32
+
+_SMALL = 1e-200
+
+
+class Trigrams(NamedTuple):
+    """A model over ids below n; n itself stands for what is before a document.
+
+    Attributes:
+        unigrams: float32 [n + 1], P(w).
+        rests: float32 [n + 1], r2 of each context v.
+        starts: int64 [n + 2], where the bigrams that begin with each v begin.
+        second: uint32 [b], the second id of each bigram, ascending for each first one.
+        bigrams: float32 [b], p2.
+        bigram_rests: float32 [b], r3 of the bigram as a context; 1 where it is none.
+        bigram_starts: int64 [b + 1], where the trigrams that begin with each bigram begin.
+        third: uint32 [t], the third id of each trigram, ascending for each first two.
+        trigrams: float32 [t], p3.
+    """
+
+    unigrams: NDArray[np.float32]
+    rests: NDArray[np.float32]
+    starts: Int64
+    second: UInt32
+    bigrams: NDArray[np.float32]
+    bigram_rests: NDArray[np.float32]
+    bigram_starts: Int64
+    third: UInt32
+    trigrams: NDArray[np.float32]
+
+
+@kernel
+def surprisals(
+    tokens: Int64In,
+    starts: Int64In,
+    lengths: Int64In,
+    chosen: Int64In,
+    model: Trigrams,
+    out: NDArray[np.float32],
+) -> None:
+    """Mean surprisal of documents, in nats a token.
+
+    Args:
+        tokens: int64 [t], below n.
+        starts: int64 [d], where each document begins.
+        lengths: int64 [d], its tokens; 0 gives NaN.
+        chosen: int64 [c], documents to look at.
+        model: the model.
+        out: float32 [d], written where it was chosen.
+    """
+    before = len(model.unigrams) - 1
+    for document in chosen:
+        start, length = starts[document], lengths[document]
+        last = before
+        context = _search(model.second, model.starts[before], model.starts[before + 1], before)
+        total = 0.0
+        product = 1.0
+        for at in range(start, start + length):
+            token = tokens[at]
+            chance = np.float64(model.unigrams[token]) * model.rests[last]
+            bigram = _search(model.second, model.starts[last], model.starts[last + 1], token)
+            if bigram >= 0:
+                chance += model.bigrams[bigram]
+            if context >= 0:
+                first, end = model.bigram_starts[context], model.bigram_starts[context + 1]
+                chance *= model.bigram_rests[context]
+                trigram = _search(model.third, first, end, token)
+                if trigram >= 0:
+                    chance += model.trigrams[trigram]
+            product *= chance
+            if product < _SMALL:
+                total -= logarithm(product)
+                product = 1.0
+            last = token
+            context = bigram
+        out[document] = (total - logarithm(product)) / length if length else np.nan
+
+
+@kernel(inline=True)
+def _search(values: UInt32, low: int, high: int, value: int) -> int:
+    """Where a value is among values[low:high], which ascend; -1 if it is not there."""
+    end = high
+    while low < high:
+        middle = (low + high) // 2
+        if values[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return -1 if low == end or values[low] != value else low

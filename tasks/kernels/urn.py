@@ -1,0 +1,164 @@
+"""Hands documents out by the time at which they are drawn, but none before it is eligible.
+
+Documents come by ascending time, which is when they would be drawn if everything went as expected. Going out
+takes as long as a document has tokens, so that the two run apart by a little; a document whose turn comes too
+early waits until it is eligible, and then goes before all later ones.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenizer.kernels import kernel
+from tokenizer.kernels.arrays import Int64, UInt32
+
+EARLY, READY = 0, 1
+_SAME = 1e-12
+
+
+class Waiting(NamedTuple):
+    """Documents whose turn came too early, in two heaps of slots.
+
+    Attributes:
+        rows: int64 [room], what is known of the document in each slot: its number among all that came.
+        lengths: float64 [room], its tokens.
+        releases: float64 [room], when it becomes eligible.
+        times: float64 [room], when it would have been drawn.
+        early: int64 [room], slots by ascending release.
+        ready: int64 [room], slots that have become eligible, by ascending time.
+        free: int64 [room], slots that are free; the first `room - sizes[0] - sizes[1]` count.
+        sizes: int64 [2], entries in `early` and `ready`.
+    """
+
+    rows: Int64
+    lengths: NDArray[np.float64]
+    releases: NDArray[np.float64]
+    times: NDArray[np.float64]
+    early: Int64
+    ready: Int64
+    free: Int64
+    sizes: Int64
+
+
+class Arrivals(NamedTuple):
+    """The next documents by ascending time.
+
+    Attributes:
+        lengths: uint32 [n], tokens.
+        releases: float64 [n].
+        times: float64 [n].
+        first: number of the first one among all that came.
+    """
+
+    lengths: UInt32
+    releases: NDArray[np.float64]
+    times: NDArray[np.float64]
+    first: int
+
+
+@kernel
+def hand_out(
+    arrivals: Arrivals,
+    over: bool,
+    waiting: Waiting,
+    taken: Int64,
+    now: NDArray[np.float64],
+    out: Int64,
+) -> int:
+    """Hand documents out until these arrivals are used up, or the room for those that wait, or `out`.
+
+    Args:
+        arrivals: the next documents.
+        over: no further ones follow.
+        waiting: changed.
+        taken: int64 [1], arrivals that were taken; changed.
+        now: float64 [1], tokens that are out; changed.
+        out: int64 [n], written: numbers of the documents that went out.
+
+    Returns:
+        How many went out.
+    """
+    handed = 0
+    while handed < len(out):
+        _see_who_is_ready(waiting, now[0])
+        at = taken[0]
+        if waiting.sizes[READY]:
+            slot = _pop(waiting.ready, waiting.times, waiting.sizes, READY)
+        elif at < len(arrivals.lengths):
+            if arrivals.releases[at] <= _soon(now[0]):
+                out[handed] = arrivals.first + at
+                now[0] += arrivals.lengths[at]
+                handed += 1
+            elif waiting.sizes[EARLY] < len(waiting.rows):
+                _hold(waiting, arrivals, at)
+            else:
+                break
+            taken[0] = at + 1
+            continue
+        elif over and waiting.sizes[EARLY]:
+            # All that is eligible is out. The next to become so goes; nothing but rounding leads here.
+            slot = _pop(waiting.early, waiting.releases, waiting.sizes, EARLY)
+        else:
+            break
+        out[handed] = waiting.rows[slot]
+        now[0] += waiting.lengths[slot]
+        handed += 1
+        waiting.free[len(waiting.rows) - waiting.sizes[EARLY] - waiting.sizes[READY] - 1] = slot
+    return handed
+
+
+@kernel(inline=True)
+def _soon(now: float) -> float:
+    """What becomes eligible by then is eligible now: the rest of a token is rounding."""
+    return now * (1 + _SAME) + 0.5
+
+
+@kernel(inline=True)
+def _see_who_is_ready(waiting: Waiting, now: float) -> None:
+    while waiting.sizes[EARLY] and waiting.releases[waiting.early[0]] <= _soon(now):
+        slot = _pop(waiting.early, waiting.releases, waiting.sizes, EARLY)
+        _push(waiting.ready, waiting.times, waiting.sizes, READY, slot)
+
+
+@kernel(inline=True)
+def _hold(waiting: Waiting, arrivals: Arrivals, at: int) -> None:
+    slot = waiting.free[len(waiting.rows) - waiting.sizes[EARLY] - waiting.sizes[READY] - 1]
+    waiting.rows[slot] = arrivals.first + at
+    waiting.lengths[slot] = arrivals.lengths[at]
+    waiting.releases[slot] = arrivals.releases[at]
+    waiting.times[slot] = arrivals.times[at]
+    _push(waiting.early, waiting.releases, waiting.sizes, EARLY, slot)
+
+
+@kernel(inline=True)
+def _push(heap: Int64, keys: NDArray[np.float64], sizes: Int64, which: int, slot: int) -> None:
+    """Put a slot into a heap whose smallest key is first."""
+    at = sizes[which]
+    sizes[which] = at + 1
+    while at > 0 and keys[heap[(at - 1) // 2]] > keys[slot]:
+        heap[at] = heap[(at - 1) // 2]
+        at = (at - 1) // 2
+    heap[at] = slot
+
+
+@kernel(inline=True)
+def _pop(heap: Int64, keys: NDArray[np.float64], sizes: Int64, which: int) -> int:
+    """Take the slot with the smallest key out of a heap."""
+    first = heap[0]
+    sizes[which] -= 1
+    size = sizes[which]
+    slot = heap[size]
+    at = 0
+    child = 1
+    while child < size:
+        if child + 1 < size and keys[heap[child + 1]] < keys[heap[child]]:
+            child += 1
+        if keys[heap[child]] >= keys[slot]:
+            break
+        heap[at] = heap[child]
+        at = child
+        child = 2 * at + 1
+    if size:
+        heap[at] = slot
+    return first

@@ -1,0 +1,124 @@
+"""Competence: which part of a source is eligible at which progress of the run.
+
+With t the progress, in [0, 1], stretched so that 1 is reached at `until`, and c the starting fraction:
+
+    linear   f(t) = c + (1 - c) t
+    sqrt     f(t) = √(c² + (1 - c²) t)
+    exp      f(t) = c + (1 - c) (1 - e^(-3t))       95 % of what is missing at the start, never all of it
+    step     f(t) = c + (1 - c) i / (s - 1)         on stair i = ⌊s t⌋ of s stairs, the last from its edge on
+
+At progress t the easiest documents of a source up to and with the one in which f(t) of its tokens end are
+eligible. A document with a part q of its source's tokens before it, by difficulty, becomes eligible at the
+smallest t with f(t) ≥ q: its release.
+
+A source of n tokens of which A(t) are asked for by t can give them if A(t) ≤ k n f(t) at every t, where k is
+how often each document may be drawn: the source's pace is the largest A(t) / (n f(t)).
+
+Source: Platanios et al. 2019, "Competence-based Curriculum Learning for Neural Machine Translation" (linear
+and square root).
+"""
+
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
+from functools import cached_property
+from itertools import accumulate, repeat
+from operator import mul
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.mixing.curves import Curves
+from tasks.sampling import EXACT
+
+Kind: TypeAlias = Literal["linear", "sqrt", "exp", "step"]
+_PLACES = 4096
+_ON_EDGE = 1e-9
+
+
+@dataclass(frozen=True)
+class Competence:
+    """A competence function.
+
+    Attributes:
+        kind: its shape.
+        start: c, the eligible part at the beginning, in [0, 1].
+        until: the progress at which it has done all its growing, in (0, 1].
+        stairs: s, for "step"; at least 2.
+    """
+
+    kind: Kind
+    start: Decimal
+    until: Decimal = Decimal(1)
+    stairs: int = 10
+
+    def eligible(self, progress: Decimal, *, before: bool = False) -> Decimal:
+        """The part f of each source's tokens that is eligible at a progress in [0, 1], or `before` it."""
+        with localcontext(EXACT):
+            t, c = min(progress / self.until, Decimal(1)), self.start
+            if self.kind == "linear":
+                return c + (1 - c) * t
+            if self.kind == "sqrt":
+                return (c * c + (1 - c * c) * t).sqrt()
+            if self.kind == "exp":
+                return c + (1 - c) * (1 - (-3 * t).exp())
+            passed = t * self.stairs
+            stair = int((passed - before).to_integral_value(ROUND_CEILING if before else ROUND_FLOOR))
+            return c + (1 - c) * max(0, min(stair, self.stairs - 1)) / (self.stairs - 1)
+
+    def release(self, part: Decimal) -> Decimal | None:
+        """The smallest progress at which a part, in [0, 1), is eligible; None if it never is."""
+        with localcontext(EXACT):
+            c = self.start
+            if part <= c:
+                return Decimal(0)
+            if self.kind == "linear":
+                return self.until * (part - c) / (1 - c)
+            if self.kind == "sqrt":
+                return self.until * (part * part - c * c) / (1 - c * c)
+            if self.kind == "exp":
+                missing = (1 - part) / (1 - c)
+                return None if missing < Decimal(-3).exp() else self.until * -missing.ln() / 3
+            stair = ((part - c) / (1 - c) * (self.stairs - 1)).to_integral_value(ROUND_CEILING)
+            return self.until * stair / self.stairs
+
+    @cached_property
+    def table(self) -> NDArray[np.float64]:
+        """What `eligible` says at 4097 places from 0 to 1, as doubles."""
+        return self._doubles(np.arange(_PLACES + 1) / _PLACES, before=False)
+
+    def _doubles(self, places: NDArray[np.float64], *, before: bool) -> NDArray[np.float64]:
+        """`eligible` of many places, with whole numbers, sums, products, quotients and roots alone."""
+        t, c = np.minimum(places / float(self.until), 1.0), float(self.start)
+        if self.kind == "linear":
+            return c + (1 - c) * t
+        if self.kind == "sqrt":
+            return np.sqrt(c * c + (1 - c * c) * t)
+        if self.kind == "exp":
+            return c + (1 - c) * (1 - self._powers[np.rint(places * _PLACES).astype(np.int64)])
+        passed = t * self.stairs
+        stair = np.ceil(passed - 1 - _ON_EDGE) if before else np.floor(passed + _ON_EDGE)
+        return c + (1 - c) * np.clip(stair, 0, self.stairs - 1) / (self.stairs - 1)
+
+    @cached_property
+    def _powers(self) -> NDArray[np.float64]:
+        """e^(-3t) at the places of `table`."""
+        with localcontext(EXACT):
+            one = (Decimal(-3) / _PLACES / self.until).exp()
+            powers = accumulate(repeat(one, _PLACES), mul, initial=Decimal(1))
+            least = Decimal(-3).exp()
+            return np.array([float(max(power, least)) for power in powers])
+
+    def pace(self, curves: Curves, source: str, num_tokens: int) -> float:
+        """How often each eligible document must be drawn at least, so that a source gives what is asked.
+
+        It is infinite where something is asked for when nothing is eligible.
+        """
+        places = np.arange(1, _PLACES + 1) / _PLACES
+        if self.kind == "step":  # held back most at the edge of a stair, which may lie between two places
+            edges = np.arange(1, self.stairs) / self.stairs * float(self.until)
+            places = np.concatenate([places, edges])
+        asked = curves.doubles(curves.sources.index(source), places * float(curves.end))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.where(asked > 0, asked / (self._doubles(places, before=True) * num_tokens), 0.0)
+        return float(ratios.max())

@@ -1,0 +1,263 @@
+"""The order in which a source gives its documents under a curriculum.
+
+`Paced` lets a competence function say which documents are eligible when, and picks among those that are left
+of them by lot (`tasks.kernels.drawing`). A source that is gone through k times in all (rounded up) has k
+copies of each document in the lottery, spread over the time that is left to the document: nothing is drawn
+more often than that, and while everything is eligible nothing is drawn again before everything was.
+
+`Sorted` goes from the easiest document to the hardest, each time through the source. It gives the documents
+that a source without a curriculum gives, in another order.
+
+Laws. A document is only drawn when the run has reached its release; both orders are permutations of k copies
+of each document, cut where the source has given enough; memory is bounded.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.kernels.drawing import EXP, LINEAR, SQRT, STEP, Course, Rule, draw_times
+from tasks.kernels.urn import Arrivals, Waiting, hand_out
+from tasks.mixing.competence import Competence
+from tasks.mixing.curves import Curves
+from tasks.mixing.difficulty import Difficulty
+from tasks.mixing.draw import Drawn, Stop
+from tasks.mixing.order import DOCUMENT, check_epochs, document_keys
+from tasks.mixing.permutation import Key, permutation_key
+from tasks.mixing.sorting import BLOCK, Rows, sorted_rows
+
+_RACER = np.dtype(
+    [
+        ("key", "<u8"),
+        ("shard", "<u4"),
+        ("document", "<u4"),
+        ("num_tokens", "<u4"),
+        ("epoch", "<u2"),
+        ("release", "<f8"),
+    ]
+)
+_PLACED = np.dtype([*DOCUMENT.descr, ("place", "<u8")])
+_KINDS = {"linear": LINEAR, "sqrt": SQRT, "exp": EXP, "step": STEP}
+
+
+@dataclass(frozen=True)
+class Paced:
+    """One source's documents, paced by a competence function.
+
+    Attributes:
+        difficulty: the documents from the easiest to the hardest.
+        competence: what is eligible when.
+        curves: what is asked of the source over the run.
+        copies: how often each document may be drawn.
+    """
+
+    difficulty: Difficulty
+    competence: Competence
+    curves: Curves
+    copies: int
+
+    def blocks(self, stop: Stop) -> Iterator[Drawn]:
+        """Yield documents until `stop` is reached."""
+        if stop.is_reached:
+            return iter(())
+        return stop.applied(_handed_out(sorted_rows(self._racers(), self.difficulty.scratch)))
+
+    def _racers(self) -> Iterator[Rows]:
+        """Every copy of every document that ever becomes eligible; the key is the time of its draw."""
+        rule, course = self._rule(), self._course()
+        before, whole = 0, self.difficulty.lengths.num_tokens
+        for rows in self.difficulty.ascending():
+            ends = before + np.cumsum(rows["num_tokens"], dtype=np.int64)
+            parts = (ends - rows["num_tokens"]) / whole
+            before = int(ends[-1])
+            for copy in range(self.copies):
+                yield self._copies(rows, parts, copy, rule, course)
+
+    def _copies(self, rows: Rows, parts: NDArray[np.float64], copy: int, rule: Rule, course: Course) -> Rows:
+        key = permutation_key("lot", self.difficulty.seed, self.difficulty.source, copy)
+        releases, times = np.empty(len(rows)), np.empty(len(rows))
+        draw_times(parts, document_keys(rows, key), copy, self.copies, rule, course, releases, times)
+        racers = np.empty(len(rows), dtype=_RACER)
+        for name in ("shard", "document", "num_tokens"):
+            racers[name] = rows[name]
+        racers["epoch"], racers["release"] = copy, releases
+        racers["key"] = times.view(np.uint64)  # doubles that are not negative ascend as their bits do
+        return racers[np.isfinite(releases)]
+
+    def _rule(self) -> Rule:
+        known = self.competence
+        return Rule(
+            kind=_KINDS[known.kind],
+            start=float(known.start),
+            until=float(known.until),
+            stairs=known.stairs,
+            most=float(known.eligible(known.until)),
+        )
+
+    def _course(self) -> Course:
+        """What is asked of the source, and how the chances of its documents add up over its tokens."""
+        curve, size = self.curves.arrays, len(self.curves.sources)
+        own = self.curves.sources.index(self.difficulty.source)
+        eligible, lengths = self.competence.table, self.difficulty.lengths
+        positions = np.linspace(0, 1, len(eligible)) * float(self.curves.end)
+        places = self.curves.doubles(own, positions)
+        left = self.copies * eligible * lengths.num_tokens - places
+        rates = 1 / np.maximum(left, lengths.num_tokens / max(1, lengths.num_documents))
+        steps = np.diff(places) * (rates[1:] + rates[:-1]) / 2
+        return Course(
+            knots=curve.knots,
+            firsts=curve.firsts[own::size].copy(),
+            lasts=curve.lasts[own::size].copy(),
+            sums=curve.sums[own::size].copy(),
+            places=places,
+            hazards=np.concatenate([[0.0], np.cumsum(steps)]),
+        )
+
+
+def _handed_out(racers: Iterator[Rows]) -> Iterator[Drawn]:
+    """Yield racers by the time of their draw, each when it is eligible."""
+    urn = _Urn()
+    for rows in racers:
+        yield from urn.passed(rows, over=False)
+    yield from urn.passed(np.empty(0, dtype=_RACER), over=True)
+
+
+class _Urn:
+    """Runs `hand_out` over blocks of racers, and keeps those that wait from one block to the next."""
+
+    def __init__(self, room: int = 1 << 12) -> None:
+        self._waiting = _waiting(room)
+        self._kept = np.empty(0, dtype=_RACER)
+        self._kept_numbers = np.empty(0, dtype=np.int64)
+        self._now = np.zeros(1)
+        self._first = 0
+
+    def passed(self, rows: Rows, *, over: bool) -> Iterator[Drawn]:
+        """Yield what goes out while these racers arrive; after the last ones, all that still waits."""
+        arrivals = Arrivals(
+            rows["num_tokens"].copy(),
+            rows["release"].copy(),
+            rows["key"].copy().view(np.float64),
+            self._first,
+        )
+        taken, out = np.zeros(1, dtype=np.int64), np.empty(BLOCK, dtype=np.int64)
+        while True:
+            number = hand_out(arrivals, over, self._waiting, taken, self._now, out)
+            if number:
+                yield self._drawn(rows, out[:number])
+            elif taken[0] < len(rows):
+                self._waiting = _doubled(self._waiting)
+            else:
+                break
+        self._keep(rows)
+
+    def _drawn(self, rows: Rows, numbers: NDArray[np.int64]) -> Drawn:
+        found = self._found(rows, numbers)
+        documents = np.empty(len(found), dtype=DOCUMENT)
+        for name in ("shard", "document", "num_tokens"):
+            documents[name] = found[name]
+        return Drawn(documents, np.ascontiguousarray(found["epoch"]))
+
+    def _found(self, rows: Rows, numbers: NDArray[np.int64]) -> Rows:
+        """The racers with these numbers: of the block that arrives, or of those kept from earlier ones."""
+        found = np.empty(len(numbers), dtype=_RACER)
+        new = numbers >= self._first
+        found[new] = rows[numbers[new] - self._first]
+        found[~new] = self._kept[np.searchsorted(self._kept_numbers, numbers[~new])]
+        return found
+
+    def _keep(self, rows: Rows) -> None:
+        """Keep the racers that still wait."""
+        slots = self._waiting.early[: self._waiting.sizes[0]]
+        numbers = np.sort(self._waiting.rows[slots])
+        self._kept, self._kept_numbers = self._found(rows, numbers), numbers
+        self._first += len(rows)
+
+
+def _waiting(room: int) -> Waiting:
+    """Room for racers to wait in, with nobody in it."""
+    return Waiting(
+        rows=np.empty(room, dtype=np.int64),
+        lengths=np.empty(room),
+        releases=np.empty(room),
+        times=np.empty(room),
+        early=np.empty(room, dtype=np.int64),
+        ready=np.empty(room, dtype=np.int64),
+        free=np.arange(room, dtype=np.int64),
+        sizes=np.zeros(2, dtype=np.int64),
+    )
+
+
+def _doubled(full: Waiting) -> Waiting:
+    """Twice the room, for racers that fill all of it and none of whom is ready."""
+    room = len(full.rows)
+    larger = _waiting(2 * room)
+    for name in ("rows", "lengths", "releases", "times", "early"):
+        getattr(larger, name)[:room] = getattr(full, name)
+    larger.free[:room] = np.arange(room, 2 * room)
+    larger.sizes[:] = full.sizes
+    return larger
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """One source's documents, each time through it from the easiest to the hardest.
+
+    Attributes:
+        difficulty: the documents from the easiest to the hardest.
+    """
+
+    difficulty: Difficulty
+
+    def blocks(self, stop: Stop) -> Iterator[Drawn]:
+        """Yield documents until `stop` is reached.
+
+        Raises:
+            MixingError: that takes more than 65,536 epochs.
+        """
+        lengths = self.difficulty.lengths
+        check_epochs(self.difficulty.source, stop, lengths)
+        epoch = 0
+        while not stop.is_reached:
+            whole = stop.num_tokens + lengths.num_tokens <= stop.quota
+            rows = self._whole(stop) if whole else self._part(epoch, stop)
+            yield from (Drawn(block, np.full(len(block), epoch, dtype=np.uint16)) for block in rows)
+            epoch += 1
+
+    def _whole(self, stop: Stop) -> Iterator[Rows]:
+        """Every document once."""
+        for drawn in stop.applied(map(_without_epochs, self.difficulty.ascending())):
+            yield drawn.rows
+
+    def _part(self, epoch: int, stop: Stop) -> Iterator[Rows]:
+        """Those documents that a source without a curriculum would draw to its quota, the easiest first."""
+        key = permutation_key("mix", self.difficulty.seed, self.difficulty.source, epoch)
+        shuffled = sorted_rows(self._placed(key), self.difficulty.scratch)
+        chosen = stop.applied(map(_without_epochs, shuffled))
+        yield from sorted_rows((_by_place(drawn.rows) for drawn in chosen), self.difficulty.scratch)
+
+    def _placed(self, key: Key) -> Iterator[Rows]:
+        """The documents with their place by difficulty; their key is that of a shuffled source."""
+        place = 0
+        for rows in self.difficulty.ascending():
+            placed = np.empty(len(rows), dtype=_PLACED)
+            for name in ("shard", "document", "num_tokens"):
+                placed[name] = rows[name]
+            placed["key"] = document_keys(rows, key)
+            placed["place"] = np.arange(place, place + len(rows))
+            place += len(rows)
+            yield placed
+
+
+def _without_epochs(rows: Rows) -> Drawn:
+    return Drawn(rows, np.zeros(len(rows), dtype=np.uint16))
+
+
+def _by_place(placed: Rows) -> Rows:
+    rows = np.empty(len(placed), dtype=DOCUMENT)
+    for name in ("shard", "document", "num_tokens"):
+        rows[name] = placed[name]
+    rows["key"] = placed["place"]
+    return rows

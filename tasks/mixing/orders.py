@@ -1,0 +1,116 @@
+"""Which order each source's documents come in: shuffled, or as the curriculum says."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tasks.errors import MixingError
+from tasks.formats.encoded import EncodedManifest
+from tasks.formats.scores import ScoredShard, components_of
+from tasks.mixing.curriculum import Paced, Sorted
+from tasks.mixing.difficulty import Difficulty, Measure, Scores
+from tasks.mixing.draw import Order
+from tasks.mixing.lengths import SourceLengths
+from tasks.mixing.order import Shuffled
+from tasks.mixing.params import CurriculumParams, MixParams
+from tasks.mixing.quotas import Asked
+from tasks.mixing.sorting import Scratch
+
+_TWO_SIDED = ("compression",)
+
+
+@dataclass(frozen=True)
+class ScoreShards:
+    """The scores of all shards.
+
+    Attributes:
+        paths: by measure, then by source, the directories of that source's shards in order.
+    """
+
+    paths: Mapping[str, Mapping[str, Sequence[Path]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        manifest: EncodedManifest,
+        rules: CurriculumParams | None,
+        scores: Mapping[str, Sequence[Path]],
+    ) -> "ScoreShards":
+        """Sort scores out by source.
+
+        Args:
+            manifest: the encoded corpus.
+            rules: the curriculum.
+            scores: by measure, one directory for each shard of the sources that have a curriculum.
+
+        Raises:
+            MixingError: there are more or fewer directories than shards.
+        """
+        chosen = [entry for entry in manifest.sources if rules and rules.has(entry.source)]
+        number = sum(len(entry.shards) for entry in chosen)
+        paths: dict[str, dict[str, Sequence[Path]]] = {}
+        for measure, given in scores.items():
+            if len(given) != number:
+                raise MixingError(
+                    f"mix: {len(given)} shards were scored by '{measure}', and {number} are mixed by it; "
+                    "score every shard of the sources that have a curriculum"
+                )
+            left = iter(given)
+            paths[measure] = {entry.source: [next(left) for _ in entry.shards] for entry in chosen}
+        return cls(paths)
+
+    def openers(self, measure: str, source: str, component: str) -> list[Scores]:
+        """What opens the numbers of each of a source's shards.
+
+        Raises:
+            MixingError: nobody has measured them.
+        """
+        if measure not in self.paths:
+            raise MixingError(
+                f"mix: curriculum.difficulty names '{measure}', and no scores of it were given; score the "
+                "encoding first"
+            )
+        return [_opener(path, measure, component) for path in self.paths[measure][source]]
+
+
+def _opener(path: Path, measure: str, component: str) -> Scores:
+    return lambda: ScoredShard.open(path, measure).component(component)
+
+
+def orders(
+    params: MixParams,
+    sources: Mapping[str, SourceLengths],
+    settled: Asked,
+    scores: ScoreShards,
+    scratch: Scratch,
+) -> dict[str, Order]:
+    """The order of each source.
+
+    Raises:
+        MixingError: the curriculum needs scores that are not there.
+    """
+    found: dict[str, Order] = {}
+    for source, lengths in sources.items():
+        rules = params.curriculum
+        if rules is None or not rules.has(source):
+            found[source] = Shuffled(source, lengths, params.seed, scratch)
+            continue
+        measures = list(_measures(rules, source, scores))
+        difficulty = Difficulty(source, lengths, measures, params.seed, scratch)
+        if rules.order == "easy_to_hard":
+            found[source] = Sorted(difficulty)
+        else:
+            copies = settled.quotas[source].copies
+            found[source] = Paced(difficulty, rules.function(), settled.curves, copies)
+    return found
+
+
+def _measures(rules: CurriculumParams, source: str, scores: ScoreShards) -> Iterator[Measure]:
+    for name, weight in rules.difficulty.items():
+        if name == "length":
+            yield Measure(name, weight)
+            continue
+        components = components_of(name)
+        for component in components:
+            openers = scores.openers(name, source, component)
+            yield Measure(name, weight / len(components), openers, component in _TWO_SIDED)

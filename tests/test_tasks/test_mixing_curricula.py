@@ -1,0 +1,320 @@
+"""Curricula: what is eligible when by hand, golden plans, the laws, and how measures are combined."""
+
+import math
+import os
+import subprocess
+import sys
+from collections import Counter
+from decimal import Decimal
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from tasks.errors import MixingError
+from tasks.kernels.drawing import logarithm
+from tasks.mix import MixParams
+from tasks.mixing.competence import Competence
+from tasks.mixing.difficulty import sortable
+from tests.test_tasks.planned import Planned, assert_shares_hold, rows
+
+KINDS = st.sampled_from(["linear", "sqrt", "exp", "step"])
+
+
+def graded(number, **params):
+    """A source of equally long documents, of which number 0 is the easiest, by a column of its own."""
+    grades = {"column:grade": {"a": [list(range(number))]}}
+    curriculum = {"difficulty": "column:grade", **params.pop("curriculum")}
+    return Planned({"a": [[10] * number]}, scores=grades, curriculum=curriculum, **params)
+
+
+# Ten documents of ten tokens: document k has k tenths of the source before it, and document i of the plan is
+# drawn when i tenths of the run have passed (ninths for exp, whose run has nine documents). Eligible are
+# those with k / 10 ≤ f; c is 0.2.
+GOLDEN = {
+    # f = 0.2 + 0.8 t: .20 .28 .36 .44 .52 .60 .68 .76 .84 .92
+    "linear": ([3, 3, 4, 5, 6, 7, 7, 8, 9, 10], [2, 1, 0, 4, 3, 5, 6, 7, 8, 9]),
+    # f = √(0.04 + 0.96 t): .20 .37 .48 .57 .65 .72 .78 .84 .90 .95
+    "sqrt": ([3, 4, 5, 6, 7, 8, 8, 9, 9, 10], [2, 1, 4, 0, 6, 5, 3, 7, 8, 9]),
+    # f = 0.2 + 0.8 (1 - e^(-3t)): .20 .43 .59 .71 .79 .85 .89 .92 .94
+    "exp": ([3, 5, 6, 8, 8, 9, 9, 10, 10], [2, 1, 4, 6, 0, 5, 7, 3, 9]),
+    # five stairs of 0.2: .2 .2 .4 .4 .6 .6 .8 .8 1 1
+    "step": ([3, 3, 5, 5, 7, 7, 9, 9, 10, 10], [2, 1, 0, 4, 6, 3, 5, 7, 8, 9]),
+}
+
+
+@pytest.mark.parametrize("kind", GOLDEN)
+def test_what_is_eligible_and_what_is_drawn_by_hand(kind):
+    eligible, order = GOLDEN[kind]
+    function = Competence(kind, Decimal("0.2"), stairs=5)
+    shares = [function.eligible(Decimal(i) / len(eligible)) for i in range(len(eligible))]
+    assert [sum(Decimal(k) / 10 <= share for k in range(10)) for share in shares] == eligible
+    curriculum = {"competence": kind, "start": 0.2, "stairs": 5}
+    found = graded(10, curriculum=curriculum, total_tokens=10 * len(eligible), seed=1)
+    assert found.plan.document.tolist() == order
+    assert all(document < number for document, number in zip(order, eligible, strict=True))
+
+
+def test_a_linear_competence_from_nothing_is_the_order_of_difficulty():
+    found = graded(30, curriculum={"competence": "linear", "start": 0.0})
+    assert found.plan.document.tolist() == list(range(30))
+
+
+def test_a_competence_of_everything_is_a_shuffle_of_whole_epochs():
+    found = graded(50, curriculum={"start": 1.0}, max_repetition=3.0)
+    documents = found.plan.document.reshape(3, 50)
+    assert [sorted(epoch) for epoch in documents.tolist()] == [list(range(50))] * 3
+    assert len({tuple(epoch) for epoch in documents.tolist()}) == 3
+    assert found.plan.epoch.tolist() == [0] * 50 + [1] * 50 + [2] * 50
+
+
+def test_competence_may_do_its_growing_early():
+    # at t = 0.25, which is until, all is eligible; √ with c = 0 at t = 0.0625 is a half
+    function = Competence("sqrt", Decimal(0), Decimal("0.25"))
+    assert [function.eligible(Decimal(t)) for t in ("0.0625", "0.25", "0.9")] == [Decimal("0.5"), 1, 1]
+    assert function.release(Decimal("0.5")) == Decimal("0.0625")
+
+
+@given(KINDS, st.integers(0, 99), st.integers(1, 100), st.integers(2, 12), st.integers(0, 999))
+def test_a_release_is_where_competence_gets_there(kind, start, until, stairs, part):
+    function = Competence(kind, Decimal(start) / 100, Decimal(until) / 100, stairs)
+    wanted = Decimal(part) / 1000
+    release = function.release(wanted)
+    if release is None:
+        assert kind == "exp"
+        assert function.eligible(Decimal(1)) < wanted
+    else:
+        assert function.eligible(release * (1 + Decimal("1e-25"))) >= wanted - Decimal("1e-20")
+        assert release == 0 or function.eligible(release * Decimal("0.999"), before=True) < wanted
+
+
+def parts_of(lengths, difficulties):
+    """For each document the part of all tokens that is in strictly easier ones: a lower bound of its own."""
+    order = np.argsort(difficulties, kind="stable")
+    before = np.concatenate([[0], np.cumsum(np.array(lengths)[order])])
+    firsts = np.searchsorted(np.array(difficulties)[order], difficulties, side="left")
+    return before[firsts] / sum(lengths)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.integers(1, 30), min_size=1, max_size=50),
+    KINDS,
+    st.integers(1, 10),
+    st.integers(1, 10),
+    st.sampled_from([1.0, 1.5, 3.0]),
+    st.integers(0, 99),
+)
+def test_nothing_is_drawn_before_it_is_eligible(lengths, kind, start, until, repetition, seed):
+    rules = {"difficulty": "length", "competence": kind, "start": start / 10, "until": until / 10}
+    try:
+        found = Planned(
+            {"a": [lengths], "b": [[5] * 9]}, 20, curriculum=rules, seed=seed, max_repetition=repetition
+        )
+    except MixingError:  # too little is eligible in the beginning: another test's subject
+        return
+    function = Competence(kind, Decimal(start) / 10, Decimal(until) / 10)
+    assert_shares_hold(found)
+    run = float(found.curves.end)
+    parts = parts_of(lengths, lengths)
+    out, times = 0, Counter()
+    for source, _, document, epoch, num_tokens in rows(found.plan):
+        if source == 0:
+            progress = Decimal(min(1.0, (out + 0.5) / run + 1e-9))
+            assert parts[document] <= float(function.eligible(progress)) + 1e-9
+            assert epoch == times[document]
+            times[document] += 1
+        out += num_tokens
+    assert max(times.values()) <= math.ceil(repetition)
+    assert all(account.balanced for account in found.accounts)
+
+
+def drawn_by_lot(number, start, random):
+    """The order in which a real urn gives documents out: one of those that are eligible and left, by lot."""
+    left, order = list(range(number)), []
+    for k in range(number):
+        share = math.sqrt(start**2 + (1 - start**2) * k / number)
+        eligible = [document for document in left if document / number <= share + 1e-12]
+        order.append(eligible[random.integers(len(eligible))])
+        left.remove(order[-1])
+    return order
+
+
+def test_documents_are_picked_as_from_an_urn():
+    number, runs = 40, 150
+    random = np.random.default_rng(3)
+    places = np.zeros((2, runs, number))
+    for run in range(runs):
+        places[0, run, drawn_by_lot(number, 0.3, random)] = np.arange(number)
+        rules = {"competence": "sqrt", "start": 0.3}
+        places[1, run, graded(number, curriculum=rules, seed=run).plan.document] = np.arange(number)
+    means, spreads = places.mean(axis=1), places.std(axis=1)
+    # the standard error of a difference of two means is about 1 place; 40 of them stay below four of it
+    assert np.abs(means[0] - means[1]).max() < 4
+    assert np.abs(spreads[0] - spreads[1]).max() < 3
+
+
+def test_easy_to_hard_gives_the_same_documents_in_another_order():
+    corpus = {"a": [list(range(1, 60))]}
+    rules = {"difficulty": "length", "order": "easy_to_hard"}
+    found = Planned(corpus, curriculum=rules, total_tokens=1000, seed=4)
+    shuffled = Planned(corpus, total_tokens=1000, seed=4)
+    assert found.plan.num_tokens.tolist() == sorted(shuffled.plan.num_tokens.tolist())
+
+
+def test_easy_to_hard_goes_through_a_source_again():
+    found = Planned(
+        {"a": [[1, 2, 3, 4]]},
+        curriculum={"difficulty": "length", "order": "easy_to_hard"},
+        total_tokens=27,
+        max_repetition=3.0,
+    )
+    assert found.plan.num_tokens.tolist()[:8] == [1, 2, 3, 4, 1, 2, 3, 4]
+    assert found.plan.num_tokens.tolist()[8:] == sorted(found.plan.num_tokens.tolist()[8:])
+    assert found.plan.epoch.tolist() == [0] * 4 + [1] * 4 + [2] * (len(found.plan) - 8)
+
+
+def test_a_curriculum_of_some_sources_leaves_the_others_alone():
+    corpus = {"a": [list(range(1, 40))], "b": [list(range(1, 40))]}
+    rules = {"difficulty": "length", "order": "easy_to_hard", "sources": ["b"]}
+    found, plain = Planned(corpus, curriculum=rules), Planned(corpus)
+    assert (
+        found.plan.document[found.plan.source == 0].tolist()
+        == plain.plan.document[plain.plan.source == 0].tolist()
+    )
+    assert found.plan.document[found.plan.source == 1].tolist() == list(range(39))
+
+
+def easiest_first(scores, difficulty, number, **params):
+    rules = {"difficulty": difficulty, "order": "easy_to_hard"}
+    lengths = params.pop("lengths", [10] * number)
+    return Planned({"a": [lengths]}, scores=scores, curriculum=rules, **params).plan.document.tolist()
+
+
+def test_measures_are_combined_by_rank():
+    # ranks by x: 0 1/4 2/4 3/4 of documents 0 1 2 3; by y (its scale is of no matter): 3/4 0 1/4 2/4.
+    # x + y: 3/4 1/4 3/4 5/4; x + 3y: 9/4 1/4 5/4 9/4
+    scores = {"column:x": {"a": [[1, 2, 3, 4]]}, "column:y": {"a": [[9e9, -5, 0, 7]]}}
+    assert easiest_first(scores, ["column:x", "column:y"], 4)[0] == 1
+    assert easiest_first(scores, ["column:x", "column:y"], 4)[3] == 3
+    assert easiest_first(scores, {"column:x": 1, "column:y": 3}, 4)[:2] == [1, 2]
+
+
+def test_equal_numbers_have_equal_ranks():
+    # x: 0 0 0 3/4; y: 1/4 2/4 3/4 0
+    scores = {"column:x": {"a": [[5, 5, 5, 6]]}, "column:y": {"a": [[2, 3, 4, 1]]}}
+    assert easiest_first(scores, {"column:x": 2, "column:y": 1}, 4) == [0, 1, 2, 3]
+
+
+def test_a_negative_weight_turns_a_measure_round_and_a_missing_number_is_hard_either_way():
+    scores = {"column:x": {"a": [[2, math.nan, 1, 3]]}, "column:same": {"a": [[0, 0, 0, 0]]}}
+    assert easiest_first(scores, {"column:x": 1}, 4) == [2, 0, 3, 1]
+    assert easiest_first(scores, {"column:x": -1}, 4) == [3, 0, 2, 1]
+    assert easiest_first(scores, {"column:x": -1, "column:same": 1}, 4) == [3, 0, 2, 1]
+
+
+def test_compression_is_hard_at_both_ends():
+    same = dict.fromkeys(("symbols", "repetition", "decoding_errors"), [0.0] * 5)
+    scores = {"noise": {"a": [{**same, "compression": [0.1, 0.3, 0.5, 0.7, 0.9]}]}}
+    # |2r - 1| of ranks 0 .2 .4 .6 .8: 1 .6 .2 .2 .6
+    order = easiest_first(scores, "noise", 5)
+    assert set(order[:2]) == {2, 3}
+    assert order[4] == 0
+
+
+def test_ranks_do_not_depend_on_how_much_fits_in_memory():
+    random = np.random.default_rng(2)
+    scores = {"column:x": {"a": [random.integers(0, 9, 200).tolist()]}}
+    lengths = random.integers(1, 9, 200).tolist()
+    orders = [
+        easiest_first(scores, {"column:x": 1, "length": 2}, 200, lengths=lengths, memory_rows=memory_rows)
+        for memory_rows in (1 << 16, 13)
+    ]
+    assert orders[0] == orders[1]
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False), max_size=40))
+def test_numbers_sort_as_their_keys_do(values):
+    array = np.array(values, dtype=np.float32)
+    assert array[np.argsort(sortable(array), kind="stable")].tolist() == sorted(array.tolist())
+
+
+@given(st.floats(1e-300, 1e300))
+def test_the_logarithm_is_right(x):
+    assert logarithm.py_func(x) == pytest.approx(math.log(x), rel=1e-14, abs=1e-15)
+
+
+def test_a_curriculum_that_lets_in_too_little_says_what_would_do():
+    # until t = 0.1 a tenth is eligible; the whole run of 100 tokens asks for more just before: 1 of 10 × 1
+    rules = {"competence": "step", "start": 0.1, "stairs": 2}
+    with pytest.raises(MixingError) as raised:
+        graded(10, curriculum=rules, total_tokens=100)
+    assert str(raised.value) == (
+        "mix: the curriculum lets in too little of 'a' for total_tokens=100: what is eligible would have to "
+        "be drawn 5 times, and may be 1 times. Feasible: total_tokens=20 at these shares; or max_repetition "
+        "of at least a = 5 at this total; or curriculum.start of at least 0.5"
+    )
+    for better in ({"total_tokens": 20}, {"max_repetition": 5.0}):
+        graded(10, curriculum=rules, **{"total_tokens": 100, **better})
+    graded(10, curriculum={**rules, "start": 0.5}, total_tokens=100)
+
+
+def test_without_a_total_the_curriculum_may_set_it():
+    # exp lets in 0.1 + 0.9 × 0.9502 of the source
+    found = graded(1000, curriculum={"competence": "exp", "start": 0.1})
+    assert found.curves.end == 9551
+    assert found.manifest.num_tokens == pytest.approx(9551, abs=10)
+    assert [entry.limits for entry in found.manifest.sources] == [True]
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"difficulty": "size"}, "difficulty 'size' must be one of length, noise, perplexity or column:NAME"),
+        ({"difficulty": {}}, "names no measure"),
+        ({"difficulty": {"length": 0}}, "difficulty.length=0 must not be 0"),
+        ({"difficulty": {"length": math.nan}}, "finite number"),
+        ({"difficulty": "column:"}, "must be one of"),
+        ({"difficulty": "length", "start": 1.5}, "less than or equal to 1"),
+        ({"difficulty": "length", "until": 0}, "greater than 0"),
+        ({"difficulty": "length", "competence": "step", "stairs": 1}, "greater than or equal to 2"),
+        ({"difficulty": "length", "competence": "cubic"}, "'linear', 'sqrt', 'exp' or 'step'"),
+    ],
+)
+def test_curricula_that_make_no_sense_are_refused(rules, message):
+    with pytest.raises(ValidationError, match=message):
+        MixParams(curriculum=rules)
+
+
+def test_a_curriculum_of_a_source_that_is_not_there_is_refused():
+    with pytest.raises(MixingError, match=r"curriculum\.sources name an unknown source 'x'"):
+        graded(10, curriculum={"sources": ["x"]})
+
+
+def test_scores_that_are_not_there_are_refused():
+    with pytest.raises(MixingError, match="names 'perplexity', and no scores of it were given"):
+        Planned({"a": [[1, 2]]}, curriculum={"difficulty": "perplexity"})
+
+
+PLAIN = """
+from tests.test_tasks.planned import Planned
+rules = {"difficulty": "length", "competence": "exp", "start": 0.1}
+lengths = [(7 * k) % 23 + 1 for k in range(24)]
+found = Planned({"a": [lengths], "b": [[4] * 10]}, 16, curriculum=rules, max_repetition=2.0, seed=5)
+print(found.letters, found.plan.document.tolist())
+"""
+
+
+def test_kernels_give_the_same_as_plain_python():
+    def printed(**environment):
+        return subprocess.run(
+            [sys.executable, "-c", PLAIN],
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    assert printed(NUMBA_DISABLE_JIT="1") == printed()
