@@ -1,6 +1,6 @@
 """Encoders side by side: text to token ids, by tokmill and by its peers, on the same text in the same run.
 
-    python benchmarks/encode.py                                    everything, about ten minutes
+    python benchmarks/encode.py                                    everything, about twelve minutes
     python benchmarks/encode.py --vocab cl100k --text english --text code --repeat 9
     python benchmarks/encode.py --peer gigatoken --megabytes 32 book.txt more.jsonl.zst
     python benchmarks/encode.py --part prose --threads 1,2         one thread against two
