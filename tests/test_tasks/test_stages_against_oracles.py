@@ -29,9 +29,10 @@ pytestmark = [pytest.mark.shared_data, pytest.mark.slow]
 
 
 def ntrex(shared_data):
+    """Every fourth language: the library's own tests have them all."""
     return {
         path.stem: path.read_text("utf-8").split("\n")
-        for path in sorted((shared_data / "ntrex").glob("*.txt"))
+        for path in sorted((shared_data / "ntrex").glob("*.txt"))[::4]
     }
 
 

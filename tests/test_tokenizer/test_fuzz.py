@@ -18,7 +18,7 @@ from tokenizer.definition import Definition
 from tokenizer.formats import tiktoken
 from tokenizer.splitting import SPLIT_PATTERNS, compile_pattern, fallback
 
-SECONDS = float(os.environ.get("TOKMILL_FUZZ_SECONDS", "4"))
+SECONDS = float(os.environ.get("TOKMILL_FUZZ_SECONDS", "2"))
 FIRST_SEED = int(os.environ.get("TOKMILL_FUZZ_SEED", "0"))
 
 ALPHABETS = [
