@@ -13,17 +13,18 @@ from typing import Any
 import numpy as np
 import orjson
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from tasks.formats.documents import ArrowArray, Bytes, Ints, Piece, offsets_of
+from tasks.formats.documents import ArrowArray, Bytes, Ints, Piece
 from tasks.formats.measures import is_utf8
 from tasks.formats.quarantine import BadDocument, excerpt, invalid_utf8
 from tasks.formats.records import Span, lines
 from tasks.formats.sources import ReadOptions, nearest
-from tasks.kernels.gather import gather
 from tasks.kernels.json_lines import (
     NUM_BYTES,
     NUM_DOCUMENTS,
     NUM_LINES,
+    NUM_ODD_IDS,
     POSITION,
     SLACK,
     Documents,
@@ -33,12 +34,14 @@ from tasks.kernels.json_lines import (
 
 def read_jsonl(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
     """Yield the documents of the span's lines; all are valid UTF-8."""
-    row = span.first_row
+    row, room = span.first_row, None
     for block, position in lines(path, span):
-        reading = _Reading(block, row, options)
-        row = reading.next_row
+        room = _room(len(block), len(options.text_column.encode()), room)
+        reading = _Reading(block, row, options, room)
         found = [reading.piece(position)]
+        row = reading.next_row
         del block, reading
+        room = room._replace(text=_NOTHING)  # it is the piece's now
         yield found.pop()
 
 
@@ -49,7 +52,7 @@ class _Reading:
         next_row: the number of the line behind the block.
     """
 
-    def __init__(self, block: bytearray, row: int, options: ReadOptions) -> None:
+    def __init__(self, block: bytearray, row: int, options: ReadOptions, room: Documents) -> None:
         self._block = block
         self._row = row
         self._column = options.text_column
@@ -57,9 +60,9 @@ class _Reading:
         self._bad: list[BadDocument] = []
         self._ids: dict[int, str | None] = {}
         self._data: Bytes = np.frombuffer(block, dtype=np.uint8)
-        self._documents = _room(self._data)
+        self._documents = room
         self._read()
-        self.next_row = row + int(self._documents.progress[NUM_LINES])
+        self.next_row = row + int(room.progress[NUM_LINES])
 
     def _read(self) -> None:
         column, id_column = _name(self._column), _name(self._id_column or "")
@@ -85,17 +88,18 @@ class _Reading:
         progress[POSITION], progress[NUM_LINES] = end, progress[NUM_LINES] + 1
 
     def _add(self, value: dict[str, Any], start: int, end: int) -> None:
-        """Take in the document of a line, as the kernel would."""
+        """Take in the document of a line, as the kernel would; its id is put aside."""
         documents = self._documents
         document = int(documents.progress[NUM_DOCUMENTS])
         text = value[self._column].encode()
-        first = int(documents.progress[NUM_BYTES])
-        documents.text[first : first + len(text)] = np.frombuffer(text, dtype=np.uint8)
-        documents.ends[document] = first + len(text)
+        first, after = int(documents.ends[document]), int(documents.ends[document]) + len(text)
+        documents.text[first:after] = np.frombuffer(text, dtype=np.uint8)
+        documents.ends[document + 1] = after
         documents.lines[document] = documents.progress[NUM_LINES]
         documents.bounds[2 * document : 2 * document + 2] = start, end
         documents.ids[2 * document : 2 * document + 2] = 0
-        documents.progress[NUM_DOCUMENTS], documents.progress[NUM_BYTES] = document + 1, first + len(text)
+        documents.id_ends[document + 1] = documents.id_ends[document]
+        documents.progress[NUM_DOCUMENTS], documents.progress[NUM_BYTES] = document + 1, after
         if self._id_column is not None:
             self._ids[document] = _id(value.get(self._id_column))
 
@@ -105,7 +109,7 @@ class _Reading:
         number = int(documents.progress[NUM_DOCUMENTS])
         return Piece(
             data=documents.text[: documents.progress[NUM_BYTES]],
-            offsets=np.concatenate(([0], documents.ends[:number])),
+            offsets=documents.ends[: number + 1].copy(),
             rows=documents.lines[:number] + self._row,
             bounds=documents.bounds[: 2 * number].reshape(-1, 2) + position,
             ids=None if self._id_column is None else self._id_array(number),
@@ -113,26 +117,35 @@ class _Reading:
         )
 
     def _id_array(self, number: int) -> ArrowArray:
-        starts, ends = self._documents.ids[: 2 * number].reshape(-1, 2).T
-        plain = None if self._ids else _plain_strings(self._data, starts, ends)
-        if plain is not None:
-            return plain
-        spans = zip(starts.tolist(), ends.tolist(), strict=True)
-        values = [_id(orjson.loads(self._block[start:end])) if end else None for start, end in spans]
+        spans = self._documents.ids[: 2 * number].reshape(-1, 2)
+        if not self._ids and not self._documents.progress[NUM_ODD_IDS]:
+            ends = self._documents.id_ends[: number + 1].copy()
+            return _strings(self._documents.id_text[: ends[-1]].copy(), ends, spans[:, 1] > 0)
+        values = [_id(orjson.loads(self._block[start:end])) if end else None for start, end in spans.tolist()]
         for document, value in self._ids.items():
             values[document] = value
         return pa.array(values, pa.large_string())
 
 
-def _room(data: Bytes) -> Documents:
-    most = int(np.count_nonzero(data == ord("\n"))) + 1
+_NOTHING: Bytes = np.empty(0, dtype=np.uint8)
+
+
+def _room(num_bytes: int, column_bytes: int, before: Documents | None) -> Documents:
+    """Return room for a block, most of it that of the block before if it is large enough."""
+    most = (num_bytes + 1) // (len('{"":""}\n') + column_bytes) + 1  # one for a line that turns out bad
+    text = np.empty(num_bytes + SLACK, dtype=np.uint8)
+    if before is not None and len(before.lines) >= most and len(before.id_text) >= len(text):
+        before.progress[:] = 0
+        return before._replace(text=text)
     return Documents(
-        progress=np.zeros(4, dtype=np.int64),
-        text=np.empty(len(data) + SLACK, dtype=np.uint8),
-        ends=np.empty(most, dtype=np.int64),
+        progress=np.zeros(5, dtype=np.int64),
+        text=text,
+        ends=np.zeros(most + 1, dtype=np.int64),
         lines=np.empty(most, dtype=np.int64),
         bounds=np.empty(2 * most, dtype=np.int64),
         ids=np.empty(2 * most, dtype=np.int64),
+        id_text=np.empty(num_bytes + SLACK, dtype=np.uint8),
+        id_ends=np.zeros(most + 1, dtype=np.int64),
     )
 
 
@@ -140,23 +153,10 @@ def _name(name: str) -> Bytes:
     return np.frombuffer(name.encode(), dtype=np.uint8)
 
 
-def _plain_strings(data: Bytes, starts: Ints, ends: Ints) -> ArrowArray | None:
-    """Return JSON strings without escapes, null where start and end are 0; None if anything else is there."""
-    present = ends > 0
-    if (data[starts[present]] != ord('"')).any():
-        return None
-    lengths = np.where(present, ends - starts - 2, 0)
-    offsets = offsets_of(lengths)
-    text = np.empty(offsets[-1], dtype=np.uint8)
-    gather(data, starts + 1, lengths, offsets[:-1], text)
-    if (text == ord("\\")).any():
-        return None
-    buffers = [
-        pa.py_buffer(np.packbits(present, bitorder="little")),
-        pa.py_buffer(offsets),
-        pa.py_buffer(text),
-    ]
-    return pa.LargeStringArray.from_buffers(len(starts), buffers[1], buffers[2], buffers[0])
+def _strings(text: Bytes, ends: Ints, present: NDArray[np.bool_]) -> ArrowArray:
+    valid = np.packbits(present, bitorder="little")
+    buffers = (pa.py_buffer(ends), pa.py_buffer(text), pa.py_buffer(valid))
+    return pa.LargeStringArray.from_buffers(len(present), *buffers)
 
 
 def _parsed(line: bytes, row: int, column: str) -> dict[str, Any] | BadDocument:

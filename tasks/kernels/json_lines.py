@@ -18,7 +18,7 @@ from tokenizer.kernels.arrays import Bytes, BytesIn, Int64
 from tokenizer.kernels.intrinsics import load_u64
 
 # What `progress` holds.
-POSITION, NUM_LINES, NUM_DOCUMENTS, NUM_BYTES = range(4)
+POSITION, NUM_LINES, NUM_DOCUMENTS, NUM_BYTES, NUM_ODD_IDS = range(5)
 # Bytes that a word of eight may be written over the end of what was read.
 SLACK = 8
 
@@ -50,14 +50,16 @@ class Documents(NamedTuple):
     """What is read, for up to n documents.
 
     Attributes:
-        progress: int64 [4]: the next byte of the block, and how many lines, documents and bytes of text were
-            read so far.
+        progress: int64 [5]: the next byte of the block, and how many lines, documents, bytes of text, and ids
+            that are no strings were read so far.
         text: uint8 [as many as the block, and SLACK].
-        ends: int64 [n], where each document ends in `text`.
+        ends: int64 [n + 1], where each document begins and ends in `text`; the first is 0.
         lines: int64 [n], the number of each document's line in the block, from 0.
         bounds: int64 [2 * n], where each document's line begins and ends in the block, its newline included.
         ids: int64 [2 * n], where the value of each document's id begins and ends in the block; both 0 where
             there is none, or null.
+        id_text: uint8 [as many as the block, and SLACK], those ids that are strings.
+        id_ends: int64 [n + 1], where each document's id begins and ends in `id_text`; the first is 0.
     """
 
     progress: Int64
@@ -66,6 +68,8 @@ class Documents(NamedTuple):
     lines: Int64
     bounds: Int64
     ids: Int64
+    id_text: Bytes
+    id_ends: Int64
 
 
 @kernel
@@ -93,7 +97,7 @@ def read_lines(block: BytesIn, column: BytesIn, id_column: BytesIn, documents: D
             documents.lines[document] = progress[NUM_LINES]
             documents.bounds[2 * document] = start
             documents.bounds[2 * document + 1] = min(position + 1, block.shape[0])
-            progress[NUM_BYTES] = documents.ends[document]
+            progress[NUM_BYTES] = documents.ends[document + 1]
             progress[NUM_DOCUMENTS] = document + 1
         progress[POSITION] = min(position + 1, block.shape[0])
         progress[NUM_LINES] += 1
@@ -106,30 +110,43 @@ def _read_object(
 ) -> int:
     """Read the object that begins a line; return where the line ends, or -1 to leave it to the caller."""
     text, document, out = documents.text, documents.progress[NUM_DOCUMENTS], documents.progress[NUM_BYTES]
-    documents.ids[2 * document] = documents.ids[2 * document + 1] = 0
-    found, before = False, _BRACE
+    _set_id(documents, document, 0, 0, documents.id_ends[document])
+    found, before, is_odd = False, _BRACE, False
     while _at(block, position) == before:
         position, stop = _unescape(block, _after_space(block, position + 1), text, out)
         is_text, is_id = _equal(text, out, stop, column), _equal(text, out, stop, id_column)
         position = start = _after_colon(block, position)
-        if not is_text:
-            position = _value_end(block, position, text, out)
-        elif found:  # the last one would count
+        id_end = documents.id_ends[document]
+        if is_text and found:  # the last one would count
             return -1
+        if is_text or (is_id and _at(block, start) == _QUOTE):
+            into, first = (text, out) if is_text else (documents.id_text, id_end)
+            position, stop = _unescape(block, start, into, first)
         else:
-            position, out = _unescape(block, position, text, out)
-            documents.ends[document], found = out, True
+            position = _value_end(block, start, text, out)
         if position < 0:
             return -1
+        if is_text:
+            documents.ends[document + 1], out, found = stop, stop, True
         if is_id:
             is_null = _equal(block, start, position, _NULL)
-            documents.ids[2 * document] = 0 if is_null else start
-            documents.ids[2 * document + 1] = 0 if is_null else position
+            is_odd = not is_null and (is_text or block[start] != _QUOTE)
+            id_end = id_end if is_odd or is_null else stop
+            _set_id(documents, document, 0 if is_null else start, 0 if is_null else position, id_end)
         position, before = _after_space(block, position), _COMMA
     if not found or _at(block, position) != _CLOSING_BRACE:
         return -1
+    documents.progress[NUM_ODD_IDS] += int(is_odd)
     position = _after_space(block, position + 1)
     return position if position == block.shape[0] or block[position] == _NEWLINE else -1
+
+
+@kernel(inline=True)
+def _set_id(documents: Documents, document: int, start: int, end: int, id_end: int) -> None:
+    """Note where a document's id stands in the block, and where it ends in `id_text`."""
+    documents.ids[2 * document] = start
+    documents.ids[2 * document + 1] = end
+    documents.id_ends[document + 1] = id_end
 
 
 @kernel(inline=True)

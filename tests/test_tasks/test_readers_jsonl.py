@@ -179,6 +179,7 @@ def damaged(draw: Any, lines: st.SearchStrategy[bytes]) -> bytes:
         b'{"text": "", "id": "\\n"}',
     ]
 )
+@example([b'{"text":""}'] * 3 + [b'{"text":""'])
 def test_whatever_stands_in_a_line_is_read_as_orjson_reads_it(scratch: Path, lines: list[bytes]) -> None:
     path = scratch / "a.jsonl"
     content = b"\n".join(lines)
