@@ -141,8 +141,8 @@ class _Tally:
             "unique_documents": was.unique_documents - gone[2],
             "unique_tokens": was.unique_tokens - gone[3],
             "epochs": round(drawn / max(1, was.num_tokens), 12),
-            "most_ahead_tokens": float(np.round(ahead.max(initial=0.0), 6)),
-            "most_behind_tokens": float(np.round((-ahead).max(initial=0.0), 6)),
+            "most_ahead_tokens": float(np.round(np.max(ahead, initial=0.0), 6)),
+            "most_behind_tokens": float(np.round(np.max(-ahead, initial=0.0), 6)),
         }
         return was.model_copy(update=figures)
 
