@@ -107,5 +107,5 @@ class JoinedReader:
             for value, column in zip(final, before, strict=True)
         ]
         same = [mine == its for mine, its in zip(begins, shifted, strict=True)]
-        found: NDArray[np.bool_] = np.logical_and.reduce(same) & (begins[-1] == 0)
+        found: NDArray[np.bool_] = np.all(same, axis=0) & (begins[-1] == 0)
         return found

@@ -76,8 +76,8 @@ class PackedRows:
             self._addresses[shard] = self._shard(shard).rows.ctypes.data
         width, size = self.sequence_length, self.dtype.itemsize
         addresses = self._addresses[shards] + rows * (width * size)
-        base = int(addresses.min())
-        window = _window(base, (int(addresses.max()) - base) // size + width, self.dtype)
+        base = int(np.min(addresses))
+        window = _window(base, (int(np.max(addresses)) - base) // size + width, self.dtype)
         if size == out.itemsize:  # the same bits, also where the type is a signed one
             window, out = window.view(np.uint16), out.view(np.uint16)
             width, size = out.shape[1], 2

@@ -54,7 +54,7 @@ def plan_packing(
         for block, pieces, num_closed in _packed_blocks(rule, mixture):
             lengths = block.num_tokens.astype(np.int64)
             tally.add(block.source, lengths, pieces)
-            shortest.see(int(lengths.min(initial=shortest.length)))
+            shortest.see(int(np.min(lengths, initial=shortest.length)))
             _check_number(pieces.num_sequences)
             shards.add(_table(pieces, block), num_closed)
         shards.close()

@@ -196,7 +196,7 @@ def _rooms(num_pieces: int, capacity: int) -> Rooms:
 
 def _laid_out(cut: Cut, bins: NDArray[np.int64], first: int) -> Pieces:
     """Sequences from number `first` on, in the order of their first pieces; pieces in their own order."""
-    num_bins = int(bins.max(initial=-1)) + 1
+    num_bins = int(np.max(bins, initial=-1)) + 1
     sequence, start, order = (np.empty_like(bins) for _ in range(3))
     ranks = np.full(num_bins, -1, dtype=np.int64)
     in_order(bins, cut.length, ranks, np.zeros(num_bins, dtype=np.int64), sequence, start)
