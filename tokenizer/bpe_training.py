@@ -15,27 +15,30 @@ from numpy.typing import NDArray
 
 from tokenizer.alphabet import BYTE_ORDER
 from tokenizer.buffers import pack_bytes
-from tokenizer.kernels.gathering import count_buckets, count_magnitudes, list_places, make_pairs
-from tokenizer.kernels.merging import merge_pairs
+from tokenizer.kernels.gathering import count_magnitudes
 from tokenizer.kernels.pair_queue import fill_queue
+from tokenizer.kernels.training_kernels import NARROW, WIDE
 from tokenizer.kernels.training_state import (
     COUNTERS,
     MADE_ALL,
+    MAX_NARROW,
     NO_BYTES,
     NO_PAIRS,
+    NO_ROOM,
     NUM_BYTES,
     NUM_MERGES,
     NUM_TOKENS,
     THRESHOLD,
     Rules,
 )
+from tokenizer.pages import zero_pages
 from tokenizer.pretoken_counts import PretokenCounts
 from tokenizer.training_layout import (
     byte_tokens,
-    compacted,
     empty_pairs,
     empty_side,
     laid_out,
+    moved_together,
     with_more_bytes,
 )
 
@@ -81,7 +84,12 @@ class BpeTrainer:
     """
 
     def __init__(
-        self, counts: PretokenCounts, rules: MergeRules, max_merges: int, room: int | None = None
+        self,
+        counts: PretokenCounts,
+        rules: MergeRules,
+        max_merges: int,
+        room: int | None = None,
+        max_narrow: int = MAX_NARROW,
     ) -> None:
         """Lay out the counts, which are not needed any more afterwards.
 
@@ -89,8 +97,9 @@ class BpeTrainer:
             counts: how often each pre-token occurs, in any order.
             rules: what may be merged.
             max_merges: how many merges there is room for.
-            room: how many positions are listed at a time, about; by default half as many as there are bytes
-                to begin with, and more as the text grows shorter. Decides time and memory, never a merge.
+            room: how many positions are listed at a time, about; by default a quarter of the bytes that there
+                are to begin with, and more as the text grows shorter. Decides time and memory, never a merge.
+            max_narrow: up to how many symbols two bytes are taken for one; at most MAX_NARROW.
 
         Raises:
             TrainingError: there is more text than positions can number, or counts whose sum is no int64.
@@ -104,6 +113,7 @@ class BpeTrainer:
         self._counters = np.zeros(COUNTERS, np.int64)
         self._counters[NUM_TOKENS] = self._counters[NUM_BYTES] = 256
         self._room = room
+        self._kernels, self._narrow_tokens = NARROW, max_narrow
 
     def run(self, num_merges: int, progress: Progress | None = None) -> int:
         """Make merges until there are `num_merges`, or none is left to make; return how many there are.
@@ -122,9 +132,7 @@ class BpeTrainer:
             if outcome == NO_BYTES:
                 self._tokens = with_more_bytes(self._tokens)
             elif outcome != MADE_ALL:
-                del self._pairs, self._before, self._behind  # before others take as much memory
-                self._words = compacted(self._words)
-                self._tokens.width[:] = 1
+                self._move_together()
                 self._gather(threshold.bit_length() if outcome == NO_PAIRS else _MAGNITUDES)
             if progress is not None:
                 progress(int(self._counters[NUM_MERGES]), num_merges)
@@ -142,17 +150,21 @@ class BpeTrainer:
         return pairs
 
     def _merge(self, until: int) -> int:
-        return merge_pairs(
-            self._words,
-            self._tokens,
-            self._pairs,
-            self._before,
-            self._behind,
-            self._rules,
-            self._counters,
-            np.empty(2, np.int64),
-            until,
-        )
+        """Merge until there are so many merges; in narrow cells, while they can hold the symbols."""
+        most = self._narrow_tokens - 256 if self._kernels is NARROW else until
+        if most <= self._counters[NUM_MERGES]:
+            return NO_ROOM
+        state = (self._words, self._tokens, self._pairs, self._before, self._behind)
+        seen = np.empty(2, np.int64)
+        return self._kernels.merge_pairs(*state, self._rules, self._counters, seen, min(until, most))
+
+    def _move_together(self) -> None:
+        """End a round: shorten the text, and let go what is made anew."""
+        del self._pairs, self._before, self._behind
+        widened = self._kernels is NARROW and self._counters[NUM_TOKENS] >= self._narrow_tokens
+        self._words = moved_together(self._words, self._kernels, bool(widened))
+        self._kernels = WIDE if widened else self._kernels
+        self._tokens.width[:] = 1
 
     def _gather(self, num_magnitudes: int) -> None:
         """Begin a round: choose a threshold, and gather the pairs that reach it.
@@ -162,16 +174,16 @@ class BpeTrainer:
         """
         num_cells = self._words.cells.shape[0]
         of_bytes = bool(self._counters[NUM_TOKENS] == 256) and num_cells >= _BYTE_PAIRS
-        buckets = np.zeros((_BYTE_PAIRS if of_bytes else _num_buckets(num_cells), 2), np.int64)
-        count_buckets(self._words, buckets, of_bytes)
-        room = self._room or max((self._cells_at_first * 3 // 2 - num_cells) // 2, _LEAST_ROOM)
+        buckets = zero_pages((_BYTE_PAIRS if of_bytes else _num_buckets(num_cells), 2), np.int64)
+        self._kernels.count_buckets(self._words, buckets, of_bytes)
+        room = self._room or max(self._cells_at_first // 2 - num_cells // 4, _LEAST_ROOM)
         threshold = self._choose_threshold(buckets, num_magnitudes, room)
         places = buckets[buckets[:, 0] >= threshold, 1]
         longest = int(np.max(places, initial=0))
         lists = np.empty((places.shape[0], 2), np.int64)
         # once the lists are made a merge can make two others as long, so there is room for one merge at least
-        positions = np.empty(max(2 * room, int(places.sum()) + 2 * longest) + 1, np.uint32)
-        list_places(self._words, buckets, lists, positions, threshold, of_bytes)
+        positions = zero_pages(max(2 * room, int(places.sum()) + 2 * longest) + 1, np.uint32)
+        self._kernels.list_places(self._words, buckets, lists, positions, threshold, of_bytes)
         self._counters[THRESHOLD] = threshold
         self._make_pairs(lists, positions, longest, of_bytes)
         self._before, self._behind = (empty_side(longest, self._max_tokens) for _ in range(2))
@@ -196,20 +208,12 @@ class BpeTrainer:
     ) -> None:
         max_pairs = 2 * lists.shape[0] + 2 * self._max_tokens + 1
         others, parted = np.empty(longest, np.uint32), np.empty(2, np.int64)
-        self._pairs = empty_pairs(max_pairs, positions)
-        while not make_pairs(
-            self._words,
-            self._tokens,
-            self._pairs,
-            self._rules,
-            self._counters,
-            lists,
-            others,
-            parted,
-            of_bytes,
-        ):
-            max_pairs *= 2
+        while True:
             self._pairs = empty_pairs(max_pairs, positions)
+            state = (self._words, self._tokens, self._pairs, self._rules, self._counters)
+            if self._kernels.make_pairs(*state, lists, others, parted, of_bytes):
+                break
+            max_pairs *= 2
         fill_queue(self._tokens, self._pairs, self._rules, self._counters)
 
 

@@ -29,6 +29,7 @@ from tokenizer.kernels.counting import (
     move_slots,
 )
 from tokenizer.kernels.words import MAX_SHORT
+from tokenizer.pages import zero_pages
 from tokenizer.pretoken_counts import PretokenCounts
 from tokenizer.specials import chunks, cut
 from tokenizer.splitting import Splitter
@@ -94,11 +95,11 @@ class PretokenCounter:
         """Make larger what is full, so that one more string of some length has room."""
         old = self._tables
         if length <= MAX_SHORT:
-            self._tables = old._replace(short=np.zeros(2 * old.short.shape[0], np.uint64))
+            self._tables = old._replace(short=zero_pages(2 * old.short.shape[0], np.uint64))
             self._tables.used[SHORT] = 0
             move_short(old.short, self._tables)
         elif old.used[LONG] >= old.entries.shape[0]:
-            entries, slots = _twice(old.entries), np.zeros(2 * old.slots.shape[0], np.uint64)
+            entries, slots = _twice(old.entries), zero_pages(2 * old.slots.shape[0], np.uint64)
             self._tables = old._replace(entries=entries, slots=slots)
             move_slots(old.slots, slots)
         else:
@@ -118,15 +119,15 @@ class PretokenCounter:
     def _listed(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint64]]:
         number = len(self)
         room = int(MAX_SHORT * self._tables.used[SHORT] + self._tables.used[ARENA])
-        data, offsets = np.empty(room, np.uint8), np.empty(number + 1, np.int64)
-        counts = np.empty(number, np.uint64)
+        data, offsets = zero_pages(room, np.uint8), zero_pages(number + 1, np.int64)
+        counts = zero_pages(number, np.uint64)
         size = list_counts(self._tables, data, offsets, counts)
         return data[:size], offsets, counts
 
 
 def _twice(array: NDArray[Number], least: int = 0) -> NDArray[Number]:
     """Return the same rows in twice the room, and in twice some least room."""
-    larger = np.empty((2 * max(array.shape[0], least), *array.shape[1:]), array.dtype)
+    larger = zero_pages((2 * max(array.shape[0], least), *array.shape[1:]), array.dtype.type)
     larger[: array.shape[0]] = array
     return larger
 

@@ -11,6 +11,7 @@ from tokenizer import buffers
 from tokenizer.errors import TokenizerError
 from tokenizer.kernels.sorting import gather_strings, merge_neighbours, read_prefixes, sum_equal
 from tokenizer.kernels.string_sort import MAX_PARTS, sort_strings
+from tokenizer.pages import zero_pages
 
 _BYTES_AT_A_TIME = 1 << 18
 
@@ -60,7 +61,8 @@ class PretokenCounts:
     @classmethod
     def sorted(cls, data: NDArray[np.uint8], offsets: NDArray[np.int64], counts: NDArray[np.uint64]) -> Self:
         """Sort pre-tokens that stand in any order, and add up the counts of those that stand there twice."""
-        order, keys = np.arange(counts.shape[0]), np.empty(counts.shape[0], np.uint64)
+        order, keys = zero_pages(counts.shape[0], np.int64), zero_pages(counts.shape[0], np.uint64)
+        order[:] = np.arange(counts.shape[0])
         sort_strings(data, offsets, order, keys, np.empty((MAX_PARTS, 3), np.int64))
         read_prefixes(data, offsets, keys)
         return cls._summed(data, offsets, counts, keys, order)
@@ -91,10 +93,10 @@ class PretokenCounts:
         order: NDArray[np.int64],
     ) -> Self:
         """Lay pre-tokens out in a sorted order, and add up the counts of equal ones."""
-        firsts, sums = np.empty_like(order), np.empty_like(counts)
+        firsts, sums = zero_pages(counts.shape[0], np.int64), zero_pages(counts.shape[0], np.uint64)
         distinct = sum_equal(data, offsets, prefixes, order, counts, firsts, sums)
         firsts = firsts[:distinct]
-        out_offsets = np.empty(distinct + 1, np.int64)
-        out = np.empty(int((offsets[firsts + 1] - offsets[firsts]).sum()), np.uint8)
+        out_offsets = zero_pages(distinct + 1, np.int64)
+        out = zero_pages(int((offsets[firsts + 1] - offsets[firsts]).sum()), np.uint8)
         gather_strings(data, offsets, firsts, out, out_offsets)
-        return cls(out, out_offsets, sums[:distinct].copy())
+        return cls(out, out_offsets, sums[:distinct])

@@ -3,19 +3,26 @@
 See `kernels.training_state` for what they hold.
 """
 
+from typing import Any, TypeAlias, TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenizer.alphabet import BYTE_ORDER
 from tokenizer.errors import TrainingError
-from tokenizer.kernels.training_state import Pairs, Side, Tokens, Words
-from tokenizer.kernels.training_text import compact, lay_out
+from tokenizer.kernels.training_kernels import TrainingKernels
+from tokenizer.kernels.training_state import Pairs, Side, Tokens, WideWords, Words
+from tokenizer.kernels.training_text import lay_out
+from tokenizer.pages import zero_pages
 from tokenizer.pretoken_counts import PretokenCounts
+
+Number = TypeVar("Number", bound=np.generic)
+AnyWords: TypeAlias = Words | WideWords
 
 _MAX_CELLS = (1 << 32) - 1
 
 
-def laid_out(counts: PretokenCounts) -> Words:
+def laid_out(counts: PretokenCounts) -> AnyWords:
     """Lay pre-tokens out, in order of falling counts; those of one byte have no pairs and stay out.
 
     Raises:
@@ -35,18 +42,27 @@ def laid_out(counts: PretokenCounts) -> Words:
         )
     num_steps = np.count_nonzero(weights[1:] != weights[:-1]) + min(1, weights.shape[0])
     words = Words(
-        np.empty(num_cells, np.int32), np.empty(num_steps + 1, np.int64), np.empty(num_steps, np.int64)
+        zero_pages(num_cells, np.int16), np.empty(num_steps + 1, np.int64), np.empty(num_steps, np.int64)
     )
     symbol_of = np.argsort(np.array(BYTE_ORDER)).astype(np.int32)
     lay_out(counts.data, counts.offsets, counts.counts, order, symbol_of, words)
     return words
 
 
-def compacted(words: Words) -> Words:
-    """Move symbols together, so that each takes one cell, and give the memory of the other cells back."""
-    num_steps = compact(words)
-    words.cells.resize(int(words.step_at[num_steps]), refcheck=False)
-    return Words(words.cells, words.step_at[: num_steps + 1], words.step_count[:num_steps])
+def moved_together(words: AnyWords, kernels: TrainingKernels, widened: bool) -> AnyWords:
+    """Move symbols together, each into one cell, in memory of their size; into wide cells if wished."""
+    num_steps = kernels.compact(words)
+    num_cells = int(words.step_at[num_steps])
+    steps = words.step_at[: num_steps + 1], words.step_count[:num_steps]
+    if widened or isinstance(words, WideWords):
+        return WideWords(_in_pages(words.cells[:num_cells], np.int32), *steps)
+    return Words(_in_pages(words.cells[:num_cells], np.int16), *steps)
+
+
+def _in_pages(array: NDArray[Any], kind: type[Number]) -> NDArray[Number]:
+    pages = zero_pages(array.shape[0], kind)
+    pages[:] = array
+    return pages
 
 
 def byte_tokens(max_tokens: int) -> Tokens:

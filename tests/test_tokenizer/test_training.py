@@ -122,6 +122,15 @@ def test_however_few_places_are_listed_at_a_time_the_merges_are_the_same(room: i
     assert trainer.merges() == reference.train_merges(words, 200)
 
 
+@pytest.mark.parametrize("max_narrow", [256, 300, 456])
+def test_more_symbols_than_narrow_cells_hold_are_written_in_wide_ones(max_narrow: int) -> None:
+    shuffler = random.Random(10)
+    words = {bytes(shuffler.choices(b"abcdefgh", k=shuffler.randint(2, 14))): i % 5 for i in range(300)}
+    trainer = BpeTrainer(PretokenCounts.from_dict(words), MergeRules(), 200, max_narrow=max_narrow)
+    assert trainer.run(200) == 200
+    assert trainer.merges() == reference.train_merges(words, 200)
+
+
 def test_a_text_of_many_bytes_begins_with_a_count_a_pair_of_bytes() -> None:
     shuffler = random.Random(8)
     words = {bytes(shuffler.choices(b"abcd ", k=40)): 1 + i % 3 for i in range(1700)}

@@ -20,6 +20,7 @@ UInt32In: TypeAlias = Annotated[NDArray[np.uint32], READ_ONLY]
 UInt64In: TypeAlias = Annotated[NDArray[np.uint64], READ_ONLY]
 
 Bytes: TypeAlias = NDArray[np.uint8]
+Int16: TypeAlias = NDArray[np.int16]
 Int32: TypeAlias = NDArray[np.int32]
 Int64: TypeAlias = NDArray[np.int64]
 UInt16: TypeAlias = NDArray[np.uint16]

@@ -15,6 +15,7 @@ from tokenizer.kernels.arrays import Bytes, BytesIn, Int64, Int64In, UInt64, UIn
 from tokenizer.kernels.intrinsics import load_u64, prefetch
 from tokenizer.kernels.jit import kernel
 from tokenizer.kernels.words import MAX_SHORT, hash_long, hash_short, load_short
+from tokenizer.pages import zero_pages
 
 _HALF = np.uint64(32)
 _LOWER = np.uint64(0xFFFFFFFF)
@@ -50,10 +51,10 @@ class CountTables(NamedTuple):
 def empty_tables(short: int, entries: int, arena: int) -> CountTables:
     """Make tables of given sizes, the first two powers of two."""
     return CountTables(
-        np.zeros(_ROW * short, np.uint64),
-        np.zeros(2 * entries, np.uint64),
-        np.empty((entries, 3), np.uint64),
-        np.empty(arena, np.uint8),
+        zero_pages(_ROW * short, np.uint64),
+        zero_pages(2 * entries, np.uint64),
+        zero_pages((entries, 3), np.uint64),
+        zero_pages(arena, np.uint8),
         np.zeros(3, np.int64),
         np.empty((_BLOCK, 3), np.uint64),
     )

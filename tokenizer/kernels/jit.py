@@ -24,7 +24,7 @@ import threading
 import time
 import types
 import typing
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, overload
@@ -73,6 +73,15 @@ class Kernel(Generic[P, R]):
     def name(self) -> str:
         """Module and name."""
         return f"{self.py_func.__module__}.{self.py_func.__name__}"
+
+    def retyped(self, types: Mapping[Any, Any]) -> "Kernel[..., R]":
+        """Return a kernel of the same code for other types of arguments, with its own machine signature."""
+        hints = typing.get_type_hints(self.py_func, include_extras=True)
+        function = _copied(self.py_func, self.py_func.__globals__)
+        function.__annotations__ = {name: types.get(hint, hint) for name, hint in hints.items()}
+        made: Kernel[..., R] = Kernel(function, False, None)
+        _registry.append(made)
+        return made
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the machine code, made first if need be."""
@@ -201,7 +210,11 @@ def _homes(compiling: Kernel[..., Any]) -> set[Path]:
 def _with_dispatchers(function: Callable[..., Any]) -> Callable[..., Any]:
     """Copy a function so that it sees numba's objects where its module has kernels."""
     callees = {name: callee.dispatcher() for name, callee in _callees(function).items()}
-    seen = dict(function.__globals__) | callees
+    return _copied(function, dict(function.__globals__) | callees)
+
+
+def _copied(function: Callable[..., Any], seen: dict[str, Any]) -> Callable[..., Any]:
+    """Copy a function so that it sees other globals."""
     copy = types.FunctionType(function.__code__, seen, function.__name__, function.__defaults__)
     return functools.update_wrapper(copy, function)
 

@@ -17,21 +17,23 @@ read again for the pairs that reach it.
 
 from typing import NamedTuple
 
-from tokenizer.kernels.arrays import Bytes, Int32, Int64, Int64Table, UInt32, UInt64
+from tokenizer.kernels.arrays import Bytes, Int16, Int32, Int64, Int64Table, UInt32, UInt64
 
-SEPARATOR = -1
-HOLE = -(1 << 31)
+SEPARATOR, HOLE = -1, -2
 
 NUM_PAIRS, NUM_QUEUED, NUM_POSITIONS, NUM_TOKENS, NUM_MERGES, NUM_BYTES = 0, 1, 2, 3, 4, 5
 THRESHOLD = 6
 COUNTERS = 7
 """What stands where in the array of counters."""
 
+MAX_NARROW = (1 << 15) - 2
+"""How many symbols narrow cells can tell apart, each in two forms."""
+
 MADE_ALL, NO_PAIRS, NO_ROOM, NO_BYTES = 0, 1, 2, 3
 
 
 class Words(NamedTuple):
-    """The training text.
+    """The training text, in narrow cells: for symbols below MAX_NARROW.
 
     Attributes:
         cells: the symbol that begins in a cell; or the one that ends there, in its other form; or SEPARATOR
@@ -39,6 +41,14 @@ class Words(NamedTuple):
         step_at: where the count of words changes, in order; the last one is behind all words.
         step_count: the words' count from there on.
     """
+
+    cells: Int16
+    step_at: Int64
+    step_count: Int64
+
+
+class WideWords(NamedTuple):
+    """The same in wider cells, for any symbol."""
 
     cells: Int32
     step_at: Int64

@@ -4,13 +4,13 @@ import numpy as np
 
 from tokenizer.kernels.arrays import BytesIn, Int32, Int64In, UInt64In
 from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.training_state import SEPARATOR, Words
+from tokenizer.kernels.training_state import HOLE, SEPARATOR, Words
 
 
 @kernel(inline=True)
 def of_last_cell(number: int) -> int:
     """Turn a symbol into its form for the last of several cells, or that form into the symbol."""
-    return -2 - number
+    return HOLE - 1 - number
 
 
 @kernel(inline=True)
