@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -31,6 +32,8 @@ def enter(script: str, *, here: bool) -> None:
         script: the file of the command, which is started again there with the same arguments.
         here: stay in the interpreter that runs this, whatever is installed in it.
     """
+    # a command that is told to end removes its files and ends its workers, as an interrupted one does
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     folder = environment_folder()
     if here or Path(sys.prefix).resolve() == folder.resolve():
         return
