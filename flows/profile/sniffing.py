@@ -7,6 +7,7 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,8 @@ _TEXT_NAMES = ("text", "content", "body", "document", "raw_content", "article", 
 _ID_NAMES = ("id", "doc_id", "document_id", "uuid", "url")
 _END_OF_DOCUMENT = "<|endoftext|>"
 _MANY_BYTES = 16 << 20
+# The first record must be within these.
+_BEGINNING_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -116,8 +119,10 @@ def _text_column(record: Mapping[str, object]) -> str:
 
 
 def _beginning(path: Path) -> str:
-    try:
-        block = next(blocks(path), b"")
-    except BrokenArchiveError:
-        return ""
-    return block.decode("utf-8", errors="replace")
+    beginning = b""
+    with suppress(BrokenArchiveError):
+        for block in blocks(path):
+            beginning += block
+            if len(beginning) >= _BEGINNING_BYTES:
+                break
+    return beginning.decode("utf-8", errors="replace")

@@ -16,7 +16,8 @@ from typing import IO, Protocol
 from tasks.errors import SourceError
 from tasks.formats.sources import compression_of
 
-BLOCK_BYTES = 512 << 10
+BLOCK_BYTES = 1 << 20
+FIRST_BLOCK_BYTES = 128 << 10
 # What one read of a compressed file takes in; small, because most codecs give out all of it at once.
 _COMPRESSED_BYTES = 64 << 10
 
@@ -86,6 +87,8 @@ def _codec_errors() -> tuple[type[Exception], ...]:
 def blocks(path: Path, start: int = 0, end: int | None = None) -> Iterator[bytes]:
     """Yield the bytes `start:end` of a file's decompressed content, in blocks of `BLOCK_BYTES` or more.
 
+    The first few are smaller, so that whoever reads ahead of others soon has something for them.
+
     Raises:
         SourceError: the file cannot be opened or read.
         BrokenArchiveError: a compressed file breaks; what lies before was yielded.
@@ -102,8 +105,10 @@ def blocks(path: Path, start: int = 0, end: int | None = None) -> Iterator[bytes
 
 def _plain(file: IO[bytes], start: int) -> Iterator[bytes]:
     file.seek(start)
-    while block := file.read(BLOCK_BYTES):
+    size = FIRST_BLOCK_BYTES
+    while block := file.read(size):
         yield block
+        size = min(2 * size, BLOCK_BYTES)
 
 
 def _decompressed(file: IO[bytes], codec: str) -> Iterator[bytes]:
@@ -150,17 +155,17 @@ def _until(stream: Iterator[bytes], length: int | None) -> Iterator[bytes]:
 
 
 def _gathered(stream: Iterator[bytes]) -> Iterator[bytes]:
-    """Join blocks until they have `BLOCK_BYTES`; a break comes after what was gathered before it."""
+    """Join blocks until they are large enough; a break comes after what was gathered before it."""
     held: list[bytes] = []
-    num_held = 0
+    num_held, enough = 0, FIRST_BLOCK_BYTES
     broken: BrokenArchiveError | None = None
     try:
         for block in stream:
             held.append(block)
             num_held += len(block)
-            if num_held >= BLOCK_BYTES:
+            if num_held >= enough:
                 yield held[0] if len(held) == 1 else b"".join(held)
-                held, num_held = [], 0
+                held, num_held, enough = [], 0, min(2 * enough, BLOCK_BYTES)
     except BrokenArchiveError as error:
         broken = error
     if num_held:

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from tasks.formats.quarantine import BadDocument
 
-# Small enough that the first batch is there soon, and that a batch in work stays in the processor's caches.
-BATCH_BYTES = 512 << 10
+# Small enough that a batch in work stays in the processor's caches; the first ones are there soon.
+BATCH_BYTES = 1 << 20
+FIRST_BATCH_BYTES = 128 << 10
 
 Bytes: TypeAlias = NDArray[np.uint8]
 Ints: TypeAlias = NDArray[np.int64]
@@ -144,18 +145,20 @@ def empty_piece(bad: Iterable[BadDocument] = ()) -> Piece:
 def batched(batches: Iterable[DocumentBatch], limit_bytes: int = BATCH_BYTES) -> Iterator[DocumentBatch]:
     """Join small batches and split large ones, so that each has at most `limit_bytes` (or one document).
 
-    A batch of half as much is not held back for more, since whoever waits for it could begin.
+    The first batches have fewer bytes, each twice as many as the one before, so that whoever waits for them
+    can begin; one of half of what it could have is not held back for more.
     """
     held: list[DocumentBatch] = []
-    held_bytes = 0
+    held_bytes, enough = 0, min(FIRST_BATCH_BYTES, limit_bytes)
     for batch in (part for whole in batches for part in _split(whole, limit_bytes)):
         if held and held_bytes + len(batch.data) > limit_bytes:
             yield _joined(held)
             held, held_bytes = [], 0
         held.append(batch)
         held_bytes += len(batch.data)
-        if 2 * held_bytes >= limit_bytes:
+        if 2 * held_bytes >= enough:
             finished, held, held_bytes = [_joined(held)], [], 0
+            enough = min(2 * enough, limit_bytes)
             del batch
             yield finished.pop()
     if held:
