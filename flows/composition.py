@@ -21,6 +21,7 @@ from tasks.adopt import ADOPT
 from tasks.audit import AUDIT
 from tasks.balance import BALANCE
 from tasks.card import CARD
+from tasks.consume import CONSUME
 from tasks.count import COUNT, COUNT_SHARD
 from tasks.encode import ENCODE, ENCODE_SHARD, EncodeParams
 from tasks.formats.corpus import Corpus, Shard
@@ -156,8 +157,9 @@ class Composition:
         made["encoded"] = self._one(ENCODE, profile.encode, corpus=corpus, tokenizer=tokenizer, shards=shards)
         tokens: dict[str, StepInput] = {"encoded": made["encoded"], "shards": shards}
         made["audit"] = self._one(AUDIT, profile.audit, corpus=corpus, tokenizer=tokenizer, **tokens)
+        before = self._ledger()
         scores = self._scores(corpus, tokenizer, tokens)
-        made["mixture"] = self._one(MIX, profile.mix_params(), **tokens, **scores)
+        made["mixture"] = self._one(MIX, profile.mix_params(), **tokens, **before, **scores)
         made["packed"] = self._packed(made["mixture"], tokens)
         made["card"] = self._one(CARD, profile.card, **made)
         return made
@@ -176,6 +178,12 @@ class Composition:
         balance = self._one(BALANCE, self.profile.balance, corpus=corpus)
         tokenizer = self._one(TRAIN, train, counts=counts, balance=balance)
         return {"counts": counts, "balance": balance, "tokenizer": tokenizer}
+
+    def _ledger(self) -> dict[str, Node]:
+        """Count what was consumed of the mixture that the profile goes on from, if it names one."""
+        if self.profile.replan is None:
+            return {}
+        return {"ledger": self._one(CONSUME, self.profile.replan.params(), **self.sources.consumed)}
 
     def _scores(
         self, corpus: Node, tokenizer: Node, tokens: Mapping[str, StepInput]

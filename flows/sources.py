@@ -1,7 +1,7 @@
 """From what a profile names to what bears identity: the sources' files, and a tokenizer that exists."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from flows.errors import ProfileError
@@ -19,11 +19,14 @@ class Sources:
         files: the files of all sources, in order of source and name, with their digests.
         roots: each source's folder (an absolute path), which bears no identity.
         tokenizer: the tokenizer that the profile names; None where it trains one.
+        consumed: by role, what the ledger of a mixture is made from that the run goes on from; empty where
+            it begins anew.
     """
 
     files: Sequence[External]
     roots: Mapping[str, str]
     tokenizer: ArtifactRef | External | None
+    consumed: Mapping[str, ArtifactRef | Sequence[ArtifactRef]] = field(default_factory=dict)
 
 
 def resolve_sources(profile: Profile, store: Store, *, rehash: bool = False) -> Sources:
@@ -31,8 +34,8 @@ def resolve_sources(profile: Profile, store: Store, *, rehash: bool = False) -> 
 
     Raises:
         SourceError: a source matches nothing, or one file twice; a file cannot be read.
-        StoreError: the profile names a tokenizer that the store does not have.
-        ProfileError: what it names is no tokenizer.
+        StoreError: the profile names a tokenizer or a mixture that the store does not have.
+        ProfileError: what it names is no tokenizer, or no mixture.
     """
     digests = FileDigests(store.root, rehash=rehash)
     files: list[External] = []
@@ -43,7 +46,8 @@ def resolve_sources(profile: Profile, store: Store, *, rehash: bool = False) -> 
     tokenizer = (
         None if profile.tokenizer is None else _tokenizer(profile, profile.tokenizer.use, store, digests)
     )
-    return Sources(files, roots, tokenizer)
+    consumed = {} if profile.replan is None else _consumed(profile, profile.replan.mixture, store)
+    return Sources(files, roots, tokenizer, consumed)
 
 
 def _tokenizer(profile: Profile, use: str, store: Store, digests: FileDigests) -> ArtifactRef | External:
@@ -58,3 +62,40 @@ def _tokenizer(profile: Profile, use: str, store: Store, digests: FileDigests) -
             f"profile {profile.name!r}: tokenizer.use={use!r} is a {ref.kind}; name a tokenizer"
         )
     return ref
+
+
+def _consumed(
+    profile: Profile, reference: str, store: Store
+) -> dict[str, ArtifactRef | Sequence[ArtifactRef]]:
+    """A mixture, the encoding that was mixed, and the ledger that it went on from, if it did."""
+    if reference.startswith("mixture/") and "@" not in reference:
+        raise ProfileError(
+            f"profile {profile.name!r}: replan.mixture={reference!r} must name a version, since this run makes "
+            f"the next one; use e.g. {reference}@v1"
+        )
+    mixture = store.resolve(reference)
+    if mixture.kind != "mixture":
+        raise ProfileError(
+            f"profile {profile.name!r}: replan.mixture={reference!r} is a {mixture.kind}; name a mixture"
+        )
+    made_from = _inputs(store, mixture)
+    found: dict[str, ArtifactRef | Sequence[ArtifactRef]] = {
+        "mixture": mixture,
+        "encoded": made_from["encoded"][0],
+        "shards": made_from["shards"],
+    }
+    while "mixture" in made_from:  # something was taken out of that one
+        made_from = _inputs(store, made_from["mixture"][0])
+    return found | ({"ledger": made_from["ledger"][0]} if "ledger" in made_from else {})
+
+
+def _inputs(store: Store, ref: ArtifactRef) -> dict[str, list[ArtifactRef]]:
+    """The artifacts that one was made from, by role, in order."""
+    found: dict[str, list[ArtifactRef]] = {}
+    for entry in store.record(ref).inputs:
+        if entry.kind is not None and entry.name is not None and entry.fingerprint is not None:
+            made = ArtifactRef(
+                kind=entry.kind, name=entry.name, fingerprint=entry.fingerprint, content_digest=entry.digest
+            )
+            found.setdefault(entry.role, []).append(made)
+    return found

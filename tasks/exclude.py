@@ -104,10 +104,13 @@ class _Tally:
         size = len(mixture.sources)
         self._gone = np.zeros((4, size), dtype=np.int64)  # documents, tokens; the same of first times alone
         self._before = np.zeros((len(self._table.positions) + 1, size))  # tokens, by the next point
-        self._position = 0
+        self._position = mixture.manifest.first_position
+        self._first_is_gone = False
 
     def add(self, plan: Plan, gone: NDArray[np.bool_]) -> None:
         """Take the next rows, and which of them go."""
+        if self._position == self._mixture.first_position:
+            self._first_is_gone = bool(gone[:1].any())
         lengths = plan.num_tokens.astype(np.int64)
         starts = self._position + np.cumsum(lengths) - lengths
         self._position += int(lengths.sum())
@@ -126,6 +129,7 @@ class _Tally:
         figures = {
             "num_documents": self._mixture.num_documents - int(self._gone[0].sum()),
             "num_tokens": left,
+            "first_document_start": 0 if self._first_is_gone else self._mixture.first_document_start,
             "sources": sources,
         }
         return self._mixture.model_copy(update=figures)

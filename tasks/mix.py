@@ -17,11 +17,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
+
 from tasks.errors import MixingError
 from tasks.formats.encoded import Encoded
+from tasks.formats.ledger import CutDocument, Ledger
 from tasks.formats.mixture import MixedSource, MixtureManifest, Plan, PlanWriter, ShareTable
 from tasks.mixing.draw import Draw, Stop, Tally
-from tasks.mixing.lengths import SourceLengths, source_lengths
+from tasks.mixing.history import NOTHING, History, with_consumed
+from tasks.mixing.lengths import SourceLengths, Standing, source_lengths
 from tasks.mixing.orders import ScoreShards, orders
 from tasks.mixing.params import MixParams
 from tasks.mixing.quotas import Asked, Quota, asked
@@ -45,6 +49,7 @@ class Planning:
         settled: what each source is to give.
         draws: how each source gives it.
         weaver: puts them together.
+        standings: what can be drawn of each source.
     """
 
     params: MixParams
@@ -52,6 +57,7 @@ class Planning:
     settled: Asked
     draws: Mapping[str, Draw]
     weaver: Weaver
+    standings: Mapping[str, Standing]
 
     @classmethod
     def of(
@@ -60,29 +66,59 @@ class Planning:
         sources: Mapping[str, SourceLengths],
         scratch: Scratch,
         scores: ScoreShards | None = None,
+        ledger: Ledger | None = None,
     ) -> "Planning":
-        """Settle the request on sources.
+        """Settle the request on sources, of which a ledger may say what was consumed before.
 
         Raises:
-            MixingError: an unknown source, a source without tokens, or a request that is not feasible.
+            MixingError: an unknown source, a source without tokens, or a request that is not feasible; or
+                what was consumed is not all there.
         """
         if len(sources) > _MOST_SOURCES:
             raise MixingError(
                 f"mix: {len(sources)} sources must be at most {_MOST_SOURCES}; join some of them"
             )
-        settled = asked(params, {source: found.num_tokens for source, found in sources.items()})
-        found = orders(params, sources, settled, scores or ScoreShards(), scratch)
+        history = NOTHING if ledger is None else History.of(ledger, sources)
+        sources = sources if ledger is None else with_consumed(sources, ledger)
+        standings = {source: found.standing(source) for source, found in sources.items()}
+        sizes = {
+            source: found.num_tokens - standings[source].withdrawn[1] for source, found in sources.items()
+        }
+        settled = asked(params, sizes, history)
+        found = orders(params, sources, settled, scores or ScoreShards(), standings, scratch)
         draws = {
-            source: Draw(found[source], Stop(quota.num_tokens, quota.most_tokens))
+            source: Draw(found[source], Stop(quota.run_tokens, quota.most_tokens, quota.given_tokens))
             for source, quota in settled.quotas.items()
         }
         num_documents = sum(lengths.num_documents for lengths in sources.values())
-        weaver = Weaver(list(draws.values()), settled.curves, num_documents)
-        return cls(params, sources, settled, draws, weaver)
+        weaver = Weaver(list(draws.values()), settled, num_documents)
+        return cls(params, sources, settled, draws, weaver, standings)
+
+    @property
+    def cut(self) -> CutDocument | None:
+        """The document of an earlier mixture with the rest of which this one begins."""
+        return self.settled.history.cut
 
     def blocks(self) -> Iterator[Plan]:
         """The plan, in blocks."""
-        return self.weaver.blocks()
+        if self.cut is not None:
+            yield self._rest_of(self.cut)
+        yield from self.weaver.blocks()
+
+    def _rest_of(self, cut: CutDocument) -> Plan:
+        """The plan's first row: what is left of a document that was begun before."""
+        tally = self.draws[cut.source].tally
+        digests = [shard.digest for shard in self.sources[cut.source].shards]
+        tally.num_documents, tally.num_tokens = 1, cut.num_tokens
+        if cut.epoch == 0:
+            tally.unique_documents, tally.unique_tokens = 1, cut.num_tokens
+        return Plan(
+            source=np.array([list(self.sources).index(cut.source)], dtype=np.uint16),
+            shard=np.array([digests.index(cut.digest)], dtype=np.uint32),
+            document=np.array([cut.document], dtype=np.uint32),
+            epoch=np.array([cut.epoch], dtype=np.uint16),
+            num_tokens=np.array([cut.num_tokens], dtype=np.uint32),
+        )
 
     def shares(self) -> ShareTable:
         """What was requested and given along the way."""
@@ -91,10 +127,29 @@ class Planning:
     def accounts(self) -> list[Account]:
         """What became of every source's documents and tokens."""
         return [
-            _account(source, found, self.draws[source].tally, unit)
+            self._account(source, found, unit)
             for source, found in self.sources.items()
             for unit in ("documents", "tokens")
         ]
+
+    def _account(self, source: str, found: SourceLengths, unit: Unit) -> Account:
+        """In + repeated = kept + repeated + left out; a document without tokens can never be drawn."""
+        tally, standing, cut = self.draws[source].tally, self.standings[source], self.cut
+        goes_on = cut is not None and cut.source == source and cut.epoch == 0  # kept, and not consumed before
+        if unit == "documents":
+            num_in, empty, rest = found.num_documents, standing.empty, int(goes_on)
+            kept, again = tally.unique_documents, tally.num_documents - tally.unique_documents
+        else:
+            num_in, empty, rest = found.num_tokens, 0, cut.num_tokens if cut is not None and goes_on else 0
+            kept, again = tally.unique_tokens, tally.num_tokens - tally.unique_tokens
+        consumed, withdrawn = (pair[unit == "tokens"] for pair in (standing.consumed, standing.withdrawn))
+        became = {"kept": kept, "repeated": again, "dropped:empty": empty}
+        if self.settled.history.position:
+            became |= {"dropped:consumed_before": consumed - rest, "dropped:taken_down": withdrawn}
+        became["dropped:not_drawn"] = (
+            num_in - kept - sum(amount for end, amount in became.items() if end.startswith("dropped:"))
+        )
+        return Account(source=source, unit=unit, num_in=num_in, added={"repetition": again}, became=became)
 
     def manifest(self) -> MixtureManifest:
         """What was asked for and what came of it."""
@@ -110,6 +165,8 @@ class Planning:
             num_documents=sum(tally.num_documents for tally in tallies.values()),
             num_tokens=sum(tally.num_tokens for tally in tallies.values()),
             longest_document_tokens=max(tally.longest for tally in tallies.values()),
+            first_position=self.settled.history.begin,
+            first_document_start=self.cut.start if self.cut is not None else 0,
             sources=[
                 MixedSource(
                     share=float(shares[source]),
@@ -141,38 +198,23 @@ def _given(source: str, found: SourceLengths, quota: Quota, tally: Tally) -> dic
     }
 
 
-def _account(source: str, found: SourceLengths, tally: Tally, unit: Unit) -> Account:
-    """In + repeated = kept + repeated + left out; a document without tokens can never be drawn."""
-    if unit == "documents":
-        num_in, empty = found.num_documents, found.count_empty(source)
-        kept, again = tally.unique_documents, tally.num_documents - tally.unique_documents
-    else:
-        num_in, empty = found.num_tokens, 0
-        kept, again = tally.unique_tokens, tally.num_tokens - tally.unique_tokens
-    became = {
-        "kept": kept,
-        "repeated": again,
-        "dropped:empty": empty,
-        "dropped:not_drawn": num_in - empty - kept,
-    }
-    return Account(source=source, unit=unit, num_in=num_in, added={"repetition": again}, became=became)
-
-
 def run(
     params: MixParams,
     *,
     out: Path,
     encoded: Path,
     shards: Sequence[Path],
+    ledger: Path | None = None,
     **scores: Sequence[Path],
 ) -> Outcome:
-    """Plan the mixture of an encoded corpus; writes `plan.parquet`, `shares.parquet` and `mixture.json`.
+    """Plan the mixture of an encoded corpus; writes the files of `tasks.formats.mixture`.
 
     Args:
         params: see `MixParams`.
         out: the artifact's directory.
         encoded: the manifest.
         shards: the encoded shards, in its order.
+        ledger: what was consumed before; None for a mixture that begins a run.
         scores: by measure that the curriculum asks for, the scores of the shards of all sources that have a
             curriculum, in the same order.
 
@@ -184,11 +226,13 @@ def run(
     sources = source_lengths(opened, shards)
     scored = ScoreShards.of(opened.manifest, params.curriculum, scores)
     with scratch_below(out, len(sources)) as scratch:
-        planning = Planning.of(params, sources, scratch, scored)
+        before = Ledger.open(ledger) if ledger is not None else None
+        planning = Planning.of(params, sources, scratch, scored, before)
         with PlanWriter(out) as writer:
             for block in planning.blocks():
                 writer.append(block)
     planning.shares().save(out)
+    planning.settled.curves.table().save(out)
     manifest = planning.manifest()
     manifest.save(out)
     return Outcome(metrics=_metrics(manifest), accounts=planning.accounts())
@@ -204,4 +248,4 @@ def _metrics(manifest: MixtureManifest) -> dict[str, Scalar]:
     return metrics | {f"share.{entry.source}": entry.share for entry in manifest.sources}
 
 
-MIX = Stage(verb="mix", task="mix", kind="mixture", version=3, params=MixParams, run=run)
+MIX = Stage(verb="mix", task="mix", kind="mixture", version=4, params=MixParams, run=run)

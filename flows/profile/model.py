@@ -14,6 +14,7 @@ from tasks.adopt import AdoptParams
 from tasks.audit import AuditParams
 from tasks.balance import BalanceParams
 from tasks.card import CardParams
+from tasks.consume import ConsumeParams
 from tasks.encode import EncodeParams
 from tasks.formats.sources import SourceSpec
 from tasks.ingest import IngestParams
@@ -58,6 +59,19 @@ class ExistingTokenizer(AdoptParams):
         return AdoptParams.model_validate(self.model_dump(exclude={"use"}))
 
 
+class Replanning(ConsumeParams):
+    """A mixture that goes on where a training run left another one."""
+
+    mixture: str = Field(
+        description="The mixture that the run has read, as an artifact (`mixture/own@v1`).",
+        examples=["mixture/own@v1"],
+    )
+
+    def params(self) -> ConsumeParams:
+        """The parameters that bear identity: all but what the mixture is called."""
+        return ConsumeParams.model_validate(self.model_dump(exclude={"mixture"}))
+
+
 class Profile(BaseModel):
     """One run's sources and parameters."""
 
@@ -78,6 +92,7 @@ class Profile(BaseModel):
     audit: AuditParams = AuditParams()
     score: TrigramParams = TrigramParams()
     mix: MixParams = MixParams()
+    replan: Replanning | None = None
     pack: PackParams = PackParams()
     card: CardParams = CardParams()
     execution: Execution = Execution()

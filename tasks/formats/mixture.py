@@ -16,6 +16,17 @@ far, one row a point and source:
     requested    float64  tokens of the source that the weights ask for by then
     given        float64  tokens of the source before this point
 
+`request.parquet` is what is asked for: the shares of the sources, which move in straight lines over segments
+of the run, one row a segment and source, in this order:
+
+    segment      uint32
+    source       uint16
+    start        float64  tokens of the run where the segment begins
+    stop         float64  tokens where it ends
+    first        float64  the source's share at its start
+    last         float64  the source's share at its end
+    before       float64  tokens of the source that are asked for before it
+
 `mixture.json` (`MixtureManifest`) says what was asked for and what came of it. All is written and read in
 blocks; nothing here needs more memory for a longer plan. The same mixture gives the same bytes.
 """
@@ -37,6 +48,7 @@ from tasks.formats.manifests import read_model, readable, write_model
 
 PLAN_FILE = "plan.parquet"
 SHARES_FILE = "shares.parquet"
+REQUEST_FILE = "request.parquet"
 MANIFEST_FILE = "mixture.json"
 _ROW_GROUP = 1 << 20
 PLAN_SCHEMA = pa.schema(
@@ -54,6 +66,16 @@ SHARES_SCHEMA = pa.schema(
         pa.field("source", pa.uint16(), nullable=False),
         pa.field("requested", pa.float64(), nullable=False),
         pa.field("given", pa.float64(), nullable=False),
+    ]
+)
+REQUEST_SCHEMA = pa.schema(
+    [
+        pa.field("segment", pa.uint32(), nullable=False),
+        pa.field("source", pa.uint16(), nullable=False),
+        *(
+            pa.field(name, pa.float64(), nullable=False)
+            for name in ("start", "stop", "first", "last", "before")
+        ),
     ]
 )
 _FEW = ["source", "shard", "epoch"]  # columns with few different values
@@ -111,6 +133,9 @@ class MixtureManifest(BaseModel):
         num_documents: rows of the plan.
         num_tokens: their tokens.
         longest_document_tokens: of any of them, or of a document at which a source stopped.
+        first_position: tokens of the run that came before this mixture; 0 where it begins the run.
+        first_document_start: tokens of the plan's first document that were consumed before, in an earlier
+            mixture; its `num_tokens` are those that are left.
         sources: in the encoded manifest's order.
     """
 
@@ -123,6 +148,8 @@ class MixtureManifest(BaseModel):
     num_documents: int
     num_tokens: int
     longest_document_tokens: int
+    first_position: int = 0
+    first_document_start: int = 0
     sources: list[MixedSource]
 
     def save(self, path: Path) -> None:
@@ -231,6 +258,45 @@ class ShareTable:
 
 
 @dataclass(frozen=True)
+class RequestTable:
+    """What is asked of s sources over k segments of the run.
+
+    Attributes:
+        knots: float64 [k + 1], tokens of the run where segments begin and end.
+        firsts: float64 [k, s], each source's share at each segment's start.
+        lasts: float64 [k, s], at its end.
+        before: float64 [k, s], tokens of each source that are asked for before each segment.
+    """
+
+    knots: NDArray[np.float64]
+    firsts: NDArray[np.float64]
+    lasts: NDArray[np.float64]
+    before: NDArray[np.float64]
+
+    def save(self, path: Path) -> None:
+        """Write `request.parquet` into the directory `path`."""
+        segments, sources = self.firsts.shape
+        columns = [
+            np.repeat(np.arange(segments, dtype=np.uint32), sources),
+            np.tile(np.arange(sources, dtype=np.uint16), segments),
+            np.repeat(self.knots[:-1], sources),
+            np.repeat(self.knots[1:], sources),
+            *(values.ravel() for values in (self.firsts, self.lasts, self.before)),
+        ]
+        table = pa.Table.from_arrays([pa.array(column) for column in columns], schema=REQUEST_SCHEMA)
+        pq.write_table(table, path / REQUEST_FILE, row_group_size=_ROW_GROUP, compression="zstd")
+
+    def at(self, position: float) -> NDArray[np.float64]:
+        """Tokens asked of each source up to a position: float64 [s]; behind the end nothing more is."""
+        index = int(np.clip(np.searchsorted(self.knots, position, side="right") - 1, 0, len(self.firsts) - 1))
+        width = self.knots[index + 1] - self.knots[index]
+        passed = min(position - self.knots[index], width)
+        slope = (self.lasts[index] - self.firsts[index]) / width
+        found: NDArray[np.float64] = self.before[index] + passed * (self.firsts[index] + slope * passed / 2)
+        return found
+
+
+@dataclass(frozen=True)
 class Mixture:
     """A mixture in a directory: the manifest, and the plan when asked for."""
 
@@ -258,6 +324,22 @@ class Mixture:
             StoreError: the file is missing, is not Parquet, or has other columns.
         """
         return Plan.join(list(self.batches()))
+
+    def request(self) -> RequestTable | None:
+        """What is asked for; None for a mixture out of which something was taken.
+
+        Raises:
+            StoreError: the file is broken.
+        """
+        file = self.path / REQUEST_FILE
+        if not file.exists():
+            return None
+        with readable(file, "table of what is asked for"):
+            table = pq.read_table(file, schema=REQUEST_SCHEMA)
+        shape = (-1, len(self.sources))
+        values = {name: table[name].to_numpy().reshape(shape) for name in REQUEST_SCHEMA.names}
+        knots = np.append(values["start"][:, 0], values["stop"][-1, 0])
+        return RequestTable(knots, values["first"], values["last"], values["before"])
 
     def shares(self) -> ShareTable:
         """What was requested and given of each source, over the run.

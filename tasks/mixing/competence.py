@@ -109,16 +109,27 @@ class Competence:
             least = Decimal(-3).exp()
             return np.array([float(max(power, least)) for power in powers])
 
-    def pace(self, curves: Curves, source: str, num_tokens: int) -> float:
+    def pace(
+        self, curves: Curves, source: str, num_tokens: int, shift: float = 0.0, begin: float = 0.0
+    ) -> float:
         """How often each eligible document must be drawn at least, so that a source gives what is asked.
 
-        It is infinite where something is asked for when nothing is eligible.
+        Args:
+            curves: what is asked, over the run.
+            source: of this source.
+            num_tokens: tokens that it has.
+            shift: tokens that the curves ask for and that need not be given.
+            begin: progress of the run from which on to look.
+
+        Returns:
+            A number ≥ 0; infinite where something is asked for when nothing is eligible.
         """
         places = np.arange(1, _PLACES + 1) / _PLACES
         if self.kind == "step":  # held back most at the edge of a stair, which may lie between two places
             edges = np.arange(1, self.stairs) / self.stairs * float(self.until)
             places = np.concatenate([places, edges])
-        asked = curves.doubles(curves.sources.index(source), places * float(curves.end))
+        places = places[places > begin]
+        asked = curves.doubles(curves.sources.index(source), places * float(curves.end)) - shift
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = np.where(asked > 0, asked / (self._doubles(places, before=True) * num_tokens), 0.0)
-        return float(ratios.max())
+        return float(ratios.max(initial=0.0))

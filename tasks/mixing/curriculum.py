@@ -24,6 +24,7 @@ from tasks.mixing.competence import Competence
 from tasks.mixing.curves import Curves
 from tasks.mixing.difficulty import Difficulty
 from tasks.mixing.draw import Drawn, Stop
+from tasks.mixing.lengths import LengthBlock
 from tasks.mixing.order import DOCUMENT, check_epochs, document_keys
 from tasks.mixing.permutation import Key, permutation_key
 from tasks.mixing.sorting import BLOCK, Rows, sorted_rows
@@ -51,18 +52,21 @@ class Paced:
         competence: what is eligible when.
         curves: what is asked of the source over the run.
         copies: how often each document may be drawn.
+        begin: tokens that the source has given before, as they stand on its curve.
     """
 
     difficulty: Difficulty
     competence: Competence
     curves: Curves
     copies: int
+    begin: float = 0.0
 
     def blocks(self, stop: Stop) -> Iterator[Drawn]:
         """Yield documents until `stop` is reached."""
         if stop.is_reached:
             return iter(())
-        return stop.applied(_handed_out(sorted_rows(self._racers(), self.difficulty.scratch)))
+        racers = sorted_rows(self._racers(), self.difficulty.scratch)
+        return stop.applied(_handed_out(racers, self.begin))
 
     def _racers(self) -> Iterator[Rows]:
         """Every copy of every document that ever becomes eligible; the key is the time of its draw."""
@@ -84,7 +88,7 @@ class Paced:
             racers[name] = rows[name]
         racers["epoch"], racers["release"] = copy, releases
         racers["key"] = times.view(np.uint64)  # doubles that are not negative ascend as their bits do
-        return racers[np.isfinite(releases)]
+        return racers[np.isfinite(releases) & (rows["consumed"] <= copy)]
 
     def _rule(self) -> Rule:
         known = self.competence
@@ -116,9 +120,9 @@ class Paced:
         )
 
 
-def _handed_out(racers: Iterator[Rows]) -> Iterator[Drawn]:
-    """Yield racers by the time of their draw, each when it is eligible."""
-    urn = _Urn()
+def _handed_out(racers: Iterator[Rows], begin: float) -> Iterator[Drawn]:
+    """Yield racers by the time of their draw, each when it is eligible; `begin` is the time at first."""
+    urn = _Urn(begin)
     for rows in racers:
         yield from urn.passed(rows, over=False)
     yield from urn.passed(np.empty(0, dtype=_RACER), over=True)
@@ -127,11 +131,11 @@ def _handed_out(racers: Iterator[Rows]) -> Iterator[Drawn]:
 class _Urn:
     """Runs `hand_out` over blocks of racers, and keeps those that wait from one block to the next."""
 
-    def __init__(self, room: int = 1 << 12) -> None:
+    def __init__(self, begin: float, room: int = 1 << 12) -> None:
         self._waiting = _waiting(room)
         self._kept = np.empty(0, dtype=_RACER)
         self._kept_numbers = np.empty(0, dtype=np.int64)
-        self._now = np.zeros(1)
+        self._now = np.full(1, begin)
         self._first = 0
 
     def passed(self, rows: Rows, *, over: bool) -> Iterator[Drawn]:
@@ -207,41 +211,47 @@ class Sorted:
 
     Attributes:
         difficulty: the documents from the easiest to the hardest.
+        first_epoch: how often every document was consumed before at least.
     """
 
     difficulty: Difficulty
+    first_epoch: int = 0
 
     def blocks(self, stop: Stop) -> Iterator[Drawn]:
         """Yield documents until `stop` is reached.
 
         Raises:
-            MixingError: that takes more than 65,536 epochs.
+            MixingError: that takes more than 65,535 epochs.
         """
         lengths = self.difficulty.lengths
         check_epochs(self.difficulty.source, stop, lengths)
-        epoch = 0
+        epoch = self.first_epoch
         while not stop.is_reached:
-            whole = stop.num_tokens + lengths.num_tokens <= stop.quota
-            rows = self._whole(stop) if whole else self._part(epoch, stop)
+            left = sum(_left(block, epoch) for block in lengths.blocks(self.difficulty.source))
+            whole = stop.num_tokens + left <= stop.quota
+            rows = self._whole(epoch, stop) if whole else self._part(epoch, stop)
             yield from (Drawn(block, np.full(len(block), epoch, dtype=np.uint16)) for block in rows)
             epoch += 1
 
-    def _whole(self, stop: Stop) -> Iterator[Rows]:
-        """Every document once."""
-        for drawn in stop.applied(map(_without_epochs, self.difficulty.ascending())):
+    def _whole(self, epoch: int, stop: Stop) -> Iterator[Rows]:
+        """Every document that did not come as often before."""
+        for drawn in stop.applied(map(_without_epochs, self._ascending(epoch))):
             yield drawn.rows
+
+    def _ascending(self, epoch: int) -> Iterator[Rows]:
+        return (rows[rows["consumed"] <= epoch] for rows in self.difficulty.ascending())
 
     def _part(self, epoch: int, stop: Stop) -> Iterator[Rows]:
         """Those documents that a source without a curriculum would draw to its quota, the easiest first."""
         key = permutation_key("mix", self.difficulty.seed, self.difficulty.source, epoch)
-        shuffled = sorted_rows(self._placed(key), self.difficulty.scratch)
+        shuffled = sorted_rows(self._placed(key, epoch), self.difficulty.scratch)
         chosen = stop.applied(map(_without_epochs, shuffled))
         yield from sorted_rows((_by_place(drawn.rows) for drawn in chosen), self.difficulty.scratch)
 
-    def _placed(self, key: Key) -> Iterator[Rows]:
+    def _placed(self, key: Key, epoch: int) -> Iterator[Rows]:
         """The documents with their place by difficulty; their key is that of a shuffled source."""
         place = 0
-        for rows in self.difficulty.ascending():
+        for rows in self._ascending(epoch):
             placed = np.empty(len(rows), dtype=_PLACED)
             for name in ("shard", "document", "num_tokens"):
                 placed[name] = rows[name]
@@ -249,6 +259,11 @@ class Sorted:
             placed["place"] = np.arange(place, place + len(rows))
             place += len(rows)
             yield placed
+
+
+def _left(block: LengthBlock, epoch: int) -> int:
+    """Tokens of the documents that came at most `epoch` times."""
+    return int(block.lengths[block.consumed <= epoch].sum())
 
 
 def _without_epochs(rows: Rows) -> Drawn:

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.formats.mixture import RequestTable
 from tasks.kernels.interleave import Curve
 from tasks.sampling import EXACT
 
@@ -101,6 +102,16 @@ class Curves:
         width = curve.knots[at + 1] - curve.knots[at]
         passed = np.minimum(positions - curve.knots[at], width)
         return curve.sums[at * size + source] + passed * (first + (last - first) / width * passed / 2)
+
+    def table(self) -> RequestTable:
+        """The curves as they are kept on disk."""
+        curve, shape = self.arrays, (len(self.segments), len(self.sources))
+        return RequestTable(
+            curve.knots,
+            curve.firsts.reshape(shape),
+            curve.lasts.reshape(shape),
+            curve.sums[: -len(self.sources)].reshape(shape),
+        )
 
     @cached_property
     def arrays(self) -> Curve:

@@ -22,6 +22,7 @@ from tasks.mixing.order import DOCUMENT, document_keys
 from tasks.mixing.permutation import permutation_key
 from tasks.mixing.sorting import Rows, Scratch, regrouped, sorted_rows
 
+GRADED = np.dtype([*DOCUMENT.descr, ("consumed", "<u2")])
 _RANKED = np.dtype([("key", "<u8"), ("rank", "<f4")])
 _NUMBERED = np.dtype([("key", "<u8"), ("number", "<u8")])
 Scores = Callable[[], NDArray[np.float32]]
@@ -55,7 +56,7 @@ class Difficulty:
     scratch: Scratch
 
     def ascending(self) -> Iterator[Rows]:
-        """Yield the documents that have tokens, from the easiest to the hardest, as `DOCUMENT`."""
+        """Yield the documents that have tokens, from the easiest to the hardest, as `GRADED`."""
         return sorted_rows(self._keyed(), self.scratch)
 
     def _keyed(self) -> Iterator[Rows]:
@@ -63,7 +64,8 @@ class Difficulty:
         key = permutation_key("tie", self.seed, self.source)
         for block, values in zip(self.lengths.blocks(self.source), self._difficulties(), strict=True):
             kept = np.flatnonzero(block.lengths)
-            rows = np.empty(len(kept), dtype=DOCUMENT)
+            rows = np.empty(len(kept), dtype=GRADED)
+            rows["consumed"] = block.consumed[kept]
             rows["shard"], rows["document"] = block.shard, kept + block.first
             rows["num_tokens"] = block.lengths[kept]
             lots = document_keys(rows, key) >> np.uint64(32)

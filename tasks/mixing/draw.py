@@ -40,7 +40,7 @@ class Stop:
     Attributes:
         quota: tokens wanted, in [0, most].
         most: tokens that may not be exceeded.
-        num_tokens: tokens given so far.
+        num_tokens: tokens given so far, those before this mixture included.
         is_reached: whether there is nothing more to give.
         refused: tokens of the document that would have been next; 0 if it is not known.
     """
@@ -52,7 +52,7 @@ class Stop:
     refused: int = 0
 
     def __post_init__(self) -> None:
-        self.is_reached = self.quota <= 0
+        self.is_reached = self.num_tokens >= self.quota
 
     def applied(self, blocks: Iterable[Drawn]) -> Iterator[Drawn]:
         """Yield what comes before the stop; of two equally near stops the earlier one is taken."""

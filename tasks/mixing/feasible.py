@@ -11,6 +11,7 @@ from functools import cached_property
 from math import ceil, inf
 
 from tasks.mixing.competence import Competence
+from tasks.mixing.history import NOTHING, History
 from tasks.mixing.limits import Limits
 from tasks.mixing.schedule import Timeline
 from tasks.sampling import EXACT, capacity, rounded, water_fill
@@ -31,11 +32,15 @@ class Pacing:
 
 @dataclass(frozen=True)
 class Case:
-    """Weights over the run, limits, and what paces the sources, for any total."""
+    """Weights over the run, limits, what paces the sources and what was before, for any total.
+
+    Tokens of a source, and totals, are those of the whole run.
+    """
 
     timeline: Timeline
     limits: Limits
     pacing: Pacing | None = None
+    history: History = NOTHING
 
     @cached_property
     def reaches(self) -> dict[str, Decimal]:
@@ -50,20 +55,41 @@ class Case:
     def _totals(self, tokens: Mapping[str, Decimal]) -> dict[str, Decimal]:
         """The total at which so many tokens are asked of each source."""
         sources = [source for source, has_weight in self.timeline.weighted().items() if has_weight]
+        horizon = self.history.position + sum(self.limits.caps.values(), Decimal(1))
         with localcontext(EXACT):
             if self.timeline.relative:
-                return {s: tokens[s] / self._shares[s] for s in sources if self._shares[s]}
-            horizon = sum(self.limits.caps.values(), Decimal(0))
-            curves = self.timeline.curves(max(Decimal(1), horizon))
-            found = {source: curves.reaches(source, tokens[source]) for source in sources}
+                drawn = [source for source in sources if self._shares[source]]
+                return {source: self._total(source, tokens[source], horizon) for source in drawn}
+            curves = self.timeline.curves(horizon)
+            shifts = self.history.shifts(curves)
+            found = {source: curves.reaches(source, tokens[source] + shifts[source]) for source in sources}
             return {source: horizon if total is None else total for source, total in found.items()}
 
+    def _total(self, source: str, tokens: Decimal, horizon: Decimal) -> Decimal:
+        """The total at which so many tokens are asked of a source, if positions are fractions of it.
+
+        With another request before it is searched for, among whole numbers.
+        """
+        direct = tokens / self._shares[source]
+        if not self.history.position:
+            return direct
+        if direct > self.history.begin and abs(self.amounts(direct)[source] - tokens) < SLACK:
+            return direct
+        low, high = self.history.position, int(horizon)
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = self.amounts(Decimal(middle))[source] <= tokens + SLACK
+            low, high = (middle, high) if fits else (low, middle)
+        return Decimal(low)
+
     def amounts(self, total: Decimal) -> dict[str, Decimal]:
-        """Tokens asked of each source at a total."""
-        if self.timeline.relative:
-            with localcontext(EXACT):
+        """Tokens asked of each source at a total; what was before counts as it was asked then."""
+        with localcontext(EXACT):
+            if self.timeline.relative and not self.history.position:
                 return {source: share * total for source, share in self._shares.items()}
-        return self.timeline.curves(total).requested(total)
+            curves = self.timeline.curves(total)
+            shifts = self.history.shifts(curves)
+            return {source: asked - shifts[source] for source, asked in curves.requested(total).items()}
 
     @cached_property
     def _shares(self) -> dict[str, Decimal]:
@@ -88,8 +114,11 @@ class Case:
         if self.pacing is None:
             return {}
         curves, drawn = self.timeline.curves(total), self.timeline.weighted()
+        shifts, begin = self.history.shifts(curves), self.history.position / float(total)
         return {
-            source: self.pacing.competence.pace(curves, source, self.limits.sizes[source])
+            source: self.pacing.competence.pace(
+                curves, source, self.limits.sizes[source], float(shifts[source]), begin
+            )
             for source in self.pacing.sources
             if drawn[source]
         }
@@ -99,16 +128,16 @@ class Case:
         most = rounded(min(self.reaches.values()), 30)  # what has 50 digits is not exact in the last
         if not self.held_back(most):
             return most
-        low, high = 0, int(most) + 1
+        low, high = self.history.position, int(most) + 1
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self.held_back(Decimal(middle)) else (middle, high)
-        return Decimal(low) if low else most
+        return Decimal(low) if low > self.history.position else most
 
     def fits(self, total: Decimal) -> bool:
         """Whether the request can be met at a total."""
         return (
-            total > 0
+            total > self.history.begin
             and not self.over(total)
             and not self.under(total)
             and not self.held_back(total)

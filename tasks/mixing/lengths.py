@@ -1,6 +1,6 @@
 """The document lengths of a source, read shard by shard: no more than a block of them is in memory."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tasks.errors import MixingError, StoreError
 from tasks.formats.encoded import Encoded, EncodedShard
+from tasks.formats.ledger import WITHDRAWN
 
 BLOCK = 1 << 20
 _U32 = 1 << 32
@@ -22,11 +23,13 @@ class LengthBlock(NamedTuple):
         shard: index among the source's shards.
         first: the first one's position in the shard.
         lengths: int64 [n], tokens.
+        consumed: uint16 [n], how often each was consumed before; `WITHDRAWN` for what must not come again.
     """
 
     shard: int
     first: int
     lengths: NDArray[np.int64]
+    consumed: NDArray[np.uint16]
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,14 @@ class ShardLengths:
         num_tokens: their tokens.
         digest: the shard's content digest.
         offsets: opens int64 [d + 1], from 0 to `num_tokens`; document k has `offsets[k + 1] - offsets[k]`.
+        consumed: opens uint16 [d], how often each document was consumed before; None if none was.
     """
 
     num_documents: int
     num_tokens: int
     digest: str
     offsets: Callable[[], NDArray[np.int64]]
+    consumed: Callable[[], NDArray[np.uint16]] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,9 +72,12 @@ class SourceLengths:
         """Tokens of all documents."""
         return sum(shard.num_tokens for shard in self.shards)
 
-    def count_empty(self, source: str) -> int:
-        """How many documents have no tokens; reads all lengths."""
-        return sum(int(np.count_nonzero(block.lengths == 0)) for block in self.blocks(source))
+    def standing(self, source: str) -> "Standing":
+        """What can be drawn of the source, and what cannot; reads all lengths once."""
+        found = Standing()
+        for block in self.blocks(source):
+            found.add(block)
+        return found
 
     def blocks(self, source: str, size: int = BLOCK) -> Iterator[LengthBlock]:
         """Yield all lengths in order, at most `size` at a time; `source` is for messages.
@@ -86,10 +94,42 @@ class SourceLengths:
                     f"mix: shard {index} of '{source}' has {found[0]} documents and {found[1]} tokens, its "
                     f"manifest says {shard.num_documents} and {shard.num_tokens}; verify the artifact"
                 )
+            consumed = shard.consumed() if shard.consumed else np.zeros(shard.num_documents, dtype=np.uint16)
             for first in range(0, shard.num_documents, size):
                 lengths = np.diff(offsets[first : first + size + 1])
                 _check_longest(source, int(lengths.max()))
-                yield LengthBlock(index, first, lengths)
+                yield LengthBlock(index, first, lengths, consumed[first : first + size])
+
+
+@dataclass
+class Standing:
+    """What a source's documents are to a mixture that is about to be planned.
+
+    Attributes:
+        empty: documents without tokens.
+        consumed: documents that were consumed before, and their tokens.
+        withdrawn: documents that must not come again, and their tokens.
+        least: how often the least consumed document that may be drawn was consumed.
+    """
+
+    empty: int = 0
+    consumed: tuple[int, int] = (0, 0)
+    withdrawn: tuple[int, int] = (0, 0)
+    least: int = WITHDRAWN
+
+    def add(self, block: LengthBlock) -> None:
+        """Count a block."""
+        has_tokens = block.lengths > 0
+        gone = has_tokens & (block.consumed == WITHDRAWN)
+        again = has_tokens & (block.consumed > 0) & ~gone
+        self.empty += int(np.count_nonzero(~has_tokens))
+        self.consumed = _added(self.consumed, block.lengths[again])
+        self.withdrawn = _added(self.withdrawn, block.lengths[gone])
+        self.least = min(self.least, int(np.min(block.consumed[has_tokens & ~gone], initial=WITHDRAWN)))
+
+
+def _added(before: tuple[int, int], lengths: NDArray[np.int64]) -> tuple[int, int]:
+    return before[0] + len(lengths), before[1] + int(lengths.sum())
 
 
 def _check_longest(source: str, longest: int) -> None:
@@ -120,8 +160,3 @@ def source_lengths(encoded: Encoded, shards: Sequence[Path]) -> dict[str, Source
 
 def _opener(path: Path) -> Callable[[], NDArray[np.int64]]:
     return lambda: EncodedShard.open(path).offsets
-
-
-def sizes(sources: Mapping[str, SourceLengths]) -> dict[str, int]:
-    """Tokens of every source."""
-    return {source: found.num_tokens for source, found in sources.items()}

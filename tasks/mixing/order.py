@@ -22,7 +22,7 @@ from tasks.mixing.permutation import Key, permutation_key, scrambled
 from tasks.mixing.sorting import Rows, Scratch, sorted_rows
 
 DOCUMENT = np.dtype([("key", "<u8"), ("shard", "<u4"), ("document", "<u4"), ("num_tokens", "<u4")])
-MOST_EPOCHS = 1 << 16
+MOST_EPOCHS = (1 << 16) - 1
 
 
 @dataclass(frozen=True)
@@ -34,31 +34,33 @@ class Shuffled:
         lengths: its documents.
         seed: any whole number ≥ 0.
         scratch: where orders that do not fit in memory are kept.
+        first_epoch: how often every document was consumed before at least.
     """
 
     source: str
     lengths: SourceLengths
     seed: int
     scratch: Scratch
+    first_epoch: int = 0
 
     def blocks(self, stop: Stop) -> Iterator[Drawn]:
         """Yield documents, epoch after epoch, until `stop` is reached.
 
         Raises:
-            MixingError: that takes more than 65,536 epochs.
+            MixingError: that takes more than 65,535 epochs.
         """
         check_epochs(self.source, stop, self.lengths)
         return stop.applied(self._epochs()) if not stop.is_reached else iter(())
 
     def _epochs(self) -> Iterator[Drawn]:
-        for epoch in range(MOST_EPOCHS):
+        for epoch in range(self.first_epoch, MOST_EPOCHS):
             for rows in self.epoch(epoch):
                 yield Drawn(rows, np.full(len(rows), epoch, dtype=np.uint16))
 
     def epoch(self, epoch: int) -> Iterator[Rows]:
-        """Yield the documents in the order of one epoch."""
+        """Yield the documents in the order of one epoch, but for those that have come as often already."""
         key = permutation_key("mix", self.seed, self.source, epoch)
-        blocks = (_documents(block, key) for block in self.lengths.blocks(self.source))
+        blocks = (_keyed(documents(block, epoch), key) for block in self.lengths.blocks(self.source))
         return sorted_rows(blocks, self.scratch)
 
 
@@ -76,16 +78,14 @@ def check_epochs(source: str, stop: Stop, lengths: SourceLengths) -> None:
         )
 
 
-def _documents(block: LengthBlock, key: Key) -> Rows:
-    """A block's documents that have tokens, with their keys."""
-    rows = documents(block)
+def _keyed(rows: Rows, key: Key) -> Rows:
     rows["key"] = document_keys(rows, key)
     return rows
 
 
-def documents(block: LengthBlock) -> Rows:
-    """A block's documents that have tokens; their keys are not set."""
-    kept = np.flatnonzero(block.lengths)
+def documents(block: LengthBlock, epoch: int) -> Rows:
+    """A block's documents that have tokens and came at most `epoch` times; their keys are not set."""
+    kept = np.flatnonzero((block.lengths > 0) & (block.consumed <= epoch))
     rows = np.empty(len(kept), dtype=DOCUMENT)
     rows["shard"], rows["document"] = block.shard, kept + block.first
     rows["num_tokens"] = block.lengths[kept]

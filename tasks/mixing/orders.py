@@ -10,7 +10,7 @@ from tasks.formats.scores import ScoredShard, components_of
 from tasks.mixing.curriculum import Paced, Sorted
 from tasks.mixing.difficulty import Difficulty, Measure, Scores
 from tasks.mixing.draw import Order
-from tasks.mixing.lengths import SourceLengths
+from tasks.mixing.lengths import SourceLengths, Standing
 from tasks.mixing.order import Shuffled
 from tasks.mixing.params import CurriculumParams, MixParams
 from tasks.mixing.quotas import Asked
@@ -82,6 +82,7 @@ def orders(
     sources: Mapping[str, SourceLengths],
     settled: Asked,
     scores: ScoreShards,
+    standings: Mapping[str, Standing],
     scratch: Scratch,
 ) -> dict[str, Order]:
     """The order of each source.
@@ -90,18 +91,20 @@ def orders(
         MixingError: the curriculum needs scores that are not there.
     """
     found: dict[str, Order] = {}
+    shifts = settled.history.shifts(settled.curves)
     for source, lengths in sources.items():
-        rules = params.curriculum
+        rules, least = params.curriculum, standings[source].least
         if rules is None or not rules.has(source):
-            found[source] = Shuffled(source, lengths, params.seed, scratch)
+            found[source] = Shuffled(source, lengths, params.seed, scratch, least)
             continue
         measures = list(_measures(rules, source, scores))
         difficulty = Difficulty(source, lengths, measures, params.seed, scratch)
         if rules.order == "easy_to_hard":
-            found[source] = Sorted(difficulty)
+            found[source] = Sorted(difficulty, least)
         else:
-            copies = settled.quotas[source].copies
-            found[source] = Paced(difficulty, rules.function(), settled.curves, copies)
+            quota = settled.quotas[source]
+            begin = quota.given_tokens + float(shifts[source])
+            found[source] = Paced(difficulty, rules.function(), settled.curves, quota.copies, begin)
     return found
 
 

@@ -16,6 +16,7 @@ from math import ceil
 from tasks.errors import MixingError
 from tasks.mixing.curves import Curves
 from tasks.mixing.feasible import SAME_PACE, SLACK, Case, Pacing, infeasible
+from tasks.mixing.history import NOTHING, History
 from tasks.mixing.limits import Limits
 from tasks.mixing.params import MixParams
 from tasks.mixing.schedule import Timeline
@@ -29,9 +30,10 @@ class Quota:
 
     Attributes:
         share: its part of the mixture's tokens, as asked for; shares add up to 1.
-        num_tokens: tokens to draw; 0 only where the share is 0.
-        most_tokens: tokens that may be drawn: `max_repetition` × what it has, rounded down; of a source that
-            has no share at the end of the run no more than `num_tokens`.
+        run_tokens: tokens to draw in the whole run.
+        given_tokens: tokens that were drawn before this mixture.
+        most_tokens: tokens that may be drawn in the whole run: `max_repetition` × what it has, rounded down;
+            of a source that has no share at the end of the run no more than `run_tokens`.
         max_repetition: the most times that it may be drawn.
         min_epochs: the fewest times that it must be drawn.
         copies: the most times that any of its documents is drawn.
@@ -39,24 +41,37 @@ class Quota:
     """
 
     share: Decimal
-    num_tokens: int
+    run_tokens: int
+    given_tokens: int
     most_tokens: int
     max_repetition: float
     min_epochs: float
     copies: int
     limits: bool
 
+    @property
+    def num_tokens(self) -> int:
+        """Tokens to draw in this mixture; 0 only where the share is 0, or all was drawn before."""
+        return max(0, self.run_tokens - self.given_tokens)
+
 
 @dataclass(frozen=True)
 class Asked:
-    """What all sources are to give: in all, and over the run."""
+    """What all sources are to give: in all, and over the run.
+
+    Attributes:
+        quotas: by source.
+        curves: over the whole run.
+        history: what was before this mixture.
+    """
 
     quotas: dict[str, Quota]
     curves: Curves
+    history: History
 
 
-def asked(params: MixParams, sizes: Mapping[str, int]) -> Asked:
-    """Settle a request on sources of `sizes` tokens.
+def asked(params: MixParams, sizes: Mapping[str, int], history: History = NOTHING) -> Asked:
+    """Settle a request on sources of `sizes` tokens, of which some may have been consumed before.
 
     Raises:
         MixingError: a weight or a limit is for an unknown source, a source with a weight has no tokens, or
@@ -66,20 +81,32 @@ def asked(params: MixParams, sizes: Mapping[str, int]) -> Asked:
     _check_tokens(timeline, sizes)
     limits = Limits.of(params, sizes, timeline.weighted())
     if params.method == "unimax" and not params.is_scheduled:
-        return _giving_way(params, timeline, limits)
-    return _exact(params, timeline, limits)
+        return _giving_way(params, timeline, limits, history)
+    return _exact(params, timeline, limits, history)
 
 
-def _exact(params: MixParams, timeline: Timeline, limits: Limits) -> Asked:
+def _exact(params: MixParams, timeline: Timeline, limits: Limits, history: History) -> Asked:
     """The shares are law."""
-    case = Case(timeline, limits, _pacing(params, timeline))
+    case = Case(timeline, limits, _pacing(params, timeline), history)
     total = case.largest() if params.total_tokens is None else Decimal(params.total_tokens)
+    _check_anything_left(total, history, given=params.total_tokens is not None)
     if not case.fits(total):
         raise MixingError(infeasible(case, total, given=params.total_tokens is not None))
     limiting = [source for source, reach in case.reaches.items() if abs(reach - total) < SLACK]
     if total < min(case.reaches.values()) and params.total_tokens is None:  # the curriculum is what limits
         limiting = list(case.held_back(total + 1))
-    return _settled(timeline.curves(total), limits, limiting, case.paces(total))
+    return _settled(case, total, limiting)
+
+
+def _check_anything_left(total: Decimal, history: History, *, given: bool) -> None:
+    if total <= history.begin:
+        what = (
+            f"total_tokens={int(total)}" if given else f"the {int(total)} tokens that max_repetition allows"
+        )
+        raise MixingError(
+            f"mix: {what} must be more than the {history.begin} that were consumed; total_tokens are "
+            "those of the whole run, so raise them or max_repetition"
+        )
 
 
 def _pacing(params: MixParams, timeline: Timeline) -> Pacing | None:
@@ -91,7 +118,7 @@ def _pacing(params: MixParams, timeline: Timeline) -> Pacing | None:
     return Pacing(params.paced.function(), params.paced.sources or timeline.sources)
 
 
-def _giving_way(params: MixParams, timeline: Timeline, limits: Limits) -> Asked:
+def _giving_way(params: MixParams, timeline: Timeline, limits: Limits, history: History) -> Asked:
     """The limits are law, and the shares follow."""
     weights = dict(zip(timeline.sources, timeline.points[0][1], strict=True))
     least, most = sum(limits.floors.values(), Decimal(0)), capacity(weights, limits.caps)
@@ -107,13 +134,14 @@ def _giving_way(params: MixParams, timeline: Timeline, limits: Limits) -> Asked:
             f"mix: total_tokens={total} is less than min_epochs asks for; use at least {int(least)}, or a "
             "smaller min_epochs"
         )
+    _check_anything_left(total, history, given=params.total_tokens is not None)
     filling = water_fill(weights, limits.caps, total, limits.floors)
     shares = tuple(filling.amounts.values())
     given = Timeline(timeline.sources, ((Decimal(0), shares),))
-    case = Case(given, limits, _pacing(params, timeline))
+    case = Case(given, limits, _pacing(params, timeline), history)
     if not case.fits(total):
         raise MixingError(infeasible(case, total, given=params.total_tokens is not None))
-    return _settled(given.curves(total), limits, filling.capped, case.paces(total))
+    return _settled(case, total, filling.capped)
 
 
 def _check_tokens(timeline: Timeline, sizes: Mapping[str, int]) -> None:
@@ -129,14 +157,11 @@ def _check_tokens(timeline: Timeline, sizes: Mapping[str, int]) -> None:
         )
 
 
-def _settled(
-    curves: Curves,
-    limits: Limits,
-    limiting: tuple[str, ...] | list[str],
-    paces: Mapping[str, float],
-) -> Asked:
-    amounts = curves.requested(curves.end)
-    shares = proportions(amounts)
+def _settled(case: Case, total: Decimal, limiting: tuple[str, ...] | list[str]) -> Asked:
+    curves, limits, history = case.timeline.curves(total), case.limits, case.history
+    amounts, paces = case.amounts(total), case.paces(total)
+    given = {source: history.given.get(source, 0) for source in amounts}
+    shares = proportions({source: max(Decimal(0), amounts[source] - given[source]) for source in amounts})
     last = curves.segments[-1]
     quotas = {}
     for index, (source, amount) in enumerate(amounts.items()):
@@ -145,14 +170,15 @@ def _settled(
         pace = paces.get(source, tokens / max(1, limits.sizes[source]))
         quotas[source] = Quota(
             share=shares[source],
-            num_tokens=tokens,
+            run_tokens=tokens,
+            given_tokens=given[source],
             most_tokens=tokens if ends_early else int(limits.caps[source]),
             max_repetition=limits.repetitions[source],
             min_epochs=limits.epochs[source],
             copies=max(1, ceil(pace - SAME_PACE)),
             limits=source in limiting,
         )
-    return Asked(quotas, curves)
+    return Asked(quotas, curves, history)
 
 
 def _whole(amount: Decimal) -> int:

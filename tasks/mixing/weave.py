@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from tasks.formats.mixture import Plan, ShareTable
 from tasks.kernels.interleave import EMPTY, FRESH, OVER, SHORT, Clock, Lanes, weave
-from tasks.mixing.curves import Curves
 from tasks.mixing.draw import Draw, Drawn
+from tasks.mixing.quotas import Asked
 
 _ROWS = 1 << 20  # in all lanes together, and in a block of the plan
 _POINTS = 1000  # at which shares are written down
@@ -23,15 +23,19 @@ _DOCUMENT = np.dtype([("shard", "<u4"), ("document", "<u4"), ("epoch", "<u2")])
 class Weaver:
     """Weaves sources; go through `blocks` once, then look at what came of it."""
 
-    def __init__(self, draws: Sequence[Draw], curves: Curves, num_documents: int) -> None:
-        self._curves = curves
+    def __init__(self, draws: Sequence[Draw], settled: Asked, num_documents: int) -> None:
+        self._curves, history = settled.curves, settled.history
         self._streams = [draw.blocks() for draw in draws]
         self._rests: list[Drawn | None] = [None] * len(draws)
         self._num_points = min(_POINTS, 1 + num_documents)
         self._room = max(64, _ROWS // len(draws))
         self._documents = np.empty(len(draws) * self._room, dtype=_DOCUMENT)
         self._lanes = _lanes(len(draws), self._room)
-        self._clock = Clock(np.zeros(1), np.zeros(1, dtype=np.int64))
+        self._clock = Clock(np.full(1, float(history.position)), np.zeros(1, dtype=np.int64))
+        shifts = history.shifts(settled.curves)
+        self._lanes.given[:] = [
+            quota.given_tokens + float(shifts[source]) for source, quota in settled.quotas.items()
+        ]
         self._asked_in_all = self._requested(np.inf)
         self._lacking = np.zeros(len(draws))
         self._points: list[tuple[float, NDArray[np.float64]]] = []
@@ -57,7 +61,8 @@ class Weaver:
     def _ends(self) -> list[float]:
         """Positions at which shares are written down; after the last one come the rest of all documents."""
         end, number = float(self._curves.end), self._num_points
-        return [*(end * k / number for k in range(1, number)), np.inf]
+        points = [end * k / number for k in range(1, number)]
+        return [*(point for point in points if point > self._clock.out[0]), np.inf]
 
     def _fill(self) -> bool:
         """Put documents into every lane that is empty; say whether there was one."""

@@ -51,12 +51,14 @@ def plan_packing(
     shortest = _Shortest()
     with write_packing_plan(out) as writer:
         shards = ShardWriter(writer, rule.sequences_per_shard)
+        first_start = mixture.manifest.first_document_start  # of a document that an earlier mixture began
         for block, pieces, num_closed in _packed_blocks(rule, mixture):
             lengths = block.num_tokens.astype(np.int64)
             tally.add(block.source, lengths, pieces)
             shortest.see(int(np.min(lengths, initial=shortest.length)))
             _check_number(pieces.num_sequences)
-            shards.add(_table(pieces, block), num_closed)
+            shards.add(_table(pieces, block, first_start), num_closed)
+            first_start = 0
         shards.close()
         if not shards.planned:
             raise PackingError(_nothing_left(rule, mixture.manifest, shortest.length))
@@ -79,11 +81,16 @@ def _packed_blocks(rule: PackPlanParams, mixture: Mixture) -> Iterator[tuple[Pla
     window = rule.window if rule.strategy in WINDOWED else _BLOCK
     packing = packer(rule.strategy, rule.sequence_length, rule.long_documents)
     rates = _rates(rule, mixture.sources)
+    goes_on = int(
+        mixture.manifest.first_document_start > 0
+    )  # the rest of a document is no example to fill in
     for block in blocks(mixture.batches(), window, rule.sequence_length):
         fim = np.zeros(len(block), dtype=np.uint8)
         if rule.rearranges:
             keys = DocumentKeys(block.source, block.shard, block.document, block.epoch)
             fim = choose_forms(keys, rates, rule.fim_spm_rate, rule.fim_seed)
+            fim[:goes_on] = 0
+        goes_on = 0
         pieces = packing.pack(block.num_tokens.astype(np.int64), fim)
         if rule.strategy == "concat" and rule.last_sequence == "drop":
             pieces = pieces.only(pieces.sequence < mixture.manifest.num_tokens // rule.sequence_length)
@@ -192,7 +199,9 @@ def _nothing_left(rule: PackPlanParams, mixture: MixtureManifest, shortest: int)
     )
 
 
-def _table(pieces: Pieces, plan: Plan) -> PieceTable:
+def _table(pieces: Pieces, plan: Plan, first_start: int) -> PieceTable:
+    """The pieces of a block, whose first document begins at its token `first_start`."""
+    document_start = pieces.document_start + np.where(pieces.document == 0, first_start, 0)
     return PieceTable(
         sequence=pieces.sequence.astype(np.uint32),
         start=pieces.start.astype(np.uint32),
@@ -200,7 +209,7 @@ def _table(pieces: Pieces, plan: Plan) -> PieceTable:
         source=plan.source[pieces.document],
         shard=plan.shard[pieces.document],
         document=plan.document[pieces.document],
-        document_start=pieces.document_start.astype(np.uint32),
+        document_start=document_start.astype(np.uint32),
         epoch=plan.epoch[pieces.document],
         fim=pieces.fim,
     )

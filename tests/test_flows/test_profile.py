@@ -151,6 +151,21 @@ class TestComplaints:
         assert f"{section}.weights.books is missing" in text
         assert f"add {section}.weights.books = 0" in text
 
+    @pytest.mark.parametrize("table", ["max_repetition", "min_epochs", "proportions", "warmup"])
+    def test_every_table_by_source_of_a_mixture_names_sources_that_exist(self, complaint, table):
+        value = {"warmup": "{stop = 0.5}", "proportions": "0.5"}.get(table, "1")
+        text = complaint(f"[mix.{table}]\nweb = {value}\nwbe = {value}")
+        assert f"mix.{table}.wbe is for a source that does not exist; did you mean web?" in text
+
+    def test_a_curriculum_is_of_sources_that_exist(self, complaint):
+        text = complaint("[mix.curriculum]\ndifficulty = 'length'\nsources = ['wbe']")
+        assert "mix.curriculum.sources.wbe is for a source that does not exist; did you mean web?" in text
+
+    def test_a_schedule_names_every_source_at_every_point(self, complaint):
+        text = complaint("[mix]\nschedule = [[0, {web = 1, books = 1}], [0.5, {web = 1, boks = 1}]]")
+        assert "mix.schedule.1.boks is for a source that does not exist; did you mean books?" in text
+        assert "mix.schedule.1.books is missing" in text
+
     def test_a_repetition_limit_for_an_unknown_source(self, complaint):
         assert "mix.max_repetition.wbe is for a source" in complaint("[mix.max_repetition]\nwbe = 2.0")
         rates = "[pack]\nstrategy = 'best_fit'\nfim_token_ids = [1, 2, 3]\n[pack.fim_rate]\nwbe = 0.5"
@@ -190,6 +205,13 @@ class TestStages:
         params = load("[sources.code]\nfiles = ['x']\nformat = 'lines'").ingest_params()
         assert params.sources["code"].format == "lines"
         assert "files" not in params.model_dump_json()
+
+    def test_a_step_is_as_long_as_the_sequences_that_are_packed(self, load):
+        steps = (
+            "[mix]\nschedule = [[0, {web = 1, books = 1}]]\nschedule_unit = 'steps'\nglobal_batch_size = 4"
+        )
+        assert load(f"{steps}\n[pack]\nsequence_length = 512").mix_params().sequence_length == 512
+        assert load("[pack]\nsequence_length = 512").mix_params().sequence_length is None
 
     def test_count_follows_from_train(self, load):
         count = load("[train]\ndigits = 'single'\nsplit_pattern = 'cl100k'").training().count_params()

@@ -87,6 +87,33 @@ def test_another_temperature_reads_no_text_for_counts(project: Tokmill) -> None:
     assert {"balance", "train"} <= stages(made(changed))
 
 
+def to_run(tokmill: Tokmill, *arguments: str) -> set[str]:
+    """The tasks that a run would do."""
+    tasks = tokmill("plan", "tiny.toml", "--json", *arguments).document["tasks"]
+    return {task["task"] for task in tasks if task["action"] == "run"}
+
+
+def test_another_schedule_scores_no_document_again(project: Tokmill) -> None:
+    curriculum = ["--set", 'mix.curriculum.difficulty=["noise", "perplexity"]']
+    changed = project.run("tiny.toml", *curriculum)
+
+    assert stages(made(changed)) == {"score", "fit", "mix", "pack", "card"}
+    another = to_run(project, *curriculum, "--set", "mix.warmup={few = {stop = 0.5}}")
+    assert stages(another) == {"mix", "pack", "card"}
+
+
+def test_a_run_goes_on_from_what_was_consumed(project: Tokmill) -> None:
+    consumed = ["--set", "replan.consumed_tokens=50000", "--set", "mix.weights.few=2.0"]
+    again = ["--set", "replan.mixture=mixture/tiny@v1", *consumed]
+    changed = project.run("tiny.toml", *again)
+
+    assert stages(made(changed)) == {"consume", "mix", "pack", "card"}
+    assert to_run(project, *again) == set()
+    refused = project("plan", "tiny.toml", "--set", "replan.mixture=mixture/tiny", *consumed)
+    assert refused.code != 0
+    assert "must name a version" in refused.err
+
+
 def test_touching_a_source_file_runs_nothing(project: Tokmill) -> None:
     os.utime(project.folder / "many" / "part-1.jsonl", (2e9, 2e9))
 

@@ -32,6 +32,7 @@ from tasks.adopt import ADOPT, AdoptParams
 from tasks.audit import AuditParams
 from tasks.balance import BalanceParams
 from tasks.card import CardParams
+from tasks.consume import CONSUME, ConsumeParams
 from tasks.encode import ENCODE_SHARD, EncodeParams
 from tasks.exclude import EXCLUDE, ExcludeParams
 from tasks.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
@@ -135,7 +136,9 @@ def _curriculum(line: GoldenLine, tokenizer: ArtifactRef, tokens: dict[str, Any]
     schedule = [(0, dict.fromkeys(SOURCES, 1)), (0.5, {**dict.fromkeys(SOURCES, 1), "latin": 9})]
     mix = MixParams(schedule=schedule, change="cosine", curriculum=rules, max_repetition=3.0)
     scores = line.scores(replace(PARAMS, mix=mix), tokenizer, tokens)
-    line.make(MIX, mix, **tokens, **scores)
+    mixture = line.make(MIX, mix, **tokens, **scores)
+    ledger = line.make(CONSUME, ConsumeParams(consumed_tokens=1_999), mixture=mixture, **tokens)
+    line.make(MIX, mix, **tokens, **scores, ledger=ledger)
     rows = ({"text": f"row {k} of a table", "grade": k * 37 % 101} for k in range(50))
     (folder / "graded" / "rows").mkdir(parents=True)
     (folder / "graded" / "rows" / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))

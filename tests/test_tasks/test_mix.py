@@ -39,7 +39,7 @@ def test_the_plan_is_pinned():
     """If this changes, every mixture changes: raise the stage's version."""
     corpus = {"a": [[5, 3, 8], [1, 9]], "b": [[4, 4]], "c": [[30]]}
     found = Planned(corpus, weights={"a": 2, "b": 1, "c": 1}, max_repetition={"a": 1, "b": 3}, seed=42)
-    assert MIX.version == 3
+    assert MIX.version == 4
     assert rows(found.plan) == [
         (0, 0, 2, 0, 8),
         (1, 0, 0, 0, 4),
@@ -131,7 +131,7 @@ def test_the_stage_reads_lengths_and_writes_the_same_bytes_every_time(tmp_path):
     for attempt in ("first", "second"):
         outcome = made(MIX, MixParams(seed=3), tmp_path / attempt, **corpus.inputs)
         files = sorted(path.name for path in (tmp_path / attempt).iterdir())
-        assert files == ["mixture.json", "plan.parquet", "shares.parquet"]
+        assert files == ["mixture.json", "plan.parquet", "request.parquet", "shares.parquet"]
         digests.add(hashlib.sha256((tmp_path / attempt / "plan.parquet").read_bytes()).hexdigest())
     assert len(digests) == 1
     assert outcome.metrics == {

@@ -1,0 +1,137 @@
+"""A ledger: what a run has consumed of a mixture, so that another mixture can go on from there.
+
+    consumed.npy   uint16 [documents of all sources]   how often each document was consumed; 65,535 for one
+                                                       that must not come again
+    ledger.json    `LedgerManifest`
+
+Documents are in the order of the encoding that was mixed: sources in order, then shards, then places. They
+are found again in another encoding by the content digest of their shard, so that it may have other sources,
+and other shards beside the old ones.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from tasks.errors import StoreError
+from tasks.formats.manifests import read_model, write_model
+from tasks.formats.npy import open_vector
+
+CONSUMED_FILE = "consumed.npy"
+MANIFEST_FILE = "ledger.json"
+WITHDRAWN = (1 << 16) - 1
+"""The count of a document that was taken down."""
+
+
+class LedgerShard(BaseModel):
+    """One shard: its content digest, and where its documents are in `consumed.npy`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    digest: str
+    first: int
+    num_documents: int
+    num_consumed: int
+
+
+class LedgerSource(BaseModel):
+    """One source.
+
+    Attributes:
+        given_tokens: tokens of it that were consumed, repetitions included.
+        requested_tokens: tokens of it that were asked for by then.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str
+    given_tokens: int
+    requested_tokens: float
+    shards: list[LedgerShard]
+
+
+class CutDocument(BaseModel):
+    """The document in the middle of which consumption stopped.
+
+    Attributes:
+        digest: of its shard.
+        document: its place in the shard.
+        epoch: how often it came before.
+        start: its first token that was not consumed.
+        num_tokens: tokens from there on.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str
+    digest: str
+    document: int
+    epoch: int
+    start: int
+    num_tokens: int
+
+
+class LedgerManifest(BaseModel):
+    """The content of `ledger.json`.
+
+    Attributes:
+        mixture: content digest of the mixture that was consumed.
+        consumed_tokens: tokens of the run, from its very beginning.
+        position: the same up to the end of the document that it ends in, which counts as consumed.
+        cut: that document, if any of its tokens is left.
+        sources: of the mixture, in its order.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mixture: str
+    consumed_tokens: int
+    position: int
+    cut: CutDocument | None
+    sources: list[LedgerSource]
+
+    def save(self, path: Path) -> None:
+        """Write `ledger.json` into the directory `path`."""
+        write_model(path / MANIFEST_FILE, self)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """A ledger in a directory."""
+
+    path: Path
+    manifest: LedgerManifest
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Read the ledger in the directory `path`.
+
+        Raises:
+            StoreError: it is missing or broken.
+        """
+        return cls(path, read_model(path / MANIFEST_FILE, LedgerManifest, "ledger"))
+
+    @cached_property
+    def by_source(self) -> dict[str, LedgerSource]:
+        """The sources by name."""
+        return {entry.source: entry for entry in self.manifest.sources}
+
+    def consumed(self, shard: LedgerShard) -> NDArray[np.uint16]:
+        """How often each document of a shard was consumed, memory-mapped: uint16 [d].
+
+        Raises:
+            StoreError: the file is missing or broken, or too short.
+        """
+        counts = open_vector(self.path / CONSUMED_FILE)
+        stop = shard.first + shard.num_documents
+        if counts.dtype != np.uint16 or len(counts) < stop:
+            raise StoreError(
+                f"{self.path}: {CONSUMED_FILE} holds {len(counts)} values of {counts.dtype}, and "
+                f"{stop} of uint16 are needed; verify the artifact"
+            )
+        return counts[shard.first : stop]

@@ -1,0 +1,299 @@
+"""Re-planning: the ledger by hand, the rest of a mixture, other weights and sources, nothing lost."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.consume import CONSUME, ConsumeParams
+from tasks.errors import MixingError
+from tasks.exclude import EXCLUDE, ExcludeParams
+from tasks.formats.ledger import Ledger
+from tasks.formats.mixture import Mixture
+from tasks.formats.packed import PackedReader
+from tasks.mix import MIX, MixParams
+from tests.test_tasks.fabricated import encoded_corpus, made, numbered, pack_mixture
+from tests.test_tasks.planned import rows
+
+
+class Run:
+    """A training run over a made-up corpus: its mixtures one after the other."""
+
+    def __init__(self, folder, lengths, vocab_size=60_000):
+        self.folder, self.count = folder, 0
+        self.vocab_size = vocab_size
+        self.ledger = None
+        self.encode(lengths)
+
+    def encode(self, lengths):
+        """Encode a corpus; documents' tokens count up, so that equal lengths make equal shards."""
+        folder = self.folder / f"corpus-{self.count}"
+        folder.mkdir()
+        documents = {
+            source: [numbered(shard, first=1000 * k) for k, shard in enumerate(shards)]
+            for source, shards in lengths.items()
+        }
+        self.corpus = encoded_corpus(folder, documents, vocab_size=self.vocab_size)
+
+    def mix(self, **params):
+        """Plan the run, or what is left of it; returns the mixture."""
+        self.count += 1
+        self.mixture = self.folder / f"mixture-{self.count}"
+        before = {} if self.ledger is None else {"ledger": self.ledger}
+        self.outcome = made(MIX, MixParams(**params), self.mixture, **self.corpus.inputs, **before)
+        return Mixture.open(self.mixture)
+
+    def consume(self, tokens):
+        """Read the run up to so many tokens; returns the ledger."""
+        self.count += 1
+        out = self.folder / f"ledger-{self.count}"
+        before = {} if self.ledger is None else {"ledger": self.ledger}
+        inputs = {"mixture": self.mixture, **self.corpus.inputs, **before}
+        made(CONSUME, ConsumeParams(consumed_tokens=tokens), out, **inputs)
+        self.ledger = out
+        return Ledger.open(out)
+
+
+def split(plan, tokens):
+    """The rows that a number of tokens reach into, and the others; the last one's rest is its own."""
+    consumed, left = [], []
+    for source, shard, document, epoch, length in rows(plan):
+        (consumed if tokens > 0 else left).append((source, shard, document, epoch, length))
+        tokens -= length
+    return consumed, left
+
+
+def test_a_ledger_by_hand(tmp_path):
+    run = Run(tmp_path, {"a": [[10, 10], [10]], "b": [[10]]})
+    plan = run.mix(seed=1).plan()
+    # 25 tokens: two documents and half of the third
+    ledger = run.consume(25)
+    consumed, _ = split(plan, 25)
+    assert len(consumed) == 3
+    assert (ledger.manifest.consumed_tokens, ledger.manifest.position) == (25, 30)
+    assert (ledger.manifest.cut.start, ledger.manifest.cut.num_tokens) == (5, 5)
+    for index, source in enumerate(ledger.manifest.sources):
+        for number, shard in enumerate(source.shards):
+            times = Counter(row[2] for row in consumed if row[:2] == (index, number))
+            assert ledger.consumed(shard).tolist() == [times[k] for k in range(shard.num_documents)]
+        assert source.given_tokens == 10 * sum(row[0] == index for row in consumed)
+    assert ledger.by_source["a"].requested_tokens == pytest.approx(22.5)
+
+
+def test_what_is_planned_again_unchanged_is_the_rest(tmp_path):
+    run = Run(tmp_path, {"a": [[10, 7, 12], [9, 30]], "b": [[11, 4] * 5]})
+    params = {"weights": {"a": 1, "b": 2}, "max_repetition": 3.0, "seed": 5}
+    whole = run.mix(**params).plan()
+    run.consume(100)
+    again = run.mix(**params)
+    consumed, left = split(whole, 100)
+    first, *others = rows(again.plan())
+    # the document in the middle of which it stopped comes first, with what is left of it
+    assert first[:4] == consumed[-1][:4]
+    assert first[4] == sum(row[4] for row in consumed) - 100
+    assert others == left
+    assert again.manifest.first_position == 100
+    assert again.manifest.first_document_start == consumed[-1][4] - first[4]
+
+
+LENGTHS = st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=12), min_size=1, max_size=3)
+RULES = st.sampled_from(
+    [
+        {"temperature": 2.0, "max_repetition": 2.5},
+        {
+            "schedule": [(0, {"a": 1, "b": 3}), (0.5, {"a": 2, "b": 1})],
+            "change": "linear",
+            "max_repetition": 2.0,
+        },
+        {"curriculum": {"difficulty": "length", "start": 0.4}, "max_repetition": 2.0},
+        {
+            "curriculum": {"difficulty": "length", "order": "easy_to_hard"},
+            "method": "unimax",
+            "max_repetition": 3,
+        },
+    ]
+)
+
+
+@settings(max_examples=15)
+@given(LENGTHS, LENGTHS, RULES, st.floats(0, 1), st.integers(0, 9))
+def test_resumed_equals_undisturbed(tmp_path_factory, a, b, rule, part, seed):
+    run = Run(tmp_path_factory.mktemp("run"), {"a": a, "b": b})
+    whole = run.mix(seed=seed, **rule)
+    tokens = int(part * whole.manifest.num_tokens * 0.999)
+    run.consume(tokens)
+    again = run.mix(seed=seed, **rule).plan()
+    consumed, left = split(whole.plan(), tokens)
+    rest = sum(row[4] for row in consumed) - tokens
+    expected = [(*row[:4], rest) for row in consumed[-1:] if rest] + left
+    assert sorted(rows(again)) == sorted(expected)
+    assert rows(again)[:-12] == expected[:-12]  # where sources run out the last documents may change places
+
+
+@settings(max_examples=15)
+@given(LENGTHS, LENGTHS, LENGTHS, st.floats(0, 1), st.floats(0, 1), st.integers(0, 9))
+def test_nothing_is_repeated_or_dropped_with_other_weights_and_sources(
+    tmp_path_factory, a, b, c, part, other, seed
+):
+    run = Run(tmp_path_factory.mktemp("run"), {"a": a, "b": b})
+    sizes = {name: sum(map(sum, shards)) for name, shards in (("a", a), ("b", b), ("c", c))}
+    first = run.mix(seed=seed, weights={"a": 1, "b": 2})
+    tokens = int(part * first.manifest.num_tokens)
+    run.consume(tokens)
+    seen, _ = split(first.plan(), tokens)
+    run.encode({"a": [*a, [5, 5]], "b": b, "c": c})
+    ledger = Ledger.open(run.ledger)
+    # weights under which every source gives exactly what is left of it
+    left = {name: size - ledger.by_source[name].given_tokens for name, size in sizes.items() if name != "c"}
+    weights = {"a": left["a"] + 10, "b": left["b"], "c": sizes["c"]}
+    total = sum(weights.values()) + ledger.manifest.position
+    if not all(weights.values()):
+        return
+    run.mix(seed=seed + 1, weights=weights, total_tokens=total, max_repetition=2.0)
+    second = rows(Mixture.open(run.mixture).plan())[ledger.manifest.cut is not None :]
+    times = Counter(row[:3] for row in seen)
+    for row in second:
+        assert row[3] == times[row[:3]]
+        times[row[:3]] += 1
+    for index, shards in enumerate([[*a, [5, 5]], b, c]):
+        every = [(index, s, d) for s, shard in enumerate(shards) for d in range(len(shard))]
+        counts = [times[document] for document in every]
+        assert max(counts) - min(counts) <= 1
+        assert max(counts) <= 2
+    assert all(account.balanced for account in run.outcome.accounts)
+
+
+def test_a_run_may_be_planned_again_and_again(tmp_path):
+    run = Run(tmp_path, {"a": [[10] * 20], "b": [[7] * 30]})
+    params = {"weights": {"a": 1, "b": 1}, "total_tokens": 300, "max_repetition": 2.0}
+    whole = rows(run.mix(**params).plan())
+    read = []
+    for stop in (55, 55, 58, 203):
+        ledger = run.consume(stop)
+        read.append(ledger.manifest.position)
+        again = run.mix(**params)
+        total = stop + again.manifest.num_tokens
+        assert total == sum(row[4] for row in whole)
+    _, left = split(Mixture.open(tmp_path / "mixture-1").plan(), 203)
+    assert rows(again.plan())[1:] == left
+
+
+def test_schedules_count_from_the_beginning_of_the_run(tmp_path):
+    run = Run(tmp_path, {"a": [[10] * 60], "b": [[10] * 60]})
+    run.mix(weights={"a": 1, "b": 0}, total_tokens=400)
+    run.consume(200)
+    schedule = [(0, {"a": 1, "b": 0}), (300, {"a": 0, "b": 1})]
+    again = run.mix(schedule=schedule, schedule_unit="tokens", total_tokens=400).plan()
+    assert again.source.tolist() == [0] * 10 + [1] * 10
+
+
+def test_a_new_source_begins_where_the_mixture_goes_on(tmp_path):
+    run = Run(tmp_path, {"a": [[10] * 60]})
+    run.mix(total_tokens=200)
+    run.consume(100)
+    run.encode({"a": [[10] * 60], "b": [[10] * 60]})
+    again = run.mix(weights={"a": 1, "b": 1}, total_tokens=300)
+    # 200 more tokens, a half of each; nothing of b is made up for
+    assert [entry.drawn_tokens for entry in again.manifest.sources] == [100, 100]
+    assert again.manifest.sources[1].most_ahead_tokens <= 10
+
+
+def test_consuming_all_leaves_nothing(tmp_path):
+    run = Run(tmp_path, {"a": [[10] * 6]})
+    run.mix()
+    assert run.consume(60).manifest.cut is None
+    with pytest.raises(MixingError, match=r"must be more than the 60 that were consumed"):
+        run.mix()
+
+
+def test_more_than_the_mixture_has_cannot_be_consumed(tmp_path):
+    run = Run(tmp_path, {"a": [[10] * 6]})
+    run.mix()
+    with pytest.raises(MixingError, match=r"consumed_tokens=61, but the mixture ends at token 60 of the run"):
+        run.consume(61)
+
+
+def test_another_mixture_s_ledger_is_refused(tmp_path):
+    run = Run(tmp_path, {"a": [[10] * 6]})
+    run.mix()
+    run.consume(20)
+    run.mix()
+    run.ledger = None
+    with pytest.raises(
+        MixingError, match="the mixture begins at token 20 of the run and the ledger ends at 0"
+    ):
+        run.consume(30)
+
+
+def test_an_encoding_without_the_shards_that_were_consumed_is_refused(tmp_path):
+    run = Run(tmp_path, {"a": [[10, 10], [10]]})
+    run.mix()
+    run.consume(30)
+    run.encode({"a": [[10, 11], [10]]})
+    with pytest.raises(
+        MixingError, match=r"2 documents of source 'a' were consumed whose shard .* is not in this"
+    ):
+        run.mix()
+
+
+def test_max_repetition_counts_what_was_before(tmp_path):
+    run = Run(tmp_path, {"a": [[10] * 6], "b": [[10] * 6]})
+    run.mix(weights={"a": 1, "b": 0})
+    run.consume(40)
+    with pytest.raises(MixingError, match=r"total_tokens=120 needs 80 tokens of 'a'"):
+        run.mix(weights={"a": 1, "b": 1}, total_tokens=120)
+    again = run.mix(weights={"a": 1, "b": 1})
+    assert [entry.drawn_tokens for entry in again.manifest.sources] == [20, 20]
+
+
+@pytest.mark.parametrize("strategy", ["concat", "best_fit"])
+def test_the_rest_of_a_document_is_packed(tmp_path, strategy):
+    run = Run(tmp_path, {"a": [[40, 50, 60]]})
+    plan = run.mix().plan()
+    cut = run.consume(57).manifest.cut
+    run.mix()
+    _, packed = pack_mixture(run.corpus, run.mixture, tmp_path, sequence_length=16, strategy=strategy)
+    reader = PackedReader.open(packed)
+    found = [token for sequence in reader for token in sequence.input_ids[: sequence.num_tokens].tolist()]
+    documents = run.corpus.documents["a"][0]
+    _, second, third = (documents[row[2]] for row in rows(plan))
+    assert sorted(found) == sorted([*second[cut.start :], *third])
+    pieces = [piece for index in range(len(reader)) for piece in reader.provenance(index)]
+    assert min(piece.document_start for piece in pieces if piece.ordinal == 2 * cut.document) == cut.start
+
+
+def test_documents_that_were_taken_down_do_not_come_again(tmp_path):
+    run = Run(tmp_path, {"a": [[10] * 6]})
+    plan = rows(run.mix().plan())
+    gone = [
+        {"name": "x", "source": "a", "file": "f", "row": 0, "shard": 0, "ordinal": 2 * plan[k][2]}
+        for k in (0, 4)
+    ]
+    out = tmp_path / "excluded"
+    made(EXCLUDE, ExcludeParams(), out, mixture=run.mixture, documents=gone, **run.corpus.inputs)
+    run.mixture = out
+    run.consume(20)
+    again = run.mix(max_repetition=2.0, total_tokens=60).plan()
+    assert len(again) == 4
+    assert {row[2] for row in rows(again)}.isdisjoint({plan[0][2], plan[4][2]})
+
+
+def test_accounts_say_what_was_consumed_before(tmp_path):
+    run = Run(tmp_path, {"a": [[10] * 6]})
+    run.mix(seed=2)
+    run.consume(25)
+    run.mix(seed=2)
+    accounts = {account.unit: account.became for account in run.outcome.accounts}
+    assert accounts["tokens"]["kept"] == 35
+    assert accounts["tokens"]["dropped:consumed_before"] == 25
+    assert accounts["documents"] == {
+        "kept": 4,
+        "repeated": 0,
+        "dropped:empty": 0,
+        "dropped:consumed_before": 2,
+        "dropped:taken_down": 0,
+        "dropped:not_drawn": 0,
+    }
+    assert np.sum([entry.num_documents for entry in Mixture.open(run.mixture).manifest.sources]) == 6
