@@ -34,7 +34,7 @@ def test_points_far_into_a_billion_are_pinned():
 
 
 @pytest.mark.parametrize(
-    "size", [*range(1, 70), 255, 256, 257, 1024, 5000, 65_536, 65_536, 65_538, 70_000, 300_000]
+    "size", [*range(1, 70), 255, 256, 257, 1024, 5000, 65_536, 65_537, 65_538, 70_000, 300_000]
 )
 def test_every_index_occurs_once(size):
     assert np.array_equal(np.sort(permutation(size, permutation_key("any", size))), np.arange(size))
