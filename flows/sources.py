@@ -70,8 +70,8 @@ def _consumed(
     """A mixture, the encoding that was mixed, and the ledger that it went on from, if it did."""
     if reference.startswith("mixture/") and "@" not in reference:
         raise ProfileError(
-            f"profile {profile.name!r}: replan.mixture={reference!r} must name a version, since this run makes "
-            f"the next one; use e.g. {reference}@v1"
+            f"profile {profile.name!r}: replan.mixture={reference!r} must name a version, since this run "
+            f"makes the next one; use e.g. {reference}@v1"
         )
     mixture = store.resolve(reference)
     if mixture.kind != "mixture":
