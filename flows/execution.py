@@ -32,15 +32,22 @@ class PrefectExecutor:
 
     Attributes:
         rows: what each task did, in the order of the steps.
+        memory_bytes: what one task may take of memory; see `tasks.machine`.
     """
 
     def __init__(
-        self, store: Store, runner: TaskRunner[Any], reporter: Reporter, verify: Verify = "sizes"
+        self,
+        store: Store,
+        runner: TaskRunner[Any],
+        reporter: Reporter,
+        verify: Verify = "sizes",
+        memory_bytes: int | None = None,
     ) -> None:
         self.store = store
         self.runner = runner
         self.reporter = reporter
         self.verify = verify
+        self.memory_bytes = memory_bytes
         self.rows: list[RunRow] = []
         self._started: dict[str, float] = {}
         self._futures: dict[ArtifactRef, PrefectFuture[Any]] = {}
@@ -74,7 +81,7 @@ class PrefectExecutor:
         self.reporter.on_start(title)
 
     def _submit(self, step: Step) -> PrefectFuture[Any]:
-        ask = Ask(step.request(), self.store.root, self.verify)
+        ask = Ask(step.request(), self.store.root, self.verify, self.memory_bytes)
         parents = {ref: self._futures[ref] for ref in references(step) if ref in self._futures}
         arguments = {"ask": quote(ask), "title": step.title}
         task = as_task(ask, step.title)

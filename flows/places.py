@@ -1,14 +1,17 @@
-"""The machine that a run or a command works on: store, workers, how closely artifacts are checked.
+"""The machine that a run or a command works on: store, workers, memory, how closely artifacts are checked.
 
 Where a thing is said in several places the nearest wins: an option, then the environment, then the profile's
 `[execution]`, then the default. None of it enters a fingerprint.
 """
 
 import os
+import re
 from dataclasses import dataclass
 from typing import Self
 
-from flows.profile import Execution
+from flows.errors import UsageError
+from flows.profile import SIZE, Execution
+from tasks.machine import quarter_of_the_ram
 from tasks.store import Store, Verify
 
 DEFAULT_STORE = "tokmill-store"
@@ -21,12 +24,14 @@ class Machine:
     Attributes:
         store: URL or folder of the artifacts.
         workers: tasks at a time.
+        memory_bytes: what all of them together may take of memory for what grows with their input.
         verify: what is checked of an artifact before it is used again: its files' sizes, or digests too.
         rehash: whether source files are read for their digest although size and time are as before.
     """
 
     store: str
     workers: int
+    memory_bytes: int
     verify: Verify
     rehash: bool
 
@@ -37,13 +42,20 @@ class Machine:
         *,
         store: str | None = None,
         workers: int | None = None,
+        memory: str | None = None,
         verify: Verify | None = None,
         rehash: bool = False,
     ) -> Self:
-        """Resolve options against the environment and a profile's `[execution]`."""
+        """Resolve options against the environment and a profile's `[execution]`.
+
+        Raises:
+            UsageError: `memory`, or TOKMILL_MEMORY, is no size.
+        """
+        said = memory or os.environ.get("TOKMILL_MEMORY") or profile.memory
         return cls(
             store_url(store, profile),
             workers or profile.workers or os.cpu_count() or 1,
+            num_bytes(said) if said else quarter_of_the_ram(),
             verify or profile.verify,
             rehash or profile.rehash,
         )
@@ -51,6 +63,19 @@ class Machine:
     def open_store(self) -> Store:
         """Open the store, making its folder if need be."""
         return Store.open(self.store)
+
+
+def num_bytes(size: str) -> int:
+    """Return how many bytes a size such as `4GB` or `512MiB` is.
+
+    Raises:
+        UsageError: it is no size.
+    """
+    found = re.fullmatch(SIZE, size)
+    if found is None:
+        raise UsageError(f"memory={size!r} must be a number and a unit from KB to TiB; use e.g. 4GB")
+    number, unit = found.groups()
+    return int(float(number) * (1024 if "i" in unit else 1000) ** (1 + "KMGT".index(unit[0])))
 
 
 def store_url(option: str | None, profile: Execution | None = None) -> str:

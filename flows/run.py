@@ -21,7 +21,7 @@ from flows.errors import RunError
 from flows.execution import PrefectExecutor
 from flows.form import Overrides
 from flows.places import Machine
-from flows.profile import Profile, load_profile
+from flows.profile import Profile, Size, load_profile
 from flows.progress import Reporter, Silent, noting_warnings
 from flows.results import RunResult
 from flows.sources import resolve_sources
@@ -55,6 +55,7 @@ def build_corpus(
     overrides: Overrides = Overrides(),  # noqa: B008 - frozen
     store: str | None = None,
     workers: Annotated[int, Field(ge=1)] | None = None,
+    memory: Size | None = None,
     verify: Verify | None = None,
     rehash: bool = False,
 ) -> dict[str, Any]:
@@ -65,6 +66,8 @@ def build_corpus(
         overrides: Values that replace the profile's own for this run.
         store: Folder of the artifacts; empty for the profile's own, or TOKMILL_STORE.
         workers: Tasks at a time; empty for one a core. Changes no result.
+        memory: Memory that counts may take, e.g. 4GB, before they go to the disk; empty for a quarter of the
+            RAM. Changes no result.
         verify: What is checked of a found artifact before it is used: its files' sizes, or digests too.
         rehash: Read every source file's digest again instead of trusting its size and time.
 
@@ -75,7 +78,9 @@ def build_corpus(
     """
     watcher = _WATCHER.get() or _Watcher(Silent())
     loaded = watcher.profile or load_profile(profile, overrides.assignments())
-    machine = Machine.of(loaded.execution, store=store, workers=workers, verify=verify, rehash=rehash)
+    machine = Machine.of(
+        loaded.execution, store=store, workers=workers, memory=memory, verify=verify, rehash=rehash
+    )
     watcher.result = _build(loaded, machine, watcher.reporter)
     return {kind: ref.model_dump() for kind, ref in watcher.result.refs.items()}
 
@@ -85,6 +90,7 @@ def run_profile(
     store: str,
     *,
     workers: int | None = None,
+    memory: str | None = None,
     verify: Verify | None = None,
     rehash: bool = False,
     reporter: Reporter | None = None,
@@ -95,6 +101,7 @@ def run_profile(
         profile: what to build.
         store: folder or URL of the artifacts.
         workers: tasks at a time; one a core if None.
+        memory: memory that counts may take, e.g. `4GB`; a quarter of the RAM if None.
         verify: how closely artifacts are checked that are found; the profile's own if None.
         rehash: read every source file's digest again.
         reporter: is told of the progress, from several threads.
@@ -105,7 +112,7 @@ def run_profile(
     watcher = _Watcher(reporter or Silent(), profile)
     token = _WATCHER.set(watcher)
     try:
-        build_corpus(profile.name, store=store, workers=workers, verify=verify, rehash=rehash)
+        build_corpus(profile.name, store=store, workers=workers, memory=memory, verify=verify, rehash=rehash)
     finally:
         _WATCHER.reset(token)
     if watcher.result is None:
@@ -143,7 +150,8 @@ def _compose(profile: Profile, machine: Machine, store: Store, reporter: Reporte
     sources = resolve_sources(profile, store, rehash=machine.rehash)
     threads: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=machine.workers)
     with threads as runner, noting_warnings(reporter):
-        executor = PrefectExecutor(store, runner, reporter, machine.verify)
+        share = machine.memory_bytes // machine.workers
+        executor = PrefectExecutor(store, runner, reporter, machine.verify, share)
         made = Composition(profile, executor, sources).build()
     refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}
     return RunResult(run_id, executor.rows, refs)

@@ -5,10 +5,11 @@ the shards of each source up. Training needs no more than that of the text, so t
 becomes of balance, vocabulary size or tie rule.
 
 Laws. Special tokens are cut out first and counted nowhere. Counts are sums: the order of documents, batches
-and shards does not matter. Memory grows with the number of distinct pre-tokens, not with the text.
+and shards does not matter. Memory grows with the number of distinct pre-tokens, not with the text, up to the
+budget that there is (`tasks.machine`); what passes it goes by way of the disk.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,12 +17,11 @@ from pydantic import Field
 
 from tasks.formats.counts import COUNTS_FILE, MANIFEST_FILE, STATISTICS_FILE, Cut
 from tasks.formats.manifests import write_model
+from tasks.machine import memory_budget
 from tasks.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
 
 if TYPE_CHECKING:
-    from tasks.formats.corpus import DocumentBatch
     from tasks.formats.counts import CountedSource, CountsStatistics
-    from tokenizer.pretoken_counts import PretokenCounts
 
 
 class CountParams(Params):
@@ -69,14 +69,12 @@ def run_shard(params: CountParams, *, out: Path, shard: Mapping[str, Any]) -> Ou
         PatternError: the split pattern does not parse.
         SourceError: the text is gone, or is no longer what was ingested.
     """
+    from tasks.counting import Tally
     from tasks.formats.corpus import Shard, read_shard
-    from tasks.formats.counts import write_counts
 
     plan = Shard.model_validate(shard["shard"])
-    tally = Tally(params.cut)
-    counts = tally.count(read_shard(plan, shard["roots"]))
-    write_counts(out / COUNTS_FILE, counts)
-    statistics = tally.statistics(counts)
+    tally = Tally(params.cut, memory_budget())
+    statistics = tally.count(read_shard(plan, shard["roots"]), out / COUNTS_FILE)
     write_model(out / STATISTICS_FILE, statistics)
     accounts = _accounts(NO_SOURCE, (plan.num_documents, plan.num_bytes), statistics)
     return Outcome(metrics=statistics.model_dump(), accounts=accounts)
@@ -108,68 +106,19 @@ def run(params: CountParams, *, out: Path, corpus: Path, shards: Sequence[Path])
     return Outcome(metrics=_metrics(entries), accounts=accounts)
 
 
-class Tally:
-    """Counts documents batch by batch.
-
-    Attributes:
-        num_documents: documents so far.
-        num_bytes: bytes of their text, as read.
-    """
-
-    def __init__(self, cut: Cut) -> None:
-        self._cut = cut
-        self.num_documents = 0
-        self.num_bytes = 0
-
-    def count(self, batches: "Iterable[DocumentBatch]") -> "PretokenCounts":
-        """Count the pre-tokens of all documents."""
-        from tasks.formats.counts import merge_bounded
-
-        return merge_bounded(self._parts(batches))
-
-    def statistics(self, counts: "PretokenCounts") -> "CountsStatistics":
-        """What was counted, given the counts."""
-        from tasks.formats.counts import CountsStatistics
-
-        return CountsStatistics(
-            num_documents=self.num_documents,
-            num_bytes=self.num_bytes,
-            num_pretokens=int(counts.counts.sum()),
-            num_distinct=len(counts),
-        )
-
-    def _parts(self, batches: "Iterable[DocumentBatch]") -> "Iterator[PretokenCounts]":
-        from tokenizer.counting import count_pretokens
-        from tokenizer.splitting import compile_pattern
-
-        splitter = compile_pattern(self._cut.split_pattern, self._cut.digits)
-        for batch in batches:
-            self.num_documents += len(batch)
-            self.num_bytes += len(batch.data)
-            yield count_pretokens(
-                batch.data, batch.offsets, splitter, self._cut.special_tokens, self._cut.normalizer
-            )
-
-
 def _merge_source(source: str, shards: Sequence[Path], out: Path) -> "CountedSource":
-    """Write the sum of one source's shards, read one after the other."""
-    from tasks.formats.counts import (
-        CountedSource,
-        CountsStatistics,
-        merge_bounded,
-        read_counts,
-        read_statistics,
-        write_counts,
-    )
+    """Write the sum of one source's shards."""
+    from tasks.counting import add_up
+    from tasks.formats.counts import CountedSource, CountsStatistics, read_statistics
 
-    counts = merge_bounded(read_counts(shard / COUNTS_FILE) for shard in shards)
-    write_counts(out / f"{source}.parquet", counts)
     parts = [read_statistics(shard) for shard in shards]
+    paths = [shard / COUNTS_FILE for shard in shards]
+    num_pretokens = sum(part.num_pretokens for part in parts)
+    totals = add_up(paths, out / f"{source}.parquet", num_pretokens, memory_budget())
     statistics = CountsStatistics(
         num_documents=sum(part.num_documents for part in parts),
         num_bytes=sum(part.num_bytes for part in parts),
-        num_pretokens=int(counts.counts.sum()),
-        num_distinct=len(counts),
+        **totals._asdict(),
     )
     return CountedSource(source=source, statistics=statistics)
 

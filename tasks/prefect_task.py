@@ -25,6 +25,7 @@ from prefect.runtime import deployment, flow_run
 from prefect.serializers import JSONSerializer
 from prefect.utilities.annotations import quote
 
+from tasks.machine import allowing
 from tasks.stage import ArtifactRef, Request
 from tasks.store import Provenance, Store, Verify
 
@@ -44,11 +45,19 @@ def told_of_starts(tell: Callable[[str], None]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Ask:
-    """A request together with the store that should hold its artifact, and how closely to check one."""
+    """A request together with the store that should hold its artifact, and what the machine allows.
+
+    Attributes:
+        request: what is asked for.
+        store: the folder of artifacts.
+        verify: how closely to check an artifact that is there.
+        memory_bytes: what the stage may take of memory; see `tasks.machine`.
+    """
 
     request: Request
     store: Path
     verify: Verify = "sizes"
+    memory_bytes: int | None = None
 
 
 def results_folder(store: Path) -> Path:
@@ -107,9 +116,10 @@ def realize(ask: Ask, title: str) -> ArtifactRef:
         tell(title)
     logger = get_run_logger()
     provenance = Provenance.collect(flow_run_id=flow_run.id, deployment_id=deployment.id)
-    realized = Store.open(ask.store).realize(
-        ask.request, provenance=provenance, report=logger.info, verify=ask.verify
-    )
+    with allowing(ask.memory_bytes):
+        realized = Store.open(ask.store).realize(
+            ask.request, provenance=provenance, report=logger.info, verify=ask.verify
+        )
     return realized.ref
 
 

@@ -34,6 +34,16 @@ WorkersOption = Annotated[
     int | None,
     typer.Option("--workers", min=1, metavar="N", help="Tasks at a time.", show_default="one a core"),
 ]
+MemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        envvar="TOKMILL_MEMORY",
+        metavar="SIZE",
+        help="Memory that counts may take before they go to the disk, e.g. 4GB.",
+        show_default="a quarter of the RAM",
+    ),
+]
 VerifyOption = Annotated[
     Literal["sizes", "full"] | None,
     typer.Option(

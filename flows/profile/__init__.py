@@ -2,6 +2,15 @@
 
 from flows.profile.files import shipped_folder, shipped_names
 from flows.profile.load import load_profile
-from flows.profile.model import Execution, ExistingTokenizer, Profile
+from flows.profile.model import SIZE, Execution, ExistingTokenizer, Profile, Size
 
-__all__ = ["Execution", "ExistingTokenizer", "Profile", "load_profile", "shipped_folder", "shipped_names"]
+__all__ = [
+    "SIZE",
+    "Execution",
+    "ExistingTokenizer",
+    "Profile",
+    "Size",
+    "load_profile",
+    "shipped_folder",
+    "shipped_names",
+]

@@ -25,6 +25,8 @@ from tasks.train import TrainParams
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 Name = Annotated[str, Field(pattern=NAME)]
+SIZE = r"^([0-9]+(?:\.[0-9]+)?) *([KMGT]i?B)$"
+Size = Annotated[str, Field(pattern=SIZE)]
 
 
 class Execution(BaseModel):
@@ -39,6 +41,12 @@ class Execution(BaseModel):
     )
     workers: int | None = Field(
         None, ge=1, description="Tasks at a time; as many as there are cores if not set."
+    )
+    memory: Size | None = Field(
+        None,
+        description="Memory that counts may take before they go to the disk; a quarter of the RAM if not "
+        "set. An option or TOKMILL_MEMORY goes before it.",
+        examples=["4GB"],
     )
     verify: Literal["sizes", "full"] = Field(
         "sizes", description="Before an artifact is reused: check its files' sizes, or their digests as well."

@@ -8,13 +8,14 @@ A counts shard is `counts.parquet` and `statistics.json` (`CountsStatistics`). T
 that a trainer can refuse counts that were cut in another way. The same counts give the same bytes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
@@ -29,6 +30,7 @@ STATISTICS_FILE = "statistics.json"
 COUNTS_FILE = "counts.parquet"
 _SCHEMA = pa.schema([("pretoken", pa.large_binary()), ("count", pa.uint64())])
 _ROW_GROUP = 1 << 20
+_COPIES, _BYTES_A_ROW = 3, 72  # while counts are added up: theirs, those of the sum, and their order
 
 
 class Cut(BaseModel):
@@ -108,8 +110,37 @@ class Counts:
         return read_counts(self.path / f"{source}.parquet")
 
 
-def write_counts(path: Path, counts: "PretokenCounts") -> None:
+class Totals(NamedTuple):
+    """What is in a file of counts: pre-tokens, and distinct pre-tokens."""
+
+    num_pretokens: int
+    num_distinct: int
+
+
+def write_counts(path: Path, counts: "PretokenCounts") -> Totals:
     """Write `counts` to the Parquet file `path`; the same counts give the same bytes."""
+    return write_parts(path, [counts])
+
+
+def write_parts(path: Path, parts: "Iterable[PretokenCounts]") -> Totals:
+    """Write counts that come in parts, in order; the bytes are the same whatever parts they come in."""
+    num_pretokens = num_distinct = 0
+    with pq.ParquetWriter(path, _SCHEMA, compression="zstd", use_dictionary=False) as writer:
+        waiting = _SCHEMA.empty_table()
+        for part in parts:
+            num_pretokens += int(part.counts.sum())
+            num_distinct += len(part)
+            waiting = pa.concat_tables([waiting, _table(part)])
+            while waiting.num_rows >= _ROW_GROUP:
+                writer.write_table(waiting.slice(0, _ROW_GROUP).combine_chunks())
+                waiting = waiting.slice(_ROW_GROUP)
+        if waiting.num_rows or not num_distinct:
+            writer.write_table(waiting.combine_chunks())
+    return Totals(num_pretokens, num_distinct)
+
+
+def _table(counts: "PretokenCounts") -> pa.Table:
+    """Lay counts out as Arrow does, without a copy."""
     pretokens = pa.Array.from_buffers(
         pa.large_binary(),
         len(counts.counts),
@@ -119,8 +150,7 @@ def write_counts(path: Path, counts: "PretokenCounts") -> None:
             pa.py_buffer(np.ascontiguousarray(counts.data)),
         ],
     )
-    table = pa.Table.from_arrays([pretokens, pa.array(counts.counts, type=pa.uint64())], schema=_SCHEMA)
-    pq.write_table(table, path, row_group_size=_ROW_GROUP, compression="zstd", use_dictionary=False)
+    return pa.Table.from_arrays([pretokens, pa.array(counts.counts, type=pa.uint64())], schema=_SCHEMA)
 
 
 def read_counts(path: Path) -> "PretokenCounts":
@@ -134,8 +164,44 @@ def read_counts(path: Path) -> "PretokenCounts":
 
     with readable(path, "table of counts"):
         table = pq.read_table(path, schema=_SCHEMA)
-    data, offsets = _binary_buffers(table.column("pretoken"))
-    return PretokenCounts(data, offsets, table.column("count").to_numpy())
+    pretokens = table.column("pretoken")
+    whole = pa.concat_arrays(pretokens.chunks) if pretokens.num_chunks else pa.array([], pa.large_binary())
+    return PretokenCounts(*_buffers(whole), table.column("count").to_numpy())
+
+
+def read_parts(path: Path, num_rows: int) -> "Iterator[PretokenCounts]":
+    """The counts in the Parquet file `path`, so many at a time.
+
+    Raises:
+        StoreError: the file is missing, is not Parquet, or its pre-tokens do not increase.
+    """
+    from tokenizer.pretoken_counts import PretokenCounts
+
+    last = pa.array([], pa.large_binary())
+    with readable(path, "table of counts"), pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(num_rows):
+            pretokens = batch.column("pretoken").cast(pa.large_binary())
+            both = pa.concat_arrays([last, pretokens])
+            if not pc.all(pc.less(both[:-1], both[1:]), min_count=0).as_py():
+                raise StoreError(f"{path}: pre-tokens must increase by their bytes; make the file again")
+            last = pretokens[-1:]
+            yield PretokenCounts(*_buffers(pretokens), batch.column("count").to_numpy())
+
+
+def num_bytes_in_memory(paths: Iterable[Path]) -> int:
+    """About how much memory it takes to add up the counts in some files, all of them distinct.
+
+    Raises:
+        StoreError: a file is missing, or is not Parquet.
+    """
+    total = 0
+    for path in paths:
+        with readable(path, "table of counts"):
+            found = pq.read_metadata(path)
+        columns = [found.row_group(number).column(0) for number in range(found.num_row_groups)]
+        num_bytes = sum(column.total_uncompressed_size for column in columns)
+        total += found.num_rows * _BYTES_A_ROW + num_bytes * _COPIES
+    return total
 
 
 def read_statistics(shard: Path) -> CountsStatistics:
@@ -166,9 +232,8 @@ def merge_bounded(parts: Iterable["PretokenCounts"]) -> "PretokenCounts":
     return PretokenCounts.merge(waiting)
 
 
-def _binary_buffers(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-    """The bytes and offsets (starting at 0) of a large_binary column."""
-    array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], pa.large_binary())
+def _buffers(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """The bytes and offsets (starting at 0) of a large_binary array."""
     offsets = np.frombuffer(array.buffers()[1], dtype=np.int64)[array.offset : array.offset + len(array) + 1]
     data = np.frombuffer(array.buffers()[2] or b"", dtype=np.uint8)
     return data[offsets[0] : offsets[-1]], offsets - offsets[0]

@@ -139,11 +139,11 @@ def test_one_more_document_runs_its_shard_and_what_follows(project: Tokmill) -> 
     assert "ingest" in tasks
 
 
-def test_workers_and_hash_seed_change_no_digest(project: Tokmill) -> None:
+def test_workers_memory_and_hash_seed_change_no_digest(project: Tokmill) -> None:
     before = digests(project.store)
     shutil.rmtree(project.store)
 
-    project.run("tiny.toml", "--workers", "1", PYTHONHASHSEED="0")
+    project.run("tiny.toml", "--workers", "1", "--memory", "1KB", PYTHONHASHSEED="0")
 
     assert digests(project.store) == before
 

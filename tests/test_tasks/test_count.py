@@ -7,12 +7,16 @@ import pytest
 import regex
 
 import tokenizer
-from tasks.count import CountParams, Tally, run, run_shard
+from tasks.count import COUNT_SHARD, CountParams, run, run_shard
+from tasks.counting import Tally, add_up
 from tasks.errors import StoreError
 from tasks.formats.corpus import DocumentBatch
-from tasks.formats.counts import Counts, merge_bounded, read_counts, write_counts
+from tasks.formats.counts import Counts, merge_bounded, read_counts, read_parts, write_counts, write_parts
 from tasks.formats.documents import offsets_of
-from tokenizer.counting import PretokenCounts
+from tasks.machine import allowing, memory_budget, quarter_of_the_ram
+from tasks.stage import Request
+from tasks.store import Store
+from tokenizer import PretokenCounts
 from tokenizer.errors import PatternError
 
 DOCUMENTS = {
@@ -80,14 +84,98 @@ def test_a_source_without_documents_has_no_counts(tmp_path, text_corpus):
     assert counts.counts("empty").to_dict() == {}
 
 
+@pytest.mark.parametrize("memory_bytes", [0, 1 << 30])
 @pytest.mark.parametrize("num_each", [1, 2, 3])
-def test_batches_do_not_matter(num_each):
+def test_batches_do_not_matter(tmp_path, num_each, memory_bytes):
     texts = DOCUMENTS["en"]
-    tally = Tally(CountParams().cut)
-    counts = tally.count(batches_of(texts, num_each))
-    assert counts.to_dict() == plain_counts(texts)
-    assert tally.statistics(counts).num_documents == 4
-    assert tally.statistics(counts).num_bytes == sum(len(text) for text in texts)
+    tally = Tally(CountParams().cut, memory_bytes)
+    statistics = tally.count(batches_of(texts, num_each), tmp_path / "counts.parquet")
+    expected = plain_counts(texts)
+    assert read_counts(tmp_path / "counts.parquet").to_dict() == expected
+    assert (statistics.num_distinct, statistics.num_pretokens) == (len(expected), sum(expected.values()))
+    assert statistics.num_documents == 4
+    assert statistics.num_bytes == sum(len(text) for text in texts)
+    assert [path.name for path in tmp_path.iterdir()] == ["counts.parquet"]
+
+
+def test_a_tiny_budget_gives_the_same_bytes_and_leaves_nothing_behind(tmp_path, text_corpus):
+    texts = [f"line {number} of text, {'ab' * (number % 700)}" for number in range(4000)]
+    corpus = text_corpus({"many": texts, "few": ["one two"]})
+    outs = {}
+    for memory_bytes in (None, 0):
+        with allowing(memory_bytes):
+            outs[memory_bytes] = tmp_path / f"out-{memory_bytes}"
+            outcome, counts = count_all(corpus, CountParams(), outs[memory_bytes])
+        assert counts.counts("many").to_dict() == plain_counts(texts)
+        assert all(account.balanced for account in outcome.accounts)
+    files = {path.relative_to(outs[None]) for path in outs[None].rglob("*")}
+    assert files == {path.relative_to(outs[0]) for path in outs[0].rglob("*")}
+    for file in files:
+        if (outs[None] / file).is_file():
+            assert (outs[None] / file).read_bytes() == (outs[0] / file).read_bytes(), file
+
+
+def test_a_budget_is_no_part_of_what_an_artifact_is(tmp_path, text_corpus):
+    corpus = text_corpus({"en": [f"word{number}" for number in range(3000)]})
+    found = []
+    for memory_bytes in (None, 0):
+        store = Store.open(tmp_path / f"store-{memory_bytes}")
+        with allowing(memory_bytes):
+            request = Request(COUNT_SHARD, "en-0", CountParams(), {"shard": corpus.shards[0]})
+            found.append(store.realize(request).ref)
+    assert found[0] == found[1]
+
+
+def test_runs_are_gone_after_a_failure(tmp_path):
+    def broken():
+        yield from batches_of(DOCUMENTS["en"], 1)
+        runs = list(tmp_path.rglob("run-*.parquet"))
+        assert len(runs) == len(DOCUMENTS["en"])
+        raise StoreError("the text is gone")
+
+    with pytest.raises(StoreError, match="the text is gone"):
+        Tally(CountParams().cut, 0).count(broken(), tmp_path / "counts.parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("memory_bytes", [0, 1 << 30])
+def test_counts_that_are_lost_on_the_way_are_missed(tmp_path, memory_bytes):
+    write_counts(tmp_path / "a.parquet", PretokenCounts.from_dict({b"a": 3}))
+    with pytest.raises(StoreError, match="1 files of counts with 4 pre-tokens give a sum of 3"):
+        add_up([tmp_path / "a.parquet"], tmp_path / "sum.parquet", 4, memory_bytes)
+
+
+def test_a_sum_that_no_count_holds_is_refused(tmp_path):
+    for name in "ab":
+        write_counts(tmp_path / f"{name}.parquet", PretokenCounts.from_dict({b"x": 1 << 63}))
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    with pytest.raises(StoreError, match="2 files of counts cannot be added up"):
+        add_up(paths, tmp_path / "sum.parquet", 1 << 64, 0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.parquet", "b.parquet"]
+
+
+def test_parts_do_not_change_the_file(tmp_path):
+    counts = PretokenCounts.from_dict({f"{number:07}".encode(): number + 1 for number in range(1500)})
+    write_counts(tmp_path / "whole.parquet", counts)
+    for rows in (1, 1000, 1499):
+        parts = list(read_parts(tmp_path / "whole.parquet", rows))
+        assert write_parts(tmp_path / "parts.parquet", parts) == (sum(range(1, 1501)), 1500)
+        assert (tmp_path / "whole.parquet").read_bytes() == (tmp_path / "parts.parquet").read_bytes()
+
+
+def test_parts_that_do_not_increase_are_refused(tmp_path):
+    counts = PretokenCounts.from_dict({b"a": 1, b"b": 2})
+    write_parts(tmp_path / "a.parquet", [counts, counts])
+    for rows in (2, 4):
+        with pytest.raises(StoreError, match="must increase"):
+            list(read_parts(tmp_path / "a.parquet", rows))
+
+
+def test_a_budget_is_a_quarter_of_the_memory_unless_it_is_said():
+    assert memory_budget() == quarter_of_the_ram() > 0
+    with allowing(7):
+        assert memory_budget() == 7
+    assert memory_budget() == quarter_of_the_ram()
 
 
 def test_the_same_counts_are_the_same_bytes_whatever_order_they_came_in(tmp_path):

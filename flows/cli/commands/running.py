@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from flows.cli.app import app, examples
 from flows.cli.options import (
     JsonOption,
+    MemoryOption,
     ProfileArgument,
     RehashOption,
     SetOption,
@@ -30,6 +31,7 @@ def run(
     overrides: SetOption = None,
     store: StoreOption = None,
     workers: WorkersOption = None,
+    memory: MemoryOption = None,
     verify: VerifyOption = None,
     rehash: RehashOption = False,
     as_json: JsonOption = False,
@@ -55,7 +57,15 @@ def run(
         from flows.run import run_profile
 
         reach_prefect_server()
-        result = run_profile(loaded, location, workers=workers, verify=verify, rehash=rehash, reporter=shown)
+        result = run_profile(
+            loaded,
+            location,
+            workers=workers,
+            memory=memory,
+            verify=verify,
+            rehash=rehash,
+            reporter=shown,
+        )
     seconds = time.monotonic() - began
     if as_json:
         print_json(run_document(loaded.name, opened, result, seconds))
