@@ -7,7 +7,8 @@ import tracemalloc
 import numpy as np
 
 import tokenizer
-from tasks.count import COUNT_SHARD, CountParams, Tally
+from tasks.count import COUNT_SHARD, CountParams
+from tasks.counting import Tally
 from tasks.encode import ENCODE_SHARD, EncodeParams
 from tasks.encoding import encode_batches
 from tasks.formats.corpus import DocumentBatch
@@ -34,9 +35,9 @@ def peak_bytes(work):
         tracemalloc.stop()
 
 
-def test_counting_more_text_of_the_same_words_takes_no_more_memory():
+def test_counting_more_text_of_the_same_words_takes_no_more_memory(tmp_path):
     def count(number):
-        return lambda: Tally(CountParams().cut).count(batches(number))
+        return lambda: Tally(CountParams().cut, 1 << 30).count(batches(number), tmp_path / "counts.parquet")
 
     count(1)()
     assert peak_bytes(count(24)) < 1.2 * peak_bytes(count(3))
