@@ -20,7 +20,7 @@ from flows.composition import Step, references
 from flows.errors import RunError
 from flows.progress import Reporter, group_of
 from flows.results import RunRow
-from tasks.prefect_task import Ask, as_task, told_of_starts
+from tasks.prefect_task import Ask, Told, as_task
 from tasks.stage import ArtifactRef
 from tasks.store import Store, Verify
 
@@ -64,7 +64,7 @@ class PrefectExecutor:
         """
         for group, num_tasks in Counter(group_of(step.title) for step in steps).items():
             self.reporter.expect(group, num_tasks)
-        with told_of_starts(self._begin):
+        with Told(self._begin, self.reporter.on_advance).of_tasks():
             futures = {self._submit(step): step for step in steps}
         ended = {future: self._end(futures[future], future) for future in as_completed(list(futures))}
         rows = [_row_or_raise(step, ended[future]) for future, step in futures.items()]

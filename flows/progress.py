@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
+from tasks.advance import Advance
 from tasks.stage import ArtifactRef, Scalar
 
 _SHARD = re.compile(r"(?P<step>[^\[]+)\[(.*/)?\d+\]")
@@ -28,6 +29,9 @@ class Reporter(Protocol):
 
     def on_start(self, task_name: str) -> None:
         """A task (`encode[code/3]`, `ingest`) begins to work; not called for one found in the cache."""
+
+    def on_advance(self, task_name: str, advance: Advance) -> None:
+        """A task that takes long tells how far it is, as often as it likes."""
 
     def on_finish(
         self, task_name: str, cached: bool, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
@@ -48,6 +52,9 @@ class Silent:
         """Ignore it."""
 
     def on_start(self, task_name: str) -> None:
+        """Ignore it."""
+
+    def on_advance(self, task_name: str, advance: Advance) -> None:
         """Ignore it."""
 
     def on_finish(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +26,30 @@ from prefect.runtime import deployment, flow_run
 from prefect.serializers import JSONSerializer
 from prefect.utilities.annotations import quote
 
+from tasks.advance import Advance, watched_by
 from tasks.machine import allowing
 from tasks.stage import ArtifactRef, Request
 from tasks.store import Provenance, Store, Verify
 
 # Whoever watches a run from inside its process; a task that runs in another process tells nobody.
-_STARTS: ContextVar[Callable[[str], None] | None] = ContextVar("starts", default=None)
+_TOLD: ContextVar["Told | None"] = ContextVar("told", default=None)
 
 
-@contextmanager
-def told_of_starts(tell: Callable[[str], None]) -> Iterator[None]:
-    """Have `tell` called with a task's title when a task that is submitted in this block begins to work."""
-    token = _STARTS.set(tell)
-    try:
-        yield
-    finally:
-        _STARTS.reset(token)
+@dataclass(frozen=True)
+class Told:
+    """Who is told of tasks, by their titles: of those that begin to work, and of how far they are."""
+
+    on_start: Callable[[str], None]
+    on_advance: Callable[[str, Advance], None]
+
+    @contextmanager
+    def of_tasks(self) -> Iterator[None]:
+        """Tell of the tasks that are submitted in this block."""
+        token = _TOLD.set(self)
+        try:
+            yield
+        finally:
+            _TOLD.reset(token)
 
 
 @dataclass(frozen=True)
@@ -112,11 +121,13 @@ def realize(ask: Ask, title: str) -> ArtifactRef:
         TaskError, TokenizerError: whatever the stage has against its parameters or input.
     """
     ask = _unquoted(ask)
-    if tell := _STARTS.get():
-        tell(title)
+    told = _TOLD.get()
+    if told:
+        told.on_start(title)
     logger = get_run_logger()
     provenance = Provenance.collect(flow_run_id=flow_run.id, deployment_id=deployment.id)
-    with allowing(ask.memory_bytes):
+    watcher = partial(told.on_advance, title) if told else None
+    with allowing(ask.memory_bytes), watched_by(watcher):
         realized = Store.open(ask.store).realize(
             ask.request, provenance=provenance, report=logger.info, verify=ask.verify
         )

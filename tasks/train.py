@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from tasks.advance import tell_advance
 from tasks.count import CountParams
 from tasks.stage import Outcome, Stage
 
@@ -75,7 +76,7 @@ def run(params: TrainParams, *, out: Path, counts: Path, balance: Path) -> Outco
     counted = Counts.open(counts)
     _check_cut(params.cut, counted.cut)
     weighted = merge_bounded(weighted_parts(counted, Balance.open(balance)))
-    tokenizer = train_from_counts(weighted, **params.model_dump())
+    tokenizer = train_from_counts(weighted, **params.model_dump(), progress=_tell)
     exports = publish_tokenizer(tokenizer, out, exports=True)
     return Outcome(
         metrics={
@@ -101,6 +102,10 @@ def weighted_parts(counts: "Counts", balance: "Balance") -> "Iterator[PretokenCo
         scaled = weighted_counts(balance, {source: found.counts})[source]
         if scaled.any():
             yield PretokenCounts(found.data, found.offsets, scaled)
+
+
+def _tell(made: int, wanted: int) -> None:
+    tell_advance(made, wanted, "merges")
 
 
 def _check_cut(wanted: "Cut", found: "Cut") -> None:

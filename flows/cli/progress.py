@@ -21,7 +21,9 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.figures import key_figures, outcome_words, span
+from flows.cli.pace import Pace
 from flows.progress import Reporter, group_of
+from tasks.advance import Advance
 from tasks.stage import ArtifactRef, Scalar
 
 _SIGN_OF_LIFE_SECONDS = 10.0
@@ -56,6 +58,7 @@ class TaskGroup:
     ended: float | None = None
     spoke: float = 0.0
     seconds_of_work: float = 0.0
+    pace: Pace | None = None
     kind: str = ""
     metrics: Mapping[str, Scalar] = field(default_factory=dict)
 
@@ -95,8 +98,12 @@ class TaskGroup:
 
     @property
     def figures(self) -> str:
-        """The key figures of a group of one; a shard's own say little."""
-        return key_figures(self.kind, self.metrics) if self.num_tasks == 1 else ""
+        """Of a group of one: how far it is, then its key figures; a shard's own say little."""
+        if self.num_tasks > 1:
+            return ""
+        if not self.complete:
+            return self.pace.words if self.pace else ""
+        return key_figures(self.kind, self.metrics)
 
 
 class _Groups(ABC):
@@ -118,6 +125,14 @@ class _Groups(ABC):
             group = self._group(task_name)
             group.began = time.monotonic() if group.began is None else group.began
             group.at_work[task_name] = None
+
+    def on_advance(self, task_name: str, advance: Advance) -> None:
+        """A task tells how far it is."""
+        with self.lock:
+            group = self._group(task_name)
+            group.pace = group.pace or Pace()
+            group.pace.note(advance)
+            self.changed(group)
 
     def on_finish(
         self, task_name: str, cached: bool, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
@@ -201,7 +216,7 @@ class LiveProgress(_Groups):
         super().__init__(console)
         self._spinner = Spinner("dots", style="cyan")
         self._began = time.monotonic()
-        self._live = Live(console=console, get_renderable=self._drawn, refresh_per_second=8, transient=True)
+        self._live = Live(console=console, get_renderable=self.drawn, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> Self:
         """Begin to show."""
@@ -220,7 +235,8 @@ class LiveProgress(_Groups):
     def changed(self, group: TaskGroup) -> None:
         """Nothing to do: the clock draws."""
 
-    def _drawn(self) -> RenderableType:
+    def drawn(self) -> RenderableType:
+        """What the terminal shows now."""
         with self.lock:
             rows = [_row(group, self._sign(group)) for group in self.groups.values()]
             num_at_work = sum(bool(group.at_work) for group in self.groups.values())
@@ -250,7 +266,7 @@ def _row(group: TaskGroup, mark: RenderableType) -> Table:
     row.add_column(width=8, justify="right", style="dim", no_wrap=True)
     row.add_column(style="dim", no_wrap=True, overflow="ellipsis")
     # Names in brackets would be markup in a str.
-    name, tail = Text(group.name), Text(group.figures if group.complete else _names_at_work(group))
+    name, tail = Text(group.name), Text(group.figures or _names_at_work(group))
     outcome = _styled_outcome(group) if group.complete else _bar(group)
     row.add_row(mark, name, group.count, outcome, group.clock, tail)
     return row
@@ -268,6 +284,8 @@ def _styled_outcome(group: TaskGroup) -> Text:
 
 
 def _bar(group: TaskGroup) -> RenderableType:
+    if group.num_tasks == 1 and group.pace:
+        return ProgressBar(total=group.pace.advance.total, completed=group.pace.advance.done, width=24)
     if group.num_tasks == 1:
         return Text("at work" if group.at_work else "", style="dim")
     return ProgressBar(total=group.num_tasks, completed=group.num_done, width=24)

@@ -8,8 +8,10 @@ import threading
 import pytest
 from rich.console import Console
 
+from flows.cli.pace import Pace
 from flows.cli.progress import LiveProgress, PlainProgress, display
 from flows.progress import Silent, group_of
+from tasks.advance import Advance
 from tasks.stage import ArtifactRef
 
 REF = ArtifactRef(kind="corpus", name="x", fingerprint="0" * 64, content_digest="1" * 64)
@@ -84,6 +86,46 @@ def test_an_unannounced_task_is_a_group_of_one():
     assert lines(console) == ["card                  cached"]
 
 
+def test_a_pace_says_how_fast_and_how_long():
+    pace = Pace()
+    pace.note(Advance(0, 30_000, "merges"), now=10.0)
+    assert pace.words == "0/30,000 merges"
+    pace.note(Advance(10_000, 30_000, "merges"), now=14.0)
+    assert pace.words == "2,500 merges/s, 8.0 s left (10,000/30,000)"
+
+
+def test_a_pace_is_that_of_late():
+    pace = Pace()
+    for second in range(60):
+        pace.note(Advance(10 * second, 10_000, "merges"), now=float(second))
+    for second in range(60, 70):
+        pace.note(Advance(590 + 1000 * (second - 59), 20_590, "merges"), now=float(second))
+    assert pace.words == "1,000 merges/s, 10 s left (10,590/20,590)"
+
+
+def test_a_task_that_tells_how_far_it_is_shows_it(monkeypatch):
+    shown, console = plain()
+    monkeypatch.setattr("flows.cli.progress._SIGN_OF_LIFE_SECONDS", -1.0)
+    with shown:
+        shown.on_start("train")
+        shown.on_advance("train", Advance(3_000, 31_744, "merges"))
+        shown.on_finish("train", False, 2.0, REF, {})
+    assert [line.split() for line in lines(console)] == [
+        ["train", "at", "work", "0.0", "s", "3,000/31,744", "merges"],
+        ["train", "made", "2.0", "s"],
+    ]
+
+
+def test_a_terminal_shows_a_bar_and_the_pace_of_a_task_that_tells_it():
+    console = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
+    shown = LiveProgress(console)
+    shown.on_start("train")
+    shown.on_advance("train", Advance(15_000, 30_000, "merges"))
+    console.print(shown.drawn())
+    assert "━" * 11 in console.file.getvalue()
+    assert "15,000/30,000 merges" in console.file.getvalue()
+
+
 def test_notes_are_lines_without_markup():
     shown, console = plain()
     shown.note("set aside [red]x[/red]")
@@ -151,6 +193,7 @@ def test_silence_takes_everything():
     silent = Silent()
     silent.expect("a", 1)
     silent.on_start("a")
+    silent.on_advance("a", Advance(1, 2, "merges"))
     silent.on_finish("a", True, 0.0, REF, {})
     silent.on_fail("a", "")
     silent.note("")

@@ -1,0 +1,64 @@
+"""A training that is killed in the middle goes on from the counts: no text is counted again."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tasks.store import Store
+from tasks.train import TrainParams
+from tests.test_tasks.whole_line import Line, LineParams
+
+CHECKOUT = Path(__file__).parents[2]
+PARAMS = LineParams(train=TrainParams(vocab_size=700))
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tasks.advance import watched_by
+from tasks.store import Store
+from tests.test_tasks.test_train_crash import PARAMS
+from tests.test_tasks.whole_line import Line
+
+def die(advance):
+    print(*advance, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+line = Line(Store.open(sys.argv[1]), Path(sys.argv[2]))
+with watched_by(die):
+    line.tokenizer(PARAMS, *line.corpus())
+"""
+
+
+def made(store: Path, kind: str) -> dict[Path, int]:
+    """When each artifact of a kind was published."""
+    return {path: path.stat().st_mtime_ns for path in store.glob(f"{kind}/*/record.json")}
+
+
+def test_a_killed_training_goes_on_from_the_counts(tmp_path: Path) -> None:
+    (tmp_path / "texts" / "en").mkdir(parents=True)
+    shuffler = random.Random(3)
+    texts = [" ".join("".join(shuffler.choices("abcdef", k=6)) for _ in range(50)) for _ in range(60)]
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    (tmp_path / "texts" / "en" / "all.jsonl").write_text(lines)
+    store = tmp_path / "store"
+
+    command = [sys.executable, "-c", KILLED, str(store), str(tmp_path / "texts")]
+    killed = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    counted = made(store, "counts_shard") | made(store, "counts")
+
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    done, total, unit = killed.stdout.split()
+    assert 0 < int(done) < int(total) == 443
+    assert unit == "merges"
+    assert len(counted) == 2
+    assert not made(store, "tokenizer")
+
+    found = []
+    for place in (store, tmp_path / "undisturbed"):
+        line = Line(Store.open(place), tmp_path / "texts")
+        found.append(line.tokenizer(PARAMS, *line.corpus())["tokenizer"])
+    assert made(store, "counts_shard") | made(store, "counts") == counted
+    assert found[0] == found[1]
