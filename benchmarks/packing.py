@@ -280,6 +280,7 @@ class MixtureFigures:
     num_documents: int
     num_tokens: int
     sources: list
+    first_document_start: int = 0
 
 
 @dataclass(frozen=True)
