@@ -171,6 +171,33 @@ def test_the_cache_notices_a_change_in_a_callee_in_another_file(tmp_path: Path, 
     assert len(list(cache.iterdir())) == 2
 
 
+def test_of_two_processes_at_once_one_compiles(tmp_path: Path) -> None:
+    for name, text in {"caller": CALLER, "between": BETWEEN, "callee": CALLEE.format(factor=2)}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    main = MAIN.format(folders=[str(tmp_path)]).replace("print(", "print('up', flush=True); input(); print(")
+    environment = os.environ | {"TOKMILL_KERNEL_CACHE": str(tmp_path / "cache")}
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", main],
+            cwd=CHECKOUT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for process in both:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    said = sorted(process.communicate(timeout=60)[0] for process in both)
+    assert said == ["12 [(False, True), (False, False)]\n", "12 [(True, False)]\n"]
+
+
 def test_a_cache_that_cannot_be_read_is_made_again(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     for name, text in (("caller", CALLER), ("between", BETWEEN), ("callee", CALLEE.format(factor=2))):

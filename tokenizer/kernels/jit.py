@@ -169,7 +169,7 @@ def _compiled(compiling: Kernel[..., Any]) -> Any:
     function = _with_dispatchers(compiling.py_func)
     if compiling.inline:
         return numba.njit(function, forceinline=True, **_OPTIONS)
-    from tokenizer.kernels.machine_code import cache_folder, forget
+    from tokenizer.kernels.machine_code import alone, cache_folder, forget
 
     signature = signature_of(compiling.py_func)
     started = time.perf_counter()
@@ -177,7 +177,7 @@ def _compiled(compiling: Kernel[..., Any]) -> Any:
     with _numba_cache_in(folder):
         dispatcher = numba.njit(function, cache=True, **_OPTIONS)
     _read_lightly(dispatcher)
-    with announcing(compiling.name, dispatcher, folder):
+    with announcing(compiling.name, dispatcher, folder), alone(folder, compiling.name):
         try:
             dispatcher.compile(signature)
         except _CACHE_FAILURES as error:

@@ -3,6 +3,7 @@
 The folder is `$TOKMILL_KERNEL_CACHE`, else `$XDG_CACHE_HOME/tokmill/kernels`, else the same in `~/.cache`,
 and below it a digest of everything that machine code depends on. Reading machine code means running it, so
 the last resort, a folder under the system's temporary one, is used only if nobody else can write to it.
+Of the processes that want the same kernel at once one compiles it, and the others wait and read what it made.
 """
 
 import contextlib
@@ -18,6 +19,9 @@ from pathlib import Path
 import numba
 import numpy as np
 
+if sys.platform != "win32":
+    import fcntl
+
 
 @functools.cache
 def cache_folder(*homes: Path) -> Path:
@@ -28,6 +32,20 @@ def cache_folder(*homes: Path) -> Path:
         if _is_writable(folder):
             return folder
     return Path(tempfile.mkdtemp(prefix="tokmill-kernels-"))
+
+
+@contextlib.contextmanager
+def alone(folder: Path, kernel: str) -> Iterator[None]:
+    """Keep other processes from compiling the same kernel meanwhile, where files can be locked.
+
+    Where they cannot, processes do the same work at the same time, which harms nobody. The lock of a process
+    that is killed ends with it.
+    """
+    with contextlib.ExitStack() as held:
+        if sys.platform != "win32":
+            with contextlib.suppress(OSError):
+                fcntl.flock(held.enter_context((folder / f"{kernel}.lock").open("ab")), fcntl.LOCK_EX)
+        yield
 
 
 def forget(folder: Path, kernel: str) -> None:
