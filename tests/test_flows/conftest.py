@@ -1,9 +1,12 @@
 """A real Prefect server for the whole session.
 
 Runs are made by `python -m flows` in processes of their own, against one server that is started once: it
-costs some ten seconds, and every run then about three.
+costs some seconds, and every run then about three. The tables of a server's database are made by Prefect once
+for all servers, because that takes longer than all else of a start.
 """
 
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from tests.test_flows.commands import Tokmill, clean_environment, free_port
 from tests.test_flows.corpora import write_project
@@ -22,9 +26,30 @@ SERVER_SECONDS = 180
 
 
 @pytest.fixture(scope="session")
-def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def migrated_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home of Prefect with an empty database, made once for all processes of the session, to be copied."""
+    base = tmp_path_factory.getbasetemp()
+    home = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "migrated"
+    with FileLock(f"{home}.lock"):
+        if not home.exists():
+            new = home.with_name("migrating")
+            environment = clean_environment(PREFECT_HOME=str(new))
+            command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"]
+            subprocess.run(command, env=environment, capture_output=True, check=True)
+            new.rename(home)
+    return home
+
+
+@pytest.fixture
+def prefect_home(migrated_home: Path, tmp_path: Path) -> Path:
+    """A home of Prefect for one test, with an empty database."""
+    return shutil.copytree(migrated_home, tmp_path / "prefect-home")
+
+
+@pytest.fixture(scope="session")
+def prefect_server(migrated_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Start a Prefect server with a home of its own; yields the environment that leads to it."""
-    home, port = tmp_path_factory.mktemp("prefect"), free_port()
+    home, port = shutil.copytree(migrated_home, tmp_path_factory.mktemp("server") / "home"), free_port()
     api = f"http://127.0.0.1:{port}/api"
     environment = clean_environment(
         PREFECT_HOME=str(home), PREFECT_API_URL=api, PREFECT_SERVER_UI_API_URL=api
@@ -64,11 +89,11 @@ def tokmill(prefect_server: dict[str, str], tmp_path: Path) -> Tokmill:
 
 
 @pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(migrated_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A project that `tokmill up` serves, on a port and with a Prefect home of its own."""
     folder, port = tmp_path_factory.mktemp("served"), free_port()
     write_project(folder, num_documents=120)
-    home = tmp_path_factory.mktemp("home")
+    home = shutil.copytree(migrated_home, tmp_path_factory.mktemp("service") / "home")
     tokmill = Tokmill(folder, clean_environment(PREFECT_HOME=str(home), PYTHONUNBUFFERED="1"))
     process = tokmill.start("up", "--port", str(port))
     try:

@@ -81,7 +81,7 @@ formats = ["memmap", "parquet"]
 """
 
 
-def write_project(folder: Path, *, num_documents: int = 900) -> str:
+def write_project(folder: Path, *, num_documents: int = 480) -> str:
     """Write two sources and a profile over them; return the profile's file name.
 
     `many` is JSON lines of about a kilobyte in three files, `few` two text files of paragraphs.

@@ -1,4 +1,4 @@
-"""`tokmill up` and the deployment: runs that are started from outside, again with another parameter."""
+"""`tokmill up` and the deployment: runs started from outside, by a script or by a person with a browser."""
 
 import json
 import signal
@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.test_flows.commands import Tokmill, clean_environment, free_port
+from tests.test_flows.page import browser_test, find, open_browser, start_run
 from tests.test_flows.served import UP_SECONDS, Service, wait_for_line
 
 pytestmark = pytest.mark.server
@@ -42,6 +43,22 @@ def test_prefect_yaml_says_what_up_registers(checkout: Path) -> None:
 
     (schedule,) = written.pop("schedules")
     assert made == {**written, "work_pool": written["work_pool"]["name"], **schedule}
+
+
+@pytest.mark.browser
+@browser_test
+def test_a_rerun_from_the_page_with_another_sequence_length_shows_cached_tasks(
+    service: Service, tmp_path: Path
+) -> None:
+    with open_browser(tmp_path) as browser:
+        first = service.end_of(start_run(browser, service))
+        again = service.end_of(start_run(browser, service, sequence_length=72))
+
+        assert (first["state_name"], again["state_name"]) == ("Completed", "Completed")
+        ran = {name for name, state in service.task_states(again).items() if state != "Cached"}
+        assert {name.partition("[")[0] for name in ran} == {"pack", "card"}
+        browser.get(f"{service.url}/v2/runs/flow-run/{again['id']}?tab=TaskRuns")
+        assert find(browser, "//*[normalize-space()='Cached']").is_displayed()
 
 
 def test_a_rerun_with_another_sequence_length_shows_what_is_upstream_as_cached(service: Service) -> None:
@@ -83,9 +100,9 @@ def test_a_port_in_use_is_told(service: Service, tmp_path: Path) -> None:
     assert "--port" in refused.err
 
 
-def test_a_signal_stops_the_worker_and_the_server(tmp_path: Path) -> None:
-    home, port = tmp_path / "home", free_port()
-    tokmill = Tokmill(tmp_path, clean_environment(PREFECT_HOME=str(home), PYTHONUNBUFFERED="1"))
+def test_a_signal_stops_the_worker_and_the_server(tmp_path: Path, prefect_home: Path) -> None:
+    port = free_port()
+    tokmill = Tokmill(tmp_path, clean_environment(PREFECT_HOME=str(prefect_home), PYTHONUNBUFFERED="1"))
     process = tokmill.start("up", "--port", str(port))
     wait_for_line(process, "up: ")
 

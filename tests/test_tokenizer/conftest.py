@@ -13,7 +13,7 @@ import tokenizer
 from tokenizer import Tokenizer
 
 # for kernels as plain Python, which is a thousand times slower
-settings.register_profile("plain", settings.get_profile("home"), max_examples=5)
+settings.register_profile("plain", settings.get_profile("home"), max_examples=2)
 
 TRAINING_TEXTS = [
     "the quick brown fox, the lazy dog and the other foxes; they're there, then.",

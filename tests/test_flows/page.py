@@ -1,11 +1,8 @@
-"""A person with a browser: starts a run from Prefect's page, and again with another sequence length.
-
-Drives headless Chromium through its own driver, both from the system; skips, saying so, where they are
-absent.
-"""
+"""Prefect's page in a headless Chromium, as a person uses it; browser and driver come from the system."""
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,11 +17,9 @@ from tests.test_flows.served import Service
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 PAGE_SECONDS = 60
 
-pytestmark = [
-    pytest.mark.server,
-    pytest.mark.browser,
-    pytest.mark.skipif(not (BROWSER and DRIVER), reason="needs chromium and chromedriver on the PATH"),
-]
+browser_test = pytest.mark.skipif(
+    not (BROWSER and DRIVER), reason="needs chromium and chromedriver on the PATH"
+)
 
 # No sandbox, because continuous integration runs as root; and nothing that calls home.
 OPTIONS = (
@@ -40,16 +35,18 @@ OPTIONS = (
 )
 
 
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
-    """A headless Chromium with an empty profile."""
+@contextmanager
+def open_browser(folder: Path) -> Iterator[webdriver.Chrome]:
+    """Open a headless Chromium with an empty profile in a folder."""
     options = webdriver.ChromeOptions()
     options.binary_location = str(BROWSER)
-    for option in (*OPTIONS, f"--user-data-dir={tmp_path}"):
+    for option in (*OPTIONS, f"--user-data-dir={folder}"):
         options.add_argument(option)
     driver = webdriver.Chrome(options, webdriver.ChromeService(str(DRIVER)))
-    yield driver
-    driver.quit()
+    try:
+        yield driver
+    finally:
+        driver.quit()
 
 
 def find(browser: webdriver.Chrome, xpath: str) -> WebElement:
@@ -83,16 +80,3 @@ def start_run(browser: webdriver.Chrome, service: Service, sequence_length: int 
             (run["id"] for run in service.call("/flow_runs/filter", {}) if run["id"] not in known), None
         )
     )
-
-
-def test_a_rerun_from_the_page_with_another_sequence_length_shows_cached_tasks(
-    browser: webdriver.Chrome, service: Service
-) -> None:
-    first = service.end_of(start_run(browser, service))
-    again = service.end_of(start_run(browser, service, sequence_length=72))
-
-    assert (first["state_name"], again["state_name"]) == ("Completed", "Completed")
-    ran = {name for name, state in service.task_states(again).items() if state != "Cached"}
-    assert {name.partition("[")[0] for name in ran} == {"pack", "card"}
-    browser.get(f"{service.url}/v2/runs/flow-run/{again['id']}?tab=TaskRuns")
-    assert find(browser, "//*[normalize-space()='Cached']").is_displayed()
