@@ -80,6 +80,8 @@ def _environment(url: str, store: Path) -> dict[str, str]:
         "PREFECT_API_URL": f"{url}/api",
         "PREFECT_SERVER_UI_API_URL": f"{url}/api",
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+        # A person who presses the button is waiting; Prefect's worker would look for work every ten seconds.
+        "PREFECT_WORKER_QUERY_SECONDS": os.environ.get("PREFECT_WORKER_QUERY_SECONDS", "2"),
         "TOKMILL_STORE": str(store.absolute()),
     }
 

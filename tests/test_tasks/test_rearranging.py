@@ -34,7 +34,11 @@ def trained():
     return tokenizer.train(TEXTS, vocab_size=300, special_tokens=SPECIALS)
 
 
-END, PREFIX, SUFFIX, MIDDLE = (trained().special_tokens[name] for name in SPECIALS)
+END, PREFIX, SUFFIX, MIDDLE = range(296, 300)
+
+
+def test_special_tokens_have_the_last_ids():
+    assert trained().special_tokens == dict(zip(SPECIALS, (END, PREFIX, SUFFIX, MIDDLE), strict=True))
 
 
 def fim(rate=1.0, spm_rate=0.5, seed=0):

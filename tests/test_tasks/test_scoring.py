@@ -1,5 +1,6 @@
 """Scores: noise by hand, the trigram model against a slow one, held-out documents, columns of a source."""
 
+import functools
 import json
 import math
 from collections import Counter
@@ -35,16 +36,25 @@ from tests.test_tasks.fabricated import encoded_corpus, made, write_documents
 from tests.test_tasks.planned import Planned
 from tests.test_tasks.reading import ingested
 
-BYTES = tokenizer.train(["ab"], family="byte_bpe", vocab_size=257, special_tokens=["<|endoftext|>"])
-END = BYTES.special_tokens["<|endoftext|>"]
+
+@functools.cache
+def of_bytes():
+    return tokenizer.train(["ab"], family="byte_bpe", vocab_size=257, special_tokens=["<|endoftext|>"])
+
+
+END = 256
+
+
+def test_the_end_has_the_last_id():
+    assert of_bytes().special_tokens == {"<|endoftext|>": END}
 
 
 def noise(folder, *texts, end_id=None):
     """The noise of texts encoded as bytes; of each measure a list."""
-    documents = [BYTES.encode(text) if isinstance(text, str) else text for text in texts]
+    documents = [of_bytes().encode(text) if isinstance(text, str) else text for text in texts]
     folder.mkdir(exist_ok=True)
-    write_documents(folder, documents, BYTES.vocab_size)
-    found = noise_of(BYTES, EncodedShard.open(folder), end_id)
+    write_documents(folder, documents, of_bytes().vocab_size)
+    found = noise_of(of_bytes(), EncodedShard.open(folder), end_id)
     return {name: values.tolist() for name, values in found.items()}
 
 
@@ -54,7 +64,10 @@ def test_symbols_are_what_is_no_letter_mark_or_space(tmp_path):
 
 
 def test_decoding_errors_are_characters_that_no_text_has(tmp_path):
-    cut = [*BYTES.encode("abc"), *BYTES.encode("é")[:1]]  # half a character: three letters and one error
+    cut = [
+        *of_bytes().encode("abc"),
+        *of_bytes().encode("é")[:1],
+    ]  # half a character: three letters and one error
     found = noise(tmp_path, "a\tb\r\n", "a\x00\x9fb", "\ufffd\ufffda", "\ue000", cut)
     assert found["decoding_errors"] == pytest.approx([0, 2 / 4, 2 / 3, 1, 1 / 4])
 
@@ -72,7 +85,7 @@ def test_compression_by_hand(tmp_path):
 
 
 def test_the_end_token_is_no_text(tmp_path):
-    text = BYTES.encode("ab, c!")
+    text = of_bytes().encode("ab, c!")
     with_end = noise(tmp_path / "a", [*text, END], end_id=END)
     assert with_end == noise(tmp_path / "b", "ab, c!")
 
@@ -205,7 +218,7 @@ def column_scores(tmp_path, content, name="part.jsonl", column="grade"):
     found = ingested(tmp_path, {"a": {"files": [name]}})
     published = tmp_path / "tokenizer"
     published.mkdir()
-    publish_tokenizer(BYTES, published, exports=False)
+    publish_tokenizer(of_bytes(), published, exports=False)
     values = []
     for index, shard in enumerate(found.corpus.shards("a")):
         text = {"shard": shard.model_dump(mode="json"), "roots": found.roots}
@@ -269,8 +282,8 @@ def test_columns_that_hold_no_numbers_are_refused(tmp_path, content, name, messa
 def test_the_noise_stage_knows_the_end_token_by_its_name(tmp_path):
     published = tmp_path / "tokenizer"
     published.mkdir()
-    publish_tokenizer(BYTES, published, exports=False)
-    corpus = encoded_corpus(tmp_path, {"a": [[[*BYTES.encode("ab, c!"), END]]]}, vocab_size=257)
+    publish_tokenizer(of_bytes(), published, exports=False)
+    corpus = encoded_corpus(tmp_path, {"a": [[[*of_bytes().encode("ab, c!"), END]]]}, vocab_size=257)
     out = tmp_path / "out"
     outcome = made(SCORE_NOISE, NoiseParams(), out, tokenizer=published, shard=corpus.shards[0])
     assert ScoredShard.open(out, "noise").component("symbols").tolist() == pytest.approx([2 / 6])
