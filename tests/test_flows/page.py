@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -17,9 +16,6 @@ from tests.test_flows.served import Service
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 PAGE_SECONDS = 60
 
-browser_test = pytest.mark.skipif(
-    not (BROWSER and DRIVER), reason="needs chromium and chromedriver on the PATH"
-)
 
 # No sandbox, because continuous integration runs as root; and nothing that calls home.
 OPTIONS = (
@@ -33,6 +29,11 @@ OPTIONS = (
     "--disable-sync",
     "--window-size=1400,1900",
 )
+
+
+def browser_found() -> bool:
+    """Whether there are a browser and its driver on the PATH."""
+    return bool(BROWSER and DRIVER)
 
 
 @contextmanager

@@ -145,4 +145,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStore = StoreMachine.TestCase
-TestStore.settings = settings(max_examples=12, stateful_step_count=16)
+TestStore.settings = settings(max_examples=8, stateful_step_count=16)
