@@ -77,7 +77,7 @@ class Definition:
     def build(
         cls,
         tokens: Mapping[int, bytes],
-        pairs: Sequence[tuple[bytes, bytes]],
+        merges: Sequence[tuple[bytes, bytes]] | NDArray[np.int32],
         special_tokens: Mapping[str, int],
         **how: Any,
     ) -> Self:
@@ -85,7 +85,8 @@ class Definition:
 
         Args:
             tokens: bytes of each id, special tokens left out.
-            pairs: the merges, in order.
+            merges: in order; pairs of byte strings, or int32 rows of left, right and resulting id that are
+                known to be right.
             special_tokens: ids by name.
             how: the other attributes.
 
@@ -108,9 +109,9 @@ class Definition:
             raise VocabularyError(
                 f"vocabulary: {twice!r} is a token under two ids (one is {vocab[twice]}); remove one of them"
             )
-        merges = _resolve_merges(vocab, pairs)
+        rows = merges if isinstance(merges, np.ndarray) else _resolve_merges(vocab, merges)
         specials = dict(sorted(special_tokens.items(), key=lambda item: item[1]))
-        return cls(data.copy(), offsets, merges, specials, **how)
+        return cls(data.copy(), offsets, rows, specials, **how)
 
     @property
     def vocab_size(self) -> int:
@@ -218,10 +219,10 @@ def _check_ids(tokens: Mapping[int, bytes]) -> None:
 
 def _resolve_merges(vocab: Mapping[bytes, int], pairs: Sequence[tuple[bytes, bytes]]) -> NDArray[np.int32]:
     """Turn pairs of byte strings into rows of ids."""
-    rows = np.empty((len(pairs), 3), np.int32)
+    ids: list[int] = []
     for rank, (left, right) in enumerate(pairs):
         try:
-            rows[rank] = vocab[left], vocab[right], vocab[left + right]
+            ids += vocab[left], vocab[right], vocab[left + right]
         except KeyError as error:
             raise VocabularyError(
                 f"vocabulary: merge {rank} joins {left!r} and {right!r}, but {error.args[0]!r} is no token"
@@ -231,4 +232,4 @@ def _resolve_merges(vocab: Mapping[bytes, int], pairs: Sequence[tuple[bytes, byt
         raise VocabularyError(
             f"vocabulary: {twice[0]!r} and {twice[1]!r} are merged twice; keep the first merge"
         )
-    return rows
+    return np.array(ids, np.int32).reshape(-1, 3)

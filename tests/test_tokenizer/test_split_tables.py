@@ -84,6 +84,14 @@ def test_code_points_are_those_that_regex_matches(atom: str) -> None:
     assert [bool(inside[c]) for c in sampled] == [compiled.fullmatch(chr(c)) is not None for c in sampled]
 
 
+@pytest.mark.parametrize("flags", [0, regex.V1], ids=["V0", "V1"])
+def test_the_short_way_to_a_letter_of_any_case_leads_to_all_its_forms(flags: int) -> None:
+    for character in string.ascii_lowercase + "'":
+        atom = f"(?i:{character})"
+        found = charsets.code_points(atom, flags).tolist()
+        assert found == [list(run) for run in charsets._runs(atom, flags, 0)], character
+
+
 def test_classes_are_the_coarsest_that_tell_atoms_apart() -> None:
     alphabet = partition({"[a-f]", "[d-k]", "é"}, 0)
     assert alphabet.num_classes == 5

@@ -108,7 +108,7 @@ def definition_of(
     rows, unreached = merges_from_ranks(data, offsets, np.zeros(0, np.int64))
     return Definition.build(
         ranks,
-        [(ranks[left], ranks[right]) for left, right, _ in rows.tolist()],
+        rows.astype(np.int32),
         special_tokens,
         ignore_merges=bool(unreached.shape[0]) if ignore_merges is None else ignore_merges,
         **how,
@@ -122,7 +122,7 @@ def _read_ranks(path: Path) -> dict[int, bytes]:
             continue
         try:
             token, rank = line.split()
-            text, i = base64.b64decode(token, validate=True), int(rank)
+            text, i = binascii.a2b_base64(token, strict_mode=True), int(rank)
         except (ValueError, binascii.Error) as error:
             raise FormatError(
                 f"{path}: line {number}: {line[:60]!r} must be base64, a space and a rank"

@@ -17,6 +17,9 @@ NUM_CODE_POINTS = 0x110000
 SURROGATES = slice(0xD800, 0xE000)
 MAX_CLASSES = 200
 
+# Common in patterns (`(?i:'s|'t)`), and slow to look for in all of Unicode.
+_ASCII_OF_ANY_CASE = regex.compile(r"\(\?i:[a-z']\)")
+
 # One character of each Unicode version, from the newest on: the first that is assigned tells the version.
 _FIRST_ASSIGNED_IN = {
     "17.0": "\U00010940",
@@ -78,6 +81,8 @@ def code_points(atom: str, flags: int) -> NDArray[np.int64]:
     """
     if len(atom) == 1 and atom != ".":
         return np.array([[ord(atom), ord(atom) + 1]], dtype=np.int64)
+    if _ASCII_OF_ANY_CASE.fullmatch(atom):
+        return _forms(atom, flags)
     try:
         runs = _runs(atom, flags, 0)
     except regex.error as error:
@@ -85,6 +90,19 @@ def code_points(atom: str, flags: int) -> NDArray[np.int64]:
     if atom.startswith("(?i") and _runs(atom, flags, 1) != _runs(rf"{atom}|\0", flags, 1):
         raise UnsupportedError(f"{atom!r}")
     return np.array(runs, dtype=np.int64).reshape(-1, 2)
+
+
+def _forms(atom: str, flags: int) -> NDArray[np.int64]:
+    """Find what `(?i:s)` matches, among the few characters that are a form of any in ASCII."""
+    one = regex.compile(atom, flags)
+    starts = np.array([code for code in _ascii_of_any_case(flags) if one.match(chr(code))], dtype=np.int64)
+    return np.stack([starts, starts + 1], axis=1)
+
+
+@lru_cache(maxsize=8)
+def _ascii_of_any_case(flags: int) -> list[int]:
+    ranges = _runs("(?i:[a-z])", flags, 0)
+    return sorted({*range(128), *(code for first, end in ranges for code in range(first, end))})
 
 
 def _runs(atom: str, flags: int, first: int) -> list[tuple[int, int]]:
