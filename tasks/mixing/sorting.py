@@ -5,8 +5,9 @@ written to a scratch file as one run. Reading merges the runs a block at a time:
 memory, and what is not above the smallest of the pieces' last keys can go out. What is less than a run stays
 in memory.
 
-Laws. No row is lost or made. Equal keys of one run keep their order. Memory: three times `memory_rows` while
-sorting, less than `memory_rows` over all runs while merging. Every row is written and read at most once.
+Laws. No row is lost or made. Equal keys keep their order, however much fits in memory. Memory: three times
+`memory_rows` while sorting, `kept_rows` at most over all runs while merging. Every row is written and read at
+most once.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,8 @@ class Scratch:
     Attributes:
         folder: it exists, and nobody else writes there.
         memory_rows: rows that are sorted in memory at a time.
-        kept_rows: so many sorted rows may stay in memory; more go to disk even if they are one run.
+        kept_rows: so many sorted rows may be in memory while they are given out; more go to disk even if
+            they are one run.
     """
 
     folder: Path
@@ -73,7 +75,8 @@ def sorted_rows(blocks: Iterable[Rows], scratch: Scratch) -> Iterator[Rows]:
             return
         runs.append(_Run.write(scratch.new_file(), ordered))
         del rows, ordered
-    yield from _merged(runs, max(1, scratch.memory_rows // max(1, len(runs)) // 4))
+    room = min(scratch.kept_rows, scratch.memory_rows // 4)
+    yield from _merged(runs, max(1, room // max(1, len(runs))))
 
 
 def regrouped(blocks: Iterable[Rows], sizes: Iterable[int]) -> Iterator[Rows]:
@@ -138,9 +141,9 @@ class _Run:
         if self.is_last:
             self.file.unlink()
 
-    def take_up_to(self, key: np.uint64) -> Rows:
-        """Take the rows of the piece whose key is at most `key`."""
-        at = int(np.searchsorted(self.piece["key"], key, side="right"))
+    def take(self, key: np.uint64, side: Literal["left", "right"]) -> Rows:
+        """Take the rows of the piece whose key is at most `key` ("right"), or below it ("left")."""
+        at = int(np.searchsorted(self.piece["key"], key, side=side))
         taken, self.piece = self.piece[:at], self.piece[at:]
         return taken
 
@@ -152,8 +155,11 @@ def _merged(runs: list[_Run], size: int) -> Iterator[Rows]:
         runs = [run for run in runs if len(run.piece)]
         if not runs:
             return
-        lasts = [run.piece["key"][-1] for run in runs if not run.is_last] or [
-            max(run.piece["key"][-1] for run in runs)
-        ]
-        taken = np.concatenate([run.take_up_to(min(lasts)) for run in runs])
+        open_ends = {place: run.piece["key"][-1] for place, run in enumerate(runs) if not run.is_last}
+        key = min(open_ends.values()) if open_ends else max(run.piece["key"][-1] for run in runs)
+        # Of the first run that may have more of this key the rest comes before those of later runs.
+        first = next((place for place, last in open_ends.items() if last == key), len(runs))
+        taken = np.concatenate(
+            [run.take(key, "right" if place <= first else "left") for place, run in enumerate(runs)]
+        )
         yield taken if len(runs) == 1 else _ordered(taken)

@@ -201,13 +201,24 @@ def test_sorting_on_disk_is_sorting(tmp_path, memory_rows, num_rows):
     assert not list(tmp_path.iterdir())
 
 
-@given(st.lists(st.integers(0, 5), max_size=60), st.integers(1, 20))
-def test_sorting_on_disk_loses_no_equal_keys(keys, memory_rows):
+@given(st.lists(st.integers(0, 5), max_size=60), st.integers(1, 20), st.integers(1, 9))
+def test_sorting_on_disk_keeps_the_order_of_equal_keys(keys, memory_rows, kept_rows):
     rows = np.array([(key, value) for value, key in enumerate(keys)], dtype=ROW)
     with TemporaryDirectory() as folder:
-        found = [row for block in sorted_rows([rows], Scratch(Path(folder), memory_rows, 9)) for row in block]
-    assert [row["key"] for row in found] == sorted(keys)
-    assert sorted(row["value"] for row in found) == list(range(len(keys)))
+        scratch = Scratch(Path(folder), memory_rows, kept_rows)
+        found = [row.tolist() for block in sorted_rows([rows], scratch) for row in block]
+    assert found == sorted(zip(keys, range(len(keys)), strict=True))
+
+
+@pytest.mark.parametrize("kept_rows", [40, 200])
+def test_what_many_sources_hold_in_memory_is_bounded_together(tmp_path, kept_rows):
+    rows = np.zeros(3000, dtype=ROW)
+    rows["key"] = np.random.default_rng(0).permutation(3000)
+    blocks = sorted_rows([rows], Scratch(tmp_path, 1000, kept_rows))
+    next(blocks)
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) == 3000 * ROW.itemsize
+    largest = max(len(block) for block in blocks)
+    assert largest <= kept_rows
 
 
 def test_a_mixture_does_not_depend_on_how_much_fits_in_memory():
