@@ -26,17 +26,15 @@ class Pace:
         while len(self._told) > 2 and now - self._told[1][0] >= _OF_LATE_SECONDS:
             self._told.popleft()
 
-    @property
-    def a_second(self) -> float:
-        """How much was done in a second of late; 0 if that cannot be told yet."""
-        (began, before), (now, done) = self._told[0], self._told[-1]
+    def a_second(self, now: float) -> float:
+        """How much was done in a second of late; 0 if that cannot be told yet. Silence slows it down."""
+        (began, before), (_, done) = self._told[0], self._told[-1]
         return (done - before) / (now - began) if now > began else 0.0
 
-    @property
-    def words(self) -> str:
+    def words(self, now: float | None = None) -> str:
         """`8,100 merges/s, 2.4 s left (12,300/31,744)`."""
         done, total, unit = self.advance
-        if self.a_second <= 0:
+        a_second = self.a_second(time.monotonic() if now is None else now)
+        if a_second <= 0 or done >= total:
             return f"{done:,}/{total:,} {unit}"
-        left = span((total - done) / self.a_second)
-        return f"{self.a_second:,.0f} {unit}/s, {left} left ({done:,}/{total:,})"
+        return f"{a_second:,.0f} {unit}/s, {span((total - done) / a_second)} left ({done:,}/{total:,})"

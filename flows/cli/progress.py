@@ -102,7 +102,7 @@ class TaskGroup:
         if self.num_tasks > 1:
             return ""
         if not self.complete:
-            return self.pace.words if self.pace else ""
+            return self.pace.words() if self.pace else ""
         return key_figures(self.kind, self.metrics)
 
 

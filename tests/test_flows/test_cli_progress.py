@@ -89,9 +89,12 @@ def test_an_unannounced_task_is_a_group_of_one():
 def test_a_pace_says_how_fast_and_how_long():
     pace = Pace()
     pace.note(Advance(0, 30_000, "merges"), now=10.0)
-    assert pace.words == "0/30,000 merges"
+    assert pace.words(11.0) == "0/30,000 merges"
     pace.note(Advance(10_000, 30_000, "merges"), now=14.0)
-    assert pace.words == "2,500 merges/s, 8.0 s left (10,000/30,000)"
+    assert pace.words(14.0) == "2,500 merges/s, 8.0 s left (10,000/30,000)"
+    assert pace.words(18.0) == "1,250 merges/s, 16 s left (10,000/30,000)"
+    pace.note(Advance(30_000, 30_000, "merges"), now=20.0)
+    assert pace.words(21.0) == "30,000/30,000 merges"
 
 
 def test_a_pace_is_that_of_late():
@@ -100,7 +103,7 @@ def test_a_pace_is_that_of_late():
         pace.note(Advance(10 * second, 10_000, "merges"), now=float(second))
     for second in range(60, 70):
         pace.note(Advance(590 + 1000 * (second - 59), 20_590, "merges"), now=float(second))
-    assert pace.words == "1,000 merges/s, 10 s left (10,590/20,590)"
+    assert pace.words(69.0) == "1,000 merges/s, 10 s left (10,590/20,590)"
 
 
 def test_a_task_that_tells_how_far_it_is_shows_it(monkeypatch):
