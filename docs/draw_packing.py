@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from drawing import box, svg, words, write
 
 from tasks.formats.packed import Sequence
 from tasks.formats.packed_masks import block_ranges
@@ -20,35 +21,12 @@ STRATEGIES = ("concat", "greedy", "best_fit", "pad")
 BLOCK = 2
 TWO = (10, 11)  # the documents of the mask's picture
 UNIT = 9
-PADDING, LINE, TEXT, SEEN, FULL = "#e8e8e8", "#ffffff", "#444444", "#9cc3e6", "#2f6fb0"
+PADDING, SEEN, FULL = "#e8e8e8", "#9cc3e6", "#2f6fb0"
 
 
 def color(document: int) -> str:
     """A colour a document; neighbours differ most, by the golden angle."""
     return f"hsl({document * 137.508 % 360:.0f},55%,62%)"
-
-
-def svg(width: float, height: float, parts: list[str]) -> str:
-    """Return a whole picture."""
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
-        f'width="{width:g}" height="{height:g}" font-family="sans-serif" font-size="11">'
-    )
-    background = f'<rect width="{width:g}" height="{height:g}" fill="#ffffff"/>'
-    return "\n".join([head, background, *parts, "</svg>"]) + "\n"
-
-
-def box(x: float, y: float, width: float, height: float, fill: str) -> str:
-    """Return a rectangle."""
-    return (
-        f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="{fill}" '
-        f'stroke="{LINE}" stroke-width="1"/>'
-    )
-
-
-def words(x: float, y: float, text: str, anchor: str = "start", fill: str = TEXT) -> str:
-    """Return a line of text."""
-    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{fill}">{text}</text>'
 
 
 def packed(strategy: str) -> Pieces:
@@ -142,12 +120,5 @@ def _block_grid(sequence: Sequence, left: int, top: int, side: int) -> list[str]
 PICTURES = {"packing-strategies.svg": batch_picture, "packing-mask.svg": mask_picture}
 
 
-def main(folder: Path) -> None:
-    """Write all pictures into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, draw in PICTURES.items():
-        (folder / name).write_text(draw(), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "pictures")
+    write(PICTURES, Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "pictures")

@@ -3,8 +3,10 @@
     python docs/refresh.py docs/cli.md
 
 Every line of a ```console block that begins with `$ ` is run by a shell, in order, in one empty folder that
-is thrown away; the lines below it become what it printed, with a line for an exit code that is not 0. What
-belongs to the machine (folders, the user's name, a first compilation) is replaced or left out.
+is thrown away; the lines below it become what it printed, with a line for an exit code that is not 0. A block
+that begins with a file's name in a comment (`# own.toml`) is that file in the folder, from there on. What
+belongs to the machine (folders, the user's name, a first compilation) is replaced or left out, and so are
+blanks at the ends of lines.
 """
 
 import os
@@ -15,12 +17,22 @@ import tempfile
 from getpass import getuser
 from pathlib import Path
 
-BLOCK = re.compile(r"(?<=```console\n).*?(?=```)", re.DOTALL)
+BLOCK = re.compile(r"^```(console|toml|python)\n(.*?)(?=^```)", re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"# ([\w-]+\.\w+)\n")
 
 
 def refreshed(text: str, folder: Path) -> str:
     """Return the document with new output in every block."""
-    return BLOCK.sub(lambda block: "".join(map_commands(block[0], folder)), text)
+
+    def new(block: re.Match[str]) -> str:
+        named = FILE.match(block[2])
+        if block[1] == "console":
+            return f"```console\n{''.join(map_commands(block[2], folder))}"
+        if named:
+            (folder / named[1]).write_text(block[2], encoding="utf-8")
+        return block[0]
+
+    return BLOCK.sub(new, text)
 
 
 def map_commands(block: str, folder: Path) -> list[str]:
@@ -61,6 +73,7 @@ def without_machine(text: str, folder: Path) -> str:
     }
     for place, shown in places.items():
         text = text.replace(place, shown)
+    text = re.sub(r" +$", "", text, flags=re.MULTILINE)
     text = re.sub(r"^ *compiling kernels for this machine:.*\n", "", text, flags=re.MULTILINE)
     return re.sub(rf"^(by +){re.escape(getuser())}$", r"\1you", text, flags=re.MULTILINE)
 

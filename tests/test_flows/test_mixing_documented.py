@@ -1,0 +1,142 @@
+"""docs/mixing.md: its profiles load, its commands print what it says, its table is what the rules give.
+
+Runs are made in this process, without Prefect; what depends on the machine or on the day is not compared.
+"""
+
+import re
+import runpy
+import shlex
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from flows.cli.app import main
+from flows.composition import Composition
+from flows.profile import load_profile
+from flows.sources import resolve_sources
+from tasks.errors import TaskError
+from tasks.mixing.params import MixParams
+from tasks.mixing.quotas import asked
+from tasks.store import Store
+
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"# ([\w-]+\.\w+)\n")
+SECTIONS = ("figures", "parameters", "accounts")
+SIZES = {"latin": 8804, "cyrillic": 3443, "cjk": 5150}
+ANY_SOURCES = "".join(f'[sources.{name}]\nfiles = ["x"]\n' for name in ("web", "code", "papers"))
+
+
+@pytest.fixture(scope="module")
+def page(checkout: Path) -> str:
+    return (checkout / "docs" / "mixing.md").read_text(encoding="utf-8")
+
+
+def blocks(page: str, *kinds: str) -> list[str]:
+    return [text for kind, text in BLOCK.findall(page) if kind in kinds]
+
+
+def commands(page: str) -> Iterator[tuple[str, str]]:
+    """Every command of the page, and what it printed."""
+    for block in blocks(page, "console"):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, printed = part.partition("\n")
+            yield command, printed.strip()
+
+
+@pytest.fixture
+def folder(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with the files that the page shows."""
+    for text in blocks(page, "toml", "python"):
+        if named := FILE.match(text):
+            (tmp_path / named[1]).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TOKMILL_STORE", raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+    return tmp_path
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """An executor that makes artifacts one after the other, here; see `flows.composition.Executor`."""
+
+    store: Store = field(default_factory=lambda: Store.open("tokmill-store"))
+
+    def one(self, step):
+        return self.store.realize(step.request()).ref
+
+    def each(self, steps):
+        return [self.one(step) for step in steps]
+
+    def path(self, node):
+        return self.store.path(node)
+
+
+def run(executor: InProcess, profile: str, *overrides: str) -> str:
+    """Do what `tokmill run` does; returns its summary's figures, or how it fails."""
+    loaded = load_profile(profile, overrides)
+    try:
+        made = Composition(loaded, executor, resolve_sources(loaded, executor.store)).build()
+    except TaskError as error:
+        return f"tokmill: {error}"
+    return f"{executor.store.record(made['mixture']).metrics['num_tokens']:,} tokens"
+
+
+def overrides_of(words: list[str]) -> list[str]:
+    """The values of `--set`, up to where the output goes elsewhere."""
+    return [value for name, value in pairwise(words) if name == "--set"]
+
+
+def sections(text: str) -> dict[str, str]:
+    """The parts of `tokmill show` that are the same on every machine."""
+    parts = [part.strip("\n") for part in text.split("\n\n")]
+    found = {part.partition("\n")[0]: re.sub(r" +$", "", part, flags=re.M) for part in parts}
+    return {name: part for name, part in found.items() if name in SECTIONS}
+
+
+def test_the_commands_print_what_the_page_says(page, folder, capsys, monkeypatch):
+    executor, done = InProcess(), []
+    for command, printed in commands(page):
+        words = shlex.split(command)
+        capsys.readouterr()
+        if words[:2] == ["tokmill", "run"]:
+            said = run(executor, words[2], *overrides_of(words))
+            assert said.startswith("tokmill:") == printed.startswith("tokmill:"), said
+            assert " ".join(said.split()) in " ".join(printed.split()) or not printed
+        elif words[:2] == ["tokmill", "show"]:
+            assert main(["show", words[2]]) == 0
+            assert sections(printed)
+            assert sections(printed).items() <= sections(capsys.readouterr().out).items()
+        elif words[:2] == ["tokmill", "plan"]:
+            code = main(words[1:])
+            assert (code, capsys.readouterr().err) == (2, printed.removesuffix("(exit code 2)"))
+        else:
+            assert words[:2] == ["python", "shares.py"], f"a command that nobody tries: {command}"
+            monkeypatch.setattr(sys, "argv", words[1:])
+            runpy.run_path("shares.py")
+            assert capsys.readouterr().out.split() == printed.split()
+        done.append(words[1])
+    assert set(done) == {"run", "show", "plan", "shares.py"}
+
+
+def test_the_other_profiles_are_feasible(page, tmp_path):
+    others = [text for text in blocks(page, "toml") if not FILE.match(text)]
+    assert len(others) >= 3
+    for text in others:
+        path = tmp_path / "own.toml"
+        path.write_text(f"{ANY_SOURCES}{text}", encoding="utf-8")
+        asked(load_profile(path).mix_params(), dict.fromkeys(["code", "papers", "web"], 10**12))
+
+
+def test_the_table_of_rules_is_what_they_give(page):
+    rows = re.findall(r"^\| (`(?:method|weights|proportions) =.*?) \| .*? \| (.*% \| [\d,]+) \|$", page, re.M)
+    assert len(rows) == 5
+    for rule, shown in rows:
+        given = tomllib.loads("\n".join(re.findall(r"`(.*?)`", rule)))
+        quotas = asked(MixParams(**given), SIZES).quotas
+        shares = [f"{float(quota.share):.1%}".replace("%", " %") for quota in quotas.values()]
+        assert " | ".join([*shares, f"{sum(q.num_tokens for q in quotas.values()):,}"]) == shown
