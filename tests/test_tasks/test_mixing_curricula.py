@@ -57,6 +57,60 @@ def test_what_is_eligible_and_what_is_drawn_by_hand(kind):
     assert all(document < number for document, number in zip(order, eligible, strict=True))
 
 
+def orders(lengths, total, seeds, **rules):
+    """The plans over some seeds, of documents of which number 0 is the easiest."""
+    grades = {"column:grade": {"a": [list(range(len(lengths)))]}}
+    rules = {"difficulty": "column:grade", **rules}
+    found = [
+        Planned({"a": [lengths]}, scores=grades, curriculum=rules, total_tokens=total, seed=seed)
+        for seed in range(seeds)
+    ]
+    return [tuple(planned.plan.document.tolist()) for planned in found]
+
+
+@pytest.mark.parametrize("kind", GOLDEN)
+def test_all_that_is_eligible_by_hand_may_come_and_nothing_else(kind):
+    """Over many seeds the hardest document at a place of the plan is the hardest that is eligible there."""
+    eligible, _ = GOLDEN[kind]
+    found = orders([1000] * 10, 1000 * len(eligible), 40, competence=kind, start=0.2, stairs=5)
+    assert (np.max(found, axis=0) + 1).tolist() == eligible
+
+
+# Documents so long that of those that are left only the next one is eligible, whatever the lot: the plan is
+# the order of difficulty. P is where a document would begin, in parts of the source; beside it f there, which
+# is less than the P after it. The other rules that are named let in more.
+FORCED = {
+    # f = t, c = 0: 0/0 .1/.1 .2/.2 …
+    "linear": (0.0, [100] * 10, 1000, {"competence": "sqrt", "start": 0.0}),
+    # f = √t, c = 0: 0/0 .01/.1 .2/.447 .5/.707 .75/.866 .9/.949
+    "sqrt": (
+        0.0,
+        [1000, 19_000, 30_000, 25_000, 15_000, 10_000],
+        100_000,
+        {"competence": "sqrt", "start": 0.3},
+    ),
+    # f = 1 - e^(-3t), c = 0, with t = P / .95: 0/0 .02/.061 .08/.223 .26/.560 .58/.840 .85/.932, and the run
+    # is over at .95, before the seventh
+    "exp": (
+        0.0,
+        [2000, 6000, 18_000, 32_000, 27_000, 10_000, 5000],
+        95_000,
+        {"competence": "sqrt", "start": 0.0},
+    ),
+    # four stairs of .25 from c = .25: 0/.25 .26/.5 .51/.75 .76/1
+    "step": (0.25, [260, 250, 250, 240], 1000, {"competence": "sqrt", "start": 0.25}),
+}
+
+
+@pytest.mark.parametrize("kind", FORCED)
+def test_where_one_document_is_eligible_at_a_time_the_plan_is_by_hand(kind):
+    start, lengths, total, other = FORCED[kind]
+    number = {"linear": 10, "sqrt": 6, "exp": 6, "step": 4}[kind]
+    found = orders(lengths, total, 8, competence=kind, start=start, stairs=4)
+    assert set(found) == {tuple(range(number))}
+    assert len(set(orders(lengths, total, 8, **other))) > 1
+
+
 def test_a_linear_competence_from_nothing_is_the_order_of_difficulty():
     found = graded(30, curriculum={"competence": "linear", "start": 0.0})
     assert found.plan.document.tolist() == list(range(30))
