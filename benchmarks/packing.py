@@ -21,7 +21,6 @@ its peak.
 
 import argparse
 import json
-import resource
 import shutil
 import subprocess
 import sys
@@ -423,7 +422,9 @@ def measure_memory(num_documents: int) -> None:
         manifest = plan_packing(params.plan_params(), mixture, manifest_of([], END_ID + 1), Path(name))
         wall = time.perf_counter() - begin
         rows = pq.read_metadata(Path(name) / "pieces.parquet").num_rows
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    # not getrusage, which would begin with the peak of the process that started this one (Linux)
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    peak = int(status.partition("VmHWM:")[2].split()[0]) / 1024
     print(
         f"\nplanned {num_documents:,} documents, {tokens:,} tokens into {manifest.num_sequences:,} sequences "
         f"({rows:,} pieces, {manifest.num_padding_tokens / (manifest.num_sequences * 2048):.4%} padding) in "
