@@ -2,6 +2,7 @@
 
 import hashlib
 from collections import Counter
+from decimal import Decimal
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -107,6 +108,35 @@ def test_every_mixture_keeps_its_promises(corpus, rule, seed):
 @given(CORPORA, st.integers(0, 50))
 def test_shares_hold_at_every_point(corpus, seed):
     assert_shares_hold(Planned(corpus, temperature=2.0, max_repetition=2, seed=seed))
+
+
+@given(CORPORA, st.integers(0, 50), st.sampled_from([1 << 16, 7]))
+def test_every_time_through_a_source_is_a_permutation_of_it(corpus, seed, memory_rows):
+    found = rows(Planned(corpus, memory_rows, seed=seed, max_repetition=3.0).plan)
+    for source, shards in enumerate(corpus.values()):
+        every = [(s, d) for s, shard in enumerate(shards) for d, length in enumerate(shard) if length]
+        mine = [row for row in found if row[0] == source]
+        assert [row[3] for row in mine] == sorted(list(range(3)) * len(every))
+        for epoch in range(3):
+            assert sorted(row[1:3] for row in mine if row[3] == epoch) == every
+
+
+@given(CORPORA, st.integers(0, 50), st.integers(1, 12))
+def test_shares_hold_over_every_block(corpus, seed, size):
+    """What a block gives differs by no more than what a source may be behind before it and ahead after it."""
+    found = Planned(corpus, temperature=2.0, max_repetition=2, seed=seed)
+    lengths, end = found.plan.num_tokens.astype(np.int64), found.curves.end
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    for first in range(0, len(lengths), size):
+        last = min(first + size, len(lengths))
+        low, high = (found.curves.requested(min(Decimal(int(ends[k])), end)) for k in (first, last))
+        for index, (source, entry) in enumerate(zip(corpus, found.manifest.sources, strict=True)):
+            mine = found.plan.source[first:last] == index
+            off = float(lengths[first:last][mine].sum()) - float(high[source] - low[source])
+            slack = sum(abs(e.quota_tokens - e.drawn_tokens) for e in found.manifest.sources)
+            own = int(np.max(found.plan.num_tokens[found.plan.source == index], initial=0))
+            assert abs(off) <= own + found.manifest.longest_document_tokens + slack + 1e-6
+            assert entry.most_behind_tokens <= found.manifest.longest_document_tokens + 1e-3
 
 
 def test_shares_hold_with_many_sources_of_all_sizes():

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.errors import MixingError
@@ -38,6 +38,12 @@ def test_points_far_into_a_billion_are_pinned():
 )
 def test_every_index_occurs_once(size):
     assert np.array_equal(np.sort(permutation(size, permutation_key("any", size))), np.arange(size))
+
+
+@given(st.integers(1, 200_000), st.integers(0, 99))
+@settings(max_examples=25)
+def test_every_index_occurs_once_whatever_the_size(size, seed):
+    assert np.array_equal(np.sort(permutation(size, permutation_key("any", seed))), np.arange(size))
 
 
 @pytest.mark.parametrize("size", [1000, 600_000])

@@ -180,6 +180,7 @@ def test_shares_hold_at_every_point_of_every_schedule(points, change, longest, s
     assert_shares_hold(found)
     said = [(entry.most_ahead_tokens, entry.most_behind_tokens) for entry in found.manifest.sources]
     assert all(max(off) <= found.manifest.longest_document_tokens for off in said)
+    assert all(account.balanced for account in found.accounts)
 
 
 @settings(max_examples=25)
@@ -217,6 +218,7 @@ def test_what_is_asked_for_adds_up_and_never_falls(points, change):
         ({"schedule": [(-1, {"a": 1})]}, "greater than or equal to 0"),
         ({"schedule": [{"start": 0, "proportions": {"a": 0.5, "b": 0.4}}]}, "sum to 0.9 and must sum to 1"),
         ({"schedule": [(0, {"a": 1}), (5, {"a": 1})], "schedule_unit": "steps"}, "needs global_batch_size"),
+        ({"schedule": [(0, {"a": 1})], **STEPS, "sequence_length": 7}, "greater than or equal to 8"),
         ({"warmup": {"a": {"start": 0.5, "stop": 0.1}}}, "stop=0.1 must be at least start=0.5"),
         ({"method": "unimax", "warmup": {"a": {"stop": 0.1}}}, "method='unimax' gives way"),
         (

@@ -18,6 +18,7 @@ from tests.test_tasks.packed_lengths import packed_by
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=40)
 LENGTH = st.integers(1, 25)
 LONG = st.sampled_from(["split", "truncate", "drop"])
+STRATEGY = st.sampled_from(["concat", "greedy", "best_fit", "first_fit_decreasing", "pad"])
 
 
 def concat(lengths, capacity):
@@ -75,15 +76,19 @@ def test_a_document_packed_twice_breaks_the_account():
     assert not all(account.balanced for account in accounts_of([4, 4], twice, 8))
 
 
-@given(LENGTHS, LENGTH, LONG)
-def test_what_comes_in_is_accounted_for(lengths, capacity, long_documents):
-    for pieces, drops_long in (
-        (greedy(np.array(lengths), capacity, long_documents), long_documents == "drop"),
-        (concat(np.array(lengths), capacity), False),
-    ):
-        accounts = accounts_of(lengths, pieces, capacity, drops_long)
-        assert all(account.balanced for account in accounts)
-        assert accounts[1].became["packed"] == pieces.num_tokens
+@given(LENGTHS, LENGTH, LONG, STRATEGY)
+def test_what_comes_in_is_accounted_for(lengths, capacity, long_documents, strategy):
+    given_up = long_documents if strategy != "concat" else "split"
+    pieces = packed_by(strategy, np.array(lengths), capacity, given_up)
+    accounts = accounts_of(lengths, pieces, capacity, given_up == "drop")
+    assert all(account.balanced for account in accounts)
+    assert accounts[1].became["packed"] == pieces.num_tokens
+    lost = sum(
+        max(0, length - (capacity if given_up == "truncate" else 0))
+        for length in lengths
+        if length > capacity
+    )
+    assert pieces.num_tokens == sum(lengths) - (lost if given_up != "split" else 0)
 
 
 def packing_plan(tmp_path, documents, **params):
