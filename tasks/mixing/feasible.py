@@ -181,10 +181,13 @@ def _problem(case: Case, total: Decimal, given: bool) -> str:
         )
     if held_back := case.held_back(total):
         first = max(held_back, key=lambda source: held_back[source] / limits.repetitions[source])
-        return (
-            f"the curriculum lets in too little of '{first}' for {mixture}: what is eligible would have to "
-            f"be drawn {held_back[first]:.4g} times, and may be {ceil(limits.repetitions[first])} times"
+        why = (
+            "nothing of it is eligible where some is asked for"
+            if held_back[first] == inf
+            else f"what is eligible would have to be drawn {held_back[first]:.4g} times, and may be "
+            f"{ceil(limits.repetitions[first])} times"
         )
+        return f"the curriculum lets in too little of '{first}' for {mixture}: {why}"
     place = case.timeline.described(case.timeline.last_place(total, own_unit=True))
     return f"{mixture} end before the schedule's last change, at {place}"
 

@@ -9,20 +9,17 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from flows.cli.app import main
-from flows.composition import Composition
 from flows.profile import load_profile
-from flows.sources import resolve_sources
 from tasks.errors import TaskError
 from tasks.mixing.params import MixParams
 from tasks.mixing.quotas import asked
-from tasks.store import Store
+from tests.test_flows.in_process import InProcess
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"# ([\w-]+\.\w+)\n")
@@ -60,27 +57,10 @@ def folder(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@dataclass(frozen=True)
-class InProcess:
-    """An executor that makes artifacts one after the other, here; see `flows.composition.Executor`."""
-
-    store: Store = field(default_factory=lambda: Store.open("tokmill-store"))
-
-    def one(self, step):
-        return self.store.realize(step.request()).ref
-
-    def each(self, steps):
-        return [self.one(step) for step in steps]
-
-    def path(self, node):
-        return self.store.path(node)
-
-
 def run(executor: InProcess, profile: str, *overrides: str) -> str:
-    """Do what `tokmill run` does; returns its summary's figures, or how it fails."""
-    loaded = load_profile(profile, overrides)
+    """Do what `tokmill run` does; returns the mixture's size, or how it fails."""
     try:
-        made = Composition(loaded, executor, resolve_sources(loaded, executor.store)).build()
+        made = executor.run(profile, *overrides)
     except TaskError as error:
         return f"tokmill: {error}"
     return f"{executor.store.record(made['mixture']).metrics['num_tokens']:,} tokens"
@@ -99,7 +79,7 @@ def sections(text: str) -> dict[str, str]:
 
 
 def test_the_commands_print_what_the_page_says(page, folder, capsys, monkeypatch):
-    executor, done = InProcess(), []
+    executor, done = InProcess.at(folder / "tokmill-store"), []
     for command, printed in commands(page):
         words = shlex.split(command)
         capsys.readouterr()

@@ -192,6 +192,18 @@ def test_a_plan_with_other_columns_is_refused(tmp_path):
         Mixture.open(path).plan()
 
 
+def test_a_shard_with_other_lengths_than_its_manifest_says_is_refused(tmp_path):
+    corpus = encoded_corpus(tmp_path, {"a": [numbered([3, 4]), numbered([5, 6])]})
+    (tmp_path / "a-0").rename(tmp_path / "was-0")
+    (tmp_path / "a-1").rename(tmp_path / "a-0")
+    (tmp_path / "was-0").rename(tmp_path / "a-1")
+    with pytest.raises(
+        StoreError,
+        match=r"mix: shard 0 of 'a' has 2 documents and 11 tokens, its manifest says 2 and 7; verify",
+    ):
+        made(MIX, MixParams(), tmp_path / "mixture", **corpus.inputs)
+
+
 def test_a_document_that_is_too_long_to_write_down_is_refused():
     with pytest.raises(MixingError, match="'a' has a document of 4294967296 tokens"):
         Planned({"a": [[1 << 32]]})

@@ -1,0 +1,123 @@
+"""What mixing and packing can only refuse once there are tokens: said with where, value, rule and fix.
+
+Nothing is published then, and nothing half made stays. What a profile alone gives away is in test_bad_input
+and test_profile.
+"""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tasks.errors import TaskError
+from tasks.store import Store
+from tests.test_flows.corpora import PROFILE, write_jsonl
+from tests.test_flows.in_process import InProcess
+
+LATER = ("mixture", "pack_plan", "packed_shard", "packed", "card")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small project that has been run once; its store is in `store`."""
+    folder = tmp_path_factory.mktemp("refused")
+    for source in ("many", "few"):
+        (folder / source).mkdir()
+    write_jsonl(folder / "many" / "a.jsonl", 12, seed=1, num_words=40)
+    (folder / "few" / "b.txt").write_text("one\n\ntwo words\n\nthree words here", encoding="utf-8")
+    text = PROFILE.replace("vocab_size = 600", "vocab_size = 280").replace("max_repetition = 3.0", "")
+    (folder / "tiny.toml").write_text(text.replace("few = 1.0", "few = 0.01"), encoding="utf-8")
+    InProcess.at(folder / "store").run(folder / "tiny.toml")
+    return folder
+
+
+@pytest.fixture
+def run(project: Path, tmp_path: Path) -> InProcess:
+    """The project's store, of which each test has its own."""
+    shutil.copytree(project / "store", tmp_path / "store")
+    return InProcess.at(tmp_path / "store")
+
+
+def artifacts(store: Store) -> list[str]:
+    """What is there of the kinds that follow the encoding."""
+    return sorted(path.name for kind in LATER for path in (store.root / kind).glob("*"))
+
+
+def refusal(run: InProcess, project: Path, *overrides: str) -> str:
+    """How a run fails that must publish nothing of a mixture or what follows it."""
+    before = artifacts(run.store)
+    with pytest.raises(TaskError) as raised:
+        run.run(project / "tiny.toml", *overrides)
+    assert artifacts(run.store) == before
+    assert not list((run.store.root / ".tmp").glob("*"))
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (
+            ["mix.total_tokens=1000000"],
+            ("mix: total_tokens=1000000 needs", "may be drawn 1 times. Feasible: total_tokens=", "at least"),
+        ),
+        (
+            ["mix.min_epochs.few=1", "mix.total_tokens=500"],
+            ("mix: min_epochs=1 of 'few' asks for", "Feasible: ", "at the nearest weights {"),
+        ),
+        (
+            ["mix.schedule_unit=tokens", "mix.schedule=[[0,{many=1,few=1}],[9000000,{many=1,few=0}]]"],
+            (
+                "that max_repetition allows end before the schedule's last change, at token 9000000",
+                "Feasible",
+            ),
+        ),
+        (
+            ['mix.curriculum={difficulty="length",competence="step",start=0,stairs=2}'],
+            ("'few'", "nothing of it is eligible where", "Feasible: curriculum.start of at least 0.5"),
+        ),
+        (
+            ['mix.curriculum={difficulty="column:grade",sources=["many"]}'],
+            ("score: column 'grade' of source 'many': no document of shard 0 has a value", "; name another"),
+        ),
+    ],
+)
+def test_a_mixture_that_cannot_be_had(run, project, overrides, says):
+    message = refusal(run, project, *overrides)
+    places = [message.find(part) for part in says]
+    assert min(places) >= 0, message
+    assert places == sorted(places), message
+
+
+def test_an_encoded_shard_whose_checksum_is_wrong(run, project):
+    encoded = run.store.resolve("encoded_shard/tiny.many/0")
+    tokens = run.store.path(encoded) / "tokens.npy"
+    data = bytearray(tokens.read_bytes())
+    data[-2] ^= 1
+    tokens.chmod(0o644)
+    tokens.write_bytes(data)
+    message = refusal(run, project, "pack.sequence_length=64")
+    assert "pack: shard 0 of source 'many'" in message
+    assert "has the content digest" in message
+    assert "damaged since" in message
+    assert [
+        problem for problem in Store.open(run.store.root).verify() if "tiny.many" not in str(problem)
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["pack.pad_id=280"], "pad_id=280 must be below vocab_size=280; use a token of the vocabulary"),
+        (
+            ["pack.strategy=best_fit", "pack.fim_rate=0.5", "pack.fim_token_ids=[1,2,280]"],
+            "fim_token_ids has 280, which must be below vocab_size=280; use tokens of the vocabulary",
+        ),
+    ],
+)
+def test_an_id_beyond_the_vocabulary(run, project, overrides, says):
+    before = {kind: len(list((run.store.root / kind).glob("*"))) for kind in ("packed", "packed_shard")}
+    with pytest.raises(TaskError, match=says):
+        run.run(project / "tiny.toml", *overrides)
+    assert {kind: len(list((run.store.root / kind).glob("*"))) for kind in before} == before
+    assert not list((run.store.root / ".tmp").glob("*"))
+    assert run.store.verify() == []
