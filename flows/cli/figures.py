@@ -76,8 +76,9 @@ def figure(name: str, value: Scalar) -> str:
 
 
 def key_figures(kind: str, metrics: Mapping[str, Scalar]) -> str:
-    """Return the few metrics on one line that tell most of an artifact of this kind."""
-    names = [name for name in _TELLING.get(kind, ()) if name in metrics] or list(metrics)[:_SHOWN]
+    """Return the few metrics on one line that tell most of an artifact of this kind; none that is empty."""
+    names = [name for name in _TELLING.get(kind, ()) if metrics.get(name, "") != ""]
+    names = names or list(metrics)[:_SHOWN]
     names[1:1] = [name for name in _EXCEPTIONS.get(kind, ()) if metrics.get(name)]
     return " · ".join(figure(name, metrics[name]) for name in names)
 

@@ -53,6 +53,16 @@ def test_a_metric_s_form_follows_from_its_name(name, value, text):
     assert figure(name, value) == text
 
 
+def test_what_is_empty_is_no_key_figure():
+    metrics = {"num_tokens": 1000, "limited_by": ""}
+    assert key_figures("mixture", metrics) == "1,000 tokens"
+    assert key_figures("mixture", {**metrics, "limited_by": "web"}) == "1,000 tokens · limited by web"
+    assert (
+        key_figures("balance", {"method": "proportional", "num_capped": 0})
+        == "method proportional · 0 capped"
+    )
+
+
 def test_key_figures_are_the_telling_ones_of_a_kind():
     metrics = {"num_sources": 3, "num_documents": 2, "num_bytes": 10, "num_shards": 1}
     assert key_figures("corpus", metrics) == "2 documents · 10 B · 1 shard"
