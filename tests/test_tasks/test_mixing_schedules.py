@@ -63,6 +63,30 @@ def test_weights_that_change_along_a_cosine():
     assert found.letters == "wcwwcwcwcwccw" + "c" * 11
 
 
+@pytest.mark.parametrize(
+    ("change", "at_first", "at_second", "at_the_end"),
+    [
+        # 4 documents at web : code : papers = 1 : 0 : 0, 16 at 1/2 : 1/2 : 0, 4 at 0 : 1/2 : 1/2
+        ("hold", (4, 0, 0), (12, 8, 0), (12, 10, 2)),
+        # the mean of both ends: 4 at 3/4 : 1/4 : 0, 16 at 1/4 : 1/2 : 1/4, and the last 4 hold
+        ("linear", (3, 1, 0), (7, 9, 4), (7, 11, 6)),
+        # half a wave has the mean of its ends, too
+        ("cosine", (3, 1, 0), (7, 9, 4), (7, 11, 6)),
+    ],
+)
+def test_what_is_asked_for_at_the_points_of_the_schedule_by_hand(change, at_first, at_second, at_the_end):
+    found = textbook(
+        {"web": 1, "code": 0, "papers": 0},
+        {"web": 1, "code": 1, "papers": 0},
+        {"web": 0, "code": 1, "papers": 1},
+        change=change,
+    )
+    for steps, documents in ((100_000, at_first), (500_000, at_second), (600_000, at_the_end)):
+        asked_for = found.curves.requested(Decimal(1000 * steps))
+        assert [float(tokens) / DOCUMENT for tokens in asked_for.values()] == pytest.approx(documents)
+    assert [entry.drawn_documents for entry in found.manifest.sources] == list(at_the_end)
+
+
 def test_steps_tokens_and_fractions_say_the_same():
     corpus = {"a": [[7, 5, 3] * 60], "b": [[4, 9] * 60]}
     weights = [{"a": 1, "b": 3}, {"a": 2, "b": 1}]
