@@ -7,6 +7,7 @@ for all servers, because that takes longer than all else of a start.
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -38,12 +39,6 @@ def migrated_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
             subprocess.run(command, env=environment, capture_output=True, check=True)
             new.rename(home)
     return home
-
-
-@pytest.fixture
-def prefect_home(migrated_home: Path, tmp_path: Path) -> Path:
-    """A home of Prefect for one test, with an empty database."""
-    return shutil.copytree(migrated_home, tmp_path / "prefect-home")
 
 
 @pytest.fixture(scope="session")
@@ -90,7 +85,10 @@ def tokmill(prefect_server: dict[str, str], tmp_path: Path) -> Tokmill:
 
 @pytest.fixture(scope="session")
 def service(migrated_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A project that `tokmill up` serves, on a port and with a Prefect home of its own."""
+    """A project that `tokmill up` serves, on a port and with a Prefect home of its own.
+
+    Afterwards a signal must stop it, its worker and its server.
+    """
     folder, port = tmp_path_factory.mktemp("served"), free_port()
     write_project(folder, num_documents=120)
     home = shutil.copytree(migrated_home, tmp_path_factory.mktemp("service") / "home")
@@ -100,5 +98,8 @@ def service(migrated_home: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         wait_for_line(process, "up: ")
         yield Service(process, tokmill, f"http://127.0.0.1:{port}")
     finally:
-        process.terminate()  # not kill: it stops its server and its worker
+        process.terminate()
         process.communicate(timeout=120)
+    assert process.returncode == 0
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0

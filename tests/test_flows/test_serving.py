@@ -1,8 +1,6 @@
 """`tokmill up` and the deployment: runs started from outside, by a script or by a person with a browser."""
 
 import json
-import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.test_flows.commands import Tokmill, clean_environment, free_port
+from tests.test_flows.commands import clean_environment
 from tests.test_flows.page import browser_found, find, open_browser, start_run
-from tests.test_flows.served import UP_SECONDS, Service, wait_for_line
+from tests.test_flows.served import Service
 
 pytestmark = pytest.mark.server
 
@@ -100,17 +98,3 @@ def test_a_port_in_use_is_told(service: Service, tmp_path: Path) -> None:
     assert refused.code == 1
     assert f"127.0.0.1:{port}" in refused.err
     assert "--port" in refused.err
-
-
-def test_a_signal_stops_the_worker_and_the_server(tmp_path: Path, prefect_home: Path) -> None:
-    port = free_port()
-    tokmill = Tokmill(tmp_path, clean_environment(PREFECT_HOME=str(prefect_home), PYTHONUNBUFFERED="1"))
-    process = tokmill.start("up", "--port", str(port))
-    wait_for_line(process, "up: ")
-
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=UP_SECONDS)
-
-    assert process.returncode == 0
-    with socket.socket() as probe:
-        assert probe.connect_ex(("127.0.0.1", port)) != 0
