@@ -1,6 +1,7 @@
 """What a batch holds, and how batches are made: several at a time, so that small ones cost no more.
 
-For B sequences of L tokens (`tasks.formats.packed` says what the words mean):
+For B sequences of L tokens (`tasks.formats.packed` says what the words mean); where sequences are read as
+several rows (`tasks.loading.lengths`), B counts rows and L is theirs:
 
     sequence       int64 [B]             the sequences' numbers, as `tokmill trace` takes them; always there
     input_ids      [B, L]                uint16 | uint32 as stored, or int32 | int64
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 
 from tasks.errors import LoadingError
 from tasks.kernels.marking import mark
+from tasks.loading.lengths import cut_pieces
 from tasks.loading.rows import PackedRows
 
 Field: TypeAlias = Literal["input_ids", "position_ids", "segment_ids", "loss_mask", "cu_seqlens"]
@@ -68,10 +70,12 @@ class Block:
     Attributes:
         sequences: int64 [n], all their sequences.
         sizes: sequences of each batch.
+        parts: as how many rows each sequence is read.
     """
 
     sequences: NDArray[np.int64]
     sizes: tuple[int, ...]
+    parts: int = 1
 
 
 def made(block: Block, rows: PackedRows, wanted: Wanted) -> list[Batch]:
@@ -80,28 +84,50 @@ def made(block: Block, rows: PackedRows, wanted: Wanted) -> list[Batch]:
     Raises:
         StoreError: a file is missing or has another size than the manifest says.
     """
-    columns: Batch = {"sequence": block.sequences}
+    length = rows.sequence_length // block.parts
+    columns: Batch = {"sequence": np.repeat(block.sequences, block.parts)}
     if "input_ids" in wanted.fields:
-        columns["input_ids"] = rows.tokens(block.sequences, wanted.token_type(rows.dtype))
+        tokens = rows.tokens(block.sequences, wanted.token_type(rows.dtype))
+        columns["input_ids"] = tokens.reshape(-1, length)
     bounded = set(wanted.fields) - {"input_ids"}
     if not bounded:
-        return [_part(columns, first, stop) for first, stop in _ranges(block.sizes)]
-    ends, firsts = rows.ends(block.sequences)
-    columns |= _marks(ends, firsts, rows.sequence_length, bounded)
+        return [_part(columns, first, stop) for first, stop in _ranges(block)]
+    ends, firsts, continued = _pieces(block, rows, length)
+    columns |= _marks(ends, firsts, length, bounded)
     if rows.mask_continued and "loss_mask" in bounded:
-        begins = _begins(ends, firsts, rows.sequence_length)
-        columns["loss_mask"].reshape(-1)[begins[rows.continued(block.sequences)]] = False
+        columns["loss_mask"].reshape(-1)[continued] = False
     batches = []
-    for first, stop in _ranges(block.sizes):
+    for first, stop in _ranges(block):
         batch = _part(columns, first, stop)
         if "cu_seqlens" in bounded:
-            batch |= _cu_seqlens(ends, firsts[first : stop + 1], rows.sequence_length)
+            batch |= _cu_seqlens(ends, firsts[first : stop + 1], length)
         batches.append(batch)
     return batches
 
 
-def _ranges(sizes: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    return pairwise(np.cumsum([0, *sizes]).tolist())
+def _pieces(
+    block: Block, rows: PackedRows, length: int
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+    """Where pieces lie in the rows of a block.
+
+    Returns:
+        Where in its row each piece ends; where each row's pieces begin among them; and, counted through all
+        rows, where those begin that go on from another sequence or row, if a mask asks for it.
+    """
+    ends, firsts = rows.ends(block.sequences)
+    begins = _begins(ends, firsts, rows.sequence_length)
+    continued = begins[rows.continued(block.sequences)] if rows.mask_continued else begins[:0]
+    if block.parts == 1:
+        return ends, firsts, continued
+    bases = np.repeat(np.arange(len(block.sequences)) * rows.sequence_length, np.diff(firsts))
+    num_tokens = len(block.sequences) * rows.sequence_length
+    ends, firsts, cuts = cut_pieces(ends + bases, begins, num_tokens, length)
+    return ends, firsts, np.concatenate([continued, cuts])
+
+
+def _ranges(block: Block) -> Iterator[tuple[int, int]]:
+    """Where each batch's rows begin and end among the block's."""
+    return pairwise((np.cumsum([0, *block.sizes]) * block.parts).tolist())
 
 
 def _part(columns: Batch, first: int, stop: int) -> Batch:

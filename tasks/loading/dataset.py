@@ -13,6 +13,7 @@ import os
 import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -23,6 +24,7 @@ from tasks.errors import LoadingError
 from tasks.formats.packed_files import PackedManifest
 from tasks.loading.batches import Batch, Block, Dtype, Field, Wanted, made
 from tasks.loading.identity import checked_identity
+from tasks.loading.lengths import RowLengths
 from tasks.loading.order import Order
 from tasks.loading.place import Place, Walk
 from tasks.loading.prefetch import made_ahead
@@ -52,6 +54,7 @@ class PackedDataset:
         batch_size: int = 8,
         fields: Sequence[Field] = ("input_ids",),
         dtype: Dtype = "stored",
+        sequence_lengths: Sequence[tuple[int, int]] = (),
         shuffle: bool = False,
         seed: int = 0,
         rank: int = 0,
@@ -68,6 +71,10 @@ class PackedDataset:
             batch_size: sequences a batch, of this rank alone.
             fields: what a batch holds besides `sequence`; see `tasks.loading.batches`.
             dtype: of `input_ids`: as it is stored (uint16 or uint32), or int32 or int64.
+            sequence_lengths: a curriculum of lengths, `[(0, 512), (100_000, 2048)]`: from so many sequences
+                of the run on, each sequence comes as rows of so many tokens, which must divide the packing's
+                own length. Batches keep their tokens and have more, shorter rows. By default a sequence is a
+                row.
             shuffle: whether each epoch has a new order; else every one has the artifact's.
             seed: decides the orders; a whole number from 0.
             rank: this process among those that train together, from 0.
@@ -96,6 +103,7 @@ class PackedDataset:
             if value < least:
                 raise LoadingError(f"loading: {name}={value} must be at least {least}")
         self._num_threads, self._prefetch = num_threads, prefetch
+        self._lengths = RowLengths(self.manifest.sequence_length, tuple(sequence_lengths))
         self._rows = PackedRows(self.path, self.manifest)
         self._order = Order(self.num_sequences, shuffle, seed)
         identity = checked_identity(self.path, self.manifest, verify)
@@ -246,9 +254,16 @@ class PackedDataset:
             sequences = self._order.sequences(start.epoch, (start.position + positions) % self.num_sequences)
             at = 0
             for k in range(0, len(runs), per_block):
-                sizes = tuple(len(run) for run in runs[k : k + per_block])
-                yield Block(sequences[at : at + sum(sizes)], sizes)
-                at += sum(sizes)
+                near = range(k, min(k + per_block, len(runs)))
+                for parts, group in groupby(near, lambda run: self._parts(start, steps[first + run])):  # noqa: B023
+                    sizes = tuple(len(runs[run]) for run in group)
+                    yield Block(sequences[at : at + sum(sizes)], sizes, parts)
+                    at += sum(sizes)
+
+    def _parts(self, start: Place, step: int) -> int:
+        """As how many rows the sequences of a step are read, counted from a place."""
+        before = start.epoch * self.num_sequences + start.position
+        return self._lengths.parts(before + step * self.split.stride)
 
     def _batches_a_block(self) -> int:
         row_bytes = self.manifest.sequence_length * self._wanted.token_type(self._rows.dtype).itemsize

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tasks.loading import Field, PackedDataset, Remainder
-from tests.test_tasks.packings import packed_folder
+from tests.test_tasks.packings import LENGTHS, packed_folder
 
 BLOCKS = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
@@ -25,7 +25,7 @@ def blocks(page: str) -> list[str]:
 
 
 def test_the_code_runs(page: str, tmp_path: Path) -> None:
-    path = packed_folder(tmp_path)
+    path = packed_folder(tmp_path, lengths=LENGTHS * 20, sequence_length=1024)
     dataset = PackedDataset(path, shuffle=True, seed=1)
     list(dataset)
     names = {"path": path, "state": dataset.state_dict()}

@@ -1,0 +1,85 @@
+"""How long the rows of batches are over a run: a curriculum of sequence lengths, short ones first.
+
+The model. A packed sequence of L tokens can be read as k rows of L / k. Batches keep their tokens, so that a
+step costs the same and a place in the epoch says the same, whatever the length; only where attention ends is
+another matter. A row is a sequence of its own: a piece that goes on in the next row is two pieces.
+
+Source: Li, Zhang, He, "The Stability-Efficiency Dilemma" (2022), who begin a training with short sequences;
+they cut what is too long off, and nothing is lost here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.errors import LoadingError
+
+_SHORTEST = 8
+
+
+@dataclass(frozen=True)
+class RowLengths:
+    """The lengths of rows, and from where on each holds.
+
+    Attributes:
+        sequence_length: tokens of the packing's own sequences.
+        points: (start, length): from so many sequences of the run on, rows have so many tokens; none: always
+            the packing's own.
+
+    Raises:
+        LoadingError: the first point is not at 0, they are out of order, or a length does not divide the
+            packing's own.
+    """
+
+    sequence_length: int
+    points: Sequence[tuple[int, int]] = ()
+
+    def __post_init__(self) -> None:
+        starts = [start for start, _ in self.points]
+        if starts and starts[0] != 0:
+            raise LoadingError(f"loading: sequence_lengths begin at {starts[0]}; the first must be at 0")
+        for before, start in pairwise(starts):
+            if start <= before:
+                raise LoadingError(
+                    f"loading: sequence_lengths have {start} after {before}; starts must ascend, in "
+                    "sequences since the beginning of the run"
+                )
+        for _, length in self.points:
+            if length < _SHORTEST or self.sequence_length % length:
+                raise LoadingError(
+                    f"loading: sequence_lengths have {length}, which must be at least {_SHORTEST} and divide "
+                    f"the packing's own {self.sequence_length}"
+                )
+
+    def parts(self, position: int) -> int:
+        """How many rows a sequence is, `position` sequences after the beginning of the run."""
+        lengths = [length for start, length in self.points if start <= position]
+        return self.sequence_length // lengths[-1] if lengths else 1
+
+
+def cut_pieces(
+    ends: NDArray[np.int64], begins: NDArray[np.int64], num_tokens: int, length: int
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+    """Cut pieces where rows end.
+
+    Args:
+        ends: int64 [p], where each piece ends, counted through all sequences; ascending.
+        begins: int64 [p], likewise.
+        num_tokens: of all sequences, padding included.
+        length: tokens of a row; divides the sequences'.
+
+    Returns:
+        int32 [q], where in its row each piece ends now; int64 [rows + 1], where each row's pieces begin among
+        them; int64 [q - p], where pieces begin that go on from the row before, counted through all rows.
+    """
+    bounds = np.arange(0, num_tokens, length, dtype=np.int64)
+    piece = np.searchsorted(ends, bounds, side="right")
+    known = np.append(begins, num_tokens)
+    cuts = bounds[known[piece] < bounds]
+    every = np.sort(np.concatenate([ends, cuts]))
+    rows = (every - 1) // length
+    firsts = np.searchsorted(rows, np.arange(num_tokens // length + 1))
+    return (every - rows * length).astype(np.int32), firsts, cuts
