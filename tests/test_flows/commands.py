@@ -6,9 +6,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from tests.test_flows.forking import run_forked
 
 RUN_SECONDS = 240
 
@@ -45,10 +47,17 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Tokmill:
-    """The command line in one working directory, with one store, against the session's server."""
+    """The command line in one working directory, with one store, against the session's server.
+
+    Attributes:
+        folder: the working directory.
+        environment: of the commands.
+        forks: whether a fork server was started with this environment.
+    """
 
     folder: Path
     environment: Mapping[str, str]
+    forks: bool = False
 
     @property
     def store(self) -> Path:
@@ -68,6 +77,9 @@ class Tokmill:
 
     def __call__(self, *arguments: str, **changes: str) -> Outcome:
         """Run a command to its end; `changes` are environment variables."""
+        if self.forks and not changes:
+            store = {"TOKMILL_STORE": str(self.store)}
+            return Outcome(*run_forked(arguments, self.folder, store, RUN_SECONDS))
         return finished(self.start(*arguments, **changes))
 
     def run(self, profile: str, *arguments: str, **changes: str) -> dict[str, Any]:
@@ -77,7 +89,7 @@ class Tokmill:
 
     def at(self, folder: Path) -> "Tokmill":
         """The same in another working directory, with a store of its own."""
-        return Tokmill(folder, self.environment)
+        return replace(self, folder=folder)
 
 
 def finished(process: "subprocess.Popen[str]") -> Outcome:

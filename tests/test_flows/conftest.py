@@ -1,8 +1,8 @@
 """A real Prefect server for the whole session.
 
-Runs are made by `python -m flows` in processes of their own, against one server that is started once: it
-costs some seconds, and every run then about three. The tables of a server's database are made by Prefect once
-for all servers, because that takes longer than all else of a start.
+Runs are made in processes of their own (`tests.test_flows.forking`), against one server that is started
+once: it costs some seconds, and every run then one or two. The tables of a server's database are made by
+Prefect once for all servers, because that takes longer than all else of a start.
 """
 
 import os
@@ -21,6 +21,7 @@ from filelock import FileLock
 
 from tests.test_flows.commands import Tokmill, clean_environment, free_port
 from tests.test_flows.corpora import write_project
+from tests.test_flows.forking import start_fork_server
 from tests.test_flows.served import Service, wait_for_line
 
 SERVER_SECONDS = 180
@@ -54,6 +55,7 @@ def prefect_server(migrated_home: Path, tmp_path_factory: pytest.TempPathFactory
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
         wait_until_healthy(f"{api}/health", server, home / "server.log")
+        start_fork_server(environment)
         yield environment
     finally:
         server.terminate()
@@ -80,7 +82,7 @@ def wait_until_healthy(url: str, server: "subprocess.Popen[bytes]", log: Path) -
 @pytest.fixture
 def tokmill(prefect_server: dict[str, str], tmp_path: Path) -> Tokmill:
     """The command line in an empty folder."""
-    return Tokmill(tmp_path, prefect_server)
+    return Tokmill(tmp_path, prefect_server, forks=True)
 
 
 @pytest.fixture(scope="session")

@@ -168,7 +168,9 @@ def told(
     """What each case's command said, and its store; some at a time, each in a folder of its own."""
 
     def meet(case: Case) -> tuple[Outcome, Path]:
-        tokmill = Tokmill(project(tmp_path_factory.mktemp("bad"), case.files, case.profile), prefect_server)
+        tokmill = Tokmill(
+            project(tmp_path_factory.mktemp("bad"), case.files, case.profile), prefect_server, True
+        )
         return tokmill(case.command, "p.toml"), tokmill.store
 
     with ThreadPoolExecutor(AT_ONCE) as pool:

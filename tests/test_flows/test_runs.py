@@ -47,7 +47,7 @@ def digests(store: Path) -> dict[tuple[str, str], str]:
 def finished_project(prefect_server: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Tokmill:
     """A project after one run; tests work on copies of it."""
     folder = tmp_path_factory.mktemp("project")
-    tokmill = Tokmill(folder, prefect_server)
+    tokmill = Tokmill(folder, prefect_server, forks=True)
     tokmill.run(write_project(folder))
     return tokmill
 
