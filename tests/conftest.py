@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tokenizer.kernels import prepare
+from tokenizer.kernels.jit import jit_disabled
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 # Shared machines are slow at times: a deadline would test the machine. Derandomised in CI, so that a red run
@@ -35,6 +38,16 @@ def checkout() -> Path:
 def shared_data() -> Path:
     """The folder of the shared data; only for tests marked `shared_data`."""
     return shared_data_folder()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Have the processes of a session compile the kernels together, before one waits for another's.
+
+    The first begins at the front, the second at the back; each takes what the other has made.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is not None and not jit_disabled():
+        prepare(backwards=worker != "gw0")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,6 +1,7 @@
 """Ctrl-C, as a terminal sends it: to the run and to everything that it started."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,12 +22,13 @@ vocab_size = 400
 
 @pytest.mark.slow
 @pytest.mark.server
-def test_ctrl_c_ends_a_run_on_the_embedded_server_soon_and_tidily(tmp_path):
+def test_ctrl_c_ends_a_run_on_the_embedded_server_soon_and_tidily(tmp_path, migrated_home):
+    home = shutil.copytree(migrated_home, tmp_path / "prefect")
     for number in range(40):
         (tmp_path / f"{number}.txt").write_text(f"Document {number} of many, with some words. " * 2000)
     (tmp_path / "own.toml").write_text(PROFILE)
     command = [sys.executable, "-m", "flows", "run", "own.toml", "--workers", "1"]
-    environment = clean_environment(PREFECT_HOME=str(tmp_path / "prefect"))
+    environment = clean_environment(PREFECT_HOME=str(home))
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as run:
