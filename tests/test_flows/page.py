@@ -2,10 +2,12 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
@@ -15,6 +17,7 @@ from tests.test_flows.served import Service
 
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 PAGE_SECONDS = 60
+CLICKS = 3  # as a person would, when nothing happens for a long time
 
 
 # No sandbox, because continuous integration runs as root; and nothing that calls home.
@@ -69,15 +72,30 @@ def start_run(browser: webdriver.Chrome, service: Service, sequence_length: int 
     deployment = service.call("/deployments/name/build-corpus/build-corpus")["id"]
     known = {run["id"] for run in service.call("/flow_runs/filter", {})}
     browser.get(f"{service.url}/v2/deployments/deployment/{deployment}/run")
-    profile = find(browser, f"({below('profile', 'textarea')})[1]")
-    profile.send_keys(Keys.CONTROL, "a")
-    profile.send_keys("tiny.toml")
+    enter(browser, f"({below('profile', 'textarea')})[1]", "tiny.toml")
     if sequence_length is not None:
         find(browser, f"({below('Sequence Length', 'button')}[normalize-space()='int'])[1]").click()
-        find(browser, f"({below('Sequence Length', 'input')})[1]").send_keys(str(sequence_length))
-    find(browser, "//button[normalize-space()='Submit']").click()
-    return WebDriverWait(browser, PAGE_SECONDS).until(
-        lambda _: next(
-            (run["id"] for run in service.call("/flow_runs/filter", {}) if run["id"] not in known), None
-        )
-    )
+        enter(browser, f"({below('Sequence Length', 'input')})[1]", str(sequence_length))
+
+    def new_run(_: webdriver.Chrome) -> str | None:
+        found = (run["id"] for run in service.call("/flow_runs/filter", {}))
+        return next((run_id for run_id in found if run_id not in known), None)
+
+    for _ in range(CLICKS):
+        find(browser, "//button[normalize-space()='Submit']").click()
+        with suppress(TimeoutException):
+            return WebDriverWait(browser, PAGE_SECONDS / CLICKS).until(new_run)
+    return pytest.fail(f"no run was started: {browser.find_element(By.TAG_NAME, 'body').text}")
+
+
+def enter(browser: webdriver.Chrome, xpath: str, text: str) -> None:
+    """Type into a field until it says so: a page that draws itself anew meanwhile loses keys."""
+
+    def typed(_: webdriver.Chrome) -> bool:
+        field = find(browser, xpath)
+        if field.get_attribute("value") != text:
+            field.send_keys(Keys.CONTROL, "a")
+            field.send_keys(text)
+        return field.get_attribute("value") == text
+
+    WebDriverWait(browser, PAGE_SECONDS, ignored_exceptions=[StaleElementReferenceException]).until(typed)
