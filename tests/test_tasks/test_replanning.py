@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tasks.consume import CONSUME, ConsumeParams
@@ -99,6 +99,11 @@ def test_what_is_planned_again_unchanged_is_the_rest(tmp_path):
 
 
 LENGTHS = st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=12), min_size=1, max_size=3)
+UNIMAX = {
+    "curriculum": {"difficulty": "length", "order": "easy_to_hard"},
+    "method": "unimax",
+    "max_repetition": 3,
+}
 RULES = st.sampled_from(
     [
         {"temperature": 2.0, "max_repetition": 2.5},
@@ -108,23 +113,25 @@ RULES = st.sampled_from(
             "max_repetition": 2.0,
         },
         {"curriculum": {"difficulty": "length", "start": 0.4}, "max_repetition": 2.0},
-        {
-            "curriculum": {"difficulty": "length", "order": "easy_to_hard"},
-            "method": "unimax",
-            "max_repetition": 3,
-        },
+        UNIMAX,
     ]
 )
 
 
 @settings(max_examples=15)
 @given(LENGTHS, LENGTHS, RULES, st.floats(0, 1), st.integers(0, 9))
+@example([[1]], [[1, 1]], UNIMAX, 1.0, 0)
 def test_resumed_equals_undisturbed(tmp_path_factory, a, b, rule, part, seed):
     run = Run(tmp_path_factory.mktemp("run"), {"a": a, "b": b})
     whole = run.mix(seed=seed, **rule)
     tokens = int(part * whole.manifest.num_tokens * 0.999)
     run.consume(tokens)
-    again = run.mix(seed=seed, **rule).plan()
+    try:
+        again = run.mix(seed=seed, **rule).plan()
+    except MixingError:
+        # whole documents go beyond what is asked for by less than one a source, and there the run is already
+        assert whole.manifest.num_tokens - tokens <= 2 * whole.manifest.longest_document_tokens
+        return
     consumed, left = split(whole.plan(), tokens)
     rest = sum(row[4] for row in consumed) - tokens
     expected = [(*row[:4], rest) for row in consumed[-1:] if rest] + left
