@@ -78,24 +78,14 @@ def _consumed(
         raise ProfileError(
             f"profile {profile.name!r}: replan.mixture={reference!r} is a {mixture.kind}; name a mixture"
         )
-    made_from = _inputs(store, mixture)
+    record = store.record(mixture)
+    (encoded,), shards = record.refs("encoded"), record.refs("shards")
     found: dict[str, ArtifactRef | Sequence[ArtifactRef]] = {
         "mixture": mixture,
-        "encoded": made_from["encoded"][0],
-        "shards": made_from["shards"],
+        "encoded": encoded,
+        "shards": shards,
     }
-    while "mixture" in made_from:  # something was taken out of that one
-        made_from = _inputs(store, made_from["mixture"][0])
-    return found | ({"ledger": made_from["ledger"][0]} if "ledger" in made_from else {})
-
-
-def _inputs(store: Store, ref: ArtifactRef) -> dict[str, list[ArtifactRef]]:
-    """The artifacts that one was made from, by role, in order."""
-    found: dict[str, list[ArtifactRef]] = {}
-    for entry in store.record(ref).inputs:
-        if entry.kind is not None and entry.name is not None and entry.fingerprint is not None:
-            made = ArtifactRef(
-                kind=entry.kind, name=entry.name, fingerprint=entry.fingerprint, content_digest=entry.digest
-            )
-            found.setdefault(entry.role, []).append(made)
-    return found
+    while earlier := record.refs("mixture"):  # something was taken out of that one
+        record = store.record(earlier[0])
+    ledgers = record.refs("ledger")
+    return found | ({"ledger": ledgers[0]} if ledgers else {})

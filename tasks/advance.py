@@ -1,9 +1,11 @@
 """How far a stage is, told while it works to whoever watches. It changes nothing of what the stage makes."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import NamedTuple, TypeAlias
+
+from tasks.ambient import holding
 
 
 class Advance(NamedTuple):
@@ -25,14 +27,9 @@ Watcher: TypeAlias = Callable[[Advance], None]
 _WATCHER: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 
-@contextmanager
-def watched_by(watcher: Watcher | None) -> Iterator[None]:
+def watched_by(watcher: Watcher | None) -> AbstractContextManager[None]:
     """Have `watcher` called with what stages tell that run in this block; nobody if None."""
-    token = _WATCHER.set(watcher)
-    try:
-        yield
-    finally:
-        _WATCHER.reset(token)
+    return holding(_WATCHER, watcher)
 
 
 def tell_advance(done: int, total: int, unit: str) -> None:

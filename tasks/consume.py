@@ -71,9 +71,10 @@ def run(
     """
     from tasks.encode import artifact_digest
 
-    opened, before = Mixture.open(mixture), Ledger.open(ledger) if ledger is not None else None
+    opened, corpus = Mixture.open(mixture), Encoded.open(encoded)
+    before = None if ledger is None else Ledger.open(ledger)
     _check_ledger(opened, before)
-    counting = _Counting(out, opened, Encoded.open(encoded).manifest, before)
+    counting = _Counting(out, opened, corpus.manifest, before)
     for plan in opened.batches():
         counting.add(plan, params.consumed_tokens)
     if counting.position < params.consumed_tokens:
@@ -81,7 +82,7 @@ def run(
             f"consume: consumed_tokens={params.consumed_tokens}, but the mixture ends at token "
             f"{counting.position} of the run; give at most that"
         )
-    _withdraw(counting, mixture, Encoded.open(encoded), shards)
+    _withdraw(counting, mixture, corpus, shards)
     made = counting.manifest(artifact_digest(mixture), params.consumed_tokens)
     made.save(out)
     metrics = {"consumed_tokens": params.consumed_tokens, "num_documents": int(counting.consumed[0].sum())}
@@ -125,13 +126,10 @@ class _Counting:
     def _carry_over(self, before: Ledger) -> None:
         """Take over the counts of the ledger that the mixture went on from."""
         for source, firsts in zip(self._sources, self._firsts, strict=True):
-            known = before.by_source.get(source.source)
-            left = list(known.shards) if known else []
-            for shard, first in zip(source.shards, firsts.tolist(), strict=True):
-                match = next((entry for entry in left if entry.digest == shard.digest), None)
-                if match is not None:
-                    left.remove(match)
-                    self.counts[first : first + shard.num_documents] = before.consumed(match)
+            known, _ = before.matched(source.source, (shard.digest for shard in source.shards))
+            for shard, first in zip(known, firsts.tolist(), strict=True):
+                if shard is not None:
+                    self.counts[first : first + shard.num_documents] = before.consumed(shard)
 
     def add(self, plan: Plan, until: int) -> None:
         """Count the next rows of the plan, as far as they begin before `until`."""

@@ -5,10 +5,11 @@ fingerprint: whoever runs a stage sets it around the call.
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from pathlib import Path
+
+from tasks.ambient import holding
 
 _SHARE_OF_THE_RAM = 4
 _CONTROL_GROUP = Path("/sys/fs/cgroup/memory.max")
@@ -16,14 +17,9 @@ _CONTROL_GROUP = Path("/sys/fs/cgroup/memory.max")
 _MEMORY_BYTES: ContextVar[int | None] = ContextVar("memory_bytes", default=None)
 
 
-@contextmanager
-def allowing(memory_bytes: int | None) -> Iterator[None]:
+def allowing(memory_bytes: int | None) -> AbstractContextManager[None]:
     """Let stages that run in this block take so much memory for what grows with their input."""
-    token = _MEMORY_BYTES.set(memory_bytes)
-    try:
-        yield
-    finally:
-        _MEMORY_BYTES.reset(token)
+    return holding(_MEMORY_BYTES, memory_bytes)
 
 
 def memory_budget() -> int:

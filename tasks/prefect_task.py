@@ -9,8 +9,8 @@ Prefect's own result files (a few hundred bytes each: an artifact reference) lie
 that they travel with the store and not with a user's home.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +27,7 @@ from prefect.serializers import JSONSerializer
 from prefect.utilities.annotations import quote
 
 from tasks.advance import Advance, watched_by
+from tasks.ambient import holding
 from tasks.machine import allowing
 from tasks.stage import ArtifactRef, Request
 from tasks.store import Provenance, Store, Verify
@@ -42,14 +43,9 @@ class Told:
     on_start: Callable[[str], None]
     on_advance: Callable[[str, Advance], None]
 
-    @contextmanager
-    def of_tasks(self) -> Iterator[None]:
+    def of_tasks(self) -> AbstractContextManager[None]:
         """Tell of the tasks that are submitted in this block."""
-        token = _TOLD.set(self)
-        try:
-            yield
-        finally:
-            _TOLD.reset(token)
+        return holding(_TOLD, self)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,9 @@ from tokenizer.kernels import prepare
 from tokenizer.kernels.jit import jit_disabled
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+# About half of what there is to compile each.
+ENCODING = ("characters", "encoding", "greedy", "merges", "split")
+TRAINING = ("counting", "gathering", "merging", "pair_queue", "string_sort", "training_kernels")
 
 # Shared machines are slow at times: a deadline would test the machine. Derandomised in CI, so that a red run
 # is a change's fault; random at home, so that new examples are found.
@@ -43,11 +46,13 @@ def shared_data() -> Path:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Have the processes of a session compile the kernels together, before one waits for another's.
 
-    The first begins at the front, the second at the back; each takes what the other has made.
+    The first begins with encoding, the others with training; each takes what another has made.
     """
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is not None and not jit_disabled():
-        prepare(backwards=worker != "gw0")
+        first = ENCODING if worker == "gw0" else TRAINING
+        prepare(modules=first)
+        prepare()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,6 +7,7 @@ vocabulary's files get the same two files (see `vocabularies`).
 
 import base64
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
@@ -23,7 +24,7 @@ Ragged = tuple[np.ndarray, np.ndarray]  # ids, and the number of them in each do
 _TINY = "ab 0"
 
 
-class Encoder:
+class Encoder(ABC):
     """One encoder on one text.
 
     A subclass says how to load it, in which form it likes text, how it encodes a batch of that, and how to
@@ -60,9 +61,9 @@ class Encoder:
         digests = [hashlib.blake2b(flat[4 * i : 4 * j], digest_size=8).hexdigest() for i, j in bounds]
         return {"documents": digests, "num_tokens": len(ids)}
 
+    @abstractmethod
     def load(self) -> Callable[[Any], Any]:
         """Load the encoder; returns what encodes a text in its form."""
-        raise NotImplementedError
 
     def form(self, text: Text) -> Any:
         """Give a text as `load`'s result takes it: a list of str."""

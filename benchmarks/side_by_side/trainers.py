@@ -5,6 +5,7 @@ A document is never merged with the next one. Each is called as its own document
 
 import inspect
 import io
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
@@ -19,7 +20,7 @@ _SAMPLE_BYTES = 1_000_000
 _TINY = Text.of([b"the cat sat on the mat", b"the other cat"])
 
 
-class Trainer:
+class Trainer(ABC):
     """One trainer on one text; a subclass says in which form it likes text, and how it trains on that."""
 
     def __init__(self, *, vocab_size: int, num_threads: int) -> None:
@@ -39,8 +40,7 @@ class Trainer:
 
     def evidence(self, result: Any) -> dict[str, Any]:
         """Give what was merged, in order, and how well that compresses the beginning of the text."""
-        merges = self.merges(result)
-        tokens = self.tokens(result) if merges is None else [left + right for left, right in merges]
+        merges, tokens = self.merges(result), self.tokens(result)
         return {
             "merges": merges and [[left.hex(), right.hex()] for left, right in merges],
             "tokens": [token.hex() for token in tokens],
@@ -51,8 +51,9 @@ class Trainer:
         """Give a text as `train` takes it: a list of str."""
         return list(text.strings())
 
+    @abstractmethod
     def train(self, text: Any, vocab_size: int) -> Any:
-        raise NotImplementedError
+        """Train on a text in its form."""
 
     def merges(self, result: Any) -> list[tuple[bytes, bytes]] | None:
         """Read the merges, in order, unless only their results are told."""
@@ -60,7 +61,7 @@ class Trainer:
 
     def tokens(self, result: Any) -> list[bytes]:
         """Read what was merged, in order."""
-        raise NotImplementedError
+        return [left + right for left, right in self.merges(result)]
 
     def num_tokens(self, result: Any, tokens: list[bytes]) -> int:
         """Count the tokens of the beginning of the text; with tiktoken, which takes any ranks."""

@@ -9,6 +9,8 @@ are found again in another encoding by the content digest of their shard, so tha
 and other shards beside the old ones.
 """
 
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -120,6 +122,21 @@ class Ledger:
     def by_source(self) -> dict[str, LedgerSource]:
         """The sources by name."""
         return {entry.source: entry for entry in self.manifest.sources}
+
+    def matched(
+        self, source: str, digests: Iterable[str]
+    ) -> tuple[list[LedgerShard | None], list[LedgerShard]]:
+        """Find the shards of a source again by their content; of two that are equal the first comes first.
+
+        Returns:
+            For each digest the ledger's shard, None where it has none; and those of its shards that are left.
+        """
+        known = self.by_source.get(source)
+        left: dict[str, deque[LedgerShard]] = {}
+        for shard in known.shards if known else []:
+            left.setdefault(shard.digest, deque()).append(shard)
+        found = [left[digest].popleft() if left.get(digest) else None for digest in digests]
+        return found, [shard for waiting in left.values() for shard in waiting]
 
     def consumed(self, shard: LedgerShard) -> NDArray[np.uint16]:
         """How often each document of a shard was consumed, memory-mapped: uint16 [d].

@@ -253,8 +253,7 @@ class ShareTable:
             self.requested.ravel(),
             self.given.ravel(),
         ]
-        table = pa.Table.from_arrays([pa.array(column) for column in columns], schema=SHARES_SCHEMA)
-        pq.write_table(table, path / SHARES_FILE, row_group_size=_ROW_GROUP, compression="zstd")
+        _write_columns(path / SHARES_FILE, SHARES_SCHEMA, columns)
 
 
 @dataclass(frozen=True)
@@ -283,8 +282,7 @@ class RequestTable:
             np.repeat(self.knots[1:], sources),
             *(values.ravel() for values in (self.firsts, self.lasts, self.before)),
         ]
-        table = pa.Table.from_arrays([pa.array(column) for column in columns], schema=REQUEST_SCHEMA)
-        pq.write_table(table, path / REQUEST_FILE, row_group_size=_ROW_GROUP, compression="zstd")
+        _write_columns(path / REQUEST_FILE, REQUEST_SCHEMA, columns)
 
     def at(self, position: float) -> NDArray[np.float64]:
         """Tokens asked of each source up to a position: float64 [s]; behind the end nothing more is."""
@@ -294,6 +292,11 @@ class RequestTable:
         slope = (self.lasts[index] - self.firsts[index]) / width
         found: NDArray[np.float64] = self.before[index] + passed * (self.firsts[index] + slope * passed / 2)
         return found
+
+
+def _write_columns(file: Path, schema: pa.Schema, columns: Sequence[object]) -> None:
+    table = pa.Table.from_arrays([pa.array(column) for column in columns], schema=schema)
+    pq.write_table(table, file, row_group_size=_ROW_GROUP, compression="zstd")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ whole folder.
 """
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -112,7 +113,7 @@ class _Rows:
         return values
 
 
-class _ColumnarShard:
+class _ColumnarShard(ABC):
     """What both formats' readers do with rows, once they have them."""
 
     def __init__(self, dtype: str, names: list[str]) -> None:
@@ -131,8 +132,9 @@ class _ColumnarShard:
         """See `ShardReader`; artifacts of the first version do not have it."""
         return self._rows(row).value("document_starts", row) if "document_starts" in self._names else None
 
+    @abstractmethod
     def _rows(self, row: int) -> _Rows:
-        raise NotImplementedError
+        """The rows that are read together, of which `row` is one."""
 
 
 class ParquetShard(_ColumnarShard):

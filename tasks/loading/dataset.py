@@ -13,7 +13,7 @@ import os
 import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -95,13 +95,9 @@ class PackedDataset:
         self.manifest = PackedManifest.open(self.path)
         self.split = Split(batch_size, rank, world_size, remainder=remainder)
         self._wanted = Wanted(tuple(fields), dtype)
-        for name, value, least in (
-            ("seed", seed, 0),
-            ("num_threads", num_threads, 0),
-            ("prefetch", 1 if prefetch is None else prefetch, 1),
-        ):
-            if value < least:
-                raise LoadingError(f"loading: {name}={value} must be at least {least}")
+        _check_least("seed", seed, 0)
+        _check_least("num_threads", num_threads, 0)
+        _check_least("prefetch", 1 if prefetch is None else prefetch, 1)
         self._num_threads, self._prefetch = num_threads, prefetch
         self._lengths = RowLengths(self.manifest.sequence_length, tuple(sequence_lengths))
         self._rows = PackedRows(self.path, self.manifest)
@@ -252,18 +248,14 @@ class PackedDataset:
             runs = [self.split.positions(step, num_left) for step in steps[first : first + per_look]]
             positions = np.concatenate([np.arange(run.start, run.stop, dtype=np.int64) for run in runs])
             sequences = self._order.sequences(start.epoch, (start.position + positions) % self.num_sequences)
+            begins = np.array(steps[first : first + per_look], dtype=np.int64) * self.split.stride
+            parts = self._lengths.parts(start.epoch * self.num_sequences + start.position + begins)
+            changes = (np.flatnonzero(np.diff(parts)) + 1).tolist()
             at = 0
-            for k in range(0, len(runs), per_block):
-                near = range(k, min(k + per_block, len(runs)))
-                for parts, group in groupby(near, lambda run: self._parts(start, steps[first + run])):  # noqa: B023
-                    sizes = tuple(len(runs[run]) for run in group)
-                    yield Block(sequences[at : at + sum(sizes)], sizes, parts)
-                    at += sum(sizes)
-
-    def _parts(self, start: Place, step: int) -> int:
-        """As how many rows the sequences of a step are read, counted from a place."""
-        before = start.epoch * self.num_sequences + start.position
-        return self._lengths.parts(before + step * self.split.stride)
+            for k, stop in pairwise(sorted({*range(0, len(runs), per_block), *changes, len(runs)})):
+                sizes = tuple(len(run) for run in runs[k:stop])
+                yield Block(sequences[at : at + sum(sizes)], sizes, int(parts[k]))
+                at += sum(sizes)
 
     def _batches_a_block(self) -> int:
         row_bytes = self.manifest.sequence_length * self._wanted.token_type(self._rows.dtype).itemsize
@@ -282,3 +274,8 @@ class PackedDataset:
         position = start.position + num_steps * self.split.stride
         over = self.split.is_over(self.num_sequences - position)
         return Place(start.epoch + 1) if over else Place(start.epoch, position)
+
+
+def _check_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise LoadingError(f"loading: {name}={value} must be at least {least}")

@@ -54,10 +54,11 @@ class RowLengths:
                     f"the packing's own {self.sequence_length}"
                 )
 
-    def parts(self, position: int) -> int:
-        """How many rows a sequence is, `position` sequences after the beginning of the run."""
-        lengths = [length for start, length in self.points if start <= position]
-        return self.sequence_length // lengths[-1] if lengths else 1
+    def parts(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many rows a sequence is, so many sequences after the beginning of the run: int64 [n]."""
+        starts, lengths = np.array(self.points or [(0, self.sequence_length)], dtype=np.int64).T
+        found: NDArray[np.int64] = lengths[np.searchsorted(starts, positions, side="right") - 1]
+        return self.sequence_length // found
 
 
 def cut_pieces(

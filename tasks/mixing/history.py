@@ -85,25 +85,19 @@ def with_consumed(sources: Mapping[str, SourceLengths], ledger: Ledger) -> dict[
 
 
 def _of_source(name: str, found: SourceLengths, ledger: Ledger) -> SourceLengths:
-    left: dict[str, list[LedgerShard]] = {}
-    for shard in ledger.by_source[name].shards:
-        left.setdefault(shard.digest, []).append(shard)
-    shards = [_of_shard(shard, left.get(shard.digest), ledger) for shard in found.shards]
-    for waiting in left.values():
-        for shard in waiting:
-            if shard.num_consumed:
-                raise MixingError(
-                    f"mix: {shard.num_consumed} documents of source '{name}' were consumed whose shard "
-                    f"{shard.digest[:12]} is not in this encoding, so that nobody knows what is left of "
-                    "them; mix an encoding that has that shard, or give the source another name"
-                )
-    return SourceLengths(shards)
+    known, left = ledger.matched(name, (shard.digest for shard in found.shards))
+    for shard in left:
+        if shard.num_consumed:
+            raise MixingError(
+                f"mix: {shard.num_consumed} documents of source '{name}' were consumed whose shard "
+                f"{shard.digest[:12]} is not in this encoding, so that nobody knows what is left of "
+                "them; mix an encoding that has that shard, or give the source another name"
+            )
+    return SourceLengths([_of_shard(*both, ledger) for both in zip(found.shards, known, strict=True)])
 
 
-def _of_shard(shard: ShardLengths, known: list[LedgerShard] | None, ledger: Ledger) -> ShardLengths:
-    if not known:
-        return shard
-    return replace(shard, consumed=_opener(ledger, known.pop(0)))
+def _of_shard(shard: ShardLengths, known: LedgerShard | None, ledger: Ledger) -> ShardLengths:
+    return shard if known is None else replace(shard, consumed=_opener(ledger, known))
 
 
 def _opener(ledger: Ledger, shard: LedgerShard) -> Callable[[], NDArray[np.uint16]]:

@@ -81,9 +81,8 @@ def _packed_blocks(rule: PackPlanParams, mixture: Mixture) -> Iterator[tuple[Pla
     window = rule.window if rule.strategy in WINDOWED else _BLOCK
     packing = packer(rule.strategy, rule.sequence_length, rule.long_documents)
     rates = _rates(rule, mixture.sources)
-    goes_on = int(
-        mixture.manifest.first_document_start > 0
-    )  # the rest of a document is no example to fill in
+    # the rest of a document is no example to fill in
+    goes_on = int(mixture.manifest.first_document_start > 0)
     for block in blocks(mixture.batches(), window, rule.sequence_length):
         fim = np.zeros(len(block), dtype=np.uint8)
         if rule.rearranges:

@@ -40,6 +40,15 @@ class InputEntry(BaseModel):
     fingerprint: str | None = None
     origin: str | None = None
 
+    @property
+    def ref(self) -> ArtifactRef | None:
+        """The artifact that was handed over; None for something outside of the store."""
+        if self.kind is None or self.name is None or self.fingerprint is None:
+            return None
+        return ArtifactRef(
+            kind=self.kind, name=self.name, fingerprint=self.fingerprint, content_digest=self.digest
+        )
+
 
 class Timings(BaseModel):
     """When an artifact was made: UTC, ISO 8601, and how long it took in seconds."""
@@ -82,6 +91,10 @@ class Record(BaseModel):
     def reference(self) -> str:
         """How a person calls it: `kind/name@label`."""
         return f"{self.kind}/{self.name}@{self.label}"
+
+    def refs(self, role: str) -> list[ArtifactRef]:
+        """The artifacts that it was made from in a role, in order."""
+        return [entry.ref for entry in self.inputs if entry.role == role and entry.ref is not None]
 
     @property
     def num_bytes(self) -> int:

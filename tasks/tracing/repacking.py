@@ -7,10 +7,10 @@ from tasks.exclude import EXCLUDE, ExcludeParams
 from tasks.formats.packing_plan import PackingPlan
 from tasks.formats.takedown import TakedownManifest, TakenDocument
 from tasks.pack import PACK, PACK_PLAN, PACK_SHARD
-from tasks.stage import ArtifactRef, External, Inputs, Request
+from tasks.stage import External, Inputs, Request
 from tasks.store.canonical import canonical_json
 from tasks.store.digest import digest_bytes
-from tasks.store.record import InputEntry, Record
+from tasks.store.record import Record
 from tasks.store.store import Realized
 from tasks.tracing.origins import Origins
 
@@ -26,8 +26,7 @@ def repack(origins: Origins, documents: Sequence[TakenDocument]) -> Realized:
     packed = _packing_of(origins)
     plan = origins.input_record(packed, "plan")
     name = origins.packed.name
-    encoded = next(_ref(entry) for entry in plan.inputs if entry.role == "encoded")
-    shards = [_ref(entry) for entry in plan.inputs if entry.role == "shards"]
+    (encoded,), shards = plan.refs("encoded"), plan.refs("shards")
     tokens: Inputs = {"encoded": encoded, "shards": shards}
     everything = _with_earlier(origins, documents)
     without: Inputs = {**tokens, "mixture": origins.input_record(plan, "mixture").ref}
@@ -74,12 +73,3 @@ def _with_earlier(origins: Origins, documents: Sequence[TakenDocument]) -> list[
         taken += said.documents if said else ()
     places = {(one.source, one.shard, one.ordinal): one for one in taken}
     return [places[key] for key in sorted(places)]
-
-
-def _ref(entry: InputEntry) -> ArtifactRef:
-    return ArtifactRef(
-        kind=entry.kind or "",
-        name=entry.name or "",
-        fingerprint=entry.fingerprint or "",
-        content_digest=entry.digest,
-    )

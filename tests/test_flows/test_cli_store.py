@@ -7,40 +7,17 @@ import subprocess
 import pytest
 
 from flows.cli.app import main
-from flows.composition import Composition
-from flows.profile import load_profile
-from flows.sources import resolve_sources
 from tasks.formats.packed import PackedReader
 from tasks.store import Store
-
-
-class Direct:
-    """Makes one artifact after the other in this process: what Prefect adds is tested elsewhere."""
-
-    def __init__(self, store):
-        self.store = store
-
-    def one(self, step):
-        return self.store.realize(step.request()).ref
-
-    def each(self, steps):
-        return [self.one(step) for step in steps]
-
-    def path(self, node):
-        return self.store.path(node)
-
-
-def build(store, *overrides):
-    profile = load_profile("smoke", overrides)
-    Composition(profile, Direct(store), resolve_sources(profile, store)).build()
+from tests.test_flows.in_process import InProcess
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A store with two packings of the smoke profile; not to be changed."""
     store = Store.open(tmp_path_factory.mktemp("smoke") / "store")
-    build(store)
-    build(store, "pack.sequence_length=64")
+    InProcess(store).run("smoke")
+    InProcess(store).run("smoke", "pack.sequence_length=64")
     return store
 
 

@@ -10,7 +10,6 @@ Source: openai/tiktoken `load.py`.
 import base64
 import binascii
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -117,43 +116,23 @@ def definition_of(
 
 
 def _read_ranks(path: Path) -> dict[int, bytes]:
-    lines = read_file(path).splitlines()
-    numbers = [number for number, line in enumerate(lines, 1) if line]
-    try:
-        read = [_token_and_rank(line) for line in lines if line]
-    except ValueError:
-        raise _unreadable(path, lines) from None
-    if not read:
+    ranks: dict[int, bytes] = {}
+    for number, line in enumerate(read_file(path).splitlines(), 1):
+        if not line:
+            continue
+        try:
+            token, rank = line.split()
+            text, i = binascii.a2b_base64(token, strict_mode=True), int(rank)
+        except (ValueError, binascii.Error) as error:
+            raise FormatError(
+                f"{path}: line {number}: {line[:60]!r} must be base64, a space and a rank"
+            ) from error
+        if i < 0 or i in ranks:
+            raise FormatError(f"{path}: line {number}: rank {i} must be 0 or more, and stand there once")
+        ranks[i] = text
+    if not ranks:
         raise FormatError(f"{path}: holds no tokens; is it the right file?")
-    ranks = {rank: token for token, rank in read}
-    if len(ranks) < len(read) or min(ranks) < 0:
-        raise _not_a_rank(path, numbers, [rank for _, rank in read])
     return ranks
-
-
-def _token_and_rank(line: bytes) -> tuple[bytes, int]:
-    token, rank = line.split()
-    return binascii.a2b_base64(token, strict_mode=True), int(rank)
-
-
-def _unreadable(path: Path, lines: list[bytes]) -> FormatError:
-    """What is wrong with the first line that cannot be read."""
-    for number, line in enumerate(lines, 1):
-        with suppress(ValueError):
-            if not line or _token_and_rank(line):
-                continue
-        return FormatError(f"{path}: line {number}: {line[:60]!r} must be base64, a space and a rank")
-    raise AssertionError
-
-
-def _not_a_rank(path: Path, numbers: list[int], ranks: list[int]) -> FormatError:
-    """What is wrong with the first rank that is negative or stands there twice."""
-    seen: set[int] = set()
-    for number, rank in zip(numbers, ranks, strict=True):
-        if rank < 0 or rank in seen:
-            return FormatError(f"{path}: line {number}: rank {rank} must be 0 or more, and stand there once")
-        seen.add(rank)
-    raise AssertionError
 
 
 def _specials(usage: Usage, path: Path) -> dict[str, int]:

@@ -136,16 +136,12 @@ def kernel(
     return mark if function is None else mark(function)
 
 
-def prepare(
-    report: Report | None = None, modules: Collection[str] | None = None, *, backwards: bool = False
-) -> float:
+def prepare(report: Report | None = None, modules: Collection[str] | None = None) -> float:
     """Compile kernels, or read them from the cache, so that later calls do not wait.
 
     Args:
         report: called when a compilation begins (`seconds` is None) and whenever a kernel is ready.
         modules: names below `tokenizer.kernels`; all by default.
-        backwards: begin with the last one. Two processes that begin from both ends share the work, as none
-            compiles what the other does.
 
     Returns:
         Seconds that it took altogether.
@@ -156,7 +152,7 @@ def prepare(
     for module in sorted(wanted - {f"{__package__}.machine_code"}):
         importlib.import_module(module)
     with _lock, reporting(report):
-        for known in reversed(_registry) if backwards else _registry:
+        for known in _registry:
             if known.py_func.__module__ in wanted:
                 known.ready()
     return time.perf_counter() - started
