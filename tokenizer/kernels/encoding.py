@@ -7,8 +7,6 @@ import numpy as np
 
 from tokenizer.kernels.arrays import BytesIn, Int64, Int64In, UInt32
 from tokenizer.kernels.encoding_cache import (
-    MIDDLE_IDS,
-    SHORT_IDS,
     middle_place,
     recall_middle,
     recall_short,
@@ -69,9 +67,9 @@ def encode_other(
         count = recall_middle(memory.cache, _MIDDLE - place, data, start, end - start, out, at)
     if count == 0:
         count = encode_anew(data, start, end, model, memory, out, at)
-        if place >= 0 and count <= SHORT_IDS:
+        if place >= 0:
             remember_short(memory.cache, place, memory.lows[block], memory.highs[block], out, at, count)
-        elif place <= _MIDDLE and count <= MIDDLE_IDS:
+        elif place <= _MIDDLE:
             remember_middle(memory.cache, _MIDDLE - place, data, start, end - start, out, at, count)
     return count
 

@@ -1,8 +1,10 @@
 """Encodings of pre-tokens that were seen before, owned by one thread, in two tables.
 
-*Short* pre-tokens, up to 15 bytes and 4 ids, are half a cache line: two words of bytes, two words of ids.
+*Short* pre-tokens, up to 15 bytes, are half a cache line: two words of bytes, two words for up to 4 ids.
 Two of them make a set; what comes new goes first, and pushes the first one back. *Middle* ones, up to 31
-bytes and 8 ids, are a cache line, and each has one place. What is in a cache never changes what comes out.
+bytes, are a cache line, with up to 8 ids, and each has one place. Where there are more ids, the entry says
+where they stand in an array *aside*. When that is full it is written from the front again, and all that
+entries say of it is out of date. What is in a cache never changes what comes out.
 """
 
 from typing import NamedTuple
@@ -14,12 +16,14 @@ from tokenizer.kernels.intrinsics import store_u64
 from tokenizer.kernels.jit import kernel
 from tokenizer.kernels.words import MAX_SHORT, hash_middle, hash_short, load_middle, load_short
 
-SHORT_IDS, MIDDLE_IDS = 4, 8
-
 _ZERO, _ONE, _TWO, _THREE, _FOUR = (np.uint64(number) for number in range(5))
 _TO_PLACE = np.uint64(29)
 _COUNT_SHIFT = np.uint64(60)
 _ID_BITS = np.uint64((1 << 60) - 1)
+_HALF = np.uint64(32)
+_HALF_BITS = np.uint64((1 << 32) - 1)
+_ASIDE = np.int64(15)
+"""In place of the number of ids: they stand aside. The entry's last two words say where, and how many."""
 
 
 class EncodingCache(NamedTuple):
@@ -29,22 +33,35 @@ class EncodingCache(NamedTuple):
         short: shape (4 * a power of two,): each two words of bytes and two of ids, the number of ids in the
             last one's top.
         middle: shape (8 * a power of two,): each four words of bytes and four of ids, the same.
+        aside: the ids of encodings that have more of them, one behind the other.
+        filled: shape (2,), how many ids stand aside; how often they were begun anew.
     """
 
     short: UInt64
     middle: UInt64
+    aside: UInt32
+    filled: UInt64
 
 
-def empty_cache(short_bits: int, middle_bits: int) -> EncodingCache:
-    """Make a cache for `2 ** short_bits` and `2 ** middle_bits` encodings."""
-    return EncodingCache(_in_cache_lines(4 << short_bits), _in_cache_lines(8 << middle_bits))
+def empty_cache(short_bits: int, middle_bits: int, aside_bits: int) -> EncodingCache:
+    """Make a cache for `2 ** short_bits` and `2 ** middle_bits` encodings, and `2 ** aside_bits` ids."""
+    return EncodingCache(
+        _in_cache_lines(4 << short_bits),
+        _in_cache_lines(8 << middle_bits),
+        np.zeros(1 << aside_bits, np.uint32),
+        np.zeros(2, np.uint64),
+    )
 
 
 def copy_cache(cache: EncodingCache) -> EncodingCache:
     """Make another cache that holds the same."""
-    copy = EncodingCache(*(_in_cache_lines(table.shape[0]) for table in cache))
-    for table, copied in zip(cache, copy, strict=True):
-        copied[:] = table
+    copy = EncodingCache(
+        _in_cache_lines(cache.short.shape[0]),
+        _in_cache_lines(cache.middle.shape[0]),
+        cache.aside.copy(),
+        cache.filled.copy(),
+    )
+    copy.short[:], copy.middle[:] = cache.short, cache.middle
     return copy
 
 
@@ -72,6 +89,30 @@ def middle_place(cache: EncodingCache, data: BytesIn, start: int, length: int) -
 
 
 @kernel(inline=True)
+def recall_aside(cache: EncodingCache, where: np.uint64, count: int, out: UInt32, at: int) -> int:
+    """Write ids that stand aside into `out`; return how many, 0 if others stand there by now."""
+    if where >> _HALF != cache.filled[1]:
+        return np.int64(0)
+    first = np.int64(where & _HALF_BITS)
+    for i in range(count):
+        out[at + i] = cache.aside[first + i]
+    return count
+
+
+@kernel(inline=True)
+def put_aside(cache: EncodingCache, out: UInt32, at: int, count: int) -> np.uint64:
+    """Put ids aside; return where they stand, and in which filling."""
+    first = np.int64(cache.filled[0])
+    if first + count > cache.aside.shape[0]:
+        first = np.int64(0)
+        cache.filled[1] += _ONE
+    for i in range(count):
+        cache.aside[first + i] = out[at + i]
+    cache.filled[0] = np.uint64(first + count)
+    return np.uint64(first) | cache.filled[1] << _HALF
+
+
+@kernel(inline=True)
 def recall_short(
     cache: EncodingCache, place: int, low: np.uint64, high: np.uint64, out: UInt32, at: int
 ) -> int:
@@ -82,9 +123,12 @@ def recall_short(
     if (short[entry] ^ low) | (short[entry + _ONE] ^ high) != 0:
         return np.int64(0)
     last = short[entry + _THREE]
+    count = np.int64(last >> _COUNT_SHIFT)
+    if count == _ASIDE:
+        return recall_aside(cache, short[entry + _TWO], np.int64(last & _ID_BITS), out, at)
     store_u64(out, at, short[entry + _TWO])
     store_u64(out, at + 2, last & _ID_BITS)
-    return np.int64(last >> _COUNT_SHIFT)
+    return count
 
 
 @kernel(inline=True)
@@ -97,15 +141,24 @@ def recall_middle(
     different = (middle[place] ^ first) | (middle[place + 1] ^ second)
     if different | (middle[place + 2] ^ third) | (middle[place + 3] ^ last) != 0:
         return np.int64(0)
+    count = np.int64(middle[place + 7] >> _COUNT_SHIFT)
+    if count == _ASIDE:
+        return recall_aside(cache, middle[place + 6], np.int64(middle[place + 7] & _ID_BITS), out, at)
     for pair in range(3):
         store_u64(out, at + 2 * pair, middle[place + 4 + pair])
     store_u64(out, at + 6, middle[place + 7] & _ID_BITS)
-    return np.int64(middle[place + 7] >> _COUNT_SHIFT)
+    return count
 
 
 @kernel(inline=True)
-def write_ids(table: UInt64, first: int, after: int, out: UInt32, at: int, count: int) -> None:
-    """Put ids into the words of an entry, two a word, and their number into the last one's top."""
+def write_ids(
+    cache: EncodingCache, table: UInt64, first: int, after: int, out: UInt32, at: int, count: int
+) -> None:
+    """Put ids into the words of an entry, two a word, and their number into the last one's top; or aside."""
+    if count > 2 * (after - first):
+        table[after - 2] = put_aside(cache, out, at, count)
+        table[after - 1] = np.uint64(count) | np.uint64(_ASIDE) << _COUNT_SHIFT
+        return
     for k in range(first, after):
         table[k] = 0
     for i in range(count):
@@ -117,22 +170,22 @@ def write_ids(table: UInt64, first: int, after: int, out: UInt32, at: int, count
 def remember_short(
     cache: EncodingCache, place: int, low: np.uint64, high: np.uint64, out: UInt32, at: int, count: int
 ) -> None:
-    """Put up to four ids first in a set; what was first becomes second."""
+    """Put the ids of a short pre-token first in a set; what was first becomes second."""
     for k in range(place, place + 4):
         cache.short[k + 4] = cache.short[k]
     cache.short[place], cache.short[place + 1] = low, high
-    write_ids(cache.short, place + 2, place + 4, out, at, count)
+    write_ids(cache, cache.short, place + 2, place + 4, out, at, count)
 
 
 @kernel(inline=True)
 def remember_middle(
     cache: EncodingCache, place: int, data: BytesIn, start: int, length: int, out: UInt32, at: int, count: int
 ) -> None:
-    """Put up to eight ids into their place."""
+    """Put the ids of a middle pre-token into their place."""
     first, second, third, last = load_middle(data, start, length)
     cache.middle[place], cache.middle[place + 1] = first, second
     cache.middle[place + 2], cache.middle[place + 3] = third, last
-    write_ids(cache.middle, place + 4, place + 8, out, at, count)
+    write_ids(cache, cache.middle, place + 4, place + 8, out, at, count)
 
 
 @kernel

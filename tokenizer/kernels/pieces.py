@@ -4,7 +4,7 @@ import numpy as np
 
 from tokenizer.kernels.arrays import BytesIn, Int32Table, UInt32
 from tokenizer.kernels.characters import NO_CHARACTER, apart, character_at
-from tokenizer.kernels.encoding_cache import SHORT_IDS, recall_short, remember_short, short_place
+from tokenizer.kernels.encoding_cache import recall_short, remember_short, short_place
 from tokenizer.kernels.greedy import encode_greedily
 from tokenizer.kernels.jit import kernel
 from tokenizer.kernels.merges import FEW_BYTES, merge_bytes, merge_few
@@ -48,7 +48,7 @@ def encode_piece(
         count = encode_greedily(
             data, start, end, model.pairs, model.trie, model.table, memory.greedy, out, at
         )
-        if known and count <= SHORT_IDS:
+        if known:
             remember_short(memory.cache, place, low, high, out, at, count)
     return count
 

@@ -17,6 +17,7 @@ from tokenizer.kernels.jit import kernel
 
 _SLOW = 4
 _NOT_ASCII = np.uint64(0x8080808080808080)
+_PAIR_BITS, _PAIR_MASK = np.uint64(16), np.uint64(0xFFFF)
 _PATIENCE = 8  # bytes taken a character at a time before looking again whether ASCII follows
 
 
@@ -31,10 +32,9 @@ class SplitTables(NamedTuple):
         columns: uint8, shape (65536,), by code point; that of ill-formed bytes for surrogates.
         next_state: uint16, shape (num_states * width,), by state + column.
         flags: uint8, same shape.
-        pair_first: uint16, shape (128,), what an ASCII character adds to the number of a pair as its first.
-        pair_second: uint16, shape (128,), what it adds as its second.
+        pair_of: uint16, shape (32768,), by two bytes of ASCII, the first one's being the lower: their number.
         pair_next: uint16, shape (num_states * width,), by state + number of the pair.
-        pair_flags: uint16, same shape.
+        pair_flags: uint8, same shape; what two characters do together, see `write_pair_cuts`.
         matcher_next: int32, shape (num_matcher_states * columns,), by state + column; -1 is dead.
         matcher_match: uint8, same shape.
     """
@@ -45,10 +45,9 @@ class SplitTables(NamedTuple):
     columns: BytesIn
     next_state: UInt16In
     flags: BytesIn
-    pair_first: UInt16In
-    pair_second: UInt16In
+    pair_of: UInt16In
     pair_next: UInt16In
-    pair_flags: UInt16In
+    pair_flags: BytesIn
     matcher_next: Int32In
     matcher_match: BytesIn
 
@@ -90,24 +89,37 @@ def write_cuts(flag: int, before: int, here: int, cuts: Int64, count: int) -> in
 
 
 @kernel(inline=True)
+def write_pair_cuts(flag: int, before: int, here: int, cuts: Int64, count: int) -> int:
+    """Do what the flag of a pair says: take back (from bit 4 on), cut before it, within it (1), 3: behind it."""
+    count -= flag >> 4
+    cuts[np.uint64(count)] = before
+    count += flag & 1
+    cuts[np.uint64(count)] = here
+    count += (flag >> 1) & 1
+    cuts[np.uint64(count)] = here + 1
+    return count + ((flag >> 3) & 1)
+
+
+@kernel(inline=True)
 def scan_pairs(data: BytesIn, end: int, tables: SplitTables, cuts: Int64, scan: Scan) -> Scan:
     """Take ASCII in pairs, eight bytes at a time, as long as there is nothing else."""
     position, _, before, state, count, _ = scan
     stopped = tables.layout[3] == 0
-    while position + 8 <= end and not stopped and not load_u64(data, position) & _NOT_ASCII:
+    while position + 8 <= end and not stopped:
+        word = load_u64(data, position)
+        if word & _NOT_ASCII:
+            break
         for _ in range(4):
-            pair = entry(tables.pair_first, entry(data, position)) + entry(
-                tables.pair_second, entry(data, position + 1)
-            )
-            flag = entry(tables.pair_flags, state + pair)
+            pair = state + entry(tables.pair_of, word & _PAIR_MASK)
+            flag = entry(tables.pair_flags, pair)
             if flag & _SLOW:
                 stopped = True
                 break
-            state = entry(tables.pair_next, state + pair)
-            count = write_cuts(flag & 0xFF, before, position, cuts, count)
-            count = write_cuts(flag >> 8, position, position + 1, cuts, count)
+            state = entry(tables.pair_next, pair)
+            count = write_pair_cuts(flag, before, position, cuts, count)
             before = position + 1
             position += 2
+            word >>= _PAIR_BITS
     return Scan(position, position, before, state, count, 0)
 
 

@@ -9,7 +9,7 @@ from tokenizer.splitting.fallback import dialect_flags, empty_match
 from tokenizer.splitting.matcher import MAX_ENTRIES, START, Matcher, build_matcher
 from tokenizer.splitting.parsing import parse
 from tokenizer.splitting.syntax import UnsupportedError
-from tokenizer.splitting.transducer import SLOW, Transducer, build_transducer
+from tokenizer.splitting.transducer import CUT_BEFORE, CUT_HERE, SLOW, TAKE_BACK, Transducer, build_transducer
 
 
 def build_tables(pattern: str) -> SplitTables:
@@ -81,10 +81,9 @@ def _lay_out(matcher: Matcher, machine: Transducer, alphabet: charsets.Alphabet)
         columns=_columns(column_of, ill_formed=columns - 1),
         next_state=_rows_of(width, next_state * width).astype(np.uint16),
         flags=_rows_of(width, flags).astype(np.uint8),
-        pair_first=(rank.ravel() * len(ascii_columns)).astype(np.uint16),
-        pair_second=rank.ravel().astype(np.uint16),
+        pair_of=_pair_numbers(rank.ravel(), len(ascii_columns)),
         pair_next=_rows_of(width, pair_next * width).astype(np.uint16),
-        pair_flags=_rows_of(width, pair_flags).astype(np.uint16),
+        pair_flags=_rows_of(width, pair_flags).astype(np.uint8),
         matcher_next=np.pad(rows, ((0, 0), (1, 1)), constant_values=-1).ravel().astype(np.int32),
         matcher_match=np.pad(matcher.match_before, ((0, 0), (1, 1))).ravel().astype(np.uint8),
     )
@@ -97,22 +96,40 @@ def _columns(column_of: NDArray[np.uint8], ill_formed: int) -> NDArray[np.uint8]
     return columns
 
 
+def _pair_numbers(rank: NDArray[np.int64], num_ranks: int) -> NDArray[np.uint16]:
+    """Number the pairs of ASCII characters by the ranks of both; by the two bytes as one little-endian number."""
+    numbers = np.zeros((128, 256), np.uint16)
+    numbers[:, :128] = rank[:, None] + rank[None, :] * num_ranks
+    return numbers.ravel()
+
+
 def _paired(
     next_state: NDArray[np.int64], flags: NDArray[np.int64], ascii_columns: NDArray[np.uint8]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Take two ASCII characters in one step.
 
     Returns:
-        `next_state`, and the flags of the first and, in the high byte, of the second, both of shape
+        `next_state`, and what the two do together, as `kernels.split.write_pair_cuts` reads it; both of shape
         (num_states, num_ascii_columns ** 2). Where either is slow, both are.
     """
     middle = next_state[:, ascii_columns]
     first = flags[:, ascii_columns][:, :, None]
     after = next_state[middle][:, :, ascii_columns]
     second = flags[middle][:, :, ascii_columns]
-    slow = (first | second) & SLOW
     shape = len(flags), len(ascii_columns) ** 2
-    return after.reshape(shape), ((first | slow) | (second << 8)).reshape(shape)
+    return after.reshape(shape), _together(first, second).reshape(shape)
+
+
+def _together(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Say in one flag what those of two characters do, one after the other; cuts taken back are never made."""
+    before, here = (first & CUT_BEFORE) // CUT_BEFORE, first & CUT_HERE
+    back = second // TAKE_BACK
+    kept_here = here * (back == 0)
+    kept_before = before * (back <= here)
+    taken = first // TAKE_BACK + np.maximum(back - before - here, 0)
+    within = kept_here | (second & CUT_BEFORE) // CUT_BEFORE
+    together = kept_before | within << 1 | (second & CUT_HERE) << 3 | taken << 4
+    return np.where((first | second) & SLOW, SLOW, together)
 
 
 def _rows_of(width: int, table: NDArray[np.int64]) -> NDArray[np.int64]:
