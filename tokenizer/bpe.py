@@ -35,7 +35,7 @@ from tokenizer.splitting import Pretokens
 _USUAL_BYTES = 1 << 12
 _USUAL_IDS = 1 << 19
 _BEHIND = 8  # ids that are written at a time, whether there are so many or not
-_CACHE_BITS = 18, 15, 19
+_CACHE_BITS = 18, 15, 20
 
 
 class BytePairEncoder:

@@ -76,13 +76,14 @@ def unmerge(left: int, right: int, pairs: PairTables, table: TokenTable) -> bool
     while True:
         if np.int64(find_rank(pairs, left, right)) < limit:
             return False
-        left_rank, right_rank = np.int64(table.facts[left, RANK]), np.int64(table.facts[right, RANK])
+        first, second = np.uint64(left), np.uint64(right)
+        left_rank, right_rank = np.int64(table.facts[first, RANK]), np.int64(table.facts[second, RANK])
         if left_rank > right_rank:
             limit = left_rank
-            left = np.int64(table.facts[left, RIGHT])
+            left = np.int64(table.facts[first, RIGHT])
         elif right_rank >= 0:
             limit = right_rank + 1
-            right = np.int64(table.facts[right, LEFT])
+            right = np.int64(table.facts[second, LEFT])
         else:
             return True
 
@@ -91,7 +92,7 @@ def unmerge(left: int, right: int, pairs: PairTables, table: TokenTable) -> bool
 def compatible(left: int, right: int, pairs: PairTables, table: TokenTable, seen: UInt64) -> bool:
     """Say whether two tokens may stand side by side, from memory if they were met before."""
     key = np.uint64(left) << _ID_BITS | np.uint64(right)
-    slot = np.int64((key * _MULTIPLIER) >> _SEEN_SHIFT)
+    slot = (key * _MULTIPLIER) >> _SEEN_SHIFT
     entry = seen[slot]
     if entry >> _ONE == key:
         return entry & _ONE == _ONE

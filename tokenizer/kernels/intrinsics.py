@@ -3,6 +3,7 @@
 All intrinsics live in this module. Little-endian machines only, as numba's wheels are.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -89,21 +90,32 @@ def prefetch(data: UInt64, position: int) -> None:
     """Ask for the cache line of a place that is read soon; changes nothing but the time that takes."""
 
 
-def _build_count_trailing_zeros() -> Any:
-    from llvmlite import ir
-    from numba.core import types
-    from numba.core.extending import intrinsic
+def _build_count(operation: str) -> Callable[[], Any]:
+    """Return what builds an operation of LLVM that counts bits from one end of a number other than zero."""
 
-    def count_trailing_zeros(typingctx: Any, word: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return builder.cttz(args[0], ir.IntType(1)(1))
+    def build() -> Any:
+        from llvmlite import ir
+        from numba.core import types
+        from numba.core.extending import intrinsic
 
-        return types.uint64(types.uint64), generate
+        def count(typingctx: Any, word: Any) -> Any:
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                return getattr(builder, operation)(args[0], ir.IntType(1)(1))
 
-    return intrinsic(count_trailing_zeros)
+            return types.uint64(types.uint64), generate
+
+        return intrinsic(count)
+
+    return build
 
 
-@kernel(build=_build_count_trailing_zeros)
+@kernel(build=_build_count("cttz"))
 def count_trailing_zeros(word: np.uint64) -> np.uint64:
     """Return the place of the lowest bit that is set in a number other than zero."""
     return np.uint64((int(word) & -int(word)).bit_length() - 1)
+
+
+@kernel(build=_build_count("ctlz"))
+def count_leading_zeros(word: np.uint64) -> np.uint64:
+    """Return how many bits above the highest one that is set are zero, in a number other than zero."""
+    return np.uint64(64 - int(word).bit_length())

@@ -11,15 +11,28 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenizer.kernels.arrays import BytesIn, Int32, Int32In, Int64, Int64In, UInt32, UInt64
+from tokenizer.kernels.intrinsics import count_leading_zeros, count_trailing_zeros, prefetch
 from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.pairs import NO_MERGE, PairTables, find_rank, insert
+from tokenizer.kernels.pairs import (
+    NO_MERGE,
+    PairTables,
+    fetch_pair,
+    find_rank,
+    insert,
+    look_up_rank,
+    may_merge,
+    pair_key,
+)
 
 FEW_BYTES = 16
-"""Up to here looking through all pairs is faster than a heap, and for ASCII faster than `greedy`."""
+"""Up to here looking through all pairs is faster than a heap, and without wide characters than `greedy`."""
 
 _FEW_BITS = np.uint32(4)
 _FEW_MASK = np.uint32(15)
 _NOTHING = NO_MERGE << _FEW_BITS
+_ONE, _TWO, _LAST_BIT = np.uint64(1), np.uint64(2), np.uint64(63)
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+_BYTE_BITS = _EIGHT = np.uint64(8)
 _POSITION_BITS = np.uint64(32)
 _POSITION_MASK = np.uint64(0xFFFFFFFF)
 
@@ -44,7 +57,7 @@ class Scratch(NamedTuple):
 
 def make_scratch(length: int) -> Scratch:
     """Make working memory for pre-tokens of up to `length` bytes, and for FEW_BYTES at least."""
-    length = max(length, FEW_BYTES)
+    length = max(length, FEW_BYTES + 1)
     return Scratch(
         np.empty(length, np.int32),
         np.empty(length, np.uint32),
@@ -101,37 +114,77 @@ def rank_at(at: int, tables: PairTables, scratch: Scratch) -> np.uint32:
 
 
 @kernel(inline=True)
+def write_few(symbols: np.uint64, length: np.uint64, ids: Int32, out: UInt32, first: int) -> int:
+    """Write the symbols that begin at the bits of a number, the one at `length` left out; return how many."""
+    place, at = np.uint64(first), np.uint64(0)
+    while at < length:
+        out[place] = ids[at]
+        place += _ONE
+        symbols &= symbols - _ONE
+        at = count_trailing_zeros(symbols)
+    return np.int64(place) - first
+
+
+@kernel(inline=True)
+def least_of_eight(ranks: UInt32, at: int) -> np.uint32:
+    """Return the least of eight numbers, compared in pairs, so that few comparisons wait for another."""
+    first = min(min(ranks[at], ranks[at + 1]), min(ranks[at + 2], ranks[at + 3]))
+    second = min(min(ranks[at + 4], ranks[at + 5]), min(ranks[at + 6], ranks[at + 7]))
+    return min(first, second)
+
+
+@kernel(inline=True)
 def merge_few(
     data: BytesIn, start: int, end: int, tables: PairTables, scratch: Scratch, out: UInt32, first: int
 ) -> int:
     """Encode up to FEW_BYTES into `out` from `first` on; return how many ids they make.
 
-    Rank and position of every pair stand in one number each; the least of them is looked for in all, which
-    are few enough for one vector.
+    Rank and position of every pair stand in one number each, and the least of them is looked for in all.
+    Where symbols begin is a bit each in `symbols`, and so is where they end.
     """
-    length = end - start
-    for at in range(FEW_BYTES):
-        scratch.ranks[at] = _NOTHING
-    for at in range(length):
-        scratch.ids[at] = tables.byte_ids[data[start + at]]
-        scratch.preceding[at], scratch.following[at] = at - 1, at + 1
-    for at in range(length - 1):
-        rank = tables.byte_pairs[np.int64(data[start + at]) << 8 | np.int64(data[start + at + 1])]
-        scratch.ranks[at] = rank << _FEW_BITS | np.uint32(at)
+    text, length = np.uint64(start), np.uint64(end - start)
+    ids, ranks = scratch.ids, scratch.ranks
+    for i in range(FEW_BYTES):
+        ranks[i] = _NOTHING
+    byte = np.uint64(data[text])
+    ids[0] = tables.byte_ids[byte]
+    for i in range(1, end - start):
+        following = np.uint64(data[text + np.uint64(i)])
+        ids[i] = tables.byte_ids[following]
+        ranks[i - 1] = tables.byte_pairs[byte << _BYTE_BITS | following] << _FEW_BITS | np.uint32(i - 1)
+        byte = following
+    symbols = (_TWO << length) - _ONE
     while True:
-        least = scratch.ranks[0]
-        for at in range(FEW_BYTES):
-            least = min(least, scratch.ranks[at])
+        least = least_of_eight(ranks, 0)
+        if length > _EIGHT:
+            least = min(least, least_of_eight(ranks, 8))
         if least >= _NOTHING:
-            return write_symbols(length, scratch, out, first)
-        at = np.int64(least & _FEW_MASK)
-        scratch.ranks[scratch.following[at]] = _NOTHING
-        before, this = join(at, np.int64(least >> _FEW_BITS), length, tables, scratch)
-        scratch.ranks[at] = _NOTHING
-        if this >= 0:
-            scratch.ranks[this] = rank_at(this, tables, scratch) << _FEW_BITS | np.uint32(this)
-        if before >= 0:
-            scratch.ranks[before] = rank_at(before, tables, scratch) << _FEW_BITS | np.uint32(before)
+            return write_few(symbols, length, ids, out, first)
+        at = np.uint64(least & _FEW_MASK)
+        joined = tables.results[np.uint64(least >> _FEW_BITS)]
+        ids[at] = joined
+        behind = symbols & (_ALL << at << _ONE)
+        gone = count_trailing_zeros(behind)
+        after = count_trailing_zeros(behind & (behind - _ONE))
+        symbols ^= _ONE << gone
+        before = _LAST_BIT - count_leading_zeros(symbols & ((_ONE << at) - _ONE) | _ONE)
+        to_next, to_this = pair_key(joined, ids[after]), pair_key(ids[before], joined)
+        next_known = after < length and may_merge(tables, to_next)
+        this_known = at > 0 and may_merge(tables, to_this)
+        fetch_pair(tables, to_next, next_known)
+        fetch_pair(tables, to_this, this_known)
+        ranks[gone] = _NOTHING
+        ranks[at] = _NOTHING
+        if next_known:
+            rank = look_up_rank(tables, to_next)
+            prefetch(tables.results, np.int64(rank))
+            ranks[at] = rank << _FEW_BITS | np.uint32(at)
+        if this_known:
+            rank = look_up_rank(tables, to_this)
+            prefetch(tables.results, np.int64(rank))
+            ranks[before] = rank << _FEW_BITS | np.uint32(before)
+        elif at > 0:
+            ranks[before] = _NOTHING
 
 
 @kernel(inline=True)

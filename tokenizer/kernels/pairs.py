@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenizer.kernels.arrays import Int32, Int32In, UInt32, UInt64
+from tokenizer.kernels.intrinsics import prefetch
 from tokenizer.kernels.jit import kernel
 
 MAX_IDS = (1 << 21) - 1
@@ -63,21 +64,43 @@ def empty_tables(byte_ids: Int32, num_merges: int) -> PairTables:
 
 
 @kernel(inline=True)
-def find_rank(tables: PairTables, left: int, right: int) -> np.uint32:
-    """Return the rank of the merge that joins two tokens, or NO_MERGE."""
-    key = (np.uint64(left) << _ID_BITS) | np.uint64(right)
-    mixed, mask = key * _MULTIPLIER, np.int64(tables.entries.shape[0] - 1)
-    place = mixed >> (np.uint64(tables.shift) - _FILTER_BITS)
-    if tables.filter[np.int64(place >> _WORD_BITS)] >> (place & _BIT_MASK) & _ONE == 0:
-        return NO_MERGE
-    slot = np.int64(mixed >> np.uint64(tables.shift))
+def pair_key(left: int, right: int) -> np.uint64:
+    """Return what stands for a pair in the table."""
+    return np.uint64(left) << _ID_BITS | np.uint64(right)
+
+
+@kernel(inline=True)
+def may_merge(tables: PairTables, key: np.uint64) -> bool:
+    """Say whether a pair is likely to have a merge; if not, it has none."""
+    place = (key * _MULTIPLIER) >> (np.uint64(tables.shift) - _FILTER_BITS)
+    return tables.filter[place >> _WORD_BITS] >> (place & _BIT_MASK) & _ONE == _ONE
+
+
+@kernel(inline=True)
+def fetch_pair(tables: PairTables, key: np.uint64, wanted: bool) -> None:
+    """Ask for the place of a pair in the table ahead, if it is wanted."""
+    slot = (key * _MULTIPLIER) >> np.uint64(tables.shift)
+    prefetch(tables.entries, np.int64(slot) if wanted else np.int64(0))
+
+
+@kernel(inline=True)
+def look_up_rank(tables: PairTables, key: np.uint64) -> np.uint32:
+    """Return the rank of the merge of a pair, or NO_MERGE, without asking the filter."""
+    slot, mask = (key * _MULTIPLIER) >> np.uint64(tables.shift), np.uint64(tables.entries.shape[0] - 1)
     while True:
         entry = tables.entries[slot]
         if entry >> _RANK_BITS == key:
             return np.uint32(entry & _RANK_MASK)
         if entry == _EMPTY:
             return NO_MERGE
-        slot = (slot + 1) & mask
+        slot = (slot + _ONE) & mask
+
+
+@kernel(inline=True)
+def find_rank(tables: PairTables, left: int, right: int) -> np.uint32:
+    """Return the rank of the merge that joins two tokens, or NO_MERGE."""
+    key = pair_key(left, right)
+    return look_up_rank(tables, key) if may_merge(tables, key) else NO_MERGE
 
 
 @kernel(inline=True)

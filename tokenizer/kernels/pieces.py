@@ -7,9 +7,9 @@ from tokenizer.kernels.characters import NO_CHARACTER, apart, character_at
 from tokenizer.kernels.encoding_cache import recall_short, remember_short, short_place
 from tokenizer.kernels.greedy import encode_greedily
 from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.merges import FEW_BYTES, merge_bytes, merge_few
+from tokenizer.kernels.merges import merge_bytes, merge_few
 from tokenizer.kernels.model import Memory, Model, whole_token
-from tokenizer.kernels.words import MAX_SHORT, load_short
+from tokenizer.kernels.words import MAX_SHORT, load_short, narrow
 
 _PIECE = np.uint64(1 << 60)
 """Set in the key of a piece: a pre-token of the same bytes may be a whole token, a piece never is."""
@@ -58,7 +58,7 @@ def encode_in_pieces(
     data: BytesIn, start: int, end: int, model: Model, memory: Memory, out: UInt32, at: int
 ) -> int:
     """Encode a pre-token, cut between characters that are apart; return how many ids were written."""
-    count, piece, here, characters = np.int64(0), start, start, np.int64(0)
+    count, piece, here = np.int64(0), start, start
     code, code_at, before = np.int64(NO_CHARACTER), start, np.int64(NO_CHARACTER)
     while piece < end:
         size = np.int64(0)
@@ -66,11 +66,8 @@ def encode_in_pieces(
         if here < end:
             code, size = character_at(data, here, end)
             code_at = here
-            characters += np.int64(code >= 0)
         if here == end or (before >= 0 and code >= 0 and apart(before, code, model.characters)):
-            if characters == 0 and end - start <= FEW_BYTES:
-                count = merge_few(data, start, end, model.pairs, memory.merging, out, at)
-            elif before >= 0 and before_at == piece:
+            if before >= 0 and before_at == piece:
                 count += write_character(before, model.characters.ids, out, at + count)
             else:
                 known = here - piece <= MAX_SHORT and here - piece < end - start
@@ -91,6 +88,8 @@ def encode_anew(
             out[at] = token
             return np.int64(1)
     if model.ordered:
+        if end - start <= MAX_SHORT and narrow(*load_short(data, start, end - start)):
+            return merge_few(data, start, end, model.pairs, memory.merging, out, at)
         return encode_in_pieces(data, start, end, model, memory, out, at)
     count, _ = merge_bytes(data, start, end, model.pairs, memory.merging, out, at)
     return count

@@ -13,6 +13,8 @@ _LOW_MASKS = np.array([(1 << 8 * min(n, 8)) - 1 for n in range(MAX_SHORT + 1)], 
 _HIGH_MASKS = np.array([(1 << 8 * max(n - 8, 0)) - 1 for n in range(MAX_SHORT + 1)], np.uint64)
 _LENGTH_SHIFT = np.uint64(56)
 _EIGHT = np.uint64(8)
+_ONE, _TWO = np.uint64(1), np.uint64(2)
+_TOP_BITS = np.uint64(0x8080808080808080)
 
 _FIRST = np.uint64(0x9E3779B97F4A7C15)
 _SECOND = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -34,6 +36,13 @@ def load_short(data: BytesIn, start: int, length: int) -> tuple[np.uint64, np.ui
             else:
                 low = low << _EIGHT | np.uint64(data[start + i])
     return low, high | np.uint64(length) << _LENGTH_SHIFT
+
+
+@kernel(inline=True)
+def narrow(low: np.uint64, high: np.uint64) -> bool:
+    """Say whether what `load_short` read has no character of three bytes or more: none begins with 0b111."""
+    wide = (low & low << _ONE & low << _TWO) | (high & high << _ONE & high << _TWO)
+    return wide & _TOP_BITS == 0
 
 
 @kernel(inline=True)
