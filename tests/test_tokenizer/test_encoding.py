@@ -147,8 +147,21 @@ def test_caches_that_overflow_change_nothing(monkeypatch: pytest.MonkeyPatch) ->
     text = " ".join(words + words)
     ids = tok.encode(text)
     assert tok.decode(ids) == text
-    monkeypatch.setattr(bpe, "_CACHE_BITS", (3, 2))
+    monkeypatch.setattr(bpe, "_CACHE_BITS", (3, 2, 5))
     assert ids == Tokenizer(tok.definition).encode(text)
+
+
+def test_what_has_many_ids_is_put_aside_once(small: Tokenizer) -> None:
+    tok, text = Tokenizer(small.definition), "qzxjkv qzxjkvqzxjkv xyzzyxyzzyxyzzyxyzzy"
+    ids = tok.encode(text)
+    with tok._runner._encoder.workspace() as workspace:
+        cache = workspace._memory.cache
+    filled = cache.filled.tolist()
+    assert filled[0] > 0
+    assert tok.encode(text) == ids == small.encode(text)
+    assert cache.filled.tolist() == filled
+    cache.aside[:] = 0
+    assert tok.encode(text) != ids, "it is not read from there"
 
 
 def test_threads_give_what_one_thread_gives(small: Tokenizer) -> None:

@@ -8,6 +8,7 @@ import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tokenizer.kernels.split import write_cuts, write_pair_cuts
 from tokenizer.splitting import SPLIT_PATTERNS, charsets, compile_pattern, utf8
 from tokenizer.splitting.automaton import atoms_of, build_tables
 from tokenizer.splitting.charsets import partition
@@ -173,6 +174,36 @@ def test_transducer_gives_back_one_character_without_the_matcher() -> None:
     machine = build_transducer(build_matcher(tree, partition(atoms_of(tree), 0)))
     assert not (machine.flags & SLOW).any()
     assert (machine.flags & CUT_BEFORE).any()
+
+
+@pytest.mark.parametrize("pattern", [*SPLIT_PATTERNS.values(), r"\s+(?!\S)|\S+|\s", "a+b|a|[^ab]+"])
+def test_a_pair_does_what_its_characters_do_one_after_the_other(pattern: str) -> None:
+    tables = build_tables(pattern)
+    width, columns = int(tables.layout[2]), tables.columns[:128].tolist()
+    examples = {
+        (columns[first], columns[second]): (first, second) for first in range(128) for second in range(128)
+    }
+    taken_back = 0
+    for state in range(0, len(tables.flags), width):
+        for first, second in examples.values():
+            at = state + columns[first]
+            middle, flag = int(tables.next_state[at]), int(tables.flags[at])
+            then = middle + columns[second]
+            behind, flag_behind = int(tables.next_state[then]), int(tables.flags[then])
+            pair = state + int(tables.pair_of[first | second << 8])
+            if (flag | flag_behind) & SLOW:
+                assert tables.pair_flags[pair] & SLOW
+                continue
+            before, here = [0] * 6 + [1], 2  # cuts made so far, the last one just before the pair
+            cuts = np.array(before + [-1] * 4)
+            count = write_cuts.py_func(flag, 1, here, cuts, len(before))
+            count = write_cuts.py_func(flag_behind, here, here + 1, cuts, count)
+            together = np.array(before + [-1] * 4)
+            found = write_pair_cuts.py_func(int(tables.pair_flags[pair]), 1, here, together, len(before))
+            assert together[:found].tolist() == cuts[:count].tolist()
+            assert tables.pair_next[pair] == behind
+            taken_back += count < len(before)
+    assert taken_back or pattern != SPLIT_PATTERNS["cl100k"]
 
 
 def test_tables_too_large_for_pairs_do_without() -> None:

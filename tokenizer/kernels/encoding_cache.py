@@ -44,7 +44,7 @@ class EncodingCache(NamedTuple):
 
 
 def empty_cache(short_bits: int, middle_bits: int, aside_bits: int) -> EncodingCache:
-    """Make a cache for `2 ** short_bits` and `2 ** middle_bits` encodings, and `2 ** aside_bits` ids."""
+    """Make a cache: powers of two of encodings, given by their exponents, and of ids aside, at least 32."""
     return EncodingCache(
         _in_cache_lines(4 << short_bits),
         _in_cache_lines(8 << middle_bits),

@@ -126,11 +126,40 @@ def write_few(symbols: np.uint64, length: np.uint64, ids: Int32, out: UInt32, fi
 
 
 @kernel(inline=True)
-def least_of_eight(ranks: UInt32, at: int) -> np.uint32:
-    """Return the least of eight numbers, compared in pairs, so that few comparisons wait for another."""
-    first = min(min(ranks[at], ranks[at + 1]), min(ranks[at + 2], ranks[at + 3]))
-    second = min(min(ranks[at + 4], ranks[at + 5]), min(ranks[at + 6], ranks[at + 7]))
+def least_rank(ranks: UInt32, length: np.uint64) -> np.uint32:
+    """Return the least of the ranks, compared in a tree, so that few comparisons wait for another."""
+    first, second = min(ranks[0], ranks[1]), min(ranks[2], ranks[3])
+    third, fourth = min(ranks[4], ranks[5]), min(ranks[6], ranks[7])
+    first, second = min(first, second), min(third, fourth)
+    if length > _EIGHT:
+        third, fourth = min(ranks[8], ranks[9]), min(ranks[10], ranks[11])
+        first, second = min(first, third), min(second, fourth)
+        third, fourth = min(ranks[12], ranks[13]), min(ranks[14], ranks[15])
+        first, second = min(first, third), min(second, fourth)
     return min(first, second)
+
+
+@kernel(inline=True)
+def start_few(data: BytesIn, start: int, length: int, tables: PairTables, ids: Int32, ranks: UInt32) -> None:
+    """Set up one symbol a byte; rank and position of every pair stand in one number each."""
+    for i in range(FEW_BYTES):
+        ranks[i] = _NOTHING
+    text = np.uint64(start)
+    byte = np.uint64(data[text])
+    ids[0] = tables.byte_ids[byte]
+    for i in range(1, length):
+        following = np.uint64(data[text + np.uint64(i)])
+        ids[i] = tables.byte_ids[following]
+        ranks[i - 1] = tables.byte_pairs[byte << _BYTE_BITS | following] << _FEW_BITS | np.uint32(i - 1)
+        byte = following
+
+
+@kernel(inline=True)
+def note_rank(at: np.uint64, key: np.uint64, tables: PairTables, ranks: UInt32) -> None:
+    """Note the rank of the pair at a position, and ask for what its merge makes, before that is needed."""
+    rank = look_up_rank(tables, key)
+    prefetch(tables.results, np.int64(rank))
+    ranks[at] = rank << _FEW_BITS | np.uint32(at)
 
 
 @kernel(inline=True)
@@ -139,25 +168,14 @@ def merge_few(
 ) -> int:
     """Encode up to FEW_BYTES into `out` from `first` on; return how many ids they make.
 
-    Rank and position of every pair stand in one number each, and the least of them is looked for in all.
-    Where symbols begin is a bit each in `symbols`, and so is where they end.
+    The least rank is looked for in all. Where symbols begin is a bit each in `symbols`, and so is where they
+    end. A merge makes two new pairs, whose places are asked for together before either is looked at.
     """
-    text, length = np.uint64(start), np.uint64(end - start)
-    ids, ranks = scratch.ids, scratch.ranks
-    for i in range(FEW_BYTES):
-        ranks[i] = _NOTHING
-    byte = np.uint64(data[text])
-    ids[0] = tables.byte_ids[byte]
-    for i in range(1, end - start):
-        following = np.uint64(data[text + np.uint64(i)])
-        ids[i] = tables.byte_ids[following]
-        ranks[i - 1] = tables.byte_pairs[byte << _BYTE_BITS | following] << _FEW_BITS | np.uint32(i - 1)
-        byte = following
+    ids, ranks, length = scratch.ids, scratch.ranks, np.uint64(end - start)
+    start_few(data, start, end - start, tables, ids, ranks)
     symbols = (_TWO << length) - _ONE
     while True:
-        least = least_of_eight(ranks, 0)
-        if length > _EIGHT:
-            least = min(least, least_of_eight(ranks, 8))
+        least = least_rank(ranks, length)
         if least >= _NOTHING:
             return write_few(symbols, length, ids, out, first)
         at = np.uint64(least & _FEW_MASK)
@@ -173,18 +191,12 @@ def merge_few(
         this_known = at > 0 and may_merge(tables, to_this)
         fetch_pair(tables, to_next, next_known)
         fetch_pair(tables, to_this, this_known)
-        ranks[gone] = _NOTHING
-        ranks[at] = _NOTHING
+        ranks[gone], ranks[at] = _NOTHING, _NOTHING
+        ranks[before] = _NOTHING
         if next_known:
-            rank = look_up_rank(tables, to_next)
-            prefetch(tables.results, np.int64(rank))
-            ranks[at] = rank << _FEW_BITS | np.uint32(at)
+            note_rank(at, to_next, tables, ranks)
         if this_known:
-            rank = look_up_rank(tables, to_this)
-            prefetch(tables.results, np.int64(rank))
-            ranks[before] = rank << _FEW_BITS | np.uint32(before)
-        elif at > 0:
-            ranks[before] = _NOTHING
+            note_rank(before, to_this, tables, ranks)
 
 
 @kernel(inline=True)

@@ -90,7 +90,7 @@ def write_cuts(flag: int, before: int, here: int, cuts: Int64, count: int) -> in
 
 @kernel(inline=True)
 def write_pair_cuts(flag: int, before: int, here: int, cuts: Int64, count: int) -> int:
-    """Do what the flag of a pair says: take back (from bit 4 on), cut before it, within it (1), 3: behind it."""
+    """Heed a pair's flag: take back (bits 4 and up), cut before the last (0), here (1), behind (3)."""
     count -= flag >> 4
     cuts[np.uint64(count)] = before
     count += flag & 1

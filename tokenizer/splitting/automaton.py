@@ -97,7 +97,7 @@ def _columns(column_of: NDArray[np.uint8], ill_formed: int) -> NDArray[np.uint8]
 
 
 def _pair_numbers(rank: NDArray[np.int64], num_ranks: int) -> NDArray[np.uint16]:
-    """Number the pairs of ASCII characters by the ranks of both; by the two bytes as one little-endian number."""
+    """Number pairs of ASCII characters by their ranks; by both bytes, the first one the lower."""
     numbers = np.zeros((128, 256), np.uint16)
     numbers[:, :128] = rank[:, None] + rank[None, :] * num_ranks
     return numbers.ravel()
@@ -121,7 +121,7 @@ def _paired(
 
 
 def _together(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Say in one flag what those of two characters do, one after the other; cuts taken back are never made."""
+    """Say in one flag what two characters do one after the other; a cut that is taken back is never made."""
     before, here = (first & CUT_BEFORE) // CUT_BEFORE, first & CUT_HERE
     back = second // TAKE_BACK
     kept_here = here * (back == 0)
