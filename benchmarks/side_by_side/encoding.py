@@ -9,6 +9,7 @@ from side_by_side import start, tables, texts, vocabularies
 from side_by_side.checks import SameDocuments
 from side_by_side.names import ENCODERS, HARD, OURS, PROSE, VOCABULARIES
 from side_by_side.outcomes import Case, Outcome
+from side_by_side.processes import compile_kernels
 from side_by_side.reports import Report, progress
 from side_by_side.rounds import Job, Limits, together
 
@@ -21,6 +22,7 @@ def run(options: argparse.Namespace) -> int:
     sides = [side for side in ENCODERS if side in {*OURS, REFERENCE, *(options.peer or ENCODERS)}]
     vocabulary_names = options.vocab or list(VOCABULARIES)
     report = Report("encode", sides, options.out)
+    compile_kernels()
     with tempfile.TemporaryDirectory(prefix="tokmill-benchmarks-") as made:
         folder = Path(made)
         for name in vocabulary_names:

@@ -86,6 +86,12 @@ class Process:
             pipe.close()
 
 
+def compile_kernels() -> None:
+    """Compile the kernels, so that neither memory nor time of what is measured has that in it."""
+    code = "from tokenizer.kernels.jit import prepare; prepare()"
+    subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, env=child_environment(1), check=True)
+
+
 def child_environment(num_threads: int) -> dict[str, str]:
     """Return an environment in which libraries use so many threads, and fetch nothing."""
     number = str(num_threads)

@@ -8,6 +8,7 @@ from side_by_side import tables, texts
 from side_by_side.checks import SameDocuments
 from side_by_side.names import PATTERNS, PROSE, SPLITTERS
 from side_by_side.outcomes import Case, Outcome
+from side_by_side.processes import compile_kernels
 from side_by_side.reports import Report, progress
 from side_by_side.rounds import Job, Limits, together
 
@@ -20,6 +21,7 @@ def run(options: argparse.Namespace) -> int:
     names = [*options.text, *map(str, options.files)] or list(PROSE)
     patterns = options.pattern or list(PATTERNS)
     report = Report("split", SPLITTERS, options.out)
+    compile_kernels()
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="tokmill-benchmarks-") as made:
         path = Path(made) / "text"

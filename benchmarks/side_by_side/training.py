@@ -8,6 +8,7 @@ from side_by_side import tables, texts
 from side_by_side.checks import SameMerges
 from side_by_side.names import OURS, TRAINERS, TRAINING_TEXTS
 from side_by_side.outcomes import Case, Outcome
+from side_by_side.processes import compile_kernels
 from side_by_side.reports import Report, progress
 from side_by_side.rounds import Job, Limits, one_by_one
 
@@ -22,6 +23,7 @@ def run(options: argparse.Namespace) -> int:
     sides = [side for side in TRAINERS if side in {*OURS, REFERENCE, *(options.peer or TRAINERS)}]
     names = [*options.text, *map(str, options.files)] or list(TRAINING_TEXTS)
     report = Report("train", sides, options.out)
+    compile_kernels()
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="tokmill-benchmarks-") as made:
         for num_threads in options.threads:

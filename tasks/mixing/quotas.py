@@ -15,8 +15,9 @@ from math import ceil
 
 from tasks.errors import MixingError
 from tasks.mixing.curves import Curves
-from tasks.mixing.feasible import SAME_PACE, SLACK, Case, Pacing, infeasible
+from tasks.mixing.feasible import SAME_PACE, SLACK, Case, Pacing
 from tasks.mixing.history import NOTHING, History
+from tasks.mixing.infeasible import infeasible
 from tasks.mixing.limits import Limits
 from tasks.mixing.params import MixParams
 from tasks.mixing.schedule import Timeline

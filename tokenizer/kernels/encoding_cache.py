@@ -34,7 +34,7 @@ class EncodingCache(NamedTuple):
             last one's top.
         middle: shape (8 * a power of two,): each four words of bytes and four of ids, the same.
         aside: the ids of encodings that have more of them, one behind the other.
-        filled: shape (2,), how many ids stand aside; how often they were begun anew.
+        filled: shape (2,), how many ids stand aside, and the number of this filling.
     """
 
     short: UInt64
@@ -45,30 +45,26 @@ class EncodingCache(NamedTuple):
 
 def empty_cache(short_bits: int, middle_bits: int, aside_bits: int) -> EncodingCache:
     """Make a cache: powers of two of encodings, given by their exponents, and of ids aside, at least 32."""
-    return EncodingCache(
-        _in_cache_lines(4 << short_bits),
-        _in_cache_lines(8 << middle_bits),
-        np.zeros(1 << aside_bits, np.uint32),
-        np.zeros(2, np.uint64),
-    )
+    short, middle = _in_cache_lines(4 << short_bits), _in_cache_lines(8 << middle_bits)
+    short[:], middle[:] = 0, 0
+    return EncodingCache(short, middle, np.zeros(1 << aside_bits, np.uint32), np.zeros(2, np.uint64))
 
 
 def copy_cache(cache: EncodingCache) -> EncodingCache:
-    """Make another cache that holds the same."""
+    """Make another cache that holds the same, but for what stands aside, which is out of date in it."""
     copy = EncodingCache(
         _in_cache_lines(cache.short.shape[0]),
         _in_cache_lines(cache.middle.shape[0]),
-        cache.aside.copy(),
-        cache.filled.copy(),
+        np.zeros_like(cache.aside),
+        np.array([0, cache.filled[1] + _ONE], np.uint64),
     )
     copy.short[:], copy.middle[:] = cache.short, cache.middle
     return copy
 
 
 def _in_cache_lines(size: int) -> UInt64:
-    """Make an array of zeros that begins where a cache line does."""
+    """Make an array that begins where a cache line does."""
     words = np.empty(size + 8, np.uint64)  # not `zeros`, for which numpy asks for no huge pages
-    words[:] = 0
     first = -words.ctypes.data % 64 // 8
     return words[first : first + size]
 

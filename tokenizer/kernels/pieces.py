@@ -5,9 +5,10 @@ import numpy as np
 from tokenizer.kernels.arrays import BytesIn, Int32Table, UInt32
 from tokenizer.kernels.characters import NO_CHARACTER, apart, character_at
 from tokenizer.kernels.encoding_cache import recall_short, remember_short, short_place
+from tokenizer.kernels.few_bytes import merge_few
 from tokenizer.kernels.greedy import encode_greedily
 from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.merges import merge_bytes, merge_few
+from tokenizer.kernels.merges import merge_bytes
 from tokenizer.kernels.model import Memory, Model, whole_token
 from tokenizer.kernels.words import MAX_SHORT, load_short, narrow
 

@@ -1,0 +1,181 @@
+"""Why a request cannot be met, and which ones near to it can.
+
+Three ways lead to a feasible request: another total, other limits, other weights. Each is only proposed after
+it has been found to work.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
+from math import ceil, inf
+
+from tasks.mixing.feasible import SAME_PACE, Case
+from tasks.mixing.limits import Limits
+from tasks.sampling import EXACT, capacity, rounded, water_fill
+
+_ROUNDS = 200  # of approaching scaled weights
+_BEYOND = Decimal("1e-6")  # how far beyond a limit to aim, so as to cross it and not only to come near
+
+
+def infeasible(case: Case, total: Decimal, *, given: bool) -> str:
+    """Say why a request cannot be met, and which ones near to it can.
+
+    Args:
+        case: what is asked.
+        total: tokens of the mixture.
+        given: whether the user asked for so many; otherwise it is what the limits allow.
+    """
+    with localcontext(EXACT):
+        ways = [
+            *_other_total(case, total),
+            *_other_limits(case, total, given),
+            *_other_start(case, total),
+            *_other_weights(case, total),
+        ]
+        return f"mix: {_problem(case, total, given)}. Feasible: {'; or '.join(ways)}"
+
+
+def _problem(case: Case, total: Decimal, given: bool) -> str:
+    limits, over, under = case.limits, case.over(total), case.under(total)
+    mixture = f"total_tokens={int(total)}" if given else f"the {int(total)} tokens that max_repetition allows"
+    if over:
+        first = min(over, key=lambda source: case.reaches[source])
+        return (
+            f"{mixture} needs {over[first].to_integral_value(ROUND_CEILING)} tokens of '{first}' (share "
+            f"{rounded(over[first] / total, 6)}), which has {limits.sizes[first]} and may be drawn "
+            f"{limits.repetitions[first]:g} times"
+        )
+    if under:
+        first = max(under, key=lambda source: case.needs[source])
+        return (
+            f"min_epochs={limits.epochs[first]:g} of '{first}' asks for {limits.floors[first]} tokens of it, "
+            f"but of {mixture} its share of {rounded(under[first] / total, 6)} is {int(under[first])}"
+        )
+    if held_back := case.held_back(total):
+        first = max(held_back, key=lambda source: held_back[source] / limits.repetitions[source])
+        why = (
+            "nothing of it is eligible where some is asked for"
+            if held_back[first] == inf
+            else f"what is eligible would have to be drawn {held_back[first]:.4g} times, and may be "
+            f"{ceil(limits.repetitions[first])} times"
+        )
+        return f"the curriculum lets in too little of '{first}' for {mixture}: {why}"
+    place = case.timeline.described(case.timeline.last_place(total, own_unit=True))
+    return f"{mixture} end before the schedule's last change, at {place}"
+
+
+def _other_total(case: Case, total: Decimal) -> list[str]:
+    """The nearest total at which the shares can be had."""
+    largest = case.largest().to_integral_value(ROUND_FLOOR)
+    smallest = max([*case.needs.values(), case.timeline.last_place(total)]).to_integral_value(ROUND_CEILING)
+    nearest = largest if total > largest else max(smallest, case.timeline.last_place(total) + 1)
+    return [f"total_tokens={int(nearest)} at these shares"] if nearest != total and case.fits(nearest) else []
+
+
+def _other_limits(case: Case, total: Decimal, given: bool) -> list[str]:
+    """The nearest limits under which the total can be had at these shares."""
+    beyond = case.timeline.last_place(total).to_integral_value(ROUND_FLOOR) + 1
+    at, needed = ("this total", total) if total >= beyond else (f"total_tokens={int(beyond)}", beyond)
+    over, under = case.over(needed), case.under(needed)
+    repetitions = {source: _repetition(case.limits, source, need) for source, need in over.items()}
+    held_back = case.held_back(needed)
+    if inf in held_back.values():  # nothing is eligible when something is asked for
+        return []
+    for source, pace in held_back.items():
+        repetitions[source] = max(repetitions.get(source, Decimal(1)), Decimal(ceil(pace - SAME_PACE)))
+    parts = []
+    if repetitions:
+        least = ", ".join(f"{source} = {times}" for source, times in repetitions.items())
+        parts.append(f"max_repetition of at least {least}")
+    if under:
+        most = ", ".join(f"{source} = {_epochs(case.limits, source, has)}" for source, has in under.items())
+        parts.append(f"min_epochs of at most {most}")
+    where = f" at {at}" if given or over else ""
+    return [f"{' and '.join(parts)}{where}"] if parts else []
+
+
+def _other_start(case: Case, total: Decimal) -> list[str]:
+    """The nearest beginning of the competence function under which enough is eligible."""
+    pacing = case.pacing
+    if pacing is None or not case.held_back(total) or case.over(total) or case.under(total):
+        return []
+
+    def with_start(thousandths: int) -> Case:
+        competence = replace(pacing.competence, start=Decimal(thousandths) / 1000)
+        return replace(case, pacing=replace(pacing, competence=competence))
+
+    low, high = int(pacing.competence.start * 1000), 1000
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if with_start(middle).fits(total) else (middle, high)
+    return [f"curriculum.start of at least {Decimal(high) / 1000:f}"] if with_start(high).fits(total) else []
+
+
+def _repetition(limits: Limits, source: str, needed: Decimal) -> Decimal:
+    """The smallest limit, to two decimals upward, under which a source can give so many tokens."""
+    tokens = needed.to_integral_value(ROUND_CEILING)
+    return (tokens / limits.sizes[source]).quantize(Decimal("0.01"), ROUND_CEILING)
+
+
+def _epochs(limits: Limits, source: str, amount: Decimal) -> Decimal:
+    """The largest number of epochs, to two decimals downward, for which so many tokens are enough."""
+    tokens = amount.to_integral_value(ROUND_FLOOR)
+    return (tokens / limits.sizes[source]).quantize(Decimal("0.01"), ROUND_FLOOR)
+
+
+def _other_weights(case: Case, total: Decimal) -> list[str]:
+    """The nearest weights, at the total or as near to it as the limits let any weights come."""
+    if case.held_back(total):
+        return []
+    weights = dict(zip(case.timeline.sources, case.timeline.points[0][1], strict=True))
+    weighted = {source: Decimal(has) for source, has in case.timeline.weighted().items()}
+    most, least = capacity(weighted, case.limits.caps), sum(case.limits.floors.values(), Decimal(0))
+    wanted = max(min(total.to_integral_value(ROUND_FLOOR), most), least)
+    if case.timeline.is_constant:
+        return [
+            f"total_tokens={int(wanted)} at the nearest weights {{{_nearest(weights, case.limits, wanted)}}}"
+        ]
+    factors = _factors(case, wanted)
+    if factors is None:
+        return []
+    written = ", ".join(f"'{source}' × {factor:f}" for source, factor in factors.items())
+    return [f"total_tokens={int(wanted)} with these weights, wherever they stand: {written}"]
+
+
+def _nearest(weights: Mapping[str, Decimal], limits: Limits, total: Decimal) -> str:
+    """The shares that differ least: who runs out gives all it may, the others share the rest.
+
+    They are written as whole tokens that add up to the total, so that they are feasible to the last token.
+    """
+    filling = water_fill(weights, limits.caps, total, limits.floors)
+    tokens = {source: amount.to_integral_value(ROUND_FLOOR) for source, amount in filling.amounts.items()}
+    free = [source for source in weights if weights[source] > 0 and tokens[source] < limits.caps[source]]
+    for source in free[: int(total - sum(tokens.values()))]:
+        tokens[source] += 1
+    return ", ".join(f"{source} = {int(amount)}" for source, amount in tokens.items())
+
+
+def _factors(case: Case, total: Decimal) -> dict[str, Decimal] | None:
+    """Factors of the weights of those sources that get too much or too little; None if none were found."""
+    factors: dict[str, Decimal] = {}
+    for _ in range(_ROUNDS):
+        written = {source: _written(factor) for source, factor in factors.items()}
+        scaled = Case(case.timeline.scaled(written), case.limits)
+        if scaled.fits(total):
+            return written
+        over, under = scaled.over(total), scaled.under(total)
+        if not all((over | under).values()):
+            return None
+        for source, asked in over.items():
+            nearer = case.limits.caps[source] / asked * (1 - _BEYOND)
+            factors[source] = factors.get(source, Decimal(1)) * nearer
+        for source, asked in under.items():
+            nearer = case.limits.floors[source] / asked * (1 + _BEYOND)
+            factors[source] = factors.get(source, Decimal(1)) * nearer
+    return None
+
+
+def _written(factor: Decimal) -> Decimal:
+    """A factor to six digits, rounded away from 1, so that what it should hold off is held off."""
+    digits = Decimal(1).scaleb(factor.adjusted() - 5)
+    return factor.quantize(digits, ROUND_FLOOR if factor < 1 else ROUND_CEILING)
