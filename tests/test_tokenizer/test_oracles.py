@@ -13,6 +13,7 @@ import tokenizers
 from tiktoken_ext import openai_public
 
 import tokenizer
+from tests.test_tokenizer import incremental
 from tests.test_tokenizer.conftest import corpus, ntrex
 from tokenizer import PretokenCounts, Tokenizer, buffers, count_pretokens
 from tokenizer.alphabet import to_bytes
@@ -152,10 +153,15 @@ def test_merges_are_those_of_the_tokenizers_library(shared_data: Path) -> None:
     assert mine.merges == library_merges
 
 
-def test_lexicographic_merges_are_those_of_another_implementation(counts: PretokenCounts) -> None:
-    # checked once, merge by merge, against a plain incremental trainer over Python's bytes and sets
+def test_lexicographic_merges_are_golden(counts: PretokenCounts) -> None:
     tok = tokenizer.train_from_counts(counts, vocab_size=32_000)
     digest = hashlib.blake2b(digest_size=16)
     for part in (part for pair in tok.merges for part in pair):
         digest.update(len(part).to_bytes(4, "little") + part)
     assert digest.hexdigest() == "a0372c109a717654af4d5811f9c2e3aa"
+
+
+@pytest.mark.skipif(not EVERYTHING, reason="takes minutes; set TOKMILL_EVERYTHING=1")
+def test_lexicographic_merges_are_those_of_plain_python(counts: PretokenCounts) -> None:
+    tok = tokenizer.train_from_counts(counts, vocab_size=32_000)
+    assert tok.merges == incremental.train_merges(counts.to_dict(), len(tok.merges))

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenizer
+from tests.test_tokenizer import incremental
 from tokenizer import PretokenCounts, TrainingError, buffers, reference
 from tokenizer.bpe_training import BpeTrainer, MergeRules
 from tokenizer.splitting import compile_pattern
@@ -94,6 +95,13 @@ def test_merges_are_those_of_the_reference(
 ) -> None:
     made = trained(counts, num_merges, room=room, **rules)
     assert made == reference.train_merges(counts, num_merges, **rules)
+
+
+@given(counts_of_few_letters, st.integers(0, 40))
+def test_the_plain_trainer_for_real_vocabularies_is_the_reference(
+    counts: dict[bytes, int], num_merges: int
+) -> None:
+    assert incremental.train_merges(counts, num_merges) == reference.train_merges(counts, num_merges)
 
 
 @given(counts_of_few_letters, st.integers(0, 20), st.integers(0, 20), st.randoms(use_true_random=False))
