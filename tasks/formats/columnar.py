@@ -198,16 +198,17 @@ def _buffers(texts: ArrowArray) -> tuple[Bytes, Ints]:
 
 def _as_large_binary(texts: ArrowArray) -> ArrowArray:
     plain = texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
-    try:
-        return plain.cast(pa.large_binary())
-    except pa.ArrowNotImplementedError:  # views, in some versions
-        return pa.array(plain.to_pylist(), pa.large_binary())
+    return plain.cast(pa.large_binary())
 
 
 def _as_ids(column: ArrowArray) -> ArrowArray:
+    """Return ids as Arrow writes them, and lists, structs and bytes that are no text as Python does.
+
+    An id may be anything that tells documents apart, as in JSON lines. The type does not say whether there is
+    a cast: bytes may or may not be UTF-8.
+    """
     try:
         return column.cast(pa.large_string())
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-        return pa.array(
-            [None if value is None else str(value) for value in column.to_pylist()], pa.large_string()
-        )
+        written = [None if value is None else str(value) for value in column.to_pylist()]
+        return pa.array(written, pa.large_string())

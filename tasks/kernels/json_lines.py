@@ -328,7 +328,7 @@ def _escaped_character(block: BytesIn, position: int) -> tuple[int, int]:
 
 @kernel(inline=True)
 def _hex_value(block: BytesIn, position: int) -> int:
-    r"""Return the number that a `\\uXXXX` has, or -1 if there is none."""
+    r"""Return the number that the four hexadecimal digits behind a `\u` make, or -1 if there are none."""
     if position + 6 > block.shape[0] or block[position] != _BACKSLASH or block[position + 1] != _LETTER_U:
         return -1
     value = 0

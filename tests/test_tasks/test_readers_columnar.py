@@ -68,6 +68,22 @@ def test_feather(tmp_path: Path, compression: Any) -> None:
     assert read(path).documents == KEPT
 
 
+@pytest.mark.parametrize(
+    ("ids", "written"),
+    [
+        ([[1, 2], None], ["[1, 2]", None]),
+        ([b"\xff", b"a"], [repr(b"\xff"), repr(b"a")]),
+        ([b"x", b"a"], ["x", "a"]),
+        ([1.5, 2.0], ["1.5", "2"]),
+    ],
+)
+def test_an_id_may_be_anything(tmp_path: Path, ids: list[Any], written: list[str | None]) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a", "b"], "id": pa.array(ids)}), path)
+
+    assert read(path, id_column="id").ids == written
+
+
 def test_string_views(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
     views = pa.table({"text": pa.array(TEXTS, pa.string_view())})

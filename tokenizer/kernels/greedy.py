@@ -17,13 +17,12 @@ import numpy as np
 
 from tokenizer.kernels.arrays import Bytes, BytesIn, Int32, Int32Table, Int64, UInt32, UInt64
 from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.pairs import NO_MERGE, PairTables, find_rank
+from tokenizer.kernels.pairs import NO_MERGE, PairTables, find_rank, pair_key
 from tokenizer.kernels.token_trie import TokenTrie, longest_token
 
 LEFT, RIGHT, RANK, PREFIX = 0, 1, 2, 3
 
 _SEEN_BITS = 15
-_ID_BITS = np.uint64(21)
 _ONE = np.uint64(1)
 _SEEN_SHIFT = np.uint64(64 - _SEEN_BITS)
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -91,7 +90,7 @@ def unmerge(left: int, right: int, pairs: PairTables, table: TokenTable) -> bool
 @kernel(inline=True)
 def compatible(left: int, right: int, pairs: PairTables, table: TokenTable, seen: UInt64) -> bool:
     """Say whether two tokens may stand side by side, from memory if they were met before."""
-    key = np.uint64(left) << _ID_BITS | np.uint64(right)
+    key = pair_key(left, right)
     slot = (key * _MULTIPLIER) >> _SEEN_SHIFT
     entry = seen[slot]
     if entry >> _ONE == key:

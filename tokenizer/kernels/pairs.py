@@ -70,23 +70,34 @@ def pair_key(left: int, right: int) -> np.uint64:
 
 
 @kernel(inline=True)
+def home_of(tables: PairTables, key: np.uint64) -> np.uint64:
+    """Return the entry at which looking for a pair begins."""
+    return (key * _MULTIPLIER) >> np.uint64(tables.shift)
+
+
+@kernel(inline=True)
+def filter_place(tables: PairTables, key: np.uint64) -> np.uint64:
+    """Return which bit of the filter is a pair's."""
+    return (key * _MULTIPLIER) >> (np.uint64(tables.shift) - _FILTER_BITS)
+
+
+@kernel(inline=True)
 def may_merge(tables: PairTables, key: np.uint64) -> bool:
     """Say whether a pair is likely to have a merge; if not, it has none."""
-    place = (key * _MULTIPLIER) >> (np.uint64(tables.shift) - _FILTER_BITS)
+    place = filter_place(tables, key)
     return tables.filter[place >> _WORD_BITS] >> (place & _BIT_MASK) & _ONE == _ONE
 
 
 @kernel(inline=True)
 def fetch_pair(tables: PairTables, key: np.uint64, wanted: bool) -> None:
     """Ask for the place of a pair in the table ahead, if it is wanted."""
-    slot = (key * _MULTIPLIER) >> np.uint64(tables.shift)
-    prefetch(tables.entries, np.int64(slot) if wanted else np.int64(0))
+    prefetch(tables.entries, np.int64(home_of(tables, key)) if wanted else np.int64(0))
 
 
 @kernel(inline=True)
 def look_up_rank(tables: PairTables, key: np.uint64) -> np.uint32:
     """Return the rank of the merge of a pair, or NO_MERGE, without asking the filter."""
-    slot, mask = (key * _MULTIPLIER) >> np.uint64(tables.shift), np.uint64(tables.entries.shape[0] - 1)
+    slot, mask = home_of(tables, key), np.uint64(tables.entries.shape[0] - 1)
     while True:
         entry = tables.entries[slot]
         if entry >> _RANK_BITS == key:
@@ -106,15 +117,14 @@ def find_rank(tables: PairTables, left: int, right: int) -> np.uint32:
 @kernel(inline=True)
 def insert(tables: PairTables, left: int, right: int, rank: int, result: int) -> bool:
     """Add a merge; False if the pair has one already."""
-    key = (np.uint64(left) << _ID_BITS) | np.uint64(right)
-    mixed, mask = key * _MULTIPLIER, np.int64(tables.entries.shape[0] - 1)
-    slot = np.int64(mixed >> np.uint64(tables.shift))
+    key = pair_key(left, right)
+    slot, mask = home_of(tables, key), np.uint64(tables.entries.shape[0] - 1)
     while tables.entries[slot] != _EMPTY:
         if tables.entries[slot] >> _RANK_BITS == key:
             return False
-        slot = (slot + 1) & mask
-    place = mixed >> (np.uint64(tables.shift) - _FILTER_BITS)
-    tables.filter[np.int64(place >> _WORD_BITS)] |= _ONE << (place & _BIT_MASK)
+        slot = (slot + _ONE) & mask
+    place = filter_place(tables, key)
+    tables.filter[place >> _WORD_BITS] |= _ONE << (place & _BIT_MASK)
     tables.entries[slot] = (key << _RANK_BITS) | np.uint64(rank)
     tables.results[rank] = result
     return True
