@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokenizer.buffers import EncodedBatch
-    from tokenizer.counting import count_pretokens
     from tokenizer.errors import (
         FormatError,
         PatternError,
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from tokenizer.pretoken_counts import PretokenCounts
     from tokenizer.splitting import SPLIT_PATTERNS
     from tokenizer.tokenizer import Tokenizer
-    from tokenizer.training import train, train_from_counts, train_sweep_from_counts
+    from tokenizer.training import count_pretokens, train, train_from_counts, train_sweep_from_counts
     from tokenizer.training_options import TrainingOptions
 
 _HOMES = {
@@ -43,7 +42,7 @@ _HOMES = {
     "TrainingError": "errors",
     "TrainingOptions": "training_options",
     "VocabularyError": "errors",
-    "count_pretokens": "counting",
+    "count_pretokens": "training",
     "load": "formats",
     "train": "training",
     "train_from_counts": "training",

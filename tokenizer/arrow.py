@@ -37,6 +37,11 @@ class ArrowChunks(Protocol):
 ArrowStrings: TypeAlias = ArrowArray | ArrowChunks
 
 
+def is_arrow(texts: object) -> bool:
+    """Whether something looks like an array of pyarrow's."""
+    return hasattr(texts, "null_count") and (hasattr(texts, "buffers") or hasattr(texts, "chunks"))
+
+
 def read_strings(texts: ArrowStrings) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return the bytes of an array's strings, and their offsets; chunks are laid into one buffer.
 
@@ -63,13 +68,13 @@ def _read(array: Any, first: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]
     kind = str(getattr(array, "type", type(array).__name__))
     if kind not in _OFFSETS or not hasattr(array, "buffers"):
         raise TokenizerError(
-            f"encode_arrow: got {kind}, but a pyarrow array must be of type {', '.join(_OFFSETS)}; "
-            "cast it, or use encode_batch for other sequences of texts"
+            f"texts: got {kind}, but a pyarrow array must be of type {', '.join(_OFFSETS)}; "
+            "cast it, or pass a list of texts"
         )
     if array.null_count:
         place = first + array.is_null().to_pylist().index(True)
         raise TokenizerError(
-            f"encode_arrow: string {place} is null ({array.null_count} nulls in all), but every one must be "
+            f"texts: string {place} is null ({array.null_count} nulls in all), but every one must be "
             "a text; drop them with drop_null(), or fill them with fill_null('')"
         )
     if not len(array):

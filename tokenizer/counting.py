@@ -11,12 +11,14 @@ import queue
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenizer import buffers, normalizers
+from tokenizer.arrow import is_arrow
+from tokenizer.buffers import Text, Texts
 from tokenizer.errors import TokenizerError
 from tokenizer.kernels.counting import (
     ARENA,
@@ -34,6 +36,7 @@ from tokenizer.pretoken_counts import PretokenCounts
 from tokenizer.specials import chunks, cut
 from tokenizer.splitting import Splitter
 
+Buffers: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int64]]
 Part = TypeVar("Part")
 Number = TypeVar("Number", bound=np.generic)
 
@@ -78,7 +81,7 @@ class PretokenCounter:
         specials: Sequence[str] = (),
         normalizer: str | None = None,
     ) -> None:
-        """Count the pre-tokens of documents; see `count_pretokens`."""
+        """Count the pre-tokens of documents; see `count_buffers`."""
         text, cuts = buffers.checked(data, offsets)
         segments = cut(text, cuts, {name: i for i, name in enumerate(specials)})
         for first, last in chunks(segments.bounds):
@@ -132,7 +135,7 @@ def _twice(array: NDArray[Number], least: int = 0) -> NDArray[Number]:
     return larger
 
 
-def count_pretokens(
+def count_buffers(
     data: ArrayLike,
     offsets: ArrayLike,
     splitter: Splitter,
@@ -157,28 +160,42 @@ def count_pretokens(
     """
     text, cuts = buffers.checked(data, offsets)
 
-    def count(counter: PretokenCounter, part: tuple[int, int]) -> None:
-        counter.add_documents(text, cuts[part[0] : part[1] + 1], splitter, specials, normalizer)
+    def count(counter: PretokenCounter, part: Buffers) -> None:
+        counter.add_documents(*part, splitter, specials, normalizer)
 
-    wanted = np.arange(cuts[0], cuts[-1], _BYTES_A_PART)
-    edges = np.unique(np.append(np.searchsorted(cuts, wanted), cuts.shape[0] - 1))
-    return count_parts(itertools.pairwise(edges.tolist()), count, num_threads).take()
+    return count_parts(_parts(text, cuts), count, num_threads).take()
+
+
+def _parts(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Iterator[Buffers]:
+    """Divide documents into runs of about the same size."""
+    wanted = np.arange(offsets[0], offsets[-1], _BYTES_A_PART)
+    edges = np.unique(np.append(np.searchsorted(offsets, wanted), offsets.shape[0] - 1))
+    for first, last in itertools.pairwise(edges.tolist()):
+        yield data, offsets[first : last + 1]
 
 
 def count_texts(
-    texts: Iterable[str],
+    texts: Texts,
     splitter: Splitter,
     specials: Sequence[str] = (),
     normalizer: str | None = None,
     *,
     num_threads: int = 1,
 ) -> PretokenCounter:
-    """Count the pre-tokens of texts, which are never in memory as a whole; see `count_pretokens`."""
+    """Count the pre-tokens of texts, which are never in memory as a whole; see `count_buffers`.
 
-    def count(counter: PretokenCounter, batch: list[str]) -> None:
-        counter.add_documents(*buffers.pack(batch), splitter, specials, normalizer)
+    Raises:
+        TokenizerError: as `count_buffers`, or something is no text; says which.
+    """
 
-    return count_parts(_batches(texts), count, num_threads)
+    def count(counter: PretokenCounter, batch: Buffers) -> None:
+        counter.add_documents(*batch, splitter, specials, normalizer)
+
+    buffers.check_many(texts)
+    if is_arrow(texts):
+        data, offsets = buffers.pack(texts)
+        return count_parts(_parts(data, offsets), count, num_threads)
+    return count_parts(_batches(cast(Iterable[Text], texts)), count, num_threads)
 
 
 def count_parts(
@@ -221,14 +238,14 @@ def count_parts(
     return counters[0]
 
 
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+def _batches(texts: Iterable[Text]) -> Iterator[Buffers]:
     """Gather texts into batches."""
-    batch: list[str] = []
-    size = 0
-    for text in texts:
+    batch: list[Text] = []
+    size = first = 0
+    for number, text in enumerate(texts):
         batch.append(text)
-        size += len(text)
+        size += len(text) if isinstance(text, str | bytes | bytearray) else 0
         if size >= _CHARS_A_BATCH:
-            yield batch
-            batch, size = [], 0
-    yield batch
+            yield buffers.pack(batch, first)
+            batch, size, first = [], 0, number + 1
+    yield buffers.pack(batch, first)

@@ -50,11 +50,20 @@ class PretokenCounts:
         """Sort counts that come in any order.
 
         Raises:
-            TokenizerError: a count is negative, or 2**64 or more.
+            TokenizerError: a pre-token is not bytes, or a count is no integer from 0 to 2**64 - 1.
         """
+        if not isinstance(counts, Mapping):
+            raise TokenizerError(
+                f"counts: {type(counts).__name__} must be a mapping of pre-tokens to counts, "
+                "such as {b' the': 3}"
+            )
         for word, count in counts.items():
-            if not 0 <= count < 1 << 64:
-                raise TokenizerError(f"counts: {word!r} has {count}, but a count is from 0 to 2**64 - 1")
+            if not isinstance(word, bytes):
+                raise TokenizerError(f"counts: the pre-token {word!r} must be bytes; use {word!r}.encode()")
+            if not isinstance(count, int | np.integer) or not 0 <= count < 1 << 64:
+                raise TokenizerError(
+                    f"counts: {word!r} has {count!r}, but a count is an integer from 0 to 2**64 - 1"
+                )
         data, offsets = buffers.pack_bytes(list(counts))
         return cls.sorted(data, offsets, np.fromiter(counts.values(), np.uint64, len(counts)))
 

@@ -7,7 +7,6 @@ Laws: decoding gives the (normalized) text back, byte for byte; ids do not depen
     as UTF-8 buffers (see `buffers`), for which no Python object a document is made.
 """
 
-import codecs
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -20,13 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 from tokenizer import buffers, normalizers
 from tokenizer.arrow import ArrowStrings, read_strings
 from tokenizer.bpe import BytePairEncoder
-from tokenizer.buffers import EncodedBatch
+from tokenizer.buffers import EncodedBatch, Text, Texts
+from tokenizer.decoding import Decoder
 from tokenizer.definition import FAMILY, Definition
-from tokenizer.errors import VocabularyError
-from tokenizer.kernels.decoding import gather_tokens, locate_tokens
+from tokenizer.kernels.decoding import locate_tokens
 from tokenizer.running import Runner
 from tokenizer.specials import AllowedSpecial, AsText, active_specials, cut
-from tokenizer.splitting import Splitter, compile_pattern
+from tokenizer.splitting import PatternLike, Splitter, compile_pattern
+from tokenizer.vocabulary import Merges, Vocab, definition_of
 
 
 class Tokenizer:
@@ -62,6 +62,31 @@ class Tokenizer:
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:
         """Build a tokenizer from what `spec` gave."""
         return cls(Definition.from_spec(spec))
+
+    @classmethod
+    def from_vocab(
+        cls,
+        vocab: Vocab,
+        merges: Merges,
+        *,
+        special_tokens: Mapping[str, int] | Iterable[str] = (),
+        split_pattern: PatternLike = "gpt2",
+        **how: Any,
+    ) -> Self:
+        """Build a tokenizer from a vocabulary and its merges, as other libraries pass them around.
+
+        Args:
+            vocab: ids by byte string, or byte strings by id; with or without the special tokens.
+            merges: pairs of byte strings, in order of rank.
+            special_tokens: ids by name, or names; a name that the vocabulary lacks gets the next free id.
+            split_pattern: a name, an expression, or a chain of expressions.
+            **how: `digits`, `normalizer`, `ignore_merges`, `num_reserved`, as in `Definition`.
+
+        Raises:
+            VocabularyError: the vocabulary breaks a law of `definition`; says which, and where.
+            SpecialTokenError: a name that cannot be a special token.
+        """
+        return cls(definition_of(vocab, merges, special_tokens, split_pattern=split_pattern, **how))
 
     def spec(self) -> dict[str, Any]:
         """Give everything that decides the ids as JSON-able data, equal for equal tokenizers."""
@@ -109,17 +134,18 @@ class Tokenizer:
         return self.decode_bytes([token])
 
     def encode(
-        self, text: str, *, allowed_special: AllowedSpecial = (), as_text: AsText = False
+        self, text: Text, *, allowed_special: AllowedSpecial = (), as_text: AsText = False
     ) -> list[int]:
         """Encode one text.
 
         Args:
-            text: a lone surrogate in it counts as U+FFFD.
+            text: str, or bytes of UTF-8; a lone surrogate in a str counts as U+FFFD.
             allowed_special: names of special tokens that become their ids, or "all".
             as_text: special tokens that are encoded like any other text: True for all that are not allowed.
 
         Raises:
             SpecialTokenError: the text holds a special token that is neither; names it and its place.
+            TokenizerError: it is no text.
         """
         ids: list[int] = self.encode_batch(
             [text], allowed_special=allowed_special, as_text=as_text
@@ -128,7 +154,7 @@ class Tokenizer:
 
     def encode_batch(
         self,
-        texts: Iterable[str],
+        texts: Texts,
         *,
         allowed_special: AllowedSpecial = (),
         as_text: AsText = False,
@@ -137,7 +163,7 @@ class Tokenizer:
         """Encode many texts.
 
         Args:
-            texts: see `encode`.
+            texts: as in `encode`; or a pyarrow array, as in `encode_arrow`.
             allowed_special: see `encode`.
             as_text: see `encode`.
             num_threads: how many threads share the work; changes no id. A document is one thread's.
@@ -206,7 +232,7 @@ class Tokenizer:
         return buffers.id_type(self.vocab_size)
 
     def encode_with_offsets(
-        self, text: str, *, allowed_special: AllowedSpecial = (), as_text: AsText = False
+        self, text: Text, *, allowed_special: AllowedSpecial = (), as_text: AsText = False
     ) -> tuple[list[int], list[tuple[int, int]]]:
         """Encode one text and say where in it each token stands.
 
@@ -227,12 +253,12 @@ class Tokenizer:
         return flat.tolist(), [(int(start), int(end)) for start, end in spans]
 
     def count_tokens(
-        self, text: str, *, allowed_special: AllowedSpecial = (), as_text: AsText = False
+        self, text: Text, *, allowed_special: AllowedSpecial = (), as_text: AsText = False
     ) -> int:
         """Return how many tokens a text has; see `encode`."""
         return int(self.encode_batch([text], allowed_special=allowed_special, as_text=as_text).offsets[-1])
 
-    def normalize(self, text: str) -> str:
+    def normalize(self, text: Text) -> str:
         """Return a text as it is encoded: normalized around its special tokens."""
         data, offsets = buffers.pack([text])
         return self.normalize_buffers(data, offsets)[0].tobytes().decode()
@@ -260,23 +286,11 @@ class Tokenizer:
 
     def decode_bytes(self, ids: ArrayLike | Iterable[int]) -> bytes:
         """Decode ids to bytes; see `decode`."""
-        flat = buffers.as_ids(ids)
-        offsets = self.definition.token_offsets
-        self._check_ids(flat)
-        out = np.empty(int((offsets[flat + 1] - offsets[flat]).sum()), np.uint8)
-        gather_tokens(flat, self.definition.token_data, offsets, out)
-        return out.tobytes()
+        return self._decoder.decode(ids)
 
-    def _check_ids(self, ids: NDArray[np.int64]) -> None:
-        offsets, size = self.definition.token_offsets, self.vocab_size
-        inside = (ids >= 0) & (ids < size)
-        known = inside & (np.diff(offsets)[np.where(inside, ids, 0)] > 0)
-        if not known.all():
-            place = int(np.argmin(known))
-            raise VocabularyError(
-                f"decode: id {int(ids[place])} at position {place} is no token of this vocabulary, "
-                f"whose ids are below {size}; was it made by another tokenizer?"
-            )
+    @cached_property
+    def _decoder(self) -> Decoder:
+        return Decoder(self.definition)
 
     def decode_batch(
         self, batch: EncodedBatch | Sequence[Sequence[int]], errors: str = "replace"
@@ -286,11 +300,4 @@ class Tokenizer:
 
     def decode_stream(self, ids: Iterable[int], errors: str = "replace") -> Iterator[str]:
         """Decode ids as they come; the bytes of a character that is not complete yet are held back."""
-        decoder = codecs.getincrementaldecoder("utf-8")(errors)
-        for token in ids:
-            text = decoder.decode(self.decode_bytes([token]))
-            if text:
-                yield text
-        rest = decoder.decode(b"", final=True)
-        if rest:
-            yield rest
+        return self._decoder.stream(ids, errors)

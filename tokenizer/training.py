@@ -12,11 +12,12 @@ first one's bytes are compared, then the second one's), with `lowest_ids` the pa
 Hugging Face's `BpeTrainer`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 from tokenizer.bpe_training import BpeTrainer, Progress
-from tokenizer.counting import count_texts
+from tokenizer.buffers import Texts
+from tokenizer.counting import PretokenCounter, count_texts
 from tokenizer.errors import TrainingError
 from tokenizer.pretoken_counts import PretokenCounts
 from tokenizer.splitting import compile_pattern
@@ -25,7 +26,7 @@ from tokenizer.training_options import TrainingOptions, TrainingPlan
 
 
 def train(
-    texts: Iterable[str],
+    texts: Texts,
     *,
     vocab_size: int,
     num_threads: int = 1,
@@ -35,20 +36,43 @@ def train(
     """Train a tokenizer from texts, which are gone through once and never in memory as a whole.
 
     Args:
-        texts: documents.
+        texts: documents, as str or as bytes of UTF-8; or a pyarrow array of strings.
         vocab_size: see `train_from_counts`, as for what follows.
         num_threads: how many threads count pre-tokens; changes no result.
         progress: called now and then with the number of merges made and wanted.
         **options: see `TrainingOptions`.
 
     Raises:
-        TokenizerError: as `train_from_counts`, or `num_threads` is less than one.
+        TokenizerError: as `train_from_counts`, or `num_threads` is less than one, or something is no text.
     """
     plan = TrainingPlan(**options)
-    splitter = compile_pattern(plan.split_pattern, plan.digits)
-    counter = count_texts(texts, splitter, plan.special_tokens, plan.normalizer, num_threads=num_threads)
+    counter = _counter(texts, plan, num_threads)
     trainer = BpeTrainer(counter.take(in_order=False), plan.rules(), plan.num_merges(vocab_size))
     return _tokenizers(trainer, plan, [vocab_size], progress)[0]
+
+
+def count_pretokens(
+    texts: Texts, *, num_threads: int = 1, **options: Unpack[TrainingOptions]
+) -> PretokenCounts:
+    """Count the pre-tokens of texts as `train` does with the same options.
+
+    `train_from_counts(count_pretokens(texts, **options), vocab_size=n, **options)` makes the tokenizer that
+    `train(texts, vocab_size=n, **options)` makes.
+
+    Args:
+        texts: see `train`.
+        num_threads: see `train`.
+        **options: see `TrainingOptions`; those that only concern merging change nothing here.
+
+    Raises:
+        TokenizerError: options that make no sense, or something is no text; says which.
+    """
+    return _counter(texts, TrainingPlan(**options), num_threads).take()
+
+
+def _counter(texts: Texts, plan: TrainingPlan, num_threads: int) -> PretokenCounter:
+    splitter = compile_pattern(plan.split_pattern, plan.digits)
+    return count_texts(texts, splitter, plan.special_tokens, plan.normalizer, num_threads=num_threads)
 
 
 def train_from_counts(

@@ -73,17 +73,18 @@ class Trainer(ABC):
 
 
 class Tokmill(Trainer):
-    """`count_pretokens` on UTF-8 and offsets, then `train_from_counts`, as the stages have it."""
+    """`count_buffers` on UTF-8 and offsets, then `train_from_counts`, as the stages have it."""
 
     def form(self, text: Text) -> Any:
         return np.frombuffer(text.data, np.uint8), text.offsets
 
     def train(self, text: Any, vocab_size: int) -> Any:
         import tokenizer
+        from tokenizer.counting import count_buffers
         from tokenizer.splitting import compile_pattern
 
         threads = {"num_threads": self.num_threads}
-        count, train = tokenizer.count_pretokens, tokenizer.train_from_counts
+        count, train = count_buffers, tokenizer.train_from_counts
         counts = count(*text, compile_pattern("gpt2"), **_taken(count, threads))
         return train(counts, vocab_size=vocab_size, tie_break="lowest_ids", **_taken(train, threads))
 

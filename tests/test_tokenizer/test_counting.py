@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.test_tokenizer.conftest import any_text
-from tokenizer import PretokenCounts, TokenizerError, buffers, count_pretokens
-from tokenizer.counting import PretokenCounter, count_parts
+from tokenizer import PretokenCounts, TokenizerError, buffers
+from tokenizer.counting import PretokenCounter, count_buffers, count_parts
 from tokenizer.splitting import compile_pattern
 
 GPT2 = compile_pattern("gpt2")
 
 
 def counted(texts: list[str], **how: object) -> dict[bytes, int]:
-    return count_pretokens(*buffers.pack(texts), GPT2, **how).to_dict()
+    return count_buffers(*buffers.pack(texts), GPT2, **how).to_dict()
 
 
 def test_counts_by_hand() -> None:
@@ -97,8 +97,8 @@ def test_taking_the_counts_gives_their_memory_back() -> None:
 def test_threads_change_no_count(num_threads: int) -> None:
     texts = [f"{number} of many, {'ab' * (number % 50)}<s> " * 60 for number in range(3000)]
     data, offsets = buffers.pack(["", *texts, ""])
-    one = count_pretokens(data, offsets, GPT2, ["<s>"])
-    many = count_pretokens(data, offsets, GPT2, ["<s>"], num_threads=num_threads)
+    one = count_buffers(data, offsets, GPT2, ["<s>"])
+    many = count_buffers(data, offsets, GPT2, ["<s>"], num_threads=num_threads)
     for name in ("data", "offsets", "counts"):
         assert np.array_equal(getattr(one, name), getattr(many, name))
 
@@ -128,6 +128,6 @@ def test_a_count_that_is_no_u64_is_an_error() -> None:
 
 
 def test_documents_of_no_text_have_no_counts() -> None:
-    empty = count_pretokens(np.zeros(0, np.uint8), [0, 0, 0], GPT2)
+    empty = count_buffers(np.zeros(0, np.uint8), [0, 0, 0], GPT2)
     assert (len(empty), empty.offsets.tolist()) == (0, [0])
     assert len(PretokenCounts.merge([empty, empty])) == 0

@@ -1,6 +1,7 @@
 """Encoding and decoding: golden ids by hand, the slow reference, and the laws."""
 
 import pickle
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -238,9 +239,90 @@ def test_ids_without_a_token_are_errors(small: Tokenizer) -> None:
     for bad in (-1, small.vocab_size, 10**9):
         with pytest.raises(VocabularyError, match=f"id {bad} at position 2"):
             small.decode([1, 2, bad])
-    with pytest.raises(TokenizerError, match="flat sequence"):
-        small.decode([[1], [2]])
     assert small.decode([]) == ""
+
+
+@pytest.mark.parametrize(
+    "ids", [[[1], [2]], [[1], [2, 3]], [1.0], [True], ["1"], "ab", None, 5, [None], {}.keys]
+)
+def test_ids_that_are_none(small: Tokenizer, ids: object) -> None:
+    with pytest.raises(TokenizerError, match=r"decode: ids of .* must be a flat sequence of integers"):
+        small.decode(ids)
+
+
+@pytest.mark.parametrize("wide", [1 << 63, 1 << 64, -(1 << 63) - 1])
+def test_ids_beyond_64_bits_are_named(small: Tokenizer, wide: int) -> None:
+    with pytest.raises(VocabularyError, match=f"id {wide} at position 1 is no token"):
+        small.decode([1, wide])
+
+
+@given(st.lists(st.integers(0, 299)), st.sampled_from([list, tuple, iter, np.array]))
+def test_a_few_ids_decode_as_many_do(small: Tokenizer, ids: list[int], form: Callable) -> None:
+    expected = b"".join(small.definition.tokens[token] for token in ids)
+    assert small.decode_bytes(form(ids)) == expected
+    assert small.decode_bytes(ids * (4096 // max(len(ids), 1) + 1)) == expected * (
+        4096 // max(len(ids), 1) + 1
+    )
+    assert b"".join(map(small.token_bytes, ids)) == expected
+
+
+def test_what_decodes_one_id_does_not_look_at_the_vocabulary(small: Tokenizer) -> None:
+    holes = Tokenizer.from_vocab({**small.vocab, b"far away": 400}, small.merges)
+    assert holes.decode([400, 0]) == "far away!"
+    for hole in (small.vocab_size, 399):
+        with pytest.raises(VocabularyError, match=f"id {hole} at position 1 is no token"):
+            holes.decode([0, hole])
+
+
+@pytest.mark.parametrize("text", [None, 7, ["a"], pa.scalar("a")])
+def test_what_is_no_text_is_refused(small: Tokenizer, text: object) -> None:
+    for call in (small.encode, small.count_tokens, small.normalize, small.encode_with_offsets):
+        with pytest.raises(TokenizerError, match="must be str, or bytes of UTF-8"):
+            call(text)
+    with pytest.raises(TokenizerError, match="text 1: "):
+        small.encode_batch(["a", text])
+
+
+@pytest.mark.parametrize("texts", ["abc", b"abc", bytearray(b"a")])
+def test_one_text_is_not_a_list_of_texts(small: Tokenizer, texts: object) -> None:
+    with pytest.raises(TokenizerError, match="is one text, but several are asked for"):
+        small.encode_batch(texts)
+
+
+def test_text_may_be_bytes(small: Tokenizer) -> None:
+    text = "the é 日"
+    assert small.encode(text.encode()) == small.encode(text)
+    assert small.decode_bytes(small.encode(b"a\xff b")) == b"a\xff b"
+    batch = small.encode_batch(pa.chunked_array([["a", text], ["b"]]))
+    assert batch.to_lists() == small.encode_batch(["a", text, "b"]).to_lists()
+
+
+def test_a_vocabulary_goes_in_both_ways(small: Tokenizer) -> None:
+    how = {"split_pattern": "gpt2", "num_reserved": 2}
+    again = Tokenizer.from_vocab(small.vocab, small.merges, special_tokens=small.special_tokens, **how)
+    assert again == small
+    names = list(small.special_tokens)
+    turned = {token: text for text, token in small.vocab.items()}
+    assert Tokenizer.from_vocab(turned, small.merges, special_tokens=names, **how) == small
+    plain = {text: token for text, token in small.vocab.items() if text.decode("latin1") not in names}
+    added = Tokenizer.from_vocab(plain, small.merges, special_tokens=["<new>"], split_pattern="gpt2")
+    assert added.special_tokens == {"<new>": max(plain.values()) + 1}
+
+
+@pytest.mark.parametrize(
+    ("vocab", "merges", "says"),
+    [
+        ([b"a"], [], "list must be a mapping"),
+        ({b"a": 0, 1: b"b"}, [], "in the same order in all entries"),
+        ({"a": 0}, [], "must be bytes and an integer id"),
+        ({b"a": 0, b"b": 0}, [], "b'a' and b'b' have the same id 0"),
+        ({bytes([byte]): byte for byte in range(256)}, [(b"a", "b")], "merge 0 is .* must be a pair"),
+        ({bytes([byte]): byte for byte in range(256)}, [(b"a", b"b")], "b'ab' is no token"),
+    ],
+)
+def test_vocabularies_that_are_none(vocab: object, merges: object, says: str) -> None:
+    with pytest.raises(VocabularyError, match=says):
+        Tokenizer.from_vocab(vocab, merges)
 
 
 def test_half_characters_are_replaced_held_back_or_refused(small: Tokenizer) -> None:

@@ -15,8 +15,9 @@ from tiktoken_ext import openai_public
 import tokenizer
 from tests.test_tokenizer import incremental
 from tests.test_tokenizer.conftest import corpus, ntrex
-from tokenizer import PretokenCounts, Tokenizer, buffers, count_pretokens
+from tokenizer import PretokenCounts, Tokenizer, buffers
 from tokenizer.alphabet import to_bytes
+from tokenizer.counting import count_buffers
 from tokenizer.splitting import compile_pattern
 
 pytestmark = pytest.mark.shared_data
@@ -120,7 +121,7 @@ def test_what_has_no_spaces_is_encoded_alike(
 def counts(shared_data: Path) -> PretokenCounts:
     """The pre-tokens of NTREX, cut by GPT-2's pattern."""
     lines = [line for text in ntrex(shared_data).values() for line in text.splitlines()]
-    return count_pretokens(*buffers.pack(lines), compile_pattern("gpt2"))
+    return count_buffers(*buffers.pack(lines), compile_pattern("gpt2"))
 
 
 @pytest.mark.slow
@@ -128,7 +129,7 @@ def test_merges_are_those_of_the_tokenizers_library(shared_data: Path) -> None:
     # the library takes a quarter of a minute for all languages, so that it is only asked on request
     step = 1 if EVERYTHING else 4
     lines = [line for text in list(ntrex(shared_data).values())[::step] for line in text.splitlines()]
-    counts = count_pretokens(*buffers.pack(lines), compile_pattern("gpt2"))
+    counts = count_buffers(*buffers.pack(lines), compile_pattern("gpt2"))
     other = tokenizers.Tokenizer(tokenizers.models.BPE())
     other.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = tokenizers.trainers.BpeTrainer(

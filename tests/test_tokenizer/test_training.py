@@ -3,14 +3,17 @@
 import dataclasses
 import random
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenizer
 from tests.test_tokenizer import incremental
-from tokenizer import PretokenCounts, TrainingError, buffers, reference
+from tokenizer import PretokenCounts, TokenizerError, TrainingError, buffers, reference
 from tokenizer.bpe_training import BpeTrainer, MergeRules
+from tokenizer.counting import count_buffers
 from tokenizer.splitting import compile_pattern
 from tokenizer.training_options import TrainingPlan
 
@@ -243,9 +246,65 @@ def test_training_from_texts_cuts_special_tokens_out_and_normalizes() -> None:
 def test_threads_change_no_training(num_threads: int) -> None:
     texts = [f"the {number} foxes and the {number % 7} dogs " * 40 for number in range(3000)]
     tok = tokenizer.train(iter(texts), vocab_size=300, num_threads=num_threads)
-    assert tok == tokenizer.train_from_counts(
-        tokenizer.count_pretokens(*buffers.pack(texts), compile_pattern("gpt2")), vocab_size=300
+    counts = count_buffers(*buffers.pack(texts), compile_pattern("gpt2"))
+    assert tok == tokenizer.train_from_counts(counts, vocab_size=300)
+
+
+def test_counting_takes_texts_and_the_options_of_training() -> None:
+    texts = ["ABAB<END>ABAB 12", "AB 12<END>"]
+    options = {"special_tokens": ["<END>"], "normalizer": "lowercase", "digits": "single"}
+    counts = tokenizer.count_pretokens(texts, num_threads=2, **options)
+    assert counts.to_dict() == {b" ": 2, b"1": 2, b"2": 2, b"ab": 1, b"abab": 2}
+    assert tokenizer.train_from_counts(counts, vocab_size=259, **options) == tokenizer.train(
+        texts, vocab_size=259, **options
     )
+
+
+def test_texts_may_be_bytes_or_arrow() -> None:
+    texts = ["the cat", "the hat é", ""]
+    made = tokenizer.train(texts, vocab_size=260)
+    assert tokenizer.train([text.encode() for text in texts], vocab_size=260) == made
+    for many in (pa.array(texts), pa.chunked_array([texts[:1], texts[1:]], pa.large_string())):
+        assert tokenizer.train(many, vocab_size=260, num_threads=2) == made
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        ("abc", "'abc' is one text, but several are asked for"),
+        (b"abc", "is one text"),
+        (["a", None], "text 1: None is of type NoneType"),
+        ((text for text in ["a" * 300_000, 7]), "text 1: 7 is of type int"),
+        (None, "of type NoneType, but must be a list of texts"),
+        (pa.array([1, 2]), "got int64"),
+        (pa.array(["a", None]), "string 1 is null"),
+    ],
+)
+def test_what_is_no_text_is_not_trained_on(texts: object, says: str) -> None:
+    with pytest.raises(TokenizerError, match=says):
+        tokenizer.train(texts, vocab_size=256)
+    with pytest.raises(TokenizerError, match="text"):
+        tokenizer.count_pretokens("abc")
+
+
+@pytest.mark.parametrize(
+    ("counts", "says"),
+    [
+        ({b"ab": 1.5}, "b'ab' has 1.5, but a count is an integer"),
+        ({b"ab": -1}, "b'ab' has -1"),
+        ({b"ab": 1 << 64}, "from 0 to"),
+        ({"ab": 1}, "'ab' must be bytes"),
+        ([b"ab"], "list must be a mapping"),
+    ],
+)
+def test_counts_that_are_none(counts: object, says: str) -> None:
+    with pytest.raises(TokenizerError, match=says):
+        tokenizer.train_from_counts(counts, vocab_size=256)
+
+
+def test_counts_may_be_of_numpy() -> None:
+    tok = tokenizer.train_from_counts({b"ab": np.uint64(3), b"cd": np.int32(2)}, vocab_size=257)
+    assert tok.merges == [(b"a", b"b")]
 
 
 def test_no_threads_are_refused() -> None:

@@ -1,0 +1,83 @@
+"""From ids back to bytes: a few through a list, many through a kernel.
+
+Laws: what one call gives for ids is what one call per id gives, joined; no call costs more because the
+    vocabulary is larger.
+"""
+
+import codecs
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tokenizer import buffers
+from tokenizer.definition import Definition
+from tokenizer.errors import VocabularyError
+from tokenizer.kernels.decoding import gather_tokens
+
+_FEW = 1 << 12  # above, laying a list out as an array pays
+
+
+class Decoder:
+    """Gives the bytes of ids; only reads, so that threads may share it."""
+
+    def __init__(self, definition: Definition) -> None:
+        self._data, self._offsets = definition.token_data, definition.token_offsets
+        self._definition = definition
+
+    @cached_property
+    def _pieces(self) -> list[bytes]:
+        """The bytes of each id; empty where an id has no token."""
+        return self._definition.tokens
+
+    def decode(self, ids: ArrayLike | Iterable[int]) -> bytes:
+        """Return the bytes of ids.
+
+        Raises:
+            VocabularyError: an id without a token; says which, and where.
+            TokenizerError: the ids are no flat sequence of integers.
+        """
+        if type(ids) is list and len(ids) <= _FEW:
+            few = self._few(ids)
+            if few is not None:
+                return few
+        flat = buffers.as_ids(ids)
+        self._check(flat)
+        out = np.empty(int((self._offsets[flat + 1] - self._offsets[flat]).sum()), np.uint8)
+        gather_tokens(flat, self._data, self._offsets, out)
+        return out.tobytes()
+
+    def _few(self, ids: list[int]) -> bytes | None:
+        """Return the bytes of ids, or None where one of them needs a closer look."""
+        if set(map(type, ids)) != {int} or min(ids) < 0:
+            return None
+        table = self._pieces
+        try:
+            pieces = [table[token] for token in ids]
+        except IndexError:
+            return None
+        return b"".join(pieces) if all(pieces) else None
+
+    def _check(self, ids: NDArray[np.int64]) -> None:
+        size = self._offsets.shape[0] - 1
+        inside = (ids >= 0) & (ids < size)
+        asked = np.where(inside, ids, 0)
+        known = inside & (self._offsets[asked] < self._offsets[asked + 1])
+        if not known.all():
+            place = int(np.argmin(known))
+            raise VocabularyError(
+                f"decode: id {int(ids[place])} at position {place} is no token of this vocabulary, "
+                f"whose ids are below {size}; was it made by another tokenizer?"
+            )
+
+    def stream(self, ids: Iterable[int], errors: str) -> Iterator[str]:
+        """Decode ids as they come; the bytes of an incomplete character are held back."""
+        decoder = codecs.getincrementaldecoder("utf-8")(errors)
+        for token in ids:
+            text = decoder.decode(self.decode([token]))
+            if text:
+                yield text
+        rest = decoder.decode(b"", final=True)
+        if rest:
+            yield rest
