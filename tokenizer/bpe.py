@@ -11,28 +11,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenizer.definition import Definition
-from tokenizer.errors import VocabularyError
+from tokenizer.errors import TokenizerError, VocabularyError
 from tokenizer.kernels.characters import Characters, empty_characters, note_joined
-from tokenizer.kernels.encoding import BLOCK, encode_pretokens
+from tokenizer.kernels.encoding import BLOCK, DONE, NUM_IDS, PAUSED, PRETOKEN, encode_pretokens
 from tokenizer.kernels.encoding_cache import EncodingCache, copy_cache, empty_cache, remember_tokens
 from tokenizer.kernels.greedy import (
     LEFT,
     PREFIX,
     RANK,
     RIGHT,
-    GreedyScratch,
     TokenTable,
     encode_characters,
     make_greedy_scratch,
 )
-from tokenizer.kernels.merges import Scratch, derive_merges, find_last_merges, make_scratch
+from tokenizer.kernels.merges import derive_merges, find_last_merges, make_scratch
 from tokenizer.kernels.model import Memory, Model, WholeTokens, index_whole_tokens
 from tokenizer.kernels.pairs import PairTables, empty_tables, insert_merges
 from tokenizer.kernels.sorting import merge_neighbours, read_prefixes
 from tokenizer.kernels.token_trie import TokenTrie, TrieRoom, build_trie
 from tokenizer.splitting import Pretokens
+from tokenizer.stopping import SLICE_BYTES, heed_stop
 
 _USUAL_BYTES = 1 << 12
+_KEPT_BYTES = 1 << 21  # scratch for longer pre-tokens is let go after use
+_MAX_BYTES = (1 << 31) - 1
 _USUAL_IDS = 1 << 19
 _BEHIND = 8  # ids that are written at a time, whether there are so many or not
 _CACHE_BITS = 18, 15, 20
@@ -65,7 +67,8 @@ class Workspace:
     def __init__(self, model: Model, cache: EncodingCache) -> None:
         block = np.empty(BLOCK, np.int64), *np.empty((2, BLOCK), np.uint64)
         self._model = model
-        self._memory = Memory(cache, *_scratch(_USUAL_BYTES), *block)
+        self._usual = make_greedy_scratch(_USUAL_BYTES), make_scratch(_USUAL_BYTES)
+        self._memory = Memory(cache, *self._usual, *block)
         self._ids = np.empty(_USUAL_IDS, np.uint32)
 
     def encode(
@@ -80,6 +83,9 @@ class Workspace:
 
         Returns:
             uint32 ids, which the next call overwrites, and int64 offsets of shape (num_segments + 1,).
+
+        Raises:
+            TokenizerError: a pre-token is longer than positions can tell.
         """
         offsets = np.zeros(kinds.shape[0] + 1, np.int64)
         if not pretokens.starts.shape[0]:
@@ -87,16 +93,28 @@ class Workspace:
         most = int(pretokens.ends[-1] - pretokens.starts[0]) + kinds.shape[0] + _BEHIND
         ids = self._ids if most <= _USUAL_IDS else np.empty(most, np.uint32)
         given = data, pretokens.starts, pretokens.ends, pretokens.offsets, kinds, self._model
-        number = encode_pretokens(*given, self._memory, ids, offsets)
-        if number < 0:
-            greedy, merging = _scratch(-number)
-            memory = self._memory._replace(greedy=greedy, merging=merging)
-            number = encode_pretokens(*given, memory, ids, offsets)
-        return ids[:number], offsets
+        progress, lacking = np.zeros(3, np.int64), PAUSED
+        while lacking != DONE:
+            heed_stop()
+            until = int(pretokens.starts[progress[PRETOKEN]]) + SLICE_BYTES
+            lacking = encode_pretokens(*given, self._memory, ids, offsets, progress, until)
+            if lacking > 0:
+                self._make_room(lacking)
+        if self._memory.greedy.given_up.shape[0] > _KEPT_BYTES:
+            self._memory = self._memory._replace(greedy=self._usual[0], merging=self._usual[1])
+        return ids[: progress[NUM_IDS]], offsets
 
-
-def _scratch(longest: int) -> tuple[GreedyScratch, Scratch]:
-    return make_greedy_scratch(longest), make_scratch(longest)
+    def _make_room(self, longest: int) -> None:
+        """Have scratch for pre-tokens of some length; twice what there was at least, so that it is rare."""
+        if longest > _MAX_BYTES:
+            raise TokenizerError(
+                f"encode: a pre-token has {longest} bytes, but at most {_MAX_BYTES} can be encoded; "
+                "cut the document, or use a split pattern that does"
+            )
+        length = max(longest, 2 * self._memory.greedy.given_up.shape[0])
+        greedy = self._memory.greedy._replace(given_up=np.zeros(length + 1, np.int64))
+        merging = self._memory.merging if self._model.ordered else make_scratch(length)
+        self._memory = self._memory._replace(greedy=greedy, merging=merging)
 
 
 def _lay_out(definition: Definition) -> Model:

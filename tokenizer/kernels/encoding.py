@@ -23,6 +23,12 @@ from tokenizer.kernels.words import MAX_MIDDLE, MAX_SHORT, load_short
 BLOCK = 256
 """Pre-tokens whose places are fetched ahead."""
 
+SEGMENT, PRETOKEN, NUM_IDS = 0, 1, 2
+"""What stands where in `progress`: the segment and the pre-token that come next, and the ids so far."""
+
+DONE, PAUSED = 0, -1
+"""Why `encode_pretokens` returned, if not for want of scratch."""
+
 _LONG, _MIDDLE = np.int64(-1), np.int64(-2)
 """For a place: there is none; and from here downwards, one in the cache of middle pre-tokens."""
 
@@ -85,8 +91,10 @@ def encode_pretokens(
     memory: Memory,
     out: UInt32,
     out_offsets: Int64,
+    progress: Int64,
+    until: int,
 ) -> int:
-    """Encode the pre-tokens of segments.
+    """Encode the pre-tokens of segments, from where `progress` says.
 
     Args:
         data: the text.
@@ -95,17 +103,21 @@ def encode_pretokens(
         offsets: shape (num_segments + 1,), the pre-tokens of each segment.
         kinds: shape (num_segments,), -1 for text, or the id that stands for the whole segment.
         model: the vocabulary.
-        memory: this thread's, with scratch for the longest pre-token.
+        memory: this thread's.
         out: room for one id a byte and eight more; receives the ids.
-        out_offsets: shape (num_segments + 1,); receives where each segment's ids begin and end.
+        out_offsets: shape (num_segments + 1,), the first one 0; receives where each segment's ids end.
+        progress: shape (3,), zeros at first; receives how far this is. See SEGMENT, PRETOKEN, NUM_IDS.
+        until: a place in the text; a block of pre-tokens that begins there or behind it is not begun.
 
     Returns:
-        The number of ids; or, if a pre-token is longer than the scratch, the negative of its length.
+        DONE; PAUSED if `until` was reached; or, if the next block holds a pre-token that is longer than the
+        scratch, the length of its longest. Whatever it is, a further call with the same arguments, but for
+        `until` and more scratch, goes on from there.
     """
-    position, fetched, block = np.int64(0), np.int64(0), np.int64(0)
-    out_offsets[0] = position
-    for segment in range(kinds.shape[0]):
-        k, last = offsets[segment], offsets[segment + 1]
+    segment, k, position = progress[SEGMENT], progress[PRETOKEN], progress[NUM_IDS]
+    block, fetched, lacking = k, k, np.int64(DONE)
+    while segment < kinds.shape[0] and lacking == DONE:
+        last = offsets[segment + 1]
         if kinds[segment] >= 0:
             out[position] = kinds[segment]
             position += 1
@@ -115,7 +127,11 @@ def encode_pretokens(
                 block, fetched = k, min(k + BLOCK, starts.shape[0])
                 longest = fetch_ahead(data, starts, ends, block, fetched, memory)
                 if longest >= memory.greedy.given_up.shape[0]:
-                    return -longest
+                    lacking = longest
+                    break
+                if starts[k] >= until:
+                    lacking = np.int64(PAUSED)
+                    break
             for i in range(k - block, min(last, fetched) - block):
                 place, count = memory.places[np.uint64(i)], np.int64(0)
                 if place >= 0:
@@ -126,5 +142,8 @@ def encode_pretokens(
                     count = encode_other(data, start, end, i, model, memory, out, position)
                 position += count
             k = min(last, fetched)
-        out_offsets[segment + 1] = position
-    return position
+        if lacking == DONE:
+            segment += 1
+            out_offsets[segment] = position
+    progress[SEGMENT], progress[PRETOKEN], progress[NUM_IDS] = segment, k, position
+    return lacking

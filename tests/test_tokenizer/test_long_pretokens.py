@@ -1,0 +1,132 @@
+"""Pre-tokens that are longer than the scratch for one, several in a chunk, in any order of length."""
+
+import random
+
+import pytest
+import tiktoken
+
+import tokenizer
+from tokenizer import Tokenizer, TokenizerError, bpe, specials
+from tokenizer.definition import Definition
+from tokenizer.kernels.encoding import BLOCK
+
+USUAL = bpe._USUAL_BYTES
+
+
+@pytest.fixture(scope="module")
+def tok() -> Tokenizer:
+    """Merges of letters, so that a long word has many tokens of all lengths."""
+    dice = random.Random(5)
+    counts = {bytes(dice.choices(b" abcd", k=12)): 1 for _ in range(400)}
+    return tokenizer.train_from_counts(counts, vocab_size=600)
+
+
+@pytest.fixture(scope="module", params=["ordered", "shuffled"])
+def both(request: pytest.FixtureRequest, tok: Tokenizer) -> Tokenizer:
+    """The same, and one whose merges do not come in the order of their parts, which is encoded otherwise."""
+    if request.param == "ordered":
+        return tok
+    pairs = list(tok.merges)
+    pairs[0], pairs[-1] = pairs[-1], pairs[0]
+    tokens = dict(enumerate(tok.definition.tokens))
+    return Tokenizer(Definition.build(tokens, pairs, {}, split_pattern="gpt2"))
+
+
+def oracle(tok: Tokenizer) -> tiktoken.Encoding:
+    """The same vocabulary as tiktoken reads it."""
+    ranks = {bytes([byte]): byte for byte in range(256)}
+    ranks |= {left + right: 256 + rank for rank, (left, right) in enumerate(tok.merges)}
+    return tiktoken.Encoding(
+        "trained",
+        pat_str=r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+        mergeable_ranks=ranks,
+        special_tokens={},
+    )
+
+
+def words(*lengths: int, seed: int = 0) -> str:
+    """Words of so many bytes, each with the space before it."""
+    dice = random.Random(seed)
+    return "".join(" " + "".join(dice.choices("abcd", k=length - 1)) for length in lengths)
+
+
+def expected(other: tiktoken.Encoding, tok: Tokenizer, text: str) -> list[int]:
+    """What tiktoken gives, in our ids."""
+    return [tok.vocab[token] for token in other.decode_tokens_bytes(other.encode_ordinary(text))]
+
+
+FEW = [3] * (BLOCK + 7)
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        [5000, *FEW, 6000],
+        [6000, *FEW, 5000],
+        [5000, *FEW, 6000, *FEW, 20_000, *FEW, 4097, *FEW, 41_000],
+        [USUAL, *FEW, USUAL + 1, *FEW, USUAL - 1, *FEW, USUAL + 2],
+        [2 * USUAL + 1, *FEW, 2 * USUAL + 2, *FEW, 2 * USUAL + 3, *FEW, 4 * USUAL + 7],
+        [*[3] * (BLOCK - 1), 5000, 6000, *[3] * (BLOCK - 2), 9000],
+        [*[3] * BLOCK, 5000, *[3] * (BLOCK - 1), 9000, 3],
+    ],
+)
+def test_several_long_pretokens_are_encoded_as_by_tiktoken(tok: Tokenizer, lengths: list[int]) -> None:
+    fresh, text = Tokenizer(tok.definition), words(*lengths)
+    ids = expected(oracle(tok), tok, text)
+    assert fresh.encode(text) == ids
+    assert fresh.count_tokens(text) == len(ids)
+    assert fresh.encode(text) == ids, "with the scratch that was kept"
+
+
+def test_merges_in_any_order_find_room_too(both: Tokenizer) -> None:
+    fresh, parts = Tokenizer(both.definition), [*words(5000, *FEW).split(), words(9000), words(7000)]
+    text = " ".join(parts)
+    one_by_one = [Tokenizer(both.definition).encode(piece) for piece in fresh.splitter.split_text(text)]
+    assert fresh.encode(text) == [token for ids in one_by_one for token in ids]
+
+
+@pytest.mark.parametrize("chunk", [-1, 0, 1])
+def test_long_pretokens_at_the_edges_of_chunks_harm_no_other_document(
+    tok: Tokenizer, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(specials, "CHUNK_BYTES", 1 << 15)
+    texts = [
+        words(5000, *FEW, 6000),
+        words((1 << 15) + chunk),
+        "",
+        words(*FEW),
+        words(4097, 4096, (1 << 15) + chunk - 8193),
+        words(*FEW, 70_000, *FEW, 90_000),
+        words(3),
+    ]
+    other = oracle(tok)
+    ids = [expected(other, tok, text) for text in texts]
+    assert Tokenizer(tok.definition).encode_batch(texts).to_lists() == ids
+    many = Tokenizer(tok.definition).encode_batch(texts * 12, num_threads=2)
+    assert many.to_lists() == ids * 12
+
+
+@pytest.mark.parametrize("kept", [1, 1 << 21])
+def test_scratch_is_kept_up_to_a_size(tok: Tokenizer, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bpe, "_KEPT_BYTES", kept)
+    fresh, text = Tokenizer(tok.definition), words(5000, *FEW, 20_000)
+    assert fresh.encode(text) == fresh.encode(text) == expected(oracle(tok), tok, text)
+
+
+@pytest.mark.parametrize("slice_bytes", [1, 100, 768, 769, 5000])
+def test_where_a_slice_ends_changes_nothing(
+    both: Tokenizer, slice_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [words(*FEW, 5000, *FEW), "", words(*FEW, *FEW, seed=1), words(9000, seed=2)]
+    whole = both.encode_batch(texts).to_lists()
+    monkeypatch.setattr(bpe, "SLICE_BYTES", slice_bytes)
+    assert Tokenizer(both.definition).encode_batch(texts).to_lists() == whole
+
+
+def test_more_than_positions_can_tell_is_refused(tok: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bpe, "_MAX_BYTES", 9000)
+    fresh = Tokenizer(tok.definition)
+    assert fresh.decode(fresh.encode(words(9000))) == words(9000)
+    with pytest.raises(TokenizerError, match="a pre-token has 9001 bytes, but at most 9000"):
+        fresh.encode(words(9001))
+    assert fresh.decode(fresh.encode(words(9000))) == words(9000)
