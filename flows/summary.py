@@ -27,6 +27,7 @@ def run_summary(profile: Profile, store: Store, result: RunResult) -> str:
         f"# {profile.name}",
         profile.description,
         f"**{num_made}** of {len(result.rows)} tasks made, **{result.num_cached}** cached, in `{store.root}`",
+        *_warnings(store, result.rows),
         "## Stages",
         _table(("stage", "tasks", "made", "artifact", "key figures"), _stage_rows(store, result.rows)),
         "## Results",
@@ -35,6 +36,18 @@ def run_summary(profile: Profile, store: Store, result: RunResult) -> str:
         f"```mermaid\n{lineage(store, result.refs['packed'], 'up').to_mermaid()}\n```",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _warnings(store: Store, rows: Sequence[RunRow]) -> Iterable[str]:
+    """A list of what artifacts warn of; nothing where there is nothing."""
+    found = [
+        (store.record(row.ref).reference, row.metrics["warnings"])
+        for row in rows
+        if "warnings" in row.metrics
+    ]
+    if found:
+        yield "## Warnings"
+        yield "\n".join(f"- `{reference}`: {text}" for reference, text in found)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -4,13 +4,15 @@ The model. A source of size n (bytes or documents) gets an amount a by a rule (s
 `max_repetition` × n; its factor is a / n. The counts of its pre-tokens, made once, are multiplied by that
 factor: no text is read again when a weight changes.
 
-Laws. Proportional balance without a cap has factor 1 everywhere. The amounts add up to `total`. A counted
-pre-token never counts 0 unless its source is left out: rare tokens of a source that is scaled down count at
-least once, so factors far below 1 lift its tail; a larger `total` scales every factor up and makes that
-effect small.
+Laws. Proportional balance has factor 1 everywhere. The amounts add up to `total`. Counts are whole numbers,
+so all factors are multiplied by one `resolution` first, which makes the smallest of them at least 1,000:
+rounding then moves no count by more than one part in 2,000, and a source counts for its share in training.
+Whole factors need no rounding and have resolution 1: training then equals training on a corpus in which the
+text is repeated. Only a corpus of more than 2^58 weighted bytes lowers the resolution; factors that would
+have to be less than 1 are refused.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from pathlib import Path
@@ -40,6 +42,10 @@ from tasks.stage import Outcome, Scalar, Stage
 
 _U64 = 1 << 64
 _I63 = (1 << 63) - 1
+_FINE = 1000  # the smallest factor times the resolution, where there is room: rounding is half of 1 at most
+_ROOM_BYTES = 1 << 58  # weighted bytes; training counts up to 2^62 of them, and a normalizer may add some
+_REPEATED = 10  # a source that counts more often than this is warned of
+_FADED = 1000  # and so is one of which only one part in so many counts
 
 
 class BalanceParams(SamplingParams):
@@ -50,11 +56,11 @@ class BalanceParams(SamplingParams):
         description="What the size of a source is counted in: bytes of text, or documents.",
     )
     max_repetition: Repetition | None = Field(
-        default=None,
+        default=10.0,
         description=(
             "The most times that a source's text may count, at least 1; empty for no limit. What the limit "
             "takes off goes to the other sources by the same rule. With 'unimax' this is the number of "
-            "epochs."
+            "epochs. Text that counts a hundred times turns its rare words into tokens."
         ),
         examples=[4.0],
     )
@@ -63,8 +69,7 @@ class BalanceParams(SamplingParams):
         ge=1,
         description=(
             "Size of the balanced corpus in `unit`. Empty: as large as the corpus is, or as the limits "
-            "allow. Only the scale of the counts follows from it, and with it what `train.min_frequency` "
-            "means."
+            "allow. It decides what a `train.min_frequency` of 2 or more means, and nothing else."
         ),
     )
 
@@ -93,13 +98,14 @@ def balanced(params: BalanceParams, sizes: Mapping[str, SourceSize]) -> Balance:
     total, filling = _fill(params, weights, natural)
     factors = {source: _factor(filling.amounts[source], natural[source]) for source in natural}
     natural_shares = proportions({source: Decimal(size) for source, size in natural.items()})
-    shares = proportions(filling.amounts)
+    shares, asked = proportions(filling.amounts), proportions(weights)
     entries = [
         BalancedSource(
             source=source,
             num_documents=size.num_documents,
             num_bytes=size.num_bytes,
             natural_share=float(natural_shares[source]),
+            asked_share=float(asked[source]),
             share=float(shares[source]),
             factor=float(factors[source]),
             capped=source in filling.capped,
@@ -112,8 +118,50 @@ def balanced(params: BalanceParams, sizes: Mapping[str, SourceSize]) -> Balance:
         unit=params.unit,
         max_repetition=params.max_repetition,
         total=total,
+        resolution=_resolution(factors, sizes),
+        warnings=list(_warnings(params, entries)),
         sources=entries,
     )
+
+
+def _resolution(factors: Mapping[str, Decimal], sizes: Mapping[str, SourceSize]) -> int:
+    """By which power of ten to multiply all factors, so that rounding to whole counts changes little.
+
+    Raises:
+        BalanceError: 64 bits do not hold counts of the largest and of the smallest factor.
+    """
+    used = {source: factor for source, factor in factors.items() if factor}
+    if all(factor == factor.to_integral_value() for factor in used.values()):
+        return 1
+    least = min(used.values())
+    resolution = 1
+    with localcontext(EXACT):
+        weighted = sum((factor * sizes[source].num_bytes for source, factor in used.items()), Decimal(0))
+        while least * resolution < _FINE and weighted * resolution * 10 <= _ROOM_BYTES:
+            resolution *= 10
+        if least * resolution < 1:
+            raise BalanceError(
+                f"balance: factors from {least} to {max(used.values())} of {int(weighted)} bytes need counts "
+                "of more than 64 bits; use weights that are nearer together, or a smaller max_repetition"
+            )
+    return resolution
+
+
+def _warnings(params: BalanceParams, entries: list[BalancedSource]) -> Iterator[str]:
+    """What the shares do not show: text that counts very often or hardly, and shares that were cut."""
+    for entry in entries:
+        if entry.capped and params.tables:
+            yield (
+                f"source '{entry.source}' has a share of {entry.share:.2%}, and {entry.asked_share:.2%} was "
+                f"asked for: max_repetition={params.max_repetition:g} holds it back"
+            )
+        if entry.factor > _REPEATED:
+            yield (
+                f"source '{entry.source}' counts {entry.factor:.4g} times, so that its rare words become "
+                "tokens; lower its weight, the temperature or max_repetition, or give it text"
+            )
+        if 0 < entry.factor * _FADED < 1:
+            yield f"source '{entry.source}' counts {entry.factor:.2g} times: little of it is learned"
 
 
 def _check_not_empty(weights: Mapping[str, Decimal], natural: Mapping[str, int], unit: str) -> None:
@@ -152,7 +200,7 @@ def _factor(amount: Decimal, size: int) -> Decimal:
 def weighted_counts(
     balance: Balance, counts: Mapping[str, NDArray[np.uint64]]
 ) -> dict[str, NDArray[np.uint64]]:
-    """Multiply each source's counts by its factor.
+    """Multiply each source's counts by its factor and the balance's resolution.
 
     Args:
         balance: has every source of `counts`.
@@ -171,11 +219,13 @@ def weighted_counts(
             f"balance: no factor for source '{unknown[0]}'; balance the corpus that was counted. Sources: "
             f"{', '.join(factors)}"
         )
-    return {source: scaled_counts(array, factors[source]) for source, array in counts.items()}
+    with localcontext(EXACT):
+        scales = {source: factor * balance.resolution for source, factor in factors.items()}
+    return {source: scaled_counts(array, scales[source]) for source, array in counts.items()}
 
 
 def scaled_counts(counts: NDArray[np.uint64], factor: Decimal) -> NDArray[np.uint64]:
-    """Count × factor, exactly, then rounded half to even; at least 1 where count and factor are positive.
+    """Count × factor, exactly, then rounded half to even.
 
     Exact means: `factor` is the decimal number p / q with whole p and q = 10^k, and count × p is divided by q
     with its remainder, without floating point.
@@ -194,7 +244,7 @@ def scaled_counts(counts: NDArray[np.uint64], factor: Decimal) -> NDArray[np.uin
         small = counts <= np.uint64(min(q // 2 // p, _U64 - 1))  # at most one half: rounds to 0
     # Few counts are large: pre-tokens follow Zipf's law, so Python's whole numbers do for the rest.
     scaled[~small] = [_checked(int(count), p, q) for count in counts[~small]]
-    return np.where((scaled == 0) & (counts > 0), np.uint64(1), scaled)
+    return scaled
 
 
 def _fraction(factor: Decimal) -> tuple[int, int]:
@@ -238,6 +288,7 @@ def summary(balance: Balance) -> str:
         f"{entry.share:.2%} | {entry.factor:.6g} | {'bound' if entry.capped else '–'} |"
         for entry in balance.sources
     ]
+    lines += ["", *(f"**{warning}**" for warning in balance.warnings)] if balance.warnings else []
     return "\n".join(lines) + "\n"
 
 
@@ -259,8 +310,10 @@ def _metrics(balance: Balance) -> dict[str, Scalar]:
         "unit": balance.unit,
         "num_sources": len(balance.sources),
         "num_capped": sum(entry.capped for entry in balance.sources),
+        "resolution": balance.resolution,
     }
+    metrics |= {"warnings": "; ".join(balance.warnings)} if balance.warnings else {}
     return metrics | {f"share.{entry.source}": entry.share for entry in balance.sources}
 
 
-BALANCE = Stage(verb="balance", task="balance", kind="balance", version=1, params=BalanceParams, run=run)
+BALANCE = Stage(verb="balance", task="balance", kind="balance", version=2, params=BalanceParams, run=run)

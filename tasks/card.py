@@ -75,4 +75,4 @@ def run(params: CardParams, *, out: Path, **artifacts: Path) -> Outcome:
     )
 
 
-CARD = Stage(verb="card", task="card", kind="card", version=1, params=CardParams, run=run)
+CARD = Stage(verb="card", task="card", kind="card", version=2, params=CardParams, run=run)

@@ -37,8 +37,9 @@ class SourceFacts(_Facts):
     Attributes:
         note: what the user says of it.
         text_share: its part of the corpus' bytes of text.
-        training_share: its part of what the tokenizer was trained on, in the balance's unit; None if an
-            existing tokenizer was taken.
+        balanced_share: the part that the balance gives it in the tokenizer's training, in the balance's unit;
+            None if an existing tokenizer was taken.
+        training_share: its part of the weighted bytes that the tokenizer was trained on; likewise.
         training_factor: how often its text counted there.
         training_capped: whether the balance's limit bound.
         num_tokens: tokens of its documents, end tokens included.
@@ -58,6 +59,7 @@ class SourceFacts(_Facts):
     num_documents: int
     num_bytes: int
     text_share: float
+    balanced_share: float | None
     training_share: float | None
     training_factor: float | None
     training_capped: bool | None
@@ -104,6 +106,7 @@ class BalanceFacts(_Facts):
     unit: str
     max_repetition: float | None
     total: int
+    warnings: list[str]
 
 
 class MixtureFacts(_Facts):
@@ -251,6 +254,7 @@ def source_facts(upstream: Upstream, notes: Mapping[str, str]) -> list[SourceFac
             text_share=float(text_shares[source]),
             num_tokens=tokens[source],
             token_share=float(token_shares[source]),
+            training_share=_measured(upstream.records["tokenizer"], source) if upstream.balance else None,
             **_training(balanced.get(source)),
             **_mixing(mixed[source]),
             **_yield(audited[source]),
@@ -259,8 +263,13 @@ def source_facts(upstream: Upstream, notes: Mapping[str, str]) -> list[SourceFac
     ]
 
 
+def _measured(tokenizer: Record, source: str) -> float:
+    """What a source counted for in training; 0 where it was left out."""
+    return float(tokenizer.metrics.get(f"share.{source}", 0.0))
+
+
 def _training(balanced: BalancedSource | None) -> dict[str, Any]:
-    names = {"training_share": "share", "training_factor": "factor", "training_capped": "capped"}
+    names = {"balanced_share": "share", "training_factor": "factor", "training_capped": "capped"}
     return {ours: getattr(balanced, its) if balanced else None for ours, its in names.items()}
 
 

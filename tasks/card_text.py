@@ -52,20 +52,25 @@ def _opening(facts: CardFacts) -> list[str]:
 def _sources(facts: CardFacts) -> list[str]:
     trained = facts.balance is not None
     head = ["source", "files", "documents", "text", "share of text"]
-    head += ["share in training"] if trained else []
+    head += ["balanced share", "share in training"] if trained else []
     head += ["tokens", "share of tokens", "share of the mixture", ""]
     rows = [_source_row(source, facts.sources, trained) for source in facts.sources]
     lines = ["## Sources", "", *table(head, rows, left=(0, len(head) - 1))]
     notes = [f"- **{cell(source.source)}**: {source.note}" for source in facts.sources if source.note]
     if facts.balance is not None:
-        lines += ["", "*Share in training* is what each source counted for when the tokenizer was trained "]
-        lines[-1] += f"({_balance(facts)}). {_capped(facts.sources)}".rstrip()
+        lines += ["", f"*Balanced share*: what the balance gives each source ({_balance(facts)}). "]
+        lines[-1] += (
+            "*Share in training*: its part of the bytes that the tokenizer was trained on, as counted. "
+        )
+        lines[-1] = f"{lines[-1]}{_capped(facts.sources)}".rstrip()
+        lines += ["", *_warned(facts.balance.warnings)] if facts.balance.warnings else []
     return [*lines, "", *notes] if notes else lines
 
 
 def _source_row(source: SourceFacts, every: Sequence[SourceFacts], trained: bool) -> list[str]:
     largest = max(other.mixed_share for other in every)
-    training = [_percent(source.training_share) + ("†" if source.training_capped else "")] if trained else []
+    balanced = _percent(source.balanced_share) + ("†" if source.training_capped else "")
+    training = [balanced, _percent(source.training_share)] if trained else []
     return [
         source.source,
         f"{source.num_files:,}",
@@ -86,6 +91,10 @@ def _balance(facts: CardFacts) -> str:
         return "an existing tokenizer was taken"
     limit = "" if balance.max_repetition is None else f", at most {balance.max_repetition:g} times"
     return f"{_method(balance.method, balance.temperature)} over {balance.unit}{limit}"
+
+
+def _warned(warnings: Sequence[str]) -> list[str]:
+    return [f"- **Warning**: {warning}" for warning in warnings]
 
 
 def _method(method: str, temperature: float | None) -> str:

@@ -1,11 +1,14 @@
 """train: a tokenizer from pre-token counts and a balance.
 
-Each source's counts are multiplied by its factor and added up, and merges are learned from the sum; no text
-is read. Publishes a tokenizer artifact (`tasks.formats.tokenizer`) with exports, each of which was loaded
-back and encoded the probes alike.
+Each source's counts are multiplied by its factor (and by the balance's resolution, which keeps rounding
+small) and added up, and merges are learned from the sum; no text is read. What each source counted for is
+measured on what was learned from: its part of the weighted pre-tokens' bytes is `share.SOURCE` in the record.
+Publishes a tokenizer artifact (`tasks.formats.tokenizer`) with exports, each of which was loaded back and
+encoded the probes alike.
 """
 
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,12 +16,13 @@ from pydantic import Field
 
 from tasks.advance import tell_advance
 from tasks.count import CountParams
+from tasks.sampling import proportions
 from tasks.stage import Outcome, Stage
 
 if TYPE_CHECKING:
     from tasks.formats.balance import Balance
     from tasks.formats.counts import Counts, Cut
-    from tokenizer import PretokenCounts
+    from tokenizer import PretokenCounts, Tokenizer
 
 
 class TrainParams(CountParams):
@@ -36,7 +40,9 @@ class TrainParams(CountParams):
         default=0, ge=0, description="Special tokens <|reserved_0|>, <|reserved_1|>, … kept for later use."
     )
     min_frequency: int = Field(
-        default=1, ge=1, description="Pairs that occur less often, after balancing, are never merged."
+        default=1,
+        ge=1,
+        description="Pairs that occur less often, after balancing, are never merged; at 1 any may be.",
     )
     max_token_bytes: int | None = Field(
         default=None,
@@ -71,12 +77,13 @@ def run(params: TrainParams, *, out: Path, counts: Path, balance: Path) -> Outco
     from tasks.formats.balance import Balance
     from tasks.formats.counts import Counts, merge_bounded
     from tasks.formats.tokenizer import publish_tokenizer
-    from tokenizer import train_from_counts
 
-    counted = Counts.open(counts)
+    counted, balanced = Counts.open(counts), Balance.open(balance)
     _check_cut(params.cut, counted.cut)
-    weighted = merge_bounded(weighted_parts(counted, Balance.open(balance)))
-    tokenizer = train_from_counts(weighted, **params.model_dump(), progress=_tell)
+    amounts: dict[str, int] = {}
+    weighted = merge_bounded(weighted_parts(counted, balanced, amounts))
+    tokenizer = _trained(params, weighted, balanced.resolution)
+    shares = proportions({source: Decimal(amount) for source, amount in amounts.items()})
     exports = publish_tokenizer(tokenizer, out, exports=True)
     return Outcome(
         metrics={
@@ -84,22 +91,51 @@ def run(params: TrainParams, *, out: Path, counts: Path, balance: Path) -> Outco
             "num_merges": len(tokenizer.merges),
             "num_special_tokens": len(tokenizer.special_tokens),
             "longest_token_bytes": max((len(left + right) for left, right in tokenizer.merges), default=1),
-            "num_pretokens": int(weighted.counts.sum()),
+            "num_pretokens": round(int(weighted.counts.sum()) / balanced.resolution),
             "num_distinct_pretokens": len(weighted),
             "num_distinct_bytes": weighted.num_distinct_bytes,
             "exports": ", ".join(exports),
+            **{f"share.{source}": float(share) for source, share in shares.items()},
         }
     )
 
 
-def weighted_parts(counts: "Counts", balance: "Balance") -> "Iterator[PretokenCounts]":
-    """The counts of each source, times its factor; sources that the balance leaves out are skipped."""
+def _trained(params: TrainParams, weighted: "PretokenCounts", resolution: int) -> "Tokenizer":
+    """Learn the vocabulary from counts that are `resolution` times those of the balanced corpus."""
+    from tokenizer import train_from_counts
+    from tokenizer.errors import TrainingError
+
+    least = params.min_frequency * resolution if params.min_frequency > 1 else 1
+    options = params.model_dump() | {"min_frequency": least}
+    try:
+        return train_from_counts(weighted, **options, progress=_tell)
+    except TrainingError as error:
+        if least == params.min_frequency:
+            raise
+        scale = f"counts are {resolution} times those of the balanced corpus: min_frequency"
+        raise TrainingError(f"{error} ({scale}={params.min_frequency} is {least} of them)") from error
+
+
+def weighted_parts(
+    counts: "Counts", balance: "Balance", amounts: dict[str, int] | None = None
+) -> "Iterator[PretokenCounts]":
+    """The counts of each source, times its factor; sources that the balance leaves out are skipped.
+
+    Args:
+        counts: the counts of all sources.
+        balance: has every source of them.
+        amounts: written: by source, the weighted bytes of its pre-tokens.
+    """
+    import numpy as np
+
     from tasks.balance import weighted_counts
     from tokenizer import PretokenCounts
 
     for source in counts.sources:
         found = counts.counts(source)
         scaled = weighted_counts(balance, {source: found.counts})[source]
+        if amounts is not None:
+            amounts[source] = int((scaled * np.diff(found.offsets).astype(np.uint64)).sum())
         if scaled.any():
             yield PretokenCounts(found.data, found.offsets, scaled)
 
@@ -119,4 +155,4 @@ def _check_cut(wanted: "Cut", found: "Cut") -> None:
             )
 
 
-TRAIN = Stage(verb="train", task="train", kind="tokenizer", version=1, params=TrainParams, run=run)
+TRAIN = Stage(verb="train", task="train", kind="tokenizer", version=2, params=TrainParams, run=run)

@@ -35,6 +35,9 @@ def print_run(again: str, store: Store, result: RunResult, seconds: float) -> No
         seconds: wall time.
     """
     draw(_run_table(store, result.rows))
+    for row in result.rows:
+        if "warnings" in row.metrics:  # of what was made now or before
+            draw(Text(f"warning: {_called(store, row.ref)}: {row.metrics['warnings']}", style="yellow"))
     num_made = len(result.rows) - result.num_cached
     say(
         f"\n{num_made} of {len(result.rows)} tasks made, {result.num_cached} cached, {span(seconds)} in all\n"

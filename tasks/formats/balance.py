@@ -20,6 +20,7 @@ class BalancedSource(BaseModel):
 
     Attributes:
         natural_share: its part of the corpus, in the balance's unit.
+        asked_share: its part by the rule alone, without `max_repetition`.
         share: its part after balancing.
         factor: how often its text counts: balanced amount / natural amount; 0 leaves it out.
         capped: whether `max_repetition` bound, so that it got less than the rule alone would give.
@@ -31,6 +32,7 @@ class BalancedSource(BaseModel):
     num_documents: int
     num_bytes: int
     natural_share: float
+    asked_share: float | None = None
     share: float
     factor: float
     capped: bool
@@ -45,6 +47,9 @@ class Balance(BaseModel):
         unit: what sizes, shares and `total` are counted in.
         max_repetition: the cap on every factor, or None.
         total: the balanced corpus' size in `unit`.
+        resolution: training counts every pre-token `factor` × this many times, so that rounding to whole
+            counts changes no share.
+        warnings: what somebody who reads the shares should know besides.
         sources: in the corpus' order.
     """
 
@@ -55,6 +60,8 @@ class Balance(BaseModel):
     unit: Literal["bytes", "documents"]
     max_repetition: float | None
     total: int
+    resolution: int = 1
+    warnings: list[str] = []
     sources: list[BalancedSource]
 
     @classmethod

@@ -107,10 +107,10 @@ def scaled(counts, factor):
     return scaled_counts(np.array(counts, dtype=np.uint64), Decimal(factor)).tolist()
 
 
-def test_counts_are_rounded_half_to_even_and_never_to_nothing():
-    assert scaled([0, 1, 2, 3, 5, 7], "0.5") == [0, 1, 1, 2, 2, 4]
+def test_counts_are_rounded_half_to_even():
+    assert scaled([0, 1, 2, 3, 5, 7], "0.5") == [0, 0, 1, 2, 2, 4]
     assert scaled([0, 1, 2, 3], "2.5") == [0, 2, 5, 8]
-    assert scaled([0, 1, 1000], "0.000001") == [0, 1, 1]
+    assert scaled([0, 1, 1000], "0.000001") == [0, 0, 0]
     assert scaled([0, 7], "0") == [0, 0]
     assert scaled([3], "12E+3") == [36_000]
 
@@ -134,7 +134,7 @@ def test_a_product_beyond_64_bits_is_refused():
 @example([5, 15, 25], 1, 1)
 def test_scaling_equals_fractions(counts, digits, places):
     factor = Fraction(digits, 10**places)
-    expected = [max(half_even(count * factor), int(count > 0 and digits > 0)) for count in counts]
+    expected = [half_even(count * factor) for count in counts]
     text = f"{digits}E-{places}"
     if any(value > TOP for value in expected):
         with pytest.raises(BalanceError, match="exceeds 64 bits"):
@@ -145,8 +145,71 @@ def test_scaling_equals_fractions(counts, digits, places):
 
 def test_weighted_counts_go_by_source():
     counts = {"small": np.array([4, 1], dtype=np.uint64), "big": np.array([3], dtype=np.uint64)}
-    found = weighted_counts(balance(temperature=2.0), counts)
-    assert {source: array.tolist() for source, array in found.items()} == {"small": [10, 2], "big": [2]}
+    weighed = balance(temperature=2.0)  # factors 0.8333… and 2.5
+    found = weighted_counts(weighed, counts)
+    assert weighed.resolution == 10_000
+    assert {s: array.tolist() for s, array in found.items()} == {"small": [100_000, 25_000], "big": [25_000]}
+
+
+@pytest.mark.parametrize(
+    ("params", "resolution"),
+    [
+        ({}, 1),  # nothing to round
+        ({"total": 5000}, 1),  # 5 and 5
+        ({"weights": {"big": 0.0, "small": 2.0}, "max_repetition": 3}, 1),
+        ({"weights": {"big": 9, "small": 3}}, 10_000),  # 0.83 and 2.5
+        ({"weights": {"big": 1, "small": 9}}, 10_000),  # 0.11 and 9
+        ({"weights": {"big": 1, "small": 99}, "max_repetition": None}, 100_000),  # 0.011 and 9.9
+        ({"total": 1_500_000, "max_repetition": None}, 1),  # 1500 and 1500
+        ({"total": 1_500_500, "max_repetition": None}, 1),  # 1500.5: fine enough as it is
+    ],
+)
+def test_the_smallest_factor_counts_a_thousand_times_unless_all_are_whole(params, resolution):
+    assert balance(**params).resolution == resolution
+
+
+@given(
+    st.lists(st.integers(1, 10**13), min_size=2, max_size=6),
+    st.lists(st.integers(1, 10**6), min_size=6, max_size=6),
+)
+def test_rounding_moves_no_count_by_more_than_one_part_in_two_thousand(num_bytes, weights):
+    sizes = {f"s{k}": SourceSize(1, size) for k, size in enumerate(num_bytes)}
+    rule = {source: weights[k] for k, source in enumerate(sizes)}
+    found = balance(sizes, weights=rule)
+    assert sum(size * found.factors[f"s{k}"] for k, size in enumerate(num_bytes)) * found.resolution < 1 << 59
+    room = found.resolution * sum(num_bytes) * 10 <= 1 << 58
+    for source, factor in found.factors.items():
+        once = int(weighted_counts(found, {source: np.array([1], dtype=np.uint64)})[source][0])
+        assert once >= 1
+        wanted = float(factor * found.resolution)
+        assert abs(once - wanted) <= (wanted / 2000 if room else 0.5)
+
+
+def test_factors_that_64_bits_do_not_hold_are_refused():
+    sizes = {"big": SourceSize(1, 10**17), "small": SourceSize(1, 10**16)}
+    with pytest.raises(BalanceError, match=r"factors from .* need counts of more than 64 bits; use weights"):
+        balance(sizes, weights={"big": 1e-9, "small": 1})
+
+
+def test_text_counts_ten_times_at_most_unless_more_is_asked_for():
+    sizes = {"large": SourceSize(1, 10**6), "tiny": SourceSize(1, 360)}
+    # at T = 3 tiny would count 184.5 times
+    found = balance(sizes, temperature=3.0)
+    assert [(entry.factor, entry.capped) for entry in found.sources] == [(0.99676, False), (10.0, True)]
+    assert found.warnings == []
+    free = balance(sizes, temperature=3.0, max_repetition=None)
+    assert [line.partition(", so that")[0] for line in free.warnings] == ["source 'tiny' counts 184.5 times"]
+
+
+def test_a_share_that_was_given_and_cannot_be_had_is_warned_of():
+    sizes = {"large": SourceSize(1, 10**6), "tiny": SourceSize(1, 360)}
+    found = balance(sizes, weights={"large": 99, "tiny": 1})
+    assert found.warnings == [
+        "source 'tiny' has a share of 0.36%, and 1.00% was asked for: max_repetition=10 holds it back"
+    ]
+    faint = balance(sizes, weights={"large": 1e-5, "tiny": 1}, total=1000)
+    assert faint.warnings == ["source 'large' counts 1e-08 times: little of it is learned"]
+    assert found.warnings[0] in summary(found)
 
 
 def test_counts_of_another_corpus_are_refused():

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import orjson
 import pytest
 
@@ -26,7 +27,7 @@ DOCUMENTS = {
 SMALL = TrainParams(vocab_size=300)
 
 
-def counted(corpus, params, folder):
+def counted(corpus, params, folder, balancing=None):
     """Count and balance into plain directories."""
     shards = []
     for index, value in enumerate(corpus.shard_values):
@@ -36,7 +37,7 @@ def counted(corpus, params, folder):
     for name in ("counts", "balance"):
         (folder / name).mkdir()
     count(params, out=folder / "counts", corpus=corpus.path, shards=shards)
-    balance(BalanceParams(), out=folder / "balance", corpus=corpus.path)
+    balance(balancing or BalanceParams(), out=folder / "balance", corpus=corpus.path)
     return {"counts": folder / "counts", "balance": folder / "balance"}
 
 
@@ -44,8 +45,9 @@ def counted(corpus, params, folder):
 def trained(tmp_path, text_corpus):
     """Train on DOCUMENTS: where the artifact lies, and what the stage said of it."""
 
-    def make(params=SMALL, documents=DOCUMENTS, name="tokenizer"):
-        inputs = counted(text_corpus(documents, name), params.count_params(), tmp_path / name / "work")
+    def make(params=SMALL, documents=DOCUMENTS, name="tokenizer", balancing=None):
+        corpus = text_corpus(documents, name)
+        inputs = counted(corpus, params.count_params(), tmp_path / name / "work", balancing)
         out = tmp_path / name / "artifact"
         out.mkdir()
         return SimpleNamespace(path=out, outcome=train(params, out=out, **inputs))
@@ -60,6 +62,79 @@ def test_training_from_the_stages_equals_training_from_the_texts(trained):
     assert open_tokenizer(made.path) == expected
     assert made.outcome.metrics["num_merges"] == len(expected.merges) == 300 - 257
     assert made.outcome.metrics["exports"] == "huggingface, gpt2, tiktoken"
+
+
+def zipf_text(letters, num_words, seed):
+    """Documents of made-up words, the k-th of which is about k times rarer than the first."""
+    random = np.random.default_rng(seed)
+    words = ["".join(random.choice(list(letters), random.integers(2, 9))) for _ in range(3000)]
+    drawn = np.minimum(random.zipf(1.25, num_words) - 1, len(words) - 1)
+    return [" ".join(words[k] for k in part) for part in np.array_split(drawn, num_words // 20)]
+
+
+SPREAD = {
+    "huge": zipf_text("abcdefghij", 40_000, 1),
+    "rus": zipf_text("абвгдежзик", 4_000, 2),
+    "deu": zipf_text("klmnopqrst", 4_000, 3),
+}
+"""Sources of which the largest gets next to nothing: 2 : 50 : 48 of a corpus in which it is six sevenths."""
+RULE = BalanceParams(weights={"huge": 2, "rus": 50, "deu": 48}, max_repetition=None)
+WIDER = TrainParams(vocab_size=1500)
+
+
+def test_whole_weights_train_as_a_repeated_corpus_does(trained):
+    sizes = {source: sum(len(text.encode()) for text in texts) for source, texts in DOCUMENTS.items()}
+    times = {"en": 3, "ru": 7}
+    weights = {source: times[source] * sizes[source] for source in times}
+    rule = BalanceParams(weights=weights, total=sum(weights.values()))
+    repeated = {source: texts * times[source] for source, texts in DOCUMENTS.items()}
+    for least in (1, 5):
+        params = SMALL.model_copy(update={"vocab_size": 270, "min_frequency": least})
+        weighted = trained(params, balancing=rule, name=f"weighted-{least}")
+        physical = trained(params, documents=repeated, name=f"repeated-{least}")
+        assert open_tokenizer(weighted.path) == open_tokenizer(physical.path)
+        names = ("num_pretokens", "share.en", "share.ru")
+        assert [weighted.outcome.metrics[n] for n in names] == [physical.outcome.metrics[n] for n in names]
+
+
+@pytest.mark.parametrize("total", [None, 20_000, 3_000_000])
+def test_training_counts_every_source_for_its_share(trained, total):
+    rule = RULE.model_copy(update={"total": total})
+    metrics = trained(WIDER, documents=SPREAD, balancing=rule).outcome.metrics
+    for source, share in RULE.weights.items():
+        assert metrics[f"share.{source}"] == pytest.approx(
+            share / 100, abs=0.01
+        )  # newlines are no pre-tokens
+
+
+def resampled(documents, rule, seed):
+    """Documents drawn by lot until each source has what the balance gives it."""
+    random = np.random.default_rng(seed)
+    sizes = {source: sum(len(text.encode()) for text in texts) for source, texts in documents.items()}
+    total, weights = sum(sizes.values()), sum(rule.weights.values())
+    found = {}
+    for source, texts in documents.items():
+        wanted = total * rule.weights[source] / weights
+        number = round(len(texts) * wanted / sizes[source])
+        found[source] = [texts[k] for k in random.integers(0, len(texts), number)]
+    return found
+
+
+@pytest.mark.parametrize("total", [None, 20_000])
+def test_a_weighted_training_is_as_near_to_a_resampled_one_as_two_of_those_to_each_other(trained, total):
+    def tokens(**how):
+        return set(open_tokenizer(trained(WIDER, **how).path).vocab)
+
+    rule = RULE.model_copy(update={"total": total})
+    weighted = tokens(documents=SPREAD, balancing=rule, name="weighted")
+    one, two = (tokens(documents=resampled(SPREAD, RULE, k), name=f"resampled-{k}") for k in (1, 2))
+    assert min(len(weighted & one), len(weighted & two)) >= len(one & two)
+
+
+def test_pairs_that_are_too_rare_after_balancing_are_said_as_they_were_asked_for(trained):
+    params = TrainParams(vocab_size=1500, min_frequency=400)
+    with pytest.raises(TrainingError, match=r"min_frequency=400 is 40000000 of them"):
+        trained(params, documents=SPREAD, balancing=RULE)
 
 
 @pytest.mark.parametrize("export", ["huggingface", "gpt2", "tiktoken"])
