@@ -64,9 +64,14 @@ class PrefectExecutor:
         """
         for group, num_tasks in Counter(group_of(step.title) for step in steps).items():
             self.reporter.expect(group, num_tasks)
-        with Told(self._begin, self.reporter.on_advance).of_tasks():
-            futures = {self._submit(step): step for step in steps}
-        ended = {future: self._end(futures[future], future) for future in as_completed(list(futures))}
+        told = Told(self._begin, self.reporter.on_advance)
+        try:
+            with told.of_tasks():
+                futures = {self._submit(step): step for step in steps}
+            ended = {future: self._end(futures[future], future) for future in as_completed(list(futures))}
+        except BaseException:
+            told.stop()
+            raise
         rows = [_row_or_raise(step, ended[future]) for future, step in futures.items()]
         self.rows += rows
         self._futures |= {row.ref: future for row, future in zip(rows, futures, strict=True)}

@@ -6,17 +6,21 @@ run is in the store's catalog from its beginning, and publishes what it did as a
 run does, also one that found everything cached, because a cached task shows no artifact of its own.
 """
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
+from prefect.exceptions import TerminationSignal
 from prefect.runtime import deployment, flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import Field
 
 from flows.composition import Composition
+from flows.deadline import end_soon
 from flows.errors import RunError
 from flows.execution import PrefectExecutor
 from flows.form import Overrides
@@ -129,6 +133,8 @@ def _build(profile: Profile, machine: Machine, reporter: Reporter) -> RunResult:
     try:
         result = _compose(profile, machine, store, reporter, run_id)
     except BaseException as error:
+        if isinstance(error, TerminationSignal):
+            end_soon(error.signal)
         _note_end(store, run_id, error)
         raise
     artifacts = [RunArtifact(task=row.task, ref=row.ref, cached=row.cached) for row in result.rows]
@@ -148,13 +154,27 @@ def _note_end(store: Store, run_id: str, error: BaseException) -> None:
 
 def _compose(profile: Profile, machine: Machine, store: Store, reporter: Reporter, run_id: str) -> RunResult:
     sources = resolve_sources(profile, store, rehash=machine.rehash)
-    threads: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=machine.workers)
-    with threads as runner, noting_warnings(reporter):
+    with _threads(machine.workers) as runner, noting_warnings(reporter):
         share = machine.memory_bytes // machine.workers
         executor = PrefectExecutor(store, runner, reporter, machine.verify, share)
         made = Composition(profile, executor, sources).build()
     refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}
     return RunResult(run_id, executor.rows, refs)
+
+
+@contextmanager
+def _threads(workers: int) -> Iterator[ThreadPoolTaskRunner[Any]]:
+    """Run tasks in threads; the block waits for them unless it is told to end, by a signal or by Prefect."""
+    runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=workers)
+    with ExitStack() as until_done:
+        until_done.enter_context(runner)
+        try:
+            yield runner
+        except Exception:
+            raise
+        except BaseException:
+            until_done.pop_all()
+            raise
 
 
 def _publish(profile: Profile, store: Store, result: RunResult) -> None:

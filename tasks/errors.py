@@ -11,6 +11,7 @@
     ├── TracingError        a sequence or a document that a packed artifact does not have
     ├── AccountError        what came in is not what became of it
     ├── StoreError          an artifact that cannot be published, found or trusted
+    ├── StoppedError        a stage that was told to stop before it was done
     └── GateError           an audit whose verdict is "failed" where the profile forbids it
 
 A message says where, the value, the rule and the fix.
@@ -59,6 +60,10 @@ class AccountError(TaskError):
 
 class StoreError(TaskError):
     """An artifact that cannot be published, found or trusted."""
+
+
+class StoppedError(TaskError):
+    """A stage that was told to stop before it was done, because its run ends."""
 
 
 class GateError(TaskError):

@@ -1,28 +1,26 @@
 """The Typer application, the entry point, and what an error becomes.
 
 Exit codes: 0 done, 1 a stage, an artifact or the machine failed, 2 wrong usage (a profile that is wrong,
-something asked for that does not exist), 130 interrupted. An error is one block on standard error;
-`TOKMILL_DEBUG=1` adds the traceback. Commands import what they need when they are called, so that `tokmill
---help` stays quick.
+something asked for that does not exist), 130 interrupted, 143 terminated. An error is one block on standard
+error; `TOKMILL_DEBUG=1` adds the traceback. Commands import what they need when they are called, so that
+`tokmill --help` stays quick.
 """
 
 import os
 import shutil
-import signal
 import sys
 import textwrap
-import threading
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
+from flows.cli.interruption import InterruptedCommandError, noting_signals
+
+FAILED, USAGE = 1, 2
 
 
 _ORDER = (
@@ -31,29 +29,6 @@ _ORDER = (
     *("ls", "show", "lineage", "diff", "verify", "tag", "catalog", "trace", "takedown", "export"),
     *("encode", "decode"),
 )
-
-
-class _InterruptedError(Exception):
-    """Ctrl-C, carried past Typer, which would answer it in its own way."""
-
-
-@contextmanager
-def _noting_interrupts() -> Iterator[list[int]]:
-    """Give a list that is not empty once Ctrl-C was pressed, whatever became of the KeyboardInterrupt."""
-    noted: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        noted.append(number)
-        signal.default_int_handler(number, frame)
-
-    if threading.current_thread() is not threading.main_thread():  # which alone is told of signals
-        yield noted
-        return
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield noted
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 class _Commands(TyperGroup):
@@ -65,15 +40,15 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
         """Run the command that was asked for."""
-        with _noting_interrupts() as interrupts:
+        with noting_signals() as noted:
             try:
                 return super().invoke(ctx)
             except KeyboardInterrupt:
-                raise _InterruptedError from None
+                raise InterruptedCommandError(noted) from None
             except Exception as error:
-                # Ctrl-C reaches the embedded server as well; what asks it then fails for want of an answer.
-                if interrupts:
-                    raise _InterruptedError from error
+                # What was under way when a signal came may fail in its own way.
+                if noted.signals:
+                    raise InterruptedCommandError(noted) from error
                 raise
 
 
@@ -138,6 +113,8 @@ def _answer(error: Exception) -> int:
         # The reader of our output went away (`tokmill ls | head`): say nothing, also at interpreter exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    if isinstance(error, InterruptedCommandError):
+        return error.interruption.answer()
     message, code = _verdict(error)
     typer.echo(_laid_out(f"tokmill: {message}"), err=True)
     return code
@@ -159,8 +136,6 @@ def _verdict(error: Exception) -> tuple[str, int]:
     from tasks.errors import TaskError
     from tokenizer.errors import TokenizerError
 
-    if isinstance(error, _InterruptedError):
-        return "interrupted; what was published stays, and the same command goes on from there", INTERRUPTED
     if isinstance(error, ProfileError | UsageError):
         return str(error), USAGE
     if isinstance(error, FlowError | TaskError | TokenizerError):

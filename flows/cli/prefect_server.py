@@ -1,24 +1,29 @@
-"""The Prefect server that a run reports to: one that is configured, or the embedded one.
+"""The Prefect server that a run reports to: the one that is configured, or one embedded for its length."""
 
-The embedded one is kept out of reach of Ctrl-C. A terminal sends that signal to every process in the
-foreground; a server that got it too would be gone while the run still has to tell it how it ended, and the
-run would hang for a minute and more. So the server is started here, before the run, by a thread in which
-the signal is blocked: what it starts inherits that. Prefect finds the server running, uses it, and stops it
-when this process ends.
-"""
+import atexit
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-import signal
-import threading
-
+from flows.embedded import start_embedded
 from flows.errors import ServeError
 
+# Prefect's own words to the server that it embeds: no page, and one application for the whole process.
+_EMBEDDED = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
 
-def reach_prefect_server() -> None:
-    """Make sure that there is a server to report to: start the embedded one, or ask the configured one.
+
+@contextmanager
+def prefect_server(note: Callable[[str], None]) -> Iterator[None]:
+    """Have a server to report to in this block: the one that is configured, or an embedded one.
+
+    The embedded one ends with this process and not before, because Prefect sends its last events then.
+
+    Args:
+        note: is told, in a line, what a person should know of the start.
 
     Raises:
-        ServeError: the configured server does not answer, or none is configured and none may be embedded.
-        Exception: whatever kept the embedded server from starting.
+        ServeError: the configured server does not answer; none is configured and none may be embedded; the
+            embedded one does not come up.
     """
     from prefect.client.base import ServerType, determine_server_type
 
@@ -30,9 +35,11 @@ def reach_prefect_server() -> None:
             "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE=true"
         )
     if kind is ServerType.EPHEMERAL:
-        _start_embedded()
+        with _embedded(note):
+            yield
     else:
         _ask_configured()
+        yield
 
 
 def _ask_configured() -> None:
@@ -48,20 +55,19 @@ def _ask_configured() -> None:
         ) from problem
 
 
-def _start_embedded() -> None:
-    failures: list[Exception] = []
-    starter = threading.Thread(target=_start_unreachable, args=(failures,), daemon=True)
-    starter.start()
-    starter.join()
-    if failures:
-        raise failures[0]
+@contextmanager
+def _embedded(note: Callable[[str], None]) -> Iterator[None]:
+    from prefect.settings import (
+        PREFECT_API_URL,
+        PREFECT_HOME,
+        PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS,
+        get_current_settings,
+        temporary_settings,
+    )
 
-
-def _start_unreachable(failures: list[Exception]) -> None:
-    from prefect.server.api.server import SubprocessASGIServer
-
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        SubprocessASGIServer().start()
-    except Exception as error:
-        failures.append(error)
+    settings = get_current_settings().to_environment_variables(exclude_unset=True)
+    seconds = PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS.value()
+    server = start_embedded({**os.environ, **settings, **_EMBEDDED}, PREFECT_HOME.value(), seconds, note)
+    atexit.register(server.stop)
+    with temporary_settings({PREFECT_API_URL: server.url}):
+        yield

@@ -20,7 +20,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.figures import key_figures, outcome_words, span
+from flows.cli.figures import counted, key_figures, outcome_words, span
 from flows.cli.pace import Pace
 from flows.progress import Reporter, group_of
 from tasks.advance import Advance
@@ -41,6 +41,10 @@ class Display(Reporter, Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Give the screen back."""
+        ...
+
+    def kept(self, store: str) -> str:
+        """What a run that ends here leaves in its store, in words."""
         ...
 
 
@@ -159,6 +163,14 @@ class _Groups(ABC):
         """Something worth a line of its own."""
         with self.lock:
             self.write(Text(f"  {text}", style="dim"))
+
+    def kept(self, store: str) -> str:
+        """What a run that ends here leaves behind, in words."""
+        with self.lock:
+            done = sum(group.num_made + group.num_cached for group in self.groups.values())
+        if not done:
+            return f"no task was done yet, and {store} is as it was"
+        return f"{counted(done, 'task')} of the run {'is' if done == 1 else 'are'} done and kept in {store}"
 
     def write(self, line: Text) -> None:
         """Print a line; if nobody reads any longer (`2>&1 | head`), the run goes on in silence."""

@@ -1,6 +1,8 @@
 """`tokmill up` and the deployment: runs started from outside, by a script or by a person with a browser."""
 
 import json
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,9 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.test_flows.commands import clean_environment
+from tests.test_flows.commands import Tokmill, clean_environment, free_port
 from tests.test_flows.page import browser_found, find, open_browser, start_run
-from tests.test_flows.served import Service
+from tests.test_flows.processes import end_all, left_after, processes_with
+from tests.test_flows.served import Service, wait_for_line
 
 pytestmark = pytest.mark.server
 
@@ -98,3 +101,20 @@ def test_a_port_in_use_is_told(service: Service, tmp_path: Path) -> None:
     assert refused.code == 1
     assert f"127.0.0.1:{port}" in refused.err
     assert "--port" in refused.err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+def test_what_serves_is_gone_when_up_is_killed(migrated_home: Path, tmp_path: Path) -> None:
+    home = shutil.copytree(migrated_home, tmp_path / "home")
+    tokmill = Tokmill(tmp_path, clean_environment(PREFECT_HOME=str(home), PYTHONUNBUFFERED="1"))
+    with tokmill.start("up", "--port", str(free_port())) as process:
+        wait_for_line(process, "up: ")
+        serving = processes_with("PREFECT_HOME", str(home))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        left = left_after(5, "PREFECT_HOME", str(home))
+        end_all(left)
+
+    assert len(serving) >= 3
+    assert not left

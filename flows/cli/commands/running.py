@@ -38,6 +38,7 @@ def run(
 ) -> None:
     """Run a profile, from raw text to packed shards; what is up to date is not made again."""
     from flows.cli.finding import writable_store
+    from flows.cli.interruption import keeping
     from flows.cli.progress import display
     from flows.cli.summaries import print_run, run_document
     from flows.places import store_url
@@ -49,23 +50,24 @@ def run(
     opened = writable_store(location)
     began = time.monotonic()
     with display(messages()) as shown:
+        keeping(lambda: shown.kept(location))
         for note in loaded.notes:
             shown.note(note)
         prepare_terminal_run()
         # Prefect takes a second or two to import: the display is up before it.
-        from flows.cli.prefect_server import reach_prefect_server
+        from flows.cli.prefect_server import prefect_server
         from flows.run import run_profile
 
-        reach_prefect_server()
-        result = run_profile(
-            loaded,
-            location,
-            workers=workers,
-            memory=memory,
-            verify=verify,
-            rehash=rehash,
-            reporter=shown,
-        )
+        with prefect_server(shown.note):
+            result = run_profile(
+                loaded,
+                location,
+                workers=workers,
+                memory=memory,
+                verify=verify,
+                rehash=rehash,
+                reporter=shown,
+            )
     seconds = time.monotonic() - began
     if as_json:
         print_json(run_document(loaded.name, opened, result, seconds))
