@@ -263,6 +263,6 @@ def _accounts(source: str, num_documents: int, num_bytes: int, found: "EncodedSt
 
 
 ENCODE_SHARD = Stage(
-    verb="encode_shard", task="encode", kind="encoded_shard", version=2, params=EncodeParams, run=run_shard
+    verb="encode_shard", task="encode", kind="encoded_shard", version=3, params=EncodeParams, run=run_shard
 )
-ENCODE = Stage(verb="encode", task="encode", kind="encoded", version=2, params=EncodeParams, run=run)
+ENCODE = Stage(verb="encode", task="encode", kind="encoded", version=3, params=EncodeParams, run=run)

@@ -7,15 +7,16 @@ lists, but no lower than gives pairs enough for the merges that are wanted. It d
 a merge.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenizer.alphabet import BYTE_ORDER
 from tokenizer.buffers import pack_bytes
-from tokenizer.kernels.gathering import count_magnitudes
+from tokenizer.kernels.gathering import count_magnitudes, lay_out_lists
 from tokenizer.kernels.pair_queue import fill_queue
 from tokenizer.kernels.training_kernels import NARROW, WIDE
 from tokenizer.kernels.training_state import (
@@ -27,12 +28,16 @@ from tokenizer.kernels.training_state import (
     NO_ROOM,
     NUM_BYTES,
     NUM_MERGES,
+    NUM_PAIRS,
+    NUM_POSITIONS,
     NUM_TOKENS,
+    PAUSED,
     THRESHOLD,
     Rules,
 )
 from tokenizer.pages import zero_pages
 from tokenizer.pretoken_counts import PretokenCounts
+from tokenizer.stopping import heed_stop, slices
 from tokenizer.training_layout import (
     byte_tokens,
     empty_pairs,
@@ -40,6 +45,7 @@ from tokenizer.training_layout import (
     laid_out,
     moved_together,
     with_more_bytes,
+    with_more_pairs,
 )
 
 Progress = Callable[[int, int], None]
@@ -50,6 +56,8 @@ _LEAST_ROOM = 1 << 16
 _BYTE_PAIRS = 1 << 16
 _MAX_BUCKETS = 1 << 20
 _MAGNITUDES = 64
+_CELLS_A_SLICE = 1 << 25  # for kernels that read the text, and for those that go from place to place: a part
+_PLACES_A_SLICE = 1 << 23  # of a second each
 
 
 @dataclass(frozen=True)
@@ -125,13 +133,14 @@ class BpeTrainer:
         if not self._counters[THRESHOLD]:
             self._gather(_MAGNITUDES)
         while (made := int(self._counters[NUM_MERGES])) < num_merges:
+            heed_stop()
             outcome = self._merge(min(made + _MERGES_A_STEP, num_merges))
             threshold = int(self._counters[THRESHOLD])
             if outcome == NO_PAIRS and threshold == self._rules.min_count:
                 break
             if outcome == NO_BYTES:
                 self._tokens = with_more_bytes(self._tokens)
-            elif outcome != MADE_ALL:
+            elif outcome not in {MADE_ALL, PAUSED}:
                 self._move_together()
                 self._gather(threshold.bit_length() if outcome == NO_PAIRS else _MAGNITUDES)
             if progress is not None:
@@ -155,8 +164,8 @@ class BpeTrainer:
         if most <= self._counters[NUM_MERGES]:
             return NO_ROOM
         state = (self._words, self._tokens, self._pairs, self._before, self._behind)
-        seen = np.empty(2, np.int64)
-        return self._kernels.merge_pairs(*state, self._rules, self._counters, seen, min(until, most))
+        how = self._rules, self._counters, np.empty(2, np.int64), min(until, most)
+        return self._kernels.merge_pairs(*state, *how, _PLACES_A_SLICE)
 
     def _move_together(self) -> None:
         """End a round: shorten the text, and let go what is made anew."""
@@ -175,7 +184,8 @@ class BpeTrainer:
         num_cells = self._words.cells.shape[0]
         of_bytes = bool(self._counters[NUM_TOKENS] == 256) and num_cells >= _BYTE_PAIRS
         buckets = zero_pages((_BYTE_PAIRS if of_bytes else _num_buckets(num_cells), 2), np.int64)
-        self._kernels.count_buckets(self._words, buckets, of_bytes)
+        for part in slices(1, num_cells, _CELLS_A_SLICE):
+            self._kernels.count_buckets(self._words, buckets, of_bytes, *part)
         room = self._room or max(self._cells_at_first // 2 - num_cells // 4, _LEAST_ROOM)
         threshold = self._choose_threshold(buckets, num_magnitudes, room)
         places = buckets[buckets[:, 0] >= threshold, 1]
@@ -183,7 +193,9 @@ class BpeTrainer:
         lists = np.empty((places.shape[0], 2), np.int64)
         # once the lists are made a merge can make two others as long, so there is room for one merge at least
         positions = zero_pages(max(2 * room, int(places.sum()) + 2 * longest) + 1, np.uint32)
-        self._kernels.list_places(self._words, buckets, lists, positions, threshold, of_bytes)
+        lay_out_lists(buckets, lists, threshold, positions.shape[0] - 1)
+        for part in slices(1, num_cells, _CELLS_A_SLICE):
+            self._kernels.list_places(self._words, buckets, positions, of_bytes, *part)
         self._counters[THRESHOLD] = threshold
         self._make_pairs(lists, positions, longest, of_bytes)
         self._before, self._behind = (empty_side(longest, self._max_tokens) for _ in range(2))
@@ -207,14 +219,28 @@ class BpeTrainer:
         self, lists: NDArray[np.int64], positions: NDArray[np.uint32], longest: int, of_bytes: bool
     ) -> None:
         max_pairs = 2 * lists.shape[0] + 2 * self._max_tokens + 1
-        others, parted = np.empty(longest, np.uint32), np.empty(2, np.int64)
-        while True:
-            self._pairs = empty_pairs(max_pairs, positions)
-            state = (self._words, self._tokens, self._pairs, self._rules, self._counters)
-            if self._kernels.make_pairs(*state, lists, others, parted, of_bytes):
-                break
-            max_pairs *= 2
+        self._pairs = empty_pairs(max_pairs, positions)
+        self._counters[NUM_PAIRS] = self._counters[NUM_POSITIONS] = 0
+        scratch = lists, np.empty(longest, np.uint32), np.empty(2, np.int64)
+        progress = np.zeros(3, np.int64)
+        for until in _lists_a_slice(lists[:, 1]):
+            heed_stop()
+            while self._kernels.make_pairs(*self._state, *scratch, of_bytes, progress, until) == NO_ROOM:
+                self._pairs = with_more_pairs(self._pairs, self._counters)
         fill_queue(self._tokens, self._pairs, self._rules, self._counters)
+
+    @property
+    def _state(self) -> tuple[Any, ...]:
+        return self._words, self._tokens, self._pairs, self._rules, self._counters
+
+
+def _lists_a_slice(ends: NDArray[np.int64]) -> Iterator[int]:
+    """Yield how many lists, which end at these places, are about so many slices' worth of places."""
+    done = 0
+    while done < ends.shape[0]:
+        wanted = ends[done] + _PLACES_A_SLICE
+        done = int(np.searchsorted(ends, wanted, side="right"))
+        yield done
 
 
 def _num_buckets(num_cells: int) -> int:

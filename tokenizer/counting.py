@@ -35,6 +35,7 @@ from tokenizer.pages import zero_pages
 from tokenizer.pretoken_counts import PretokenCounts
 from tokenizer.specials import chunks, cut
 from tokenizer.splitting import Splitter
+from tokenizer.stopping import heed_stop, slices
 
 Buffers: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int64]]
 Part = TypeVar("Part")
@@ -42,6 +43,7 @@ Number = TypeVar("Number", bound=np.generic)
 
 _CHARS_A_BATCH = 1 << 18
 _BYTES_A_PART = 1 << 20
+_STRINGS_A_SLICE = 1 << 22
 _ONCE = np.zeros(0, np.uint64)
 
 
@@ -67,10 +69,9 @@ class PretokenCounter:
         weights: NDArray[np.uint64] = _ONCE,
     ) -> None:
         """Count the pre-tokens `data[starts[k]:ends[k]]`, each once, or as often as its weight, 1 or more."""
-        done = 0
-        while done < starts.shape[0]:
-            done = count_strings(data, starts, ends, weights, done, self._tables)
-            if done < starts.shape[0]:
+        for done, until in slices(0, starts.shape[0], _STRINGS_A_SLICE):
+            strings = starts[:until], ends[:until], weights[:until]
+            while (done := count_strings(data, *strings, done, self._tables)) < until:
                 self._grow(int(ends[done] - starts[done]))
 
     def add_documents(
@@ -85,6 +86,7 @@ class PretokenCounter:
         text, cuts = buffers.checked(data, offsets)
         segments = cut(text, cuts, {name: i for i, name in enumerate(specials)})
         for first, last in chunks(segments.bounds):
+            heed_stop()
             bounds, kinds = segments.bounds[first : last + 1], segments.kinds[first:last]
             piece, bounds = normalizers.normalize_pieces(normalizer, text, bounds, kinds >= 0)
             found = splitter.split(piece, bounds)

@@ -10,6 +10,7 @@ whichever threads it goes on, until `allow_work` is called.
 """
 
 import threading
+from collections.abc import Iterator
 
 SLICE_BYTES = 1 << 22
 """Text that one call of a kernel works on: far below a second, far above what a call costs."""
@@ -39,3 +40,14 @@ def heed_stop() -> None:
     """
     if _requested.is_set():
         raise StopRequested("stopped on request; call `allow_work` before working on")
+
+
+def slices(first: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield where each slice of what goes from `first` to `stop` begins and ends; heed a stop before each.
+
+    Raises:
+        StopRequested: it was requested.
+    """
+    for begin in range(first, stop, size):
+        heed_stop()
+        yield begin, min(begin + size, stop)

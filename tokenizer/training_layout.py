@@ -10,16 +10,19 @@ from numpy.typing import NDArray
 
 from tokenizer.alphabet import BYTE_ORDER
 from tokenizer.errors import TrainingError
+from tokenizer.kernels.pair_queue import enter_pairs
 from tokenizer.kernels.training_kernels import TrainingKernels
-from tokenizer.kernels.training_state import Pairs, Side, Tokens, WideWords, Words
+from tokenizer.kernels.training_state import NUM_PAIRS, SEPARATOR, Pairs, Side, Tokens, WideWords, Words
 from tokenizer.kernels.training_text import lay_out
 from tokenizer.pages import zero_pages
 from tokenizer.pretoken_counts import PretokenCounts
+from tokenizer.stopping import slices
 
 Number = TypeVar("Number", bound=np.generic)
 AnyWords: TypeAlias = Words | WideWords
 
 _MAX_CELLS = (1 << 32) - 1
+_WORDS_A_SLICE = 1 << 20
 
 
 def laid_out(counts: PretokenCounts) -> AnyWords:
@@ -45,7 +48,10 @@ def laid_out(counts: PretokenCounts) -> AnyWords:
         zero_pages(num_cells, np.int16), np.empty(num_steps + 1, np.int64), np.empty(num_steps, np.int64)
     )
     symbol_of = np.argsort(np.array(BYTE_ORDER)).astype(np.int32)
-    lay_out(counts.data, counts.offsets, counts.counts, order, symbol_of, words)
+    words.cells[0], progress = SEPARATOR, np.array([0, 1, 0, -1])
+    words.step_at[0] = 1
+    for _, until in slices(0, order.shape[0], _WORDS_A_SLICE):
+        lay_out(counts.data, counts.offsets, counts.counts, order, symbol_of, words, progress, until)
     return words
 
 
@@ -99,6 +105,15 @@ def empty_pairs(max_pairs: int, positions: NDArray[np.uint32]) -> Pairs:
         queue_count=np.empty(max_pairs, np.int64),
         positions=positions,
     )
+
+
+def with_more_pairs(pairs: Pairs, counters: NDArray[np.int64]) -> Pairs:
+    """Return the same pairs, which are not queued yet, with twice the room."""
+    larger, number = empty_pairs(2 * pairs.left.shape[0], pairs.positions), int(counters[NUM_PAIRS])
+    for name in ("left", "right", "frequency", "first", "number"):
+        getattr(larger, name)[:number] = getattr(pairs, name)[:number]
+    enter_pairs(larger, counters)
+    return larger
 
 
 def empty_side(max_places: int, max_tokens: int) -> Side:

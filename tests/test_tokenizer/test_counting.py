@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.test_tokenizer.conftest import any_text
-from tokenizer import PretokenCounts, TokenizerError, buffers
+from tokenizer import PretokenCounts, TokenizerError, buffers, counting
 from tokenizer.counting import PretokenCounter, count_buffers, count_parts
 from tokenizer.splitting import compile_pattern
 
@@ -71,6 +71,18 @@ def test_tables_grow_with_distinct_strings_of_any_length(length: int) -> None:
         counter.add(data, offsets[:-1], offsets[1:])
     assert counter.counts().to_dict() == dict(sorted((Counter(strings) + Counter(strings)).items()))
     assert len(counter) == len(set(strings))
+
+
+@pytest.mark.parametrize("size", [1, 31, 32, 33])
+def test_where_slices_end_changes_no_count(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counting, "_STRINGS_A_SLICE", size)
+    strings = [str(number % 900).encode() * (1 + number % 3) for number in range(3000)]
+    data, offsets = buffers.pack_bytes(strings)
+    for weights in (np.zeros(0, np.uint64), np.full(3000, 2, np.uint64)):
+        counter = PretokenCounter()
+        counter.add(data, offsets[:-1], offsets[1:], weights)
+        times = 2 if len(weights) else 1
+        assert counter.counts().to_dict() == {k: times * n for k, n in sorted(Counter(strings).items())}
 
 
 def test_weights_are_counted() -> None:

@@ -15,6 +15,8 @@ from tokenizer.kernels.intrinsics import prefetch
 from tokenizer.kernels.jit import kernel
 from tokenizer.kernels.pair_queue import find_slot, mix_pair, step_of
 from tokenizer.kernels.training_state import (
+    MADE_ALL,
+    NO_ROOM,
     NUM_PAIRS,
     NUM_POSITIONS,
     NUM_TOKENS,
@@ -37,26 +39,29 @@ def bucket_of(left: int, right: int, mask: np.uint64, of_bytes: bool) -> np.uint
 
 
 @kernel
-def count_buckets(words: Words, buckets: Int64Table, of_bytes: bool) -> None:
-    """Count pairs by bucket.
+def count_buckets(words: Words, buckets: Int64Table, of_bytes: bool, first: int, end: int) -> None:
+    """Count the pairs whose second symbol stands in some cells, by bucket.
 
     Args:
         words: moved together.
-        buckets: shape (a power of two, 2), zeros; receives how often the bucket's pairs occur, and at how
-            many places.
+        buckets: shape (a power of two, 2), zeros at first; receives how often the bucket's pairs occur, and
+            at how many places.
         of_bytes: whether all symbols are bytes; there are 65,536 buckets then.
+        first: the first of these cells, at least 1.
+        end: the cell after the last.
     """
-    mask = np.uint64(buckets.shape[0] - 1)
-    for step in range(words.step_count.shape[0]):
-        count = words.step_count[step]
-        left = np.int64(words.cells[words.step_at[step]])
-        for position in range(words.step_at[step] + 1, words.step_at[step + 1]):
+    mask, step = np.uint64(buckets.shape[0] - 1), step_of(words, first, 0)
+    while step < words.step_count.shape[0] and words.step_at[step] < end:
+        count, begin = words.step_count[step], max(first, words.step_at[step] + 1)
+        left = np.int64(words.cells[begin - 1])
+        for position in range(begin, min(end, words.step_at[step + 1])):
             right = np.int64(words.cells[position])
             if left != SEPARATOR and right != SEPARATOR:
                 bucket = bucket_of(left, right, mask, of_bytes)
                 buckets[bucket, 0] += count
                 buckets[bucket, 1] += 1
             left = right
+        step += 1
 
 
 @kernel
@@ -76,20 +81,16 @@ def count_magnitudes(buckets: Int64Table, magnitudes: Int64Table) -> None:
 
 
 @kernel
-def list_places(
-    words: Words, buckets: Int64Table, lists: Int64Table, positions: UInt32, threshold: int, of_bytes: bool
-) -> None:
-    """List the places of the buckets that reach a threshold, one list after the other.
+def lay_out_lists(buckets: Int64Table, lists: Int64Table, threshold: int, aside: int) -> None:
+    """Choose where the places of each bucket are listed, if it reaches a threshold.
 
     Args:
-        words: as they were counted.
-        buckets: from `count_buckets`; changed.
-        lists: shape (number of such buckets, 2); receives a bucket's count, and where its list ends.
-        positions: room for the lists and one element more.
+        buckets: from `count_buckets`; receives how far a place moves the end of its bucket's list, and where
+            that is so far.
+        lists: shape (number of buckets that reach it, 2); receives a bucket's count, and where its list ends.
         threshold: at least 1.
-        of_bytes: as in `count_buckets`.
+        aside: where a place of no list may be written.
     """
-    mask, aside = np.uint64(buckets.shape[0] - 1), np.int64(positions.shape[0] - 1)
     number, used = 0, np.int64(0)
     for bucket in range(buckets.shape[0]):
         if buckets[bucket, 0] < threshold:
@@ -97,10 +98,27 @@ def list_places(
             continue
         first, used = used, used + buckets[bucket, 1]
         lists[number, 0], lists[number, 1] = buckets[bucket, 0], used
-        buckets[bucket, 0], buckets[bucket, 1] = 1, first  # how far a place moves the list's end; its end
+        buckets[bucket, 0], buckets[bucket, 1] = 1, first
         number += 1
-    left = np.int64(words.cells[0])
-    for position in range(1, words.cells.shape[0]):
+
+
+@kernel
+def list_places(
+    words: Words, buckets: Int64Table, positions: UInt32, of_bytes: bool, first: int, end: int
+) -> None:
+    """List the places of the pairs whose second symbol stands in some cells, each in its bucket's list.
+
+    Args:
+        words: as they were counted.
+        buckets: from `lay_out_lists`; changed.
+        positions: room for the lists, and behind them one element for what belongs to none.
+        of_bytes: as in `count_buckets`.
+        first: the first of these cells, at least 1; lists are in order if calls are.
+        end: the cell after the last.
+    """
+    mask, aside = np.uint64(buckets.shape[0] - 1), np.int64(positions.shape[0] - 1)
+    left = np.int64(words.cells[first - 1])
+    for position in range(first, end):
         # no branch depends on what stands here: a place of no list is written where it does no harm
         right = np.int64(words.cells[position])
         bucket = bucket_of(left, right, mask, of_bytes)
@@ -152,29 +170,40 @@ def make_pairs(
     others: UInt32,
     parted: Int64,
     of_bytes: bool,
-) -> bool:
+    progress: Int64,
+    until: int,
+) -> int:
     """Make the pairs that reach the threshold from the lists of their buckets; the queue is not filled.
 
     Args:
         words: as they were listed.
         tokens: the symbols.
-        pairs: empty, with `positions` from `list_places`; filled.
+        pairs: empty at first, with `positions` from `list_places`; filled.
         rules: what may be merged.
-        counters: NUM_PAIRS and NUM_POSITIONS are set.
+        counters: NUM_PAIRS and NUM_POSITIONS are 0 at first, and changed.
         lists: from `list_places`.
         others: scratch, as long as the longest list.
         parted: scratch, shape (2,).
         of_bytes: as in `count_buckets`.
+        progress: shape (3,), zeros at first: the list that comes next, where what is left of it begins, and
+            how often the pairs there occur; both 0 if it was not begun. A list is regrouped as its pairs are
+            made, so that nothing may be done twice.
+        until: how many lists to look at.
 
     Returns:
-        False if there is too little room for a merge and the pairs that it may create; begin anew with more.
+        MADE_ALL if that is done, or NO_ROOM if there is too little for a pair and those that merges may
+        create; a further call, with more room, goes on from there.
     """
-    counters[NUM_PAIRS], counters[NUM_POSITIONS] = 0, 0
-    room = pairs.left.shape[0] - 2 * counters[NUM_TOKENS] - 1
-    for k in range(lists.shape[0]):
-        first, end, rest = counters[NUM_POSITIONS], lists[k, 1], lists[k, 0]
-        counters[NUM_POSITIONS] = end
+    room, k = pairs.left.shape[0] - 2 * counters[NUM_TOKENS] - 1, progress[0]
+    first, rest, outcome = progress[1], progress[2], np.int64(MADE_ALL)
+    while k < until and outcome == MADE_ALL:
+        end = lists[k, 1]
+        if rest == 0:
+            first, rest = counters[NUM_POSITIONS], lists[k, 0]
         while rest >= counters[THRESHOLD]:
+            if counters[NUM_PAIRS] >= room:
+                outcome = np.int64(NO_ROOM)
+                break
             parted[0], parted[1] = end, 0
             if not of_bytes:
                 part_list(words, pairs.positions, first, end, others, parted)
@@ -183,11 +212,13 @@ def make_pairs(
             length = np.int64(tokens.length[left]) + np.int64(tokens.length[right])
             if rest - parted[1] >= counters[THRESHOLD] and length <= rules.max_length:
                 pair = counters[NUM_PAIRS]
-                if pair >= room:
-                    return False
                 counters[NUM_PAIRS] += 1
                 pairs.left[pair], pairs.right[pair], pairs.frequency[pair] = left, right, rest - parted[1]
                 pairs.first[pair], pairs.number[pair] = first, parted[0] - first
                 pairs.slots[find_slot(pairs, left, right)] = pair
             first, rest = parted[0], parted[1]
-    return True
+        if outcome == MADE_ALL:
+            counters[NUM_POSITIONS], rest = end, np.int64(0)
+            k += 1
+    progress[0], progress[1], progress[2] = k, first, rest
+    return outcome

@@ -25,6 +25,7 @@ from tokenizer.kernels.training_state import (
     NUM_POSITIONS,
     NUM_QUEUED,
     NUM_TOKENS,
+    PAUSED,
     SEPARATOR,
     THRESHOLD,
     Pairs,
@@ -226,8 +227,9 @@ def merge_pairs(
     counters: Int64,
     seen: Int64,
     until: int,
+    max_places: int,
 ) -> int:
-    """Merge pairs, the most frequent first, until there are `until` merges.
+    """Merge pairs, the most frequent first, until there are `until` merges, or enough was done for a call.
 
     Args:
         words: the text as symbols; changed.
@@ -239,12 +241,16 @@ def merge_pairs(
         counters: shape (COUNTERS,); changed.
         seen: shape (2,); scratch.
         until: number of merges.
+        max_places: no further merge is begun once so many places were looked at.
 
     Returns:
-        MADE_ALL, NO_PAIRS if none is left that reaches the threshold, NO_ROOM if there may be too little for
-        the pairs of the next merge, or NO_BYTES if there is for its symbol.
+        MADE_ALL, PAUSED, NO_PAIRS if none is left that reaches the threshold, NO_ROOM if there may be too
+        little for the pairs of the next merge, or NO_BYTES if there is for its symbol.
     """
+    places = np.int64(0)
     while counters[NUM_MERGES] < until:
+        if places >= max_places:
+            return PAUSED
         pair = next_pair(tokens, pairs, rules, counters)
         if pair < 0:
             return NO_PAIRS
@@ -253,6 +259,7 @@ def merge_pairs(
         length = np.int64(tokens.length[pairs.left[pair]]) + np.int64(tokens.length[pairs.right[pair]])
         if counters[NUM_BYTES] + length > tokens.data.shape[0]:
             return NO_BYTES
+        places += pairs.number[pair]
         # it stays at the head of the queue with its old count, and goes when the next one is looked for
         merge_pair(words, tokens, pairs, before, behind, rules, counters, seen, pair)
         counters[NUM_MERGES] += 1

@@ -142,6 +142,13 @@ def take_off(pairs: Pairs, left: int, right: int, count: int) -> None:
 
 
 @kernel
+def enter_pairs(pairs: Pairs, counters: Int64) -> None:
+    """Put all pairs into the slots, which are empty."""
+    for pair in range(counters[NUM_PAIRS]):
+        pairs.slots[find_slot(pairs, np.int64(pairs.left[pair]), np.int64(pairs.right[pair]))] = pair
+
+
+@kernel
 def fill_queue(tokens: Tokens, pairs: Pairs, rules: Rules, counters: Int64) -> None:
     """Make the queue of all pairs.
 

@@ -15,7 +15,7 @@ class TrainingKernels(NamedTuple):
     compact: Kernel[..., int]
     count_buckets: Kernel[..., None]
     list_places: Kernel[..., None]
-    make_pairs: Kernel[..., bool]
+    make_pairs: Kernel[..., int]
     merge_pairs: Kernel[..., int]
 
 

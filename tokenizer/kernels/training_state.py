@@ -29,7 +29,8 @@ COUNTERS = 7
 MAX_NARROW = (1 << 15) - 2
 """How many symbols narrow cells can tell apart, each in two forms."""
 
-MADE_ALL, NO_PAIRS, NO_ROOM, NO_BYTES = 0, 1, 2, 3
+MADE_ALL, NO_PAIRS, NO_ROOM, NO_BYTES, PAUSED = 0, 1, 2, 3, 4
+"""Why a kernel returned."""
 
 
 class Words(NamedTuple):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tokenizer.kernels.arrays import BytesIn, Int32, Int64In, UInt64In
+from tokenizer.kernels.arrays import BytesIn, Int32, Int64, Int64In, UInt64In
 from tokenizer.kernels.jit import kernel
 from tokenizer.kernels.training_state import HOLE, SEPARATOR, Words
 
@@ -21,7 +21,14 @@ def symbol_in(cell: int) -> int:
 
 @kernel
 def lay_out(
-    data: BytesIn, offsets: Int64In, counts: UInt64In, order: Int64In, symbol_of: Int32, words: Words
+    data: BytesIn,
+    offsets: Int64In,
+    counts: UInt64In,
+    order: Int64In,
+    symbol_of: Int32,
+    words: Words,
+    progress: Int64,
+    until: int,
 ) -> None:
     """Lay words out, a symbol a byte.
 
@@ -31,11 +38,13 @@ def lay_out(
         counts: shape (number of words,), below 2**63.
         order: the words to lay out, in order of falling counts.
         symbol_of: shape (256,), the symbol of each byte.
-        words: of the right sizes; filled.
+        words: of the right sizes, the first cell a separator; filled.
+        progress: shape (4,), at first 0, 1, 0, -1: the word that comes next, the cells and the steps that
+            are filled, and the last count; a further call goes on from there.
+        until: how many words to lay out in all.
     """
-    used, steps, last = np.int64(1), 0, np.int64(-1)
-    words.cells[0] = SEPARATOR
-    for k in range(order.shape[0]):
+    used, steps, last = progress[1], progress[2], progress[3]
+    for k in range(progress[0], until):
         word = order[k]
         if np.int64(counts[word]) != last:
             last = np.int64(counts[word])
@@ -47,6 +56,7 @@ def lay_out(
         words.cells[used] = SEPARATOR
         used += 1
     words.step_at[steps] = used
+    progress[0], progress[1], progress[2], progress[3] = until, used, steps, last
 
 
 @kernel
