@@ -44,6 +44,8 @@ STEPS: MappingProxyType[str, Normalize] = MappingProxyType(
 )
 """The steps by name."""
 
+_COMPOSING = frozenset({"nfc", "nfd", "nfkc", "nfkd"})
+_VOWEL_JAMO, _LAST_JAMO = "\u1160", "\u11ff"  # Hangul vowels and finals, which join the letter before
 _CHANGES_ASCII = frozenset({"lowercase"})
 
 
@@ -104,3 +106,39 @@ def _normalized(steps: tuple[str, ...], piece: bytes) -> bytes:
     for step in steps:
         text = STEPS[step](text)
     return text.encode("utf-8", "surrogateescape")
+
+
+def final_boundary(name: str | None, data: bytes) -> int:
+    """Return the last place at which a text can be cut without changing what it is normalized to.
+
+    Args:
+        name: the normalizer.
+        data: UTF-8 that ends between characters; more text may follow.
+
+    Returns:
+        `b`, such that normalizing `data[:b]` and `data[b:] + more` by themselves gives the whole, for any
+        `more`. Before any character it is safe to cut that neither joins nor moves behind another one.
+    """
+    if not _COMPOSING.intersection(steps_of(name)):
+        return len(data)
+    place = len(data)
+    for character in reversed(data.decode("utf-8", "surrogateescape")):
+        place -= len(character.encode("utf-8", "surrogateescape"))
+        if begins_anew(character):
+            return place
+    return 0
+
+
+def begins_anew(character: str) -> bool:
+    """Whether no normalization form joins this character to the one before it, or moves it before that one.
+
+    It errs on the safe side: characters beyond the Basic Multilingual Plane and all marks count as joining.
+    Source: Unicode Standard Annex 15, "Concatenation of normalized strings".
+    """
+    first = unicodedata.normalize("NFKD", character)[0]
+    return (
+        first <= "\uffff"
+        and unicodedata.combining(first) == 0
+        and unicodedata.category(first)[0] != "M"
+        and not _VOWEL_JAMO <= first <= _LAST_JAMO
+    )

@@ -15,7 +15,8 @@ from tokenizer import normalizers
 from tokenizer.bpe import BytePairEncoder
 from tokenizer.errors import TokenizerError
 from tokenizer.specials import Segments, chunks
-from tokenizer.splitting import Splitter
+from tokenizer.splitting import Pretokens, Splitter
+from tokenizer.streaming import TextStream
 
 Integer = TypeVar("Integer", bound=np.integer[Any])
 
@@ -82,6 +83,19 @@ class Runner:
         offsets = np.zeros(lengths.shape[0] + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
         return ids, offsets
+
+    def stream(self) -> TextStream:
+        """Return the open end of a text that comes in parts."""
+        return TextStream(self._splitter, self._normalizer, self._encode_pretokens)
+
+    def _encode_pretokens(
+        self, text: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> list[int]:
+        """Encode pre-tokens that tile the beginning of a text."""
+        pretokens = Pretokens(starts, ends, np.array([0, len(starts)]))
+        with self._encoder.workspace() as workspace:
+            ids: list[int] = workspace.encode(text, pretokens, np.array([-1]))[0].tolist()
+        return ids
 
     def _run_part(
         self, data: NDArray[np.uint8], segments: Segments, kind: type[Integer], first: int, after: int

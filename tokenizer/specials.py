@@ -120,7 +120,7 @@ def cut(
     """
     starts, ends, ids = find(data, offsets, specials)
     if disallowed and ids.shape[0]:
-        _refuse(data, offsets, starts, ends, disallowed)
+        refuse(data, offsets, starts, ends, disallowed)
     if not ids.shape[0]:
         return Segments(
             offsets, np.full(offsets.shape[0] - 1, -1, np.int64), np.arange(offsets.shape[0], dtype=np.int64)
@@ -185,18 +185,32 @@ def _trie(specials: tuple[tuple[str, int], ...]) -> Trie:
     return Trie(classes, children, np.array(ids, np.int32), firsts)
 
 
-def _refuse(
+def refuse(
     data: NDArray[np.uint8],
     offsets: NDArray[np.int64],
     starts: NDArray[np.int64],
     ends: NDArray[np.int64],
     disallowed: Collection[str],
+    before: int = 0,
 ) -> None:
+    """Refuse special tokens that may not stand where they were found.
+
+    Args:
+        data: uint8, the text.
+        offsets: int64, shape (num_documents + 1,).
+        starts: int64, where special tokens begin.
+        ends: int64, where they end.
+        disallowed: those that may not be there.
+        before: bytes of the first document that came earlier.
+
+    Raises:
+        SpecialTokenError: one of them is there; names it, the document and the byte.
+    """
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         name = data[start:end].tobytes().decode()
         if name in disallowed:
             document = int(np.searchsorted(offsets, start, side="right")) - 1
-            byte = start - int(offsets[document])
+            byte = start - int(offsets[document]) + before * (document == 0)
             raise SpecialTokenError(
                 f"encode: document {document} holds the special token {name!r} at byte {byte}; pass "
                 f"allowed_special={{{name!r}}} to encode it as its id, or as_text=True to encode it as text"

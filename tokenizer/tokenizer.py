@@ -26,6 +26,7 @@ from tokenizer.kernels.decoding import locate_tokens
 from tokenizer.running import Runner
 from tokenizer.specials import AllowedSpecial, AsText, active_specials, cut
 from tokenizer.splitting import PatternLike, Splitter, compile_pattern
+from tokenizer.streaming import encode_parts
 from tokenizer.vocabulary import Merges, Vocab, definition_of
 
 
@@ -230,6 +231,26 @@ class Tokenizer:
     def id_type(self) -> type[np.uint16] | type[np.uint32]:
         """uint16 where every id fits, else uint32."""
         return buffers.id_type(self.vocab_size)
+
+    def encode_iterable(
+        self, parts: Iterable[Text], *, allowed_special: AllowedSpecial = (), as_text: AsText = False
+    ) -> Iterator[int]:
+        """Encode one text that comes in parts, such as an open file, as its ids are asked for.
+
+        The ids are those of the joined text, wherever it was cut; `streaming` says what is held in memory.
+
+        Args:
+            parts: the text's parts, in order; see `encode`.
+            allowed_special: see `encode`.
+            as_text: see `encode`.
+
+        Raises:
+            SpecialTokenError: see `encode`; once the text before it has been encoded.
+            TokenizerError: a part is no text; says which.
+        """
+        buffers.check_many(parts)
+        looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
+        return encode_parts(parts, self._runner.stream(), looked_for, disallowed)
 
     def encode_with_offsets(
         self, text: Text, *, allowed_special: AllowedSpecial = (), as_text: AsText = False

@@ -285,3 +285,52 @@ def scan_segments(
         count = scan_segment(data, starts[segment], ends[segment], tables, cuts, count)
         offsets[segment + 1] = count
     return count
+
+
+@kernel(inline=True)
+def reaches_end(data: BytesIn, at: int, end: int, tables: SplitTables) -> bool:
+    """Whether a match that starts at `at` may still depend on what follows `end`."""
+    state = 0
+    position = at
+    while state >= 0:
+        if position >= end:
+            return True
+        column, position = next_character(data, position, end, tables)
+        state = entry(tables.matcher_next, state + column)
+    return False
+
+
+@kernel
+def find_uncertain(data: BytesIn, starts: Int64In, ends: Int64In, tables: SplitTables, reach: Int64) -> int:
+    """Find the first pre-token of a text that more text could change.
+
+    Args:
+        data: shape (num_bytes,).
+        starts: shape (num_pretokens,), of the only segment.
+        ends: shape (num_pretokens,); the last one is where the text ends so far.
+        tables: the split expression.
+        reach: written, shape (1,): how far that pre-token extends whatever follows, if it is a stretch that
+            nothing matches; else where it starts.
+
+    Returns:
+        Its number; that of all pre-tokens if none could be changed.
+    """
+    count = len(starts)
+    end = ends[count - 1] if count else 0
+    for k in range(count):
+        start = starts[k]
+        reach[0] = start
+        if reaches_end(data, start, end, tables):
+            return k
+        if match_end(data, start, end, tables) > start:
+            continue
+        at = start
+        while at < ends[k]:
+            if reaches_end(data, at, end, tables):
+                reach[0] = at
+                return k
+            _, at = next_character(data, at, end, tables)
+        if at >= end:
+            reach[0] = end
+            return k
+    return count

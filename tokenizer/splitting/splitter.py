@@ -111,16 +111,26 @@ class Splitter:
         return self._cut(data, np.ascontiguousarray(starts), np.ascontiguousarray(ends))
 
     def _cut(self, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Pretokens:
-        """Run the chain: each expression cuts the pieces that the one before it made."""
+        return self.cut_from(0, data, starts, ends)
+
+    def cut_from(
+        self, level: int, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> Pretokens:
+        """Run the chain from one of its expressions on: each cuts the pieces that the one before it made."""
         found = Pretokens(starts, ends, np.arange(len(starts) + 1, dtype=np.int64))
-        for expression, tables in zip(self.chain, self.tables, strict=True):
-            pieces = (
-                Pretokens(*fallback.split_segments(expression, data, found.starts, found.ends))
-                if tables is None
-                else _scan(tables, data, found.starts, found.ends)
-            )
+        for number in range(level, len(self.chain)):
+            pieces = self.cut_by(number, data, found.starts, found.ends)
             found = Pretokens(pieces.starts, pieces.ends, pieces.offsets[found.offsets])
         return found
+
+    def cut_by(
+        self, level: int, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> Pretokens:
+        """Cut segments, which lie within the data, by one expression of the chain."""
+        tables = self.tables[level]
+        if tables is None:
+            return Pretokens(*fallback.split_segments(self.chain[level], data, starts, ends))
+        return _scan(tables, data, starts, ends)
 
     def split_text(self, text: str) -> list[str]:
         """Cut one text; for tests and for looking at a pattern."""
