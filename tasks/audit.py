@@ -67,9 +67,8 @@ def run(
 
     sources = _sources(encoded, shards)
     vocabulary = _vocabulary(tokenizer)
-    total = sum((use.token_counts for use in sources.values()), np.zeros(len(vocabulary.tokens), np.uint64))
     with audit_database(vocabulary, sources) as database:
-        summary = summarize(database, total)
+        summary = summarize(database, vocabulary, sources)
         summary = summary.model_copy(update={"gate": verdict(params, summary)})
         if params.on_failure == "fail" and summary.gate.startswith("failed"):
             raise GateError(
@@ -149,4 +148,4 @@ def _metrics(summary: "Summary") -> dict[str, Scalar]:
     }
 
 
-AUDIT = Stage(verb="audit", task="audit", kind="audit", version=1, params=AuditParams, run=run)
+AUDIT = Stage(verb="audit", task="audit", kind="audit", version=2, params=AuditParams, run=run)

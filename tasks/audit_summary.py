@@ -4,6 +4,7 @@ Ratios are None where there is nothing to divide by. All numbers follow from the
 """
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from tasks.audit_tables import rows
+from tasks.audit_tables import SourceUse, Vocabulary, rows
 from tasks.formats.manifests import read_model
 from tasks.markdown import table
 
@@ -31,6 +32,7 @@ class Yield(_Part):
     Attributes:
         fertility: tokens a word.
         used_share: of the vocabulary without special and reserved tokens, the part that occurs.
+        renyi_efficiency: see the function; None where no ordinary token occurs.
     """
 
     source: str
@@ -43,6 +45,7 @@ class Yield(_Part):
     chars_per_token: float | None
     fertility: float | None
     used_share: float | None
+    renyi_efficiency: float | None
 
 
 class Length(_Part):
@@ -61,8 +64,7 @@ class Summary(_Part):
         num_ordinary_tokens: tokens of the vocabulary that are neither special nor reserved.
         num_unused_tokens: those of them that never occur.
         unused_examples: some of them, merged ones before single bytes, then by id; see `readable`.
-        renyi_efficiency: Rényi entropy of order 2.5 of the tokens' frequencies over its greatest possible
-            value (Zouhar et al. 2023, "Tokenization and the Noiseless Channel"); None if nothing was encoded.
+        renyi_efficiency: of all sources together, see the function; None if nothing was encoded.
         gate: "passed", "failed: <why>", or "none" where no threshold was asked for.
     """
 
@@ -93,25 +95,42 @@ def read_summary(path: Path) -> Summary:
     return read_model(path / SUMMARY_FILE, Summary, "audit summary")
 
 
-def summarize(database: duckdb.DuckDBPyConnection, token_counts: NDArray[np.uint64]) -> Summary:
-    """The summary of the tables in `database`; `token_counts` is uint64 [vocab_size], summed over sources."""
+def summarize(
+    database: duckdb.DuckDBPyConnection, vocabulary: Vocabulary, sources: Mapping[str, SourceUse]
+) -> Summary:
+    """The summary of the tables in `database`, which were made of this vocabulary and these sources."""
+    ordinary = np.array([kind in {"byte", "merge"} for kind in vocabulary.kinds], dtype=np.bool_)
+    efficiencies = {name: renyi_efficiency(use.token_counts[ordinary]) for name, use in sources.items()}
+    total = sum((use.token_counts for use in sources.values()), np.zeros(len(ordinary), np.uint64))
+    of_all = renyi_efficiency(total[ordinary])
     lengths = [Length(**row) for row in rows(database, "FROM audit_lengths ORDER BY num_bytes")]
     examples = rows(database, _UNUSED, _NUM_EXAMPLES)
     return Summary(
-        vocab_size=len(token_counts),
+        vocab_size=len(ordinary),
         num_ordinary_tokens=sum(length.num_tokens for length in lengths),
         num_unused_tokens=sum(length.num_unused for length in lengths),
         unused_examples=[row["readable"] for row in examples],
-        renyi_efficiency=renyi_efficiency(token_counts),
-        overall=_yield(rows(database, _OVERALL)[0]),
-        sources=[_yield(row) for row in rows(database, "FROM audit_sources")],
+        renyi_efficiency=of_all,
+        overall=_yield(rows(database, _OVERALL)[0], of_all),
+        sources=[_yield(row, efficiencies[row["source"]]) for row in rows(database, "FROM audit_sources")],
         lengths=lengths,
         gate="none",
     )
 
 
 def renyi_efficiency(token_counts: NDArray[np.uint64]) -> float | None:
-    """Rényi entropy of order 2.5 of the frequencies over log(vocab_size), in [0, 1], to six digits."""
+    """Rényi entropy of order 2.5 of the tokens' frequencies over the logarithm of their number.
+
+    Args:
+        token_counts: uint64 [n], how often each token of the vocabulary occurs. Those of the audit are the
+            ordinary ones: a special or reserved token carries no text, and an end token that follows each
+            document would say how long documents are.
+
+    Returns:
+        H / log n in [0, 1] to six digits, the efficiency of Zouhar et al. 2023, "Tokenization and the
+        Noiseless Channel", with the order that they recommend. They divide by the logarithm of the whole
+        vocabulary. None where nothing occurs, or n < 2.
+    """
     counts = token_counts[token_counts > 0].tolist()
     if not counts or len(token_counts) < 2:
         return None
@@ -135,8 +154,9 @@ def to_markdown(summary: Summary) -> str:
         "",
         *table(_YIELD_HEAD, [_yield_cells(part) for part in (*summary.sources, summary.overall)]),
         "",
-        "A word is a run of bytes other than ASCII white space, so tokens a word says little of a script",
-        "that puts no spaces between words.",
+        "A word is a run of characters other than white space (Unicode's), so tokens per word says little of",
+        "a script that puts no spaces between words. Rényi efficiency: of the ordinary tokens' frequencies,",
+        "over the logarithm of their number.",
         "",
         "## Token lengths",
         "",
@@ -154,30 +174,37 @@ _UNUSED = """
 """
 _OVERALL = r"""
     SELECT 'all' AS source, num_documents, num_tokens, num_bytes, num_chars, num_words,
-        num_bytes / nullif(num_tokens - num_end_tokens, 0) AS bytes_per_token,
-        num_chars / nullif(num_tokens - num_end_tokens, 0) AS chars_per_token,
-        (num_tokens - num_end_tokens) / nullif(num_words, 0) AS fertility,
+        num_bytes / nullif(num_text_tokens, 0) AS bytes_per_token,
+        num_chars / nullif(num_text_tokens, 0) AS chars_per_token,
+        num_text_tokens / nullif(num_words, 0) AS fertility,
         (SELECT avg((num_occurrences > 0)::INT) FROM audit_tokens SEMI JOIN ordinary USING (token_id))
             AS used_share
     FROM (SELECT coalesce(sum(COLUMNS('(num_.*)')), 0)::BIGINT AS '\1' FROM audit_sources)
 """
 _YIELD_HEAD = (
     *("source", "documents", "tokens", "bytes", "characters", "words"),
-    *("bytes a token", "characters a token", "tokens a word", "vocabulary used"),
+    *("bytes a token", "characters a token", "tokens a word", "vocabulary used", "Rényi efficiency"),
 )
 
 
-def _yield(row: dict[str, Any]) -> Yield:
-    """A row of `audit_sources`, ratios to six digits."""
-    known = {name: row[name] for name in Yield.model_fields}
-    return Yield(**{name: round(v, 6) if isinstance(v, float) else v for name, v in known.items()})
+def _yield(row: dict[str, Any], efficiency: float | None) -> Yield:
+    """A row of `audit_sources`, ratios to six digits, with its Rényi efficiency."""
+    known = {name: row[name] for name in Yield.model_fields if name in row}
+    ratios = {name: round(v, 6) if isinstance(v, float) else v for name, v in known.items()}
+    return Yield(**ratios, renyi_efficiency=efficiency)
 
 
 def _yield_cells(part: Yield) -> list[str]:
     counts = (part.num_documents, part.num_tokens, part.num_bytes, part.num_chars, part.num_words)
     ratios = (part.bytes_per_token, part.chars_per_token, part.fertility)
     share = "–" if part.used_share is None else f"{part.used_share:.1%}"
-    return [part.source, *(f"{count:,}" for count in counts), *(_number(ratio, 3) for ratio in ratios), share]
+    return [
+        part.source,
+        *(f"{count:,}" for count in counts),
+        *(_number(ratio, 3) for ratio in ratios),
+        share,
+        _number(part.renyi_efficiency, 4),
+    ]
 
 
 def _length_cells(part: Length) -> list[str]:

@@ -4,9 +4,10 @@
     audit_tokens    a row a token of the vocabulary, by id
     audit_lengths   a row a token length, shortest first
 
-Bytes, characters and words are those of the encoded documents' text; ratios leave the end-of-document
-tokens out, since no text became one. A ratio with nothing below the line is NULL. A word is a run of
-bytes other than ASCII white space: `fertility` says little of a script that puts no spaces between words.
+Bytes, characters and words are those of the encoded documents' text; ratios leave out the tokens that were
+added to it (those that begin and end documents, and those that fill in the middle), since no text became one.
+A ratio with nothing below the line is NULL. A word is a run of characters other than white space: `fertility`
+says little of a script that puts no spaces between words.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,15 +25,15 @@ from tasks.formats.encoded import EncodedStatistics
 
 TABLES = {
     "audit_sources": """
-        SELECT source, num_documents, num_tokens, num_end_tokens, num_bytes, num_chars, num_words,
+        SELECT source, num_documents, num_tokens, num_text_tokens, num_begin_tokens, num_end_tokens,
+            num_fim_tokens, num_bytes, num_chars, num_words,
             num_bytes / nullif(num_text_tokens, 0) AS bytes_per_token,
             num_chars / nullif(num_text_tokens, 0) AS chars_per_token,
             num_text_tokens / nullif(num_words, 0) AS fertility,
             coalesce(num_used, 0) AS num_used_tokens,
             coalesce(num_used, 0) / nullif((SELECT count(*) FROM ordinary), 0) AS used_share
         FROM (
-            SELECT * REPLACE (num_begin_tokens + num_end_tokens + num_fim_tokens AS num_end_tokens),
-                num_tokens - (num_begin_tokens + num_end_tokens + num_fim_tokens) AS num_text_tokens
+            SELECT *, num_tokens - num_begin_tokens - num_end_tokens - num_fim_tokens AS num_text_tokens
             FROM sources
         )
         LEFT JOIN (

@@ -49,7 +49,8 @@ class SourceFacts(_Facts):
         mixed_tokens: its tokens in the mixture, repetitions included.
         epochs: `mixed_tokens` / `num_tokens`.
         limits: whether its repetition limit bound the mixture.
-        fertility: tokens a word.
+        fertility: tokens per word.
+        renyi_efficiency: of its ordinary tokens; see `tasks.audit_summary.renyi_efficiency`.
         vocabulary_used: part of the ordinary vocabulary that occurs in it.
     """
 
@@ -75,6 +76,7 @@ class SourceFacts(_Facts):
     chars_per_token: float | None
     fertility: float | None
     vocabulary_used: float | None
+    renyi_efficiency: float | None
 
 
 class TokenizerFacts(_Facts):
@@ -279,7 +281,9 @@ def _mixing(mixed: MixedSource) -> dict[str, Any]:
 
 
 def _yield(audited: Yield) -> dict[str, Any]:
-    ratios = audited.model_dump(include={"bytes_per_token", "chars_per_token", "fertility"})
+    ratios = audited.model_dump(
+        include={"bytes_per_token", "chars_per_token", "fertility", "renyi_efficiency"}
+    )
     return {**ratios, "vocabulary_used": audited.used_share}
 
 

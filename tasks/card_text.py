@@ -107,7 +107,14 @@ def _capped(sources: Sequence[SourceFacts]) -> str:
 
 def _tokenizer(facts: CardFacts) -> list[str]:
     tokenizer = facts.tokenizer
-    head = ["source", "bytes a token", "characters a token", "tokens a word", "vocabulary used"]
+    head = [
+        "source",
+        "bytes per token",
+        "characters per token",
+        "tokens per word",
+        "vocabulary used",
+        "Rényi",
+    ]
     rows = [
         [
             source.source,
@@ -115,15 +122,20 @@ def _tokenizer(facts: CardFacts) -> list[str]:
             _ratio(source.chars_per_token),
             _ratio(source.fertility),
             _percent(source.vocabulary_used, 1),
+            _ratio(source.renyi_efficiency),
         ]
         for source in facts.sources
     ]
     overall = [tokenizer.bytes_per_token, tokenizer.chars_per_token, tokenizer.fertility]
     used = _percent(tokenizer.vocabulary_used, 1)
-    rows.append(["**all**", *(f"**{_ratio(value)}**" for value in overall), f"**{used}**"])
+    efficiency = _ratio(tokenizer.renyi_efficiency)
+    rows.append(
+        ["**all**", *(f"**{_ratio(value)}**" for value in overall), f"**{used}**", f"**{efficiency}**"]
+    )
     note = (
-        "A word is a run of characters other than white space, so *tokens a word* says little of scripts "
-        "that put no spaces between words."
+        "A word is a run of characters other than white space, so *tokens per word* says little of scripts "
+        "that put no spaces between words. *Rényi*: the efficiency of order 2.5, which is the entropy of the "
+        "ordinary tokens' frequencies over the logarithm of their number; 1 if all occur equally often."
     )
     return ["## Tokenizer", "", *_tokenizer_list(tokenizer), "", *table(head, rows), "", note]
 
@@ -139,8 +151,8 @@ def _tokenizer_list(tokenizer: TokenizerFacts) -> list[str]:
         f"{tokenizer.num_reserved:,} reserved; after each document: {end}",
         f"- Split pattern: {_code(tokenizer.split_pattern)}; digits: {tokenizer.digits}; normalizer: "
         f"{tokenizer.normalizer or 'none'}",
-        f"- {tokenizer.num_unused_tokens:,} ordinary tokens never occur in the encoded text; Rényi "
-        f"efficiency {_ratio(tokenizer.renyi_efficiency)}; audit gate: {tokenizer.gate}",
+        f"- {tokenizer.num_unused_tokens:,} ordinary tokens never occur in the encoded text; audit "
+        f"gate: {tokenizer.gate}",
     ]
 
 

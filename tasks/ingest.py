@@ -151,4 +151,4 @@ def _account(source: str, stats: SourceStats) -> Account:
     )
 
 
-INGEST = Stage(verb="ingest", task="ingest", kind="corpus", version=1, params=IngestParams, run=run)
+INGEST = Stage(verb="ingest", task="ingest", kind="corpus", version=2, params=IngestParams, run=run)

@@ -53,7 +53,7 @@ class SourceStats(BaseModel):
         num_documents: kept documents.
         num_bytes: of their text.
         num_chars: Unicode code points of it.
-        num_words: runs of anything but ASCII white space.
+        num_words: runs of anything but white space.
         num_files: all files, the empty ones included.
         num_files_without_documents: files that hold no document, kept or bad.
         num_shards: parts that the source is divided into.

@@ -41,7 +41,7 @@ class EncodedStatistics(BaseModel):
     """What lies in an encoded shard, and what was left out of it.
 
     Bytes, characters and words are those of the kept documents' text as it was read, before normalization.
-    A word is a longest run of bytes other than ASCII white space.
+    A word is a longest run of characters other than white space.
 
     Attributes:
         num_documents: kept documents.

@@ -1,9 +1,9 @@
 """Measures of text taken on whole buffers: is it UTF-8, how many characters, how many words.
 
-A character is a Unicode code point: a byte that does not continue one. A word is a longest run of bytes
-other than ASCII white space (space, tab, newline, vertical tab, form feed, carriage return), as Python's
-`bytes.split()` has it. Words do not cross documents. Scripts written without spaces have long "words"; the
-measure is for comparing corpora.
+A character is a Unicode code point: a byte that does not continue one. A word is a longest run of characters
+other than white space: the 25 characters of Unicode's property White_Space, ideographic and no-break spaces
+among them. Words do not cross documents. Scripts written without spaces have long "words"; the measure is for
+comparing corpora.
 """
 
 from dataclasses import replace

@@ -34,7 +34,7 @@ SOURCES = {
 
 def summary_of(sources) -> Summary:
     with audit_database(VOCABULARY, sources) as database:
-        return summarize(database, sum(use.token_counts for use in sources.values()))
+        return summarize(database, VOCABULARY, sources)
 
 
 def test_sources_stand_in_their_order_with_ratios_by_hand():
@@ -95,6 +95,26 @@ def test_renyi_efficiency_is_one_for_equal_use_and_zero_for_one_token():
     assert renyi_efficiency(np.array([5, 5, 0, 0], dtype=np.uint64)) == math.log(2) / math.log(4)
 
 
+def test_renyi_efficiency_is_of_ordinary_tokens_for_each_source():
+    summary = summary_of(SOURCES)
+    # zwei has 4 and 3 of four ordinary tokens; its two end tokens do not count
+    power = (4 / 7) ** 2.5 + (3 / 7) ** 2.5
+    by_hand = math.log(power) / -1.5 / math.log(4)
+    assert [part.renyi_efficiency for part in summary.sources] == [round(by_hand, 6), 0.0, None]
+    power = (5 / 8) ** 2.5 + (3 / 8) ** 2.5
+    assert summary.renyi_efficiency == round(math.log(power) / -1.5 / math.log(4), 6)
+    assert summary.overall.renyi_efficiency == summary.renyi_efficiency
+
+
+def test_tokens_that_were_added_are_told_apart():
+    counts = [4, 0, 3, 0, 5, 0]
+    added = {"num_begin_tokens": 1, "num_end_tokens": 1, "num_fim_tokens": 3}
+    with audit_database(VOCABULARY, {"one": use(counts, num_documents=1, num_bytes=10, **added)}) as database:
+        (found,) = rows(database, "FROM audit_sources")
+    assert {name: found[name] for name in added} == added
+    assert (found["num_text_tokens"], found["bytes_per_token"]) == (7, 10 / 7)
+
+
 @pytest.mark.parametrize(
     ("token", "text"),
     [
@@ -141,5 +161,5 @@ def test_tables_are_the_same_bytes_again_and_readable_by_duckdb(tmp_path):
 
 def test_the_markdown_shows_each_source_and_the_tokens_never_used():
     text = to_markdown(summary_of(SOURCES))
-    assert "| zwei | 2 | 9 | 10 | 10 | 5 | 1.429 | 1.429 | 1.400 | 50.0% |" in text
+    assert "| zwei | 2 | 9 | 10 | 10 | 5 | 1.429 | 1.429 | 1.400 | 50.0% | 0.4819 |" in text
     assert "`abc`, `\\xe4`" in text

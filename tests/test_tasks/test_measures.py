@@ -4,13 +4,15 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.formats.documents import DocumentBatch, batched, documents_of, offsets_of, piece_of
 from tasks.formats.measures import is_utf8, text_size, without_invalid_utf8
 
-ODD = "a b\t\n\v\f\r\x1c\x1f\u00e9\u2028\u00a0\U0001f600"
+ODD = "a b\t\n\v\f\r\x1c\x1f\u00e9\u2028\u00a0\u0085\u1680\u2003\u200b\u205f\u3000\u3001\U0001f600"
+WORD = regex.compile(r"\P{White_Space}+")
 
 
 def buffers(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
@@ -28,7 +30,10 @@ def buffers(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
         (["ab ", " cd", "", "e"], 7, 3),
         (["\n\t x \r\n"], 7, 1),
         (["naïve 日本"], 8, 2),
-        (["a\u00a0b\u2028c"], 5, 1),  # only ASCII white space separates
+        (["a\u00a0b\u2028c"], 5, 3),
+        (["吾輩は\u3000猫である", "\u3000名前\u3000は\u3000\u3000", "\u3000"], 16, 4),
+        (["a\u200bb\u180ec\ufeffd\x1ce"], 9, 1),  # look like white space, and have not the property
+        (["a \u00a0 b", "\u00a0", "c\u0085", "d"], 9, 4),
     ],
 )
 def test_by_hand(texts: list[str], chars: int, words: int) -> None:
@@ -44,7 +49,15 @@ def test_as_python_counts(texts: list[str]) -> None:
     size = text_size(data, offsets)
 
     assert size.num_chars == sum(map(len, texts))
-    assert size.num_words == sum(len(text.encode().split()) for text in texts)
+    assert size.num_words == sum(len(WORD.findall(text)) for text in texts)
+
+
+def test_every_white_space_of_unicode_ends_a_word() -> None:
+    spaces = {chr(code) for code in range(0x110000) if regex.match(r"\p{White_Space}", chr(code))}
+    near = {chr(ord(space) + step) for space in spaces for step in (-2, -1, 1, 2) if ord(space) + step >= 0}
+    for char in sorted(spaces | near):
+        data, offsets = buffers([f"a{char}b".encode()])
+        assert text_size(data, offsets).num_words == 1 + (char in spaces), f"U+{ord(char):04X}"
 
 
 @pytest.mark.parametrize("period", [1, 2, 3, 7, 64])
