@@ -20,7 +20,7 @@ from pathlib import Path
 from flows.children import start_tethered, stop
 from flows.errors import ServeError
 
-_LAST_LINES = 12
+_LAST_LINES = 20
 _STOP_SECONDS = 5.0
 _ASK_SECONDS = 0.1
 _LITTLE_ROOM_BYTES = 32 << 20
@@ -68,8 +68,8 @@ class EmbeddedServer:
         self._listener.join()
 
     def last_words(self) -> str:
-        """The end of what it said, once it was stopped."""
-        return "\n".join(self._said)
+        """The end of what it said, once it was stopped; of a traceback, what is not indented."""
+        return "\n".join(line for line in self._said if line and not line.startswith(" "))
 
     def _listen(self) -> None:
         with self._process.stdout or io.BytesIO() as lines:

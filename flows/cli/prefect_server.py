@@ -9,7 +9,12 @@ from flows.embedded import start_embedded
 from flows.errors import ServeError
 
 # Prefect's own words to the server that it embeds: no page, and one application for the whole process.
-_EMBEDDED = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+_EMBEDDED = {
+    "PREFECT_UI_ENABLED": "0",
+    "PREFECT__SERVER_EPHEMERAL": "1",
+    "PREFECT__SERVER_FINAL": "1",
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "WARNING",  # it is heard by us alone
+}
 
 
 @contextmanager

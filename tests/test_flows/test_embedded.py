@@ -1,0 +1,54 @@
+"""The server of one command where it does not come up."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows.embedded import start_embedded
+from flows.errors import ServeError
+from tests.small_disk import on_small_disk
+from tests.test_flows.commands import clean_environment
+from tests.test_flows.processes import processes_with
+
+STARTING = """
+import os
+from pathlib import Path
+from flows.embedded import start_embedded
+start_embedded(os.environ, Path(os.environ["PREFECT_HOME"]), 300.0, print)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.server
+def test_a_server_without_room_says_why_and_what_helps(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    command = on_small_disk(home, "256k", f"{sys.executable} -c '{STARTING}'")
+    environment = clean_environment(PREFECT_HOME=str(home))
+
+    done = subprocess.run(
+        command, env=environment, cwd=Path.cwd(), capture_output=True, text=True, check=False
+    )
+
+    *_, message = done.stderr.partition("flows.errors.ServeError: ")
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == [
+        "Prefect's embedded server did not come up (it ended with exit code 3); it is started once more"
+    ]
+    assert "database or disk is full" in message
+    assert f"its database is in {home}" in message
+    assert "set PREFECT_HOME to a folder on another disk" in message
+
+
+def test_a_server_that_takes_too_long_is_started_once_more_and_then_ended(tmp_path: Path) -> None:
+    environment = clean_environment(PREFECT_HOME=str(tmp_path / "home"))
+    notes: list[str] = []
+
+    with pytest.raises(ServeError, match="PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"):
+        start_embedded(environment, tmp_path, 0.01, notes.append)
+
+    assert notes == [
+        "Prefect's embedded server did not come up (it did not answer within 0.01 s); it is started once more"
+    ]
+    assert not processes_with("PREFECT_HOME", str(tmp_path / "home"))
