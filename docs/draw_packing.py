@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from drawing import box, svg, words, write
+from drawing import area, box, line, svg, words, write
+from numpy.typing import NDArray
 
 from tasks.formats.packed import Sequence
 from tasks.formats.packed_masks import block_ranges
@@ -21,6 +22,14 @@ STRATEGIES = ("concat", "greedy", "best_fit", "pad")
 BLOCK = 2
 TWO = (10, 11)  # the documents of the mask's picture
 UNIT = 9
+SOURCES = ("#8db4e2", "#f2bd7c", "#8cc49b")
+MIXED = {
+    "chat: 12.5 %, short": (0.125, 12),
+    "code: 18.75 %, short": (0.1875, 30),
+    "web: the rest, long": (0.6875, 900),
+}
+"""Sources with their part of the tokens and the mean length of their documents."""
+MIXED_TOKENS, MIXED_CAPACITY, BLOCKS = 500_000, 1024, 24
 PADDING, SEEN, FULL = "#e8e8e8", "#9cc3e6", "#2f6fb0"
 
 
@@ -32,7 +41,8 @@ def color(document: int) -> str:
 def packed(strategy: str) -> Pieces:
     """Pack the documents."""
     lengths = np.array(LENGTHS, dtype=np.int64)
-    return packer(strategy, CAPACITY).pack(lengths, np.zeros(len(lengths), dtype=np.uint8))
+    nothing = np.zeros(len(lengths), dtype=np.uint8)
+    return packer(strategy, CAPACITY).pack(lengths, nothing, nothing.astype(np.uint16))
 
 
 def batch_picture() -> str:
@@ -117,7 +127,75 @@ def _block_grid(sequence: Sequence, left: int, top: int, side: int) -> list[str]
     return parts
 
 
-PICTURES = {"packing-strategies.svg": batch_picture, "packing-mask.svg": mask_picture}
+def mixture() -> tuple[NDArray[np.int64], NDArray[np.uint16]]:
+    """Return lengths and sources of documents that keep their sources' shares all along the way."""
+    shares, lengths = (np.array([values[k] for values in MIXED.values()]) for k in range(2))
+    given, found = np.zeros(len(shares)), []
+    while given.sum() < MIXED_TOKENS:
+        source = int(np.argmin(given / shares))
+        spread = (len(found) * 7919) % 1024  # the same on every machine
+        length = int(lengths[source] * (1 + spread) // 512) + 1
+        given[source] += length
+        found.append((length, source))
+    columns = np.array(found)
+    return columns[:, 0], columns[:, 1].astype(np.uint16)
+
+
+def shares_picture() -> str:
+    """Draw each source's share over the sequences: in the plan, by first documents, and as they come."""
+    lengths, sources = mixture()
+    pieces = packer("best_fit", MIXED_CAPACITY).pack(lengths, np.zeros(len(lengths), np.uint8), sources)
+    first = np.full(pieces.num_sequences, len(lengths))
+    np.minimum.at(first, pieces.sequence, pieces.document)
+    by_first = np.argsort(np.argsort(first, kind="stable"), kind="stable")
+    panels = {
+        "the mixture's plan": np.cumsum(lengths) * pieces.num_sequences // (lengths.sum() + 1),
+        "packed: in the order of first documents": by_first[pieces.sequence],
+        "packed: as tokmill orders them": pieces.sequence,
+    }
+    parts, width, height, top = [], 250, 150, 46
+    for place, (title, sequence) in enumerate(panels.items()):
+        plan = place == 0
+        of = sources if plan else sources[pieces.document]
+        tokens = np.zeros((BLOCKS, len(MIXED)))
+        np.add.at(tokens, (sequence * BLOCKS // pieces.num_sequences, of), lengths if plan else pieces.length)
+        parts += _stacked(title, tokens, 40 + place * (width + 34), top, width, height)
+    for k, name in enumerate(MIXED):
+        parts.append(box(40 + k * 190, 8, 12, 12, SOURCES[k]))
+        parts.append(words(58 + k * 190, 18, name))
+    return svg(40 + 3 * (width + 34), top + height + 30, parts)
+
+
+def _stacked(
+    title: str, tokens: NDArray[np.float64], left: float, top: float, width: float, height: float
+) -> Iterator[str]:
+    """One diagram: the sources' shares of each block of sequences on each other."""
+    shares = tokens / tokens.sum(axis=1, keepdims=True)
+    bounds = np.hstack([np.zeros((len(shares), 1)), np.cumsum(shares, axis=1)])
+    xs = [left + width * k / len(shares) for k in range(len(shares) + 1)]
+    yield words(left, top - 6, title)
+    for source in range(tokens.shape[1]):
+        lower, upper = (
+            [
+                (x, top + height * (1 - bound))
+                for k, bound in enumerate(bounds[:, source + side].tolist())
+                for x in (xs[k], xs[k + 1])
+            ]
+            for side in (0, 1)
+        )
+        yield area([*lower, *reversed(upper)], SOURCES[source])
+    yield line([(left, top), (left, top + height), (left + width, top + height)], "#999999")
+    yield words(left, top + height + 14, "first sequence")
+    yield words(left + width, top + height + 14, "last sequence", "end")
+    for share in (0, 0.5, 1):
+        yield words(left - 5, top + height * (1 - share) + 4, f"{share:.0%}", "end")
+
+
+PICTURES = {
+    "packing-strategies.svg": batch_picture,
+    "packing-shares.svg": shares_picture,
+    "packing-mask.svg": mask_picture,
+}
 
 
 if __name__ == "__main__":

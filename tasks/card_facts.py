@@ -22,6 +22,7 @@ from tasks.formats.corpus import Corpus
 from tasks.formats.encoded import Encoded
 from tasks.formats.mixture import MixedSource, Mixture
 from tasks.formats.packed_files import PackedManifest
+from tasks.formats.packing import PackedShare
 from tasks.sampling import proportions
 from tasks.stage import Account
 from tasks.store.record import Record, read_record
@@ -127,6 +128,8 @@ class PackedFacts(_Facts):
     Attributes:
         fill: part of the sequences that is not padding.
         documents: how many of the mixture's documents came to which end; see `tasks.packing.accounts`.
+        shares: how the sources' shares came through packing; see `tasks.packing.shares`.
+        share_block_sequences: sequences in each of the blocks whose shares were measured.
     """
 
     sequence_length: int
@@ -143,6 +146,8 @@ class PackedFacts(_Facts):
     end_of_document_id: int | None
     num_shards: int
     documents: dict[str, int]
+    shares: list[PackedShare]
+    share_block_sequences: int | None
 
 
 class ArtifactFacts(_Facts):

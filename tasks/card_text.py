@@ -195,8 +195,29 @@ def _packing(packed: PackedFacts) -> list[str]:
         f"- Of {sum(packed.documents.values()):,} documents {_ends(packed.documents)}",
         f"- {packed.num_tokens:,} tokens and {packed.num_padding_tokens:,} of padding (id "
         f"{packed.pad_id}): {_percent(packed.fill, 4)} full",
+        *_shares(packed),
         f"- Tokens are {packed.dtype}; document boundaries are kept, so that attention can stay within them",
     ]
+
+
+def _shares(packed: PackedFacts) -> list[str]:
+    """How well the packed sequences keep the mixture's shares, if that was measured."""
+    if not packed.shares:
+        return []
+    worst = max(packed.shares, key=lambda share: share.deviation)
+    changed = max(packed.shares, key=lambda share: abs(share.packed_share - share.mixed_share))
+    change = abs(changed.packed_share - changed.mixed_share)
+    return [
+        f"- Measured on the sequences, in blocks of {packed.share_block_sequences:,}: no source's share of "
+        f"the tokens is more than {_points(worst.deviation)} from the mixture's in the same place"
+        + (f" ({cell(worst.source)})" if worst.deviation else "")
+        + f"; in all, no share changed by more than {_points(change)}"
+        + (f" ({cell(changed.source)})" if change else "")
+    ]
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.2f} percentage points"
 
 
 def _ends(documents: Mapping[str, int]) -> str:

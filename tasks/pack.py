@@ -6,10 +6,12 @@ The model. First it is planned, on lengths only, which piece of which document g
 again, and a crash costs the shards in flight.
 
 Laws. Per source: tokens in = packed + truncated + dropped. No sequence is longer than `sequence_length`, and
-only padding fills it up. The sequences are in the mixture's order, or keep it to within a window. The same
-plan gives the same bytes, whatever the number of workers. `tasks.formats.packed` says how to read them.
+only padding fills it up. The sequences are in the mixture's order, or keep it to within a window, and the
+sources keep their shares along it, which is measured (`tasks.packing.shares`). The same plan gives the same
+bytes, whatever the number of workers. `tasks.formats.packed` says how to read them.
 """
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,8 +25,11 @@ from tasks.packing.assemble import assembled
 from tasks.packing.checking import check_digests, check_same_sources
 from tasks.packing.params import PackParams, PackPlanParams, PackShardParams
 from tasks.packing.plan import plan_packing
+from tasks.packing.shares import warnings
 from tasks.packing.write import Recipe, ShardPaths, write_shard
 from tasks.stage import Outcome, Scalar, Stage
+
+_LOG = logging.getLogger(__name__)
 
 
 def run_plan(
@@ -41,6 +46,8 @@ def run_plan(
     check_same_sources(mixed.sources, tokens.sources)
     check_digests(tokens, shards)
     manifest = plan_packing(params, mixed, tokens.manifest, out)
+    for message in warnings(manifest.shares, manifest.strategy, manifest.window):
+        _LOG.warning(message)
     return Outcome(metrics=_metrics(manifest), accounts=manifest.accounts)
 
 
@@ -52,6 +59,7 @@ def _metrics(manifest: PackingManifest) -> dict[str, Scalar]:
         "num_tokens": manifest.num_tokens,
         "num_padding_tokens": manifest.num_padding_tokens,
         "padding_share": round(manifest.num_padding_tokens / capacity, 12),
+        "share_deviation": manifest.share_deviation,
         "num_documents": manifest.num_documents,
         "num_split_documents": manifest.num_split_documents,
         "num_cut_documents": manifest.num_cut_documents,
@@ -131,10 +139,10 @@ def run(params: PackParams, *, out: Path, plan: Path, shards: Sequence[Path]) ->
 
 
 PACK_PLAN = Stage(
-    verb="pack_plan", task="pack", kind="pack_plan", version=2, params=PackPlanParams, run=run_plan
+    verb="pack_plan", task="pack", kind="pack_plan", version=3, params=PackPlanParams, run=run_plan
 )
 PACK_SHARD = Stage(
-    verb="pack_shard", task="pack", kind="packed_shard", version=2, params=PackShardParams, run=run_shard
+    verb="pack_shard", task="pack", kind="packed_shard", version=3, params=PackShardParams, run=run_shard
 )
-PACK = Stage(verb="pack", task="pack", kind="packed", version=2, params=PackParams, run=run)
+PACK = Stage(verb="pack", task="pack", kind="packed", version=3, params=PackParams, run=run)
 """Packing: documents into sequences of one length, planned on lengths and written shard by shard."""

@@ -30,6 +30,25 @@ class FimTokens(BaseModel):
     seed: int
 
 
+class PackedShare(BaseModel):
+    """How one source's share of the tokens came through packing; see `tasks.packing.shares`.
+
+    Attributes:
+        source: its name.
+        mixed_share: its part of the mixture's tokens.
+        packed_share: its part of the packed tokens.
+        deviation: the most by which its part of a block of sequences differs from its part of the mixture in
+            the same place.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str
+    mixed_share: float
+    packed_share: float
+    deviation: float
+
+
 class Packing(BaseModel):
     """The part that a plan of sequences and the sequences themselves have in common.
 
@@ -48,6 +67,9 @@ class Packing(BaseModel):
         num_tokens: tokens in the sequences, padding not counted.
         num_padding_tokens: padding that fills the sequences up.
         sources: names; the pieces' `source` is an index into them.
+        shares: how the sources' shares came through packing, as they were before any takedown; in the order
+            of `sources`. Empty where an earlier version packed.
+        share_block_sequences: sequences in each of the blocks whose shares were measured.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -67,3 +89,10 @@ class Packing(BaseModel):
     num_tokens: int
     num_padding_tokens: int
     sources: tuple[str, ...]
+    shares: tuple[PackedShare, ...] = ()
+    share_block_sequences: int | None = None
+
+    @property
+    def share_deviation(self) -> float:
+        """The largest deviation of any source; 0 where none was measured."""
+        return max((share.deviation for share in self.shares), default=0.0)

@@ -205,25 +205,21 @@ def fit_first(lengths: Int64In, order: Int64In, tree: Int32, bins: Int64) -> int
 
 
 @kernel
-def in_order(
-    bins: Int64In, lengths: Int64In, ranks: Int64, used: Int64, sequences: Int64, starts: Int64
+def lay_out(
+    bins: Int64In, lengths: Int64In, ranks: Int64In, used: Int64, sequences: Int64, starts: Int64
 ) -> None:
-    """Number bins by their first piece, and lay their pieces end to end in the order of the pieces.
+    """Number bins by their ranks, and lay their pieces end to end in the order of the pieces.
 
     Args:
         bins: int64 [n].
         lengths: int64 [n].
-        ranks: int64 [number of bins], -1; overwritten.
+        ranks: int64 [number of bins], the number of each bin.
         used: int64 [number of bins], zeros; overwritten.
         sequences: int64 [n], written: the number of each piece's bin.
         starts: int64 [n], written: its place there.
     """
-    num_ranked = 0
     for k in range(len(bins)):
         current = bins[k]
-        if ranks[current] < 0:
-            ranks[current] = num_ranked
-            num_ranked += 1
         sequences[k] = ranks[current]
         starts[k] = used[current]
         used[current] += lengths[k]

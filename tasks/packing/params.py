@@ -37,12 +37,13 @@ class PackPlanParams(Params):
         ),
     )
     window: int = Field(
-        default=100_000,
+        default=20_000,
         ge=1,
         le=1 << 22,
         description=(
             "For 'best_fit' and 'first_fit_decreasing': documents that are packed at a time. A document "
-            "leaves its place in the mixture's order within its window only; larger windows pad less."
+            "leaves its place in the mixture's order within its window only, and the sources' shares hold "
+            "within it, too; larger windows pad less."
         ),
     )
     long_documents: LongDocuments = Field(

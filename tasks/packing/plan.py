@@ -25,6 +25,7 @@ from tasks.packing.blocks import blocks
 from tasks.packing.fim import DocumentKeys, choose_forms
 from tasks.packing.params import PackPlanParams
 from tasks.packing.pieces import Pieces
+from tasks.packing.shares import Shares
 from tasks.packing.strategies import packer
 
 _MOST_SEQUENCES = 1 << 32
@@ -48,6 +49,7 @@ def plan_packing(
     check_fim_tokens(rule, encoded.vocab_size)
     sources = mixture.manifest.sources
     tally = Tally(len(sources), rule.sequence_length, _drops_long(rule))
+    shares = Shares(len(sources), rule.sequence_length, mixture.manifest.num_tokens)
     shortest = _Shortest()
     with write_packing_plan(out) as writer:
         shards = ShardWriter(writer, rule.sequences_per_shard)
@@ -55,6 +57,7 @@ def plan_packing(
         for block, pieces, num_closed in _packed_blocks(rule, mixture):
             lengths = block.num_tokens.astype(np.int64)
             tally.add(block.source, lengths, pieces)
+            shares.add(block.source, pieces)
             shortest.see(int(np.min(lengths, initial=shortest.length)))
             _check_number(pieces.num_sequences)
             shards.add(_table(pieces, block, first_start), num_closed)
@@ -63,6 +66,11 @@ def plan_packing(
         if not shards.planned:
             raise PackingError(_nothing_left(rule, mixture.manifest, shortest.length))
         manifest = _manifest(rule, mixture.manifest, encoded, tally, shards.planned)
+        measured = {
+            "shares": shares.measured(sources),
+            "share_block_sequences": shares.block_sequences,
+        }
+        manifest = manifest.model_copy(update=measured)
         writer.finish(manifest)
     return manifest
 
@@ -90,7 +98,7 @@ def _packed_blocks(rule: PackPlanParams, mixture: Mixture) -> Iterator[tuple[Pla
             fim = choose_forms(keys, rates, rule.fim_spm_rate, rule.fim_seed)
             fim[:goes_on] = 0
         goes_on = 0
-        pieces = packing.pack(block.num_tokens.astype(np.int64), fim)
+        pieces = packing.pack(block.num_tokens.astype(np.int64), fim, block.source)
         if rule.strategy == "concat" and rule.last_sequence == "drop":
             pieces = pieces.only(pieces.sequence < mixture.manifest.num_tokens // rule.sequence_length)
         yield block, pieces, packing.num_closed

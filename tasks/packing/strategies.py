@@ -13,7 +13,8 @@
 Laws. No sequence holds more than its length. With every strategy but `concat` a document that fits into a
 sequence is in one piece. The pieces of a sequence are in the order of the documents. `concat`, `greedy` and
 `pad` keep the order of the documents, whatever the blocks; a window's sequences come before the next
-window's, and among themselves in the order of their first pieces. All are functions of the lengths alone.
+window's, and among themselves in an order in which every source keeps its share (`tasks.packing.lining_up`).
+All are functions of the lengths and, for that order, of the sources alone.
 """
 
 from typing import Protocol
@@ -27,10 +28,11 @@ from tasks.kernels.fitting import (
     by_sequence,
     fit_best,
     fit_first,
-    in_order,
+    lay_out,
     longest_first,
     next_fit,
 )
+from tasks.packing.lining_up import lined_up
 from tasks.packing.pieces import Cut, Pieces, cut_documents, spread
 
 
@@ -40,12 +42,13 @@ class Packer(Protocol):
     num_closed: int
     """Sequences that no later block adds to."""
 
-    def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8]) -> Pieces:
+    def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8], sources: NDArray[np.uint16]) -> Pieces:
         """Pack the next documents.
 
         Args:
             lengths: int64 [d], tokens of each document, ≥ 1.
             fim: uint8 [d], how each is to be rearranged; 0 for not at all.
+            sources: uint16 [d], the source of each; decides the order of sequences, where there is a choice.
         """
         ...
 
@@ -69,7 +72,7 @@ class Concat:
         self._position = 0
         self.num_closed = 0
 
-    def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8]) -> Pieces:
+    def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8], sources: NDArray[np.uint16]) -> Pieces:
         """See `Packer`; `fim` must be zeros, since a cut may fall anywhere."""
         ends = self._position + np.cumsum(lengths)
         begins = ends - lengths
@@ -99,7 +102,7 @@ class Greedy:
         self._used = 0
         self.num_closed = 0
 
-    def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8]) -> Pieces:
+    def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8], sources: NDArray[np.uint16]) -> Pieces:
         """See `Packer`."""
         cut = cut_documents(lengths, self._length, self._long_documents, fim)
         bins, starts = np.empty_like(cut.length), np.empty_like(cut.length)
@@ -117,7 +120,7 @@ class Pad:
         self._long_documents = long_documents
         self.num_closed = 0
 
-    def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8]) -> Pieces:
+    def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8], sources: NDArray[np.uint16]) -> Pieces:
         """See `Packer`."""
         cut = cut_documents(lengths, self._length, self._long_documents, fim)
         sequence = self.num_closed + np.arange(len(cut.length))
@@ -134,12 +137,13 @@ class Fit:
         self._best = best
         self.num_closed = 0
 
-    def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8]) -> Pieces:
+    def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8], sources: NDArray[np.uint16]) -> Pieces:
         """See `Packer`."""
         cut = cut_documents(lengths, self._length, self._long_documents, fim)
         fit = best_fit if self._best else first_fit_decreasing
         bins = fit(cut.length, self._length)
-        pieces = _laid_out(cut, bins, self.num_closed)
+        ranks = lined_up(cut, bins, sources[cut.document].astype(np.int64), self._length)
+        pieces = _laid_out(cut, bins, ranks, self.num_closed)
         self.num_closed = max(self.num_closed, pieces.num_sequences)
         return pieces
 
@@ -194,11 +198,9 @@ def _rooms(num_pieces: int, capacity: int) -> Rooms:
     )
 
 
-def _laid_out(cut: Cut, bins: NDArray[np.int64], first: int) -> Pieces:
-    """Sequences from number `first` on, in the order of their first pieces; pieces in their own order."""
-    num_bins = int(np.max(bins, initial=-1)) + 1
+def _laid_out(cut: Cut, bins: NDArray[np.int64], ranks: NDArray[np.int64], first: int) -> Pieces:
+    """Sequences from number `first` on, in the order of the bins' ranks; pieces in their own order."""
     sequence, start, order = (np.empty_like(bins) for _ in range(3))
-    ranks = np.full(num_bins, -1, dtype=np.int64)
-    in_order(bins, cut.length, ranks, np.zeros(num_bins, dtype=np.int64), sequence, start)
-    by_sequence(sequence, np.zeros(num_bins + 1, dtype=np.int64), order)
+    lay_out(bins, cut.length, ranks, np.zeros(len(ranks), dtype=np.int64), sequence, start)
+    by_sequence(sequence, np.zeros(len(ranks) + 1, dtype=np.int64), order)
     return cut.placed(sequence + first, start).only(order)

@@ -1,0 +1,107 @@
+"""In which order the sequences of a window come, so that the mixture's shares hold within it, too.
+
+Packing a window gathers short documents in some sequences and leaves others to a single long one. In the
+order of their first documents the former would all come first, and so would the sources that have them. So
+two rules decide.
+
+    place       A sequence stands at the place that one of its tokens has in the plan. Which one is chosen
+                evenly: sequence k, in the order in which they were opened, takes its token at the fractional
+                part of k × φ. So a kind of sequences is as dense along the plan as its tokens are there. (The
+                mean place of its tokens would put every sequence of many documents into the middle.)
+    line up     Of the next `LOOK_AHEAD` sequences by place the one follows with which the sources' tokens
+                come nearest to what the plan has given by then (`tasks.kernels.lining_up`). No sequence is
+                passed by more than `LONGEST_WAIT` others.
+
+Both are functions of lengths and sources alone. docs/packing.md has what was measured of these and of other
+orders.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.kernels.fitting import by_sequence
+from tasks.kernels.lining_up import InPlan, Parts, Sums, Waiting, line_up
+from tasks.packing.pieces import Cut
+
+LOOK_AHEAD = 256
+LONGEST_WAIT = 8 * LOOK_AHEAD
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the golden ratio's fraction of 2^64
+
+
+def lined_up(
+    cut: Cut, bins: NDArray[np.int64], source: NDArray[np.int64], capacity: int
+) -> NDArray[np.int64]:
+    """The place of each bin among the sequences of its window.
+
+    Args:
+        cut: the window's pieces, in the plan's order.
+        bins: int64 [n], the bin of each.
+        source: int64 [n], the source of each.
+        capacity: tokens of a sequence; below 2^32.
+
+    Returns:
+        int64 [number of bins], a permutation.
+    """
+    num_bins = int(np.max(bins, initial=-1)) + 1
+    order, counts = np.empty_like(bins), np.zeros(num_bins + 1, dtype=np.int64)
+    by_sequence(bins, counts, order)
+    by_place = np.argsort(_places(cut.length, order, counts[:num_bins]), kind="stable")
+    ranks = np.empty(num_bins, dtype=np.int64)
+    ranks[by_place] = np.arange(num_bins)
+    if num_bins < 2 or int(np.min(source)) == int(np.max(source)):
+        return ranks
+    lined = _lined(cut.length, ranks[bins], source, capacity)
+    ranks[by_place[lined]] = np.arange(num_bins)
+    return ranks
+
+
+def _places(
+    lengths: NDArray[np.int64], order: NDArray[np.int64], ends: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Where in the plan the chosen token of each bin stands: int64 [number of bins].
+
+    Args:
+        lengths: int64 [n], of the pieces in the plan's order.
+        order: int64 [n], the pieces bin after bin.
+        ends: int64 [number of bins], where each bin's pieces end in `order`.
+    """
+    begins = (np.cumsum(lengths) - lengths)[order]
+    sums = np.concatenate([[0], np.cumsum(lengths[order])])
+    firsts = np.concatenate([[0], ends[:-1]])
+    filled = (sums[ends] - sums[firsts]).astype(np.uint64)
+    fractions = (np.arange(len(ends), dtype=np.uint64) * _GOLDEN) >> np.uint64(32)
+    chosen = sums[firsts] + (fractions * filled >> np.uint64(32)).astype(np.int64)
+    piece = np.searchsorted(sums, chosen, side="right") - 1
+    places: NDArray[np.int64] = begins[piece] + chosen - sums[piece]
+    return places
+
+
+def _lined(
+    lengths: NDArray[np.int64], sequence: NDArray[np.int64], source: NDArray[np.int64], capacity: int
+) -> NDArray[np.int64]:
+    """The sequences, numbered by their places, in the order in which they come: int64 [number of sequences].
+
+    Args:
+        lengths: int64 [n], of the pieces in the plan's order.
+        sequence: int64 [n], the sequence of each.
+        source: int64 [n], the source of each.
+        capacity: tokens of a sequence.
+    """
+    num_sources = int(np.max(source)) + 1
+    parts, which = np.unique(sequence * num_sources + source, return_inverse=True)
+    tokens = np.zeros(len(parts), dtype=np.int64)
+    np.add.at(tokens, which, lengths)
+    num_sequences = int(np.max(sequence)) + 1
+    lined = np.empty(num_sequences, dtype=np.int64)
+    line_up(
+        Parts(
+            np.searchsorted(parts, np.arange(num_sequences + 1) * num_sources), parts % num_sources, tokens
+        ),
+        InPlan(np.cumsum(lengths), source),
+        capacity,
+        LONGEST_WAIT,
+        Waiting(*(np.empty(LOOK_AHEAD, dtype=np.int64) for _ in range(2))),
+        Sums(*(np.zeros(num_sources) for _ in range(2))),
+        lined,
+    )
+    return lined

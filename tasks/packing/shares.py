@@ -1,0 +1,144 @@
+"""Measures whether the packed sequences keep the shares that the mixture's plan gives, block after block.
+
+The model. The sequences are counted off in blocks of at least a million tokens and 64 sequences, and of a
+thousandth of the whole where that is more. Of each block the tokens of every source are compared with those
+that the plan has in the same place: between the same numbers of tokens from its beginning, counting what is
+packed. The largest difference over all blocks, as a part of the block's tokens, is a source's deviation. A
+last block of less than half of the others' tokens is counted to the one before it.
+
+What packing leaves out changes the shares of the whole; that is a figure of its own.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.formats.mixture import MixedSource
+from tasks.formats.packing import PackedShare
+from tasks.packing.pieces import Pieces
+
+LIMIT = 0.03
+"""A deviation, or a change of a share, above which `tokmill run` warns: 3 percentage points."""
+
+_BLOCK_TOKENS = 1 << 20
+_BLOCK_SEQUENCES = 64
+_MOST_BLOCKS = 1000
+_MOST_CELLS = 1 << 22
+_DIGITS = 6
+
+
+class Shares:
+    """Adds up, block of documents after block, what each block of sequences holds.
+
+    Attributes:
+        block_sequences: sequences in a block.
+    """
+
+    def __init__(self, num_sources: int, sequence_length: int, num_tokens: int) -> None:
+        """Count nothing yet.
+
+        Args:
+            num_sources: of the mixture.
+            sequence_length: tokens of a sequence.
+            num_tokens: of the mixture; decides how large blocks are.
+        """
+        most = max(1, min(_MOST_BLOCKS, _MOST_CELLS // num_sources))
+        wanted = max(_BLOCK_TOKENS, -(-num_tokens // most))
+        self.block_sequences = max(_BLOCK_SEQUENCES, -(-wanted // sequence_length))
+        self._packed = np.zeros((0, num_sources), dtype=np.int64)
+        self._planned = np.zeros((0, num_sources), dtype=np.int64)
+
+    def add(self, sources: NDArray[np.uint16], pieces: Pieces) -> None:
+        """Count a block of documents.
+
+        Args:
+            sources: uint16 [d], the source of each document.
+            pieces: what was kept of them.
+        """
+        if not len(pieces):
+            return
+        of, block = sources[pieces.document].astype(np.int64), pieces.sequence // self.block_sequences
+        self._reserve(int(block[-1]) + 1)
+        _add(self._packed, block, of, pieces.length)
+        order = np.lexsort((pieces.document_start, pieces.document))
+        lengths, of = pieces.length[order], of[order]
+        first = int(block[0])
+        edges = np.cumsum(np.bincount(block - first, weights=pieces.length)).astype(np.int64)
+        # Both orders hold the same tokens; so a block's place in the plan is between the same two numbers.
+        ends = np.cumsum(lengths)
+        cuts = np.union1d(ends, edges)
+        piece, part = np.searchsorted(ends, cuts), np.searchsorted(edges, cuts)
+        _add(self._planned, first + part, of[piece], np.diff(cuts, prepend=0))
+
+    def _reserve(self, num_blocks: int) -> None:
+        missing = num_blocks - len(self._packed)
+        if missing > 0:
+            room = np.zeros((missing, self._packed.shape[1]), dtype=np.int64)
+            self._packed = np.concatenate([self._packed, room])
+            self._planned = np.concatenate([self._planned, room])
+
+    def measured(self, mixed: Sequence[MixedSource]) -> tuple[PackedShare, ...]:
+        """What was found of each source.
+
+        Args:
+            mixed: what the mixture says of the sources.
+        """
+        packed, planned = _without_a_short_end(self._packed), _without_a_short_end(self._planned)
+        sizes = np.maximum(packed.sum(axis=1, keepdims=True), 1)
+        deviations = np.max(np.abs(packed - planned) / sizes, axis=0, initial=0.0)
+        shares = packed.sum(axis=0) / max(int(packed.sum()), 1)
+        return tuple(
+            PackedShare(
+                source=source.source,
+                mixed_share=round(source.share, _DIGITS),
+                packed_share=round(float(share), _DIGITS),
+                deviation=round(float(deviation), _DIGITS),
+            )
+            for source, share, deviation in zip(mixed, shares, deviations, strict=True)
+        )
+
+
+def _add(
+    sums: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int64], amounts: NDArray[np.int64]
+) -> None:
+    """Add amounts to the sums at these rows and columns; rows need not begin at 0."""
+    first, last = int(np.min(rows)), int(np.max(rows))
+    width = sums.shape[1]
+    found = np.bincount(
+        (rows - first) * width + columns, weights=amounts, minlength=(last + 1 - first) * width
+    )
+    sums[first : last + 1] += found.astype(np.int64).reshape(-1, width)
+
+
+def _without_a_short_end(sums: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows, the last one added to the one before it where it has less than half of its tokens."""
+    if len(sums) < 2 or 2 * int(sums[-1].sum()) >= int(sums[-2].sum()):
+        return sums
+    return np.concatenate([sums[:-2], sums[-2:].sum(axis=0, keepdims=True)])
+
+
+def warnings(shares: Sequence[PackedShare], strategy: str, window: int | None) -> list[str]:
+    """What to say of shares that are further off than `LIMIT`: nothing, where all hold.
+
+    Args:
+        shares: as they were measured.
+        strategy: by which was packed.
+        window: documents that were packed at a time.
+    """
+    found = []
+    worst = max(shares, key=lambda share: share.deviation)
+    if worst.deviation > LIMIT:
+        found.append(
+            f"pack: in some block of sequences the share of source '{worst.source}' is "
+            f"{100 * worst.deviation:.1f} points from the mixture's, by strategy='{strategy}' with "
+            f"window={window}; shares are to hold to within {100 * LIMIT:g} points: lower pack.window"
+        )
+    changed = max(shares, key=lambda share: abs(share.packed_share - share.mixed_share))
+    if abs(changed.packed_share - changed.mixed_share) > LIMIT:
+        found.append(
+            f"pack: source '{changed.source}' has {changed.packed_share:.1%} of the packed tokens, and "
+            f"{changed.mixed_share:.1%} of the mixture's: what packing left out was not spread as the "
+            "mixture is; use pack.long_documents='split', or a larger pack.sequence_length"
+        )
+    return found
