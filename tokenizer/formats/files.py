@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import uuid
 from pathlib import Path
 from typing import Any
@@ -33,13 +34,25 @@ def write_file(path: Path, content: bytes) -> Path:
     return path
 
 
+MAX_FILE_BYTES = 1 << 30
+"""Far more than any tokenizer's file has, and what reading one may take of the memory."""
+
+
 def read_file(path: Path) -> bytes:
     """Read a file.
 
     Raises:
-        FormatError: it cannot be read.
+        FormatError: it cannot be read, is no regular file, or is too large for a tokenizer's.
     """
     try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise FormatError(f"{path}: is not a regular file; pass a tokenizer's file or folder")
+        if status.st_size > MAX_FILE_BYTES:
+            raise FormatError(
+                f"{path}: has {status.st_size} bytes, but a tokenizer's file has at most {MAX_FILE_BYTES}; "
+                "is it the right file?"
+            )
         return path.read_bytes()
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
@@ -64,6 +77,8 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         value = json.loads(read_file(path).decode("utf-8", "surrogatepass"))
+    except RecursionError:
+        raise FormatError(f"{path}: is not a tokenizer's JSON: it is nested too deeply") from None
     except ValueError as error:
         raise FormatError(f"{path}: is not JSON: {error}") from error
     if not isinstance(value, dict):

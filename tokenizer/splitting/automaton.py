@@ -25,9 +25,12 @@ def build_tables(pattern: str) -> SplitTables:
     flags = dialect_flags(pattern)
     if flags and pattern.startswith("(?i"):
         raise UnsupportedError("full case-folding, which the dialect with class operations turns on")
-    tree = parse(pattern)
-    alphabet = charsets.partition(atoms_of(tree), flags)
-    matcher = build_matcher(tree, alphabet)
+    try:
+        tree = parse(pattern)
+        alphabet = charsets.partition(atoms_of(tree), flags)
+        matcher = build_matcher(tree, alphabet)
+    except RecursionError:
+        raise UnsupportedError("repetitions so deep in each other") from None
     if matcher.match_before[START].any():
         raise empty_match(pattern)
     tables = _lay_out(matcher, build_transducer(matcher), alphabet)

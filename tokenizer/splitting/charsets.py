@@ -16,6 +16,9 @@ from tokenizer.splitting.syntax import OneOf, UnsupportedError
 NUM_CODE_POINTS = 0x110000
 SURROGATES = slice(0xD800, 0xE000)
 MAX_CLASSES = 200
+MAX_SETS = (
+    64  # of characters in one expression; each is asked about all of Unicode, some hundredths of a second
+)
 
 # Common in patterns (`(?i:'s|'t)`), and slow to look for in all of Unicode.
 _ASCII_OF_ANY_CASE = regex.compile(r"\(\?i:[a-z']\)")
@@ -118,6 +121,9 @@ def partition(atoms: set[str], flags: int) -> Alphabet:
         UnsupportedError: there are too many, or the atoms tell surrogates apart.
     """
     ordered = sorted(atoms)
+    num_sets = sum(len(atom) > 1 and not _ASCII_OF_ANY_CASE.fullmatch(atom) for atom in ordered)
+    if num_sets > MAX_SETS or len(ordered) - num_sets > MAX_CLASSES:
+        raise UnsupportedError(f"more than {MAX_CLASSES} classes of characters, or {MAX_SETS} sets of them")
     ranges = [code_points(atom, flags) for atom in ordered]
     edges = np.unique(np.concatenate([np.array([0, NUM_CODE_POINTS]), *(r.ravel() for r in ranges)]))
     starts = edges[:-1]

@@ -16,6 +16,15 @@ import regex
 from numpy.typing import NDArray
 
 from tokenizer.errors import PatternError
+from tokenizer.splitting.outline import outline
+from tokenizer.splitting.patterns import shown
+
+# A hundred times what an expression without pathological backtracking takes
+SECONDS_AT_LEAST = 20.0
+SECONDS_A_CHARACTER = 20e-6
+
+MAX_PARTS = 100_000
+MAX_DEPTH = 100
 
 _CLASS_OPERATION = regex.compile(r"&&|--|~~")
 # One character class: an optional ^, a ] that may stand first, escapes, or anything but ].
@@ -38,21 +47,28 @@ def compile_regex(pattern: str) -> regex.Pattern[str]:
     Raises:
         PatternError: the expression does not parse, or it matches the empty string at the start of a text.
     """
+    seen = outline(pattern)
+    if seen.size > MAX_PARTS or seen.depth > MAX_DEPTH:
+        raise PatternError(
+            f"split_pattern={shown(pattern)} has {seen.size} parts, repetitions spelled out, and "
+            f"{seen.depth} groups in each other; at most {MAX_PARTS} and {MAX_DEPTH} can be used; write it "
+            "shorter and flatter"
+        )
     try:
         compiled = regex.compile(pattern, dialect_flags(pattern))
-    except (regex.error, ValueError) as error:  # ValueError: flags that exclude each other
-        raise PatternError(f"split_pattern={pattern!r} is not a regular expression: {error}") from error
+    # ValueError: flags that exclude each other; OverflowError: a repetition that no text is long enough for;
+    # RecursionError: the caller was deep in calls already
+    except (regex.error, ValueError, OverflowError, RecursionError) as error:
+        raise PatternError(f"split_pattern={shown(pattern)} is not a regular expression: {error}") from error
     for probe in ("", "a", " ", "1", "\n", "."):
-        found = compiled.search(probe)
-        if found is not None and not found[0]:
-            raise empty_match(pattern)
+        isolate(compiled, probe)
     return compiled
 
 
 def empty_match(pattern: str) -> PatternError:
     """Build the error for an expression that matches where there is nothing."""
     return PatternError(
-        f"split_pattern={pattern!r} can match the empty string, so it cuts nothing off; use + where it "
+        f"split_pattern={shown(pattern)} can match the empty string, so it cuts nothing off; use + where it "
         "has *, or make one of its parts obligatory"
     )
 
@@ -61,13 +77,20 @@ def isolate(compiled: regex.Pattern[str], text: str) -> list[str]:
     """Cut a text into the matches of one expression and the stretches between them; nothing is lost.
 
     Raises:
-        PatternError: the expression matched the empty string.
+        PatternError: the expression matched the empty string, or took too long for that much text.
     """
     cuts = [0]
-    for found in compiled.finditer(text):
-        if found.start() == found.end():
-            raise empty_match(compiled.pattern)
-        cuts += found.span()
+    seconds = SECONDS_AT_LEAST + len(text) * SECONDS_A_CHARACTER
+    try:
+        for found in compiled.finditer(text, timeout=seconds):
+            if found.start() == found.end():
+                raise empty_match(compiled.pattern)
+            cuts += found.span()
+    except TimeoutError:
+        raise PatternError(
+            f"split_pattern={shown(compiled.pattern)} took more than {seconds:.0f} seconds for {len(text)} "
+            "characters of text; write it so that there is one way to match a text, e.g. a+ for (?:a|a)+"
+        ) from None
     cuts.append(len(text))
     return [text[i:j] for i, j in pairwise(cuts) if i < j]
 

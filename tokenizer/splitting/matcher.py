@@ -20,6 +20,7 @@ from tokenizer.splitting.charsets import Alphabet
 from tokenizer.splitting.syntax import Choice, End, Look, Node, OneOf, Sequence, Star, UnsupportedError
 
 MAX_INSTRUCTIONS = 4000
+MAX_STEPS = 1_000_000  # of following instructions, a second or two; what is published takes some thousands
 MAX_ENTRIES = 1 << 16  # of a table of states and symbols: what a 16-bit index reaches
 DEAD = -1
 START = 0
@@ -79,6 +80,7 @@ class _Program:
         self.alphabet = alphabet
         self.end_symbol = alphabet.num_classes
         self.instructions: list[Instruction] = [Accept()]
+        self.steps = 0
 
     def add(self, instruction: Instruction) -> int:
         if len(self.instructions) >= MAX_INSTRUCTIONS:
@@ -116,7 +118,8 @@ class _Program:
         """Follow what takes no character, given the next symbol; stop at the first match.
 
         Raises:
-            UnsupportedError: a `$` was met before a newline, where two characters would have to be known.
+            UnsupportedError: a `$` was met before a newline, where two characters would have to be known; or
+                all in all there was too much to follow.
         """
         takes: list[Take] = []
         seen: set[int] = set()
@@ -126,6 +129,7 @@ class _Program:
             if at in seen:
                 continue
             seen.add(at)
+            self.steps += 1
             match self.instructions[at]:
                 case Take() as take:
                     takes.append(take)
@@ -138,6 +142,8 @@ class _Program:
                         stack.append(then)
                 case Accept():
                     return takes, True
+        if self.steps > MAX_STEPS:
+            raise UnsupportedError(f"more than {MAX_STEPS} steps to compile")
         return takes, False
 
 

@@ -14,6 +14,7 @@ import re
 from typing import Literal, NamedTuple
 
 from tokenizer.splitting.syntax import (
+    Choice,
     End,
     Look,
     Node,
@@ -27,6 +28,8 @@ from tokenizer.splitting.syntax import (
 )
 
 MAX_REPEAT = 100
+MAX_DEPTH = 60  # of groups in groups
+MAX_NODES = 4000  # that a repetition is spelled out to
 
 _QUANTIFIER = re.compile(r"(?:([*+?])|\{(\d*)(?:(,)(\d*))?\})([+?]?)")
 _ONE_CHARACTER_ESCAPE = re.compile(
@@ -68,6 +71,7 @@ class _Parser:
     def __init__(self, pattern: str, position: int) -> None:
         self.pattern = pattern
         self.position = position
+        self.depth = 0
 
     def choice(self, flags: _Flags) -> Node:
         options = [self.sequence(flags)]
@@ -88,6 +92,8 @@ class _Parser:
             return item
         self.position = found.end()
         least, most = _bounds(found)
+        if _size(item) * max(least, most or 1) > MAX_NODES:
+            raise UnsupportedError(f"a repetition of more than {MAX_NODES} parts")
         mode: Literal["greedy", "lazy", "possessive"] = "greedy"
         if found[5]:
             mode = "possessive" if found[5] == "+" else "lazy"
@@ -145,8 +151,12 @@ class _Parser:
         found = _GROUP.match(self.pattern, self.position)
         if found is None or self.pattern.startswith(("?", "*"), found.end()):
             raise UnsupportedError(f"the group {self.pattern[self.position : self.position + 4]!r}")
+        if self.depth == MAX_DEPTH:
+            raise UnsupportedError(f"more than {MAX_DEPTH} groups in each other")
         self.position = found.end()
+        self.depth += 1
         inner = self.choice(_changed(flags, found["on"] or "", found["off"] or ""))
+        self.depth -= 1
         self.position += 1
         if found["kind"] in ("=", "!"):
             return _look(inner, negated=found["kind"] == "!")
@@ -160,6 +170,16 @@ def _changed(flags: _Flags, on: str, off: str) -> _Flags:
             value if "s" in letters else flags.dot_all,
         )
     return flags
+
+
+def _size(node: Node) -> int:
+    """Count the parts of a tree; no part of it that is repeated has more than `MAX_NODES`."""
+    match node:
+        case Sequence(inner) | Choice(inner):
+            return sum(map(_size, inner))
+        case Star(item):
+            return _size(item)
+    return 1
 
 
 def _bounds(found: "re.Match[str]") -> tuple[int, int | None]:

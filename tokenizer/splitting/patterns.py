@@ -64,6 +64,8 @@ SPLIT_CHAINS: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
 )
 """Named patterns that are a chain of regular expressions."""
 
+MAX_PATTERN_CHARS = 10_000
+MAX_CHAIN = 64
 _DIGITS = {"pattern": (), "single": (r"\p{N}",), "groups_of_three": (r"\p{N}{1,3}",)}
 _NAME_LIKE = re.compile(r"[A-Za-z][A-Za-z0-9_-]+")
 
@@ -77,17 +79,36 @@ def resolve(pattern: PatternLike, digits: Digits = "pattern") -> tuple[str, ...]
 
     Raises:
         PatternError: an unknown name (letters, digits, `_` and `-` only is taken for a name), an empty
-            expression or chain, or an unknown digit handling.
+            expression or chain, one of more than `MAX_PATTERN_CHARS` or `MAX_CHAIN`, or an unknown digit
+            handling.
     """
-    if digits not in _DIGITS:
+    if not isinstance(digits, str) or digits not in _DIGITS:
         known = ", ".join(get_args(Digits))
         raise PatternError(f"split_pattern: digits={digits!r} is not known; use one of {known}")
-    chain = _named(pattern) if isinstance(pattern, str) else tuple(pattern)
-    if not chain or not all(chain):
-        raise PatternError(
-            f"split_pattern={pattern!r} must hold a regular expression that is not empty; use e.g. 'gpt2'"
-        )
+    chain = _named(pattern) if isinstance(pattern, str) else _checked_chain(pattern)
+    for expression in chain:
+        if not 0 < len(expression) <= MAX_PATTERN_CHARS:
+            raise PatternError(
+                f"split_pattern={shown(expression)} must hold a regular expression of 1 to "
+                f"{MAX_PATTERN_CHARS} characters, not of {len(expression)}; use e.g. 'gpt2'"
+            )
     return (*_DIGITS[digits], *chain)
+
+
+def shown(pattern: object) -> str:
+    """Return a pattern as messages show it: the beginning, if it is long."""
+    text = repr(pattern)
+    return text if len(text) <= 300 else f"{text[:300]}…"
+
+
+def _checked_chain(pattern: Sequence[str]) -> tuple[str, ...]:
+    expressions = tuple(pattern) if isinstance(pattern, Sequence) else ()
+    if not 0 < len(expressions) <= MAX_CHAIN or not all(isinstance(part, str) for part in expressions):
+        raise PatternError(
+            f"split_pattern={shown(pattern)} must hold a regular expression, or a list of 1 to {MAX_CHAIN} "
+            "of them; use e.g. 'gpt2'"
+        )
+    return expressions
 
 
 def _named(pattern: str) -> tuple[str, ...]:
@@ -99,7 +120,7 @@ def _named(pattern: str) -> tuple[str, ...]:
         names = [*SPLIT_PATTERNS, *SPLIT_CHAINS]
         near = difflib.get_close_matches(pattern, names, n=1, cutoff=0.4) or names
         raise PatternError(
-            f"split_pattern={pattern!r} is not a known name; did you mean {' or '.join(near)}? "
-            f"A regular expression without metacharacters is written (?:{pattern})"
+            f"split_pattern={shown(pattern)} is not a known name; did you mean {' or '.join(near)}? "
+            f"A regular expression without metacharacters is written (?:{pattern[:300]})"
         )
     return (pattern,)

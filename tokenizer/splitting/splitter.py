@@ -20,7 +20,8 @@ from tokenizer.kernels.split import SplitTables, scan_segments
 from tokenizer.splitting import fallback
 from tokenizer.splitting.automaton import build_tables
 from tokenizer.splitting.charsets import unicode_version
-from tokenizer.splitting.patterns import Digits, PatternLike, resolve
+from tokenizer.splitting.outline import outline
+from tokenizer.splitting.patterns import Digits, PatternLike, resolve, shown
 from tokenizer.splitting.syntax import UnsupportedError
 
 logger = logging.getLogger(__name__)
@@ -165,16 +166,18 @@ def compile_expression(expression: str) -> SplitTables | None:
     """Compile one expression to tables; None, with a notice in the log, if the automaton cannot do it.
 
     Raises:
-        PatternError: the expression does not parse or matches the empty string.
+        PatternError: the expression does not parse, or it matches the empty string.
     """
     fallback.compile_regex(expression)
     try:
         return build_tables(expression)
     except UnsupportedError as reason:
+        if not outline(expression).takes_text:
+            raise fallback.empty_match(expression) from None
         logger.warning(
-            "split pattern %r runs through the regex package, which is right but many times slower: "
+            "split pattern %s runs through the regex package, which is right but many times slower: "
             "the automaton does not do %s",
-            expression,
+            shown(expression),
             reason,
         )
         return None
@@ -191,6 +194,7 @@ def compile_pattern(pattern: PatternLike, digits: Digits = "pattern") -> Splitte
     Raises:
         PatternError: an unknown name, or an expression that does not parse or matches the empty string.
     """
+    resolve(pattern, digits)
     return _compiled(pattern if isinstance(pattern, str) else tuple(pattern), digits)
 
 

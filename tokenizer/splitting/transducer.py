@@ -28,6 +28,7 @@ CUT_BEFORE = 2
 SLOW = 4
 TAKE_BACK = 8  # times the number of cuts to take back, 0 to MAX_PENDING
 MAX_PENDING = 3
+MAX_ROUNDS = 100  # of looking for states that are alike; long literals need one for each character
 START = 0
 GAP = 1
 
@@ -196,10 +197,13 @@ def _certain(matcher: Matcher) -> NDArray[np.bool_]:
 
 
 def _minimized(next_state: NDArray[np.int64], flags: NDArray[np.uint8]) -> Transducer:
-    """Merge states that no text tells apart (Moore's algorithm); the first two stay what they are."""
+    """Merge states that no text tells apart (Moore's algorithm); the first two stay what they are.
+
+    What takes too many rounds stays as it is, which is as right and only larger.
+    """
     numbers = np.minimum(np.arange(len(flags)), 2)
     num_groups = 0
-    while True:
+    for _ in range(MAX_ROUNDS):
         seen = np.hstack([numbers[:, None], flags, numbers[next_state]])
         _, first, group = np.unique(seen, axis=0, return_index=True, return_inverse=True)
         numbers = np.argsort(np.argsort(first))[group.ravel()]  # groups count in the order of first members
@@ -207,3 +211,4 @@ def _minimized(next_state: NDArray[np.int64], flags: NDArray[np.uint8]) -> Trans
             kept = np.sort(first)
             return Transducer(numbers[next_state[kept]], flags[kept])
         num_groups = len(first)
+    return Transducer(next_state, flags)

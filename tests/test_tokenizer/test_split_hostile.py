@@ -1,0 +1,111 @@
+"""Split patterns of strangers: none takes unbounded time or memory, none matches where there is nothing."""
+
+import re
+
+import pytest
+import regex
+
+from tokenizer.errors import PatternError
+from tokenizer.splitting import compile_pattern, fallback, resolve
+from tokenizer.splitting.automaton import build_tables
+from tokenizer.splitting.outline import outline
+from tokenizer.splitting.syntax import UnsupportedError
+
+
+def nested(inner: str, times: int, around: str) -> str:
+    """An expression within itself."""
+    for _ in range(times):
+        inner = around.format(inner)
+    return inner
+
+
+@pytest.mark.parametrize(
+    ("pattern", "says"),
+    [
+        ("|".join(f"w{i}" for i in range(200_000)), "1 to 10000 characters, not of 1488889"),
+        ("x" * 9_000, "is not a known name"),
+        (nested("a", 300, "({})"), "300 groups in each other"),
+        (nested("a", 4_000, "({})"), "4000 groups in each other"),
+        (nested("a", 5, "(?:{}){{100}}"), "has 10000000000 parts"),
+        (nested("a", 5, "(?:{}b){{0,100}}") + "b", "parts, repetitions spelled out"),
+        ("a{" + "9" * 5000 + "}", "parts, repetitions spelled out"),
+        (["a"] * 65, "a list of 1 to 64"),
+        ([7], "a list of 1 to 64"),
+        (7, "a list of 1 to 64"),
+    ],
+)
+def test_patterns_that_would_take_unbounded_time_or_memory_are_refused(pattern: object, says: str) -> None:
+    with pytest.raises(PatternError, match=says) as caught:
+        compile_pattern(pattern)  # type: ignore[arg-type]
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "|".join(f"[{chr(0x4E00 + i)}-{chr(0x4E50 + i)}]" for i in range(900)),
+        "|".join(chr(0x4E00 + i) * 3 for i in range(2400)),
+        "(?:a|b)*a" + "(?:a|b)" * 20 + "c",
+        "a{0,100}" * 30 + "b",
+        nested("a", 100, "(?:{}b)"),
+    ],
+)
+def test_what_would_take_the_automaton_long_is_left_to_regex(pattern: str) -> None:
+    with pytest.raises(UnsupportedError):
+        build_tables(pattern)
+    assert compile_pattern(pattern).engine == "regex"
+
+
+def test_long_literals_are_compiled_without_looking_for_states_that_are_alike_for_ever() -> None:
+    literal = "".join(chr(0x4E00 + i % 50) for i in range(900))
+    splitter = compile_pattern(f"{literal}|.")
+    assert splitter.engine == "automaton"
+    assert splitter.split_text(f"ab{literal}c{literal[:-1]}") == ["a", "b", literal, "c", *literal[:-1]]
+
+
+def test_an_expression_that_backtracks_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    splitter = compile_pattern("(?:a|a)+$|.")
+    assert splitter.engine == "regex"
+    monkeypatch.setattr(fallback, "SECONDS_AT_LEAST", 0.01)
+    with pytest.raises(PatternError, match=r"took more than 0 seconds for 61 characters of text"):
+        splitter.split_text("a" * 60 + "b")
+
+
+NOTHING = [
+    *[r"(?=xyzzy)|\w+", r"\b|x", r"(?<=a)b?", r"(a)?(?(1)b|c)", "(?x) a* # b", r"a\Kb", r"(?:(?<!q)|zz)+"],
+    *[r"(b)(?=c)|(?<=q)\1", "(?>a?b?)", r"x{0}", r"(?i)(?:y|(?=Q))", r"q|(?#comment)"],
+]
+
+
+@pytest.mark.parametrize("pattern", NOTHING)
+def test_what_may_match_nothing_is_refused_when_it_is_loaded(pattern: str) -> None:
+    with pytest.raises(PatternError, match="can match the empty string"):
+        compile_pattern(pattern)
+
+
+TAKES_TEXT = [
+    *[r"\bfoo|x+", r"(?P<x>a|b(?>c+d))(?!foo)|\X", r"(a)\1|b(?<=b)", r"[]a](?<=a)", r"[^]a]{2,}?(?=b)"],
+    *[r"(?x) a+  # b", r"[[:alpha:]]\b", r"(?|(a)|(b))\1", r"\p{L}{1,}+(?<!z)", r"(?:ab?|c){1,2}(?<=b|c)"],
+]
+
+
+@pytest.mark.parametrize("pattern", TAKES_TEXT)
+def test_what_takes_text_passes(pattern: str) -> None:
+    assert outline(pattern).takes_text
+    assert compile_pattern(pattern).split_text("") == []
+
+
+@pytest.mark.parametrize("pattern", [*resolve("gpt2"), *resolve("deepseek_v3"), *TAKES_TEXT, *NOTHING])
+def test_the_outline_is_never_wrong_about_what_takes_text(pattern: str) -> None:
+    compiled = regex.compile(pattern)
+    texts = ["", "a", "ab", "bc", "xyzzy", "foo b", "qq1", "Q zz", "\n", "abcdq"]
+    empty = any(not found[0] for text in texts for found in compiled.finditer(text))
+    assert not (empty and outline(pattern).takes_text)
+
+
+def test_the_size_counts_what_is_repeated_as_often_as_it_is_repeated() -> None:
+    assert outline("ab").size == 2
+    assert outline("(?:ab|[cd]e){3,10}x").size == 41
+    assert outline(r"\{3}(a)+").depth == 1
+    assert re.match(r"\{3}", "{3}")
+    assert outline(r"\{3}").size == 4 - 1
