@@ -9,6 +9,7 @@
     ├── PackingError        lengths that do not fit the sequence length
     ├── LoadingError        a world, a place or a batch that a packed artifact does not have
     ├── TracingError        a sequence or a document that a packed artifact does not have
+    ├── MachineError        memory, a disk or a device that gave out, which says nothing about the data
     ├── AccountError        what came in is not what became of it
     ├── StoreError          an artifact that cannot be published, found or trusted
     ├── StoppedError        a stage that was told to stop before it was done
@@ -52,6 +53,10 @@ class LoadingError(TaskError):
 
 class TracingError(TaskError):
     """A sequence or a document that a packed artifact does not have."""
+
+
+class MachineError(TaskError):
+    """Memory, a disk or a device gave out, which says nothing about the data."""
 
 
 class AccountError(TaskError):

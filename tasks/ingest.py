@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from pydantic import Field
 
-from tasks.errors import SourceError
+from tasks.errors import MachineError, SourceError
+from tasks.faults import out_of_memory, unreadable
 from tasks.formats.corpus import CorpusSource, SourceStats
 from tasks.formats.corpus_writer import CorpusWriter
 from tasks.formats.scanning import FileScan, scan_file
@@ -116,12 +117,13 @@ def _scan(file: File, params: IngestParams) -> FileScan:
     try:
         scan = scan_file(path, file["name"], source, params.sources[source], Limits(params.shard_bytes))
         status = path.stat()
-    except SourceError as error:
+    except (SourceError, MachineError) as error:
         msg = f"source '{source}': {error}"
-        raise SourceError(msg) from error
+        raise type(error)(msg) from error
+    except MemoryError as error:
+        raise out_of_memory(f"source '{source}': {path}", error) from error
     except OSError as error:
-        msg = f"source '{source}': {path} cannot be read ({error.strerror}); run again to look for it anew"
-        raise SourceError(msg) from error
+        raise unreadable(path, error) from error
     if (status.st_size, status.st_mtime_ns) != (file["size"], file["mtime_ns"]):
         msg = f"source '{source}': {path} changed while it was read; run again when it is finished"
         raise SourceError(msg)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasks.errors import SourceError
+from tasks.faults import is_of_machine, unreadable
 from tasks.formats.compression import blocks
 from tasks.formats.documents import BATCH_BYTES, ArrowArray, Bytes, Ints, Piece
 from tasks.formats.quarantine import BadDocument
@@ -98,13 +99,18 @@ def _source(path: Path) -> Iterator[pa.NativeFile]:
                 spool.seek(0)
                 with pa.PythonFile(spool, mode="r") as file:
                     yield file
-    except pa.ArrowException as error:
-        raise BrokenFileError(_first_line(error)) from error
-    except OSError as error:
-        if error.errno is None:  # what Parquet raises for a damaged file
-            raise BrokenFileError(_first_line(error)) from error
-        msg = f"{path} cannot be read ({error.strerror}); give the right to read it, or exclude it"
-        raise SourceError(msg) from error
+    except (MemoryError, pa.ArrowCancelled):
+        raise
+    except (pa.ArrowException, OSError) as error:  # Parquet raises either for a damaged file
+        raise _fault(path, error) from error
+
+
+def _fault(path: Path, error: Exception) -> Exception:
+    if not is_of_machine(error):
+        return BrokenFileError(_first_line(error))
+    if isinstance(error, OSError) and error.errno is not None:
+        return unreadable(path, error)
+    return MemoryError(_first_line(error))
 
 
 def _ipc(source: pa.NativeFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

@@ -3,22 +3,20 @@
 gz, zst, bz2, xz and lz4 all go through one loop over a decompressor object: a file is one or more frames,
 one after the other, and each must be complete. A plain file is entered by seeking; in a compressed one what
 lies before is decompressed and thrown away. A break in a compressed file raises `BrokenArchiveError`, after
-everything before it was yielded. Zero bytes after the last frame are padding.
+everything before it was yielded. Zero bytes after the last frame are padding. However much a file is
+compressed, no more than `BLOCK_BYTES` are decompressed at a time.
 """
 
-import bz2
-import lzma
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
-from tasks.errors import SourceError
+from tasks.faults import is_of_machine, unreadable
+from tasks.formats.codecs import FRAMES, Frame, errors_of
 from tasks.formats.sources import compression_of
 
 BLOCK_BYTES = 1 << 20
 FIRST_BLOCK_BYTES = 128 << 10
-# What one read of a compressed file takes in; small, because most codecs give out all of it at once.
 _COMPRESSED_BYTES = 64 << 10
 
 
@@ -36,61 +34,15 @@ class BrokenArchiveError(Exception):
         self.detail = detail
 
 
-class Decompressor(Protocol):
-    """One frame of a compressed file."""
-
-    def decompress(self, data: bytes) -> bytes:
-        """Take compressed bytes and return what they give."""
-        ...
-
-    @property
-    def eof(self) -> bool:
-        """Whether the frame is complete."""
-        ...
-
-    @property
-    def unused_data(self) -> bytes:
-        """What was taken in after the frame's end."""
-        ...
-
-
-def _zstd() -> Decompressor:
-    import zstandard
-
-    frame: Decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
-    return frame
-
-
-def _lz4() -> Decompressor:
-    import lz4.frame
-
-    frame: Decompressor = lz4.frame.LZ4FrameDecompressor()
-    return frame
-
-
-_FRAMES: dict[str, Callable[[], Decompressor]] = {
-    "gz": lambda: zlib.decompressobj(wbits=31),
-    "bz2": bz2.BZ2Decompressor,
-    "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ),
-    "zst": _zstd,
-    "lz4": _lz4,
-}
-
-
-def _codec_errors() -> tuple[type[Exception], ...]:
-    """What the codecs raise for bytes that they cannot decompress; lz4 and bz2 have no type of their own."""
-    import zstandard
-
-    return (zlib.error, lzma.LZMAError, zstandard.ZstdError, OSError, EOFError, RuntimeError, ValueError)
-
-
 def blocks(path: Path, start: int = 0, end: int | None = None) -> Iterator[bytes]:
     """Yield the bytes `start:end` of a file's decompressed content, in blocks of `BLOCK_BYTES` or more.
 
     The first few are smaller, so that whoever reads ahead of others soon has something for them.
 
     Raises:
-        SourceError: the file cannot be opened or read.
+        SourceError: the file cannot be opened.
+        MachineError: the disk or the network that it lies on fails.
+        MemoryError: the codec gets no memory.
         BrokenArchiveError: a compressed file breaks; what lies before was yielded.
     """
     codec = compression_of(path.name)
@@ -99,8 +51,7 @@ def blocks(path: Path, start: int = 0, end: int | None = None) -> Iterator[bytes
             stream = _plain(file, start) if codec is None else _after(_decompressed(file, codec), start)
             yield from _gathered(_until(stream, None if end is None else end - start))
     except OSError as error:
-        msg = f"{path} cannot be read ({error.strerror or error}); give the right to read it, or exclude it"
-        raise SourceError(msg) from error
+        raise unreadable(path, error) from error
 
 
 def _plain(file: IO[bytes], start: int) -> Iterator[bytes]:
@@ -112,15 +63,15 @@ def _plain(file: IO[bytes], start: int) -> Iterator[bytes]:
 
 
 def _decompressed(file: IO[bytes], codec: str) -> Iterator[bytes]:
-    frame: Decompressor | None = None
+    frame: Frame | None = None
     num_frames = 0
     while taken := file.read(_COMPRESSED_BYTES):
-        while taken:
+        while taken or not (frame is None or frame.needs_input):
             if frame is None:
                 taken = taken.lstrip(b"\0") if num_frames else taken
-                frame, num_frames = (_FRAMES[codec](), num_frames + 1) if taken else (None, num_frames)
+                frame, num_frames = (FRAMES[codec](), num_frames + 1) if taken else (None, num_frames)
                 continue
-            yield _step(frame, taken)
+            yield _step(frame, taken, codec)
             taken = (frame.unused_data or b"") if frame.eof else b""
             frame = None if frame.eof else frame
     if frame is not None:
@@ -128,10 +79,12 @@ def _decompressed(file: IO[bytes], codec: str) -> Iterator[bytes]:
         raise BrokenArchiveError(reason, f"the {codec} file ends in the middle of frame {num_frames}")
 
 
-def _step(frame: Decompressor, taken: bytes) -> bytes:
+def _step(frame: Frame, taken: bytes, codec: str) -> bytes:
     try:
-        return frame.decompress(taken)
-    except _codec_errors() as error:
+        return frame.decompress(taken, BLOCK_BYTES)
+    except errors_of(codec) as error:
+        if is_of_machine(error):
+            raise MemoryError(str(error)) from error
         reason = "broken_archive"
         raise BrokenArchiveError(reason, str(error)) from error
 

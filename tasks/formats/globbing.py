@@ -17,6 +17,7 @@ from pathlib import Path
 
 import tasks
 from tasks.errors import SourceError
+from tasks.faults import unreadable
 
 # Installed packages lie below the standard library's folder on many systems, but are not a part of it.
 _NOT_STDLIB = ("site-packages", "dist-packages", "__pycache__")
@@ -171,8 +172,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        msg = f"{folder} cannot be listed ({error.strerror}); give the right to read it, or exclude it"
-        raise SourceError(msg) from error
+        raise unreadable(folder, error) from error
 
 
 def excluder(patterns: Sequence[str], base: Path, root: Path) -> Callable[[Path], bool]:

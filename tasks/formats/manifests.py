@@ -8,7 +8,7 @@ from typing import TypeVar
 import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
-from tasks.errors import StoreError
+from tasks.faults import broken
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -23,6 +23,7 @@ def read_model(file: Path, model: type[M], what: str) -> M:
 
     Raises:
         StoreError: the file is missing or broken.
+        MachineError: it cannot be read, whatever it holds.
     """
     with readable(file, what):
         return model.model_validate_json(file.read_bytes())
@@ -39,4 +40,4 @@ def readable(file: Path, what: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValidationError, pa.ArrowException) as error:
-        raise StoreError(f"{file}: not a readable {what} ({error}); verify the artifact") from error
+        raise broken(file, f"not a readable {what}", error) from error

@@ -17,6 +17,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from tasks.errors import StoreError
+from tasks.faults import broken
 
 _HEADER = re.compile(
     r"\{'descr': '(?P<descr>[<>|=]?\w+)', 'fortran_order': (?:False|True), "
@@ -91,9 +92,7 @@ def open_vector(path: Path) -> NDArray[Any]:
             return np.empty(0, dtype=dtype)
         return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
     except (OSError, ValueError, EOFError, TypeError) as error:
-        raise StoreError(
-            f"{path}: not a readable .npy file ({error}); verify the artifact it belongs to"
-        ) from error
+        raise broken(path, "not a readable .npy file", error) from error
 
 
 def _read_header(path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:

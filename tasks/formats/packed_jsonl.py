@@ -13,7 +13,7 @@ import orjson
 import zstandard
 from numpy.typing import NDArray
 
-from tasks.errors import StoreError
+from tasks.faults import broken
 from tasks.formats.packed_block import Append, SequenceBlock, ShardShape
 from tasks.formats.packed_columnar import check_rows
 from tasks.formats.packed_files import SEQUENCE_SCHEMA, PackedManifest, ShardFiles
@@ -63,9 +63,7 @@ class JsonlShard:
                     orjson.loads(line) for line in stream.read().splitlines() if line
                 ]
         except (OSError, ValueError, zstandard.ZstdError) as error:
-            raise StoreError(
-                f"{files.jsonl}: not readable as JSON lines ({error}); verify the artifact"
-            ) from error
+            raise broken(files.jsonl, "not readable as JSON lines", error) from error
         check_rows(files.jsonl, len(self._rows), manifest.num_sequences_of(files.index))
 
     def tokens(self, row: int) -> NDArray[Any]:

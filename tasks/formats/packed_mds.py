@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.errors import PackingError, StoreError
+from tasks.faults import broken
 from tasks.formats.packed_block import Append, SequenceBlock, ShardShape
 from tasks.formats.packed_columnar import check_rows
 from tasks.formats.packed_files import PackedManifest, ShardFiles
@@ -122,7 +123,7 @@ class MdsShard:
             num_samples = int(self._data[:4].view("<u4")[0])
             self._bounds = self._data[4 : 4 * (num_samples + 2)].view("<u4").astype(np.int64)
         except (OSError, ValueError, IndexError) as error:
-            raise StoreError(f"{files.mds}: not readable as MDS ({error}); verify the artifact") from error
+            raise broken(files.mds, "not readable as MDS", error) from error
         check_rows(files.mds, num_samples, manifest.num_sequences_of(files.index))
         if len(self._bounds) != num_samples + 1 or self._bounds[-1] != len(self._data):
             raise StoreError(

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.errors import StoreError
+from tasks.faults import broken
 from tasks.formats.packed_block import Append, SequenceBlock, ShardShape
 from tasks.formats.packed_columnar import check_rows
 from tasks.formats.packed_files import PackedManifest, ShardFiles
@@ -81,9 +82,7 @@ class MegatronShard:
             self._bounds = np.frombuffer(data, "<i8", num_bounds, _HEADER.size + 12 * num_pieces)
             self._tokens = np.memmap(files.megatron_bin, dtype=dtype, mode="r")
         except (OSError, ValueError, struct.error) as error:
-            raise StoreError(
-                f"{files.megatron_idx}: not readable as Megatron's index ({error}); verify the artifact"
-            ) from error
+            raise broken(files.megatron_idx, "not readable as Megatron's index", error) from error
         self._sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         check_rows(files.megatron_idx, len(self._bounds) - 1, manifest.num_sequences_of(files.index))
         if self._sums[-1] != len(self._tokens):

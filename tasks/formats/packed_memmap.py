@@ -14,6 +14,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from tasks.errors import StoreError
+from tasks.faults import broken
 from tasks.formats.npy import NpyAppender, open_vector
 from tasks.formats.packed_block import Append, SequenceBlock, ShardShape
 from tasks.formats.packed_files import PackedManifest, ShardFiles
@@ -102,9 +103,7 @@ class MemmapShard:
         try:
             rows: NDArray[Any] = np.load(files.rows, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            raise StoreError(
-                f"{files.rows}: not a readable .npy file ({error}); verify the artifact"
-            ) from error
+            raise broken(files.rows, "not a readable .npy file", error) from error
         if rows.shape != shape:
             raise StoreError(f"{files.rows}: shape {rows.shape} must be {shape}; verify the artifact")
         return cls._with_boundaries(rows, files)

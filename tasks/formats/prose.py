@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tasks.faults import judged
 from tasks.formats.documents import Piece, piece_of
 from tasks.formats.quarantine import BadDocument, excerpt
 from tasks.formats.records import Span, content
@@ -46,11 +47,11 @@ def _parsed(source: bytes) -> ast.Module | BadDocument:
     try:
         with _PARSING:
             _silence()
-            return ast.parse(source, filename=_PARSED_NAME)
+            return judged(lambda: ast.parse(source, filename=_PARSED_NAME), len(source))
     except SyntaxError as error:
         where = f"line {error.lineno}: " if error.lineno else ""
         return BadDocument(0, "syntax_error", excerpt(source[:200]), f"{where}{error.msg}")
-    except (ValueError, RecursionError, MemoryError) as error:
+    except (ValueError, RecursionError) as error:
         return BadDocument(0, "syntax_error", excerpt(source[:200]), str(error) or type(error).__name__)
 
 

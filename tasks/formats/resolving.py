@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from tasks.errors import SourceError
+from tasks.errors import MachineError, SourceError
+from tasks.faults import unreadable
 from tasks.formats.globbing import Pattern, excluder, expand, parse
 from tasks.formats.sources import SourceSpec, format_of, nearest
 from tasks.stage import External
@@ -55,9 +56,9 @@ def resolve_files(
         names = {_name(path, root): path for path in found}
         _refuse_twins(names)
         files = [_external(source, name, names[name], spec, digests) for name in sorted(names)]
-    except SourceError as error:
+    except (SourceError, MachineError) as error:
         msg = f"source '{source}': {error}"
-        raise SourceError(msg) from error
+        raise type(error)(msg) from error
     return files, str(root)
 
 
@@ -139,8 +140,7 @@ def _external(source: str, name: str, path: Path, spec: SourceSpec, digests: Dig
         with path.open("rb"):
             digest = digests.digest(path)
     except OSError as error:
-        msg = f"{path} cannot be read ({error.strerror}); give the right to read it, or exclude it"
-        raise SourceError(msg) from error
+        raise unreadable(path, error) from error
     value: dict[str, str | int] = {"source": source, "name": name, "path": str(path), "digest": digest}
     value |= {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
     return External(digest=identity(source, name, digest), value=value)

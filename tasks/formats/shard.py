@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from tasks.errors import SourceError
+from tasks.faults import out_of_memory
 from tasks.formats.documents import BATCH_BYTES, DocumentBatch, batched
 from tasks.formats.readers import read_pieces
 from tasks.formats.records import Span
@@ -134,3 +135,5 @@ def _documents(shard: Shard, root: Path) -> Iterator[DocumentBatch]:
         except SourceError as error:
             msg = f"shard {shard.source}/{shard.index}: {error} (changed or moved since ingest: run again)"
             raise SourceError(msg) from error
+        except MemoryError as error:
+            raise out_of_memory(f"shard {shard.source}/{shard.index}: {segment.file}", error) from error

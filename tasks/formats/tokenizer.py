@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tasks.errors import StoreError
+from tasks.faults import broken
 
 if TYPE_CHECKING:
     from tokenizer import Tokenizer
@@ -89,9 +89,7 @@ def _state(file: Path) -> tuple[int, int]:
     try:
         status = file.stat()
     except OSError as error:
-        raise StoreError(
-            f"{file}: cannot be read ({error.strerror}); this is no tokenizer artifact"
-        ) from error
+        raise broken(file, "no file of a tokenizer artifact", error) from error
     return status.st_size, status.st_mtime_ns
 
 
@@ -113,7 +111,7 @@ def _read_json(file: Path) -> dict[str, Any]:
     try:
         value: dict[str, Any] = orjson.loads(file.read_bytes())
     except (OSError, orjson.JSONDecodeError) as error:
-        raise StoreError(f"{file}: not readable ({error}); verify the tokenizer artifact") from error
+        raise broken(file, "not readable", error) from error
     return value
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.errors import SourceError
+from tasks.faults import unreadable
 from tasks.store.digest import digest_file
 
 _TICK_NS = 2_000_000_000  # the coarsest clock of the file systems in use (FAT: 2 s)
@@ -58,7 +59,7 @@ class FileDigests:
             found = digest_file(absolute)
             after = absolute.stat()
         except OSError as error:
-            raise SourceError(f"{absolute} cannot be read: {error.strerror or error}") from error
+            raise unreadable(absolute, error) from error
         if _state(before) != _state(after):
             raise SourceError(f"{absolute} changed while it was read; run again when nothing writes to it")
         if time.time_ns() - after.st_mtime_ns > _TICK_NS:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from tasks.errors import StoreError
+from tasks.errors import MachineError, StoreError
+from tasks.faults import unreadable
 from tasks.store.digest import FileEntry, content_digest, digest_file
 from tasks.store.identity import fingerprint
 from tasks.store.layout import PREFIX_CHARS, RECORD_FILE
@@ -45,7 +46,10 @@ def problems(directory: Path, *, full: bool) -> list[Problem]:
         record = read_record(directory)
     except StoreError as error:
         return [_unreadable(directory, error)]
-    return [*_damages(directory, record, full=full), *_oddities(directory, record)]
+    try:
+        return [*_damages(directory, record, full=full), *_oddities(directory, record)]
+    except MachineError as error:
+        return [Problem(record.reference, ".", str(error))]
 
 
 def _unreadable(directory: Path, error: StoreError) -> Problem:
@@ -77,6 +81,9 @@ def _file_damage(path: Path, entry: FileEntry, full: bool) -> str | None:
     except FileNotFoundError:
         return "is missing"
     except OSError as error:
+        fault = unreadable(path, error)
+        if isinstance(fault, MachineError):  # whether the file is whole is not known
+            raise fault from error
         return f"cannot be read ({error.strerror})"
     return None if digest == entry.digest else f"has digest {digest} and was published with {entry.digest}"
 

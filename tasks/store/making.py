@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tasks.errors import StoreError
+from tasks.faults import out_of_memory
 from tasks.stage import Outcome, Request
 from tasks.store.canonical import plain
 from tasks.store.digest import content_digest
@@ -30,6 +31,7 @@ def make(layout: Layout, request: Request, inputs: Mapping[str, object], provena
 
     Raises:
         AccountError: the stage's accounts do not add up.
+        MachineError: memory ran out.
         StoreError: the disk is full, a file cannot be written, or the stage broke the rules of the store.
         Exception: whatever else the stage raises.
 
@@ -43,6 +45,8 @@ def make(layout: Layout, request: Request, inputs: Mapping[str, object], provena
             commit(layout, out, record)
     except OSError as error:
         raise StoreError(_failure(where, layout.root, error)) from error
+    except MemoryError as error:
+        raise out_of_memory(f"{where} was not published", error) from error
     except Exception as error:
         if is_full_disk(error):
             raise StoreError(_failure(where, layout.root, error)) from error

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from tasks.errors import SourceError
+from tasks.formats.codecs import FRAMES
 from tasks.formats.compression import BLOCK_BYTES, BrokenArchiveError, blocks
 from tests.test_tasks.reading import COMPRESSORS, read
 
@@ -141,3 +143,55 @@ def test_the_first_block_comes_soon_and_the_later_ones_are_not_small(tmp_path: P
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"none\.txt cannot be read \(No such file"):
         whole(tmp_path / "none.txt")
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_bomb_goes_off_little_by_little(tmp_path: Path, codec: str) -> None:
+    path = tmp_path / f"a.txt{codec}"
+    path.write_bytes(COMPRESSORS[codec](bytes(12 << 20)))
+
+    sizes = [len(block) for block in blocks(path)]
+
+    assert sum(sizes) == 12 << 20
+    assert max(sizes) <= 2 * BLOCK_BYTES
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_frame_gives_no_more_than_it_is_asked_for(codec: str) -> None:
+    data = random.Random(0).randbytes(300_000) + bytes(3_000_000) + TEXT
+    compressed = COMPRESSORS[codec](data) + b"rest"
+    name = codec.removeprefix(".")
+    for step in (7, 4096, len(compressed)):
+        frame, found, given, position = FRAMES[name](), bytearray(), b"", 0
+        while not frame.eof:
+            assert position < len(compressed) or not frame.needs_input
+            taken = compressed[position : position + step] if frame.needs_input else b""
+            given, position = frame.decompress(taken, 128 << 10), position + len(taken)
+            assert len(given) <= 256 << 10  # zstd holds a block back
+            found += given
+
+        assert found == data
+        assert b"rest".startswith(frame.unused_data or b"")
+
+
+def frames_of_zstd(text: bytes) -> Iterator[bytes]:
+    """The same text with all that a frame's header and end can have, and behind a frame that is skipped."""
+    compressor = zstandard.ZstdCompressor
+    yield compressor(write_checksum=True).compress(text)
+    yield compressor(write_content_size=False).compress(text)
+    yield compressor(level=19, write_dict_id=False).compress(text)
+    streamed = compressor(write_checksum=True).compressobj()
+    yield streamed.compress(text) + streamed.flush()
+    yield b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"skip!" + compressor().compress(text)
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 65_791, 65_792, 131_072, 131_073, 700_000])
+def test_zstd_frames_of_all_kinds(tmp_path: Path, size: int) -> None:
+    text = (TEXT * 20)[:size] if size % 2 else random.Random(size).randbytes(size)
+    path = tmp_path / "a.txt.zst"
+    for frame in frames_of_zstd(text):
+        path.write_bytes(frame + frame)
+        assert whole(path) == text + text
+        if len(text) > 300:
+            path.write_bytes(frame[:-1])
+            assert until_the_break(blocks(path))[1] == "truncated_archive"
