@@ -153,8 +153,8 @@ def _note_end(store: Store, run_id: str, error: BaseException) -> None:
 
 
 def _compose(profile: Profile, machine: Machine, store: Store, reporter: Reporter, run_id: str) -> RunResult:
-    sources = resolve_sources(profile, store, rehash=machine.rehash)
     with _threads(machine.workers) as runner, noting_warnings(reporter):
+        sources = resolve_sources(profile, store, rehash=machine.rehash)
         share = machine.memory_bytes // machine.workers
         executor = PrefectExecutor(store, runner, reporter, machine.verify, share)
         made = Composition(profile, executor, sources).build()

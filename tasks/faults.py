@@ -8,6 +8,8 @@ have for damaged data; they are known by their words.
 """
 
 import errno
+import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -37,6 +39,12 @@ _NO_MEMORY = (
     "Error -4 ",
     "Failed to launch worker thread",
 )
+_KINDS = (
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
 _PARSED_BYTES = 400  # that Python's parser takes at most for a byte of source, roughly
 
 
@@ -59,6 +67,19 @@ def unreadable(path: Path, error: OSError) -> TaskError:
         f"{path} cannot be read ({said}); that says nothing about its text: see to the disk or the "
         "network that it lies on, and run again"
     )
+
+
+def refuse_irregular(path: Path, status: os.stat_result | None = None) -> None:
+    """Refuse what is no regular file: opening a FIFO waits for a writer, and a device may never end.
+
+    Raises:
+        SourceError: it is a FIFO, a socket or a device.
+        OSError: nothing can be known about it.
+    """
+    mode = (status or path.stat()).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        kind = next((word for test, word in _KINDS if test(mode)), "no regular file")
+        raise SourceError(f"{path} is {kind}; save what it gives in a file and name that")
 
 
 def broken(file: Path, problem: str, error: Exception) -> TaskError:

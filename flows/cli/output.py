@@ -18,6 +18,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from flows.progress import Silent
+
 _UNBOUNDED_COLUMNS = 10_000
 
 
@@ -52,6 +54,14 @@ def draw(renderable: RenderableType, width: int | None = None) -> None:
 def say(text: str) -> None:
     """Write one line of result, as it is: no wrapping, no markup."""
     sys.stdout.write(f"{text}\n")
+
+
+class Remarks(Silent):
+    """Passes on what is worth a line of its own, where no progress is shown."""
+
+    def note(self, text: str) -> None:
+        """Write one line to standard error."""
+        messages().print(Text(text, style="dim"), soft_wrap=True)
 
 
 def shown(path: Path) -> str:

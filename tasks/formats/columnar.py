@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasks.errors import SourceError
-from tasks.faults import is_of_machine, unreadable
+from tasks.faults import is_of_machine, refuse_irregular, unreadable
 from tasks.formats.compression import blocks
 from tasks.formats.documents import BATCH_BYTES, ArrowArray, Bytes, Ints, Piece
 from tasks.formats.quarantine import BadDocument
@@ -89,6 +89,7 @@ def largest_row_group(path: Path) -> int:
 def _source(path: Path) -> Iterator[pa.NativeFile]:
     """Open a file for seeking, a compressed one by way of a temporary file, and tell its errors apart."""
     try:
+        refuse_irregular(path)
         if compression_of(path.name) is None:
             with pa.OSFile(str(path)) as file:
                 yield file

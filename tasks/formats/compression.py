@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from tasks.faults import is_of_machine, unreadable
+from tasks.faults import is_of_machine, refuse_irregular, unreadable
 from tasks.formats.codecs import FRAMES, Frame, errors_of
 from tasks.formats.sources import compression_of
 
@@ -47,6 +47,7 @@ def blocks(path: Path, start: int = 0, end: int | None = None) -> Iterator[bytes
     """
     codec = compression_of(path.name)
     try:
+        refuse_irregular(path)
         with path.open("rb") as file:
             stream = _plain(file, start) if codec is None else _after(_decompressed(file, codec), start)
             yield from _gathered(_until(stream, None if end is None else end - start))

@@ -2,15 +2,16 @@
 
 A pattern is a path with `*`, `?`, `[…]` and `**` (any number of folders). It may begin with `~`, with a
 placeholder (`{stdlib}`, `{samples}`), be absolute, or be relative to a base folder. As in a shell, `*` does
-not match a leading dot. Folders are walked in sorted order and links to folders are followed, except into a
-folder that is being walked already.
+not match a leading dot unless it is asked to, and no wildcard matches what is no regular file (a FIFO, a
+socket, a device); what is passed over so is counted. Folders are walked in sorted order and links to folders
+are followed, except into a folder that is being walked already.
 """
 
 import os
 import re
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import translate
 from pathlib import Path
@@ -43,6 +44,21 @@ class Pattern:
     folder: Path
     parts: tuple[str, ...]
     pruned: tuple[str, ...] = ()
+
+
+@dataclass
+class PassedOver:
+    """What wildcards would have matched, but for the kind of thing that it is.
+
+    Attributes:
+        hidden_files: files whose names begin with a dot.
+        hidden_folders: folders of that kind; what is in them is not looked at.
+        others: names of what is neither a file nor a folder.
+    """
+
+    hidden_files: list[Path] = field(default_factory=list)
+    hidden_folders: list[Path] = field(default_factory=list)
+    others: list[Path] = field(default_factory=list)
 
 
 def placeholders() -> dict[str, Path]:
@@ -100,14 +116,25 @@ def _num_plain(path: Path) -> int:
     return next(plain, len(path.parts))
 
 
-def expand(pattern: Pattern) -> Iterator[Path]:
+def expand(
+    pattern: Pattern, *, hidden: bool = False, passed_over: PassedOver | None = None
+) -> Iterator[Path]:
     """Yield the files that a pattern names, each once; a link that leads nowhere counts as a file.
+
+    Args:
+        pattern: what to look for.
+        hidden: whether wildcards match a leading dot.
+        passed_over: takes in what wildcards did not match.
 
     Raises:
         SourceError: a folder on the way cannot be listed, or the pattern names a folder.
     """
     if pattern.parts:
-        yield from _walk(pattern.folder, _Matcher(pattern.parts), {0}, pattern.pruned, ())
+        matcher = _Matcher(pattern.parts, hidden=hidden)
+        walk = _Walk(
+            matcher, _Matcher(pattern.parts, hidden=True), pattern.pruned, passed_over or PassedOver()
+        )
+        yield from walk.files(pattern.folder, {0}, ())
     elif pattern.folder.is_dir():
         msg = f"{pattern.text!r} is a folder; say which files in it, e.g. {pattern.text.rstrip('/')}/**/*.txt"
         raise SourceError(msg)
@@ -118,9 +145,9 @@ def expand(pattern: Pattern) -> Iterator[Path]:
 class _Matcher:
     """Matches a path one component at a time; a state is the set of components that may come next."""
 
-    def __init__(self, parts: tuple[str, ...]) -> None:
+    def __init__(self, parts: tuple[str, ...], *, hidden: bool = False) -> None:
         self._recursive = [part == "**" for part in parts]
-        self._hidden = [part.startswith(".") for part in parts]
+        self._hidden = [hidden or part.startswith(".") for part in parts]
         self._matches = [re.compile(translate(part)).match for part in parts]
         self._end = len(parts)
 
@@ -150,19 +177,48 @@ class _Matcher:
             yield at + 1
 
 
-def _walk(
-    folder: Path, matcher: _Matcher, state: set[int], pruned: Sequence[str], above: tuple[str, ...]
-) -> Iterator[Path]:
-    real = os.path.realpath(folder)
-    if real in above:
-        return
-    for entry in _entries(folder):
-        after = matcher.step(state, entry.name)
-        if entry.is_dir():
-            if matcher.goes_on(after) and entry.name not in pruned:
-                yield from _walk(Path(entry.path), matcher, after, pruned, (*above, real))
-        elif matcher.accepts(after) and (entry.is_file() or entry.is_symlink()):
+@dataclass(frozen=True)
+class _Walk:
+    """A walk through folders.
+
+    Attributes:
+        matcher: says which files are yielded.
+        any_name: the same, where a leading dot is matched as any character is.
+        pruned: names of folders that are not entered.
+        passed_over: takes in what only `any_name` matches, and what is no regular file.
+    """
+
+    matcher: _Matcher
+    any_name: _Matcher
+    pruned: Sequence[str]
+    passed_over: PassedOver
+
+    def files(self, folder: Path, state: set[int], above: tuple[str, ...]) -> Iterator[Path]:
+        real = os.path.realpath(folder)
+        if real in above:
+            return
+        for entry in _entries(folder):
+            after = self.matcher.step(state, entry.name)
+            if entry.is_dir():
+                if entry.name in self.pruned:
+                    continue
+                if self.matcher.goes_on(after):
+                    yield from self.files(Path(entry.path), after, (*above, real))
+                elif self._is_hidden(entry) and self.any_name.goes_on(self.any_name.step(state, entry.name)):
+                    self.passed_over.hidden_folders.append(Path(entry.path))
+            elif self.matcher.accepts(after):
+                yield from self._file(entry)
+            elif self._is_hidden(entry) and self.any_name.accepts(self.any_name.step(state, entry.name)):
+                self.passed_over.hidden_files.append(Path(entry.path))
+
+    def _is_hidden(self, entry: os.DirEntry[str]) -> bool:
+        return entry.name.startswith(".")
+
+    def _file(self, entry: os.DirEntry[str]) -> Iterator[Path]:
+        if entry.is_file() or not Path(entry.path).exists():
             yield Path(entry.path)
+        else:
+            self.passed_over.others.append(Path(entry.path))
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

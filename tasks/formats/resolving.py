@@ -8,18 +8,20 @@ corpus that is made from it holds all three.
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from tasks.errors import MachineError, SourceError
-from tasks.faults import unreadable
-from tasks.formats.globbing import Pattern, excluder, expand, parse
+from tasks.faults import refuse_irregular, unreadable
+from tasks.formats.globbing import PassedOver, Pattern, excluder, expand, parse
 from tasks.formats.sources import SourceSpec, format_of, nearest
 from tasks.stage import External
 
 _SHOWN = 3
+_LOG = logging.getLogger(__name__)
 
 
 class Digests(Protocol):
@@ -52,7 +54,7 @@ def resolve_files(
     try:
         patterns = [parse(text, base) for text in spec.files]
         root = _root(patterns)
-        found = _matched(patterns, excluder(spec.exclude, base, root), base)
+        found = _matched(patterns, excluder(spec.exclude, base, root), base, source, spec)
         names = {_name(path, root): path for path in found}
         _refuse_twins(names)
         files = [_external(source, name, names[name], spec, digests) for name in sorted(names)]
@@ -72,11 +74,14 @@ def _root(patterns: list[Pattern]) -> Path:
     return root
 
 
-def _matched(patterns: list[Pattern], excluded: Callable[[Path], bool], base: Path) -> dict[Path, str]:
-    """Return path -> the pattern that matched it."""
+def _matched(
+    patterns: list[Pattern], excluded: Callable[[Path], bool], base: Path, source: str, spec: SourceSpec
+) -> dict[Path, str]:
+    """Return path -> the pattern that matched it, and say what the patterns passed over."""
     found: dict[Path, str] = {}
+    passed_over = PassedOver()
     for pattern in patterns:
-        everything = list(expand(pattern))
+        everything = list(expand(pattern, hidden=spec.hidden == "include", passed_over=passed_over))
         paths = [path for path in everything if not excluded(path)]
         if not paths:
             raise _nothing_matched(pattern, base, len(everything))
@@ -85,7 +90,40 @@ def _matched(patterns: list[Pattern], excluded: Callable[[Path], bool], base: Pa
                 msg = f"{path} is seen twice: by {found[path]!r} and by {pattern.text!r}; narrow one"
                 raise SourceError(msg)
             found[path] = pattern.text
+    _say_passed_over(passed_over, source, lambda path: excluded(path) or path in found)
     return found
+
+
+def _say_passed_over(passed_over: PassedOver, source: str, known: Callable[[Path], bool]) -> None:
+    files, folders, others = (
+        sorted({path for path in paths if not known(path)})
+        for paths in (passed_over.hidden_files, passed_over.hidden_folders, passed_over.others)
+    )
+    if files or folders:
+        names = " and ".join(filter(None, (_number(files, "file"), _number(folders, "folder"))))
+        _LOG.warning(
+            "source '%s': left out %s with a name that begins with a dot (%s); hidden = 'include' takes them "
+            "in",
+            source,
+            names,
+            _shown([*files, *folders]),
+        )
+    if others:
+        _LOG.warning(
+            "source '%s': left out %s that can be read once at most (%s): a FIFO, socket or device is no "
+            "text",
+            source,
+            _number(others, "entry", "entries"),
+            _shown(others),
+        )
+
+
+def _number(paths: list[Path], word: str, words: str = "") -> str:
+    return "" if not paths else f"1 {word}" if len(paths) == 1 else f"{len(paths):,} {words or word + 's'}"
+
+
+def _shown(paths: list[Path]) -> str:
+    return ", ".join([*(path.name for path in paths[:_SHOWN]), *(["…"] if len(paths) > _SHOWN else [])])
 
 
 def _nothing_matched(pattern: Pattern, base: Path, num_excluded: int) -> SourceError:
@@ -137,6 +175,7 @@ def _external(source: str, name: str, path: Path, spec: SourceSpec, digests: Dig
     format_of(name, spec)
     try:
         status = path.stat()
+        refuse_irregular(path, status)
         with path.open("rb"):
             digest = digests.digest(path)
     except OSError as error:

@@ -126,6 +126,14 @@ class SourceSpec(ReadOptions):
         ),
     )
 
+    hidden: Literal["skip", "include"] = Field(
+        default="skip",
+        description=(
+            "What wildcards do about names that begin with a dot. skip: as in a shell, they match none; how "
+            "many that leaves out is said. include: they match them as any other."
+        ),
+    )
+
     def read_options(self) -> ReadOptions:
         """Return the part that bears identity."""
         return ReadOptions(**{name: getattr(self, name) for name in ReadOptions.model_fields})

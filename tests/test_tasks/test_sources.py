@@ -2,7 +2,11 @@
 
 import glob
 import os
+import re
+import socket
 import sysconfig
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,7 @@ from tasks.errors import SourceError
 from tasks.formats.globbing import expand, parse
 from tasks.formats.resolving import resolve_files
 from tasks.formats.sources import ReadOptions, SourceSpec, format_of
-from tests.test_tasks.reading import PlainDigests
+from tests.test_tasks.reading import PlainDigests, read
 
 
 def make(folder: Path, *names: str) -> None:
@@ -279,3 +283,72 @@ def test_specifications_that_make_no_sense(given: dict[str, Any], message: str) 
 
 def test_every_field_says_what_it_is_for() -> None:
     assert all(field.description for field in SourceSpec.model_fields.values())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found", "said"),
+    [
+        ("**/*.md", ["a.md", "d/b.md"], "2 files and 1 folder with .* (.c.md, ..md, .git)"),
+        ("*.md", ["a.md"], "1 file with .* (.c.md)"),
+        ("d/*.md", ["d/b.md"], "1 file with .* (..md)"),
+        ("**/.*.md", [".c.md", "d/..md"], "1 folder with .* (.git)"),
+        ("a.*", ["a.md"], ""),
+    ],
+)
+def test_hidden_files_are_counted_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, pattern: str, found: list[str], said: str
+) -> None:
+    make(tmp_path, "a.md", ".c.md", ".d.txt", "d/b.md", "d/..md", ".git/x.md")
+
+    names(tmp_path, pattern)
+
+    assert [path.name for path in expand(parse(pattern, tmp_path))] == [Path(name).name for name in found]
+    text = re.escape(said).replace(r"\.\*", ".*")
+    assert re.search(text, caplog.text) if said else not caplog.text
+
+
+def test_hidden_files_are_taken_in_where_it_is_asked_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(tmp_path, "a.md", ".c.md", "d/..md", ".git/x.md", ".git/.y/z.md")
+    spec = SourceSpec(files=["**/*.md"], exclude=[".git/.y"], hidden="include")
+
+    found, _ = resolve_files(spec, tmp_path, PlainDigests(), source="s")
+
+    assert [one.value["name"] for one in found] == [".c.md", ".git/x.md", "a.md", "d/..md"]
+    assert not caplog.text
+
+
+def test_what_is_excluded_or_found_otherwise_was_not_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(tmp_path, "a.md", ".c.md", ".d.md", ".git/x.md")
+
+    assert names(tmp_path, "*.md", ".c.md", exclude=(".git", ".d.*")) == [".c.md", "a.md"]
+    assert not caplog.text
+
+
+def odd_entries(folder: Path) -> Iterator[tuple[str, str]]:
+    """Make a FIFO, a socket and a link to a device, and yield the kind and the name of each."""
+    os.mkfifo(folder / "pipe.txt")
+    yield "a FIFO", "pipe.txt"
+    with closing(socket.socket(socket.AF_UNIX)) as listening:
+        listening.bind(os.path.relpath(folder / "socket.txt"))  # such a name must be short
+    yield "a socket", "socket.txt"
+    (folder / "zero.txt").symlink_to("/dev/zero")
+    yield "a device", "zero.txt"
+
+
+def test_what_is_no_regular_file_is_refused_by_name_and_passed_over_by_wildcards(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = list(odd_entries(tmp_path))
+    make(tmp_path, "a.txt")
+
+    for kind, name in odd:
+        with pytest.raises(SourceError, match=f"{name} is {kind}; save what it gives"):
+            names(tmp_path, name)
+        with pytest.raises(SourceError, match=f"{name} is {kind}"):
+            read(tmp_path / name)
+    assert names(tmp_path, "*.txt") == ["a.txt"]
+    assert "left out 3 entries that can be read once at most (pipe.txt, socket.txt, zero.txt)" in caplog.text

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from flows.cli.app import app, examples
 from flows.cli.options import JsonOption
-from flows.cli.output import draw, print_json, say, table
+from flows.cli.output import Remarks, draw, print_json, say, table
 from flows.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,10 +101,12 @@ def init(
 ) -> None:
     """Write a profile for your own files: finds them, looks at what they hold, and says what to run next."""
     from flows.profile.drafting import draft_profile
+    from flows.progress import noting_warnings
 
-    drafted = draft_profile(
-        path, sources, vocab_size=vocab_size, sequence_length=sequence_length, overwrite=force
-    )
+    with noting_warnings(Remarks()):
+        drafted = draft_profile(
+            path, sources, vocab_size=vocab_size, sequence_length=sequence_length, overwrite=force
+        )
     rows = [(one.name, str(one.num_files), one.seen.options["format"], one.seen.remark) for one in drafted]
     draw(table(("source", "files", "format", "because"), rows, right=("files",)))
     say(f"\nwrote {path}\n\nnext:\n  tokmill plan {path}\n  tokmill run {path}")

@@ -15,7 +15,7 @@ from flows.cli.options import (
     VerifyOption,
     WorkersOption,
 )
-from flows.cli.output import messages, print_json
+from flows.cli.output import Remarks, messages, print_json
 
 
 @app.command(
@@ -101,11 +101,13 @@ def plan(
     from flows.places import Machine
     from flows.planning import plan_profile
     from flows.profile import load_profile
+    from flows.progress import noting_warnings
 
     loaded = load_profile(profile, overrides or [])
     machine = Machine.of(loaded.execution, store=store, rehash=rehash)
     opened = open_store(machine.store)
-    rows = plan_profile(loaded, opened, rehash=machine.rehash)
+    with noting_warnings(Remarks()):
+        rows = plan_profile(loaded, opened, rehash=machine.rehash)
     if as_json:
         print_json(plan_document(loaded.name, opened, rows))
     else:
