@@ -4,7 +4,8 @@ A batch at a time; the files that come out do not depend on how the documents ca
 thread encodes, and does nothing else: its encoder's cache is its own. Another one measures and writes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -17,9 +18,9 @@ from tasks.formats.encoded_writer import EncodedShardWriter, write_shard
 from tasks.formats.measures import text_size
 from tasks.kernels.gather import gather
 from tasks.overlap import behind
-from tasks.rearranging import TextFim, encode_rearranged
+from tasks.rearranging import Encode, TextFim, encode_rearranged
 from tokenizer.buffers import EncodedBatch
-from tokenizer.errors import SpecialTokenError
+from tokenizer.errors import LawError, SpecialTokenError
 from tokenizer.specials import find
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def encode_batches(
 
     Raises:
         SpecialTokenError: a special token stands in a document and `special_tokens_in_text` is "raise".
+        LawError: an encoding broke the law of its family (`tokenizer.laws`); names the document.
     """
     begin_id, fim = additions or Additions()
     specials: Any = {"allowed_special": "all"} if special_tokens_in_text == "allowed" else {"as_text": True}
@@ -90,12 +92,30 @@ def encode_batches(
             for batch in batches:
                 if special_tokens_in_text == "raise":
                     _refuse_special_tokens(tokenizer, batch, where)
-                if fim is None:
-                    leave((batch, encode(batch.data, batch.offsets), np.zeros(len(batch), dtype=np.int64)))
-                else:
-                    leave((batch, *encode_rearranged(encode, batch, fim)))
-                del batch
+                with _naming(batch, where):
+                    done = _encoded(encode, batch, fim)
+                leave((batch, *done))
+                del batch, done
     return writer.statistics
+
+
+def _encoded(
+    encode: Encode, batch: DocumentBatch, fim: TextFim | None
+) -> tuple[EncodedBatch, NDArray[np.int64]]:
+    """A batch's tokens, and how many of each document's were added."""
+    if fim is None:
+        return encode(batch.data, batch.offsets), np.zeros(len(batch), dtype=np.int64)
+    return encode_rearranged(encode, batch, fim)
+
+
+@contextmanager
+def _naming(batch: DocumentBatch, where: Callable[[int], str]) -> Iterator[None]:
+    """Say in which document of the source a law was broken."""
+    try:
+        yield
+    except LawError as error:
+        place = where(int(batch.ordinals[error.document]))
+        raise LawError(error.says, error.document, place) from error
 
 
 def _num_bytes(done: _Done) -> int:

@@ -20,6 +20,7 @@ from tasks.kernels.gather import gather
 from tasks.packing.fim import SPM, DocumentKeys, choose_cuts, choose_forms
 from tasks.packing.pieces import FIM_TOKENS
 from tokenizer.buffers import EncodedBatch
+from tokenizer.errors import LawError
 
 SHORTEST_CHARS = 16
 """Texts of fewer characters are never rearranged: there is next to nothing to fill in."""
@@ -56,6 +57,9 @@ def encode_rearranged(
 
     Returns:
         The documents' tokens, and int64 [n], how many of each document's tokens were added.
+
+    Raises:
+        LawError: whatever `encode` raises, with the document in place of the part.
     """
     forms, cuts = _chosen(batch, fim)
     chosen = np.flatnonzero(forms)
@@ -64,7 +68,11 @@ def encode_rearranged(
     bounds = np.empty(first[-1] + 1, dtype=np.int64)
     bounds[first] = batch.offsets
     bounds[first[chosen] + 1], bounds[first[chosen] + 2] = cuts
-    encoded = encode(batch.data, bounds)
+    try:
+        encoded = encode(batch.data, bounds)
+    except LawError as error:  # it names a part
+        error.document = int(np.searchsorted(first, error.document, side="right")) - 1
+        raise
     added = FIM_TOKENS * (forms > 0).astype(np.int64)
     offsets = offsets_of(np.diff(encoded.offsets[first]) + added)
     ids = np.empty(offsets[-1], dtype=encoded.ids.dtype)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tokenizer.buffers import EncodedBatch
     from tokenizer.errors import (
         FormatError,
+        LawError,
         PatternError,
         SpecialTokenError,
         TokenizerError,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "EncodedBatch": "buffers",
     "FormatError": "errors",
+    "LawError": "errors",
     "PatternError": "errors",
     "PretokenCounts": "pretoken_counts",
     "SPLIT_PATTERNS": "splitting",
@@ -53,6 +55,7 @@ __all__ = [
     "SPLIT_PATTERNS",
     "EncodedBatch",
     "FormatError",
+    "LawError",
     "PatternError",
     "PretokenCounts",
     "SpecialTokenError",

@@ -29,6 +29,7 @@ from tokenizer.kernels.model import Memory, Model, WholeTokens, index_whole_toke
 from tokenizer.kernels.pairs import PairTables, empty_tables, insert_merges
 from tokenizer.kernels.sorting import merge_neighbours, read_prefixes
 from tokenizer.kernels.token_trie import TokenTrie, TrieRoom, build_trie
+from tokenizer.laws import Law, Tiling
 from tokenizer.splitting import Pretokens
 from tokenizer.stopping import SLICE_BYTES, heed_stop
 
@@ -41,9 +42,14 @@ _CACHE_BITS = 18, 15, 20
 
 
 class BytePairEncoder:
-    """Turns pre-tokens into ids."""
+    """Turns pre-tokens into ids.
+
+    Attributes:
+        law: what every encoding is held to.
+    """
 
     def __init__(self, definition: Definition) -> None:
+        self.law: Law = Tiling(definition.token_offsets)
         self._model = _lay_out(definition)
         self._cache = _first_cache(definition, self._model)
         self._free: list[Workspace] = []

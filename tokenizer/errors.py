@@ -5,7 +5,8 @@ TokenizerError
 ├── TrainingError       counts or parameters that no vocabulary can be trained from
 ├── SpecialTokenError   a special token in ordinary text, or one that is not in the vocabulary
 ├── VocabularyError     a token id or a byte string that the vocabulary does not have
-└── FormatError         a tokenizer file that cannot be read or written
+├── FormatError         a tokenizer file that cannot be read or written
+└── LawError            an encoding that cannot be right: a fault of ours, or of the machine
 """
 
 
@@ -31,3 +32,26 @@ class VocabularyError(TokenizerError):
 
 class FormatError(TokenizerError):
     """A tokenizer file that is missing, broken, or that the format cannot express."""
+
+
+class LawError(TokenizerError):
+    """An encoding that breaks a law of its family, which no text can cause.
+
+    Attributes:
+        says: what is wrong.
+        document: which document of those that were encoded together.
+        where: what to call it.
+    """
+
+    def __init__(self, says: str, document: int, where: str | None = None) -> None:
+        super().__init__(says, document, where)
+        self.says = says
+        self.document = document
+        self.where = f"document {document}" if where is None else where
+
+    def __str__(self) -> str:
+        return (
+            f"encode: {self.where} was encoded wrongly: {self.says}; this is a fault of tokmill or of the "
+            "machine's memory, not of the text, and no ids are given out: please report it with the document "
+            "and the tokenizer"
+        )

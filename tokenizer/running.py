@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from tokenizer import normalizers
 from tokenizer.bpe import BytePairEncoder
-from tokenizer.errors import TokenizerError
+from tokenizer.errors import LawError, TokenizerError
+from tokenizer.laws import Breach
 from tokenizer.specials import Segments, chunks
 from tokenizer.splitting import Pretokens, Splitter
 from tokenizer.streaming import TextStream
@@ -69,6 +70,7 @@ class Runner:
 
         Raises:
             TokenizerError: `num_threads` is less than one.
+            LawError: an encoding broke its family's law (`laws`).
         """
         if num_threads < 1:
             raise TokenizerError(f"encode: num_threads={num_threads} must be at least 1; use e.g. 1")
@@ -109,9 +111,17 @@ class Runner:
                 cuts, kinds = bounds[start : stop + 1], segments.kinds[first + start : first + stop]
                 text, cuts = normalizers.normalize_pieces(self._normalizer, data, cuts, kinds >= 0)
                 found, ends = workspace.encode(text, self._splitter.split(text, cuts), kinds)
+                breach = self._encoder.law.breach(found, ends, cuts)
+                if breach is not None:
+                    raise _broken(segments, first + start + breach.segment, breach)
                 ids.append(found)
                 lengths[start:stop] = np.diff(ends)
         return ids.taken(), lengths
+
+
+def _broken(segments: Segments, segment: int, breach: Breach) -> LawError:
+    document = int(np.searchsorted(segments.documents, segment, side="right")) - 1
+    return LawError(breach.says, document)
 
 
 def _joined(parts: list[NDArray[Integer]], kind: type[Integer], pool: ThreadPoolExecutor) -> NDArray[Integer]:

@@ -12,7 +12,8 @@ from tasks.encoding import Additions, encode_batches, end_token_id, keep_documen
 from tasks.formats.corpus import DocumentBatch
 from tasks.formats.documents import offsets_of
 from tasks.formats.encoded import EncodedShard
-from tokenizer.errors import SpecialTokenError
+from tasks.rearranging import TextFim
+from tokenizer.errors import LawError, SpecialTokenError
 
 END = "<|endoftext|>"
 TEXTS = ["the cat sat", "", "the", "on  the mat, наконец", f"a {END} in the text", "\n\n", "猫が座った"]
@@ -128,3 +129,26 @@ def test_keeping_documents_equals_doing_it_one_by_one(documents, min_tokens, end
     assert kept.tolist() == [token for document in expected for token in document]
     assert offsets.tolist() == np.cumsum([0, *map(len, expected)]).tolist()
     assert kept.dtype == np.uint16
+
+
+@pytest.mark.parametrize("fim", [None, TextFim(1.0, 0.5, (1, 2, 3), 0)])
+def test_an_encoding_that_cannot_be_right_is_not_written_and_its_document_is_named(tmp_path, fim):
+    tok = tokenizer.Tokenizer(trained().definition)
+    aside = "qzxjkvqz"  # eight ids, which are remembered apart from the others
+    texts = ["the cat", "", f"{aside}\n\n" * 4, "the"]
+    batches = list(batches_of(texts, 4, gap=10))
+    with tok._runner._encoder.workspace() as workspace:
+        cache = workspace._memory.cache
+    tok.encode_batch([aside])
+    cache.aside[:] = 300
+    additions = Additions(None, fim)
+    with pytest.raises(LawError, match=r"source 'web', line 20 was encoded wrongly: it has the id 300"):
+        encode_batches(
+            tok,
+            batches,
+            tmp_path,
+            end_id=END_ID,
+            min_tokens=1,
+            additions=additions,
+            where="source 'web', line {}".format,
+        )
