@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tasks.database import connect
 from tasks.formats.encoded import EncodedStatistics
 
 TABLES = {
@@ -85,7 +86,7 @@ def audit_database(
     vocabulary: Vocabulary, sources: Mapping[str, SourceUse]
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """An in-memory database with the audit's tables; one thread, so that equal input gives equal files."""
-    with duckdb.connect(":memory:", config={"threads": 1}) as database:
+    with connect(threads=1) as database:
         database.register("vocabulary", _vocabulary_table(vocabulary))
         database.register("sources", _sources_table(sources))
         database.register("occurrences", _occurrences_table(sources))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from tasks.database import connect
 from tasks.errors import StoreError
 from tasks.formats.counts import (
     CountsStatistics,
@@ -125,9 +126,9 @@ def _added_up_on_disk(
     memory = max(memory_bytes, _LEAST_FOR_DUCKDB)
     with TemporaryDirectory(prefix=".sums-", dir=folder) as scratch:
         sums = Path(scratch) / "sums.parquet"
-        limits = {"threads": "1", "memory_limit": f"{memory >> 20}MiB", "temp_directory": scratch}
+        limit = f"{memory >> 20}MiB"
         try:
-            with duckdb.connect(":memory:", config={**limits}) as database:
+            with connect(threads=1, memory_limit=limit, temp_directory=scratch) as database:
                 found = database.read_parquet([str(path) for path in paths])
                 added = found.aggregate('pretoken, sum("count")::UBIGINT AS "count"', "pretoken")
                 added.order("pretoken").write_parquet(str(sums), row_group_size=_ROWS_AT_A_TIME)

@@ -13,12 +13,13 @@ paths and `External.value` do not. `tasks.store` turns a request into a publishe
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 Unit = Literal["documents", "tokens", "bytes"]
 Scalar: TypeAlias = str | int | float | bool
+Amount: TypeAlias = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 NO_SOURCE = "*"
 """Stands for a source in accounts of what is no single source's: padding, or a shard that sources share."""
@@ -45,9 +46,9 @@ class Account(BaseModel):
 
     source: str
     unit: Unit
-    num_in: int
-    added: Mapping[str, int] = {}
-    became: Mapping[str, int]
+    num_in: Amount
+    added: Mapping[str, Amount] = {}
+    became: Mapping[str, Amount]
 
     @property
     def balanced(self) -> bool:

@@ -19,13 +19,18 @@ def _permitted() -> bool:
     return subprocess.run(mounting, check=False, capture_output=True).returncode == 0
 
 
+def permitted_mounts() -> tuple[str, ...]:
+    """Return the beginning of a command that may have mounts of its own; skips the test where none may."""
+    if not _permitted():
+        pytest.skip("mounting a small file system is not permitted here")
+    return _OWN_MOUNTS
+
+
 def on_small_disk(place: Path, size: str, script: str) -> list[str]:
     """Return the command that runs a shell script with a tmpfs of `size` at `place`, which ends with it.
 
     Skips the test where a process may not have mounts of its own.
     """
-    if not _permitted():
-        pytest.skip("mounting a small file system is not permitted here")
     place.mkdir()
     mounted = f'mount -t tmpfs -o size={size} tokmill-test "$0" && {script}'
-    return [*_OWN_MOUNTS, "sh", "-c", mounted, str(place)]
+    return [*permitted_mounts(), "sh", "-c", mounted, str(place)]

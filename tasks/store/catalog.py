@@ -2,12 +2,14 @@
 
 The files are the truth and the catalog may lag behind them; it never leads. The laws:
 
-- every question is answered after `sync`, which compares the files' times and sizes with those it last saw,
-  and reads what is new;
+- every question is answered after a comparison of the files' times and sizes with those that the catalog last
+  saw, and reads what is new;
 - `rebuild` makes the catalog again from the files, equal row for row to what many small steps have made;
-- DuckDB lets one process write, so the catalog is opened for short transactions only, behind a file lock with
-  a bounded wait. A publication does not fail on a busy catalog: it says so, and the next sync takes its rows
-  in;
+- `catalog.duckdb` is a snapshot that nobody writes: a change is made in a copy, which takes its place by a
+  rename (see `tasks.store.connection`). So readers neither block anybody nor are blocked;
+- only those who replace the snapshot wait for each other, behind a file lock and within bounds. A publication
+  does not fail on a busy catalog: it says so, and the next one takes its rows in. A question that meets a
+  busy catalog, or a store that may only be read, takes in what is new for itself alone;
 - a catalog that is missing, broken, or of another version is made again, and that is said.
 """
 
@@ -19,10 +21,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tasks.errors import StoreError
-from tasks.store.connection import answer, locked, opened
+from tasks.store.connection import answer, locked, private, reading, replacing
 from tasks.store.durable import told_as, write_atomically
-from tasks.store.extra_tables import sync_extra_tables
-from tasks.store.indexing import BrokenCatalogError, Report, num_indexed, sync_files, update_files
+from tasks.store.extra_tables import extra_tables_in_step, sync_extra_tables
+from tasks.store.indexing import (
+    BrokenCatalogError,
+    Report,
+    apply_changes,
+    find_changes,
+    num_indexed,
+    sync_files,
+    update_files,
+)
 from tasks.store.layout import Layout
 from tasks.store.provenance import Provenance, utc_now
 from tasks.store.runs import Run, RunArtifact, State, read_run, run_path
@@ -51,8 +61,9 @@ class Catalog:
 
     Args:
         layout: the store.
-        wait_seconds: how long a question waits for other processes before that is an error.
+        wait_seconds: how long `sync` and `rebuild` wait for other processes before that is an error.
         publish_wait_seconds: how long a publication waits before it leaves its rows to the next sync.
+        question_wait_seconds: how long a question waits before it takes in what is new for itself alone.
         report: told what a person should know: a rebuild, a lag, a file that cannot be read.
     """
 
@@ -61,11 +72,13 @@ class Catalog:
         layout: Layout,
         wait_seconds: float = 30.0,
         publish_wait_seconds: float = 2.0,
+        question_wait_seconds: float = 0.2,
         report: Report = _LOG.warning,
     ) -> None:
         self._layout = layout
         self._wait = wait_seconds
         self._publish_wait = publish_wait_seconds
+        self._question_wait = question_wait_seconds
         self._say = report
 
     @property
@@ -75,7 +88,7 @@ class Catalog:
 
     @property
     def lock_path(self) -> Path:
-        """The file whose lock a process holds while it has the catalog open."""
+        """The file whose lock a process holds while it replaces the snapshot."""
         return self._layout.catalog_lock
 
     def sync(self) -> None:
@@ -84,7 +97,8 @@ class Catalog:
         Raises:
             StoreError: the catalog is held by another process for too long.
         """
-        self._with_connection(self._wait, self._sync)
+        if self._layout.root.is_dir():  # asking must not make a store where there is none
+            self._replace(self._wait, self._sync)
 
     def rebuild(self) -> None:
         """Make the catalog again from the store's files.
@@ -92,23 +106,24 @@ class Catalog:
         Raises:
             StoreError: the catalog is held by another process for too long.
         """
-        with locked(self.lock_path, self._wait):
-            self._discard()
-            with opened(self.path, self._wait) as connection:
-                self._take_in(connection)
+        with locked(self.lock_path, self._wait), replacing(self._layout, anew=True) as connection:
+            self._take_in(connection)
 
     def query(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
-        """Answer a question in SQL, after a sync; one dict a row.
+        """Answer a question in SQL, with all that is in the store; one dict a row.
 
         Raises:
-            StoreError: the catalog is held by another process for too long, or DuckDB refuses the question.
+            StoreError: DuckDB refuses the question, or there is no room for an answer.
         """
 
         def ask(connection: "DuckDBPyConnection") -> list[Row]:
-            self._sync(connection)
             return answer(connection, sql, parameters)
 
-        return self._with_connection(self._wait, ask)
+        try:
+            return self._ask(ask)
+        except BrokenCatalogError as error:
+            self._say_broken(error)
+            return self._ask_anew(ask)
 
     def versions(self, kind: str | None = None, name: str | None = None) -> list[Row]:
         """Return one row a version (kind, name, label, …, aliases), sorted by kind, name and number."""
@@ -177,7 +192,7 @@ class Catalog:
     def _quietly(self, work: Callable[["DuckDBPyConnection"], None], report: Report | None) -> None:
         """Do `work`, or say why the catalog lags; its rows come with the next sync."""
         try:
-            self._with_connection(self._publish_wait, work)
+            self._replace(self._publish_wait, work)
         except StoreError as error:
             say = report or self._say
             say(f"{error} (what was published is safe; the catalog takes it in the next time)")
@@ -198,22 +213,53 @@ class Catalog:
         update_files(connection, self._layout, paths, self._say)
         sync_extra_tables(connection, self._layout, self._say)
 
-    def _with_connection(self, wait: float, work: Callable[["DuckDBPyConnection"], T]) -> T:
-        """Do `work` on the open catalog; a broken catalog is made again first."""
-        if not self._layout.root.is_dir():  # asking must not make a store where there is none
-            with opened(None, wait) as connection:
-                return work(connection)
+    def _ask(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
+        """Ask the snapshot if it is in step; else have it brought in step, or do that in private."""
+        exists, unread = self.path.exists(), list[str]()
+        with reading(self.path) if exists else private(None) as connection:
+            changes = find_changes(connection, self._layout, unread.append)
+            if not changes and extra_tables_in_step(connection, self._layout):
+                self._say_each(unread)
+                return ask(connection)
+        try:
+            self._replace(self._question_wait, self._sync)
+        except BrokenCatalogError:
+            raise
+        except StoreError:  # busy, or not ours to write
+            with private(self.path if exists else None) as connection:
+                self._say_each(unread)
+                apply_changes(connection, changes)
+                sync_extra_tables(connection, self._layout, self._say)
+                return ask(connection)
+        with reading(self.path) as connection:
+            return ask(connection)
+
+    def _ask_anew(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
+        """Ask a catalog that is made from the files alone; it becomes the snapshot if that is possible."""
+        try:
+            self.rebuild()
+        except StoreError:  # busy, or not ours to write
+            with private(None) as connection:
+                self._take_in(connection)
+                return ask(connection)
+        with reading(self.path) as connection:
+            return ask(connection)
+
+    def _replace(self, wait: float, work: Callable[["DuckDBPyConnection"], T]) -> T:
+        """Do `work` on a copy of the catalog, which takes its place; a broken catalog is made again first."""
         with locked(self.lock_path, wait):
             try:
-                with opened(self.path, wait) as connection:
+                with replacing(self._layout, anew=not self.path.exists()) as connection:
                     return work(connection)
             except BrokenCatalogError as error:
-                self._say(f"catalog {self.path} cannot be used ({error}); it is made again from the records")
-                self._discard()
-            with opened(self.path, wait) as connection:
+                self._say_broken(error)
+            with replacing(self._layout, anew=True) as connection:
                 self._take_in(connection)
                 return work(connection)
 
-    def _discard(self) -> None:
-        for path in (self.path, self.path.with_name(self.path.name + ".wal")):
-            path.unlink(missing_ok=True)
+    def _say_each(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self._say(line)
+
+    def _say_broken(self, error: BrokenCatalogError) -> None:
+        self._say(f"catalog {self.path} cannot be used ({error}); it is made again from the records")

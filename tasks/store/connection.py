@@ -1,30 +1,39 @@
-"""A DuckDB connection for one short transaction: one process at a time, and told apart when it goes wrong.
+"""Connections to the catalog's snapshot: to read it, to replace it, and to go on from it in private.
 
-    busy      another process (or another tool, such as the DuckDB shell) has the file open; waited for,
-              within bounds
+The snapshot is one DuckDB file that nobody writes. Whoever has something new copies it, changes the copy, and
+renames that to its place, behind a lock that only writers take. So a reader, in a notebook or here, keeps the
+file that it opened for as long as it likes, and nobody waits for it.
+
     broken    the file is no database, is corrupt, or holds other tables than this version's; the catalog is
               made again
+    taken     another program has opened the snapshot to write; it is read from a copy, and what that program
+              writes goes with its file
 
 Anything else is an error of its own.
 """
 
-import time
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from filelock import FileLock, Timeout
 
+from tasks.database import connect, is_database
 from tasks.errors import StoreError
 from tasks.store.durable import told_as
-from tasks.store.indexing import BrokenCatalogError, check_tables, prepare
+from tasks.store.indexing import BrokenCatalogError, check_tables, check_version, prepare
+from tasks.store.layout import Layout
+from tasks.store.publish import workspace
+from tasks.store.regular import opened_regular
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _POLL_SECONDS = 0.02
-_BUSY: Final = ("Could not set lock", "different configuration")
+_TAKEN: Final = ("Could not set lock", "already attached")
 _BROKEN: Final = (
     "Corrupt database",
     "not a valid DuckDB database",
@@ -35,7 +44,7 @@ _BROKEN: Final = (
 
 @contextmanager
 def locked(lock_path: Path, wait_seconds: float) -> Iterator[None]:
-    """Hold the catalog's lock.
+    """Hold the lock of those who replace the snapshot.
 
     Raises:
         StoreError: another process holds it for longer than `wait_seconds`, or it cannot be taken at all.
@@ -57,26 +66,59 @@ def locked(lock_path: Path, wait_seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def opened(path: Path | None, wait_seconds: float) -> Iterator["DuckDBPyConnection"]:
-    """Yield a connection to the catalog with its tables made; to an empty one in memory if `path` is None.
+def reading(path: Path) -> Iterator["DuckDBPyConnection"]:
+    """Yield a connection that reads the snapshot and can change nothing.
 
     Raises:
         BrokenCatalogError: the file has to be made again; raised from the block as well.
-        StoreError: the file is held by another tool for too long, or DuckDB refuses what the block asks.
+        StoreError: DuckDB refuses what the block asks.
     """
-    import duckdb
+    with _in_memory(path) as connection, attached(connection, path):
+        check_version(connection)
+        yield connection
 
-    try:
-        connection = _connect(path, wait_seconds)
-        try:
-            prepare(connection)
-            yield connection
-        finally:
-            connection.close()
-    except duckdb.Error as error:
-        if _is_broken(error):
-            raise BrokenCatalogError(str(error)) from error
-        raise StoreError(f"catalog {path}: {error}") from error
+
+@contextmanager
+def private(path: Path | None) -> Iterator["DuckDBPyConnection"]:
+    """Yield a connection to a copy of the snapshot in memory; to an empty catalog if `path` is None.
+
+    Raises:
+        BrokenCatalogError, StoreError: as `reading`.
+    """
+    with _in_memory(path) as connection:
+        if path is not None:
+            with attached(connection, path):
+                connection.execute("COPY FROM DATABASE snapshot TO memory")
+        prepare(connection)
+        yield connection
+
+
+@contextmanager
+def replacing(layout: Layout, *, anew: bool) -> Iterator["DuckDBPyConnection"]:
+    """Yield a connection to a copy of the snapshot, which takes its place when the block ends well.
+
+    Args:
+        layout: the store; the caller holds the catalog's lock.
+        anew: begin with an empty catalog.
+
+    Raises:
+        BrokenCatalogError, StoreError: as `reading`; or the copy cannot be written.
+    """
+    path = layout.catalog
+    with told_as(f"catalog {path} cannot be written"), workspace(layout) as folder:
+        copy = folder / path.name
+        if not anew:
+            _copy(path, copy)
+        with _translated(path):
+            connection = connect(copy)
+            try:
+                prepare(connection)
+                yield connection
+                connection.execute("CHECKPOINT")  # closing would do it too, and not say that the disk is full
+            finally:
+                connection.close()
+        path.with_name(path.name + ".wal").unlink(missing_ok=True)  # of a program that wrote into the old one
+        copy.replace(path)
 
 
 def answer(
@@ -110,22 +152,83 @@ def _wrong_question() -> tuple[type[Exception], ...]:
     return duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError, duckdb.TransactionException
 
 
-def _connect(path: Path | None, wait_seconds: float) -> "DuckDBPyConnection":
+@contextmanager
+def _in_memory(path: Path | None) -> Iterator["DuckDBPyConnection"]:
+    with _translated(path):
+        connection = connect()
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+
+@contextmanager
+def attached(connection: "DuckDBPyConnection", path: Path) -> Iterator[None]:
+    """Have the snapshot at hand as the database `snapshot`, which is the one that statements mean.
+
+    A database in memory attaches it, since DuckDB keeps one instance for each path that a process connects
+    to, and would give us the one that a notebook has of an older snapshot.
+
+    Raises:
+        BrokenCatalogError: it is no DuckDB database.
+    """
     import duckdb
 
-    deadline = time.monotonic() + wait_seconds
-    while True:
+    _check_kind(path)
+    with ExitStack() as stack:
         try:
-            return duckdb.connect(":memory:" if path is None else str(path))
-        except duckdb.Error as error:
-            if not any(sign in str(error) for sign in _BUSY):
+            _attach(connection, path)
+        except duckdb.OperationalError as error:
+            if not any(sign in str(error) for sign in _TAKEN):
                 raise
-            if time.monotonic() > deadline:
-                raise StoreError(
-                    f"the catalog is busy: another program has had {path} open for {wait_seconds:g} s; "
-                    f"close it ({error})"
-                ) from error
-        time.sleep(_POLL_SECONDS)
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tokmill-catalog-"))
+            copy = Path(folder) / path.name
+            _copy(path, copy)
+            _attach(connection, copy)
+        connection.execute("USE snapshot")
+        yield
+        connection.execute("USE memory")
+        connection.execute("DETACH snapshot")
+
+
+def _attach(connection: "DuckDBPyConnection", path: Path) -> None:
+    quoted = str(path).replace("'", "''")
+    connection.execute(f"ATTACH '{quoted}' AS snapshot (READ_ONLY, TYPE DUCKDB)")
+
+
+def _copy(path: Path, copy: Path) -> None:
+    _check_kind(path)
+    with (
+        told_as(f"catalog {path} cannot be copied"),
+        opened_regular(path) as source,
+        copy.open("xb") as target,
+    ):
+        shutil.copyfileobj(source, target, 1 << 20)
+
+
+def _check_kind(path: Path) -> None:
+    """Refuse what DuckDB would take for another program's database, or wait for."""
+    try:
+        with opened_regular(path) as file:
+            head = file.read(16)
+    except OSError as error:
+        raise BrokenCatalogError(error.strerror or str(error)) from error
+    if not is_database(head):
+        what = "an SQLite database" if head.startswith(b"SQLite") else "no DuckDB database"
+        raise BrokenCatalogError(f"it is {what}")
+
+
+@contextmanager
+def _translated(path: Path | None) -> Iterator[None]:
+    """Raise DuckDB's errors of the block as our own."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        if _is_broken(error):
+            raise BrokenCatalogError(str(error)) from error
+        raise StoreError(f"catalog {path}: {error}") from error
 
 
 def _is_broken(error: Exception) -> bool:

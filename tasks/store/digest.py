@@ -8,12 +8,23 @@ where, is left out. So it depends on what the files hold and what they are calle
 import hashlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from tasks.store.canonical import canonical_json
 
 DIGEST_BYTES = 32
+_PART = r"([^/\x00.][^/\x00]*|\.[^/\x00.][^/\x00]*|\.\.[^/\x00]+)"
+
+Digest: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+"""A digest or a fingerprint."""
+
+InsidePath: TypeAlias = Annotated[str, StringConstraints(pattern=rf"^{_PART}(/{_PART})*$")]
+"""A relative posix path that stays inside: no part of it is empty, `.` or `..`."""
+
+ByteCount: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
+"""A size that a file can have."""
 
 
 class FileEntry(BaseModel):
@@ -21,9 +32,9 @@ class FileEntry(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    path: str
-    size_bytes: int
-    digest: str
+    path: InsidePath
+    size_bytes: ByteCount
+    digest: Digest
 
 
 def digest_bytes(data: bytes) -> str:
@@ -34,7 +45,7 @@ def digest_bytes(data: bytes) -> str:
 def digest_file(path: Path) -> str:
     """Return the BLAKE2b-256 digest of a file's bytes in hexadecimal."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, _new_hash).hexdigest()
+        return hashlib.file_digest(file, new_hash).hexdigest()
 
 
 def digest_folder(folder: Path, digest: Callable[[Path], str] = digest_file) -> str:
@@ -54,5 +65,6 @@ def content_digest(files: Iterable[FileEntry]) -> str:
     return digest_bytes(canonical_json(rows))
 
 
-def _new_hash() -> "hashlib.blake2b":
+def new_hash() -> "hashlib.blake2b":
+    """Return an empty hash of the project's kind."""
     return hashlib.blake2b(digest_size=DIGEST_BYTES)

@@ -6,10 +6,11 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from tasks.errors import StoreError
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @contextmanager
@@ -18,8 +19,8 @@ def told_as(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = "; make room and run again" if is_full_disk(error) else ""
-        raise StoreError(f"{what}: {error}{advice}") from error
+        lack = lack_of(error)
+        raise StoreError(f"{what}: {error}{f'; {lack.advice}' if lack else ''}") from error
 
 
 def sync_path(path: Path) -> None:
@@ -57,11 +58,28 @@ def write_new(path: Path, data: bytes) -> None:
     sync_path(path.parent)
 
 
-def is_full_disk(error: BaseException) -> bool:
-    """Whether `error`, or what caused it, says that the disk, a quota or a file size limit is exhausted."""
+class Lack(NamedTuple):
+    """What a file system has no more of, in words, and what to do about it."""
+
+    what: str
+    advice: str
+
+
+_NO_SPACE = Lack("no space left", "make room and run again")
+_TOO_LARGE = Lack(
+    "a file would be larger than is allowed",
+    "raise the limit (`ulimit -f`), or use a file system for larger files, and run again",
+)
+
+
+def lack_of(error: BaseException) -> Lack | None:
+    """What `error`, or what caused it, says to be exhausted: the disk or a quota, or a file's size."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, OSError) and cause.errno in _FULL:
-            return True
+        if isinstance(cause, OSError):
+            if cause.errno in _FULL:
+                return _NO_SPACE
+            if cause.errno == errno.EFBIG:
+                return _TOO_LARGE
         cause = cause.__cause__ or cause.__context__
-    return False
+    return None

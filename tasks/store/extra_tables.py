@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tasks.errors import StoreError
 from tasks.store.indexing import ALL_TABLES, Report
 from tasks.store.layout import Layout
+from tasks.store.regular import opened_regular
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -47,7 +48,7 @@ def check_extra_tables(out: Path) -> None:
     """
     for path in sorted((out / FOLDER).glob("*")):
         table = path.stem
-        if path.suffix != ".parquet" or not _TABLE.fullmatch(table) or table in ALL_TABLES:
+        if path.suffix != ".parquet" or not _is_extra(table):
             raise StoreError(
                 f"{FOLDER}/{path.name}: the folder holds <table>.parquet only, where <table> matches "
                 f"{_TABLE.pattern} and is none of {sorted(ALL_TABLES)}"
@@ -58,16 +59,16 @@ def check_extra_tables(out: Path) -> None:
             )
 
 
+def _is_extra(table: str) -> bool:
+    """Whether a table may be called so; what a record lists need not have passed the check above."""
+    return _TABLE.fullmatch(table) is not None and table not in ALL_TABLES
+
+
 def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Report) -> None:
     """Bring every extra table in step with the artifacts that the catalog knows."""
     import duckdb
 
-    wanted = _wanted(connection, layout)
-    held = _held(connection)
-    for table in sorted(wanted.keys() | held.keys()):
-        parts, had = wanted.get(table, []), held.get(table, set())
-        if {(part.fingerprint, part.digest) for part in parts} == had:
-            continue
+    for table, parts, had in _stale(connection, layout):
         readable = [part for part in parts if _readable(connection, part, say)]
         try:
             _update(connection, table, readable, had)
@@ -78,6 +79,27 @@ def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Rep
             say(f"the catalog leaves the table {table} as it was: {error}; run `verify`")
 
 
+def extra_tables_in_step(connection: "DuckDBPyConnection", layout: Layout) -> bool:
+    """Whether `sync_extra_tables` would have nothing to do, but for files that cannot be read."""
+    return not _stale(connection, layout)
+
+
+def _stale(
+    connection: "DuckDBPyConnection", layout: Layout
+) -> list[tuple[str, list[_Part], set[tuple[str, str]]]]:
+    """The tables that are not those of the artifacts: each with its parts, and those that it has now."""
+    wanted, held = _wanted(connection, layout), _held(connection)
+    tables = [
+        (table, wanted.get(table, []), held.get(table, set()))
+        for table in sorted(wanted.keys() | held.keys())
+    ]
+    return [
+        (table, parts, had)
+        for table, parts, had in tables
+        if {(part.fingerprint, part.digest) for part in parts} != had
+    ]
+
+
 def _wanted(connection: "DuckDBPyConnection", layout: Layout) -> dict[str, list[_Part]]:
     rows = connection.execute(
         "SELECT regexp_extract(path, '^catalog/([^/]+)[.]parquet$', 1) AS table_name, "
@@ -86,6 +108,8 @@ def _wanted(connection: "DuckDBPyConnection", layout: Layout) -> dict[str, list[
     ).fetchall()
     tables: dict[str, list[_Part]] = {}
     for table, kind, fingerprint, digest, path in rows:
+        if not _is_extra(table):
+            continue
         part = _Part(kind, fingerprint, digest, layout.artifact(kind, fingerprint) / path)
         tables.setdefault(table, []).append(part)
     return tables
@@ -128,8 +152,9 @@ def _readable(connection: "DuckDBPyConnection", part: _Part, say: Report) -> boo
     import duckdb
 
     try:
-        _schema(connection, part.select)
-    except duckdb.Error as error:
+        with opened_regular(part.path):  # DuckDB would wait for a FIFO
+            _schema(connection, part.select)
+    except (duckdb.Error, OSError) as error:
         say(f"the catalog leaves out {part.path}: {error}; run `verify`")
         return False
     return True

@@ -6,12 +6,13 @@ transaction, so rows neither double nor go missing. A file that cannot be read g
 is tried again every time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from tasks.errors import StoreError
+from tasks.errors import MachineError, StoreError
 from tasks.store.labels import Names
 from tasks.store.layout import Layout
 from tasks.store.record import read_record
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 Report: TypeAlias = Callable[[str], None]
 """Is told, in a line, what a person should know."""
 
-VERSION: Final = 1
+VERSION: Final = 2
 _OWN: Final[dict[str, dict[str, str]]] = {
     "catalog_version": {"version": "INTEGER"},
     "catalog_files": {"path": "VARCHAR", "mtime_ns": "BIGINT", "size": "BIGINT", "key": "VARCHAR"},
@@ -37,8 +38,29 @@ class BrokenCatalogError(StoreError):
     """The catalog's file cannot be used and has to be made again."""
 
 
+@dataclass(frozen=True)
+class Changes:
+    """What sets a catalog apart from the store's files: new rows, and the files whose rows are stale."""
+
+    rows: Rows
+    stale: list[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.stale or self.rows["catalog_files"])
+
+
 def prepare(connection: "DuckDBPyConnection") -> None:
     """Make the tables in an empty database.
+
+    Raises:
+        BrokenCatalogError: the database holds something else, or tables of another version.
+    """
+    if not check_version(connection, empty=True):
+        _make_tables(connection)
+
+
+def check_version(connection: "DuckDBPyConnection", *, empty: bool = False) -> bool:
+    """Return whether the database holds the catalog's tables, which it need not if `empty`.
 
     Raises:
         BrokenCatalogError: the database holds something else, or tables of another version.
@@ -49,12 +71,12 @@ def prepare(connection: "DuckDBPyConnection") -> None:
         versions = connection.execute("SELECT version FROM catalog_version").fetchall()
     except duckdb.CatalogException:  # asked this way round, since listing the tables takes ten times as long
         found = connection.execute("SELECT table_name FROM duckdb_tables() ORDER BY ALL").fetchall()
-        if found:
-            raise BrokenCatalogError(f"it holds other tables: {found}") from None
-        _make_tables(connection)
-        return
+        if empty and not found:
+            return False
+        raise BrokenCatalogError(f"it holds other tables: {found}") from None
     if versions != [(VERSION,)]:
         raise BrokenCatalogError(f"its version is {versions} and not {VERSION}")
+    return True
 
 
 def check_tables(connection: "DuckDBPyConnection") -> None:
@@ -75,15 +97,30 @@ def _make_tables(connection: "DuckDBPyConnection") -> None:
     connection.execute("COMMIT")
 
 
-def sync_files(connection: "DuckDBPyConnection", layout: Layout, say: Report) -> None:
-    """Bring the rows in step with every file of the store; files that have not changed are not read."""
+def find_changes(
+    connection: "DuckDBPyConnection", layout: Layout, say: Report, *, adopt: bool = True
+) -> Changes:
+    """Return what sets the catalog apart from the store's files; those that have not changed are not read.
+
+    Args:
+        connection: of the catalog.
+        layout: the store.
+        say: told of files that cannot be read.
+        adopt: give an artifact that came from elsewhere the label that its record tells.
+    """
     known = {path: (mtime, size) for path, mtime, size in _known(connection)}
     seen = record_stamps(layout)
-    _adopt_labels(layout, [path for path in seen if path not in known])
+    if adopt:
+        _adopt_labels(layout, [path for path in seen if path not in known])
     seen |= name_and_run_stamps(layout)
     changed = {path: stamp for path, stamp in seen.items() if known.get(path) != stamp}
     gone = [path for path in known if path not in seen]
-    _apply(connection, layout, changed, gone, say)
+    return _read(layout, changed, gone, known, say)
+
+
+def sync_files(connection: "DuckDBPyConnection", layout: Layout, say: Report, *, adopt: bool = True) -> None:
+    """Bring the rows in step with every file of the store; see `find_changes`."""
+    apply_changes(connection, find_changes(connection, layout, say, adopt=adopt))
 
 
 def num_indexed(connection: "DuckDBPyConnection") -> int:
@@ -97,36 +134,43 @@ def update_files(
 ) -> None:
     """Bring the rows of these files in step, whatever was seen of them before."""
     seen = stamps_of(layout, paths)
-    asked = (path.relative_to(layout.root).as_posix() for path in paths)
-    _apply(connection, layout, seen, [path for path in asked if path not in seen], say)
+    asked = [path.relative_to(layout.root).as_posix() for path in paths]
+    gone = [path for path in asked if path not in seen]
+    apply_changes(connection, _read(layout, seen, gone, asked, say))
 
 
 def _adopt_labels(layout: Layout, records: Sequence[str]) -> None:
     """Give every artifact that is new to the catalog the label that its record tells, if it has none here."""
     for path in records:
-        with suppress(StoreError):  # told of when its rows are read
+        with suppress(StoreError, MachineError):  # told of when its rows are read
             record = read_record((layout.root / path).parent)
             Names(layout).adopt(record.kind, record.name, record.label, record.fingerprint)
 
 
-def _apply(
-    connection: "DuckDBPyConnection", layout: Layout, changed: Stamps, gone: list[str], say: Report
-) -> None:
-    if not changed and not gone:
-        return
+def _read(
+    layout: Layout, changed: Stamps, gone: Sequence[str], known: Collection[str], say: Report
+) -> Changes:
+    """Read the files that changed; one that cannot be read gives no rows, and is told of."""
     rows: Rows = {name: [] for name in (*TABLES, "catalog_files")}
     for path, (mtime, size) in sorted(changed.items()):
         try:
             key, given = rows_of(layout, layout.root / path)
-        except StoreError as error:
+        except (StoreError, MachineError) as error:
             say(f"the catalog leaves out {path}: {error}")
             continue
         rows["catalog_files"].append({"path": path, "mtime_ns": mtime, "size": size, "key": key})
         for name, more in given.items():
             rows[name].extend(more)
+    return Changes(rows, [path for path in (*changed, *gone) if path in known])
+
+
+def apply_changes(connection: "DuckDBPyConnection", changes: Changes) -> None:
+    """Put the rows of changed files in the place of those that they gave before."""
+    if not changes:
+        return
     connection.execute("BEGIN")
-    _delete(connection, [*changed, *gone])
-    for name, new in rows.items():
+    _delete(connection, changes.stale)
+    for name, new in changes.rows.items():
         insert(connection, name, ALL_TABLES[name], new)
     connection.execute("COMMIT")
 

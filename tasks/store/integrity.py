@@ -4,17 +4,19 @@ Sizes are one `stat` a file and are checked before every reuse; digests read eve
 does not list (a file manager's droppings) are told by `verify` but are no damage: nothing refers to them.
 """
 
+import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from tasks.errors import MachineError, StoreError
+from tasks.errors import MachineError, StoreError, TaskError
 from tasks.faults import unreadable
-from tasks.store.digest import FileEntry, content_digest, digest_file
-from tasks.store.identity import fingerprint
+from tasks.store.digest import FileEntry
 from tasks.store.layout import PREFIX_CHARS, RECORD_FILE
-from tasks.store.record import Record, read_record
+from tasks.store.record import Record, contradictions, read_record
+from tasks.store.regular import digest_regular
 
 Verify: TypeAlias = Literal["sizes", "full"]
 
@@ -44,7 +46,7 @@ def problems(directory: Path, *, full: bool) -> list[Problem]:
     """Return everything that is wrong with the artifact in `directory`, what is no damage included."""
     try:
         record = read_record(directory)
-    except StoreError as error:
+    except (StoreError, MachineError) as error:
         return [_unreadable(directory, error)]
     try:
         return [*_damages(directory, record, full=full), *_oddities(directory, record)]
@@ -52,7 +54,7 @@ def problems(directory: Path, *, full: bool) -> list[Problem]:
         return [Problem(record.reference, ".", str(error))]
 
 
-def _unreadable(directory: Path, error: StoreError) -> Problem:
+def _unreadable(directory: Path, error: TaskError) -> Problem:
     return Problem(f"{directory.parent.name}/{directory.name}", RECORD_FILE, str(error))
 
 
@@ -66,19 +68,33 @@ def _damages(directory: Path, record: Record, *, full: bool) -> Iterator[Problem
 
 def file_damages(directory: Path, record: Record, *, full: bool) -> Iterator[tuple[str, str]]:
     """Yield each file, wherever the directory lies, that is not what the record says, and what it is."""
+    outside = _links(directory, {os.path.dirname(entry.path) for entry in record.files})  # noqa: PTH120 - many
     for entry in record.files:
+        if os.path.dirname(entry.path) in outside:  # noqa: PTH120
+            yield entry.path, "lies behind a link; an artifact holds folders and regular files only"
+            continue
         message = _file_damage(directory / entry.path, entry, full)
         if message:
             yield entry.path, message
 
 
+def _links(directory: Path, folders: set[str]) -> set[str]:
+    """Those folders of an artifact that a link leads to, and perhaps out of it."""
+    real = os.path.realpath(directory)
+    return {
+        folder for folder in folders if folder and os.path.realpath(directory / folder) != f"{real}/{folder}"
+    }
+
+
 def _file_damage(path: Path, entry: FileEntry, full: bool) -> str | None:
     try:
-        size = path.stat().st_size
-        if size != entry.size_bytes:
-            return f"has {size} bytes and was published with {entry.size_bytes}"
-        digest = digest_file(path) if full else entry.digest
-    except FileNotFoundError:
+        state = path.lstat()
+        if not stat.S_ISREG(state.st_mode):
+            return "is a link or special file, and was published as a regular one"
+        if state.st_size != entry.size_bytes:
+            return f"has {state.st_size} bytes and was published with {entry.size_bytes}"
+        digest = digest_regular(path) if full else entry.digest
+    except (FileNotFoundError, NotADirectoryError):
         return "is missing"
     except OSError as error:
         fault = unreadable(path, error)
@@ -89,10 +105,8 @@ def _file_damage(path: Path, entry: FileEntry, full: bool) -> str | None:
 
 
 def _oddities(directory: Path, record: Record) -> Iterator[Problem]:
-    if fingerprint(record.payload) != record.fingerprint:
-        yield Problem(record.reference, RECORD_FILE, "the fingerprint is not that of the payload")
-    if content_digest(record.files) != record.content_digest:
-        yield Problem(record.reference, RECORD_FILE, "the content digest is not that of the listed files")
+    for message in contradictions(record):
+        yield Problem(record.reference, RECORD_FILE, message)
     for account in record.accounts:
         if not account.balanced:
             message = f"the account of source {account.source!r} in {account.unit} does not add up"

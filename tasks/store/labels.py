@@ -5,19 +5,33 @@ just before the artifact is published, so two processes never give out the same 
 made again gets its label back. It is copied into the record. An artifact that is asked for under a second
 name is not made again: the second name gets a label of its own for the same fingerprint. `latest` is the
 highest label whose artifact exists.
+
+A file in the place of a label or an alias that is none (another name, no regular file, other content) names
+nothing and stops nothing; `verify` tells of it. A file called like a label whose writer died while it wrote
+names nothing either, but its number is taken.
 """
 
-import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tasks.errors import StoreError
 from tasks.store.durable import told_as, write_atomically, write_new
-from tasks.store.layout import RECORD_FILE, Layout, check_alias, check_kind, check_name, is_label
+from tasks.store.layout import (
+    RECORD_FILE,
+    Layout,
+    check_alias,
+    check_kind,
+    check_label,
+    check_name,
+    is_label,
+)
+from tasks.store.regular import read_regular
 
 LABELS = "labels"
 ALIASES = "aliases"
 _MARK = "@"
+_HELD = re.compile(rb'\s*\{\s*"fingerprint"\s*:\s*"([0-9a-f]{64})"\s*\}\s*')
+_MOST_BYTES = 4096
 
 
 class Names:
@@ -28,7 +42,7 @@ class Names:
 
     def find(self, kind: str, name: str, fingerprint: str) -> str | None:
         """Return the label that (kind, name) has for `fingerprint`, or None."""
-        given = _read_names(self._layout.names(LABELS, kind, name))
+        given = self._given(kind, name)
         return min(
             (label for label, owner in given.items() if owner == fingerprint),
             key=version_number,
@@ -48,8 +62,8 @@ class Names:
             known = self.find(kind, name, fingerprint)
             if known is not None:
                 return known
-            given = (path.name.removeprefix(_MARK) for path in folder.glob(f"{_MARK}*"))
-            label = f"v{1 + max(map(version_number, given), default=0)}"
+            taken = (path.name.removeprefix(_MARK) for path in folder.glob(f"{_MARK}*"))
+            label = f"v{1 + max(map(version_number, filter(is_label, taken)), default=0)}"
             if self.restore(kind, name, label, fingerprint):
                 return label
 
@@ -70,8 +84,12 @@ class Names:
 
     def labels(self, kind: str, name: str) -> dict[str, str]:
         """Return label → fingerprint of (kind, name) sorted, those without an artifact too."""
-        given = _read_names(self._layout.names(LABELS, kind, name))
+        given = self._given(kind, name)
         return {label: given[label] for label in sorted(given, key=version_number)}
+
+    def _given(self, kind: str, name: str) -> dict[str, str]:
+        given = _read_names(self._layout.names(LABELS, kind, name))
+        return {label: owner for label, owner in given.items() if is_label(label)}
 
     def published(self, kind: str, name: str) -> dict[str, str]:
         """Return label → fingerprint of (kind, name) in the order of the labels, for artifacts that exist."""
@@ -101,8 +119,7 @@ class Names:
 
 def version_number(label: str) -> int:
     """Return n of the label `vn`."""
-    if not is_label(label):
-        raise StoreError(f"{label!r} is no version label; labels are v1, v2, …")
+    check_label(label)
     return int(label[1:])
 
 
@@ -112,13 +129,12 @@ def named_files(tree: Path) -> Iterator[Path]:
 
 
 def read_name(path: Path) -> tuple[str, str]:
-    """Return (label or alias, fingerprint) of one file; '' if its writer died on the way."""
+    """Return (label or alias, fingerprint) of one file; '' if it holds none, as when its writer died."""
     try:
-        held = json.loads(path.read_bytes())
-    except (json.JSONDecodeError, UnicodeDecodeError):
+        held = _HELD.fullmatch(read_regular(path, _MOST_BYTES))
+    except OSError:
         held = None
-    owner = held.get("fingerprint") if isinstance(held, dict) else None
-    return path.name.removeprefix(_MARK), owner if isinstance(owner, str) else ""
+    return path.name.removeprefix(_MARK), held[1].decode("ascii") if held else ""
 
 
 def _read_names(folder: Path) -> dict[str, str]:
@@ -126,4 +142,4 @@ def _read_names(folder: Path) -> dict[str, str]:
 
 
 def _encode(fingerprint: str) -> bytes:
-    return json.dumps({"fingerprint": fingerprint}).encode("ascii") + b"\n"
+    return b'{"fingerprint": "%s"}\n' % fingerprint.encode("ascii")

@@ -23,11 +23,16 @@ PREFIX_CHARS = 16
 RECORD_FILE = "record.json"
 RESERVED_KINDS = frozenset({"labels", "aliases", "runs", "damaged"})
 
-_KIND = re.compile(r"[a-z][a-z0-9_]{0,99}")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}(/[A-Za-z0-9][A-Za-z0-9_.+-]{0,199})*")
+KIND_PATTERN = r"[a-z][a-z0-9_]{0,99}"
+NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}(/[A-Za-z0-9][A-Za-z0-9_.+-]{0,199})*"
+LABEL_PATTERN = r"v[1-9][0-9]{0,14}"
+
+_KIND = re.compile(KIND_PATTERN)
+_NAME = re.compile(NAME_PATTERN)
 _PREFIX = re.compile(rf"[0-9a-f]{{{PREFIX_CHARS}}}")
 _ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
-_LABEL = re.compile(r"v[1-9][0-9]*")
+_LABEL = re.compile(LABEL_PATTERN)
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,14 @@ class Layout:
         return self.root / tree / kind / name
 
     def artifact(self, kind: str, fingerprint: str) -> Path:
-        """The directory of an artifact, whether it exists or not."""
+        """The directory of an artifact, whether it exists or not.
+
+        Raises:
+            StoreError: `kind` or `fingerprint` is none, so that it could lead out of the store.
+        """
+        check_kind(kind)
+        if not is_fingerprint(fingerprint):
+            raise StoreError(f"{fingerprint!r} is no fingerprint: it must be 64 hexadecimal digits")
         return self.root / kind / fingerprint[:PREFIX_CHARS]
 
     def kinds(self) -> list[str]:
@@ -113,6 +125,12 @@ def check_name(name: str) -> None:
         )
 
 
+def check_label(label: str) -> None:
+    """Raise StoreError unless `label` is a version label."""
+    if not is_label(label):
+        raise StoreError(f"{label!r} is no version label; labels are v1, v2, …")
+
+
 def check_alias(alias: str) -> None:
     """Raise StoreError unless `alias` can be given to an artifact."""
     if alias == "latest" or is_label(alias):
@@ -121,6 +139,16 @@ def check_alias(alias: str) -> None:
         )
     if not _ALIAS.fullmatch(alias):
         raise StoreError(f"alias {alias!r} cannot be used: it must match {_ALIAS.pattern}, e.g. 'prod'")
+
+
+def is_fingerprint(text: str) -> bool:
+    """Whether `text` is a fingerprint: 64 hexadecimal digits."""
+    return _FINGERPRINT.fullmatch(text) is not None
+
+
+def is_prefix(text: str) -> bool:
+    """Whether `text` is what an artifact's directory is called: the first digits of its fingerprint."""
+    return _PREFIX.fullmatch(text) is not None
 
 
 def is_label(text: str) -> bool:

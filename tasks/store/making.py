@@ -10,7 +10,7 @@ from tasks.faults import out_of_memory
 from tasks.stage import Outcome, Request
 from tasks.store.canonical import plain
 from tasks.store.digest import content_digest
-from tasks.store.durable import is_full_disk
+from tasks.store.durable import lack_of
 from tasks.store.extra_tables import check_extra_tables
 from tasks.store.identity import fingerprint, fingerprint_payload
 from tasks.store.labels import Names
@@ -48,7 +48,7 @@ def make(layout: Layout, request: Request, inputs: Mapping[str, object], provena
     except MemoryError as error:
         raise out_of_memory(f"{where} was not published", error) from error
     except Exception as error:
-        if is_full_disk(error):
+        if lack_of(error):
             raise StoreError(_failure(where, layout.root, error)) from error
         raise
     return record
@@ -97,10 +97,8 @@ def _check_outcome(request: Request, outcome: object) -> None:
 
 
 def _failure(where: str, root: Path, error: BaseException) -> str:
-    if not is_full_disk(error):
+    lack = lack_of(error)
+    if lack is None:
         return f"{where} was not published: {error}"
     free = shutil.disk_usage(root).free
-    return (
-        f"{where} was not published: no space left ({error}); {root} has {free} bytes free; "
-        "make room and run again"
-    )
+    return f"{where} was not published: {lack.what} ({error}); {root} has {free} bytes free; {lack.advice}"

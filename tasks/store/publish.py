@@ -25,7 +25,7 @@ from tasks.store.digest import FileEntry, digest_file
 from tasks.store.durable import sync_path, write_new
 from tasks.store.layout import RECORD_FILE, Layout
 from tasks.store.locks import ProcessLock
-from tasks.store.record import Record
+from tasks.store.record import Record, encode_record
 
 _LOCK_SUFFIX = ".lock"
 
@@ -99,7 +99,7 @@ def digest_files(out: Path) -> list[FileEntry]:
 
 def commit(layout: Layout, out: Path, record: Record) -> Path:
     """Write the record and rename `out` to its place; return the place."""
-    write_new(out / RECORD_FILE, record.model_dump_json(indent=1).encode("utf-8") + b"\n")
+    write_new(out / RECORD_FILE, encode_record(record))
     place = layout.artifact(record.kind, record.fingerprint)
     if not place.parent.is_dir():
         place.parent.mkdir(parents=True, exist_ok=True)

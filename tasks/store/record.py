@@ -2,21 +2,65 @@
 
 What follows from the request (payload, parameters, metrics, accounts, files) stands apart from what is only
 history (timings, provenance). A record that this version cannot read is an error, never a guess.
+
+A record carries a digest of itself: the second line holds the digest of all the other lines, byte for byte,
+so that nothing in it changes without notice. Records of format 1 have none. They are still read, after the
+digests that they do hold (of the recipe, and of the list of files) were compared; see `unsealed`.
+
+What a reader does with a record's names and numbers is decided here as well: a name that leads out of the
+artifact, a size that no file has and a moment that no calendar has make a record unreadable.
 """
 
-from collections.abc import Mapping
+import errno
+import math
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Final, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from tasks.errors import StoreError
+from tasks.errors import IdentityError, MachineError, StoreError
+from tasks.faults import unreadable
 from tasks.stage import Account, ArtifactRef, External, Inputs, Scalar
-from tasks.store.digest import FileEntry
-from tasks.store.layout import RECORD_FILE
+from tasks.store.digest import ByteCount, Digest, FileEntry, content_digest, digest_bytes
+from tasks.store.identity import fingerprint
+from tasks.store.layout import KIND_PATTERN, LABEL_PATTERN, NAME_PATTERN, RECORD_FILE
+from tasks.store.moments import Moment
 from tasks.store.provenance import Provenance
+from tasks.store.regular import read_regular
 
-FORMAT_VERSION = 1
+FORMAT_VERSION: Final = 2
+_UNSEALED_VERSION: Final = 1
+_MOST_BYTES = 256 << 20
+_SEAL = re.compile(rb'\{\n "record_digest": "([0-9a-f]{64})",\n')
+
+
+def _called(pattern: str) -> StringConstraints:
+    return StringConstraints(pattern=f"^{pattern}$")
+
+
+def _checked_payload(payload: dict[str, Any]) -> dict[str, Any]:
+    stage, version = payload.get("stage"), payload.get("version")
+    if not isinstance(stage, str) or not isinstance(version, int) or not 0 <= version < 2**31:
+        raise ValueError(f"stage={stage!r}, version={version!r} name no version of a stage")
+    return payload
+
+
+def _checked_metrics(metrics: dict[str, Scalar]) -> dict[str, Scalar]:
+    for name, value in metrics.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"metric {name}={value} is not finite")
+        if isinstance(value, int) and not -(2**63) <= value < 2**64:
+            raise ValueError(f"metric {name} has no integer of 64 bits")
+    return metrics
+
+
+Kind: TypeAlias = Annotated[str, _called(KIND_PATTERN)]
+Name: TypeAlias = Annotated[str, _called(NAME_PATTERN)]
+Label: TypeAlias = Annotated[str, _called(LABEL_PATTERN)]
+Payload: TypeAlias = Annotated[dict[str, Any], AfterValidator(_checked_payload)]
+Metrics: TypeAlias = Annotated[dict[str, Scalar], AfterValidator(_checked_metrics)]
 
 
 class InputEntry(BaseModel):
@@ -33,11 +77,11 @@ class InputEntry(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     role: str
-    position: int | None = None
+    position: ByteCount | None = None
     digest: str
-    kind: str | None = None
-    name: str | None = None
-    fingerprint: str | None = None
+    kind: Kind | None = None
+    name: Name | None = None
+    fingerprint: Digest | None = None
     origin: str | None = None
 
     @property
@@ -55,27 +99,28 @@ class Timings(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    started: str
-    ended: str
-    seconds: float
+    started: Moment
+    ended: Moment
+    seconds: float = Field(ge=0, allow_inf_nan=False)
 
 
 class Record(BaseModel):
-    """All that is known of one artifact."""
+    """All that is known of one artifact; `record_digest` is what its file says of itself."""
 
     model_config = ConfigDict(frozen=True)
 
-    format_version: int = FORMAT_VERSION
-    kind: str
-    name: str
-    label: str
-    fingerprint: str
-    payload: dict[str, Any]
-    content_digest: str
+    record_digest: Digest | None = None
+    format_version: int = Field(default=FORMAT_VERSION, ge=1, lt=2**31)
+    kind: Kind
+    name: Name
+    label: Label
+    fingerprint: Digest
+    payload: Payload
+    content_digest: Digest
     files: list[FileEntry]
     inputs: list[InputEntry]
     params: dict[str, Any]
-    metrics: dict[str, Scalar]
+    metrics: Metrics
     accounts: list[Account]
     timings: Timings
     provenance: Provenance
@@ -102,29 +147,79 @@ class Record(BaseModel):
         return sum(entry.size_bytes for entry in self.files)
 
 
+def encode_record(record: Record) -> bytes:
+    """Return the bytes of a record's file, with the digest of all its other lines in the second one."""
+    body = record.model_dump_json(indent=1, exclude={"record_digest"}).encode("utf-8") + b"\n"
+    return b'{\n "record_digest": "%s",\n' % digest_bytes(body).encode("ascii") + body.removeprefix(b"{\n")
+
+
+def unsealed(record: Record) -> bool:
+    """Whether a record is of format 1, which carries no digest of itself."""
+    return record.format_version == _UNSEALED_VERSION
+
+
 def read_record(directory: Path) -> Record:
     """Read the record of the artifact that lies in `directory`.
 
     Raises:
-        StoreError: there is no record, it cannot be read, or a newer tokmill wrote it.
+        StoreError: there is no record, it is no regular file, it is not what was published, it cannot be
+            read, or a newer tokmill wrote it.
+        MachineError: the disk or the network that it lies on fails.
     """
     path = directory / RECORD_FILE
     try:
-        data = path.read_bytes()
+        data = read_regular(path, _MOST_BYTES)
     except FileNotFoundError as error:
         raise StoreError(f"{directory} has no {RECORD_FILE}, so it is no published artifact") from error
-    try:
-        record = Record.model_validate_json(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise StoreError(f"{path}: {field} cannot be read ({first['msg']}); the record is damaged") from error
+    except OSError as error:
+        fault = unreadable(path, error)
+        if isinstance(fault, MachineError) and error.errno != errno.EINVAL:  # no verdict on the record
+            raise fault from error
+        raise StoreError(f"{path}: cannot be read: {error.strerror}; the record is damaged") from error
+    record = _parsed(path, data)
     if record.format_version > FORMAT_VERSION:
         raise StoreError(
             f"{path}: format_version={record.format_version} is newer than {FORMAT_VERSION}, the newest that "
             "this tokmill reads; use the tokmill that wrote it"
         )
+    _check_seal(path, data, record)
     return record
+
+
+def _parsed(path: Path, data: bytes) -> Record:
+    try:
+        return Record.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise StoreError(f"{path}: {field} cannot be read ({first['msg']}); the record is damaged") from error
+
+
+def _check_seal(path: Path, data: bytes, record: Record) -> None:
+    """Refuse a record that is not what was written; one of format 1 by the digests of its parts."""
+    if unsealed(record):
+        problem = next(contradictions(record), None)
+        if problem:
+            raise StoreError(f"{path}: {problem}; the record is damaged")
+        return
+    seal = _SEAL.match(data)
+    if seal is None:
+        raise StoreError(f"{path}: the second line holds no digest of the others; the record is damaged")
+    if digest_bytes(b"{\n" + data[seal.end() :]) != seal[1].decode("ascii"):
+        raise StoreError(f"{path}: its digest of itself is another; it was changed after it was published")
+
+
+def contradictions(record: Record) -> Iterator[str]:
+    """Yield what a record says of itself that is not so."""
+    try:
+        owner = fingerprint(record.payload)
+    except IdentityError as error:
+        yield f"the payload is no recipe: {error}"
+    else:
+        if owner != record.fingerprint:
+            yield "the fingerprint is not that of the payload"
+    if content_digest(record.files) != record.content_digest:
+        yield "the content digest is not that of the listed files"
 
 
 def input_entries(inputs: Inputs) -> list[InputEntry]:

@@ -11,12 +11,13 @@ names that exist.
 
 import difflib
 import re
+from pathlib import Path
 
 from tasks.errors import StoreError
 from tasks.stage import ArtifactRef
 from tasks.store.labels import Names
 from tasks.store.layout import PREFIX_CHARS, RECORD_FILE, Layout
-from tasks.store.record import read_record
+from tasks.store.record import Record, read_record
 
 _NAMED = re.compile(r"(?P<kind>[^/@]+)/(?P<name>[^@]+?)(@(?P<label>[^@]+))?")
 _HEX = re.compile(r"[0-9a-f]{6,64}")
@@ -66,7 +67,7 @@ def _open(layout: Layout, kind: str, name: str, fingerprint: str) -> ArtifactRef
 
 def _by_prefix(layout: Layout, prefix: str) -> ArtifactRef:
     candidates = [path for path in layout.artifacts() if path.name.startswith(prefix[:PREFIX_CHARS])]
-    records = [read_record(path) for path in candidates]
+    records = _readable(candidates, alone=len(candidates) == 1)
     found = [record for record in records if record.fingerprint.startswith(prefix)]
     if len(found) == 1:
         return found[0].ref
@@ -74,6 +75,18 @@ def _by_prefix(layout: Layout, prefix: str) -> ArtifactRef:
         raise StoreError(f"no artifact in {layout.root} has a fingerprint that begins with {prefix}")
     several = ", ".join(f"{record.reference} ({record.fingerprint[:PREFIX_CHARS]})" for record in found)
     raise StoreError(f"fingerprint prefix {prefix} fits {len(found)} artifacts: {several}; use more digits")
+
+
+def _readable(places: list[Path], *, alone: bool) -> list[Record]:
+    """The records in these places; one that cannot be read counts only where nothing else can be meant."""
+    records = []
+    for place in places:
+        try:
+            records.append(read_record(place))
+        except StoreError:
+            if alone:
+                raise
+    return records
 
 
 def _alternatives(layout: Layout, kind: str, name: str, label: str) -> str:

@@ -9,11 +9,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tasks.errors import StoreError
 from tasks.stage import ArtifactRef
+from tasks.store.moments import Moment
 from tasks.store.provenance import Provenance
+from tasks.store.regular import read_regular
 
 State: TypeAlias = Literal["running", "completed", "failed", "cancelled"]
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+_MOST_BYTES = 256 << 20
 
 
 class RunArtifact(BaseModel):
@@ -45,8 +48,8 @@ class Run(BaseModel):
     parameters: Mapping[str, Any] = {}
     state: State = "running"
     message: str = ""
-    started: str
-    ended: str | None = None
+    started: Moment
+    ended: Moment | None = None
     artifacts: list[RunArtifact] = []
     provenance: Provenance = Provenance()
 
@@ -65,8 +68,10 @@ def read_run(path: Path) -> Run:
         StoreError: there is none, or it cannot be read.
     """
     try:
-        return Run.model_validate_json(path.read_bytes())
+        return Run.model_validate_json(read_regular(path, _MOST_BYTES))
     except FileNotFoundError as error:
         raise StoreError(f"there is no run {path.stem}: {path} does not exist") from error
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read as a run: {error.strerror}") from error
     except ValidationError as error:
         raise StoreError(f"{path} cannot be read as a run: {error.errors()[0]['msg']}") from error

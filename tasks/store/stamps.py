@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tasks.store.labels import ALIASES, LABELS
-from tasks.store.layout import RECORD_FILE, Layout
+from tasks.store.layout import RECORD_FILE, Layout, is_prefix
 
 Stamp: TypeAlias = tuple[int, int]
 """Modification time in nanoseconds and size in bytes."""
@@ -21,7 +21,12 @@ Stamps: TypeAlias = dict[str, Stamp]
 
 def record_stamps(layout: Layout) -> Stamps:
     """Return the stamps of all records."""
-    folders = (f"{kind}/{entry.name}" for kind in layout.kinds() for entry in _entries(layout.root / kind))
+    folders = (
+        f"{kind}/{entry.name}"
+        for kind in layout.kinds()
+        for entry in _entries(layout.root / kind)
+        if is_prefix(entry.name)
+    )
     return _stamps(layout, (f"{folder}/{RECORD_FILE}" for folder in folders))
 
 
@@ -29,7 +34,8 @@ def name_and_run_stamps(layout: Layout) -> Stamps:
     """Return the stamps of all labels, aliases and runs."""
     names = (path for tree in (LABELS, ALIASES) for path in _named(layout.root / tree, tree))
     runs = (entry.name for entry in _entries(layout.runs) if entry.name.endswith(".json"))
-    return _stamps(layout, [*names, *(f"{layout.runs.name}/{name}" for name in runs if name[0] != ".")])
+    paths = [*names, *(f"{layout.runs.name}/{name}" for name in runs if name[0] != ".")]
+    return _stamps(layout, (path for path in paths if path.isascii()))  # all that the store writes are
 
 
 def stamps_of(layout: Layout, paths: Iterable[Path]) -> Stamps:
@@ -42,8 +48,8 @@ def _stamps(layout: Layout, paths: Iterable[str]) -> Stamps:
     root, stamps = str(layout.root), {}
     for path in paths:
         try:
-            state = os.stat(f"{root}/{path}")  # noqa: PTH116 - see the module's docstring
-        except (FileNotFoundError, NotADirectoryError):
+            state = os.lstat(f"{root}/{path}")  # a file that became a link is another
+        except OSError:  # it is gone, or cannot be looked at
             continue
         stamps[path] = (state.st_mtime_ns, state.st_size)
     return stamps
@@ -61,5 +67,5 @@ def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:  # it is gone, or cannot be looked into
         return []

@@ -9,6 +9,7 @@ folder; two that ask for the same fingerprint at once make it once. Files are th
 """
 
 import logging
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from tasks.store.provenance import Provenance
 from tasks.store.publish import sweep, sweep_locks
 from tasks.store.record import Record, read_record
 from tasks.store.references import resolve
+from tasks.store.verifying import store_problems
 
 # `Store.list` would hide the builtin from the annotations of its class.
 Rows: TypeAlias = list[Row]
@@ -209,11 +211,10 @@ class Store:
         return self.catalog.versions(kind, name)
 
     def verify(self, refs: Sequence[ArtifactRef] | None = None, *, full: bool = True) -> Problems:
-        """Return what is wrong with `refs` (all artifacts if None); nothing is set aside."""
+        """Return what is wrong with `refs` (with the whole store if None); nothing is set aside."""
         if refs is None:
-            places = list(self.layout.places())
-        else:
-            places = [self.layout.artifact(ref.kind, ref.fingerprint) for ref in refs]
+            return list(store_problems(self.layout, full=full))
+        places = [self.layout.artifact(ref.kind, ref.fingerprint) for ref in refs]
         return [problem for place in places for problem in problems(place, full=full)]
 
     def sweep(self) -> Paths:
@@ -226,7 +227,7 @@ class Store:
     ) -> ArtifactRef | None:
         """Look for a sound artifact; a damaged one is set aside by whoever owns the fingerprint's lock."""
         place = self.layout.artifact(request.stage.kind, owner)
-        if not place.exists():
+        if not os.path.lexists(place):
             return None
         found = examine(place, verify)
         if isinstance(found, Record):
@@ -235,7 +236,11 @@ class Store:
             self._set_aside(place, found, say)
             return None
         lock = ProcessLock(self._lock_path(request, owner))
-        if not lock.try_acquire():  # its owner is about to find the damage as well
+        try:
+            if not lock.try_acquire():  # its owner is about to find the damage as well
+                return None
+        except StoreError as error:  # a store that may only be read
+            say(f"{found}, and it cannot be set aside ({error})")
             return None
         try:
             return self._find(request, owner, verify, say, owned=True)
@@ -246,8 +251,7 @@ class Store:
         folder = self.layout.damaged / place.parent.name
         with told_as(f"{found}, and it cannot be set aside"):
             folder.mkdir(parents=True, exist_ok=True)
-            number = 1 + sum(1 for path in folder.iterdir() if path.name.startswith(place.name))
-            aside = folder / f"{place.name}-{number}"
+            aside = folder / f"{place.name}-{1 + _last_number(folder, place.name)}"
             place.rename(aside)
             sync_path(place.parent)
         self.catalog.register(place / RECORD_FILE, report=say)
@@ -281,6 +285,12 @@ class Store:
 
     def _lock_path(self, request: Request, owner: str) -> Path:
         return self.layout.locks / f"{request.stage.kind}-{owner}.lock"
+
+
+def _last_number(folder: Path, prefix: str) -> int:
+    """The greatest n of the `prefix-n` in a folder, or 0; some before it may have been removed."""
+    numbers = (path.name.removeprefix(f"{prefix}-") for path in folder.glob(f"{prefix}-*"))
+    return max((int(number) for number in numbers if number.isdecimal()), default=0)
 
 
 def _local_path(location: str) -> Path:

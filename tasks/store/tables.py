@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from tasks.errors import StoreError
 from tasks.stage import Account
 from tasks.store.labels import ALIASES, LABELS, read_name, version_number
-from tasks.store.layout import Layout
+from tasks.store.layout import Layout, check_alias, check_kind, check_label, check_name
 from tasks.store.record import Record, read_record
 from tasks.store.runs import Run, read_run
 
@@ -26,6 +26,7 @@ TABLES: Final[dict[str, dict[str, str]]] = {
         "name": "VARCHAR",
         "label": "VARCHAR",
         "content_digest": "VARCHAR",
+        "record_digest": "VARCHAR",
         "stage": "VARCHAR",
         "stage_version": "INTEGER",
         "num_files": "BIGINT",
@@ -128,6 +129,8 @@ def rows_of(layout: Layout, path: Path) -> tuple[str, Rows]:
         return _name_rows(relative, path)
     if relative.parts[0] == layout.runs.name:
         run = read_run(path)
+        if run.run_id != path.stem:
+            raise StoreError(f"it is the run {run.run_id}, which does not belong there")
         return run.run_id, _run_rows(run)
     record = read_record(path.parent)
     if layout.artifact(record.kind, record.fingerprint) != path.parent:
@@ -166,6 +169,7 @@ def _artifact_row(record: Record) -> Row:
         "name": record.name,
         "label": record.label,
         "content_digest": record.content_digest,
+        "record_digest": record.record_digest,
         "stage": record.payload.get("stage"),
         "stage_version": record.payload.get("version"),
         "num_files": len(record.files),
@@ -201,7 +205,10 @@ def _account_rows(account: Account) -> list[Row]:
 
 def _name_rows(relative: Path, path: Path) -> tuple[str, Rows]:
     tree, kind, name = relative.parts[0], relative.parts[1], "/".join(relative.parts[2:-1])
+    check_kind(kind)
+    check_name(name)
     label, fingerprint = read_name(path)
+    (check_label if tree == LABELS else check_alias)(label)
     if not fingerprint:  # its writer died while it wrote; the label is never given out again
         return name_key(kind, name, label), {}
     row: Row = {"key": name_key(kind, name, label), "kind": kind, "name": name, "fingerprint": fingerprint}

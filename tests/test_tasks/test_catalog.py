@@ -63,6 +63,7 @@ def test_rows_by_hand(filled):
         "name": "web/0",
         "label": "v1",
         "content_digest": one.content_digest,
+        "record_digest": filled.record(one).record_digest,
         "stage": "write",
         "stage_version": 1,
         "num_files": 2,
@@ -75,7 +76,7 @@ def test_rows_by_hand(filled):
         "command": "",
         "flow_run_id": "run-1",
         "deployment_id": None,
-        "format_version": 1,
+        "format_version": 2,
     }
     assert [tuple(row.values()) for row in rows["inputs"] if row["fingerprint"] == joined.fingerprint] == [
         (joined.fingerprint, "first", None, one.content_digest, "text", "web/0", one.fingerprint, None),
@@ -175,9 +176,9 @@ def test_an_artifact_copied_from_another_store_gets_its_label_back(filled, tmp_p
 def test_a_record_that_cannot_be_read_is_told_and_leaves_the_others(filled, told):
     place = filled.path(filled.resolve("text/web/0"))
     (place / "record.json").write_text("{")
-    shutil.copytree(filled.path(filled.resolve("text/web/1")), place.with_name("copy"))
+    shutil.copytree(filled.path(filled.resolve("text/web/1")), place.with_name("0" * 16))
     assert [row["name"] for row in filled.list()] == ["all", "web/1"]
-    assert "leaves out text/copy/record.json" in told[-1] + told[-2]
+    assert "leaves out text/0000000000000000/record.json" in told[-1] + told[-2]
     assert f"leaves out text/{place.name}/record.json" in told[-1] + told[-2]
 
 

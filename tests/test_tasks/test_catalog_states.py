@@ -1,6 +1,8 @@
 """A catalog that is broken, busy, or asked by many at once: nothing is lost, and what is wrong is told."""
 
+import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -13,6 +15,7 @@ from filelock import FileLock
 from tasks.errors import StoreError
 from tasks.store import Store
 from tasks.store.catalog import Catalog
+from tests.small_disk import permitted_mounts
 from tests.test_tasks.store_stages import ask, ask_joined, catalog_rows
 
 CHECKOUT = Path(__file__).parents[2]
@@ -55,6 +58,18 @@ def empty(path):
     path.write_bytes(b"")
 
 
+def of_sqlite(path):
+    path.unlink()
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE artifacts (name TEXT)")
+    connection.close()
+
+
+def a_fifo(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
 def half(path):
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
@@ -79,6 +94,8 @@ def sql(statement):
         lost,
         garbage,
         empty,
+        of_sqlite,
+        a_fifo,
         half,
         scrambled,
         sql("DROP TABLE labels"),
@@ -86,7 +103,10 @@ def sql(statement):
         sql("UPDATE catalog_version SET version = 0"),
         sql("ALTER TABLE files DROP COLUMN digest"),
     ],
-    ids=["lost", "garbage", "empty", "half", "scrambled", "no labels", "no version", "old", "other columns"],
+    ids=[
+        *("lost", "garbage", "empty", "sqlite", "fifo", "half", "scrambled"),
+        *("no labels", "no version", "old", "other columns"),
+    ],
 )
 def test_an_unusable_catalog_is_made_again_and_that_is_told(filled, told, harm):
     before = catalog_rows(filled)
@@ -130,14 +150,14 @@ def test_questions_take_parameters(filled):
 # -- others who hold it -----------------------------------------------------------------------------------
 
 
-def test_a_busy_catalog_is_an_error_that_names_the_lock(filled):
-    impatient = Catalog(filled.layout, wait_seconds=0.05)
-    with (
-        FileLock(impatient.lock_path),
-        pytest.raises(StoreError, match=r"has held .*catalog\.lock for 0\.05 s"),
-    ):
-        impatient.query("SELECT 1")
-    assert impatient.query("SELECT 1 AS n") == [{"n": 1}]
+def test_a_busy_catalog_is_an_error_for_who_replaces_it_and_nobody_else(filled):
+    impatient = Catalog(filled.layout, wait_seconds=0.05, question_wait_seconds=0.05)
+    with FileLock(impatient.lock_path):
+        with pytest.raises(StoreError, match=r"has held .*catalog\.lock for 0\.05 s"):
+            impatient.rebuild()
+        shutil.rmtree(filled.path(filled.resolve("text/web/1")))
+        assert [row["name"] for row in impatient.versions()] == ["all", "web/0"]
+    impatient.sync()
 
 
 def test_publishing_beside_a_busy_catalog_succeeds_and_the_rows_come_later(filled, told):
@@ -152,27 +172,86 @@ def test_publishing_beside_a_busy_catalog_succeeds_and_the_rows_come_later(fille
     assert filled.catalog.query("SELECT state FROM runs WHERE run_id = 'run-2'") == [{"state": "running"}]
 
 
-def test_a_lock_that_cannot_be_taken_is_an_error_that_names_it(filled):
+def test_a_lock_that_cannot_be_taken_is_an_error_that_names_it_and_stops_no_question(filled):
     shutil.rmtree(filled.catalog.lock_path.parent)
     filled.catalog.lock_path.parent.write_text("")
+    shutil.rmtree(filled.path(filled.resolve("text/web/1")))
     with pytest.raises(StoreError, match=r"catalog lock .*catalog\.lock cannot be taken"):
-        filled.list()
+        filled.catalog.sync()
+    assert [row["name"] for row in filled.list()] == ["all", "web/0"]
 
 
-def test_another_program_that_has_the_file_open_is_told_of(filled):
-    program = (
-        "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", program, str(filled.catalog.path)]
-    impatient = Catalog(filled.layout, wait_seconds=0.05)
+OTHER = """
+import duckdb, sys
+connection = duckdb.connect(sys.argv[1], read_only=sys.argv[2] == "to-read")
+count = lambda: connection.execute("SELECT count(*) FROM artifacts").fetchone()[0]
+print(count(), flush=True)
+sys.stdin.readline()
+print(count(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["to-read", "to-write"])
+def test_another_program_that_has_the_snapshot_open_neither_blocks_nor_is_blocked(filled, told, how):
+    command = [sys.executable, "-c", OTHER, str(filled.catalog.path), how]
+    impatient = Catalog(filled.layout, 0.0, 0.0, 0.0, told.append)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout.readline() == "open\n"
-        with pytest.raises(
-            StoreError, match=r"another program has had .*catalog\.duckdb open for 0\.05 s; close it"
-        ):
-            impatient.query("SELECT 1")
-        other.communicate()
-    assert impatient.query("SELECT 1 AS n") == [{"n": 1}]
+        assert other.stdout.readline() == "3\n"
+        assert len(impatient.versions()) == 3
+        filled.catalog = impatient
+        filled.realize(ask("web/2", text="d"))
+        assert len(impatient.versions()) == 4
+        impatient.rebuild()
+        assert other.communicate("\n")[0] == "3\n"  # it reads on in the file that it opened
+    assert len(impatient.versions()) == 4
+    assert told == []
+
+
+def test_a_notebook_that_has_the_snapshot_open_sees_what_it_opened_and_questions_see_the_store(filled):
+    with duckdb.connect(str(filled.catalog.path), read_only=True) as notebook:
+        filled.realize(ask("web/2", text="d"))
+        assert len(filled.list()) == 4
+        assert notebook.execute("SELECT count(*) FROM artifacts").fetchone() == (3,)
+        filled.realize(ask("web/3", text="e"))
+        assert len(filled.list()) == 5
+
+
+def test_a_question_while_others_replace_the_snapshot_waits_for_nobody(filled):
+    """Whoever holds the lock, as a run does that publishes, may hold it for as long as it likes."""
+    filled.realize(ask("web/2", text="d"))
+    program = (
+        "import sys\nfrom filelock import FileLock\n"
+        "with FileLock(sys.argv[1]):\n    print('held', flush=True)\n    sys.stdin.readline()\n"
+    )
+    command = [sys.executable, "-c", program, str(filled.catalog.lock_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout.readline() == "held\n"
+        shutil.rmtree(filled.path(filled.resolve("text/web/1")))
+        assert [row["name"] for row in filled.list()] == ["all", "web/0", "web/2"]
+        writer.communicate("\n")
+
+
+def test_a_store_that_may_only_be_read_answers_questions(filled):
+    """Bound to itself without the right to write; what is new is taken in for each question alone."""
+    shutil.rmtree(filled.path(filled.resolve("text/web/1")))
+    program = (
+        "import sys\nfrom tasks.store import Store\nfrom tests.test_tasks.store_stages import ask\n"
+        "store = Store.open(sys.argv[1])\n"
+        "print([row['name'] for row in store.list()], store.lookup(ask('web/1', text='c')))\n"
+        "print(*store.verify(), sep='\\n')\n"
+    )
+    lines = read_only_lines(filled.root, program)
+    assert lines[0] == "['all', 'web/0'] None"
+    assert [line.partition(": ")[0] for line in lines[1:]] == ["catalog"]
+
+
+def read_only_lines(root, program):
+    """What a program prints that sees a store as a file system that may only be read."""
+    script = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$1" -c "$2" "$0"'
+    command = [*permitted_mounts(), "sh", "-c", script, str(root), sys.executable, program]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
 def test_processes_that_publish_at_once_lose_no_rows(tmp_path):

@@ -36,8 +36,12 @@ def test_content_digest_by_hand():
     assert content_digest([]) == digest_bytes(b"[]")
 
 
+parts = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1)
 entries = st.builds(
-    FileEntry, path=st.text(min_size=1), size_bytes=st.integers(0), digest=st.sampled_from([ABC, EMPTY])
+    FileEntry,
+    path=st.lists(parts.filter(lambda part: part not in {".", ".."}), min_size=1).map("/".join),
+    size_bytes=st.integers(0, 2**63 - 1),
+    digest=st.sampled_from([ABC, EMPTY]),
 )
 
 

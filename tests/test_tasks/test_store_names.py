@@ -8,6 +8,7 @@ import pytest
 from tasks.errors import StoreError
 from tasks.stage import ArtifactRef
 from tasks.store import Store, read_record
+from tasks.store.record import encode_record
 from tests.test_tasks.store_stages import ask
 
 
@@ -78,9 +79,8 @@ def test_a_prefix_that_fits_several_artifacts_names_them(store, monkeypatch):
     place = store.layout.artifact("text", refs[1].fingerprint)
     place.rename(place.with_name(twin))
     record = read_record(place.with_name(twin))
-    (place.with_name(twin) / "record.json").write_text(
-        record.model_copy(update={"fingerprint": twin + record.fingerprint[16:]}).model_dump_json()
-    )
+    renamed = record.model_copy(update={"fingerprint": twin + record.fingerprint[16:]})
+    (place.with_name(twin) / "record.json").write_bytes(encode_record(renamed))
     with pytest.raises(StoreError, match=r"fits 2 artifacts: .*text/n0@v1.*; use more digits"):
         store.resolve(refs[0].fingerprint[:8])
 

@@ -1,12 +1,15 @@
 """The commands that look at the store: what is there, what one artifact is, whether all of it is sound."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from flows.cli.app import FAILED, app, examples
 from flows.cli.options import ArtifactArgument, JsonOption, StoreOption
 from flows.cli.output import draw, messages, print_json, say
+
+if TYPE_CHECKING:
+    from tasks.store import Store
 
 
 @app.command(
@@ -141,7 +144,7 @@ def verify(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check that artifacts are what their records say; exit code 1 if one is not."""
+    """Check artifacts against their records, and records against the catalog; exit code 1 if one is wrong."""
     from flows.cli.figures import counted
     from flows.cli.finding import existing_store, find_artifact
 
@@ -151,14 +154,25 @@ def verify(
     num_checked = len(refs) if refs is not None else sum(1 for _ in opened.layout.artifacts())
     if as_json:
         listed = [{"artifact": p.artifact, "path": p.path, "message": p.message} for p in problems]
-        print_json({"num_checked": num_checked, "problems": listed})
+        print_json({"num_checked": num_checked, "num_unsealed": _num_unsealed(opened), "problems": listed})
     else:
         for problem in problems:
             say(str(problem))
         found = counted(len(problems), "problem") if problems else "no problems"
         say(f"{counted(num_checked, 'artifact')} checked, {found}")
+        if num_unsealed := _num_unsealed(opened):
+            say(
+                f"{counted(num_unsealed, 'record')} of format 1 without a digest of itself, from an earlier "
+                "version: what was made is sound, but figures and history in it have no witness"
+            )
     if problems:
         raise typer.Exit(FAILED)
+
+
+def _num_unsealed(store: "Store") -> int:
+    """How many artifacts of a store have a record of format 1."""
+    (row,) = store.catalog.query("SELECT count(*) AS number FROM artifacts WHERE record_digest IS NULL")
+    return int(row["number"])
 
 
 @app.command(

@@ -1,0 +1,44 @@
+"""DuckDB as tokmill opens it: a library that reads and writes local files, and loads nothing into itself.
+
+DuckDB would otherwise download and load an extension for whatever it meets: for a file that is an SQLite
+database, or for an address in a query. None is ever installed or loaded here, by any setting: the automatic
+ways are switched off, there is no folder that an extension could come from or go to, and the configuration
+is locked. Whoever needs DuckDB gets it from `connect`; the linter refuses any other way.
+"""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_NO_EXTENSIONS: Final[dict[str, str | bool]] = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_community_extensions": False,
+    "allow_unsigned_extensions": False,
+    "extension_directory": f"{os.devnull}/no-extensions",  # below a file, so there can be no such folder
+}
+_MAGIC: Final = slice(8, 12), b"DUCK"
+
+
+def connect(path: Path | None = None, **limits: str | int) -> "DuckDBPyConnection":
+    """Open a database file, or an empty database in memory if `path` is None.
+
+    Args:
+        path: a DuckDB file, or where to make one.
+        limits: further settings: `threads`, `memory_limit`, `temp_directory`.
+    """
+    import duckdb  # who does not ask DuckDB does not pay for it
+
+    place = ":memory:" if path is None else str(path)
+    connection = duckdb.connect(place, config={**_NO_EXTENSIONS, **limits})  # noqa: TID251 - the one place
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+def is_database(head: bytes) -> bool:
+    """Whether a file that begins with these 16 bytes is a DuckDB database."""
+    place, magic = _MAGIC
+    return head[place] == magic

@@ -1,0 +1,17 @@
+"""Moments as records and runs tell them: UTC, ISO 8601, with `Z`, and such that a calendar has them."""
+
+from datetime import datetime
+from typing import Annotated, TypeAlias
+
+from pydantic import AfterValidator, StringConstraints
+
+_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?Z$"
+
+
+def _in_the_calendar(text: str) -> str:
+    datetime.fromisoformat(text)  # its ValueError becomes pydantic's
+    return text
+
+
+Moment: TypeAlias = Annotated[str, StringConstraints(pattern=_PATTERN), AfterValidator(_in_the_calendar)]
+"""A moment in UTC, as `tasks.store.provenance.utc_now` writes it."""

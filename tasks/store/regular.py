@@ -1,0 +1,67 @@
+"""Reading what a name on disk leads to, if that is a regular file and nothing else.
+
+What a record, a label or a folder names may be a FIFO that nobody writes to, a device without an end, or a
+link that leads out of the store. None of these is ever opened: the name is looked at first, opened without
+following a link and without waiting, and what was opened is looked at again.
+"""
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+
+from tasks.store.digest import new_hash
+
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@contextmanager
+def opened_regular(path: Path) -> Iterator[BufferedReader]:
+    """Open a regular file to read its bytes.
+
+    Raises:
+        FileNotFoundError: there is none, nor a folder for it.
+        OSError: it is a link, a folder or a special file, or cannot be opened.
+    """
+    try:
+        _check(os.lstat(path), path)
+        descriptor = os.open(path, _FLAGS)
+    except NotADirectoryError as error:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
+    with os.fdopen(descriptor, "rb") as file:
+        _check(os.fstat(descriptor), path)
+        yield file
+
+
+def read_regular(path: Path, most_bytes: int) -> bytes:
+    """Return the bytes of a regular file of at most `most_bytes`.
+
+    Raises:
+        FileNotFoundError: there is none.
+        OSError: it is no regular file, is larger, or cannot be read.
+    """
+    with opened_regular(path) as file:
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise OSError(errno.EINVAL, f"has more than {most_bytes} bytes", str(path))
+    return data
+
+
+def digest_regular(path: Path) -> str:
+    """Return the BLAKE2b-256 digest of a regular file's bytes in hexadecimal; raises as `opened_regular`."""
+    with opened_regular(path) as file:
+        return hashlib.file_digest(file, new_hash).hexdigest()
+
+
+def _check(state: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(state.st_mode):
+        raise OSError(errno.EINVAL, f"is a {_kind(state.st_mode)} and no regular file", str(path))
+
+
+def _kind(mode: int) -> str:
+    kinds = ((stat.S_ISLNK, "link"), (stat.S_ISDIR, "folder"), (stat.S_ISFIFO, "FIFO"))
+    return next((name for is_kind, name in kinds if is_kind(mode)), "device or socket")

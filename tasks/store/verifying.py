@@ -1,0 +1,121 @@
+"""Whether the whole store is what it says: every artifact, label, alias and run, and the catalog.
+
+The catalog is compared as it lies there, before it takes anything in. What it has never seen is no problem
+(the next question takes it in). What it saw and the store has otherwise, or no longer, is one: a record never
+changes once it is published, so one that does was changed by hand, or its artifact was made again since.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tasks.errors import StoreError
+from tasks.store.connection import attached, private
+from tasks.store.indexing import check_version, sync_files
+from tasks.store.integrity import Problem, problems
+from tasks.store.labels import ALIASES, LABELS, named_files, read_name
+from tasks.store.layout import RECORD_FILE, Layout
+from tasks.store.tables import KEYS, rows_of
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_CATALOG = "catalog"
+
+
+def store_problems(layout: Layout, *, full: bool) -> Iterator[Problem]:
+    """Yield everything that is wrong with a store; nothing is changed.
+
+    Args:
+        layout: the store.
+        full: compare the files' digests, and not only their sizes.
+    """
+    for place in layout.places():
+        yield from problems(place, full=full)
+    yield from _wrong_names(layout)
+    yield from _wrong_runs(layout)
+    yield from _wrong_catalog(layout)
+
+
+def _wrong_names(layout: Layout) -> Iterator[Problem]:
+    """Files in the place of a label or alias that are none; an empty one is of a writer that died."""
+    for tree in (LABELS, ALIASES):
+        for path in sorted(named_files(layout.root / tree)):
+            message = _unreadable(layout, path)
+            if message is None and not read_name(path)[1] and (path.is_symlink() or _num_bytes(path) != 0):
+                message = "holds no fingerprint, so it names nothing"
+            if message:
+                yield Problem(_shown(path.parent.relative_to(layout.root)), _shown(path.name), message)
+
+
+def _wrong_runs(layout: Layout) -> Iterator[Problem]:
+    for path in sorted(layout.runs.glob("*.json")):
+        message = None if path.name.startswith(".") else _unreadable(layout, path)
+        if message:
+            yield Problem(layout.runs.name, _shown(path.name), message)
+
+
+def _wrong_catalog(layout: Layout) -> Iterator[Problem]:
+    """What the catalog has otherwise than the files that it was made from."""
+    if not layout.catalog.exists():
+        return
+    try:
+        with private(None) as connection:
+            sync_files(connection, layout, lambda line: None, adopt=False)  # what is unreadable is told above
+            with attached(connection, layout.catalog):
+                check_version(connection)
+                yield from _differences(connection, layout)
+    except StoreError as error:
+        yield Problem(_CATALOG, layout.catalog.name, f"cannot be compared with the records: {error}")
+
+
+def _differences(connection: "DuckDBPyConnection", layout: Layout) -> Iterator[Problem]:
+    listed = "SELECT key, path, mtime_ns, size FROM {}.catalog_files ORDER BY path"
+    now, seen = (
+        {key: rest for key, *rest in connection.execute(listed.format(name)).fetchall()}
+        for name in ("memory", "snapshot")
+    )
+    changed = _changed_keys(connection)
+    for key, (path, *stamp) in seen.items():
+        if key not in now:
+            place = layout.root / path
+            if not (place.parent if place.name == RECORD_FILE else place).exists():
+                message = (
+                    "is in the catalog and no longer in the store; the next question to the catalog drops it"
+                )
+                yield Problem(_CATALOG, path, message)
+        elif key in changed and (path.endswith(RECORD_FILE) or stamp == now[key][1:]):
+            message = (
+                f"the catalog took in other {', '.join(changed[key])}: it was changed after that, or its "
+                "artifact was made again; `tokmill catalog rebuild` takes it as it is"
+            )
+            yield Problem(_CATALOG, path, message)
+
+
+def _changed_keys(connection: "DuckDBPyConnection") -> dict[str, list[str]]:
+    """The tables in which the rows of a file are not those of the catalog, by the file's key."""
+    changed: dict[str, list[str]] = {}
+    for table, key in KEYS.items():
+        now, seen = f"FROM memory.{table}", f"FROM snapshot.{table}"  # names are constants of the package
+        only_here, only_there = f"({now} EXCEPT ALL {seen})", f"({seen} EXCEPT ALL {now})"
+        apart = f"SELECT {key} FROM {only_here} UNION SELECT {key} FROM {only_there}"  # noqa: S608
+        for (owner,) in connection.execute(apart).fetchall():
+            changed.setdefault(owner, []).append(table)
+    return changed
+
+
+def _unreadable(layout: Layout, path: Path) -> str | None:
+    try:
+        rows_of(layout, path)
+    except StoreError as error:
+        return str(error)
+    return None
+
+
+def _num_bytes(path: Path) -> int | None:
+    return path.stat().st_size if path.is_file() else None
+
+
+def _shown(path: Path | str) -> str:
+    """A path that can be printed, whatever bytes it has."""
+    return str(path).encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,0 +1,74 @@
+"""DuckDB as we open it loads nothing into itself, whatever it is asked and however it is set."""
+
+import sqlite3
+
+import duckdb
+import pytest
+
+from tasks.database import connect
+
+EXTENSION_SETTINGS = """
+    SELECT name FROM duckdb_settings()
+    WHERE name LIKE '%extension%' OR name IN ('lock_configuration', 'enable_external_access') ORDER BY name
+"""
+
+
+@pytest.fixture
+def connection():
+    with connect() as opened:
+        yield opened
+
+
+def test_no_setting_allows_an_extension(connection):
+    values = dict(connection.execute("SELECT name, value FROM duckdb_settings()").fetchall())
+    switches = ("autoinstall_known", "autoload_known", "allow_community", "allow_unsigned")
+    assert [values[f"{switch}_extensions"] for switch in switches] == ["false"] * 4
+    assert values["lock_configuration"] == "true"
+
+
+def test_no_setting_can_be_changed_so_that_one_is_allowed(connection):
+    names = [name for (name,) in connection.execute(EXTENSION_SETTINGS).fetchall()]
+    assert "autoload_known_extensions" in names
+    for name in names:
+        with pytest.raises(duckdb.InvalidInputException, match="has been locked"):
+            connection.execute(f"SET {name} = true")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSTALL httpfs",
+        "FORCE INSTALL sqlite",
+        "INSTALL quack FROM community",
+        "INSTALL httpfs FROM 'http://127.0.0.1:9'",
+        "LOAD httpfs",
+        "LOAD sqlite_scanner",
+        "SELECT * FROM 'https://127.0.0.1:9/x.parquet'",
+        "SELECT * FROM sqlite_scan('x', 'y')",
+        "ATTACH 'postgres://127.0.0.1:9/x' AS x (TYPE POSTGRES)",
+    ],
+)
+def test_what_would_need_an_extension_is_refused(connection, statement):
+    with pytest.raises(duckdb.Error):
+        connection.execute(statement)
+    loaded = (
+        "SELECT extension_name FROM duckdb_extensions() WHERE loaded AND install_mode <> 'STATICALLY_LINKED'"
+    )
+    assert connection.execute(loaded).fetchall() == []
+
+
+def test_a_database_of_another_program_is_not_attached(connection, tmp_path):
+    with sqlite3.connect(tmp_path / "other.db") as other:
+        other.execute("CREATE TABLE x (y)")
+    other.close()
+    with pytest.raises(duckdb.Error):
+        connection.execute(f"ATTACH '{tmp_path / 'other.db'}' AS other")
+    with pytest.raises(duckdb.Error):
+        connect(tmp_path / "other.db")
+
+
+def test_what_is_built_in_works(connection, tmp_path):
+    connection.execute(f"COPY (SELECT 1 AS n) TO '{tmp_path / 'n.parquet'}'")
+    assert connection.execute(f"FROM read_parquet('{tmp_path / 'n.parquet'}')").fetchall() == [(1,)]
+    with connect(threads=1) as one:
+        assert one.execute("SELECT current_setting('threads')").fetchall() == [(1,)]
