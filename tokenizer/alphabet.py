@@ -40,6 +40,6 @@ def to_bytes(text: str, where: str = "token") -> bytes:
         return text.translate(_READ).encode("latin-1")
     except UnicodeEncodeError as error:
         raise FormatError(
-            f"{where}: {text!r} holds {text[error.start]!r}, which is not in GPT-2's byte alphabet; "
+            f"{where}: {text!r:.200} holds {text[error.start]!r}, which is not in GPT-2's byte alphabet; "
             "only byte-level vocabularies can be read"
         ) from None

@@ -11,7 +11,7 @@ back.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -60,6 +60,15 @@ class Definition:
 
     def __post_init__(self) -> None:
         steps_of(self.normalizer)
+        if type(self.num_reserved) is not int or not 0 <= self.num_reserved <= len(self.special_tokens):
+            raise VocabularyError(
+                f"vocabulary: num_reserved={self.num_reserved!r:.80} must be from 0 to the number of special "
+                f"tokens, {len(self.special_tokens)}"
+            )
+        if not isinstance(self.ignore_merges, bool):
+            raise VocabularyError(
+                f"vocabulary: ignore_merges={self.ignore_merges!r:.80} must be true or false"
+            )
         resolve(self.split_pattern, self.digits)
         if self.vocab_size > MAX_IDS or self.merges.shape[0] > MAX_MERGES:
             raise VocabularyError(
@@ -94,7 +103,7 @@ class Definition:
             VocabularyError: a law is broken; says which, and where.
         """
         every = dict(tokens)
-        for name, token in special_tokens.items():
+        for name, token in _checked_names(special_tokens):
             if every.setdefault(token, name.encode()) != name.encode():
                 raise VocabularyError(
                     f"vocabulary: id {token} is the token {every[token]!r} and the special token {name!r}; "
@@ -209,11 +218,30 @@ def pattern_of(pattern: PatternLike, digits: Digits, chain: list[str]) -> dict[s
     return {"split_pattern": tuple(chain), "digits": "pattern"}
 
 
+def _checked_names(special_tokens: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    for name, token in special_tokens.items():
+        if not isinstance(name, str) or not name or _has_surrogates(name):
+            raise VocabularyError(
+                f"vocabulary: the special token {name!r:.200} must be a text that is not empty and that "
+                "UTF-8 can hold; use e.g. '<|endoftext|>'"
+            )
+        yield name, token
+
+
+def _has_surrogates(name: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in name)
+
+
+def _is_id(token: object) -> bool:
+    return isinstance(token, int | np.integer) and not isinstance(token, bool) and 0 <= int(token) < MAX_IDS
+
+
 def _check_ids(tokens: Mapping[int, bytes]) -> None:
     for token, text in tokens.items():
-        if token < 0 or token >= MAX_IDS or not text:
+        if not _is_id(token) or not text:
             raise VocabularyError(
-                f"vocabulary: id {token} of {text!r}: ids must be from 0 to {MAX_IDS - 1}, and no token empty"
+                f"vocabulary: id {token!r:.80} of {text!r:.200}: ids must be from 0 to {MAX_IDS - 1}, "
+                "and no token empty"
             )
 
 

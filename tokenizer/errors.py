@@ -9,9 +9,20 @@ TokenizerError
 └── LawError            an encoding that cannot be right: a fault of ours, or of the machine
 """
 
+_HEAD_CHARS, _TAIL_CHARS = 1200, 600
+
 
 class TokenizerError(ValueError):
-    """Base of everything that the tokenizer package raises on purpose."""
+    """Base of everything that the tokenizer package raises on purpose.
+
+    A message shows values, and a value from a file can be as long as the file: the middle of a long
+    message is left out.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        if len(message) > _HEAD_CHARS + _TAIL_CHARS:
+            message = f"{message[:_HEAD_CHARS]} … {message[-_TAIL_CHARS:]}"
+        super().__init__(message)
 
 
 class PatternError(TokenizerError):

@@ -46,6 +46,7 @@ STEPS: MappingProxyType[str, Normalize] = MappingProxyType(
 
 _COMPOSING = frozenset({"nfc", "nfd", "nfkc", "nfkd"})
 _VOWEL_JAMO, _LAST_JAMO = "\u1160", "\u11ff"  # Hangul vowels and finals, which join the letter before
+MAX_STEPS = 16
 _CHANGES_ASCII = frozenset({"lowercase"})
 
 
@@ -53,8 +54,13 @@ def steps_of(name: str | None) -> tuple[str, ...]:
     """Return the steps that a normalizer's name stands for.
 
     Raises:
-        TokenizerError: a step that is not known.
+        TokenizerError: a step that is not known, or more than `MAX_STEPS`.
     """
+    if name is not None and (not isinstance(name, str) or name.count("+") >= MAX_STEPS):
+        raise TokenizerError(
+            f"normalizer={name!r:.200} must be None or at most {MAX_STEPS} steps joined with +, from "
+            f"{', '.join(STEPS)}"
+        )
     steps = tuple(name.split("+")) if name is not None else ()
     for step in steps:
         if step not in STEPS:

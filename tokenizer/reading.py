@@ -20,7 +20,7 @@ def reading(where: str) -> Iterator[None]:
         yield
     except TokenizerError:
         raise
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
         raise FormatError(
-            f"{where}: broken: {type(error).__name__}: {error}; save the tokenizer again"
+            f"{where}: broken: {type(error).__name__}: {error!s:.300}; save the tokenizer again"
         ) from error

@@ -131,6 +131,7 @@ def cut(
     return Segments(bounds, kinds, np.searchsorted(bounds, offsets).astype(np.int64))
 
 
+MAX_ENTRIES = 1 << 26  # of the table of beginnings; 100,000 reserved tokens need a tenth of it
 CHUNK_BYTES = 1 << 18
 """How much text is worked on at a time; more only makes what lies between leave the CPU's caches."""
 
@@ -177,6 +178,11 @@ def _trie(specials: tuple[tuple[str, int], ...]) -> Trie:
                 ids.append(-1)
             node = nodes[node][byte]
         ids[node] = token
+        if len(nodes) * (len(letters) + 1) > MAX_ENTRIES:
+            raise SpecialTokenError(
+                f"special tokens: {len(specials)} names of {len(letters)} different bytes have too many "
+                "different beginnings to look for; use fewer or shorter names"
+            )
     children = np.zeros((len(nodes), len(letters) + 1), np.int32)
     for node, following in enumerate(nodes):
         for byte, child in following.items():

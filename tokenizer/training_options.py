@@ -8,6 +8,7 @@ from tokenizer.alphabet import BYTE_ORDER
 from tokenizer.bpe_training import MergeRules
 from tokenizer.definition import FAMILY, Definition
 from tokenizer.errors import TrainingError
+from tokenizer.kernels.pairs import MAX_IDS
 from tokenizer.normalizers import steps_of
 from tokenizer.specials import check_names, reserved_name
 from tokenizer.splitting import Digits, PatternLike, resolve
@@ -70,6 +71,8 @@ class TrainingPlan:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise TrainingError(f"train: {name}={value} must be at least {least}")
+        if self.num_reserved > MAX_IDS:
+            raise TrainingError(f"train: num_reserved={self.num_reserved} must be at most {MAX_IDS}")
         resolve(self.split_pattern, self.digits)
         steps_of(self.normalizer)
         check_names(self.special_tokens, "special_tokens")

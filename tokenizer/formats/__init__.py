@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tokenizer.definition import Definition
 from tokenizer.errors import FormatError
-from tokenizer.formats import gpt2, huggingface, native, tiktoken
+from tokenizer.formats import foreign, gpt2, huggingface, native, tiktoken
 from tokenizer.formats.files import read_json
 from tokenizer.formats.sidecar import SpecialTokens, Usage
 from tokenizer.splitting import Digits, PatternLike
@@ -31,6 +31,7 @@ WRITERS: dict[str, Callable[[Definition, Path], list[Path]]] = {
 }
 """Formats by name."""
 
+_FOREIGN_NAMES = ("tekken.json", "encoder.json", "vocab.txt", "tokenizer.model", "spiece.model")
 _OF_OTHER_FAMILIES = {"sentencepiece", "bert"}
 
 
@@ -94,6 +95,9 @@ def _file_in(folder: Path) -> Path:
         return ranks[0]
     if (folder / gpt2.VOCAB_NAME).exists():
         return folder / gpt2.VOCAB_NAME
+    for name in _FOREIGN_NAMES:
+        if (folder / name).exists():
+            foreign.refuse_file(folder / name)
     raise FormatError(
         f"{folder}: holds {len(ranks)} *{tiktoken.SUFFIX} files and none of {native.FILE_NAME}, "
         f"{huggingface.FILE_NAME}, {gpt2.VOCAB_NAME}; pass the tokenizer's file"
@@ -109,6 +113,7 @@ def _read(file: Path, usage: Usage) -> Definition:
             return gpt2.read(
                 file.with_name(stem + gpt2.VOCAB_NAME), file.with_name(stem + gpt2.MERGES_NAME), usage
             )
+    foreign.refuse_file(file)
     if file.suffix != ".json":
         raise FormatError(
             f"{file} is of no format that we know; use *{tiktoken.SUFFIX}, *{gpt2.VOCAB_NAME}, "
@@ -118,9 +123,9 @@ def _read(file: Path, usage: Usage) -> Definition:
         raise FormatError(
             f"{file}: says itself how text is split, normalized and what is special; pass the path alone"
         )
-    return huggingface.read(file) if _looks_like_huggingface(file) else native.read(file)
-
-
-def _looks_like_huggingface(file: Path) -> bool:
     content = read_json(file)
-    return "model" in content and "format" not in content
+    if "format" in content:
+        return native.read_content(content, str(file))
+    if "model" not in content:
+        foreign.refuse_json(file, content)
+    return huggingface.read_content(content, str(file))

@@ -14,9 +14,10 @@ from pathlib import Path
 from tokenizer.alphabet import to_bytes, to_text
 from tokenizer.definition import Definition
 from tokenizer.errors import FormatError
-from tokenizer.formats import sidecar
+from tokenizer.formats import foreign, sidecar
 from tokenizer.formats.files import read_file, read_json, write_file
 from tokenizer.formats.sidecar import SpecialTokens, Usage
+from tokenizer.reading import reading
 
 VOCAB_NAME, MERGES_NAME, SIDECAR_NAME = "vocab.json", "merges.txt", "vocab.sidecar.json"
 _HEADER = "#version: 0.2"
@@ -71,9 +72,15 @@ def read(vocab_path: Path, merges_path: Path, usage: Usage) -> Definition:
     beside = vocab_path.with_name(vocab_path.name.removesuffix(VOCAB_NAME) + SIDECAR_NAME)
     usage = usage.over(Usage.read(beside))
     vocab = read_json(vocab_path)
+    foreign.refuse_json(vocab_path, vocab, whole=False)
     pairs = _read_merges(merges_path)
+    with reading(str(vocab_path)):
+        return _definition(vocab, pairs, usage, str(vocab_path))
+
+
+def _definition(vocab: dict[str, int], pairs: list[tuple[str, str]], usage: Usage, where: str) -> Definition:
     specials = _specials(vocab, pairs, usage.special_tokens)
-    tokens = {i: to_bytes(text, str(vocab_path)) for text, i in vocab.items() if text not in specials}
+    tokens = {i: to_bytes(text, where) for text, i in vocab.items() if text not in specials}
     return Definition.build(
         tokens,
         [(to_bytes(left), to_bytes(right)) for left, right in pairs],
@@ -95,7 +102,7 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
         left, space, right = line.rstrip("\r").partition(" ")
         if not (left and space and right) or " " in right:
             raise FormatError(
-                f"{path}: line {number}: {line!r} must be two tokens with one space between them"
+                f"{path}: line {number}: {line!r:.200} must be two tokens with one space between them"
             )
         to_bytes(left + right, f"{path}: line {number}")
         pairs.append((left, right))

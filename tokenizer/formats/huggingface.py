@@ -16,7 +16,7 @@ import regex
 from tokenizer.alphabet import to_bytes, to_text
 from tokenizer.definition import Definition
 from tokenizer.errors import FormatError
-from tokenizer.formats.files import read_json, write_json
+from tokenizer.formats.files import write_json
 from tokenizer.formats.gpt2 import alphabet_vocab
 from tokenizer.normalizers import steps_of
 from tokenizer.reading import reading
@@ -40,6 +40,8 @@ _STEPS = {name: step for step, name in _NORMALIZERS.items()}
 # other sets of characters.
 _READ_OTHERWISE = regex.compile(r"\}\+|(?<!\[)\^|\$|\\[dDwWbBhHRXAZzG]")
 _NOT_SYNTAX = regex.compile(r"\\[pP]\{[^}]*\}|\\[^dDwWbBhHRXAZzG]|\[\^?\]?(?:\\.|[^\]\\])*\]", regex.DOTALL)
+
+_MAX_DIGITS = 8
 
 _MODEL_MUST_BE: dict[str, tuple[Any, ...]] = {
     "dropout": (None, 0.0),
@@ -115,17 +117,20 @@ def _write_pre_tokenizer(definition: Definition) -> dict[str, Any]:
     return {"type": "Sequence", "pretokenizers": [*splits, _byte_level(use_regex=False)]}
 
 
-def read(path: Path) -> Definition:
-    """Read the file.
+def read_content(content: dict[str, Any], where: str) -> Definition:
+    """Read what the file holds.
+
+    Args:
+        content: its JSON.
+        where: its path, for messages.
 
     Raises:
         FormatError: it is broken, or says something that a byte-level BPE tokenizer here cannot do; says
             what.
         VocabularyError: the vocabulary breaks a law.
     """
-    content = read_json(path)
-    with reading(str(path)):
-        return _read(content, str(path))
+    with reading(where):
+        return _read(content, where)
 
 
 def _read(content: dict[str, Any], where: str) -> Definition:
@@ -148,12 +153,14 @@ def _read(content: dict[str, Any], where: str) -> Definition:
 def _num_reserved(names: list[str]) -> int:
     """Return how many special tokens at the end are named as reserved ones are."""
     last = regex.fullmatch(r"\D+(\d+)\D+", names[-1]) if names else None
-    number = int(last[1]) + 1 if last else 0
+    number = int(last[1]) + 1 if last and len(last[1]) < _MAX_DIGITS else 0
+    if number > len(names):  # a name says any number that it likes
+        return 0
     return number if names[-number:] == [reserved_name(i) for i in range(number)] else 0
 
 
 def _refuse(where: str, key: str, value: object, rule: str) -> FormatError:
-    return FormatError(f"{where}: {key}={value!r}, but {rule}")
+    return FormatError(f"{where}: {key}={value!r:.200}, but {rule}")
 
 
 def _check_model(model: dict[str, Any], where: str) -> None:
@@ -171,6 +178,14 @@ def _read_added_tokens(added: list[dict[str, Any]], where: str) -> dict[str, int
                 raise _refuse(
                     where, f"added_tokens: {token['content']!r}: {flag}", True, "only False can be done"
                 )
+        if not token.get("special") and token["content"].isspace():
+            raise _refuse(
+                where,
+                "added_tokens",
+                token["content"],
+                "white space that is cut out of ordinary text before it is split, as GPT-NeoX's is, cannot "
+                "be done here",
+            )
     return {token["content"]: token["id"] for token in added}
 
 

@@ -4,9 +4,10 @@ It is the tokenizer's spec as canonical JSON, so equal tokenizers give equal fil
 """
 
 from pathlib import Path
+from typing import Any
 
 from tokenizer.definition import Definition
-from tokenizer.formats.files import read_json, write_json
+from tokenizer.formats.files import write_json
 
 FILE_NAME = "tokmill.json"
 
@@ -16,10 +17,15 @@ def write(definition: Definition, folder: Path) -> list[Path]:
     return [write_json(folder / FILE_NAME, definition.to_spec())]
 
 
-def read(path: Path) -> Definition:
-    """Read the file.
+def read_content(content: dict[str, Any], where: str) -> Definition:
+    """Read what the file holds.
+
+    Args:
+        content: its JSON.
+        where: its path, for messages.
 
     Raises:
         FormatError: it is not what `write` wrote.
+        VocabularyError: the vocabulary breaks a law.
     """
-    return Definition.from_spec(read_json(path), str(path))
+    return Definition.from_spec(content, where)

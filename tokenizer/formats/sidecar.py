@@ -69,6 +69,7 @@ class Usage:
                 f"{path}: format={content.get('format')!r} and version={content.get('version')!r} must be "
                 f"{SIDECAR_FORMAT!r} and 1; remove the file, and pass split_pattern and special_tokens"
             )
+        _check_types(content, path)
         with reading(str(path)):
             return cls(
                 **pattern_of(content["split_pattern"], content["digits"], content["split_chain"]),
@@ -76,6 +77,26 @@ class Usage:
                 special_tokens=content["special_tokens"],
                 ignore_merges=content["ignore_merges"],
                 num_reserved=content["num_reserved"],
+            )
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "split_pattern": (str, list),
+    "digits": (str,),
+    "split_chain": (list,),
+    "normalizer": (str, type(None)),
+    "special_tokens": (dict,),
+    "ignore_merges": (bool,),
+    "num_reserved": (int,),
+}
+
+
+def _check_types(content: Mapping[str, Any], path: Path) -> None:
+    for name, types in _TYPES.items():
+        if name not in content or type(content[name]) not in types:
+            raise FormatError(
+                f"{path}: {name}={content.get(name)!r:.200} must be of type "
+                f"{' or '.join(kind.__name__ for kind in types)}; save the tokenizer again, or remove it"
             )
 
 

@@ -22,6 +22,8 @@ from tokenizer.errors import FormatError
 from tokenizer.formats import sidecar
 from tokenizer.formats.files import read_file, write_file
 from tokenizer.formats.sidecar import Usage
+from tokenizer.kernels.pairs import MAX_IDS
+from tokenizer.reading import reading
 
 SUFFIX = ".tiktoken"
 FILE_NAME = "tokenizer.tiktoken"
@@ -74,15 +76,17 @@ def read(path: Path, usage: Usage) -> Definition:
             f"{path}: a .tiktoken file does not say how text is split, and there is no sidecar; pass "
             "split_pattern='cl100k' or 'o200k', or whatever it was made with"
         )
-    return definition_of(
-        _read_ranks(path),
-        _specials(usage, path),
-        split_pattern=usage.split_pattern,
-        digits=usage.digits or "pattern",
-        normalizer=usage.normalizer,
-        ignore_merges=usage.ignore_merges,
-        num_reserved=usage.num_reserved or 0,
-    )
+    ranks, specials = _read_ranks(path), _specials(usage, path)
+    with reading(str(path)):
+        return definition_of(
+            ranks,
+            specials,
+            split_pattern=usage.split_pattern,
+            digits=usage.digits or "pattern",
+            normalizer=usage.normalizer,
+            ignore_merges=usage.ignore_merges,
+            num_reserved=usage.num_reserved or 0,
+        )
 
 
 def definition_of(
@@ -127,8 +131,10 @@ def _read_ranks(path: Path) -> dict[int, bytes]:
             raise FormatError(
                 f"{path}: line {number}: {line[:60]!r} must be base64, a space and a rank"
             ) from error
-        if i < 0 or i in ranks:
-            raise FormatError(f"{path}: line {number}: rank {i} must be 0 or more, and stand there once")
+        if not 0 <= i < MAX_IDS or i in ranks:
+            raise FormatError(
+                f"{path}: line {number}: rank {i} must be from 0 to {MAX_IDS - 1}, and stand there once"
+            )
         ranks[i] = text
     if not ranks:
         raise FormatError(f"{path}: holds no tokens; is it the right file?")

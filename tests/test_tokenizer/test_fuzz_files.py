@@ -1,0 +1,193 @@
+"""Damaged and hostile tokenizer files, in every format: our own errors or a tokenizer that works.
+
+`TOKMILL_FUZZ_SECONDS=600 python -m pytest -n0 tests/test_tokenizer/test_fuzz_files.py` goes on for ten
+minutes a format; `TOKMILL_FUZZ_SEED=…` begins with the round that a failure names.
+"""
+
+import json
+import random
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tokenizer
+from tests.test_tokenizer.test_fuzz import rounds
+from tokenizer import Tokenizer, TokenizerError
+from tokenizer.formats import WRITERS
+from tokenizer.splitting import fallback
+
+MOST_BYTES = 1 << 30  # that the process may grow by
+MOST_SECONDS = 60  # of the processor, for one file
+
+TEXT = "The foxes' 1234 there<|end|>\r\n  今天 aaaaaaaaaaaaaaaaaaaaaaaaaaab"
+PATTERNS = [
+    *[
+        "(?:a|a)+$",
+        "(?:a*)*b",
+        "(" * 300 + ")" * 300,
+        "a{1000}{1000}{1000}",
+        "(?=x)|y",
+        r"\b",
+        "[",
+        "x" * 20_000,
+    ],
+    *[
+        r"(?<=a).",
+        r"(\w+)\s\1|.",
+        "(?:(?:a|ab)(?:c|bcd)(?:d*))+$|.",
+        r"\p{Lu}\p{nothing}",
+        "(?i:ſ)|.",
+        "(?V1)[a--b]",
+    ],
+]
+VALUES: list[Any] = [
+    *[
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1,
+        255,
+        300,
+        1 << 21,
+        1 << 31,
+        1 << 63,
+        10**18,
+        10**400,
+        0.5,
+        1e308,
+        float("nan"),
+    ],
+    *[
+        "",
+        "a",
+        "Ġ",
+        "\ud800",
+        "語",
+        "\x00",
+        "<|reserved_999999999|>",
+        "a b",
+        "9" * 100,
+        "nfc+nfc",
+        "A" * 70_000,
+    ],
+    *[[], {}, [[]], [None], {"a": {}}, ["a", "b", "c"], [[0, 1]], {"type": "Sequence", "pretokenizers": []}],
+    *[{"Regex": pattern} for pattern in PATTERNS],
+    *PATTERNS,
+]
+
+
+def saved(folder: Path, tok: Tokenizer, name: str) -> dict[str, bytes]:
+    """The files of one format by name."""
+    return {file.name: file.read_bytes() for file in tok.save(folder / name, name)}
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every container of a JSON value with one of its keys."""
+    found: list[tuple[Any, Any]] = []
+    todo = [value]
+    while todo:
+        inner = todo.pop()
+        if isinstance(inner, dict | list):
+            keys = list(inner) if isinstance(inner, dict) else range(len(inner))
+            found += [(inner, key) for key in keys]
+            todo += [inner[key] for key in keys]
+    return found
+
+
+def with_other_values(dice: random.Random, content: bytes) -> bytes:
+    """JSON in which some values are others, some are gone, and some stand under another key."""
+    value = json.loads(content)
+    shallow = [
+        (holder, key) for holder, key in places(value) if isinstance(holder, dict) and len(holder) < 30
+    ]
+    for _ in range(dice.randrange(1, 4)):
+        holder, key = dice.choice(shallow if shallow and dice.random() < 0.8 else places(value))
+        how = dice.randrange(8)
+        if how == 0 and isinstance(holder, dict):
+            holder.pop(key, None)
+        elif how == 1 and isinstance(holder, dict):
+            holder[dice.choice(["x", "", "語", "format", "model", "<s>"])] = dice.choice(VALUES)
+        elif how == 2 and isinstance(holder, list):
+            holder.append(dice.choice(VALUES))
+        else:
+            holder[key if isinstance(holder, dict) else key % len(holder)] = dice.choice(VALUES)
+    return json.dumps(value).encode("utf-8", "surrogatepass")
+
+
+def with_other_bytes(dice: random.Random, content: bytes) -> bytes:
+    """Bytes with bits flipped, cut off, cut out, doubled, or other bytes put in."""
+    data = bytearray(content)
+    for _ in range(dice.choice([1, 1, 3, 30])):
+        at = dice.randrange(len(data) + 1)
+        match dice.randrange(6):
+            case 0:
+                del data[at:]
+            case 1:
+                del data[at : at + dice.randrange(1, 200)]
+            case 2:
+                data[at:at] = data[at : at + dice.randrange(1, 200)]
+            case 3:
+                data[at:at] = dice.choice(
+                    [b" 99999999999999999999\n", b"\n", b"{" * 500, b'"', b"\xff", b"\0" * 50]
+                )
+            case _ if data:
+                data[at % len(data)] ^= 1 << dice.randrange(8)
+    return bytes(data)
+
+
+def damaged(dice: random.Random, files: dict[str, bytes]) -> dict[str, bytes]:
+    """A format's files, one of them damaged or gone."""
+    name = dice.choice(sorted(files))
+    if dice.random() < 0.03:
+        return {other: content for other, content in files.items() if other != name}
+    change = with_other_values if name.endswith(".json") and dice.random() < 0.7 else with_other_bytes
+    return files | {name: change(dice, files[name])}
+
+
+def use(folder: Path, usage: dict[str, Any]) -> bool:
+    """Load what the folder holds and use it; say whether that went well, without an error of ours."""
+    try:
+        tok = tokenizer.load(folder, **usage)
+        ids = tok.encode(TEXT, allowed_special="all")
+        assert max(ids) < tok.vocab_size
+        assert tok.decode_bytes(ids) == tok.normalize(TEXT).encode()
+        Tokenizer.from_spec(tok.spec())
+    except TokenizerError as error:
+        if len(str(error)) > 2000:
+            raise AssertionError("a message without end") from error
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_nothing_but_our_own_errors(
+    small: Tokenizer, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fallback, "SECONDS_AT_LEAST", 1.0)
+    files = saved(tmp_path, small, name)
+    usage = {"split_pattern": "gpt2"} if name in ("gpt2", "tiktoken") else {}
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    num_rounds = num_used = 0
+    for seed in rounds():
+        dice = random.Random(f"{name} {seed}")
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        for file, content in damaged(dice, files).items():
+            (folder / file).write_bytes(content)
+        began = time.process_time()
+        try:
+            num_used += use(folder, usage if dice.random() < 0.5 else {})
+        except Exception as error:
+            raise AssertionError(f"{name}: round {seed}: {type(error).__name__}: {error!s:.500}") from error
+        assert time.process_time() - began < MOST_SECONDS, seed
+        for file in folder.iterdir():
+            file.unlink()
+        num_rounds += 1
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    assert grown < MOST_BYTES, f"{grown} bytes more than before {num_rounds} rounds"
+    assert num_used < num_rounds or num_rounds < 3

@@ -1,0 +1,92 @@
+"""Files that are taken for one of our formats and are not: what they are, and what to do instead.
+
+They are known by their names, by their first bytes, or by the keys of their JSON.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from tokenizer.errors import FormatError
+
+_HEAD_BYTES = 64
+
+_BY_NAME: MappingProxyType[str, str] = MappingProxyType(
+    {
+        "tokenizer_config.json": "settings of transformers; pass tokenizer.json, which lies beside it",
+        "special_tokens_map.json": "names of special tokens alone; pass tokenizer.json, which lies beside it",
+        "added_tokens.json": "added tokens alone; pass tokenizer.json, which lies beside it",
+        "tekken.json": "Mistral's tekken.json; pass the tokenizer.json that its model publishes beside it",
+        "config.json": "a model's configuration; pass its tokenizer.json",
+        "generation_config.json": "a model's configuration; pass its tokenizer.json",
+        "encoder.json": "GPT-2's vocabulary; copy it to vocab.json, and vocab.bpe beside it to merges.txt",
+        "vocab.bpe": "GPT-2's merges; copy it to merges.txt, and encoder.json beside it to vocab.json",
+        "vocab.txt": "a WordPiece vocabulary, as BERT's; only byte-level BPE can be read",
+        "record.json": "an artifact's record; pass tokmill.json, which lies beside it",
+        "attestation.json": "a tokenizer's attestation; pass tokmill.json, which lies beside it",
+    }
+)
+
+_BY_KEYS: tuple[tuple[frozenset[str], str], ...] = (
+    (frozenset({"config", "vocab"}), _BY_NAME["tekken.json"]),
+    (frozenset({"tokenizer_class"}), _BY_NAME["tokenizer_config.json"]),
+    (frozenset({"model_type"}), _BY_NAME["config.json"]),
+    (frozenset({"bos_token", "eos_token"}), _BY_NAME["special_tokens_map.json"]),
+    (frozenset({"kind", "fingerprint"}), _BY_NAME["record.json"]),
+    (frozenset({"probes", "vocab_size"}), _BY_NAME["attestation.json"]),
+    (frozenset({"weight_map"}), "an index of a model's weights; pass its tokenizer.json"),
+)
+
+_BY_HEAD: tuple[tuple[bytes, str], ...] = (
+    (b"GGUF", "a GGUF model; pass the tokenizer.json of the model that it was made of"),
+    (b"PK\x03\x04", "a zip archive or a PyTorch checkpoint; pass a tokenizer.json"),
+    (b"\x80\x02", "a Python pickle, which could run anything and is not opened; pass a tokenizer.json"),
+    (b"\x80\x04", "a Python pickle, which could run anything and is not opened; pass a tokenizer.json"),
+    (b"\x0a\x0e\x0a\x05<unk>", "a SentencePiece model; only byte-level BPE can be read"),
+    (b"\x0a\x0e\x0a\x05<pad>", "a SentencePiece model; only byte-level BPE can be read"),
+    (b"version https://git-lfs", "a Git LFS pointer; fetch the file itself with git lfs pull"),
+    (b"IQ== 0\n", "a file of ranks as tiktoken's; name it *.tiktoken, and pass split_pattern"),
+    (b"\x1f\x8b", "compressed; unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "compressed; unpack it first"),
+)
+
+
+def refuse_file(path: Path) -> None:
+    """Refuse a file that is known not to be ours by its name or its first bytes.
+
+    Raises:
+        FormatError: it is; says what it is and which file to pass.
+    """
+    what = _BY_NAME.get(path.name)
+    if what is None and path.is_file():
+        try:
+            with path.open("rb") as file:
+                head = file.read(_HEAD_BYTES)
+        except OSError as error:
+            raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
+        what = next((name for start, name in _BY_HEAD if head.startswith(start)), None)
+    if what is None and path.suffix == ".model":
+        what = "a SentencePiece model by its name; only byte-level BPE can be read"
+    if what is not None:
+        raise FormatError(f"{path}: is {what}")
+
+
+def refuse_json(path: Path, content: Mapping[str, Any], *, whole: bool = True) -> None:
+    """Refuse a JSON object that is known not to be a tokenizer, or not one that we read.
+
+    Args:
+        path: of the file that holds it.
+        content: the object.
+        whole: whether it should be a whole tokenizer, and not a vocabulary.
+
+    Raises:
+        FormatError: it is; says what it is and which file to pass.
+    """
+    for keys, what in _BY_KEYS:
+        if keys <= content.keys():
+            raise FormatError(f"{path}: is {what}")
+    if whole and content and all(isinstance(token, int) for token in content.values()):
+        raise FormatError(
+            f"{path}: is a vocabulary without its merges; name it vocab.json, with its merges.txt beside it"
+        )
