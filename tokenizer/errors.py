@@ -19,10 +19,11 @@ class TokenizerError(ValueError):
     message is left out.
     """
 
-    def __init__(self, message: str = "") -> None:
-        if len(message) > _HEAD_CHARS + _TAIL_CHARS:
-            message = f"{message[:_HEAD_CHARS]} … {message[-_TAIL_CHARS:]}"
-        super().__init__(message)
+    def __str__(self) -> str:
+        message = super().__str__()
+        if len(message) <= _HEAD_CHARS + _TAIL_CHARS:
+            return message
+        return f"{message[:_HEAD_CHARS]} … {message[-_TAIL_CHARS:]}"
 
 
 class PatternError(TokenizerError):
