@@ -20,10 +20,12 @@ from tasks.formats.compression import blocks
 from tasks.formats.documents import BATCH_BYTES, ArrowArray, Bytes, Ints, Piece
 from tasks.formats.quarantine import BadDocument
 from tasks.formats.records import Span
-from tasks.formats.sources import ReadOptions, compression_of, missing_column
+from tasks.formats.sources import ReadOptions, check_column, compression_of
 
 _SPOOL_BYTES = 64 << 20
 _MAX_ROWS = 1 << 16
+# Whether bytes are UTF-8 is not asked where it is asked whether an array holds together.
+_AS_BYTES = {"string": pa.binary(), "large_string": pa.large_binary(), "string_view": pa.binary_view()}
 
 
 class BrokenFileError(Exception):
@@ -146,8 +148,7 @@ def _is_past(row: int, span: Span) -> bool:
 
 def _check(name: str, schema: pa.Schema, options: ReadOptions) -> None:
     for option, column in (("text_column", options.text_column), ("id_column", options.id_column)):
-        if column is not None and column not in schema.names:
-            raise missing_column(name, column, schema.names, option)
+        check_column(name, column, schema.names, option)
     kind = schema.field(options.text_column).type
     if not _is_text(kind):
         texts = [field.name for field in schema if _is_text(field.type)]
@@ -169,12 +170,35 @@ def _pieces(batches: Iterator[pa.RecordBatch], row: int, span: Span, options: Re
     for batch in batches:
         if _is_past(row, span):
             return
-        column = batch.column(batch.schema.get_field_index(options.text_column))
-        ids = None
-        if options.id_column is not None:
-            ids = _as_ids(batch.column(batch.schema.get_field_index(options.id_column)))
-        yield _piece(column, ids, row)
+        ids = None if options.id_column is None else _as_ids(_column(batch, options.id_column))
+        yield _piece(_sound(_column(batch, options.text_column)), ids, row)
         row += batch.num_rows
+
+
+def _column(batch: pa.RecordBatch, name: str) -> ArrowArray:
+    """Return a column; where a name with a dot in it chose a part of a nested one too, there are more."""
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        raise SourceError(f"{name!r} names several columns or parts of them; rename the column in the file")
+    return batch.column(index)
+
+
+def _sound(column: ArrowArray) -> ArrowArray:
+    """Return a column of text as bytes, whose offsets and indices lie within what they point into.
+
+    Bytes that are not UTF-8 are looked for later, document by document.
+
+    Raises:
+        ArrowInvalid: they do not.
+    """
+    column.validate()
+    if pa.types.is_dictionary(column.type):
+        values = _sound(column.dictionary)
+        column = pa.DictionaryArray.from_arrays(column.indices, values, safe=True)
+    elif str(column.type) in _AS_BYTES:
+        column = column.cast(_AS_BYTES[str(column.type)])
+    column.validate(full=True)
+    return column
 
 
 def _piece(column: ArrowArray, ids: ArrowArray | None, row: int) -> Piece:
@@ -214,6 +238,7 @@ def _as_ids(column: ArrowArray) -> ArrowArray:
     An id may be anything that tells documents apart, as in JSON lines. The type does not say whether there is
     a cast: bytes may or may not be UTF-8.
     """
+    column = _sound(column)
     try:
         return column.cast(pa.large_string())
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):

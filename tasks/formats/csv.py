@@ -20,7 +20,7 @@ from tasks.formats.compression import BLOCK_BYTES
 from tasks.formats.documents import Piece, piece_of
 from tasks.formats.quarantine import BadDocument, excerpt, invalid_utf8
 from tasks.formats.records import Span, records
-from tasks.formats.sources import ReadOptions, inner_suffix, missing_column
+from tasks.formats.sources import ReadOptions, check_column, inner_suffix
 
 
 class _Row(NamedTuple):
@@ -28,6 +28,7 @@ class _Row(NamedTuple):
     end: int
     fields: list[str]
     error: str = ""
+    is_long: bool = False
 
 
 class _Columns(NamedTuple):
@@ -36,22 +37,36 @@ class _Columns(NamedTuple):
     number: int
 
 
-class _Lines(Iterator[str]):
-    """Lines with their endings, as text; knows how far into the file the parser has got."""
+class _LongRowError(Exception):
+    """A row of more bytes than a document may have."""
 
-    def __init__(self, path: Path, span: Span) -> None:
+
+class _Lines(Iterator[str]):
+    """Lines with their endings, as text; knows how far into the file the parser has got.
+
+    Attributes:
+        position: where the next line begins.
+        row: where the row began that the parser is in.
+        last: the line that it got last.
+    """
+
+    def __init__(self, path: Path, span: Span, limit: int) -> None:
         self.position = span.start
+        self.row = span.start
         self.last = ""
+        self._limit = limit
         self._lines = self._read(path, span)
 
     def __next__(self) -> str:
         start, line = next(self._lines)
         self.position = start + len(line)
+        if self.position - self.row > self._limit + 2:  # a line's ending is not the row's
+            raise _LongRowError
         self.last = line.decode("utf-8", "surrogateescape")
         return self.last
 
     def _read(self, path: Path, span: Span) -> Iterator[tuple[int, bytes]]:
-        for found in records(path, span, b"\n"):
+        for found in records(path, span, b"\n", self._limit + 2):
             for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True):
                 yield found.position + start, bytes(found.block[start:end])
 
@@ -63,7 +78,7 @@ def read_csv(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
         SourceError: the header lacks the text or the id column.
     """
     delimiter = options.delimiter or ("\t" if inner_suffix(path.name) == ".tsv" else ",")
-    header = next(_rows(path, Span(), delimiter), None)
+    header = next(_rows(path, Span(), delimiter, options), None)
     if header is None:
         return
     if header.error:
@@ -73,7 +88,7 @@ def read_csv(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
     inside = span._replace(start=max(span.start, header.end))
     held: list[_Row] = []
     first, num_bytes = span.first_row, 0
-    for row in _rows(path, inside, delimiter):
+    for row in _rows(path, inside, delimiter, options):
         held.append(row)
         num_bytes += row.end - row.start
         if num_bytes >= BLOCK_BYTES:
@@ -83,13 +98,13 @@ def read_csv(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
         yield _piece(held, first, columns)
 
 
-def _rows(path: Path, span: Span, delimiter: str) -> Iterator[_Row]:
+def _rows(path: Path, span: Span, delimiter: str, options: ReadOptions) -> Iterator[_Row]:
     # A text may be longer than the parser's default limit of 128 KiB a field.
     csv.field_size_limit(min(sys.maxsize, (1 << 31) - 1))
-    lines = _Lines(path, span)
+    lines = _Lines(path, span, options.max_document_bytes)
     parser = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
-        start = lines.position
+        start = lines.row = lines.position
         try:
             fields = next(parser)
         except StopIteration:
@@ -97,6 +112,10 @@ def _rows(path: Path, span: Span, delimiter: str) -> Iterator[_Row]:
         except csv.Error as error:
             yield _Row(start, lines.position, [lines.last], str(error))
             continue
+        except _LongRowError:  # nobody knows where the next one begins
+            problem = f"over {options.max_document_bytes:,} bytes; what comes after it was not read"
+            yield _Row(start, lines.position, [lines.last], problem, is_long=True)
+            return
         if fields:
             yield _Row(start, lines.position, fields)
 
@@ -104,8 +123,7 @@ def _rows(path: Path, span: Span, delimiter: str) -> Iterator[_Row]:
 def _columns(name: str, header: list[str], options: ReadOptions) -> _Columns:
     wanted = {"text_column": options.text_column, "id_column": options.id_column}
     for option, column in wanted.items():
-        if column is not None and column not in header:
-            raise missing_column(name, column, header, option)
+        check_column(name, column, header, option)
     id_index = None if options.id_column is None else header.index(options.id_column)
     return _Columns(header.index(options.text_column), id_index, len(header))
 
@@ -130,6 +148,8 @@ def _piece(held: list[_Row], first: int, columns: _Columns) -> Piece:
 
 
 def _text(row: _Row, number: int, columns: _Columns) -> bytes | BadDocument:
+    if row.is_long:
+        return BadDocument(number, "too_long", excerpt(_clean(row.fields[0][:1000])), row.error)
     if row.error:
         return BadDocument(number, "broken_csv", excerpt(_clean(row.fields[0])), row.error)
     if len(row.fields) != columns.number:

@@ -3,7 +3,8 @@
 A kernel reads whole blocks of lines (`tasks.kernels.json_lines`). Lines that it leaves, unusual or bad, go
 through orjson one by one, which has the say on what is right and on what is wrong. The row of a document is
 the number of its line, from 0. Lines of nothing but white space are no documents. An id that is no string is
-written as JSON; a missing or null one is null. Where a key stands twice, the last one counts.
+written as JSON; a missing or null one is null, and so is one that is nested more than 254 deep. Where a key
+stands twice, the last one counts.
 """
 
 from collections.abc import Iterator
@@ -15,10 +16,10 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tasks.formats.documents import ArrowArray, Bytes, Ints, Piece
+from tasks.formats.documents import ArrowArray, Bytes, Ints, Piece, empty_piece
 from tasks.formats.measures import is_utf8
-from tasks.formats.quarantine import BadDocument, excerpt, invalid_utf8
-from tasks.formats.records import Span, lines
+from tasks.formats.quarantine import BadDocument, excerpt, invalid_utf8, too_long
+from tasks.formats.records import Span, lines, separators
 from tasks.formats.sources import ReadOptions, nearest
 from tasks.kernels.json_lines import (
     NUM_BYTES,
@@ -35,7 +36,12 @@ from tasks.kernels.json_lines import (
 def read_jsonl(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
     """Yield the documents of the span's lines; all are valid UTF-8."""
     row, room = span.first_row, None
-    for block, position in lines(path, span):
+    limit = options.max_document_bytes
+    for block, position in (part for whole in lines(path, span, limit) for part in _parts(*whole, limit)):
+        if len(block) > limit and block.find(b"\n", 0, limit + 1) < 0:
+            yield empty_piece([too_long(row, bytes(block[:1000]), limit)])
+            row += 1
+            continue
         room = _room(len(block), len(options.text_column.encode()), room)
         reading = _Reading(block, row, options, room)
         found = [reading.piece(position)]
@@ -43,6 +49,24 @@ def read_jsonl(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
         del block, reading
         room = room._replace(text=_NOTHING)  # it is the piece's now
         yield found.pop()
+
+
+def _parts(block: bytearray, position: int, limit: int) -> Iterator[tuple[bytearray, int]]:
+    """Yield a block of lines; in parts where a line is longer than `limit`, so that it is alone."""
+    if len(block) <= limit:
+        yield block, position
+        return
+    ends = np.append(separators(block, b"\n") + 1, len(block))
+    starts = np.concatenate(([0], ends[:-1]))
+    begun = 0
+    for index in np.flatnonzero(ends - starts > limit).tolist():
+        start, end = int(starts[index]), int(ends[index])
+        for first, last in ((begun, start), (start, end)):
+            if last > first:
+                yield block[first:last], position + first
+        begun = end
+    if begun < len(block):
+        yield block[begun:], position + begun
 
 
 class _Reading:
@@ -199,4 +223,9 @@ def _kind(value: object) -> str:
 
 
 def _id(value: object) -> str | None:
-    return value if value is None or isinstance(value, str) else orjson.dumps(value).decode()
+    if value is None or isinstance(value, str):
+        return value
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:  # it reads deeper nesting than it writes
+        return None

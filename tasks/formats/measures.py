@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.formats.documents import Bytes, Ints, Piece
-from tasks.formats.quarantine import BadDocument, invalid_utf8
+from tasks.formats.quarantine import BadDocument, invalid_utf8, too_long
 from tasks.kernels.text_size import count_text
 
 
@@ -55,6 +55,23 @@ def without_invalid_utf8(piece: Piece) -> Piece:
     keep = np.ones(len(piece), dtype=np.bool_)
     keep[broken] = False
     bad = sorted((*piece.bad, *(_describe(piece, index) for index in broken)), key=lambda one: one.row)
+    return replace(piece.select(keep), bad=tuple(bad))
+
+
+def without_long(piece: Piece, limit: int) -> Piece:
+    """Return the piece with the documents of more than `limit` bytes moved to its bad ones."""
+    if len(piece.data) <= limit:
+        return piece
+    keep = piece.lengths <= limit
+    if keep.all():
+        return piece
+    found = [
+        too_long(
+            int(piece.rows[index]), piece.data[piece.offsets[index] :][: limit + 1][:1000].tobytes(), limit
+        )
+        for index in np.flatnonzero(~keep).tolist()
+    ]
+    bad = sorted((*piece.bad, *found), key=lambda one: one.row)
     return replace(piece.select(keep), bad=tuple(bad))
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from tasks.faults import judged
 from tasks.formats.documents import Piece, piece_of
-from tasks.formats.quarantine import BadDocument, excerpt
+from tasks.formats.quarantine import BadDocument, excerpt, too_long
 from tasks.formats.records import Span, content
 from tasks.formats.sources import ReadOptions, inner_suffix
 from tasks.formats.text import read_text
@@ -35,12 +35,23 @@ def read_prose(path: Path, _span: Span, options: ReadOptions) -> Iterator[Piece]
     if inner_suffix(path.name) != ".py":
         yield from read_text(path, Span(), options)
         return
-    source = b"".join(block for block, _ in content(path, Span()))
-    tree = _parsed(source)
+    limit = options.max_document_bytes
+    source = _source(path, limit)
+    tree = too_long(0, source, limit) if len(source) > limit else _parsed(source)
     if isinstance(tree, BadDocument):
         yield piece_of([], np.empty(0, dtype=np.int64), bad=(tree,))
     else:
         yield _piece([text for _, _, text in sorted(_prose(tree), key=lambda found: found[:2])])
+
+
+def _source(path: Path, limit: int) -> bytes:
+    """Return a file's bytes, or more than `limit` of them."""
+    source = bytearray()
+    for block, _ in content(path, Span()):
+        source += block
+        if len(source) > limit:
+            break
+    return bytes(source)
 
 
 def _parsed(source: bytes) -> ast.Module | BadDocument:

@@ -21,6 +21,10 @@ REASONS: dict[str, tuple[str, str]] = {
     "null_text": ("a text must not be null", "remove the row, or write an empty string"),
     "not_text": ("a text must be a string", "name another text_column, or write the text as a string"),
     "broken_csv": ("every row must have the header's number of fields, well quoted", "repair the quoting"),
+    "too_long": (
+        "a document must not have more than max_document_bytes, nor the line or row that it stands in",
+        "say format = 'lines' or 'delimited' where a file holds many documents, or raise max_document_bytes",
+    ),
     "syntax_error": ("a .py file read as prose must parse", "exclude the file"),
     "truncated_archive": ("a compressed file must be complete", "fetch or compress the file again"),
     "broken_archive": ("a compressed file must decompress without error", "fetch or compress the file again"),
@@ -85,6 +89,11 @@ def invalid_utf8(row: int, document: bytes) -> BadDocument:
         return BadDocument(row, "invalid_utf8", excerpt(around), detail)
     msg = "the document is valid UTF-8"
     raise ValueError(msg)
+
+
+def too_long(row: int, beginning: bytes, limit: int) -> BadDocument:
+    """Describe a document that has more than `limit` bytes."""
+    return BadDocument(row, "too_long", excerpt(beginning[: 4 * MAX_EXCERPT_CHARS]), f"over {limit:,} bytes")
 
 
 def place_of(name: str, row: int, file_format: str) -> str:

@@ -16,7 +16,7 @@ from tasks.formats.compression import BrokenArchiveError
 from tasks.formats.csv import read_csv
 from tasks.formats.documents import Piece, empty_piece
 from tasks.formats.jsonl import read_jsonl
-from tasks.formats.measures import without_invalid_utf8
+from tasks.formats.measures import without_invalid_utf8, without_long
 from tasks.formats.prose import read_prose
 from tasks.formats.quarantine import BadDocument
 from tasks.formats.records import Span
@@ -50,6 +50,7 @@ def read_pieces(path: Path, file_format: Format, options: ReadOptions, span: Spa
     try:
         for piece in _READERS[file_format](path, span, options):
             inside = _inside(piece, span)
+            inside = without_long(inside, options.max_document_bytes)
             checked = inside if file_format in _VALID else without_invalid_utf8(inside)
             next_row = max(next_row, _last_row(checked) + 1)
             del piece, inside

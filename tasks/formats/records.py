@@ -2,7 +2,7 @@
 
 The bytes are looked at a block at a time. Separators are found from left to right and do not overlap. A
 separator ends a record, so that one at the end of the file begins no further record; bytes after the last
-one are a record.
+one are a record. Of a record that is longer than a limit, one byte more than the limit is kept.
 """
 
 from collections.abc import Iterator
@@ -67,22 +67,22 @@ def content(path: Path, span: Span) -> Iterator[tuple[bytes, int]]:
         position += len(block)
 
 
-def records(path: Path, span: Span, separator: bytes) -> Iterator[Records]:
-    """Yield the records of the span, about a block at a time.
+def records(path: Path, span: Span, separator: bytes, limit: int) -> Iterator[Records]:
+    """Yield the records of the span, about a block at a time; `limit` as for `whole`.
 
     A break in a compressed file takes the record that it falls into with it.
     """
-    return regrouped(content(path, span), separator)
+    return regrouped(content(path, span), separator, limit)
 
 
-def lines(path: Path, span: Span) -> Iterator[tuple[bytearray, int]]:
+def lines(path: Path, span: Span, limit: int) -> Iterator[tuple[bytearray, int]]:
     """Yield the span's lines, about a block at a time, with each block's position; see `whole`."""
-    return whole(content(path, span), b"\n")
+    return whole(content(path, span), b"\n", limit)
 
 
-def regrouped(stream: Iterator[tuple[bytes, int]], separator: bytes) -> Iterator[Records]:
+def regrouped(stream: Iterator[tuple[bytes, int]], separator: bytes, limit: int) -> Iterator[Records]:
     """Yield the records in consecutive blocks, each given with its position, wherever the blocks are cut."""
-    for block, position in whole(stream, separator):
+    for block, position in whole(stream, separator, limit):
         stops = separators(block, separator)
         ends = stops + len(separator)
         if not len(ends) or ends[-1] < len(block):  # the last record of all may lack its separator
@@ -90,18 +90,32 @@ def regrouped(stream: Iterator[tuple[bytes, int]], separator: bytes) -> Iterator
         yield Records(block, np.concatenate(([0], ends[:-1])), stops, ends, position)
 
 
-def whole(stream: Iterator[tuple[bytes, int]], separator: bytes) -> Iterator[tuple[bytearray, int]]:
+def whole(
+    stream: Iterator[tuple[bytes, int]], separator: bytes, limit: int
+) -> Iterator[tuple[bytearray, int]]:
     """Cut consecutive blocks anew, so that each ends with a separator; the last of all may lack it.
 
     A single record may be most of what fits in memory. So it grows in one place, which the system moves
-    without copying it, and nothing of it is held on to once it is out.
+    without copying it, and nothing of it is held on to once it is out. One that has grown beyond `limit`
+    bytes is cut after one more: it lacks its separator, too, and is a block of its own.
     """
     growing, start = bytearray(), 0
+    rest: _Rest | None = None
     for block, position in stream:
+        if rest is not None:
+            after = rest.end(block)
+            if after is None:
+                continue
+            yield growing, start
+            growing, rest = bytearray(), None
+            block, position = block[after:], position + after  # noqa: PLW2901
         start = start if growing else position
         searched = max(0, len(growing) - len(separator) + 1)
         growing += block
         if growing.find(separator, searched) < 0:
+            if len(growing) >= limit + len(separator):
+                rest = _Rest(separator, bytes(growing[1 - len(separator) :]))
+                del growing[limit + 1 :]
             continue
         end = _last_end(growing, separator)
         finished, growing = [growing], growing[end:]
@@ -110,6 +124,23 @@ def whole(stream: Iterator[tuple[bytes, int]], separator: bytes) -> Iterator[tup
         start += end
     if growing:
         yield growing, start
+
+
+class _Rest:
+    """What is left of a record that is too long: only where it ends is of interest."""
+
+    def __init__(self, separator: bytes, before: bytes) -> None:
+        self._separator = separator
+        self._seen = before if len(separator) > 1 else b""
+
+    def end(self, block: bytes) -> int | None:
+        """Return how many bytes of the block that follows belong to the record; None for all, and more."""
+        joined = self._seen + block
+        found = joined.find(self._separator)
+        if found >= 0:
+            return found + len(self._separator) - len(self._seen)
+        self._seen = joined[1 - len(self._separator) :] if len(self._separator) > 1 else b""
+        return None
 
 
 def _last_end(block: bytearray, separator: bytes) -> int:

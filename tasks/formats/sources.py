@@ -75,6 +75,15 @@ class ReadOptions(BaseModel):
     encoding: Literal["utf-8"] = Field(
         default="utf-8", description="Only UTF-8 is read; a byte order mark is dropped."
     )
+    max_document_bytes: int = Field(
+        default=256 << 20,
+        ge=1,
+        le=(1 << 31) - 1,
+        description=(
+            "Bytes that a document may have, or the line or row that it stands in. A longer one is a bad "
+            "document, and takes no more memory than this."
+        ),
+    )
     on_error: Literal["fail", "quarantine"] = Field(
         default="fail",
         description=(
@@ -171,9 +180,19 @@ def nearest(word: str, known: list[str], limit: int = 8) -> list[str]:
     return [*close, *(other for other in known if other not in close)][:limit]
 
 
-def missing_column(name: str, column: str, known: list[str], option: str) -> SourceError:
-    """Return the error for a file that lacks a whole column."""
-    shown = ", ".join(nearest(column, known)) or "none"
-    return SourceError(
-        f"{name}: {option}={column!r} is not among its columns ({shown}); set {option} to one of them"
-    )
+def check_column(name: str, column: str | None, known: list[str], option: str) -> None:
+    """Refuse a file that lacks a whole column, or has several of its name.
+
+    Raises:
+        SourceError: there is not one column `column`, where it is not None, among those that are `known`.
+    """
+    num_columns = 1 if column is None else known.count(column)
+    if num_columns > 1:
+        raise SourceError(
+            f"{name}: {option}={column!r} names {num_columns} of its columns; rename all but one in the file"
+        )
+    if not num_columns:
+        shown = ", ".join(nearest(column or "", known)) or "none"
+        raise SourceError(
+            f"{name}: {option}={column!r} is not among its columns ({shown}); set {option} to one of them"
+        )

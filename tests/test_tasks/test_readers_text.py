@@ -121,6 +121,36 @@ def _blocks(content: bytes, cuts: list[int]) -> Iterator[tuple[bytes, int]]:
     st.lists(st.sampled_from([b"a", b"b", b"ab", b"", b"aab"]), max_size=12),
     st.sampled_from([b"a", b"ab", b"aa", b"aba", b"\n"]),
     st.lists(st.integers(0, 60), max_size=8),
+    st.integers(0, 6),
+)
+def test_records_of_any_length_under_any_limit(
+    parts: list[bytes], separator: bytes, cuts: list[int], limit: int
+) -> None:
+    """What is within the limit comes back as it is and where it is; of the rest, more than the limit."""
+    content = separator.join(parts)
+    expected = content.split(separator)
+    expected = expected if expected[-1] else expected[:-1]
+
+    position = 0
+    found = []
+    for group in regrouped(_blocks(content, cuts), separator, limit):
+        for start, stop, bounds in zip(group.starts, group.stops, group.bounds.tolist(), strict=True):
+            found.append(bytes(group.block[start:stop]))
+            if stop - start <= limit:
+                assert content[bounds[0] : bounds[1]].removesuffix(separator) == found[-1]
+                assert bounds[0] >= position
+                position = bounds[1]
+
+    assert [text if len(text) <= limit else None for text in found] == [
+        text if len(text) <= limit else None for text in expected
+    ]
+    assert all(text.startswith(part) for text, part in zip(expected, found, strict=True))
+
+
+@given(
+    st.lists(st.sampled_from([b"a", b"b", b"ab", b"", b"aab"]), max_size=12),
+    st.sampled_from([b"a", b"ab", b"aa", b"aba", b"\n"]),
+    st.lists(st.integers(0, 60), max_size=8),
 )
 def test_records_do_not_depend_on_blocks(parts: list[bytes], separator: bytes, cuts: list[int]) -> None:
     content = separator.join(parts)
@@ -128,7 +158,7 @@ def test_records_do_not_depend_on_blocks(parts: list[bytes], separator: bytes, c
     expected = expected if expected[-1] else expected[:-1]  # a separator ends a record
 
     found, positions = [], []
-    for group in regrouped(_blocks(content, cuts), separator):
+    for group in regrouped(_blocks(content, cuts), separator, len(content)):
         spans = zip(group.starts.tolist(), group.stops.tolist(), strict=True)
         found += [group.block[start:stop] for start, stop in spans]
         positions += group.bounds.tolist()
