@@ -13,7 +13,7 @@ the manifest's part: `encoded.json` (`EncodedManifest`) lists the shards by sour
 of shard directories stands next to a manifest it is in the manifest's order: sources in order, then index.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -23,13 +23,19 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from tasks.errors import StoreError
+from tasks.formats.indices import check_ascending, check_within
 from tasks.formats.manifests import read_model
 from tasks.formats.npy import open_vector
 
 MANIFEST_FILE = "encoded.json"
 STATISTICS_FILE = "statistics.json"
 TokenDtype = Literal["uint16", "uint32"]
-_ARRAYS = ("tokens", "offsets", "ordinals", "token_counts")
+_DTYPES: Mapping[str, tuple[type[np.generic], ...]] = {
+    "tokens": (np.uint16, np.uint32),
+    "offsets": (np.int64,),
+    "ordinals": (np.int64,),
+    "token_counts": (np.uint64,),
+}
 
 
 def token_dtype(vocab_size: int) -> TokenDtype:
@@ -145,7 +151,7 @@ class EncodedShard:
         Raises:
             StoreError: a file is missing or broken, or the files do not agree with each other.
         """
-        arrays = {name: open_vector(path / f"{name}.npy") for name in _ARRAYS}
+        arrays = {name: open_vector(path / f"{name}.npy", *dtypes) for name, dtypes in _DTYPES.items()}
         statistics = read_model(path / STATISTICS_FILE, EncodedStatistics, "statistics of an encoded shard")
         shard = cls(path=path, statistics=statistics, **arrays)
         shard._check()
@@ -175,6 +181,22 @@ class EncodedShard:
                 f"encoded shard {self.path}: tokens, last offset, ordinals and offsets - 1 are {found}, but "
                 f"statistics.json says {num_tokens} tokens in {num_documents} documents; verify the artifact"
             )
+        offsets, ordinals = self.path / "offsets.npy", self.path / "ordinals.npy"
+        check_ascending(offsets, "offsets", self.offsets, first=0, last=num_tokens)
+        if num_documents:
+            first, final = int(self.ordinals[0]), int(self.ordinals[-1])
+            check_ascending(ordinals, "ordinals", self.ordinals, first=first, last=final, step=1)
+            check_within(ordinals, "ordinal", self.ordinals[:1], least=0, below=1 << 62)
+
+    def check_ids(self, vocab_size: int, tokens: NDArray[Any]) -> None:
+        """Refuse tokens of the shard that a vocabulary does not have, before they index anything.
+
+        Not done when the shard is opened: who wants its lengths alone does not read its tokens.
+
+        Raises:
+            StoreError: an id is `vocab_size` or more.
+        """
+        check_within(self.path / "tokens.npy", "token", tokens, least=0, below=vocab_size)
 
 
 @dataclass(frozen=True)

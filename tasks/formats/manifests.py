@@ -39,5 +39,5 @@ def readable(file: Path, what: str) -> Iterator[None]:
     """Raise StoreError, naming `file` and `what` it should be, where the block cannot read it."""
     try:
         yield
-    except (OSError, ValidationError, pa.ArrowException) as error:
+    except (OSError, ValidationError, UnicodeDecodeError, pa.ArrowException) as error:
         raise broken(file, f"not a readable {what}", error) from error

@@ -44,6 +44,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from tasks.errors import StoreError
+from tasks.formats.indices import check_within
 from tasks.formats.manifests import read_model, readable, write_model
 
 PLAN_FILE = "plan.parquet"
@@ -363,12 +364,15 @@ class Mixture:
         Raises:
             StoreError: the file is missing, is not Parquet, or has other columns.
         """
-        file = self.path / PLAN_FILE
+        file, longest = self.path / PLAN_FILE, self.manifest.longest_document_tokens
         with readable(file, "plan"), pq.ParquetFile(file) as parquet:
             if not parquet.schema_arrow.equals(PLAN_SCHEMA):
                 raise StoreError(f"{file}: columns must be {PLAN_SCHEMA.names}; verify the artifact")
             for batch in parquet.iter_batches(batch_size=_ROW_GROUP):
-                yield Plan(**{name: batch.column(name).to_numpy() for name in PLAN_SCHEMA.names})
+                plan = Plan(**{name: batch.column(name).to_numpy() for name in PLAN_SCHEMA.names})
+                check_within(file, "source of document", plan.source, least=0, below=len(self.sources))
+                check_within(file, "tokens of document", plan.num_tokens, least=1, below=longest + 1)
+                yield plan
 
 
 def _joined(parts: list[NDArray[Any]], name: str) -> NDArray[Any]:

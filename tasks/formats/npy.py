@@ -7,6 +7,7 @@ array, byte for byte, and no more than one appended array is ever in memory.
 """
 
 import io
+import math
 import re
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +21,7 @@ from tasks.errors import StoreError
 from tasks.faults import broken
 
 _HEADER = re.compile(
-    r"\{'descr': '(?P<descr>[<>|=]?\w+)', 'fortran_order': (?:False|True), "
+    r"\{'descr': '(?P<descr>[<>|=]?\w+)', 'fortran_order': False, "
     r"'shape': \((?P<shape>[\d, ]*)\), \}"
 )
 
@@ -78,21 +79,50 @@ class NpyAppender:
             self._file.close()
 
 
-def open_vector(path: Path) -> NDArray[Any]:
+def open_vector(path: Path, *dtypes: type[np.generic]) -> NDArray[Any]:
     """The one-dimensional array in the `.npy` file `path`, memory-mapped and read-only.
 
+    Args:
+        path: the file.
+        dtypes: of which its values must be one, little-endian; of any number, if none is given.
+
     Raises:
-        StoreError: the file is missing, is cut short, or holds something else.
+        StoreError: the file is missing, is cut short or too long, or holds something else.
+    """
+    found = open_array(path, 1)
+    if dtypes and found.dtype not in [np.dtype(wanted).newbyteorder("<") for wanted in dtypes]:
+        names = " or ".join(np.dtype(wanted).name for wanted in dtypes)
+        raise StoreError(
+            f"{path}: holds values of {found.dtype}, which must be {names}; verify the artifact it belongs to"
+        )
+    return found
+
+
+def open_array(path: Path, num_axes: int) -> NDArray[Any]:
+    """The array of numbers in the `.npy` file `path`, in C order, memory-mapped and read-only.
+
+    Raises:
+        StoreError: the file is missing, is cut short or too long, or holds something else.
     """
     try:
         dtype, shape, offset = _read_header(path)
-        if len(shape) != 1:
-            raise StoreError(f"{path}: shape {shape} must have one axis; verify the artifact it belongs to")
-        if not shape[0]:  # nothing cannot be mapped
-            return np.empty(0, dtype=dtype)
+        _check_header(dtype, shape, num_axes, path.stat().st_size - offset)
+        if not math.prod(shape):  # nothing cannot be mapped
+            return np.empty(shape, dtype=dtype)
         return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
     except (OSError, ValueError, EOFError, TypeError) as error:
         raise broken(path, "not a readable .npy file", error) from error
+
+
+def _check_header(dtype: np.dtype[Any], shape: tuple[int, ...], num_axes: int, num_bytes: int) -> None:
+    if len(shape) != num_axes:
+        axes = "one axis" if num_axes == 1 else f"{num_axes} axes"
+        raise ValueError(f"shape {shape} must have {axes}")
+    if dtype.kind not in "uifb":
+        raise ValueError(f"values of {dtype} are no numbers")
+    expected = math.prod(shape) * dtype.itemsize
+    if num_bytes != expected:
+        raise ValueError(f"{num_bytes} bytes of values must be {expected}, for shape {shape} of {dtype}")
 
 
 def _read_header(path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:

@@ -19,10 +19,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tasks.errors import StoreError
+from tasks.formats.indices import check_lengths, check_within, untrue
 from tasks.formats.manifests import readable
 from tasks.formats.packed_block import Append, SequenceBlock, ShardShape, group_rows
 from tasks.formats.packed_files import SEQUENCE_SCHEMA, PackedManifest, ShardFiles
 
+_READ = ("input_ids", "seq_lengths", "document_starts")
 STATE_FILES = ("state.json", "dataset_info.json")
 
 
@@ -116,9 +118,9 @@ class _Rows:
 class _ColumnarShard(ABC):
     """What both formats' readers do with rows, once they have them."""
 
-    def __init__(self, dtype: str, names: list[str]) -> None:
-        self._dtype = np.dtype(dtype)
-        self._names = [name for name in ("input_ids", "seq_lengths", "document_starts") if name in names]
+    def __init__(self, manifest: PackedManifest, schema: pa.Schema) -> None:
+        self._dtype, self._length = np.dtype(manifest.dtype), manifest.sequence_length
+        self._names = [name for name in _READ if schema.get_all_field_indices(name)]
 
     def tokens(self, row: int) -> NDArray[Any]:
         """See `ShardReader`; converted to the memmap format's width."""
@@ -131,6 +133,26 @@ class _ColumnarShard(ABC):
     def document_starts(self, row: int) -> NDArray[np.int64] | None:
         """See `ShardReader`; artifacts of the first version do not have it."""
         return self._rows(row).value("document_starts", row) if "document_starts" in self._names else None
+
+    def _checked(self, file: Path, rows: "_Rows") -> "_Rows":
+        """The rows, if every list has the length that it must have.
+
+        Raises:
+            StoreError: a list has a null or another length, or pieces do not fit their sequence.
+        """
+        with readable(file, "table of sequences"):
+            for column in rows.columns.values():
+                column.validate(full=True)
+        if any(column.null_count or column.flatten().null_count for column in rows.columns.values()):
+            raise untrue(file, "a list is null, or has a null in it")
+        lists = {name: _flat(column) for name, column in rows.columns.items()}
+        offsets, _ = lists["input_ids"]
+        check_within(file, "tokens of sequence", np.diff(offsets), least=self._length, below=self._length + 1)
+        firsts, lengths = lists["seq_lengths"]
+        check_lengths(file, lengths, firsts, self._length)
+        if "document_starts" in lists and not np.array_equal(lists["document_starts"][0], firsts):
+            raise untrue(file, "document_starts must have one number for a piece")
+        return rows
 
     @abstractmethod
     def _rows(self, row: int) -> _Rows:
@@ -149,7 +171,9 @@ class ParquetShard(_ColumnarShard):
         self._path = files.parquet
         with readable(files.parquet, "Parquet file"):
             metadata = pq.read_metadata(files.parquet)
-        super().__init__(manifest.dtype, metadata.schema.to_arrow_schema().names)
+            schema = metadata.schema.to_arrow_schema()
+        _check_columns(files.parquet, schema)
+        super().__init__(manifest, schema)
         sizes = [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)]
         self._firsts = np.cumsum([0, *sizes])
         check_rows(self._path, int(self._firsts[-1]), manifest.num_sequences_of(files.index))
@@ -161,7 +185,8 @@ class ParquetShard(_ColumnarShard):
         if held.first != first:
             with readable(self._path, "Parquet file"), pq.ParquetFile(self._path) as parquet:
                 read = parquet.read_row_group(group, columns=self._names)
-            held = _Rows(first, {name: read.column(name).combine_chunks() for name in self._names})
+            columns = {name: _one_chunk(read.column(name)) for name in self._names}
+            held = self._checked(self._path, _Rows(first, columns))
             self._held = held
         return held
 
@@ -176,17 +201,42 @@ class ArrowShard(_ColumnarShard):
             StoreError: it is missing, is no IPC stream, or has another number of rows than the manifest says.
         """
         with readable(files.arrow, "Arrow stream"):
-            batches = pa.ipc.open_stream(pa.memory_map(str(files.arrow))).read_all().to_batches()
-        super().__init__(manifest.dtype, SEQUENCE_SCHEMA.names)
+            table = pa.ipc.open_stream(pa.memory_map(str(files.arrow))).read_all()
+        _check_columns(files.arrow, table.schema)
+        batches = table.to_batches()
+        super().__init__(manifest, table.schema)
         self._firsts = np.cumsum([0, *(len(batch) for batch in batches)])
         check_rows(files.arrow, int(self._firsts[-1]), manifest.num_sequences_of(files.index))
         self._batches = [
-            _Rows(int(first), {name: batch.column(name) for name in self._names})
+            self._checked(files.arrow, _Rows(int(first), {name: batch.column(name) for name in self._names}))
             for first, batch in zip(self._firsts, batches, strict=False)
         ]
 
     def _rows(self, row: int) -> _Rows:
         return self._batches[int(np.searchsorted(self._firsts, row, side="right")) - 1]
+
+
+def _check_columns(file: Path, schema: pa.Schema) -> None:
+    """Refuse a file whose columns of sequences are missing, double or of other types."""
+    for name in _READ:
+        # by number: a name may be no text
+        found = [schema.field(place).type for place in schema.get_all_field_indices(name)]
+        wanted = SEQUENCE_SCHEMA.field(name).type
+        if name == "document_starts" and not found:
+            continue  # the first version did not have it
+        if len(found) != 1 or not pa.types.is_list(found[0]) or found[0].value_type != wanted.value_type:
+            said = ", ".join(map(str, found)) or "missing"
+            raise untrue(file, f"column {name} is {said}, and must be {wanted}")
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.ListArray:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def _flat(column: pa.ListArray) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Where each row's values begin, from 0, and all of them; there are no nulls."""
+    offsets = column.offsets.to_numpy().astype(np.int64)
+    return offsets - offsets[0], column.flatten().to_numpy(zero_copy_only=False)
 
 
 def check_rows(file: Path, found: int, expected: int) -> None:

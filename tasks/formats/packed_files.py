@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
 import pyarrow as pa
+from pydantic import Field
 
 from tasks.formats.manifests import read_model, write_model
-from tasks.formats.packing import Packing
-from tasks.formats.packing_plan import PIECE_SCHEMA, PackedShardEntry
+from tasks.formats.packing_plan import PIECE_SCHEMA, ShardedPacking
 
 PackedFormat: TypeAlias = Literal["arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet"]
 
@@ -120,7 +120,7 @@ class ShardFiles:
         }[name]
 
 
-class PackedManifest(Packing):
+class PackedManifest(ShardedPacking):
     """The content of `packed.json`; a packed shard has one too, with itself as the only shard.
 
     Attributes:
@@ -128,13 +128,11 @@ class PackedManifest(Packing):
         pad_id: what fills sequences up.
         mask_continued: whether `loss_mask` leaves out the first token of a piece that does not begin its
             document.
-        shards: in order.
     """
 
-    formats: tuple[PackedFormat, ...]
-    pad_id: int
+    formats: tuple[PackedFormat, ...] = Field(min_length=1)
+    pad_id: int = Field(ge=0)
     mask_continued: bool = False
-    shards: tuple[PackedShardEntry, ...]
 
     @classmethod
     def open(cls, path: Path) -> Self:

@@ -6,6 +6,7 @@ a shard in memory.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from tasks.faults import broken
+from tasks.formats.indices import check_lengths, untrue
 from tasks.formats.packed_block import Append, SequenceBlock, ShardShape
 from tasks.formats.packed_columnar import check_rows
 from tasks.formats.packed_files import SEQUENCE_SCHEMA, PackedManifest, ShardFiles
@@ -65,6 +67,22 @@ class JsonlShard:
         except (OSError, ValueError, zstandard.ZstdError) as error:
             raise broken(files.jsonl, "not readable as JSON lines", error) from error
         check_rows(files.jsonl, len(self._rows), manifest.num_sequences_of(files.index))
+        try:
+            self._check(files.jsonl, manifest.sequence_length)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise untrue(files.jsonl, f"a line is no packed sequence ({error!r})") from error
+
+    def _check(self, file: Path, sequence_length: int) -> None:
+        """Look at every line once."""
+        lengths = []
+        for row, line in enumerate(self._rows):
+            starts = np.array(line["document_starts"], dtype=np.int64)
+            lengths.append(np.array(line["seq_lengths"], dtype=np.int64))
+            shapes = (self.tokens(row).shape, lengths[-1].ndim, starts.shape)
+            if shapes != ((sequence_length,), 1, lengths[-1].shape):
+                raise ValueError(f"line {row} has lists of other lengths")
+        firsts = np.cumsum([0, *map(len, lengths)], dtype=np.int64)
+        check_lengths(file, np.concatenate([np.empty(0, np.int64), *lengths]), firsts, sequence_length)
 
     def tokens(self, row: int) -> NDArray[Any]:
         """See `ShardReader`."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from tasks.errors import PackingError, StoreError
 from tasks.faults import broken
+from tasks.formats.indices import check_ascending, check_lengths, untrue
 from tasks.formats.packed_block import Append, SequenceBlock, ShardShape
 from tasks.formats.packed_columnar import check_rows
 from tasks.formats.packed_files import PackedManifest, ShardFiles
@@ -129,6 +130,47 @@ class MdsShard:
             raise StoreError(
                 f"{files.mds}: {len(self._data)} bytes are not what its index says; verify the artifact"
             )
+        text = len(json.dumps(_config(manifest.dtype, manifest.sequence_length), sort_keys=True))
+        begin = 4 + 4 * len(self._bounds) + text
+        check_ascending(files.mds, "samples", self._bounds, first=begin, last=len(self._data), step=8)
+        self._sizes = self._checked_sizes(files)
+        self._check_pieces(files, manifest.sequence_length)
+
+    def _checked_sizes(self, files: ShardFiles) -> NDArray[np.int64]:
+        """The sizes of both vectors of each sample, which with the tokens must fill it: int64 [n, 2]."""
+        begins = self._bounds[:-1]
+        sizes: NDArray[np.int64] = self._data[begins[:, None] + np.arange(8)].view("<u4").astype(np.int64)
+        expected = 8 + sizes.sum(axis=1) + self._num_bytes
+        wrong = np.flatnonzero(expected != np.diff(self._bounds))
+        if len(wrong):
+            row = int(wrong[0])
+            raise untrue(
+                files.mds,
+                f"sample {row} has {int(np.diff(self._bounds)[row])} bytes, and must have {expected[row]}, "
+                "for its columns",
+            )
+        return sizes
+
+    def _check_pieces(self, files: ShardFiles, sequence_length: int) -> None:
+        """Look at every sample's vectors once."""
+        lengths = []
+        for row, sizes in enumerate(self._sizes.tolist()):
+            vectors = [self._data[int(start) : int(start) + size] for start, size in self._places(row, sizes)]
+            if any(not _is_vector(vector) for vector in vectors) or sizes[0] != sizes[1]:
+                raise untrue(files.mds, f"sample {row} has no vectors of uint32 of one length")
+            lengths.append(self._vector_of(row, 1))
+        firsts = np.cumsum([0, *map(len, lengths)], dtype=np.int64)
+        check_lengths(
+            files.mds,
+            np.concatenate([np.empty(0, "<u4"), *lengths]).astype(np.int64),
+            firsts,
+            sequence_length,
+        )
+
+    def _places(self, row: int, sizes: list[int]) -> list[tuple[int, int]]:
+        """Where the sample's two vectors begin, and how many bytes they have."""
+        begin = int(self._bounds[row]) + 8
+        return [(begin, sizes[0]), (begin + sizes[0], sizes[1])]
 
     def tokens(self, row: int) -> NDArray[Any]:
         """See `ShardReader`."""
@@ -145,9 +187,15 @@ class MdsShard:
         return self._vector_of(row, 0).astype(np.int64)
 
     def _vector_of(self, row: int, column: int) -> NDArray[np.uint32]:
-        begin = self._bounds[row]
-        sizes = self._data[begin : begin + 8].tobytes()
-        first, second = np.frombuffer(sizes, "<u4").tolist()
-        start = begin + 8 + (first if column else 0)
-        datum = self._data[start : start + (second if column else first)].tobytes()
+        start, size = self._places(row, self._sizes[row].tolist())[column]
+        datum = self._data[start : start + size].tobytes()
         return np.frombuffer(datum, "<u4", offset=1 + (1 << datum[0] % 4))
+
+
+def _is_vector(datum: NDArray[np.uint8]) -> bool:
+    """Whether the bytes are a vector of uint32, as `_vector` writes it."""
+    if len(datum) < 2 or datum[0] not in {4, 5, 6}:
+        return False
+    width = 1 << int(datum[0]) % 4
+    count = int.from_bytes(datum[1 : 1 + width].tobytes(), "little")
+    return len(datum) == 1 + width + 4 * count

@@ -14,6 +14,7 @@ Source: megatron-core, `megatron/core/datasets/indexed_dataset.py`.
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from tasks.errors import StoreError
 from tasks.faults import broken
+from tasks.formats.indices import check_lengths, untrue
 from tasks.formats.packed_block import Append, SequenceBlock, ShardShape
 from tasks.formats.packed_columnar import check_rows
 from tasks.formats.packed_files import PackedManifest, ShardFiles
@@ -80,16 +82,28 @@ class MegatronShard:
             dtype, num_pieces, num_bounds = _parsed_header(data)
             lengths = np.frombuffer(data, "<i4", num_pieces, _HEADER.size)
             self._bounds = np.frombuffer(data, "<i8", num_bounds, _HEADER.size + 12 * num_pieces)
-            self._tokens = np.memmap(files.megatron_bin, dtype=dtype, mode="r")
+            pointers = np.frombuffer(data, "<i8", num_pieces, _HEADER.size + 4 * num_pieces)
+            self._tokens = _mapped(files.megatron_bin, dtype)
         except (OSError, ValueError, struct.error) as error:
             raise broken(files.megatron_idx, "not readable as Megatron's index", error) from error
+        if dtype.itemsize != self._dtype.itemsize:
+            raise untrue(files.megatron_idx, f"its tokens are {dtype}, and must be {self._dtype}")
         self._sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        wrong = np.flatnonzero(pointers != self._sums[:-1] * dtype.itemsize)
+        if len(wrong):
+            place = int(wrong[0])
+            raise untrue(
+                files.megatron_idx,
+                f"pointer {place} is {int(pointers[place])}, and must be "
+                f"{int(self._sums[place]) * dtype.itemsize}, after the pieces before it",
+            )
         check_rows(files.megatron_idx, len(self._bounds) - 1, manifest.num_sequences_of(files.index))
         if self._sums[-1] != len(self._tokens):
             raise StoreError(
                 f"{files.megatron_bin}: {len(self._tokens)} tokens must be {self._sums[-1]}, as its index "
                 "says; verify the artifact"
             )
+        check_lengths(files.megatron_idx, lengths, self._bounds, self._length)
 
     def tokens(self, row: int) -> NDArray[Any]:
         """See `ShardReader`."""
@@ -113,9 +127,19 @@ class MegatronShard:
         return ends
 
 
+def _mapped(file: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The tokens, memory-mapped; none, where the file is empty."""
+    return np.memmap(file, dtype=dtype, mode="r") if file.stat().st_size else np.empty(0, dtype=dtype)
+
+
 def _parsed_header(data: bytes) -> tuple[np.dtype[Any], int, int]:
     """The dtype, and the numbers of pieces and of document bounds."""
     magic, version, code, num_pieces, num_bounds = _HEADER.unpack_from(data)
     if (magic, version) != (_MAGIC, 1) or code not in _DTYPES:
         raise ValueError(f"version {version} and dtype code {code} are not known")
+    expected = _HEADER.size + 12 * num_pieces + 8 * num_bounds
+    if len(data) != expected:
+        raise ValueError(
+            f"{len(data)} bytes must be {expected}, for {num_pieces} pieces, {num_bounds} bounds"
+        )
     return _DTYPES[code], num_pieces, num_bounds

@@ -14,8 +14,8 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from tasks.errors import StoreError
-from tasks.faults import broken
-from tasks.formats.npy import NpyAppender, open_vector
+from tasks.formats.indices import check_ascending, check_bounds, check_within, untrue
+from tasks.formats.npy import NpyAppender, open_array, open_vector
 from tasks.formats.packed_block import Append, SequenceBlock, ShardShape
 from tasks.formats.packed_files import PackedManifest, ShardFiles
 
@@ -82,7 +82,7 @@ class MemmapShard:
         """Map the files of the memmap format.
 
         Raises:
-            StoreError: a file is missing, or its size is not what the manifest says.
+            StoreError: a file is missing, its size is not what the manifest says, or boundaries are none.
         """
         shape = (manifest.num_sequences_of(files.index), manifest.sequence_length)
         dtype = np.dtype(manifest.dtype).newbyteorder("<")
@@ -97,21 +97,38 @@ class MemmapShard:
         """Map the files of the npy format.
 
         Raises:
-            StoreError: a file is missing or broken, or has another shape than the manifest says.
+            StoreError: a file is missing or broken, has another shape than the manifest says, or boundaries
+                are none.
         """
         shape = (manifest.num_sequences_of(files.index), manifest.sequence_length)
-        try:
-            rows: NDArray[Any] = np.load(files.rows, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise broken(files.rows, "not a readable .npy file", error) from error
-        if rows.shape != shape:
-            raise StoreError(f"{files.rows}: shape {rows.shape} must be {shape}; verify the artifact")
+        dtype = np.dtype(manifest.dtype).newbyteorder("<")
+        rows = open_array(files.rows, 2)
+        if rows.shape != shape or rows.dtype != dtype:
+            raise StoreError(
+                f"{files.rows}: shape {rows.shape} of {rows.dtype} must be {shape} of {dtype}; verify the "
+                "artifact"
+            )
         return cls._with_boundaries(rows, files)
 
     @classmethod
     def _with_boundaries(cls, rows: NDArray[Any], files: ShardFiles) -> "MemmapShard":
-        starts = open_vector(files.document_starts) if files.document_starts.is_file() else None
-        return cls(rows, open_vector(files.cu_seqlens), open_vector(files.cu_offsets), starts)
+        flat, offsets = open_vector(files.cu_seqlens, np.int32), open_vector(files.cu_offsets, np.int64)
+        if len(offsets) != len(rows) + 1:
+            raise untrue(
+                files.cu_offsets, f"{len(offsets)} offsets must be {len(rows) + 1}, one more than sequences"
+            )
+        check_ascending(files.cu_offsets, "offsets of boundaries", offsets, first=0, last=len(flat), step=1)
+        check_bounds(files.cu_seqlens, flat, offsets, rows.shape[1])
+        if not files.document_starts.is_file():
+            return cls(rows, flat, offsets, None)
+        starts = open_vector(files.document_starts, np.int64)
+        if len(starts) != len(flat) - len(rows):
+            raise untrue(
+                files.document_starts,
+                f"{len(starts)} starts must be {len(flat) - len(rows)}, one for a piece",
+            )
+        check_within(files.document_starts, "start of piece", starts, least=0, below=1 << 32)
+        return cls(rows, flat, offsets, starts)
 
     def tokens(self, row: int) -> NDArray[Any]:
         """See `ShardReader`."""

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from tasks.formats.indices import check_pieces
 from tasks.formats.manifests import readable
 from tasks.formats.packed_columnar import ArrowShard, ParquetShard
 from tasks.formats.packed_files import PROVENANCE_SCHEMA, PackedFormat, PackedManifest, ShardFiles
@@ -16,6 +17,7 @@ from tasks.formats.packed_jsonl import JsonlShard
 from tasks.formats.packed_mds import MdsShard
 from tasks.formats.packed_megatron import MegatronShard
 from tasks.formats.packed_memmap import MemmapShard
+from tasks.formats.packing_plan import piece_columns
 
 __all__ = ["MemmapShard", "PieceRows", "ShardReader", "open_shard"]
 
@@ -70,19 +72,17 @@ class PieceRows:
         """Read the file.
 
         Raises:
-            StoreError: it is missing or is not Parquet.
+            StoreError: it is missing, is not Parquet, or its rows are not the pieces of the shard.
         """
         with readable(files.pieces, "table of pieces"):
             table = pq.read_table(files.pieces)
-        columns = {
-            name: table.column(name).to_numpy()
-            for name in PROVENANCE_SCHEMA.names
-            if name in table.schema.names
-        }
-        columns.setdefault("fim", np.zeros(len(table), dtype=np.uint8))  # the first version did not have it
+        columns = piece_columns(files.pieces, table, PROVENANCE_SCHEMA)
         entry = next(entry for entry in manifest.shards if entry.index == files.index)
-        wanted = np.arange(entry.first_sequence, entry.first_sequence + entry.num_sequences + 1)
-        return cls(columns, np.searchsorted(columns["sequence"], wanted))
+        sequences = range(entry.first_sequence, entry.first_sequence + entry.num_sequences)
+        check_pieces(files.pieces, columns, sequences, manifest.sequence_length, len(manifest.sources))
+        return cls(
+            columns, np.searchsorted(columns["sequence"], np.arange(sequences.start, sequences.stop + 1))
+        )
 
     def rows(self, row: int) -> list[dict[str, int]]:
         """The pieces of the shard's sequence `row`, in order."""

@@ -7,7 +7,7 @@ sequence neither ends nor begins there. The encoder puts them; packing checks ev
 
 from typing import Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from tasks.formats.encoded import TokenDtype
 
@@ -76,16 +76,16 @@ class Packing(BaseModel):
 
     tokenizer: str
     dtype: TokenDtype
-    vocab_size: int
+    vocab_size: int = Field(ge=1)
     begin_of_document_id: int | None = None
     end_of_document_id: int | None
-    sequence_length: int
+    sequence_length: int = Field(ge=1, lt=1 << 31)
     strategy: Strategy
     window: int | None = None
     long_documents: LongDocuments | None
     last_sequence: LastSequence | None
     fim: FimTokens | None = None
-    num_sequences: int
+    num_sequences: int = Field(ge=0, lt=1 << 32)
     num_tokens: int
     num_padding_tokens: int
     sources: tuple[str, ...]

@@ -28,9 +28,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tasks.errors import StoreError
+from tasks.formats.indices import check_pieces
 from tasks.formats.manifests import read_model, readable, write_model
 from tasks.formats.packing import Packing
 from tasks.stage import Account
@@ -44,10 +45,10 @@ class PackedShardEntry(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    index: int
-    first_sequence: int
-    num_sequences: int
-    num_tokens: int
+    index: int = Field(ge=0)
+    first_sequence: int = Field(ge=0)
+    num_sequences: int = Field(ge=1)
+    num_tokens: int = Field(ge=0)
 
 
 class PlannedShard(PackedShardEntry):
@@ -61,7 +62,36 @@ class PlannedShard(PackedShardEntry):
         return PackedShardEntry(**self.model_dump(exclude={"num_pieces"}))
 
 
-class PackingManifest(Packing):
+class ShardedPacking(Packing):
+    """A packing that lists its shards; what they add up to is checked when a manifest is read.
+
+    Attributes:
+        shards: in order.
+    """
+
+    shards: tuple[PackedShardEntry, ...]
+
+    @model_validator(mode="after")
+    def _check_sums(self) -> Self:
+        """Refuse figures that do not add up: readers index by them."""
+        next_sequence = self.shards[0].first_sequence if self.shards else 0
+        for entry in self.shards:
+            if entry.first_sequence != next_sequence:
+                raise ValueError(f"shard {entry.index} begins at {entry.first_sequence}, not {next_sequence}")
+            next_sequence += entry.num_sequences
+        sums = [
+            sum(getattr(entry, name) for entry in self.shards) for name in ("num_sequences", "num_tokens")
+        ]
+        if sums != [self.num_sequences, self.num_tokens]:
+            raise ValueError(f"the shards have {sums} sequences and tokens, not those of the whole")
+        if self.num_tokens + self.num_padding_tokens != self.num_sequences * self.sequence_length:
+            raise ValueError("tokens and padding do not fill the sequences")
+        if len({entry.index for entry in self.shards}) < len(self.shards):
+            raise ValueError("two shards have one index")
+        return self
+
+
+class PackingManifest(ShardedPacking):
     """The content of `packing.json`.
 
     Attributes:
@@ -116,6 +146,28 @@ PIECE_SCHEMA = pa.schema(
 )
 
 
+def piece_columns(file: Path, table: pa.Table, schema: pa.Schema) -> dict[str, NDArray[Any]]:
+    """The columns of a table of pieces, as arrays of the types of `schema`.
+
+    Raises:
+        StoreError: one is missing, of another type, or has a null.
+    """
+    found: dict[str, NDArray[Any]] = {}
+    for field in schema:
+        named = [table.column(place) for place in table.schema.get_all_field_indices(field.name)]
+        if not named and field.name == "fim":  # the first version did not have it
+            found[field.name] = np.zeros(len(table), dtype=np.uint8)
+        elif len(named) != 1 or named[0].type != field.type or named[0].null_count:
+            said = ", ".join(str(column.type) for column in named) or "missing"
+            raise StoreError(
+                f"{file}: column {field.name} is {said}, and must be {field.type} without nulls; verify the "
+                "artifact"
+            )
+        else:
+            found[field.name] = named[0].to_numpy()
+    return found
+
+
 @dataclass(frozen=True)
 class PackingPlan:
     """A packing plan in a directory: the manifest, and the pieces of one shard when asked for."""
@@ -147,8 +199,21 @@ class PackingPlan:
         if not 0 <= index < self.num_shards:
             raise StoreError(f"{self.path}: no shard {index}; the plan has shards 0 to {self.num_shards - 1}")
         with readable(file, "table of pieces"), pq.ParquetFile(file) as parquet:
+            if parquet.num_row_groups != self.num_shards:
+                raise StoreError(
+                    f"{file}: {parquet.num_row_groups} row groups must be {self.num_shards}, one for each "
+                    "shard; verify the artifact"
+                )
             table = parquet.read_row_group(index)
-        return PieceTable(**{name: table.column(name).to_numpy() for name in PIECE_SCHEMA.names})
+        columns, shard = piece_columns(file, table, PIECE_SCHEMA), self.manifest.shards[index]
+        if len(table) != shard.num_pieces:
+            raise StoreError(
+                f"{file}: {len(table)} pieces of shard {index} must be {shard.num_pieces}; verify the "
+                "artifact"
+            )
+        sequences = range(shard.first_sequence, shard.first_sequence + shard.num_sequences)
+        check_pieces(file, columns, sequences, self.manifest.sequence_length, len(self.manifest.sources))
+        return PieceTable(**columns)
 
 
 class PackingPlanWriter:

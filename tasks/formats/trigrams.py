@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from tasks.errors import StoreError
+from tasks.formats.indices import check_ascending, check_within
 from tasks.formats.manifests import read_model, write_model
 from tasks.formats.npy import NpyAppender, open_vector
 from tasks.kernels.trigrams import Trigrams
@@ -83,13 +85,21 @@ def write_manifest(path: Path, manifest: ModelManifest) -> None:
 
 
 def _read(path: Path, fold: int, manifest: ModelManifest) -> Trigrams:
-    files = {name: open_vector(path / f"{fold}-{name}.npy") for name in _DTYPES}
+    files = {name: open_vector(path / f"{fold}-{name}.npy", dtype) for name, dtype in _DTYPES.items()}
     arrays = {name: np.array(values, dtype=_DTYPES[name]) for name, values in files.items()}
     model = Trigrams(**arrays)
     size, bigrams = manifest.vocab_size + 1, len(model.second)
-    found = [len(model.unigrams), len(model.rests), len(model.starts) - 1, int(model.starts[-1])]
+    found = [len(model.unigrams), len(model.rests), len(model.starts) - 1, _last(model.starts)]
     found += [len(model.bigrams), len(model.bigram_rests), len(model.bigram_starts) - 1]
-    found += [int(model.bigram_starts[-1]), len(model.trigrams)]
+    found += [_last(model.bigram_starts), len(model.trigrams)]
     if found != [size] * 3 + [bigrams] * 4 + [len(model.third)] * 2:
         raise StoreError(f"{path}: the arrays of model {fold} do not fit each other; verify the artifact")
+    for name, end in (("starts", bigrams), ("bigram_starts", len(model.third))):
+        check_ascending(path / f"{fold}-{name}.npy", name, getattr(model, name), first=0, last=end)
+    for name in ("second", "third"):
+        check_within(path / f"{fold}-{name}.npy", name, getattr(model, name), least=0, below=size)
     return model
+
+
+def _last(values: NDArray[np.int64]) -> int:
+    return int(values[-1]) if len(values) else -1

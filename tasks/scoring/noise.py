@@ -32,10 +32,14 @@ def noise_of(
 
     Returns:
         By measure, float32 [d].
+
+    Raises:
+        StoreError: a token is none of the tokenizer's.
     """
     definition, found = tokenizer.definition, new_noise(shard.num_documents)
     room = new_room(int(np.max(np.diff(shard.offsets), initial=0)))
     for block in token_blocks(shard, end_id):
+        shard.check_ids(definition.vocab_size, block.tokens)
         documents = _decoded(block, definition.token_data, definition.token_offsets)
         stop = block.first + len(block.lengths)
         part = type(found)(*(values[block.first : stop] for values in found))

@@ -33,8 +33,12 @@ def sample_of(
         manifest: says the seed, and what is no part of a document.
         fold: 0 or 1.
         share: which part of the fold's documents to take, in (0, 1].
+
+    Raises:
+        StoreError: a token is none of the model's.
     """
     for block in token_blocks(shard, manifest.end_of_document_id):
+        shard.check_ids(manifest.vocab_size, block.tokens)
         lots = _lots(block, digest, manifest.seed)
         bound = min(share * _ONE, _ONE - 1)
         mine = (lots & 1 == fold) & ((lots >> np.uint64(1)).astype(np.float64) <= bound) & (block.lengths > 0)
@@ -60,10 +64,14 @@ def perplexity_of(shard: EncodedShard, digest: str, models: TrigramModels) -> ND
 
     Returns:
         float32 [d]; NaN for a document without tokens.
+
+    Raises:
+        StoreError: a token is none of the models'.
     """
     manifest = models.manifest
     found = np.full(shard.num_documents, np.nan, dtype=np.float32)
     for block in token_blocks(shard, manifest.end_of_document_id):
+        shard.check_ids(manifest.vocab_size, block.tokens)
         folds = (_lots(block, digest, manifest.seed) & 1).astype(np.int64)
         part = found[block.first : block.first + len(block.lengths)]
         tokens = block.tokens.astype(np.int64)

@@ -1,0 +1,96 @@
+"""Damaged artifacts: wrong numbers are found when a file is opened, and nothing dies of them.
+
+`TOKMILL_FUZZ_SECONDS=600 python -m pytest -n0 tests/test_tasks/test_damaged.py` damages files at random for
+ten minutes, in a process of its own, whose death is a failure. A failure names a seed; `TOKMILL_FUZZ_SEED=…`
+begins with that one.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tasks.errors import StoreError
+from tasks.formats.encoded import EncodedShard
+from tasks.formats.packed import PackedReader
+from tasks.formats.packed_files import PackedManifest
+from tasks.loading import PackedDataset
+from tests.test_tasks.fabricated import write_documents
+from tests.test_tasks.packings import packed_folder
+
+SECONDS = float(os.environ.get("TOKMILL_FUZZ_SECONDS", "2"))
+FIRST_SEED = os.environ.get("TOKMILL_FUZZ_SEED", "0")
+
+
+def test_no_damage_kills_or_hangs_a_reader(tmp_path, checkout):
+    command = [sys.executable, "-m", "tests.test_tasks.damage", str(tmp_path), FIRST_SEED, str(SECONDS)]
+    done = subprocess.run(
+        command, cwd=checkout, capture_output=True, text=True, timeout=SECONDS + 300, check=False
+    )
+    seed = (tmp_path / "seed").read_text() if (tmp_path / "seed").exists() else "none"
+    assert done.returncode in {0, 1}, f"died at seed {seed} ({done.returncode}): {done.stderr[-2000:]}"
+    assert done.stdout, done.stderr[-2000:]
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["found"] == []
+    assert said["rounds"] >= 1
+
+
+def changed(file, place, value):
+    values = np.load(file)
+    values[place] = value
+    np.save(file, values)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "rule"),
+    [
+        ("cu_seqlens", 1, 2_000_000_000, "at most 16"),
+        ("cu_seqlens", 1, -5, "ascend"),
+        ("cu_seqlens", 0, 3, "must be 0 at its beginning"),
+        ("cu_offsets", 1, 1 << 60, "at least 1 more"),
+        ("cu_offsets", 0, -9, "must go from 0"),
+        ("cu_offsets", -1, 3, "must go from 0"),
+        ("document_starts", 0, -1, "must be in"),
+    ],
+)
+def test_a_wrong_boundary_is_refused_where_it_lies(tmp_path, name, place, value, rule):
+    packed = packed_folder(tmp_path)
+    file = packed / f"shard-00001.{name}.npy"
+    changed(file, place, value)
+    # The sizes are what they were, so opening finds nothing: the shard is checked when it is first read.
+    with pytest.raises(StoreError, match=f"{name}.npy: .*{rule}.*verify"):
+        list(PackedDataset(packed, fields=["cu_seqlens", "loss_mask"], num_threads=0))
+    with pytest.raises(StoreError, match=rule):
+        list(PackedReader.open(packed))
+
+
+def test_boundaries_of_another_width_are_refused(tmp_path):
+    packed = packed_folder(tmp_path)
+    file = packed / "shard-00000.cu_seqlens.npy"
+    np.save(file, np.load(file).astype(np.int64))
+    with pytest.raises(StoreError, match="int64, which must be int32"):
+        PackedReader.open(packed)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value"), [("offsets", 1, -1), ("offsets", 1, 1 << 50), ("ordinals", 1, 0)]
+)
+def test_a_wrong_number_of_an_encoded_shard_is_refused(tmp_path, name, place, value):
+    write_documents(tmp_path, [[1, 2, 3], [4], [5, 6]], 256)
+    assert EncodedShard.open(tmp_path).num_documents == 3
+    changed(tmp_path / f"{name}.npy", place, value)
+    with pytest.raises(StoreError, match=f"{name}.npy: {name} number"):
+        EncodedShard.open(tmp_path)
+
+
+def test_a_manifest_whose_shards_do_not_add_up_is_refused(tmp_path):
+    packed = packed_folder(tmp_path)
+    file = packed / "packed.json"
+    content = json.loads(file.read_text())
+    content["shards"][1]["num_sequences"] += 1
+    file.write_text(json.dumps(content))
+    with pytest.raises(StoreError, match="begins at"):
+        PackedManifest.open(packed)
