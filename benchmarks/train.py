@@ -6,9 +6,10 @@
     python benchmarks/train.py --text japanese --text chinese --out results
     python benchmarks/train.py book.txt more.jsonl.zst
 
-GPT-2's split pattern, except for sentencepiece, which cuts text its own way. Every training has a process of
-its own. The merges of the sides that break ties alike (tokmill with `tie_break="lowest_ids"`, tokenizers,
-gigatoken) are compared one by one before a time counts; of the others the table says what was compared.
+GPT-2's split pattern, except for sentencepiece, which cuts text its own way, and gigabpe, which reads files
+by lines. Every training has a process of its own. The merges of the sides that break ties alike (tokmill with
+`tie_break="lowest_ids"`, tokenizers, gigatoken) are compared one by one before a time counts; of the others
+the table says what was compared.
 """
 
 import sys

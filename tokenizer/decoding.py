@@ -7,6 +7,7 @@ Laws: what one call gives for ids is what one call per id gives, joined; no call
 import codecs
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,9 +28,9 @@ class Decoder:
         self._definition = definition
 
     @cached_property
-    def _pieces(self) -> list[bytes]:
-        """The bytes of each id; empty where an id has no token."""
-        return self._definition.tokens
+    def _pieces(self) -> list[bytes | None]:
+        """The bytes of each id; None where an id has no token."""
+        return [token or None for token in self._definition.tokens]
 
     def decode(self, ids: ArrayLike | Iterable[int]) -> bytes:
         """Return the bytes of ids.
@@ -50,14 +51,12 @@ class Decoder:
 
     def _few(self, ids: list[int]) -> bytes | None:
         """Return the bytes of ids, or None where one of them needs a closer look."""
-        if set(map(type, ids)) != {int} or min(ids) < 0:
-            return None
-        table = self._pieces
         try:
-            pieces = [table[token] for token in ids]
-        except IndexError:
-            return None
-        return b"".join(pieces) if all(pieces) else None
+            if min(ids, default=0) >= 0:
+                return b"".join(map(cast(list[bytes], self._pieces).__getitem__, ids))
+        except (IndexError, TypeError):  # no token has this id, or it is no integer
+            pass
+        return None
 
     def _check(self, ids: NDArray[np.int64]) -> None:
         size = self._offsets.shape[0] - 1

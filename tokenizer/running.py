@@ -90,13 +90,24 @@ class Runner:
         """Return the open end of a text that comes in parts."""
         return TextStream(self._splitter, self._normalizer, self._encode_pretokens)
 
+    def encode_pretoken(self, data: bytes) -> list[int]:
+        """Encode one pre-token."""
+        one = np.array([0, len(data)])
+        return self._encode_pretokens(np.frombuffer(data, np.uint8), one[:1], one[1:])
+
     def _encode_pretokens(
         self, text: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
     ) -> list[int]:
         """Encode pre-tokens that tile the beginning of a text."""
+        if not len(starts):
+            return []
         pretokens = Pretokens(starts, ends, np.array([0, len(starts)]))
         with self._encoder.workspace() as workspace:
-            ids: list[int] = workspace.encode(text, pretokens, np.array([-1]))[0].tolist()
+            found, cuts = workspace.encode(text, pretokens, np.array([-1]))
+            breach = self._encoder.law.breach(found, cuts, np.append(starts[:1], ends[-1:]))
+            if breach is not None:
+                raise LawError(breach.says, 0)
+            ids: list[int] = found.tolist()
         return ids
 
     def _run_part(

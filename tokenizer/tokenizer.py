@@ -24,6 +24,7 @@ from tokenizer.decoding import Decoder
 from tokenizer.definition import FAMILY, Definition
 from tokenizer.kernels.decoding import locate_tokens
 from tokenizer.running import Runner
+from tokenizer.short_texts import ShortTexts
 from tokenizer.specials import AllowedSpecial, AsText, active_specials, cut
 from tokenizer.splitting import PatternLike, Splitter, compile_pattern
 from tokenizer.streaming import encode_parts
@@ -148,10 +149,23 @@ class Tokenizer:
             SpecialTokenError: the text holds a special token that is neither; names it and its place.
             TokenizerError: it is no text.
         """
+        short = self._encode_short(text, allowed_special, as_text)
+        if short is not None:
+            return short
         ids: list[int] = self.encode_batch(
             [text], allowed_special=allowed_special, as_text=as_text
         ).ids.tolist()
         return ids
+
+    def _encode_short(self, text: Text, allowed_special: AllowedSpecial, as_text: AsText) -> list[int] | None:
+        """Return the ids of a short text in which no special token stands; None where it takes a kernel."""
+        names_known = allowed_special in ((), "all") and isinstance(as_text, bool)
+        return self._short_texts.encode(text) if names_known else None
+
+    @cached_property
+    def _short_texts(self) -> ShortTexts:
+        names = self.definition.special_tokens
+        return ShortTexts(self.splitter, self.definition.normalizer, names, self._runner.encode_pretoken)
 
     def encode_batch(
         self,
@@ -277,6 +291,9 @@ class Tokenizer:
         self, text: Text, *, allowed_special: AllowedSpecial = (), as_text: AsText = False
     ) -> int:
         """Return how many tokens a text has; see `encode`."""
+        short = self._encode_short(text, allowed_special, as_text)
+        if short is not None:
+            return len(short)
         return int(self.encode_batch([text], allowed_special=allowed_special, as_text=as_text).offsets[-1])
 
     def normalize(self, text: Text) -> str:

@@ -7,6 +7,7 @@ vocabulary's files get the same two files (see `vocabularies`).
 
 import base64
 import hashlib
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import chain
@@ -15,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from side_by_side.environment import ahead_folder
+from side_by_side.names import AHEAD, TRAINED
 from side_by_side.outcomes import UnsupportedError
 from side_by_side.texts import Text
 from side_by_side.vocabularies import JSON, RANKS
@@ -33,6 +36,7 @@ class Encoder(ABC):
 
     def __init__(self, *, vocabulary: str, files: str, num_threads: int) -> None:
         self.vocabulary = vocabulary
+        self.pattern = "gpt2" if vocabulary == TRAINED else vocabulary  # how the text is split
         self.ranks, self.json = Path(files) / RANKS, Path(files) / JSON
         self.num_threads = num_threads
 
@@ -81,7 +85,7 @@ class Tokmill(Encoder):
     def load(self) -> Callable[[Any], Any]:
         import tokenizer
 
-        tok = tokenizer.load(self.ranks, split_pattern=self.vocabulary)
+        tok = tokenizer.load(self.ranks, split_pattern=self.pattern)
         return lambda text: tok.encode_buffers(*text, as_text=True, num_threads=self.num_threads)
 
     def form(self, text: Text) -> Any:
@@ -97,7 +101,7 @@ class TokmillFromStr(Tokmill):
     def load(self) -> Callable[[Any], Any]:
         import tokenizer
 
-        tok = tokenizer.load(self.ranks, split_pattern=self.vocabulary)
+        tok = tokenizer.load(self.ranks, split_pattern=self.pattern)
         return lambda text: tok.encode_batch(text, as_text=True, num_threads=self.num_threads)
 
     def form(self, text: Text) -> Any:
@@ -116,7 +120,7 @@ class Tiktoken(Encoder):
         # its constructors fetch the ranks from the network; patterns and all else stay theirs
         openai_public.load_tiktoken_bpe = lambda *_args, **_more: ranks
         openai_public.data_gym_to_mergeable_bpe_ranks = lambda *_args, **_more: ranks
-        name = self.vocabulary if self.vocabulary == "gpt2" else f"{self.vocabulary}_base"
+        name = self.pattern if self.pattern == "gpt2" else f"{self.pattern}_base"
         arguments = openai_public.ENCODING_CONSTRUCTORS[name]() | {"special_tokens": {}}
         arguments.pop("explicit_n_vocab", None)
         encoding = tiktoken.Encoding(**arguments)
@@ -138,13 +142,24 @@ class Tokenizers(Encoder):
         return super().ids([encoding.ids for encoding in result])
 
 
+class TokenizersAhead(Tokenizers):
+    """The same of the pre-release, which lies in a folder of its own."""
+
+    def load(self) -> Callable[[Any], Any]:
+        if not (ahead_folder() / "tokenizers").is_dir():
+            raise UnsupportedError("the pre-release is not installed here")
+        if str(ahead_folder()) not in sys.path:
+            sys.path.insert(0, str(ahead_folder()))
+        return super().load()
+
+
 class Gigatoken(Encoder):
     """`encode_batch` of its own interface, on bytes; on the calling thread if there is to be only one."""
 
     def load(self) -> Callable[[Any], Any]:
         import gigatoken
 
-        tok = gigatoken.Tokenizer.from_tiktoken(self.ranks, pretokenizer=self.vocabulary, special_tokens={})
+        tok = gigatoken.Tokenizer.from_tiktoken(self.ranks, pretokenizer=self.pattern, special_tokens={})
         return lambda texts: tok.encode_batch(texts, parallel=self.num_threads > 1)
 
     def form(self, text: Text) -> Any:
@@ -163,7 +178,7 @@ class Fastokens(Encoder):
     def load(self) -> Callable[[Any], Any]:
         from fastokens import Tokenizer
 
-        if self.vocabulary == "gpt2":
+        if self.pattern == "gpt2":
             tok = Tokenizer.from_file(str(self.json))
         else:
             tok = Tokenizer.from_tiktoken(str(self.ranks), encoding=f"{self.vocabulary}_base")
@@ -180,7 +195,7 @@ class Quicktok(Encoder):
     def load(self) -> Callable[[Any], Any]:
         import quicktok
 
-        if self.vocabulary == "gpt2":
+        if self.pattern == "gpt2":
             raise UnsupportedError("brings no GPT-2, and imports no vocabulary that is split as GPT-2's")
         tok = quicktok.Tokenizer(f"{self.vocabulary}_base")
         return lambda texts: tok.encode_batch(texts, self.num_threads)
@@ -195,6 +210,7 @@ SIDES: dict[str, type[Encoder]] = {
     "tokmill from str": TokmillFromStr,
     "tiktoken": Tiktoken,
     "tokenizers": Tokenizers,
+    AHEAD: TokenizersAhead,
     "gigatoken": Gigatoken,
     "fastokens": Fastokens,
     "quicktok-v1": Quicktok,

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from side_by_side import start, tables, texts, vocabularies
+from side_by_side import single, start, tables, texts, vocabularies
 from side_by_side.checks import SameDocuments
 from side_by_side.names import ENCODERS, HARD, OURS, PROSE, VOCABULARIES
 from side_by_side.outcomes import Case, Outcome
@@ -35,7 +35,11 @@ def run(options: argparse.Namespace) -> int:
             title = "Hard input: MB/s of CPU time, cold (and part of the side's own speed on English)"
             report.section(title, tables.beside_prose(hard_outcomes, prose_outcomes, "cold"))
             report.add(hard_outcomes)
-        if _wants_start(options):
+        if _wants("single", options):
+            singles = single.measure(vocabulary_names[-1], sides, options.repeat, folder)
+            report.section(*single.table(singles))
+            report.add(singles)
+        if _wants("start", options):
             starts = start.measure(vocabulary_names[-1], sides, options.repeat, folder)
             report.section(*start.table(starts))
             report.add(starts)
@@ -93,5 +97,5 @@ def _show_prose(
         report.section("Threads: the least wall time of all rounds", tables.scaling(outcomes, "cold"))
 
 
-def _wants_start(options: argparse.Namespace) -> bool:
-    return "start" in options.part if options.part else not (options.text or options.files)
+def _wants(part: str, options: argparse.Namespace) -> bool:
+    return part in options.part if options.part else not (options.text or options.files)

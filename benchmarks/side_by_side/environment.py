@@ -23,6 +23,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 REQUIREMENTS = CHECKOUT / "benchmarks" / "requirements.txt"
+AHEAD = CHECKOUT / "benchmarks" / "requirements-ahead.txt"
 
 
 def enter(script: str, *, here: bool) -> None:
@@ -48,7 +49,14 @@ def enter(script: str, *, here: bool) -> None:
 def environment_folder() -> Path:
     """Return where the environment for this interpreter, checkout and list of requirements lives."""
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-    recipe = [sys.version, sys.base_prefix, str(CHECKOUT), project["dependencies"], _requirements()]
+    recipe = [
+        sys.version,
+        sys.base_prefix,
+        str(CHECKOUT),
+        project["dependencies"],
+        _requirements(REQUIREMENTS),
+    ]
+    recipe += _requirements(AHEAD)
     digest = hashlib.blake2b(json.dumps(recipe).encode(), digest_size=8).hexdigest()
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     root = os.environ.get("TOKMILL_BENCHMARKS") or f"{cache}/tokmill/benchmarks"
@@ -61,8 +69,13 @@ def not_installed() -> dict[str, str]:
     return dict(json.loads(ready.read_text())["not_installed"]) if ready.is_file() else {}
 
 
-def _requirements() -> list[str]:
-    lines = (line.split("#")[0].strip() for line in REQUIREMENTS.read_text().splitlines())
+def ahead_folder() -> Path:
+    """Return where the pre-releases are installed, which no import finds by itself."""
+    return Path(sys.prefix) / "ahead"
+
+
+def _requirements(file: Path) -> list[str]:
+    lines = (line.split("#")[0].strip() for line in file.read_text().splitlines())
     return [line for line in lines if line]
 
 
@@ -75,8 +88,10 @@ def _make(folder: Path) -> None:
     if failure:
         sys.exit(f"benchmarks: tokmill could not be installed in {folder}: {failure}")
     failures = {}
-    for requirement in _requirements():
-        failure = _install(folder, [requirement])
+    ahead = ["--no-deps", "--target", str(folder / "ahead")]
+    wanted = [[requirement] for requirement in _requirements(REQUIREMENTS)]
+    for requirement, *how in [*wanted, *([requirement, *ahead] for requirement in _requirements(AHEAD))]:
+        failure = _install(folder, [requirement, *how])
         if failure:
             name = re.split(r"[<>=~! ]", requirement)[0]
             failures[name] = failure

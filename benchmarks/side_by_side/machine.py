@@ -6,14 +6,15 @@ import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 
-from side_by_side.environment import CHECKOUT
+from side_by_side.environment import CHECKOUT, ahead_folder
 
 
 def describe(sides: list[str]) -> dict[str, str]:
     """Return what a reader has to know to judge the figures, by name."""
+    early = [f"{found.name} {found.version} (ahead)" for found in distributions(path=[str(ahead_folder())])]
     packages = ["numpy", "numba", *(side for side in sides if " " not in side and side != "tokmill")]
     load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
     return {
@@ -21,7 +22,7 @@ def describe(sides: list[str]) -> dict[str, str]:
         "date": datetime.now(UTC).date().isoformat(),
         "machine": f"{_processor()}, {len(os.sched_getaffinity(0))} cores; load {load} when it began",
         "tokmill": _commit(),
-        "with": ", ".join([f"Python {platform.python_version()}", *map(_release, packages)]),
+        "with": ", ".join([f"Python {platform.python_version()}", *map(_release, packages), *early]),
     }
 
 

@@ -11,10 +11,30 @@ PROSE = (*CORPORA, "ntrex")
 HARD = ("one_letter", "han_line", "base64")
 TRAINING_TEXTS = ("english+code", "everything")
 VOCABULARIES = ("gpt2", "cl100k", "o200k")
+TRAINED = "trained"  # a vocabulary that tokmill trains on the Japanese text, split as GPT-2 splits
 PATTERNS = ("gpt2", "cl100k", "o200k", "deepseek_v3")
 
+AHEAD = "tokenizers 1.0rc"  # the pre-release, beside the current release
 # ours first
-ENCODERS = ("tokmill", "tokmill from str", "tiktoken", "tokenizers", "gigatoken", "fastokens", "quicktok-v1")
-TRAINERS = ("tokmill", "tokenizers", "gigatoken", "rustbpe", "bpeasy", "sentencepiece")
+ENCODERS = (
+    "tokmill",
+    "tokmill from str",
+    "tiktoken",
+    "tokenizers",
+    AHEAD,
+    "gigatoken",
+    "fastokens",
+    "quicktok-v1",
+)
+TRAINERS = (
+    "tokmill",
+    "tokmill from str",
+    "tokenizers",
+    "gigatoken",
+    "gigabpe",
+    "rustbpe",
+    "bpeasy",
+    "sentencepiece",
+)
 SPLITTERS = ("tokmill", "regex")
 OURS = ("tokmill", "tokmill from str")

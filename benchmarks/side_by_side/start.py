@@ -15,49 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from side_by_side import tables
+from side_by_side.environment import ahead_folder
 from side_by_side.outcomes import Case, Outcome, Verdict
 from side_by_side.processes import child_environment
+from side_by_side.programs import PROGRAMS
 from side_by_side.vocabularies import JSON, RANKS
 
-_PROGRAMS = {
-    "tokmill": """
-import tokenizer
-tok = tokenizer.load(folder + "/" + ranks, split_pattern=name)
-ids = tok.encode(text)
-""",
-    "tiktoken": """
-import base64, tiktoken
-from tiktoken_ext import openai_public
-lines = map(bytes.split, open(folder + "/" + ranks, "rb").read().splitlines())
-table = {base64.b64decode(token): int(rank) for token, rank in lines}
-openai_public.load_tiktoken_bpe = lambda *_args, **_more: table
-openai_public.data_gym_to_mergeable_bpe_ranks = lambda *_args, **_more: table
-made = openai_public.ENCODING_CONSTRUCTORS[name if name == "gpt2" else name + "_base"]()
-made = made | {"special_tokens": {}, "explicit_n_vocab": None}
-ids = tiktoken.Encoding(**made).encode_ordinary(text)
-""",
-    "tokenizers": """
-from tokenizers import Tokenizer
-ids = Tokenizer.from_file(folder + "/" + json).encode(text, add_special_tokens=False).ids
-""",
-    "gigatoken": """
-import gigatoken
-tok = gigatoken.Tokenizer.from_tiktoken(folder + "/" + ranks, pretokenizer=name, special_tokens={})
-ids = tok.encode(text).tolist()
-""",
-    "fastokens": """
-from fastokens import Tokenizer
-if name == "gpt2":
-    tok = Tokenizer.from_file(folder + "/" + json)
-else:
-    tok = Tokenizer.from_tiktoken(folder + "/" + ranks, encoding=name + "_base")
-ids = list(tok.encode(text).ids)
-""",
-    "quicktok-v1": """
-import quicktok
-ids = quicktok.get_encoding(name + "_base").encode(text)
-""",
-}
 _PRINT = """
 print(ids, flush=True)
 lines = open("/proc/self/status").read().splitlines()
@@ -70,9 +33,11 @@ _REFERENCE = "tiktoken"
 def measure(vocabulary: str, sides: Sequence[str], repeat: int, folder: Path) -> list[Outcome]:
     """Start every side in turn, after one start of each that is not counted, which fills the caches."""
     given = {"folder": str(folder / vocabulary), "ranks": RANKS, "json": JSON, "name": vocabulary}
+    given["ahead"] = str(ahead_folder())
     setting = "".join(f"{key} = {value!r}\n" for key, value in {**given, "text": "Hello world"}.items())
     case = Case(vocabulary, "Hello world", len("Hello world"), 1)
-    runs = {side: _PROGRAMS[side] for side in sides if side in _PROGRAMS} | {_FIRST_USE: _PROGRAMS["tokmill"]}
+    runs = {side: PROGRAMS[side].first_token() for side in sides if side in PROGRAMS}
+    runs[_FIRST_USE] = PROGRAMS["tokmill"].first_token()
     outcomes = {side: Outcome(case, side) for side in runs}
     expected: str | None = None
     for number in range(repeat + 1):

@@ -3,11 +3,14 @@
 A document is never merged with the next one. Each is called as its own documentation has it for much text.
 """
 
+import atexit
 import inspect
 import io
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -92,6 +95,19 @@ class Tokmill(Trainer):
         return list(result.merges)
 
 
+class TokmillFromStr(Tokmill):
+    """`train` over str."""
+
+    def form(self, text: Text) -> Any:
+        return list(text.strings())
+
+    def train(self, text: Any, vocab_size: int) -> Any:
+        import tokenizer
+
+        how = {"tie_break": "lowest_ids", "num_threads": self.num_threads}
+        return tokenizer.train(text, vocab_size=vocab_size, **how)
+
+
 class Tokenizers(Trainer):
     """`BpeTrainer` over an iterator of lists of str."""
 
@@ -134,6 +150,27 @@ class Gigatoken(Trainer):
 
     def merges(self, result: Any) -> list[tuple[bytes, bytes]]:
         return list(result[1])
+
+
+class Gigabpe(Trainer):
+    """`train_bpe` over files, which is all that it reads: one file, in which it takes each line by itself."""
+
+    def form(self, text: Text) -> Any:
+        with tempfile.NamedTemporaryFile(suffix=".txt", delete=False) as file:
+            file.write(text.data)
+        atexit.register(Path(file.name).unlink, missing_ok=True)
+        return file.name
+
+    def train(self, text: Any, vocab_size: int) -> Any:
+        import gigabpe
+
+        how = {"pretokenizer": "bytelevel", "special_tokens": [], "threads": self.num_threads}
+        return gigabpe.train_bpe([text], vocab_size, **how)
+
+    def merges(self, result: Any) -> list[tuple[bytes, bytes]]:
+        from tokenizer.alphabet import to_bytes
+
+        return [(to_bytes(left), to_bytes(right)) for left, right in result[1]]
 
 
 class Rustbpe(Trainer):
@@ -224,8 +261,10 @@ def _rank(entry: tuple[Any, int]) -> int:
 
 SIDES: dict[str, type[Trainer]] = {
     "tokmill": Tokmill,
+    "tokmill from str": TokmillFromStr,
     "tokenizers": Tokenizers,
     "gigatoken": Gigatoken,
+    "gigabpe": Gigabpe,
     "rustbpe": Rustbpe,
     "bpeasy": Bpeasy,
     "sentencepiece": Sentencepiece,

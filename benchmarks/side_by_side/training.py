@@ -13,8 +13,8 @@ from side_by_side.reports import Report, progress
 from side_by_side.rounds import Job, Limits, one_by_one
 
 REFERENCE = "tokenizers"
-SAME_TIES = ("tokmill", "gigatoken")
-OWN_CUTS = ("sentencepiece",)
+SAME_TIES = (*OURS, "gigatoken")
+OWN_CUTS = ("sentencepiece", "gigabpe")  # gigabpe takes each line of a file by itself
 _PHASES = ("train",)
 
 

@@ -4,7 +4,8 @@ import json
 import sys
 from pathlib import Path
 
-from side_by_side.texts import SHARED
+from side_by_side.names import TRAINED
+from side_by_side.texts import SHARED, load
 
 RANKS = "tokenizer.tiktoken"
 JSON = "tokenizer.json"
@@ -14,6 +15,9 @@ def write_files(name: str, folder: Path) -> None:
     """Write `RANKS` and `JSON` of a vocabulary, both without special tokens."""
     import tokenizer
 
+    if name == TRAINED:
+        _write_trained(folder)
+        return
     source = SHARED / "vocabs" / ("gpt2_vocab.json" if name == "gpt2" else f"{name}_base.tiktoken")
     if not source.is_file():
         sys.exit(f"benchmarks: no vocabulary {source}; say with TOKMILL_SHARED_DATA where the shared data is")
@@ -23,6 +27,16 @@ def write_files(name: str, folder: Path) -> None:
     tokenizer.load(folder / RANKS, split_pattern=name).save(folder, format="huggingface")
     if name == "gpt2":
         _as_hugging_face_has_it(folder / JSON)
+
+
+def _write_trained(folder: Path) -> None:
+    """Train a vocabulary on Japanese text: few of its pre-tokens occur twice, and many are long."""
+    import tokenizer
+
+    texts = load("japanese", 30_000_000)
+    tokenizer.train(texts.strings(), vocab_size=32_000).save(folder, format="tiktoken")[1].unlink()
+    tokenizer.load(folder / RANKS, split_pattern="gpt2").save(folder, format="huggingface")
+    _as_hugging_face_has_it(folder / JSON)
 
 
 def _as_hugging_face_has_it(path: Path) -> None:

@@ -31,6 +31,11 @@ def small() -> Tokenizer:
     )
 
 
+def by_kernel(tok: Tokenizer, text: str, **how: object) -> list[int]:
+    """Encode as a batch, which takes the kernels however short the text is."""
+    return tok.encode_batch([text], **how)[0].tolist()
+
+
 def any_text() -> st.SearchStrategy[str]:
     """Text of every plane, with much of what the small tokenizer has merges for, and special tokens."""
     pieces = st.one_of(
