@@ -49,7 +49,7 @@ def check_names(names: Iterable[str], where: str) -> list[str]:
     """
     if isinstance(names, str):
         raise SpecialTokenError(f"{where}={names!r} must be a list of texts; use [{names!r}]")
-    checked: list[str] = []
+    checked: dict[str, None] = {}
     for name in names:
         if not isinstance(name, str) or len(name.encode("utf-8", "replace")) < 2:
             raise SpecialTokenError(
@@ -58,8 +58,8 @@ def check_names(names: Iterable[str], where: str) -> list[str]:
             )
         if name in checked:
             raise SpecialTokenError(f"{where}: {name!r} is named twice; leave one out")
-        checked.append(name)
-    return checked
+        checked[name] = None
+    return list(checked)
 
 
 def active_specials(

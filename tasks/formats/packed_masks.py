@@ -17,6 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.errors import PackingError
+
+_MOST_BOUND = (1 << 31) - 1
+
 
 def document_mask(segment_ids: NDArray[np.int32]) -> NDArray[np.bool_]:
     """The rule as a table.
@@ -153,7 +157,16 @@ def varlen(cu_seqlens: Sequence[NDArray[np.int32]], sequence_length: int) -> Var
         sequence_length: L.
 
     A run of padding is causal in itself, which differs from the rule in rows that no loss counts.
+
+    Raises:
+        PackingError: the line is longer than an int32 can count.
     """
+    if len(cu_seqlens) * sequence_length > _MOST_BOUND:
+        raise PackingError(
+            f"varlen: {len(cu_seqlens)} sequences of {sequence_length} tokens end at "
+            f"{len(cu_seqlens) * sequence_length}, but cu_seqlens is int32; use at most "
+            f"{_MOST_BOUND // sequence_length} sequences"
+        )
     bounds = [np.zeros(1, dtype=np.int64)]
     for row, mine in enumerate(cu_seqlens):
         ends = mine[1:] if mine[-1] == sequence_length else np.append(mine[1:], sequence_length)

@@ -22,6 +22,7 @@ from tokenizer.kernels.arrays import UInt64In
 
 LINEAR, SQRT, EXP, STEP = 0, 1, 2, 3
 _LN2 = 0.6931471805599453
+_LEAST_LEFT = 2.0**-54
 _TINY = 1e-12  # what is nearer to a stair than this part of its height is on it
 
 
@@ -97,7 +98,8 @@ def draw_times(
         release = _asked(course, progress * run)
         lot = (np.float64(lots[k] >> np.uint64(11)) + 0.5) / 9007199254740992.0
         hazard = _between(course.places, course.hazards, _find(course.places, release), release)
-        hazard -= logarithm(1 - (copy + lot) / copies)
+        # the greatest lots of the last copy round to 1, and nothing is left then; else it is 2^-53 at least
+        hazard -= logarithm(max(1 - (copy + lot) / copies, _LEAST_LEFT))
         if hazard >= course.hazards[end]:
             time = course.places[end] * (1 + hazard - course.hazards[end])
         else:
@@ -157,7 +159,9 @@ def _between(xs: NDArray[np.float64], ys: NDArray[np.float64], at: int, x: float
 
 @kernel(inline=True)
 def logarithm(x: float) -> float:
-    """The natural logarithm of x > 0, right to 15 digits."""
+    """The natural logarithm of x, right to 15 digits; of 0 it is -inf, of less not a number."""
+    if not 0.0 < x < np.inf:
+        return -np.inf if x == 0.0 else np.inf if x > 0.0 else np.nan
     exponent = 0
     while x >= 2.0:
         x *= 0.5

@@ -222,7 +222,9 @@ def _position(curve: Curve, source: int, segment: int, tokens: float) -> float:
         return curve.knots[segment]
     first = curve.firsts[at]
     slope = (curve.lasts[at] - first) / (curve.knots[segment + 1] - curve.knots[segment])
-    return curve.knots[segment] + 2 * wanted / (first + np.sqrt(first * first + 2 * slope * wanted))
+    # where the share falls to 0, what is under the root is 0 at the end, and rounding may take it below
+    root = np.sqrt(max(first * first + 2 * slope * wanted, 0.0))
+    return min(curve.knots[segment] + 2 * wanted / (first + root), curve.knots[segment + 1])
 
 
 @kernel(inline=True)

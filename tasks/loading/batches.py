@@ -32,6 +32,7 @@ Field: TypeAlias = Literal["input_ids", "position_ids", "segment_ids", "loss_mas
 Dtype: TypeAlias = Literal["stored", "int32", "int64"]
 Batch: TypeAlias = dict[str, NDArray[Any]]
 
+_MOST_BOUND = (1 << 31) - 1
 _MARKS = ("segment_ids", "position_ids", "loss_mask")
 
 
@@ -61,6 +62,20 @@ class Wanted:
     def token_type(self, stored: np.dtype[Any]) -> np.dtype[Any]:
         """The type that tokens are given in."""
         return stored if self.dtype == "stored" else np.dtype(self.dtype)
+
+
+def check_bounds(wanted: Wanted, batch_size: int, sequence_length: int) -> None:
+    """Refuse batches whose bounds, as one row of tokens, are no int32.
+
+    Raises:
+        LoadingError: `cu_seqlens` are wanted, and a batch has 2^31 tokens or more.
+    """
+    if "cu_seqlens" in wanted.fields and batch_size * sequence_length > _MOST_BOUND:
+        raise LoadingError(
+            f"loading: batch_size={batch_size} sequences of {sequence_length} tokens end at "
+            f"{batch_size * sequence_length}, but cu_seqlens is int32; use a batch_size of at most "
+            f"{_MOST_BOUND // sequence_length}"
+        )
 
 
 @dataclass(frozen=True)

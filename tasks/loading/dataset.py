@@ -22,7 +22,7 @@ import numpy as np
 
 from tasks.errors import LoadingError
 from tasks.formats.packed_files import PackedManifest
-from tasks.loading.batches import Batch, Block, Dtype, Field, Wanted, made
+from tasks.loading.batches import Batch, Block, Dtype, Field, Wanted, check_bounds, made
 from tasks.loading.identity import checked_identity
 from tasks.loading.lengths import RowLengths
 from tasks.loading.order import Order
@@ -88,13 +88,15 @@ class PackedDataset:
                 digests as well.
 
         Raises:
-            LoadingError: an argument is out of range, or the artifact lacks the memmap format.
+            LoadingError: an argument is out of range, a batch has more tokens than `cu_seqlens` can count, or
+                the artifact lacks the memmap format.
             StoreError: the artifact is missing or damaged.
         """
         self.path = Path(path)
         self.manifest = PackedManifest.open(self.path)
         self.split = Split(batch_size, rank, world_size, remainder=remainder)
         self._wanted = Wanted(tuple(fields), dtype)
+        check_bounds(self._wanted, batch_size, self.manifest.sequence_length)
         _check_least("seed", seed, 0)
         _check_least("num_threads", num_threads, 0)
         _check_least("prefetch", 1 if prefetch is None else prefetch, 1)

@@ -25,7 +25,7 @@ from tasks.mixing.curves import Curves
 from tasks.mixing.difficulty import Difficulty
 from tasks.mixing.draw import Drawn, Stop
 from tasks.mixing.lengths import LengthBlock
-from tasks.mixing.order import DOCUMENT, check_epochs, document_keys
+from tasks.mixing.order import DOCUMENT, check_epochs, document_keys, num_epochs
 from tasks.mixing.permutation import Key, permutation_key
 from tasks.mixing.sorting import BLOCK, Rows, sorted_rows
 
@@ -62,7 +62,12 @@ class Paced:
     begin: float = 0.0
 
     def blocks(self, stop: Stop) -> Iterator[Drawn]:
-        """Yield documents until `stop` is reached."""
+        """Yield documents until `stop` is reached.
+
+        Raises:
+            MixingError: that takes more than 65,535 copies of a document.
+        """
+        check_epochs(self.difficulty.source, self.copies)
         if stop.is_reached:
             return iter(())
         racers = sorted_rows(self._racers(), self.difficulty.scratch)
@@ -224,7 +229,7 @@ class Sorted:
             MixingError: that takes more than 65,535 epochs.
         """
         lengths = self.difficulty.lengths
-        check_epochs(self.difficulty.source, stop, lengths)
+        check_epochs(self.difficulty.source, num_epochs(stop, lengths))
         epoch = self.first_epoch
         while not stop.is_reached:
             left = sum(_left(block, epoch) for block in lengths.blocks(self.difficulty.source))

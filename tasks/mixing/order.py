@@ -49,7 +49,7 @@ class Shuffled:
         Raises:
             MixingError: that takes more than 65,535 epochs.
         """
-        check_epochs(self.source, stop, self.lengths)
+        check_epochs(self.source, num_epochs(stop, self.lengths))
         return stop.applied(self._epochs()) if not stop.is_reached else iter(())
 
     def _epochs(self) -> Iterator[Drawn]:
@@ -64,16 +64,20 @@ class Shuffled:
         return sorted_rows(blocks, self.scratch)
 
 
-def check_epochs(source: str, stop: Stop, lengths: SourceLengths) -> None:
-    """Refuse a quota that needs more epochs than can be written down.
+def num_epochs(stop: Stop, lengths: SourceLengths) -> int:
+    """How often a source is gone through, the last time perhaps in part."""
+    return -(-stop.quota // max(1, lengths.num_tokens))
+
+
+def check_epochs(source: str, number: int) -> None:
+    """Refuse more epochs of a source than can be written down.
 
     Raises:
         MixingError: that is so.
     """
-    num_epochs = -(-stop.quota // max(1, lengths.num_tokens))
-    if num_epochs > MOST_EPOCHS:
+    if number > MOST_EPOCHS:
         raise MixingError(
-            f"mix: source '{source}' would be drawn {num_epochs} times; at most {MOST_EPOCHS} are possible, "
+            f"mix: source '{source}' would be drawn {number} times; at most {MOST_EPOCHS} are possible, "
             "so give it a smaller weight or more text"
         )
 

@@ -76,6 +76,13 @@ class TestBatches:
                 left_out += int(reader[number].num_tokens - batch["loss_mask"][row].sum())
         assert left_out > 10
 
+    def test_bounds_that_are_no_int32_are_refused(self, packed):
+        most = ((1 << 31) - 1) // 16
+        PackedDataset(packed, batch_size=most, fields=["cu_seqlens"])
+        PackedDataset(packed, batch_size=most + 1)
+        with pytest.raises(LoadingError, match=f"cu_seqlens is int32; use a batch_size of at most {most}"):
+            PackedDataset(packed, batch_size=most + 1, fields=["cu_seqlens"])
+
     def test_bounds_of_a_batch_as_one_row(self, packed):
         reader = PackedReader.open(packed)
         for batch in PackedDataset(packed, batch_size=4, fields=["cu_seqlens"]):

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tasks.errors import PackingError
 from tasks.formats.packed import Sequence
 from tasks.formats.packed_masks import block_ranges, mask_function, varlen
 
@@ -109,3 +110,10 @@ def test_a_batch_laid_end_to_end_attends_as_the_table_says(batch):
         causal = table_of(size, mine)
         tokens = int(row[-1])
         assert (causal[:tokens] == table_of(size, row)[:tokens]).all()
+
+
+def test_a_line_that_is_longer_than_an_int32_counts_is_refused():
+    longest = (1 << 31) - 1
+    assert varlen([np.array([0, longest])], longest).cu_seqlens.tolist() == [0, longest]
+    with pytest.raises(PackingError, match="end at 2147483648, but cu_seqlens is int32; use at most 1"):
+        varlen([np.array([0, 1 << 30])] * 2, 1 << 30)

@@ -1,11 +1,12 @@
 """Finding special tokens: the slow reference, and cutting documents at them."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenizer import buffers, reference
-from tokenizer.specials import chunks, cut, find
+from tokenizer import SpecialTokenError, buffers, reference
+from tokenizer.specials import check_names, chunks, cut, find
 
 names = st.lists(st.text("ab<é", min_size=2, max_size=5), unique=True, max_size=5)
 
@@ -42,3 +43,10 @@ def test_chunks_hold_every_segment_once() -> None:
     ranges = list(chunks(bounds))
     assert [first for first, _ in ranges] + [7] == [0] + [last for _, last in ranges]
     assert ranges == [(0, 1), (1, 3), (3, 4), (4, 5), (5, 7)]
+
+
+def test_names_are_checked_in_linear_time() -> None:
+    names = [f"<|special number {number}|>" for number in range(200_000)]
+    assert check_names(names, "special_tokens") == names
+    with pytest.raises(SpecialTokenError, match=r"'<\|special number 0\|>' is named twice"):
+        check_names([*names, names[0]], "special_tokens")
