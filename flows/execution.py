@@ -21,7 +21,7 @@ from flows.errors import RunError
 from flows.progress import Reporter, group_of
 from flows.results import RunRow
 from tasks.prefect_task import Ask, Told, as_task
-from tasks.stage import ArtifactRef
+from tasks.stage import ArtifactRef, How
 from tasks.store import Store, Verify
 
 _SOURCE = re.compile(r"\[(.+)/\d+\]$")  # of a task over shards: `encode[english/3]`
@@ -50,6 +50,7 @@ class PrefectExecutor:
         self.memory_bytes = memory_bytes
         self.rows: list[RunRow] = []
         self._started: dict[str, float] = {}
+        self._ended: dict[str, How] = {}
         self._futures: dict[ArtifactRef, PrefectFuture[Any]] = {}
 
     def one(self, step: Step) -> ArtifactRef:
@@ -64,7 +65,7 @@ class PrefectExecutor:
         """
         for group, num_tasks in Counter(group_of(step.title) for step in steps).items():
             self.reporter.expect(group, num_tasks)
-        told = Told(self._begin, self.reporter.on_advance)
+        told = Told(self._begin, self.reporter.on_advance, self._ended.__setitem__)
         try:
             with told.of_tasks():
                 futures = {self._submit(step): step for step in steps}
@@ -102,10 +103,12 @@ class PrefectExecutor:
             failure = outcome if isinstance(outcome, BaseException) else RunError(str(state.message))
             self.reporter.on_fail(step.title, str(failure))
             return failure
-        cached = state.name == "Cached"
-        seconds = 0.0 if cached else time.monotonic() - self._started.get(step.title, time.monotonic())
-        row = RunRow(step.title, outcome, cached, seconds, self.store.record(outcome).metrics)
-        self.reporter.on_finish(step.title, cached, seconds, outcome, row.metrics)
+        how: How = "cached" if state.name == "Cached" else self._ended.get(step.title, "made")
+        seconds = (
+            0.0 if how == "cached" else time.monotonic() - self._started.get(step.title, time.monotonic())
+        )
+        row = RunRow(step.title, outcome, how, seconds, self.store.record(outcome).metrics)
+        self.reporter.on_finish(step.title, how, seconds, outcome, row.metrics)
         return row
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from tasks.advance import Advance
-from tasks.stage import ArtifactRef, Scalar
+from tasks.stage import ArtifactRef, How, Scalar
 
 _SHARD = re.compile(r"(?P<step>[^\[]+)\[(.*/)?\d+\]")
 
@@ -34,9 +34,9 @@ class Reporter(Protocol):
         """A task that takes long tells how far it is, as often as it likes."""
 
     def on_finish(
-        self, task_name: str, cached: bool, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
+        self, task_name: str, how: How, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
     ) -> None:
-        """A task ended well: whether its artifact was there already, how long it took, and what it made."""
+        """A task ended well: how it came by its artifact, how long that took, and what it is."""
 
     def on_fail(self, task_name: str, message: str) -> None:
         """A task failed; `message` is the error's own text."""
@@ -58,7 +58,7 @@ class Silent:
         """Ignore it."""
 
     def on_finish(
-        self, task_name: str, cached: bool, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
+        self, task_name: str, how: How, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
     ) -> None:
         """Ignore it."""
 

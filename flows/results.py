@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tasks.stage import ArtifactRef, Scalar
+from tasks.stage import ArtifactRef, How, Scalar
 
 
 @dataclass(frozen=True)
@@ -13,13 +13,13 @@ class RunRow:
     Attributes:
         task: the title that people see, e.g. `encode[english/3]`.
         ref: the artifact, made or found.
-        cached: whether the artifact was there already.
-        seconds: wall time of the work; 0 where it was cached.
+        how: whether the task made the artifact, found it, or waited for another process to make it.
+        seconds: wall time of the work or of the waiting; 0 where it was cached.
     """
 
     task: str
     ref: ArtifactRef
-    cached: bool
+    how: How
     seconds: float
     metrics: Mapping[str, Scalar]
 
@@ -44,6 +44,19 @@ class RunResult:
     refs: Mapping[str, ArtifactRef]
 
     @property
+    def num_made(self) -> int:
+        """How many tasks made their artifact."""
+        return self._num("made")
+
+    @property
     def num_cached(self) -> int:
         """How many tasks found their artifact in the store."""
-        return sum(row.cached for row in self.rows)
+        return self._num("cached")
+
+    @property
+    def num_waited(self) -> int:
+        """How many tasks waited until another process had made their artifact."""
+        return self._num("waited")
+
+    def _num(self, how: How) -> int:
+        return sum(row.how == how for row in self.rows)

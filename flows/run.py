@@ -137,7 +137,7 @@ def _build(profile: Profile, machine: Machine, reporter: Reporter) -> RunResult:
             end_soon(error.signal)
         _note_end(store, run_id, error)
         raise
-    artifacts = [RunArtifact(task=row.task, ref=row.ref, cached=row.cached) for row in result.rows]
+    artifacts = [RunArtifact(task=row.task, ref=row.ref, how=row.how) for row in result.rows]
     store.catalog.finish_run(run_id, state="completed", artifacts=artifacts)
     _publish(profile, store, result)
     return result

@@ -5,13 +5,14 @@ there may be hundreds. Every figure comes from a record.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from flows.profile import Profile
 from flows.progress import group_of
 from flows.results import RunResult, RunRow
 from tasks.markdown import table
-from tasks.stage import Scalar
+from tasks.stage import How, Scalar
 from tasks.store import Store, lineage
 
 
@@ -22,11 +23,12 @@ def artifact_key(what: str, profile: Profile) -> str:
 
 def run_summary(profile: Profile, store: Store, result: RunResult) -> str:
     """Return the summary of a run that ended well: stages, results, and the packed shards' lineage."""
-    num_made = len(result.rows) - result.num_cached
+    waited = f", **{result.num_waited}** waited for" if result.num_waited else ""
     parts = [
         f"# {profile.name}",
         profile.description,
-        f"**{num_made}** of {len(result.rows)} tasks made, **{result.num_cached}** cached, in `{store.root}`",
+        f"**{result.num_made}** of {len(result.rows)} tasks made, **{result.num_cached}** cached{waited}, "
+        f"in `{store.root}`",
         *_warnings(store, result.rows),
         "## Stages",
         _table(("stage", "tasks", "made", "artifact", "key figures"), _stage_rows(store, result.rows)),
@@ -59,11 +61,19 @@ def _stage_rows(store: Store, rows: Sequence[RunRow]) -> Iterable[Sequence[str]]
     for row in rows:
         groups.setdefault(group_of(row.task), []).append(row)
     for group, members in groups.items():
-        num_made = sum(not row.cached for row in members)
+        made = Counter(row.how for row in members)
         alone = members[0] if len(members) == 1 else None
         reference = f"`{store.record(alone.ref).reference}`" if alone else ""
         figures = _figures(alone.metrics) if alone else ""
-        yield group, str(len(members)), str(num_made) if num_made else "Cached", reference, figures
+        yield group, str(len(members)), _made(made), reference, figures
+
+
+def _made(numbers: Mapping[How, int]) -> str:
+    """How many were made, and for how many another run was waited; `Cached` where neither was needed."""
+    made, waited = numbers.get("made", 0), numbers.get("waited", 0)
+    if waited:
+        return f"{made}, and {waited} waited for" if made else f"{waited} waited for"
+    return str(made) if made else "Cached"
 
 
 def _figures(metrics: Mapping[str, Scalar], most: int = 4) -> str:

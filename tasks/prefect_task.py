@@ -31,8 +31,14 @@ from tasks.advance import Advance, watched_by
 from tasks.ambient import holding
 from tasks.errors import StoppedError
 from tasks.machine import allowing
-from tasks.stage import ArtifactRef, Request
+from tasks.stage import ArtifactRef, How, Request
 from tasks.store import Provenance, Store, Verify
+
+_HOW: dict[How, str] = {
+    "made": "made by this task",
+    "cached": "was there already",
+    "waited": "made by another task, which this one waited for",
+}
 
 # Whoever watches a run from inside its process; a task that runs in another process tells nobody.
 _TOLD: ContextVar["Told | None"] = ContextVar("told", default=None)
@@ -43,11 +49,13 @@ class Told:
     """Who is told of tasks, by their titles: of those that begin to work, and of how far they are.
 
     Who is told can also put an end to them: a task that is told to stop does not begin, or ends when next it
-    tells how far it is.
+    tells how far it is. It ends with how it came by its artifact, which no
+    state of Prefect's says.
     """
 
     on_start: Callable[[str], None]
     on_advance: Callable[[str, Advance], None]
+    on_end: Callable[[str, How], None]
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def of_tasks(self) -> AbstractContextManager[None]:
@@ -152,6 +160,9 @@ def realize(ask: Ask, title: str) -> ArtifactRef:
         realized = Store.open(ask.store).realize(
             ask.request, provenance=provenance, report=logger.info, verify=ask.verify
         )
+    if told:
+        told.on_end(title, realized.how)
+    logger.info("%s/%s: %s", ask.request.stage.kind, ask.request.name, _HOW[realized.how])
     return realized.ref
 
 

@@ -19,6 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Unit = Literal["documents", "tokens", "bytes"]
 Scalar: TypeAlias = str | int | float | bool
+How: TypeAlias = Literal["made", "cached", "waited"]
+"""How a task came by its artifact: made it, found it in the store, or waited until another had made it."""
+
 Amount: TypeAlias = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 NO_SOURCE = "*"

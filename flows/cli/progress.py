@@ -24,7 +24,7 @@ from flows.cli.figures import counted, key_figures, outcome_words, span
 from flows.cli.pace import Pace
 from flows.progress import Reporter, group_of
 from tasks.advance import Advance
-from tasks.stage import ArtifactRef, Scalar
+from tasks.stage import ArtifactRef, How, Scalar
 
 _SIGN_OF_LIFE_SECONDS = 10.0
 _NAMES_SHOWN = 3
@@ -56,6 +56,7 @@ class TaskGroup:
     num_tasks: int = 1
     num_cached: int = 0
     num_made: int = 0
+    num_waited: int = 0
     num_failed: int = 0
     at_work: dict[str, None] = field(default_factory=dict)
     began: float | None = None
@@ -69,7 +70,7 @@ class TaskGroup:
     @property
     def num_done(self) -> int:
         """How many of its tasks ended, well or not."""
-        return self.num_cached + self.num_made + self.num_failed
+        return self.num_cached + self.num_made + self.num_waited + self.num_failed
 
     @property
     def complete(self) -> bool:
@@ -83,8 +84,9 @@ class TaskGroup:
 
     @property
     def outcome(self) -> str:
-        """`made`, `cached`, `3 made, 5 cached`, `failed`."""
-        return outcome_words({"made": self.num_made, "cached": self.num_cached, "failed": self.num_failed})
+        """`made`, `cached`, `3 made, 5 cached, 2 waited for`, `failed`."""
+        ended = {"made": self.num_made, "cached": self.num_cached, "waited for": self.num_waited}
+        return outcome_words({**ended, "failed": self.num_failed})
 
     @property
     def seconds(self) -> float:
@@ -139,14 +141,15 @@ class _Groups(ABC):
             self.changed(group)
 
     def on_finish(
-        self, task_name: str, cached: bool, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
+        self, task_name: str, how: How, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
     ) -> None:
         """A task ended well."""
         with self.lock:
             group = self._group(task_name)
             group.at_work.pop(task_name, None)
-            group.num_cached += cached
-            group.num_made += not cached
+            group.num_cached += how == "cached"
+            group.num_waited += how == "waited"
+            group.num_made += how == "made"
             group.seconds_of_work += seconds
             group.kind, group.metrics = ref.kind, metrics
             self._ended_one(group)
@@ -167,7 +170,7 @@ class _Groups(ABC):
     def kept(self, store: str) -> str:
         """What a run that ends here leaves behind, in words."""
         with self.lock:
-            done = sum(group.num_made + group.num_cached for group in self.groups.values())
+            done = sum(group.num_made + group.num_cached + group.num_waited for group in self.groups.values())
         if not done:
             return f"no task was done yet, and {store} is as it was"
         return f"{counted(done, 'task')} of the run {'is' if done == 1 else 'are'} done and kept in {store}"

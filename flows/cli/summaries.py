@@ -4,6 +4,7 @@ A mapped stage's tasks are one line: how many shards, how many of them were made
 """
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,10 @@ def print_run(again: str, store: Store, result: RunResult, seconds: float) -> No
     for row in result.rows:
         if "warnings" in row.metrics:  # of what was made now or before
             draw(Text(f"warning: {_called(store, row.ref)}: {row.metrics['warnings']}", style="yellow"))
-    num_made = len(result.rows) - result.num_cached
+    waited = f", {result.num_waited} waited for" if result.num_waited else ""
     say(
-        f"\n{num_made} of {len(result.rows)} tasks made, {result.num_cached} cached, {span(seconds)} in all\n"
+        f"\n{result.num_made} of {len(result.rows)} tasks made, {result.num_cached} cached{waited}, "
+        f"{span(seconds)} in all\n"
     )
     draw(pairs(_places(store, result)))
     say("")
@@ -55,7 +57,9 @@ def run_document(profile: str, store: Store, result: RunResult, seconds: float) 
         "run_id": result.run_id,
         "seconds": round(seconds, 3),
         "num_tasks": len(result.rows),
+        "num_made": result.num_made,
         "num_cached": result.num_cached,
+        "num_waited": result.num_waited,
         "artifacts": {kind: _called(store, ref) for kind, ref in result.refs.items()},
         "tasks": [_task_entry(store, row) for row in result.rows],
     }
@@ -101,8 +105,9 @@ def plan_document(profile: str, store: Store, rows: Sequence[PlanRow]) -> dict[s
 def _run_table(store: Store, rows: Sequence[RunRow]) -> Table:
     lines = []
     for group, members in _grouped(rows).items():
-        made = [row for row in members if not row.cached]
-        outcome = outcome_words({"made": len(made), "cached": len(members) - len(made)})
+        made = [row for row in members if row.how == "made"]
+        ways = Counter(row.how for row in members)
+        outcome = outcome_words({"made": len(made), "cached": ways["cached"], "waited for": ways["waited"]})
         style = "green" if made else "cyan"
         seconds = span(sum(row.seconds for row in made)) if made else ""
         alone = group == members[0].task
@@ -141,7 +146,8 @@ def _task_entry(store: Store, row: RunRow) -> dict[str, Any]:
         "task": row.task,
         "artifact": _called(store, row.ref),
         "fingerprint": row.ref.fingerprint,
-        "cached": row.cached,
+        "cached": row.how == "cached",
+        "how": row.how,
         "seconds": round(row.seconds, 3),
         "metrics": dict(row.metrics),
     }

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from tasks.errors import StoreError
-from tasks.stage import ArtifactRef
+from tasks.stage import ArtifactRef, How
 from tasks.store.moments import Moment
 from tasks.store.provenance import Provenance
 from tasks.store.regular import read_regular
@@ -20,13 +20,21 @@ _MOST_BYTES = 256 << 20
 
 
 class RunArtifact(BaseModel):
-    """An artifact that a run asked for: the task's title, the artifact, and whether it was there already."""
+    """An artifact that a run asked for: the task's title, the artifact, and how the task came by it."""
 
     model_config = ConfigDict(frozen=True)
 
     task: str
     ref: ArtifactRef
-    cached: bool
+    how: How
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_versions(cls, data: Any) -> Any:
+        """Read what was noted before waiting was told apart from making: `cached`, true or false."""
+        if isinstance(data, dict) and isinstance(data.get("cached"), bool) and "how" not in data:
+            return {**data, "how": "cached" if data["cached"] else "made"}
+        return data
 
 
 class Run(BaseModel):

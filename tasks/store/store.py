@@ -18,7 +18,7 @@ from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from tasks.errors import StoreError
-from tasks.stage import ArtifactRef, External, Input, Request
+from tasks.stage import ArtifactRef, External, How, Input, Request
 from tasks.store.canonical import Json
 from tasks.store.catalog import Catalog, Row
 from tasks.store.durable import sync_path, told_as
@@ -46,10 +46,15 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Realized:
-    """What `realize` gives back: the artifact, and whether it was there already."""
+    """What `realize` gives back: the artifact, and how it was come by."""
 
     ref: ArtifactRef
-    cached: bool
+    how: How
+
+    @property
+    def cached(self) -> bool:
+        """Whether it was not made by this call."""
+        return self.how != "made"
 
 
 class Store:
@@ -137,7 +142,7 @@ class Store:
         if found is None:
             realized = self._realize_alone(request, owner, provenance, say, verify)
         else:
-            realized = Realized(found, cached=True)
+            realized = Realized(found, "cached")
         if realized.cached:
             self.label(realized.ref, request.name)
         else:
@@ -261,13 +266,19 @@ class Store:
         self, request: Request, owner: str, provenance: Provenance | None, say: Report, verify: Verify
     ) -> Realized:
         """Make the artifact while no other process makes it, unless one has by now."""
-        with holding(self._lock_path(request, owner), lambda who: say(_waiting(request, who))):
+        waited_for = list[str]()
+
+        def wait(who: str) -> None:
+            waited_for.append(who)
+            say(_waiting(request, who))
+
+        with holding(self._lock_path(request, owner), wait):
             found = self._find(request, owner, verify, say, owned=True)
             if found is not None:
-                return Realized(found, cached=True)
+                return Realized(found, "waited" if waited_for else "cached")
             inputs = {role: self._handed_over(given) for role, given in request.inputs.items()}
             record = make(self.layout, request, inputs, provenance or Provenance.collect())
-            return Realized(record.ref, cached=False)
+            return Realized(record.ref, "made")
 
     def _handed_over(self, given: Input | Sequence[Input]) -> object:
         """What the run function receives: an artifact's path, an external's value, or a list of these."""

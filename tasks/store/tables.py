@@ -100,7 +100,7 @@ TABLES: Final[dict[str, dict[str, str]]] = {
         "kind": "VARCHAR",
         "name": "VARCHAR",
         "fingerprint": "VARCHAR",
-        "cached": "BOOLEAN",
+        "how": "VARCHAR",
     },
 }
 
@@ -244,7 +244,7 @@ def _run_rows(run: Run) -> Rows:
             "kind": item.ref.kind,
             "name": item.ref.name,
             "fingerprint": item.ref.fingerprint,
-            "cached": item.cached,
+            "how": item.how,
         }
         for position, item in enumerate(run.artifacts)
     ]

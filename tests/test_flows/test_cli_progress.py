@@ -45,7 +45,7 @@ def test_a_task_is_one_line_with_its_figures():
     with shown:
         shown.expect("ingest", 1)
         shown.on_start("ingest")
-        shown.on_finish("ingest", False, 1.25, REF, {"num_documents": 1932})
+        shown.on_finish("ingest", "made", 1.25, REF, {"num_documents": 1932})
     assert lines(console) == ["ingest                made                  1.2 s  1,932 documents"]
 
 
@@ -54,7 +54,7 @@ def test_the_clock_of_a_group_stands_still_once_its_last_task_has_ended():
     shown.expect("count[*]", 2)
     for task in ("count[a/0]", "count[a/1]"):
         shown.on_start(task)
-        shown.on_finish(task, False, 0.5, REF, {})
+        shown.on_finish(task, "made", 0.5, REF, {})
     group = shown.groups["count[*]"]
     first = group.seconds
     assert group.seconds == first
@@ -64,25 +64,35 @@ def test_shards_are_one_line_when_the_last_is_done():
     shown, console = plain()
     with shown:
         shown.expect("count[*]", 3)
-        shown.on_finish("count[a/0]", True, 0.0, REF, {})
-        shown.on_finish("count[a/1]", True, 0.0, REF, {})
+        shown.on_finish("count[a/0]", "cached", 0.0, REF, {})
+        shown.on_finish("count[a/1]", "cached", 0.0, REF, {})
         assert lines(console) == []
-        shown.on_finish("count[b/0]", True, 0.0, REF, {})
+        shown.on_finish("count[b/0]", "cached", 0.0, REF, {})
     assert lines(console) == ["count[*]         3/3  cached"]
 
 
 def test_what_became_of_shards_is_counted():
     shown, console = plain()
     shown.expect("count[*]", 3)
-    shown.on_finish("count[a/0]", True, 0.0, REF, {})
-    shown.on_finish("count[a/1]", False, 0.0, REF, {})
+    shown.on_finish("count[a/0]", "cached", 0.0, REF, {})
+    shown.on_finish("count[a/1]", "made", 0.0, REF, {})
     shown.on_fail("count[a/2]", "broken")
     assert "1 made, 1 cached, 1 failed" in lines(console)[0]
 
 
+def test_waiting_for_another_process_is_not_making():
+    shown, console = plain()
+    shown.expect("count[*]", 2)
+    shown.on_finish("count[a/0]", "made", 0.5, REF, {})
+    shown.on_finish("count[a/1]", "waited", 0.5, REF, {})
+    shown.on_finish("card", "waited", 0.5, REF, {})
+    assert "1 made, 1 waited for" in lines(console)[0]
+    assert lines(console)[1].split()[:3] == ["card", "waited", "for"]
+
+
 def test_an_unannounced_task_is_a_group_of_one():
     shown, console = plain()
-    shown.on_finish("card", True, 0.0, REF, {})
+    shown.on_finish("card", "cached", 0.0, REF, {})
     assert lines(console) == ["card                  cached"]
 
 
@@ -112,7 +122,7 @@ def test_a_task_that_tells_how_far_it_is_shows_it(monkeypatch):
     with shown:
         shown.on_start("train")
         shown.on_advance("train", Advance(3_000, 31_744, "merges"))
-        shown.on_finish("train", False, 2.0, REF, {})
+        shown.on_finish("train", "made", 2.0, REF, {})
     assert [line.split() for line in lines(console)] == [
         ["train", "at", "work", "0.0", "s", "3,000/31,744", "merges"],
         ["train", "made", "2.0", "s"],
@@ -142,7 +152,7 @@ def test_threads_lose_no_task():
     def finish(thread):
         for shard in range(50):
             shown.on_start(f"count[{thread}/{shard}]")
-            shown.on_finish(f"count[{thread}/{shard}]", False, 0.0, REF, {})
+            shown.on_finish(f"count[{thread}/{shard}]", "made", 0.0, REF, {})
 
     threads = [threading.Thread(target=finish, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -175,7 +185,7 @@ def test_a_failed_run_leaves_its_lines_on_the_terminal():
     def action(shown):
         shown.expect("encode[*]", 2)
         shown.on_start("encode[code/0]")
-        shown.on_finish("encode[code/0]", False, 1.0, REF, {})
+        shown.on_finish("encode[code/0]", "made", 1.0, REF, {})
         shown.on_fail("encode[code/1]", "broken")
         shown.expect("audit", 1)
 
@@ -186,7 +196,7 @@ def test_a_failed_run_leaves_its_lines_on_the_terminal():
 def test_a_run_that_ends_well_clears_the_terminal_for_its_summary():
     console = Console(file=io.StringIO(), force_terminal=True, width=100, height=30, color_system=None)
     with LiveProgress(console) as shown:
-        shown.on_finish("audit", False, 1.0, REF, {})
+        shown.on_finish("audit", "made", 1.0, REF, {})
         shown.note("a remark stays")
     tail = console.file.getvalue().split("a remark stays")[-1]
     assert tail.endswith("\x1b[1A\x1b[2K")
@@ -197,7 +207,7 @@ def test_silence_takes_everything():
     silent.expect("a", 1)
     silent.on_start("a")
     silent.on_advance("a", Advance(1, 2, "merges"))
-    silent.on_finish("a", True, 0.0, REF, {})
+    silent.on_finish("a", "cached", 0.0, REF, {})
     silent.on_fail("a", "")
     silent.note("")
 
@@ -207,7 +217,7 @@ def test_a_reader_that_goes_away_does_not_end_the_run():
     os.close(reading)
     with contextlib.suppress(BrokenPipeError), os.fdopen(writing, "w") as stream:
         shown = PlainProgress(Console(file=stream))
-        shown.on_finish("audit", False, 1.0, REF, {})
+        shown.on_finish("audit", "made", 1.0, REF, {})
         shown.note("nobody reads this")
     assert shown.groups["audit"].complete
     assert shown.console.quiet

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.server
 
 def made(document: dict[str, Any]) -> set[str]:
     """The tasks that did work."""
-    return {task["task"] for task in document["tasks"] if not task["cached"]}
+    return {task["task"] for task in document["tasks"] if task["how"] == "made"}
 
 
 def stages(tasks: set[str]) -> set[str]:
@@ -179,6 +179,10 @@ def test_two_runs_at_once_on_one_store_both_finish(project: Tokmill) -> None:
 
     rows = project("ls", "packed", "--all", "--json").document
     assert len({row["fingerprint"] for row in rows}) == 2
+    for document in documents:
+        ways = [document[f"num_{how}"] for how in ("made", "cached", "waited")]
+        assert sum(ways) == document["num_tasks"] == len(document["tasks"])
+    assert sum(document["num_made"] for document in documents) == len(records(project.store))
     listed = {row["fingerprint"] for row in project("ls", "--all", "--json").document}
     assert listed == {fingerprint for _, fingerprint in records(project.store)}
     assert {document["run_id"] for document in documents} == {

@@ -102,9 +102,9 @@ def slow_request() -> Request:
 
 
 def slowly(root: str) -> None:
-    """Realize the slow request; say what the store reports, then whether it was there."""
+    """Realize the slow request; say what the store reports, then how it was come by."""
     realized = Store.open(root).realize(slow_request(), report=tell)
-    tell(f"{'cached' if realized.cached else 'made'} {realized.ref.content_digest}")
+    tell(f"{realized.how} {realized.ref.content_digest}")
 
 
 def with_file_limit(root: str, num_bytes: str) -> None:

@@ -37,7 +37,7 @@ def original(tmp_path_factory):
     two = store.realize(ask("web/1", text="c")).ref
     joined = store.realize(ask_joined("all", one, two))
     store.tag(one, "prod")
-    items = [RunArtifact(task="join", ref=joined.ref, cached=joined.cached)]
+    items = [RunArtifact(task="join", ref=joined.ref, how=joined.how)]
     store.catalog.finish_run("run-1", state="completed", artifacts=items)
     return store
 
@@ -113,7 +113,7 @@ def test_rows_by_hand(filled):
     assert run["parameters"] == '{"pack":{"length":8}}'
     assert run["started"] <= run["ended"]
     assert [tuple(row.values()) for row in rows["run_artifacts"]] == [
-        ("run-1", 0, "join", "joined", "all", joined.fingerprint, False)
+        ("run-1", 0, "join", "joined", "all", joined.fingerprint, "made")
     ]
 
 
@@ -183,6 +183,19 @@ def test_a_record_that_cannot_be_read_is_told_and_leaves_the_others(filled, told
 
 
 # -- runs -------------------------------------------------------------------------------------------------
+
+
+def test_what_a_run_of_an_earlier_version_asked_for_is_read(store):
+    ref = store.realize(ask()).ref
+    store.catalog.add_run("r")
+    path = store.root / "runs" / "r.json"
+    run = json.loads(path.read_bytes())
+    run["artifacts"] = [
+        {"task": "write", "ref": ref.model_dump(), "cached": cached} for cached in (True, False)
+    ]
+    path.write_text(json.dumps(run))
+    found = store.catalog.query("SELECT how FROM run_artifacts ORDER BY position")
+    assert found == [{"how": "cached"}, {"how": "made"}]
 
 
 def test_a_run_that_failed_keeps_why(store):

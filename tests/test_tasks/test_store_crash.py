@@ -135,7 +135,7 @@ def test_two_processes_that_ask_for_the_same_make_it_once(tmp_path):
             first.communicate("\n")
             told, _ = second.communicate()
     ref = Store.open(tmp_path).lookup(slow_request(), verify="full")
-    assert told == f"cached {ref.content_digest}\n"
+    assert told == f"waited {ref.content_digest}\n"
 
 
 def test_a_waiting_process_takes_over_from_a_killed_one(tmp_path):

@@ -360,6 +360,7 @@ def test_threads_that_ask_for_the_same_make_it_once(store):
         thread.join()
     assert len(runs) == 1
     assert sorted(each.cached for each in found) == [False, True, True, True, True, True]
+    assert sum(each.how == "made" for each in found) == 1
 
 
 def test_threads_that_publish_different_versions_get_different_labels(store):
