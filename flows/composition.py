@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias
 from flows.profile import Profile
 from flows.sources import Sources
 from tasks.adopt import ADOPT
-from tasks.audit import AUDIT
+from tasks.audit import AUDIT, check_gate
 from tasks.balance import BALANCE
 from tasks.card import CARD
 from tasks.consume import CONSUME
@@ -147,7 +147,11 @@ class Composition:
         self.sources = sources
 
     def build(self) -> dict[str, Node]:
-        """Ask for every artifact of the profile, in order; the result maps kind to artifact."""
+        """Ask for every artifact of the profile, in order; the result maps kind to artifact.
+
+        Raises:
+            GateError: the audit's gate failed, and the profile says that a run stops there.
+        """
         profile = self.profile
         corpus = self._one(INGEST, profile.ingest_params(), files=self.sources.files)
         made: dict[str, Node] = {"corpus": corpus}
@@ -157,6 +161,10 @@ class Composition:
         made["encoded"] = self._one(ENCODE, profile.encode, corpus=corpus, tokenizer=tokenizer, shards=shards)
         tokens: dict[str, StepInput] = {"encoded": made["encoded"], "shards": shards}
         made["audit"] = self._one(AUDIT, profile.audit, corpus=corpus, tokenizer=tokenizer, **tokens)
+        if isinstance(
+            made["audit"], ArtifactRef
+        ):  # published with its verdict, whether the run goes on or not
+            check_gate(profile.audit, self.executor.path(made["audit"]), made["audit"].name)
         before = self._ledger()
         scores = self._scores(corpus, tokenizer, tokens)
         made["mixture"] = self._one(MIX, profile.mix_params(), **tokens, **before, **scores)

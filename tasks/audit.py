@@ -4,8 +4,8 @@ From the encoded shards' statistics and token counts alone: no text is read and 
 Publishes `catalog/audit_sources.parquet`, `catalog/audit_tokens.parquet` and `catalog/audit_lengths.parquet`
 (the store's catalog takes them in), `summary.json` and `summary.md`.
 
-The gate compares the summary with thresholds. Where it fails, `on_failure = "warn"` publishes the audit with
-the verdict in it, and `"fail"` stops the run.
+The gate compares the summary with thresholds. The audit is published with the verdict in it, whatever that
+is, so that one can look at why. Where the gate failed and `on_failure = "fail"`, the run stops after that.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ class AuditParams(Params):
     )
     on_failure: Literal["warn", "fail"] = Field(
         default="warn",
-        description="What a failed gate does: 'warn' publishes the audit all the same, 'fail' stops the run.",
+        description="What a failed gate does, its audit being published: 'warn' goes on, 'fail' stops.",
     )
 
 
@@ -59,7 +59,6 @@ def run(
         corpus: the corpus artifact; named so that the audit's record leads back to it.
 
     Raises:
-        GateError: the gate failed and `params.on_failure` is "fail".
         StoreError: an input is broken, or the shards are not those of the manifest.
     """
     from tasks.audit_summary import SUMMARY_FILE, summarize, to_markdown
@@ -70,15 +69,34 @@ def run(
     with audit_database(vocabulary, sources) as database:
         summary = summarize(database, vocabulary, sources)
         summary = summary.model_copy(update={"gate": verdict(params, summary)})
-        if params.on_failure == "fail" and summary.gate.startswith("failed"):
-            raise GateError(
-                f"audit: gate {summary.gate}; change the tokenizer or the threshold, "
-                "or set on_failure='warn' to publish the audit and go on"
-            )
         write_tables(database, out / "catalog")
     write_model(out / SUMMARY_FILE, summary)
     (out / "summary.md").write_text(to_markdown(summary), "utf-8")
     return Outcome(metrics=_metrics(summary))
+
+
+def check_gate(params: AuditParams, path: Path, name: str) -> None:
+    """Refuse to go on from a published audit whose gate failed, where `on_failure` is "fail".
+
+    Args:
+        params: what the audit was asked for.
+        path: its directory.
+        name: the artifact's name.
+
+    Raises:
+        GateError: the gate failed.
+        StoreError: the summary is missing or broken.
+    """
+    from tasks.audit_summary import read_summary
+
+    if params.on_failure == "warn":
+        return
+    gate = read_summary(path).gate
+    if gate.startswith("failed"):
+        raise GateError(
+            f"audit: gate {gate}; `tokmill show audit/{name} --read` shows why; change the tokenizer or "
+            "the threshold, or set audit.on_failure='warn' to go on all the same"
+        )
 
 
 def verdict(params: AuditParams, summary: "Summary") -> str:

@@ -53,6 +53,17 @@ def refusal(run: InProcess, project: Path, *overrides: str) -> str:
     return str(raised.value)
 
 
+def test_a_failed_gate_stops_the_run_and_its_audit_can_be_read(run: InProcess, project: Path) -> None:
+    said = refusal(run, project, "audit.min_bytes_per_token=99", "audit.on_failure='fail'")
+    assert "tokmill show audit/tiny --read" in said
+    record = run.store.newest("audit", "tiny")
+    assert record is not None
+    assert str(record.metrics["gate"]).startswith("failed: ")
+    assert record.label == "v2"
+    assert record.metrics["gate"] in (run.store.path(record.ref) / "summary.md").read_text("utf-8")
+    assert refusal(run, project, "audit.min_bytes_per_token=99", "audit.on_failure='fail'") == said
+
+
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [

@@ -3,7 +3,7 @@
 import pytest
 
 import tokenizer
-from tasks.audit import AUDIT, AuditParams
+from tasks.audit import AUDIT, AuditParams, check_gate
 from tasks.audit import run as audit
 from tasks.audit_summary import read_summary
 from tasks.encode import ENCODE, ENCODE_SHARD, EncodeParams, run, run_shard
@@ -118,15 +118,23 @@ def test_the_audit_counts_what_was_encoded(tmp_path, encoded):
     assert (out / "summary.md").read_text("utf-8").startswith("# Tokenizer audit")
 
 
-def test_a_failed_gate_warns_or_stops(tmp_path, encoded):
+def test_a_failed_gate_warns_or_stops_and_the_audit_is_there_with_its_verdict(tmp_path, encoded):
     _, made = encoded()
-    for name in ("warn", "fail"):
-        (tmp_path / name).mkdir()
-    outcome = audit(AuditParams(min_bytes_per_token=99), out=tmp_path / "warn", **made)
-    assert str(outcome.metrics["gate"]).startswith("failed: source 'en': bytes_per_token=")
-    with pytest.raises(GateError, match=r"source 'en': bytes_per_token=.* is below 99"):
-        audit(AuditParams(min_bytes_per_token=99, on_failure="fail"), out=tmp_path / "fail", **made)
-    assert list((tmp_path / "fail").iterdir()) == []
+    for how in ("warn", "fail"):
+        (tmp_path / how).mkdir()
+        params = AuditParams(min_bytes_per_token=99, on_failure=how)
+        outcome = audit(params, out=tmp_path / how, **made)
+        assert str(outcome.metrics["gate"]).startswith("failed: source 'en': bytes_per_token=")
+        assert "is below 99" in (tmp_path / how / "summary.md").read_text("utf-8")
+        if how == "warn":
+            check_gate(params, tmp_path / how, "line")
+            continue
+        with pytest.raises(GateError, match=r"source 'en': bytes_per_token=.* is below 99.*show audit/line"):
+            check_gate(params, tmp_path / how, "line")
+    passed = AuditParams(min_bytes_per_token=0.5, on_failure="fail")
+    (tmp_path / "passed").mkdir()
+    audit(passed, out=tmp_path / "passed", **made)
+    check_gate(passed, tmp_path / "passed", "line")
 
 
 def test_through_the_store_the_audit_lands_in_the_catalog(tmp_path, text_corpus, published):
