@@ -1,7 +1,7 @@
 """adopt: a tokenizer that exists, as a tokenizer artifact with an attestation.
 
 It is loaded from any format that we know, written in tokmill's own, loaded back from that and held to its
-own probes. The files that it came from are not copied.
+own probes; it gets exports as one that was trained does. The files that it came from are not copied.
 """
 
 from pathlib import Path
@@ -57,12 +57,13 @@ def run(params: AdoptParams, *, out: Path, file: str | Path) -> Outcome:
         split_pattern=params.split_pattern,
         special_tokens=params.special_tokens or None,
     )
-    publish_tokenizer(tokenizer, out, exports=False)
+    exports = publish_tokenizer(tokenizer, out)
     return Outcome(
         metrics={
             "vocab_size": tokenizer.vocab_size,
             "num_merges": len(tokenizer.merges),
             "num_special_tokens": len(tokenizer.special_tokens),
+            "exports": ", ".join(exports),
         }
     )
 
@@ -82,4 +83,4 @@ def _chosen(path: Path, file_format: str) -> Path:
     )
 
 
-ADOPT = Stage(verb="adopt", task="adopt", kind="tokenizer", version=1, params=AdoptParams, run=run)
+ADOPT = Stage(verb="adopt", task="adopt", kind="tokenizer", version=2, params=AdoptParams, run=run)

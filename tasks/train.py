@@ -84,7 +84,7 @@ def run(params: TrainParams, *, out: Path, counts: Path, balance: Path) -> Outco
     weighted = merge_bounded(weighted_parts(counted, balanced, amounts))
     tokenizer = _trained(params, weighted, balanced.resolution)
     shares = proportions({source: Decimal(amount) for source, amount in amounts.items()})
-    exports = publish_tokenizer(tokenizer, out, exports=True)
+    exports = publish_tokenizer(tokenizer, out)
     return Outcome(
         metrics={
             "vocab_size": tokenizer.vocab_size,

@@ -1,6 +1,5 @@
 """The published vocabularies as files that peers read: ranks as tiktoken has them, and a `tokenizer.json`."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -25,8 +24,6 @@ def write_files(name: str, folder: Path) -> None:
     _, sidecar = published.save(folder, format="tiktoken")
     sidecar.unlink()  # it would bring GPT-2's special token back
     tokenizer.load(folder / RANKS, split_pattern=name).save(folder, format="huggingface")
-    if name == "gpt2":
-        _as_hugging_face_has_it(folder / JSON)
 
 
 def _write_trained(folder: Path) -> None:
@@ -36,16 +33,3 @@ def _write_trained(folder: Path) -> None:
     texts = load("japanese", 30_000_000)
     tokenizer.train(texts.strings(), vocab_size=32_000).save(folder, format="tiktoken")[1].unlink()
     tokenizer.load(folder / RANKS, split_pattern="gpt2").save(folder, format="huggingface")
-    _as_hugging_face_has_it(folder / JSON)
-
-
-def _as_hugging_face_has_it(path: Path) -> None:
-    """Say GPT-2's pattern in the way that peers know and have special code for."""
-    content = json.loads(path.read_text())
-    content["pre_tokenizer"] = {
-        "type": "ByteLevel",
-        "add_prefix_space": False,
-        "trim_offsets": True,
-        "use_regex": True,
-    }
-    path.write_text(json.dumps(content))

@@ -3,7 +3,8 @@
     tokmill.json                          the tokenizer, whole
     attestation.json                      probe texts with their ids
     exports.json                          for each export format its files, or why there are none
-    exports/huggingface/tokenizer.json    for `tokenizers` and `transformers`
+    exports/huggingface/tokenizer.json    for `tokenizers` and others that read its format
+    exports/huggingface/tokenizer_config.json   for `transformers.AutoTokenizer`
     exports/gpt2/vocab.json, merges.txt   GPT-2's two files, and a sidecar with what they do not say
     exports/tiktoken/*.tiktoken           ranks, for `tiktoken`, and a sidecar
 
@@ -42,7 +43,7 @@ def open_tokenizer(path: Path) -> "Tokenizer":
     return _opened(path, state)
 
 
-def publish_tokenizer(tokenizer: "Tokenizer", out: Path, *, exports: bool) -> list[str]:
+def publish_tokenizer(tokenizer: "Tokenizer", out: Path, *, exports: bool = True) -> list[str]:
     """Write `tokenizer` into the directory `out`, and try what was written.
 
     Args:
@@ -73,6 +74,7 @@ def _export(tokenizer: "Tokenizer", attested: dict[str, Any], name: str, out: Pa
     """Write one export and load it back; say which files it has, or why it cannot be."""
     from tokenizer import attestation, load
     from tokenizer.errors import FormatError
+    from tokenizer.formats.spellings import difference
 
     folder = out / "exports" / name
     try:
@@ -82,7 +84,9 @@ def _export(tokenizer: "Tokenizer", attested: dict[str, Any], name: str, out: Pa
             raise
         return {"not_possible": str(error)}
     attestation.check(load(folder), attested)
-    return {"files": sorted(file.relative_to(out).as_posix() for file in files)}
+    result: dict[str, Any] = {"files": sorted(file.relative_to(out).as_posix() for file in files)}
+    differs = difference(tokenizer.splitter.chain) if name == "huggingface" else None
+    return result | ({"differs": differs} if differs else {})
 
 
 def _state(file: Path) -> tuple[int, int]:

@@ -3,14 +3,18 @@
 | format | files | what it cannot express |
 | --- | --- | --- |
 | `tokmill` | `tokmill.json` | nothing |
-| `huggingface` | `tokenizer.json` | split patterns that Oniguruma reads in another way |
+| `huggingface` | `tokenizer.json`, `tokenizer_config.json` | patterns that Oniguruma reads otherwise |
+| `huggingface_exact` | the same | the same |
 | `gpt2` | `vocab.json`, `merges.txt`, sidecar | — (other readers do not see the sidecar) |
 | `tiktoken` | `tokenizer.tiktoken`, sidecar | merges that do not follow from the order of the tokens |
 
-An export that would lose something is refused, with the reason. Files are written whole or not at all.
+An export that would lose something is refused, with the reason. One loses a little: `huggingface` spells
+splits as published models do, which for `cl100k` is another one at the end of some texts (see `spellings`);
+`huggingface_exact` does not, and is read by tokenizers 0.2x alone. Files are written whole or not at all.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from tokenizer.definition import Definition
@@ -26,6 +30,7 @@ __all__ = ["WRITERS", "load", "save"]
 WRITERS: dict[str, Callable[[Definition, Path], list[Path]]] = {
     "tokmill": native.write,
     "huggingface": huggingface.write,
+    "huggingface_exact": partial(huggingface.write, exact=True),
     "gpt2": gpt2.write,
     "tiktoken": tiktoken.write,
 }

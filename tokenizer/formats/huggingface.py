@@ -1,8 +1,8 @@
 """Hugging Face's format: one `tokenizer.json` for the `tokenizers` library.
 
-Written: a BPE model in GPT-2's byte alphabet, the split chain as `Split` steps that isolate, `ByteLevel`
-    for the bytes, and special tokens both in the vocabulary and as added tokens, so that their ids hold
-    even where ids have holes.
+Written: a BPE model in GPT-2's byte alphabet, the split chain as published files spell it (`spellings`),
+    `ByteLevel` for the bytes, and special tokens both in the vocabulary and as added tokens; ids without a
+    token have an entry that nothing becomes. Beside it `tokenizer_config.json` (`transformers`).
 Read: what says the same in the ways that published files say it. A post-processor (which adds tokens such
     as BOS) is not part of a tokenizer here: ids are those that `encode(text, add_special_tokens=False)`
     gives.
@@ -16,8 +16,10 @@ import regex
 from tokenizer.alphabet import to_bytes, to_text
 from tokenizer.definition import Definition
 from tokenizer.errors import FormatError
+from tokenizer.formats import transformers
 from tokenizer.formats.files import write_json
 from tokenizer.formats.gpt2 import alphabet_vocab
+from tokenizer.formats.spellings import SINGLE_DIGITS, byte_level, read_expression, write_chain
 from tokenizer.normalizers import steps_of
 from tokenizer.reading import reading
 from tokenizer.specials import reserved_name
@@ -42,6 +44,7 @@ _READ_OTHERWISE = regex.compile(r"\}\+|(?<!\[)\^|\$|\\[dDwWbBhHRXAZzG]")
 _NOT_SYNTAX = regex.compile(r"\\[pP]\{[^}]*\}|\\[^dDwWbBhHRXAZzG]|\[\^?\]?(?:\\.|[^\]\\])*\]", regex.DOTALL)
 
 _MAX_DIGITS = 8
+_UNUSED = "<unused {}>"
 
 _MODEL_MUST_BE: dict[str, tuple[Any, ...]] = {
     "dropout": (None, 0.0),
@@ -52,8 +55,13 @@ _MODEL_MUST_BE: dict[str, tuple[Any, ...]] = {
 }
 
 
-def write(definition: Definition, folder: Path) -> list[Path]:
-    """Write the file into a folder.
+def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[Path]:
+    """Write the file into a folder, with `tokenizer_config.json` for `transformers`.
+
+    Args:
+        definition: what to write.
+        folder: where.
+        exact: whether to spell out what the published spelling of the split leaves out; see `spellings`.
 
     Raises:
         FormatError: the split pattern means something else to `tokenizers`, or a special token's text is
@@ -68,7 +76,7 @@ def write(definition: Definition, folder: Path) -> list[Path]:
         "fuse_unk": False,
         "byte_fallback": False,
         "ignore_merges": definition.ignore_merges,
-        "vocab": alphabet_vocab(definition, "huggingface"),
+        "vocab": _without_holes(alphabet_vocab(definition, "huggingface"), definition.vocab_size),
         "merges": [[to_text(left), to_text(right)] for left, right in definition.pairs],
     }
     content = {
@@ -77,21 +85,29 @@ def write(definition: Definition, folder: Path) -> list[Path]:
         "padding": None,
         "added_tokens": [_added_token(name, i) for name, i in definition.special_tokens.items()],
         "normalizer": _write_normalizer(definition.normalizer),
-        "pre_tokenizer": _write_pre_tokenizer(definition),
+        "pre_tokenizer": _write_pre_tokenizer(definition, exact=exact),
         "post_processor": None,
-        "decoder": _byte_level(use_regex=True),
+        "decoder": byte_level(use_regex=True),
         "model": model,
     }
-    return [write_json(folder / FILE_NAME, content)]
+    return [write_json(folder / FILE_NAME, content), transformers.write(definition, folder)]
+
+
+def _without_holes(vocab: dict[str, int], vocab_size: int) -> dict[str, int]:
+    """Give ids without a token an entry that no text can become, as a space is not in the byte alphabet.
+
+    Some readers take the number of entries for the first id that is free, or refuse holes.
+    """
+    used = set(vocab.values())
+    holes = [i for i in range(vocab_size) if i not in used]
+    if len(holes) > len(vocab) or any(_UNUSED.format(i) in vocab for i in holes):
+        return vocab
+    return vocab | {_UNUSED.format(i): i for i in holes}
 
 
 def _added_token(name: str, i: int) -> dict[str, Any]:
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     return {"id": i, "content": name, **flags}
-
-
-def _byte_level(*, use_regex: bool) -> dict[str, Any]:
-    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
 
 
 def _write_normalizer(name: str | None) -> dict[str, Any] | None:
@@ -101,7 +117,7 @@ def _write_normalizer(name: str | None) -> dict[str, Any] | None:
     return steps[0] if steps else None
 
 
-def _write_pre_tokenizer(definition: Definition) -> dict[str, Any]:
+def _write_pre_tokenizer(definition: Definition, *, exact: bool) -> dict[str, Any]:
     chain = resolve(definition.split_pattern, definition.digits)
     for expression in chain:
         otherwise = _READ_OTHERWISE.search(_NOT_SYNTAX.sub("", expression))
@@ -110,11 +126,8 @@ def _write_pre_tokenizer(definition: Definition) -> dict[str, Any]:
                 f"format='huggingface' cannot express split_pattern={expression!r}: the tokenizers library "
                 f"reads {otherwise[0]!r} in another way; write it otherwise, or use format='tokmill'"
             )
-    splits = [
-        {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
-        for expression in chain
-    ]
-    return {"type": "Sequence", "pretokenizers": [*splits, _byte_level(use_regex=False)]}
+    steps = write_chain(chain, exact=exact)
+    return {"type": "Sequence", "pretokenizers": steps} if len(steps) > 1 else steps[0]
 
 
 def read_content(content: dict[str, Any], where: str) -> Definition:
@@ -137,7 +150,9 @@ def _read(content: dict[str, Any], where: str) -> Definition:
     model = content["model"]
     _check_model(model, where)
     specials = _read_added_tokens(content.get("added_tokens") or [], where)
-    vocab = {text: i for text, i in model["vocab"].items() if specials.get(text) != i}
+    vocab = {
+        text: i for text, i in model["vocab"].items() if specials.get(text) != i and text != _UNUSED.format(i)
+    }
     pairs = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in model["merges"]]
     return Definition.build(
         {i: to_bytes(text, where) for text, i in vocab.items()},
@@ -217,7 +232,7 @@ def _read_pre_tokenizer(value: dict[str, Any] | None, where: str) -> str | tuple
 
 def _read_split(step: dict[str, Any], where: str) -> str:
     if step["type"] == "Digits":
-        return r"\p{N}" if step["individual_digits"] else r"\p{N}+"
+        return SINGLE_DIGITS if step["individual_digits"] else r"\p{N}+"
     if step["type"] != "Split":
         raise _refuse(
             where, "pre_tokenizer.type", step["type"], "only Split, Digits and ByteLevel can be read"
@@ -230,7 +245,7 @@ def _read_split(step: dict[str, Any], where: str) -> str:
         how == ("Removed", True) and expression in SPLIT_PATTERNS.values()
     ):
         raise _refuse(where, "pre_tokenizer: Split.behavior", step["behavior"], "only Isolated can be done")
-    return expression
+    return read_expression(expression)
 
 
 def _named(chain: tuple[str, ...]) -> str | tuple[str, ...]:

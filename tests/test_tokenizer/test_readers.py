@@ -1,0 +1,146 @@
+"""Other libraries read our `tokenizer.json` files and give our ids, for every named pattern.
+
+They are asked in an environment of their own, because the newest tokenizers cannot stand beside the one that
+other tests use: `TOKMILL_READERS` names its Python (CONTRIBUTING.md says how to make it), which is this one's
+unless it says otherwise. What is not installed there skips, visibly.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+import tokenizer
+from tests.test_tokenizer.conftest import SPECIALS, TRAINING_TEXTS, corpus, ntrex
+from tokenizer import Tokenizer
+from tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS
+
+pytestmark = pytest.mark.readers
+
+PYTHON = os.environ.get("TOKMILL_READERS", sys.executable)
+WORKER = Path(__file__).with_name("read_with.py")
+PATTERNS = [*SPLIT_PATTERNS, *SPLIT_CHAINS]
+EVERYTHING = "TOKMILL_EVERYTHING" in os.environ
+BYTES_A_CORPUS = 1 << 40 if EVERYTHING else 150_000
+NOT_KNOWN = {("gigatoken", "starcoder"): "gigatoken has no code for digits one by one and then GPT-2's split"}
+
+TEXTS = [
+    *TRAINING_TEXTS[:3],
+    "Hello,  world's 12345\n\n  x_y = 'TIS\t日本語ですCamelCase! \n  end",
+    "I'LL we'Re it'd 's '’s a1b22 c333  4444 5\n6 12 ½ x² 漢字1かな 'll 'VE\r\n\r\n\t\tend",
+    "a<|end|>b<|endoftext|><|more|> <|endoftext|>",
+    "   leading, trailing   ",
+    "\n\n \n",
+    "",
+]
+
+
+def answer(*arguments: str, given: str = "") -> str:
+    """What the worker says."""
+    command = [PYTHON, str(WORKER), *arguments]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=True, encoding="utf-8")
+    return done.stdout
+
+
+@lru_cache
+def version(library: str) -> str | None:
+    """The library's version there; None where it is not."""
+    try:
+        return answer(library).strip()
+    except (subprocess.CalledProcessError, OSError):
+        return None
+
+
+@pytest.fixture(params=["tokenizers", "newest tokenizers", "gigatoken", "fastokens"])
+def reader(request: pytest.FixtureRequest) -> str:
+    """A library that reads `tokenizer.json`."""
+    library = request.param.removeprefix("newest ")
+    found = version(library)
+    if found is None:
+        pytest.skip(f"no {library} in {PYTHON}; CONTRIBUTING.md says how to install it")
+    if library == "tokenizers" and (int(found.split(".")[0]) >= 1) != (request.param != library):
+        pytest.skip(f"{PYTHON} has tokenizers {found}; TOKMILL_READERS may name another environment")
+    return str(library)
+
+
+def ids_of(library: str, file: Path, texts: list[str]) -> list[list[int]]:
+    """The ids that a library gives."""
+    ids: list[list[int]] = json.loads(answer(library, str(file), given=json.dumps(texts)))
+    return ids
+
+
+def exported(tok: Tokenizer, folder: Path) -> Path:
+    """The `tokenizer.json` of a tokenizer."""
+    return next(file for file in tok.save(folder, "huggingface") if file.name == "tokenizer.json")
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_an_export_gives_our_ids(reader: str, pattern: str, tmp_path: Path) -> None:
+    if (reader, pattern) in NOT_KNOWN:
+        pytest.skip(NOT_KNOWN[reader, pattern])
+    tok = tokenizer.train(TRAINING_TEXTS, vocab_size=330, split_pattern=pattern, special_tokens=SPECIALS)
+    expected = [tok.encode(text, allowed_special="all") for text in TEXTS]
+    assert ids_of(reader, exported(tok, tmp_path), TEXTS) == expected
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "cl100k"])
+def test_ids_hold_where_there_are_holes(reader: str, pattern: str, tmp_path: Path) -> None:
+    tok = tokenizer.train(TRAINING_TEXTS, vocab_size=300, split_pattern=pattern)
+    spec = tok.spec()
+    spec["tokens"] += [None] * 7
+    spec["special_tokens"] = {"<|end|>": 303, "<|endoftext|>": 306}
+    tok = Tokenizer.from_spec(spec)
+    text = "a<|end|>the foxes<|endoftext|>"
+    assert ids_of(reader, exported(tok, tmp_path), [text]) == [tok.encode(text, allowed_special="all")]
+
+
+def published(folder: Path, pattern: str) -> Tokenizer:
+    """A published vocabulary, split as a pattern says."""
+    vocabs = folder / "vocabs"
+    if pattern in {"gpt2", "cs336", "starcoder"}:
+        return tokenizer.load(vocabs / "gpt2_vocab.json", split_pattern=pattern)
+    name = "o200k_base" if pattern == "o200k" else "cl100k_base"
+    return tokenizer.load(vocabs / f"{name}.tiktoken", split_pattern=pattern)
+
+
+@pytest.mark.shared_data
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_published_vocabularies_give_our_ids_on_real_text(
+    shared_data: Path, reader: str, pattern: str, tmp_path: Path
+) -> None:
+    if (reader, pattern) in NOT_KNOWN:
+        pytest.skip(NOT_KNOWN[reader, pattern])
+    tok = published(shared_data, pattern)
+    file = exported(tok, tmp_path)
+    sources = sorted(path.name.split(".")[0] for path in (shared_data / "corpora").glob("*.jsonl.zst"))
+    for texts in ([*ntrex(shared_data).values()], *(corpus(shared_data, s, BYTES_A_CORPUS) for s in sources)):
+        corpus.cache_clear()
+        some = texts if EVERYTHING else [text[:100_000] for text in texts]
+        expected = tok.encode_batch(some, as_text=True).to_lists()
+        for text, theirs, ours in zip(some, ids_of(reader, file, some), expected, strict=True):
+            assert theirs == ours, text[:200]
+
+
+@pytest.fixture(scope="module")
+def auto_tokenizer() -> type:
+    """`transformers.AutoTokenizer` of this environment."""
+    return pytest.importorskip("transformers", reason="no transformers here").AutoTokenizer
+
+
+def test_auto_tokenizer_sees_the_special_tokens(auto_tokenizer: type, tmp_path: Path) -> None:
+    names = ["<|endoftext|>", "<|pad|>", "<|user|>"]
+    tok = tokenizer.train(TRAINING_TEXTS, vocab_size=320, special_tokens=names, num_reserved=1)
+    tok.save(tmp_path, "huggingface")
+    other = auto_tokenizer.from_pretrained(tmp_path)
+    assert set(other.all_special_tokens) == {*names, "<|reserved_0|>"}
+    assert (other.eos_token, other.pad_token) == ("<|endoftext|>", "<|pad|>")
+    text = "the foxes , don't<|user|> here .<|endoftext|>"
+    ids = tok.encode(text, allowed_special="all")
+    assert other(text)["input_ids"] == ids
+    assert other.decode(ids) == text
+    assert other.decode(ids, skip_special_tokens=True) == "the foxes , don't here ."

@@ -1,0 +1,45 @@
+"""`tokenizer_config.json`, which tells `transformers.AutoTokenizer` what `tokenizer.json` alone does not.
+
+It names the class that reads any `tokenizer.json`, keeps decoding from tidying spaces up, and lists the
+special tokens. Which of them begins a text, ends it or pads is said where a name is one that published models
+use for nothing else.
+"""
+
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from tokenizer.definition import Definition
+from tokenizer.formats.files import write_json
+
+FILE_NAME = "tokenizer_config.json"
+
+_ROLES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "bos_token": ("<|begin_of_text|>", "<|begin▁of▁sentence|>", "<s>", "<bos>", "[BOS]"),
+        "eos_token": ("<|endoftext|>", "<|end_of_text|>", "<|end▁of▁sentence|>", "</s>", "<eos>", "[EOS]"),
+        "pad_token": ("<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>", "<pad>", "[PAD]"),
+    }
+)
+
+
+def write(definition: Definition, folder: Path) -> Path:
+    """Write the file into a folder."""
+    content: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        **_roles(definition),
+    }
+    named = [name for name in definition.special_tokens if name not in content.values()]
+    if named:
+        content["additional_special_tokens"] = named
+    return write_json(folder / FILE_NAME, content)
+
+
+def _roles(definition: Definition) -> dict[str, str]:
+    """Return the special tokens whose part is known."""
+    found = {
+        role: next((name for name in names if name in definition.special_tokens), None)
+        for role, names in _ROLES.items()
+    }
+    return {role: name for role, name in found.items() if name is not None}
