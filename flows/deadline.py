@@ -18,10 +18,10 @@ _set = threading.Lock()
 _last_words: Callable[[int], None] | None = None
 
 
-def end_soon(number: int) -> None:
-    """End this process, which was sent signal `number`, in some seconds; the first call counts."""
+def end_soon(number: int, seconds: float = SECONDS) -> None:
+    """End this process, which was sent signal `number`, in so many seconds; the first call counts."""
     if _set.acquire(blocking=False):
-        timer = threading.Timer(SECONDS, _end, [number])
+        timer = threading.Timer(seconds, _end, [number])
         timer.daemon = True
         timer.start()
 

@@ -65,14 +65,9 @@ class PrefectExecutor:
         """
         for group, num_tasks in Counter(group_of(step.title) for step in steps).items():
             self.reporter.expect(group, num_tasks)
-        told = Told(self._begin, self.reporter.on_advance, self._ended.__setitem__)
-        try:
-            with told.of_tasks():
-                futures = {self._submit(step): step for step in steps}
-            ended = {future: self._end(futures[future], future) for future in as_completed(list(futures))}
-        except BaseException:
-            told.stop()
-            raise
+        with Told(self._begin, self.reporter.on_advance, self._ended.__setitem__).of_tasks():
+            futures = {self._submit(step): step for step in steps}
+        ended = {future: self._end(futures[future], future) for future in as_completed(list(futures))}
         rows = [_row_or_raise(step, ended[future]) for future, step in futures.items()]
         self.rows += rows
         self._futures |= {row.ref: future for row, future in zip(rows, futures, strict=True)}

@@ -20,10 +20,12 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import Field
 
 from flows.composition import Composition
-from flows.deadline import end_soon
+from flows.deadline import SECONDS, end_soon
+from flows.ending import held_state, state_of, told
 from flows.errors import RunError
 from flows.execution import PrefectExecutor
 from flows.form import Overrides
+from flows.naming import run_name
 from flows.places import Machine
 from flows.profile import Profile, Size, load_profile
 from flows.progress import Reporter, Silent, noting_warnings
@@ -33,7 +35,7 @@ from flows.summary import artifact_key, run_summary
 from tasks.errors import StoreError
 from tasks.stage import ArtifactRef
 from tasks.store import Provenance, RunArtifact, Store, Verify
-from tasks.store.runs import State
+from tokenizer.stopping import allow_work, request_stop
 
 
 @dataclass
@@ -45,13 +47,15 @@ class _Watcher:
     result: RunResult | None = None
 
 
+_SECONDS_OF_A_WORKERS_RUN = 2.0  # Prefect looks after three, and then again after three more
+
 # Empty in a run that a worker starts: that one is watched in the UI.
 _WATCHER: ContextVar[_Watcher | None] = ContextVar("watcher", default=None)
 
 
 @flow(
     name="build-corpus",
-    flow_run_name="{profile}",
+    flow_run_name=run_name,
     description="Raw text to packed token shards: every stage cached by its fingerprint.",
 )
 def build_corpus(
@@ -129,25 +133,35 @@ def _build(profile: Profile, machine: Machine, reporter: Reporter) -> RunResult:
     store = machine.open_store()
     run_id = str(flow_run.id)
     provenance = Provenance.collect(flow_run_id=run_id, deployment_id=deployment.id)
-    store.catalog.add_run(run_id, profile=profile.name, parameters=profile.resolved(), provenance=provenance)
-    try:
-        result = _compose(profile, machine, store, reporter, run_id)
-    except BaseException as error:
-        if isinstance(error, TerminationSignal):
-            end_soon(error.signal)
-        _note_end(store, run_id, error)
-        raise
-    artifacts = [RunArtifact(task=row.task, ref=row.ref, how=row.how) for row in result.rows]
-    store.catalog.finish_run(run_id, state="completed", artifacts=artifacts)
+    with store.catalog.alive(run_id):
+        try:
+            parameters = profile.resolved()
+            store.catalog.add_run(run_id, profile=profile.name, parameters=parameters, provenance=provenance)
+            result = _compose(profile, machine, store, reporter, run_id)
+            artifacts = [RunArtifact(task=row.task, ref=row.ref, how=row.how) for row in result.rows]
+            store.catalog.finish_run(run_id, state="completed", artifacts=artifacts)
+        except BaseException as error:
+            if isinstance(error, TerminationSignal):
+                end_soon(error.signal, SECONDS if _WATCHER.get() else _SECONDS_OF_A_WORKERS_RUN)
+            _note_end(store, run_id, error)
+            raise
     _publish(profile, store, result)
     return result
 
 
 def _note_end(store: Store, run_id: str, error: BaseException) -> None:
-    """Note why a run ended; on a full disk, where it cannot be written, the run's own error is still told."""
-    state: State = "failed" if isinstance(error, Exception) else "cancelled"
+    """Note why a run ended; on a full disk, where it cannot be written, the run's own error is still told.
+
+    What was ended from outside has little time: its end is noted before the server is asked for the reason.
+    """
     try:
-        store.catalog.finish_run(run_id, state=state, message=str(error))
+        if isinstance(error, Exception):
+            store.catalog.finish_run(run_id, state="failed", message=told(error))
+        else:
+            store.catalog.note_end(run_id, state=state_of(error), message=told(error))
+        held = held_state(run_id)
+        if held is not None:
+            store.catalog.note_end(run_id, state=held, message=told(error))
     except StoreError as unwritten:
         error.add_note(str(unwritten))
 
@@ -164,8 +178,9 @@ def _compose(profile: Profile, machine: Machine, store: Store, reporter: Reporte
 
 @contextmanager
 def _threads(workers: int) -> Iterator[ThreadPoolTaskRunner[Any]]:
-    """Run tasks in threads; the block waits for them unless it is told to end, by a signal or by Prefect."""
+    """Run tasks in threads; the block waits for them, unless it is told to end: then it has them stop."""
     runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=workers)
+    allow_work()
     with ExitStack() as until_done:
         until_done.enter_context(runner)
         try:
@@ -173,6 +188,7 @@ def _threads(workers: int) -> Iterator[ThreadPoolTaskRunner[Any]]:
         except Exception:
             raise
         except BaseException:
+            request_stop()
             until_done.pop_all()
             raise
 

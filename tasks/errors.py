@@ -12,7 +12,6 @@
     ├── MachineError        memory, a disk or a device that gave out, which says nothing about the data
     ├── AccountError        what came in is not what became of it
     ├── StoreError          an artifact that cannot be published, found or trusted
-    ├── StoppedError        a stage that was told to stop before it was done
     └── GateError           an audit whose verdict is "failed" where the profile forbids it
 
 A message says where, the value, the rule and the fix.
@@ -65,10 +64,6 @@ class AccountError(TaskError):
 
 class StoreError(TaskError):
     """An artifact that cannot be published, found or trusted."""
-
-
-class StoppedError(TaskError):
-    """A stage that was told to stop before it was done, because its run ends."""
 
 
 class GateError(TaskError):

@@ -9,11 +9,10 @@ Prefect's own result files (a few hundred bytes each: an artifact reference) lie
 that they travel with the store and not with a user's home.
 """
 
-import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,10 +28,10 @@ from prefect.utilities.annotations import quote
 
 from tasks.advance import Advance, watched_by
 from tasks.ambient import holding
-from tasks.errors import StoppedError
 from tasks.machine import allowing
 from tasks.stage import ArtifactRef, How, Request
 from tasks.store import Provenance, Store, Verify
+from tokenizer.stopping import heed_stop
 
 _HOW: dict[How, str] = {
     "made": "made by this task",
@@ -46,39 +45,18 @@ _TOLD: ContextVar["Told | None"] = ContextVar("told", default=None)
 
 @dataclass(frozen=True)
 class Told:
-    """Who is told of tasks, by their titles: of those that begin to work, and of how far they are.
+    """Who is told of tasks, by their titles: that they begin to work, how far they are, and that they end.
 
-    Who is told can also put an end to them: a task that is told to stop does not begin, or ends when next it
-    tells how far it is. It ends with how it came by its artifact, which no
-    state of Prefect's says.
+    A task ends with how it came by its artifact, which no state of Prefect's says.
     """
 
     on_start: Callable[[str], None]
     on_advance: Callable[[str, Advance], None]
     on_end: Callable[[str, How], None]
-    stopped: threading.Event = field(default_factory=threading.Event)
 
     def of_tasks(self) -> AbstractContextManager[None]:
         """Tell of the tasks that are submitted in this block."""
         return holding(_TOLD, self)
-
-    def stop(self) -> None:
-        """Stop the tasks that were submitted and are not done."""
-        self.stopped.set()
-
-    def begin(self, title: str) -> None:
-        """Tell that a task begins, unless it is to stop."""
-        self._go_on(title)
-        self.on_start(title)
-
-    def advance(self, title: str, advance: Advance) -> None:
-        """Tell how far a task is, unless it is to stop."""
-        self._go_on(title)
-        self.on_advance(title, advance)
-
-    def _go_on(self, title: str) -> None:
-        if self.stopped.is_set():
-            raise StoppedError(f"{title}: stopped, because the run ends")
 
 
 @dataclass(frozen=True)
@@ -148,14 +126,16 @@ def realize(ask: Ask, title: str) -> ArtifactRef:
 
     Raises:
         TaskError, TokenizerError: whatever the stage has against its parameters or input.
+        StopRequested: the run that it belongs to ends (`tokenizer.stopping`).
     """
+    heed_stop()
     ask = _unquoted(ask)
     told = _TOLD.get()
     if told:
-        told.begin(title)
+        told.on_start(title)
     logger = get_run_logger()
     provenance = Provenance.collect(flow_run_id=flow_run.id, deployment_id=deployment.id)
-    watcher = partial(told.advance, title) if told else None
+    watcher = partial(told.on_advance, title) if told else None
     with allowing(ask.memory_bytes), watched_by(watcher):
         realized = Store.open(ask.store).realize(
             ask.request, provenance=provenance, report=logger.info, verify=ask.verify

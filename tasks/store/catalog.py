@@ -17,12 +17,12 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tasks.errors import StoreError
 from tasks.store.connection import answer, locked, private, reading, replacing
-from tasks.store.durable import told_as, write_atomically
 from tasks.store.extra_tables import extra_tables_in_step, sync_extra_tables
 from tasks.store.indexing import (
     BrokenCatalogError,
@@ -34,8 +34,10 @@ from tasks.store.indexing import (
     update_files,
 )
 from tasks.store.layout import Layout
+from tasks.store.liveness import alive
 from tasks.store.provenance import Provenance, utc_now
 from tasks.store.runs import Run, RunArtifact, State, read_run, run_path
+from tasks.store.settling import settle, write_run
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -98,6 +100,7 @@ class Catalog:
             StoreError: the catalog is held by another process for too long.
         """
         if self._layout.root.is_dir():  # asking must not make a store where there is none
+            self._settle()
             self._replace(self._wait, self._sync)
 
     def rebuild(self) -> None:
@@ -119,6 +122,7 @@ class Catalog:
         def ask(connection: "DuckDBPyConnection") -> list[Row]:
             return answer(connection, sql, parameters)
 
+        self._settle()
         try:
             return self._ask(ask)
         except BrokenCatalogError as error:
@@ -153,17 +157,19 @@ class Catalog:
         parameters: Mapping[str, Any] | None = None,
         provenance: Provenance | None = None,
     ) -> Run:
-        """Note that a run has begun.
+        """Note that a run has begun; one that is there already has begun again, and keeps what it did before.
 
         Raises:
             StoreError: the id cannot be a file's name.
         """
+        path = run_path(self._layout.runs, run_id)
         run = Run(
             run_id=run_id,
             profile=profile,
             parameters=parameters or {},
             started=utc_now(),
             provenance=provenance or Provenance.collect(),
+            earlier=_ended(read_run(path)).as_earlier() if path.exists() else [],
         )
         self._save(run)
         return run
@@ -183,11 +189,34 @@ class Catalog:
         self._quietly(self._take_in, None)
         return finished
 
+    def note_end(self, run_id: str, *, state: State, message: str) -> None:
+        """Note how a run ended in its file alone, for want of time; the next question takes it in.
+
+        Raises:
+            StoreError: there is no such run, or it cannot be noted.
+        """
+        run = read_run(run_path(self._layout.runs, run_id))
+        end = {"state": state, "message": message, "ended": utc_now()}
+        write_run(self._layout, run.model_copy(update=end))
+
     def _save(self, run: Run) -> None:
-        path = run_path(self._layout.runs, run.run_id)
-        with told_as(f"run {run.run_id} cannot be noted"):
-            write_atomically(path, run.model_dump_json(indent=1).encode("utf-8") + b"\n")
-        self.register(path)
+        self.register(write_run(self._layout, run))
+
+    def settle(self) -> list[Run]:
+        """Note the end of runs whose process is gone, and return those whose end was not known.
+
+        Raises:
+            StoreError: it cannot be noted.
+        """
+        return settle(self._layout)
+
+    def alive(self, run_id: str) -> AbstractContextManager[None]:
+        """Say that this process executes a run, for the length of the block.
+
+        Raises:
+            StoreError: it cannot be said.
+        """
+        return alive(self._layout.runs, run_id)
 
     def _quietly(self, work: Callable[["DuckDBPyConnection"], None], report: Report | None) -> None:
         """Do `work`, or say why the catalog lags; its rows come with the next sync."""
@@ -196,6 +225,13 @@ class Catalog:
         except StoreError as error:
             say = report or self._say
             say(f"{error} (what was published is safe; the catalog takes it in the next time)")
+
+    def _settle(self) -> None:
+        """Settle runs before a question; who may not write leaves that to the next who may."""
+        try:
+            self.settle()
+        except StoreError as error:
+            _LOG.info("%s", error)
 
     def _take_in(self, connection: "DuckDBPyConnection") -> None:
         sync_files(connection, self._layout, self._say)
@@ -263,3 +299,10 @@ class Catalog:
 
     def _say_broken(self, error: BrokenCatalogError) -> None:
         self._say(f"catalog {self.path} cannot be used ({error}); it is made again from the records")
+
+
+def _ended(run: Run) -> Run:
+    """A run that begins again has ended before, whether or not that was noted."""
+    if run.state != "running":
+        return run
+    return run.model_copy(update={"state": "crashed", "message": "it began again without having ended"})

@@ -56,7 +56,12 @@ class Provenance(BaseModel):
 
 def utc_now() -> str:
     """Return the time as records and runs tell it: UTC, ISO 8601, to the microsecond."""
-    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return as_text(datetime.now(UTC))
+
+
+def as_text(moment: datetime) -> str:
+    """Return a time in UTC as records and runs tell it."""
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 @functools.cache

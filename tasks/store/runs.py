@@ -13,7 +13,9 @@ from tasks.store.moments import Moment
 from tasks.store.provenance import Provenance
 from tasks.store.regular import read_regular
 
-State: TypeAlias = Literal["running", "completed", "failed", "cancelled"]
+State: TypeAlias = Literal["running", "completed", "failed", "crashed", "cancelled", "suspended"]
+"""Prefect's words: `crashed` is a run whose process was ended from outside, `cancelled` one that a person
+ended, `suspended` one that waits to be resumed."""
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _MOST_BYTES = 256 << 20
@@ -37,29 +39,44 @@ class RunArtifact(BaseModel):
         return data
 
 
-class Run(BaseModel):
-    """One flow run.
+class Attempt(BaseModel):
+    """One time that a flow run was executed.
 
     Attributes:
-        run_id: unique; Prefect's flow run id.
-        profile: the profile's name.
-        parameters: the resolved profile.
-        state: `running` until it is finished; a run that was killed stays so.
-        message: why it failed; empty otherwise.
+        state: `running` until it is finished; see `tasks.store.settling` for one whose process is gone.
+        message: why it did not complete; empty otherwise.
         started, ended: UTC, ISO 8601.
+        artifacts: what it asked for, in order.
     """
 
     model_config = ConfigDict(frozen=True)
 
-    run_id: str
-    profile: str = ""
-    parameters: Mapping[str, Any] = {}
     state: State = "running"
     message: str = ""
     started: Moment
     ended: Moment | None = None
     artifacts: list[RunArtifact] = []
     provenance: Provenance = Provenance()
+
+
+class Run(Attempt):
+    """One flow run, as it was executed last.
+
+    Attributes:
+        run_id: unique; Prefect's flow run id.
+        profile: the profile's name.
+        parameters: the resolved profile.
+        earlier: the times that it was executed before: a run that is retried, or resumed, keeps its id.
+    """
+
+    run_id: str
+    profile: str = ""
+    parameters: Mapping[str, Any] = {}
+    earlier: list[Attempt] = []
+
+    def as_earlier(self) -> list[Attempt]:
+        """All its attempts, as those before the next one."""
+        return [*self.earlier, Attempt.model_validate(self.model_dump(include=set(Attempt.model_fields)))]
 
 
 def run_path(folder: Path, run_id: str) -> Path:

@@ -14,7 +14,7 @@ from tasks.stage import Account
 from tasks.store.labels import ALIASES, LABELS, read_name, version_number
 from tasks.store.layout import Layout, check_alias, check_kind, check_label, check_name
 from tasks.store.record import Record, read_record
-from tasks.store.runs import Run, read_run
+from tasks.store.runs import Attempt, Run, read_run
 
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = dict[str, list[Row]]
@@ -81,6 +81,7 @@ TABLES: Final[dict[str, dict[str, str]]] = {
     },
     "runs": {
         "run_id": "VARCHAR",
+        "attempt": "BIGINT",
         "profile": "VARCHAR",
         "state": "VARCHAR",
         "message": "VARCHAR",
@@ -95,6 +96,7 @@ TABLES: Final[dict[str, dict[str, str]]] = {
     },
     "run_artifacts": {
         "run_id": "VARCHAR",
+        "attempt": "BIGINT",
         "position": "BIGINT",
         "task": "VARCHAR",
         "kind": "VARCHAR",
@@ -222,33 +224,43 @@ def name_key(kind: str, name: str, label: str) -> str:
 
 
 def _run_rows(run: Run) -> Rows:
-    row = {
-        "run_id": run.run_id,
-        "profile": run.profile,
-        "state": run.state,
-        "message": run.message,
-        "started": run.started,
-        "ended": run.ended,
-        "parameters": _json(dict(run.parameters)),
-        "git_commit": run.provenance.git_commit,
-        "git_dirty": run.provenance.git_dirty,
-        "user_name": run.provenance.user,
-        "command": run.provenance.command,
-        "deployment_id": run.provenance.deployment_id,
+    """One row in `runs` for each time that a run was executed, numbered from 1."""
+    attempts: list[Attempt] = [*run.earlier, run]
+    return {
+        "runs": [_attempt_row(run, number, attempt) for number, attempt in enumerate(attempts, 1)],
+        "run_artifacts": [
+            {
+                "run_id": run.run_id,
+                "attempt": number,
+                "position": position,
+                "task": item.task,
+                "kind": item.ref.kind,
+                "name": item.ref.name,
+                "fingerprint": item.ref.fingerprint,
+                "how": item.how,
+            }
+            for number, attempt in enumerate(attempts, 1)
+            for position, item in enumerate(attempt.artifacts)
+        ],
     }
-    made = [
-        {
-            "run_id": run.run_id,
-            "position": position,
-            "task": item.task,
-            "kind": item.ref.kind,
-            "name": item.ref.name,
-            "fingerprint": item.ref.fingerprint,
-            "how": item.how,
-        }
-        for position, item in enumerate(run.artifacts)
-    ]
-    return {"runs": [row], "run_artifacts": made}
+
+
+def _attempt_row(run: Run, number: int, attempt: Attempt) -> Row:
+    return {
+        "run_id": run.run_id,
+        "attempt": number,
+        "profile": run.profile,
+        "state": attempt.state,
+        "message": attempt.message,
+        "started": attempt.started,
+        "ended": attempt.ended,
+        "parameters": _json(dict(run.parameters)),
+        "git_commit": attempt.provenance.git_commit,
+        "git_dirty": attempt.provenance.git_dirty,
+        "user_name": attempt.provenance.user,
+        "command": attempt.provenance.command,
+        "deployment_id": attempt.provenance.deployment_id,
+    }
 
 
 def _json(value: object) -> str:

@@ -10,6 +10,7 @@ import random
 import shutil
 import signal
 import subprocess
+import urllib.request
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,17 @@ def records(store: Path) -> dict[tuple[str, str], dict[str, Any]]:
 def digests(store: Path) -> dict[tuple[str, str], str]:
     """The content digest of every artifact."""
     return {key: record["content_digest"] for key, record in records(store).items()}
+
+
+def run_states(tokmill: Tokmill) -> dict[str, str]:
+    """How the runs of a store ended, as the store tells it, with what Prefect's server holds of them."""
+    states = {}
+    for path in (tokmill.store / "runs").glob("*.json"):
+        run = json.loads(path.read_bytes())
+        held = f"{tokmill.environment['PREFECT_API_URL']}/flow_runs/{run['run_id']}"
+        with urllib.request.urlopen(held, timeout=30) as answer:
+            states[run["state"]] = json.load(answer)["state_type"]
+    return states
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +180,7 @@ def test_a_killed_run_costs_the_shards_in_flight(project: Tokmill) -> None:
     assert len(encoded_again) == total - len(survived)
     assert digests(project.store) == undisturbed
     assert not list((project.store / ".tmp").glob("*"))
+    assert run_states(project) == {"crashed": "CRASHED", "completed": "COMPLETED"}
 
 
 def test_two_runs_at_once_on_one_store_both_finish(project: Tokmill) -> None:

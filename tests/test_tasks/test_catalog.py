@@ -113,7 +113,7 @@ def test_rows_by_hand(filled):
     assert run["parameters"] == '{"pack":{"length":8}}'
     assert run["started"] <= run["ended"]
     assert [tuple(row.values()) for row in rows["run_artifacts"]] == [
-        ("run-1", 0, "join", "joined", "all", joined.fingerprint, "made")
+        ("run-1", 1, 0, "join", "joined", "all", joined.fingerprint, "made")
     ]
 
 

@@ -56,9 +56,12 @@ def run(
         prepare_terminal_run()
         # Prefect takes a second or two to import: the display is up before it.
         from flows.cli.prefect_server import prefect_server
+        from flows.reconciling import reconcile
         from flows.run import run_profile
 
         with prefect_server(shown.note):
+            for name in reconcile(opened):
+                shown.note(f"run {name!r} was gone without a word; it is noted as crashed")
             result = run_profile(
                 loaded,
                 location,

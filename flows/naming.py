@@ -1,0 +1,20 @@
+"""The name of a flow run: what a person typed, or else the profile's."""
+
+from typing import Any, cast
+
+from coolname.data import config  # what Prefect draws from
+from prefect.runtime import flow_run
+
+
+def run_name() -> str:
+    """Return the name of the flow run that begins: its own, unless Prefect drew it by lot."""
+    given = flow_run.name
+    return given if given and not is_drawn(given) else str((flow_run.parameters or {})["profile"])
+
+
+def is_drawn(name: str) -> bool:
+    """Whether a name is one that Prefect draws where none was given: two words of its list, as `tan-newt`."""
+    lists = cast(dict[str, dict[str, Any]], config)
+    words = {word for part in lists.values() if part["type"] == "words" for word in part["words"]}
+    parts = name.split("-")
+    return len(parts) == 2 and words.issuperset(parts)

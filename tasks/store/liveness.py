@@ -1,0 +1,123 @@
+"""Whether a run's process is still there: it says so in a file, and whoever doubts it can look.
+
+`<store>/runs/<run id>.alive` exists while a run works. It says which process that is, and its modification
+time is a heartbeat. On the same machine, in the same boot and the same process id namespace, the process
+itself is looked for, by its id and the time when it began, so that a killed one is noticed at once and
+another with its id is not taken for it. From elsewhere only the heartbeat can be seen, and a silence of
+minutes is its end.
+"""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tasks.store.durable import told_as, write_atomically
+from tasks.store.regular import read_regular
+
+SUFFIX = ".alive"
+BEAT_SECONDS = 15.0
+SILENCE_SECONDS = 300.0
+_MOST_BYTES = 1 << 16
+_PROC = Path("/proc")
+_AFTER_THE_NAME = 3  # in /proc/<id>/stat, fields are numbered from 1, and the name in brackets is the second
+_STATE, _BEGAN = 3, 22
+
+
+class Process(BaseModel):
+    """A process, and what tells it from every other.
+
+    Attributes:
+        host: the machine's name, for people.
+        boot: the id of the boot, and of the namespace that process ids are of; empty where there is none.
+        pid: process id.
+        began: when it began, in ticks since the boot; 0 where that cannot be told.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    host: str = "an unknown machine"
+    boot: str = ""
+    pid: int = 0
+    began: int = 0
+
+    @classmethod
+    def own(cls) -> Self:
+        """This process."""
+        pid = os.getpid()
+        began = _began(pid) or 0
+        return cls(host=socket.gethostname(), boot=_boot() if began else "", pid=pid, began=began)
+
+    def is_gone(self, silent_seconds: float) -> bool:
+        """Whether it has ended, as far as can be seen from here.
+
+        Args:
+            silent_seconds: how long ago its last heartbeat is.
+        """
+        if self.boot and self.boot == _boot():
+            return _began(self.pid) != self.began
+        return silent_seconds > SILENCE_SECONDS
+
+
+@contextmanager
+def alive(folder: Path, run_id: str) -> Iterator[None]:
+    """Say that a run's process is there, for the length of the block.
+
+    Raises:
+        StoreError: it cannot be said.
+    """
+    path = folder / f"{run_id}{SUFFIX}"
+    with told_as(f"run {run_id} cannot be noted"):
+        write_atomically(path, Process.own().model_dump_json().encode("utf-8") + b"\n")
+    ended = threading.Event()
+    heart = threading.Thread(target=_beat, args=(path, ended), name=f"heartbeat of {run_id}", daemon=True)
+    heart.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        heart.join()
+        path.unlink(missing_ok=True)
+
+
+def silent(path: Path) -> tuple[Process, float] | None:
+    """Return the process of a run, if it is gone, with the time of its last heartbeat; None otherwise."""
+    try:
+        heard = path.stat().st_mtime
+        process = Process.model_validate_json(read_regular(path, _MOST_BYTES))
+    except FileNotFoundError:  # it has just ended
+        return None
+    except (OSError, ValidationError):
+        process = Process()
+    return (process, heard) if process.is_gone(time.time() - heard) else None
+
+
+def _beat(path: Path, ended: threading.Event) -> None:
+    while not ended.wait(BEAT_SECONDS):
+        with suppress(OSError):  # a store that is out of reach for a while is no reason to end
+            os.utime(path)
+
+
+def _boot() -> str:
+    """The boot and the namespace of process ids, or nothing where the system does not tell."""
+    with suppress(OSError):
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
+        return f"{boot} {(_PROC / 'self/ns/pid').readlink()}"
+    return ""
+
+
+def _began(pid: int) -> int | None:
+    """When a process began; None if there is none, or only what its parent has not yet taken note of."""
+    try:
+        fields = (_PROC / str(pid) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    if fields[_STATE - _AFTER_THE_NAME] in {"Z", "X"}:
+        return None
+    return int(fields[_BEGAN - _AFTER_THE_NAME])

@@ -1,0 +1,64 @@
+"""Runs whose process is gone: what says "running" there is told as what it is.
+
+A process that is killed, or whose machine goes down, cannot note its run's end. Whoever looks at the runs
+next does it in its place; the heartbeat (`tasks.store.liveness`) says that it may, and when the run was
+last heard of.
+"""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tasks.errors import StoreError
+from tasks.store.durable import told_as, write_atomically
+from tasks.store.layout import Layout
+from tasks.store.liveness import SUFFIX, Process, silent
+from tasks.store.provenance import as_text
+from tasks.store.runs import Run, read_run, run_path
+
+
+def settle(layout: Layout) -> list[Run]:
+    """Note the end of every run whose process is gone, and return those whose end was not known.
+
+    Raises:
+        StoreError: it cannot be noted.
+    """
+    found = sorted(layout.runs.glob(f"*{SUFFIX}")) if layout.runs.is_dir() else []
+    return [run for path in found if (run := _settled(layout, path)) is not None]
+
+
+def write_run(layout: Layout, run: Run) -> Path:
+    """Write a run's file, and return it.
+
+    Raises:
+        StoreError: its id cannot be a file's name, or the disk is full.
+    """
+    path = run_path(layout.runs, run.run_id)
+    with told_as(f"run {run.run_id} cannot be noted"):
+        write_atomically(path, run.model_dump_json(indent=1).encode("utf-8") + b"\n")
+    return path
+
+
+def _settled(layout: Layout, heartbeat: Path) -> Run | None:
+    gone = silent(heartbeat)
+    if gone is None:
+        return None
+    run = _crashed(layout, heartbeat.stem, *gone)
+    if run is not None:
+        write_run(layout, run)
+    with told_as(f"run {heartbeat.stem} cannot be noted"):
+        heartbeat.unlink(missing_ok=True)
+    return run
+
+
+def _crashed(layout: Layout, run_id: str, process: Process, heard: float) -> Run | None:
+    """The run with its end; None where it was noted, or where there is no such run."""
+    try:
+        run = read_run(run_path(layout.runs, run_id))
+    except StoreError:  # it did not come to be, or is told of when its rows are read
+        return None
+    if run.state != "running":
+        return None
+    process_gone = f"process {process.pid} on {process.host} is gone without a word"
+    message = f"{process_gone}: it was killed, or its machine went down"
+    ended = as_text(datetime.fromtimestamp(heard, UTC))
+    return run.model_copy(update={"state": "crashed", "message": message, "ended": max(ended, run.started)})

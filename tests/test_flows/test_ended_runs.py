@@ -1,0 +1,101 @@
+"""How runs end that are ended from outside, as Prefect and the store tell it afterwards."""
+
+import json
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.test_flows.corpora import words
+from tests.test_flows.served import POLL, Service
+
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
+WAIT_SECONDS = 120
+PROFILE = """
+name = "long"
+[sources.one]
+files = ["long/*.txt"]
+[ingest]
+shard_bytes = 65536
+[train]
+vocab_size = 1000
+"""
+
+
+@pytest.fixture(scope="module")
+def long_run(service: Service) -> str:
+    """A profile with so many shards that a run of it can be met on its way."""
+    folder = service.tokmill.folder / "long"
+    folder.mkdir()
+    generator = random.Random(1)
+    for number in range(60):
+        (folder / f"{number}.txt").write_text(words(generator, 10_000), encoding="utf-8")
+    (service.tokmill.folder / "long.toml").write_text(PROFILE, encoding="utf-8")
+    return "long.toml"
+
+
+def started(service: Service, profile: str, name: str, vocab_size: int) -> str:
+    """Start a run of the deployment, wait until it is under way, and return its id."""
+    (deployment,) = service.call("/deployments/filter", {})
+    overrides = {"train": {"vocab_size": vocab_size}}
+    body = {"name": name, "parameters": {"profile": profile, "overrides": overrides}}
+    run = service.call(f"/deployments/{deployment['id']}/create_flow_run", body)
+    at_work(service, run["id"])
+    return str(run["id"])
+
+
+def at_work(service: Service, run_id: str) -> None:
+    """Wait until the store knows a run as running."""
+    wait(lambda: noted(service, run_id).get("state") == "running")
+
+
+def noted(service: Service, run_id: str) -> dict[str, Any]:
+    """What the store holds of a run."""
+    path = service.tokmill.store / "runs" / f"{run_id}.json"
+    return json.loads(path.read_bytes()) if path.exists() else {}
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds; fail if that takes too long."""
+    until = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < until, "it did not come to be"
+        POLL.wait(0.1)
+
+
+def set_state(service: Service, run_id: str, kind: str, name: str | None = None) -> None:
+    """Have Prefect's server give a run another state."""
+    state = {"type": kind, "name": name} if name else {"type": kind}
+    service.call(f"/flow_runs/{run_id}/set_state", {"state": state, "force": True})
+
+
+def test_a_cancelled_run_keeps_its_name_and_a_retry_does_not_erase_it(
+    service: Service, long_run: str
+) -> None:
+    run_id = started(service, long_run, "For the board", 1001)
+
+    set_state(service, run_id, "CANCELLING")
+    ended = service.end_of(run_id)
+    first = noted(service, run_id)
+    set_state(service, run_id, "SCHEDULED", "AwaitingRetry")
+    wait(lambda: bool(noted(service, run_id)["earlier"]))
+    set_state(service, run_id, "CANCELLING")
+    service.end_of(run_id)
+
+    assert (ended["name"], ended["state_type"]) == ("For the board", "CANCELLED")
+    assert (first["state"], first["earlier"]) == ("cancelled", [])
+    again = noted(service, run_id)
+    assert [attempt["state"] for attempt in (*again["earlier"], again)] == ["cancelled", "cancelled"]
+    assert again["earlier"][0]["started"] == first["started"]
+
+
+def test_a_suspended_run_is_no_cancelled_one(service: Service, long_run: str) -> None:
+    run_id = started(service, long_run, "to be suspended", 1002)
+
+    set_state(service, run_id, "PAUSED", "Suspended")
+    wait(lambda: noted(service, run_id)["state"] != "running")
+
+    assert noted(service, run_id)["state"] == "suspended"
