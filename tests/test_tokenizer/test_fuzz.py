@@ -1,21 +1,27 @@
-"""Random vocabularies, random text and random bytes against the slow reference, for as long as one likes.
+"""Random vocabularies, text, bytes and counts against the slow references, for as long as one likes.
 
 `TOKMILL_FUZZ_SECONDS=600 python -m pytest -n0 tests/test_tokenizer/test_fuzz.py` goes on for ten minutes a
 test. Every round has a seed of its own, which a failure names: `TOKMILL_FUZZ_SEED=…` begins with that round.
 """
 
+import dataclasses
 import os
 import random
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
+import tiktoken
 
 import tokenizer
-from tokenizer import Tokenizer, bpe, buffers, reference, specials
+from tokenizer import PretokenCounts, Tokenizer, bpe, bpe_training, buffers, reference, running, specials
+from tokenizer.bpe_training import BpeTrainer, MergeRules
 from tokenizer.definition import Definition
-from tokenizer.formats import tiktoken
+from tokenizer.formats.tiktoken import definition_of
+from tokenizer.kernels.encoding import BLOCK
+from tokenizer.kernels.training_state import MAX_NARROW
 from tokenizer.splitting import SPLIT_PATTERNS, compile_pattern, fallback
 
 SECONDS = float(os.environ.get("TOKMILL_FUZZ_SECONDS", "2"))
@@ -93,7 +99,7 @@ def ranked(dice: random.Random, pattern: str) -> tuple[Tokenizer, Callable[[byte
     longer = [token for token in tokens if len(token) > 1]
     ranks = dict(enumerate([bytes([byte]) for byte in range(256)] + longer))
     vocab = {token: i for i, token in ranks.items()}
-    definition = tiktoken.definition_of(ranks, {}, split_pattern=pattern, ignore_merges=None)
+    definition = definition_of(ranks, {}, split_pattern=pattern, ignore_merges=None)
     return Tokenizer(definition), lambda piece: reference.encode_by_token_ranks(piece, vocab)
 
 
@@ -142,3 +148,104 @@ def test_the_published_patterns_cut_random_text_as_regex_does() -> None:
             pieces = fallback.isolate(fallback.compile_regex(splitter.chain[0]), text)
             lengths = [len(piece.encode("utf-8", "surrogateescape")) for piece in pieces]
             assert (found.ends - found.starts).tolist() == lengths, (seed, splitter)
+
+
+def long_document(dice: random.Random, alphabet: str) -> str:
+    """Up to some hundred KB, with pre-tokens that are longer than scratch, blocks of short ones between."""
+    sizes = [int(2 ** dice.uniform(6, 16)) for _ in range(dice.randrange(1, 7))]
+    edges = [bpe._USUAL_BYTES + dice.randrange(-2, 3), 2 * bpe._USUAL_BYTES + dice.randrange(-2, 5)]
+    sizes += dice.choices([*edges, specials.CHUNK_BYTES + dice.randrange(-2, 3)], k=dice.randrange(4))
+    order = dice.choice(["growing", "shrinking", "any"])
+    sizes = dice.sample(sizes, len(sizes)) if order == "any" else sorted(sizes, reverse=order == "shrinking")
+    parts = []
+    for size in sizes:
+        parts.append("".join(dice.choices(alphabet, k=dice.choice([1, 3, 40]))) * size)
+        parts[-1] = parts[-1].encode()[: min(size, 1 << 17)].decode("utf-8", "ignore")
+        parts += [dice.choice([" a", "  1", ".\n", " é"])] * dice.choice(
+            [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 900]
+        )
+    return dice.choice([" ", "\n", " x "]).join(parts)
+
+
+def of_tiktoken(tok: Tokenizer, documents: list[str]) -> list[list[int]]:
+    """What tiktoken gives for documents, with the same tokens in the same order of merging."""
+    made = [left + right for left, right in tok.merges]
+    ranks = {token: rank for rank, token in enumerate([bytes([byte]) for byte in range(256)] + made)}
+    other = tiktoken.Encoding("fuzz", pat_str=tok.splitter.chain[0], mergeable_ranks=ranks, special_tokens={})
+    tokens = {rank: tok.vocab[token] for token, rank in ranks.items()}
+    return [[tokens[i] for i in other.encode_ordinary(document)] for document in documents]
+
+
+def one_by_one(tok: Tokenizer, documents: list[str]) -> list[list[int]]:
+    """What pre-tokens give that are encoded one at a time, each with scratch of its own."""
+    alone = Tokenizer(dataclasses.replace(tok.definition, split_pattern=r"[\s\S]+"))
+    cut = [tok.splitter.split_text(document) for document in documents]
+    every = {piece for pieces in cut for piece in pieces}
+    ids = {piece: alone.encode_batch([piece]).ids.tolist() for piece in every}
+    return [[i for piece in pieces for i in ids[piece]] for pieces in cut]
+
+
+def test_nothing_is_found_in_long_pretokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in rounds():
+        dice = random.Random(seed)
+        monkeypatch.setattr(bpe, "_USUAL_BYTES", dice.choice([1 << 5, 1 << 8, 1 << 12]))
+        monkeypatch.setattr(bpe, "_KEPT_BYTES", dice.choice([1, 1 << 13, 1 << 21]))
+        monkeypatch.setattr(bpe, "SLICE_BYTES", dice.choice([1, 1 << 10, 1 << 22]))
+        monkeypatch.setattr(bpe, "_USUAL_IDS", dice.choice([1 << 12, 1 << 19]))
+        monkeypatch.setattr(specials, "CHUNK_BYTES", dice.choice([1 << 10, 1 << 15, 1 << 18]))
+        monkeypatch.setattr(running, "_LEAST_BYTES_A_PART", dice.choice([1 << 10, 1 << 16]))
+        make, expected = dice.choice([(trained, of_tiktoken), (shuffled, one_by_one)])
+        tok, _ = make(dice, dice.choice(["gpt2", "cl100k", "o200k"]))
+        documents = [long_document(dice, dice.choice(ALPHABETS)) for _ in range(dice.randrange(1, 4))]
+        documents += dice.choices(["", " a b", *documents], k=2)
+        ids = expected(tok, documents)
+        fresh = Tokenizer(tok.definition)
+        assert fresh.encode_batch(documents).to_lists() == ids, seed
+        assert fresh.encode_batch(documents, num_threads=2).to_lists() == ids, seed
+        assert [fresh.count_tokens(document) for document in documents] == list(map(len, ids)), seed
+
+
+def random_rules(dice: random.Random, counts: dict[bytes, int]) -> dict[str, Any]:
+    """Rules of merging that leave something to merge, mostly."""
+    words = list(counts)
+    return {
+        "tie_break": dice.choice(["lexicographic_max", "lowest_ids"]),
+        "min_frequency": dice.choice([0, 1, 1, 2, 5]),
+        "max_token_bytes": dice.choice([None, None, 1, 2, 3, 9]),
+        "forbidden": [dice.choice(words)[: dice.randrange(2, 5)] for _ in range(dice.choice([0, 0, 3]))],
+    }
+
+
+def random_counts(dice: random.Random) -> dict[bytes, int]:
+    """Words of few letters or of any bytes, with counts of one kind."""
+    letters = dice.choice([b"ab", b"abcdefgh", bytes(range(256)), bytes(range(97, 123))])
+    limit, longest = dice.choice([1, 3, 100, 1 << 40]), dice.choice([3, 10, 60])
+    words = [
+        bytes(dice.choices(letters, k=dice.randrange(1, longest))) for _ in range(dice.choice([1, 30, 200]))
+    ]
+    return {word: dice.randrange(1, limit + 1) for word in words}
+
+
+def always(number: int) -> Callable[[int], int]:
+    """A function that gives a number whatever it is asked."""
+    return lambda _asked: number
+
+
+def test_training_makes_the_merges_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = bpe_training._num_buckets
+    for seed in rounds():
+        dice = random.Random(seed)
+        few = always(dice.choice([1, 2, 16, 256]))
+        monkeypatch.setattr(bpe_training, "_num_buckets", dice.choice([few, few, usual]))
+        monkeypatch.setattr(bpe_training, "_LEAST_ROOM", dice.choice([1, 1 << 16]))
+        monkeypatch.setattr(bpe_training, "_BYTE_PAIRS", dice.choice([1 << 16, 1 << 16, 1]))
+        monkeypatch.setattr(bpe_training, "_MERGES_A_STEP", dice.choice([1, 3, 100]))
+        monkeypatch.setattr(bpe_training, "_CELLS_A_SLICE", dice.choice([1, 50, 1 << 25]))
+        monkeypatch.setattr(bpe_training, "_PLACES_A_SLICE", dice.choice([1, 50, 1 << 23]))
+        counts, number = random_counts(dice), dice.choice([1, 5, 60])
+        rules = random_rules(dice, counts)
+        room, narrow = dice.choice([None, 1, 10, 500]), dice.choice([256, 257, 260, 280, MAX_NARROW])
+        trainer = BpeTrainer(PretokenCounts.from_dict(counts), MergeRules(**rules), number, room, narrow)
+        trainer.run(dice.randrange(number + 1))
+        trainer.run(number)
+        assert trainer.merges() == reference.train_merges(counts, number, **rules), seed
