@@ -173,3 +173,14 @@ def test_special_tokens_that_would_fill_the_memory(tmp_path: Path) -> None:
 def test_training_does_not_name_more_reserved_tokens_than_there_can_be() -> None:
     with pytest.raises(tokenizer.TrainingError, match=r"num_reserved=1000000000000 must be at most"):
         tokenizer.train(["text"], vocab_size=300, num_reserved=10**12)
+
+
+def test_a_vocabulary_may_hold_any_words(tmp_path: Path) -> None:
+    """One that was trained on code has tokens "config" and "vocab", and is no tekken.json for that."""
+    words = ["config", "vocab"]
+    tok = tokenizer.train(words * 20, family="byte_bpe", vocab_size=265, split_pattern="gpt2")
+    assert {word.encode() for word in words} <= set(tok.vocab)
+
+    tok.save(tmp_path / "gpt2", format="gpt2")
+
+    assert tokenizer.load(tmp_path / "gpt2").vocab == tok.vocab

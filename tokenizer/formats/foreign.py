@@ -83,10 +83,11 @@ def refuse_json(path: Path, content: Mapping[str, Any], *, whole: bool = True) -
     Raises:
         FormatError: it is; says what it is and which file to pass.
     """
+    is_vocabulary = bool(content) and all(isinstance(token, int) for token in content.values())
     for keys, what in _BY_KEYS:
-        if keys <= content.keys():
+        if keys <= content.keys() and not is_vocabulary:  # whose tokens may be any words
             raise FormatError(f"{path}: is {what}")
-    if whole and content and all(isinstance(token, int) for token in content.values()):
+    if whole and is_vocabulary:
         raise FormatError(
             f"{path}: is a vocabulary without its merges; name it vocab.json, with its merges.txt beside it"
         )
