@@ -9,6 +9,7 @@ have for damaged data; they are known by their words.
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -45,13 +46,17 @@ _KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
+# What a damaged file asks for can be more than any process can address: then it is no lack of memory.
+_ASKED = re.compile(r"alloc of size (\d+) failed")
+_NO_MACHINES = 1 << 47
 _PARSED_BYTES = 400  # that Python's parser takes at most for a byte of source, roughly
 
 
 def is_of_machine(error: BaseException) -> bool:
     """Whether an exception says that the machine failed, and so nothing about the data that was read."""
     if isinstance(error, MemoryError):  # Arrow's own is one, too
-        return True
+        asked = _ASKED.search(str(error))
+        return asked is None or int(asked[1]) < _NO_MACHINES
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno not in _OF_DATA
     return any(words in str(error) for words in _NO_MEMORY)

@@ -102,7 +102,7 @@ def _source(path: Path) -> Iterator[pa.NativeFile]:
                 spool.seek(0)
                 with pa.PythonFile(spool, mode="r") as file:
                     yield file
-    except (MemoryError, pa.ArrowCancelled):
+    except pa.ArrowCancelled:
         raise
     except (pa.ArrowException, OSError) as error:  # Parquet raises either for a damaged file
         raise _fault(path, error) from error

@@ -144,7 +144,14 @@ def test_faults_of_the_machine(error: Exception) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [OSError("Corrupt snappy data"), pa.ArrowInvalid("x"), ValueError()], ids=repr
+    "error",
+    [
+        pa.ArrowMemoryError(f"malloc of size {2**61} failed"),
+        OSError("Corrupt snappy data"),
+        pa.ArrowInvalid("x"),
+        ValueError(),
+    ],
+    ids=repr,
 )
 def test_faults_of_the_data(error: Exception) -> None:
     assert not is_of_machine(error)

@@ -90,7 +90,7 @@ def damaged(data: bytes, dice: random.Random) -> bytes:
 def looked_at(path: Path, options: dict[str, Any]) -> Read | str:
     try:
         return read(path, **options)
-    except TaskError as error:
+    except (TaskError, MemoryError) as error:
         return str(error)
 
 
