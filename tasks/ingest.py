@@ -21,8 +21,8 @@ from tasks.faults import out_of_memory, unreadable
 from tasks.formats.corpus import CorpusSource, SourceStats
 from tasks.formats.corpus_writer import CorpusWriter
 from tasks.formats.scanning import FileScan, scan_file
-from tasks.formats.sharding import Limits
-from tasks.formats.sources import ReadOptions, SourceName
+from tasks.formats.sharding import Limits, default_shard_bytes, estimated_text_bytes
+from tasks.formats.sources import ReadOptions, SourceName, is_compressed
 from tasks.stage import Account, Outcome, Params, Stage
 
 # Reading waits for disks and for code outside of the interpreter lock, so a few threads do good anywhere.
@@ -32,14 +32,15 @@ DEFAULT_WORKERS = 4
 class IngestParams(Params):
     """How sources are read and divided."""
 
-    shard_bytes: int = Field(
-        default=4 << 20,
+    shard_bytes: int | None = Field(
+        default=None,
         ge=64 << 10,
         le=1 << 30,
         description=(
             "Bytes of text that a shard has about; it ends with a document, between a quarter and four "
             "times of it. A shard is the unit of work and of caching: with smaller ones less is made again "
-            "after a change."
+            "after a change, and each costs some tenths of a second. Left out, it follows from the size of "
+            "the files: 8 MiB for a corpus below 64 MiB, 32 below 512, 64 below 64 GiB, else 512."
         ),
     )
     sources: dict[SourceName, ReadOptions] = Field(
@@ -68,10 +69,11 @@ def run(params: IngestParams, *, out: Path, files: Sequence[File], workers: int 
         DocumentError: a document is bad, and its source's `on_error` is "fail".
     """
     by_source = _by_source(params, files)
-    writer = CorpusWriter(Limits(params.shard_bytes))
+    limits = Limits(params.shard_bytes or _shard_bytes(files))
+    writer = CorpusWriter(limits)
     for source, options in sorted(params.sources.items()):
         writer.begin(source, options)
-        scans = _in_order(by_source[source], lambda file: _scan(file, params), workers)
+        scans = _in_order(by_source[source], lambda file: _scan(file, params, limits), workers)
         for file, scan in zip(by_source[source], scans, strict=True):
             writer.add(scan, size_bytes=file["size"], digest=file["digest"])
     manifest = writer.write(out)
@@ -79,6 +81,13 @@ def run(params: IngestParams, *, out: Path, files: Sequence[File], workers: int 
         _check_not_empty(one)
     return Outcome(
         metrics=manifest.metrics(), accounts=[_account(one.name, one.stats) for one in manifest.sources]
+    )
+
+
+def _shard_bytes(files: Sequence[File]) -> int:
+    """Choose the size of shards by what the files hold, roughly; where they lie has no influence."""
+    return default_shard_bytes(
+        sum(estimated_text_bytes(file["size"], compressed=is_compressed(file["name"])) for file in files)
     )
 
 
@@ -112,10 +121,10 @@ def _check_not_empty(source: CorpusSource) -> None:
     _LOG.warning("%s", problem)
 
 
-def _scan(file: File, params: IngestParams) -> FileScan:
+def _scan(file: File, params: IngestParams, limits: Limits) -> FileScan:
     path, source = Path(file["path"]), file["source"]
     try:
-        scan = scan_file(path, file["name"], source, params.sources[source], Limits(params.shard_bytes))
+        scan = scan_file(path, file["name"], source, params.sources[source], limits)
         status = path.stat()
     except (SourceError, MachineError) as error:
         msg = f"source '{source}': {error}"

@@ -10,6 +10,10 @@ end shards again. A document counts its bytes and one more, so that empty ones e
 A file of `shard_bytes` or more (or of 32 MiB) is cut by itself; smaller ones are grouped in the order of
 their names, and a group ends after a file whose hashed name says so, with a probability that grows with its
 size in powers of two. Nothing depends on workers, paths, or the order in which files are read.
+
+How large shards are follows from the size of the corpus unless it is said (`default_shard_bytes`): every
+shard costs some tenths of a second beside its work, whatever its size. The steps are few and far apart,
+because a corpus that grows past one is cut anew.
 """
 
 import hashlib
@@ -28,6 +32,23 @@ MAX_GROUPED_BYTES = 32 << 20
 MAX_SHARDS_FROM_START = 16
 # Text is rarely compressed to less than an eighth.
 _RATIO = 8
+# More usual is this.
+_USUAL_RATIO = 4
+
+
+# (a corpus of fewer bytes of text, has shards of about so many): see docs/adr/0007-shard-plan.md.
+_STEPS = ((64 << 20, 8 << 20), (512 << 20, 32 << 20), (64 << 30, 64 << 20))
+_LARGEST_BYTES = 512 << 20
+
+
+def default_shard_bytes(text_bytes: int) -> int:
+    """Return about how many bytes a shard should have of a corpus of `text_bytes`, estimated."""
+    return next((size for below, size in _STEPS if text_bytes < below), _LARGEST_BYTES)
+
+
+def estimated_text_bytes(size_bytes: int, *, compressed: bool) -> int:
+    """Return about how many bytes of text a file holds; the steps are wide, so that it need not be exact."""
+    return _USUAL_RATIO * size_bytes if compressed else size_bytes
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from tasks.errors import SourceError
 
 Format = Literal["text", "lines", "delimited", "jsonl", "parquet", "arrow", "csv", "prose"]
-SourceName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+MAX_NAME_CHARS = 80
+SourceName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=MAX_NAME_CHARS)
+]
 
 COMPRESSIONS = {".gz": "gz", ".zst": "zst", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz4"}
 # Formats whose segments are ranges of bytes, so that reading can begin in the middle of a file.
@@ -151,6 +154,11 @@ class SourceSpec(ReadOptions):
 def compression_of(name: str) -> str | None:
     """Return the compression that a file's last suffix says, or None."""
     return COMPRESSIONS.get(PurePosixPath(name).suffix.lower())
+
+
+def is_compressed(name: str) -> bool:
+    """Whether a file holds more text than it has bytes, as its name says."""
+    return compression_of(name) is not None or inner_suffix(name) in (".parquet", ".pq")
 
 
 def inner_suffix(name: str) -> str:

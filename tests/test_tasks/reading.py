@@ -83,7 +83,7 @@ def ingested(
     sources: Mapping[str, Mapping[str, Any]],
     *,
     out: str = "out",
-    shard_bytes: int = 64 << 10,
+    shard_bytes: int | None = 64 << 10,
     workers: int = 2,
 ) -> Ingested:
     """Ingest sources given as in a profile that lies in `folder`."""

@@ -17,12 +17,13 @@ from tasks.formats.sharding import (
     Cutter,
     Limits,
     ShardHasher,
+    default_shard_bytes,
     limits_of_file,
     may_end,
     name_may_end,
 )
 from tasks.formats.sources import ReadOptions
-from tests.test_tasks.reading import COMPRESSORS
+from tests.test_tasks.reading import COMPRESSORS, ingested
 
 SMALL = Limits(400)
 LINES = ReadOptions(format="lines")
@@ -274,3 +275,40 @@ def test_the_digest_tells_documents_and_ordinals_apart() -> None:
     assert len({digest(*one) for one in variants}) == len(variants)
     # Fixed for ever: shards of this content have this digest in every store.
     assert digest([b"a", b"b"], [0, 2]) == "ca3b10694dce42cf52ce771d81ddd8f200e87c1cd66f9f754dd281abcfb9a1f5"
+
+
+SIZES = [30_000_000, 63 << 20, 64 << 20, 200_000_000, 511 << 20, 1 << 29, 10**9, 63 << 30, 64 << 30, 10**12]
+# Measured (docs/performance.md): CPU seconds beside its work of a shard that is counted and encoded, of work
+# for a million bytes, and of the work that every run has.
+SECONDS_OF_A_SHARD = 0.11
+SECONDS_OF_A_MEGABYTE = 0.05
+SECONDS_OF_A_RUN = 15
+
+
+@pytest.mark.parametrize("text_bytes", SIZES)
+def test_the_default_keeps_orchestration_small_and_leaves_work_for_many(text_bytes: int) -> None:
+    num_shards = text_bytes / default_shard_bytes(text_bytes)
+    work = SECONDS_OF_A_RUN + SECONDS_OF_A_MEGABYTE * text_bytes / 1e6
+
+    assert num_shards * SECONDS_OF_A_SHARD < 0.05 * work
+    assert num_shards > (1.9 if text_bytes < 1 << 27 else 5)
+    assert num_shards < 2_000
+
+
+def test_the_default_takes_few_steps_as_a_corpus_grows() -> None:
+    sizes = [default_shard_bytes(round(1e6 * 1.1**power)) for power in range(150)]
+
+    assert sizes == sorted(sizes)
+    assert len(set(sizes)) == 4
+
+
+def test_a_source_that_grows_keeps_most_of_its_shards(tmp_path: Path) -> None:
+    lines = [f"line {number} " + "x" * (number * 7919 % 5000) for number in range(20_000)]
+    (tmp_path / "a.txt").write_text("\n".join(lines[:15_000]))
+    before = ingested(tmp_path, {"s": {"files": ["a.txt"], "format": "lines"}}, out="one", shard_bytes=None)
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    after = ingested(tmp_path, {"s": {"files": ["a.txt"], "format": "lines"}}, out="two", shard_bytes=None)
+
+    digests = [{shard.digest for shard in made.corpus.shards("s")} for made in (before, after)]
+    assert len(digests[0]) >= 3
+    assert len(digests[0] - digests[1]) == 1  # the last
