@@ -7,6 +7,8 @@ from pathlib import Path
 from flows.errors import ProfileError
 from flows.profile import Profile
 from tasks.formats.resolving import resolve_files
+from tasks.formats.scores import COLUMN
+from tasks.scoring.presence import missing_values
 from tasks.stage import ArtifactRef, External
 from tasks.store import FileDigests, Store, digest_folder
 
@@ -43,11 +45,33 @@ def resolve_sources(profile: Profile, store: Store, *, rehash: bool = False) -> 
     for name in sorted(profile.sources):
         found, roots[name] = resolve_files(profile.sources[name], Path.cwd(), digests, source=name)
         files += found
+    _check_curriculum(profile, files)
     tokenizer = (
         None if profile.tokenizer is None else _tokenizer(profile, profile.tokenizer.use, store, digests)
     )
     consumed = {} if profile.replan is None else _consumed(profile, profile.replan.mixture, store)
     return Sources(files, roots, tokenizer, consumed)
+
+
+def _check_curriculum(profile: Profile, files: Sequence[External]) -> None:
+    """Refuse a curriculum by a column that a source does not have, before anything is made for it.
+
+    Raises:
+        ProfileError: the files of a source have no columns, or lack this one, or no document has a value.
+    """
+    curriculum = profile.mix.curriculum
+    for measure in () if curriculum is None else curriculum.difficulty:
+        if curriculum is None or not measure.startswith(COLUMN):
+            continue
+        for source in sorted(profile.sources):
+            if curriculum.has(source):
+                of_source = [file.value for file in files if file.value["source"] == source]
+                problem = missing_values(measure.removeprefix(COLUMN), of_source, profile.sources[source])
+                if problem:
+                    raise ProfileError(
+                        f"profile {profile.name!r}: mix.curriculum: source '{source}': {problem}; name "
+                        "another column, or the sources that have it in mix.curriculum.sources"
+                    )
 
 
 def _tokenizer(profile: Profile, use: str, store: Store, digests: FileDigests) -> ArtifactRef | External:

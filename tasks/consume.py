@@ -38,6 +38,7 @@ class ConsumeParams(Params):
 
     consumed_tokens: int = Field(
         ge=0,
+        lt=1 << 62,
         description=(
             "Tokens that were read, from the very beginning of the run: steps × sequence_length × "
             "global_batch_size, less padding."

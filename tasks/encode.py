@@ -42,7 +42,10 @@ class EncodeParams(Params):
         description="Special token that is put before each document; empty for none.",
     )
     min_tokens: int = Field(
-        default=1, ge=1, description="Documents with fewer tokens of text than this are dropped and counted."
+        default=1,
+        ge=1,
+        lt=1 << 31,
+        description="Documents with fewer tokens of text than this are dropped and counted.",
     )
     special_tokens_in_text: Literal["as_text", "raise", "allowed"] = Field(
         default="as_text",

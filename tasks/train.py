@@ -31,13 +31,17 @@ class TrainParams(CountParams):
     vocab_size: int = Field(
         default=32_000,
         gt=256,
+        le=1 << 24,
         description="Tokens in all: the 256 bytes, merges, special tokens and reserved ones.",
     )
     family: Literal["byte_bpe"] = Field(
         default="byte_bpe", description="The kind of tokenizer: byte-level BPE."
     )
     num_reserved: int = Field(
-        default=0, ge=0, description="Special tokens <|reserved_0|>, <|reserved_1|>, … kept for later use."
+        default=0,
+        ge=0,
+        le=1 << 20,
+        description="Special tokens <|reserved_0|>, <|reserved_1|>, … kept for later use.",
     )
     min_frequency: int = Field(
         default=1,
@@ -47,6 +51,7 @@ class TrainParams(CountParams):
     max_token_bytes: int | None = Field(
         default=None,
         ge=2,
+        lt=1 << 31,
         description="Merges that would make a longer token are not made; empty for no limit.",
     )
     tie_break: Literal["lexicographic_max", "lowest_ids"] = Field(

@@ -8,6 +8,7 @@ other's place. Relative file patterns of a source start at the folder of the fil
 Every value remembers the file that it came from (`Layered.origins`), so that an error can say where to look.
 """
 
+import errno
 import glob
 import os
 import re
@@ -25,6 +26,9 @@ from flows.profile.shape import KeyPath
 Table: TypeAlias = dict[str, Any]
 
 OVERRIDES = "--set"
+_MAX_BYTES = 4 << 20
+MAX_DEPTH = 24
+_SHOWN_CHARS = 60
 _OWN_KEYS = frozenset({"name", "description", "extends"})
 # Absolute already, from the home folder, from a placeholder such as {stdlib}, or a URL.
 _STANDS_ALONE = re.compile(r"[/~{]|[A-Za-z][A-Za-z0-9+.-]+://|\Z")
@@ -91,7 +95,7 @@ def find_profile(name_or_path: str, beside: Path | None = None) -> Path:
         ProfileError: there is no such file, or no shipped profile of that name.
     """
     if name_or_path.endswith(".toml") or os.sep in name_or_path:
-        path = (beside or Path.cwd()) / Path(name_or_path).expanduser()
+        path = _path(name_or_path, beside or Path.cwd())
         if path.is_file():
             return path.resolve()
         meant = _meant_file(path) or f"; `tokmill init {name_or_path}` writes one"
@@ -135,7 +139,7 @@ def read_table(path: Path) -> Table:
         ProfileError: it cannot be read, is not UTF-8, or is not TOML; with line and column.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(_text(path))
     except OSError as error:
         raise ProfileError(f"profile '{path.stem}': cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -144,6 +148,57 @@ def read_table(path: Path) -> Table:
         ) from error
     except tomllib.TOMLDecodeError as error:
         raise ProfileError(f"profile '{path.stem}': {_shown(path)}: {_syntax_problem(str(error))}") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets as deep
+        raise ProfileError(f"profile '{path.stem}': {_shown(path)}: {beyond_reason(error)}") from error
+    if problem := unreasonable(table):
+        raise ProfileError(f"profile '{path.stem}': {_shown(path)}: {problem}")
+    return table
+
+
+def _text(path: Path) -> str:
+    """Return what a file says; what is larger than any profile is not read to its end."""
+    with path.open("rb") as file:
+        data = file.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise ProfileError(
+            f"profile '{path.stem}': {_shown(path)} has more than {_MAX_BYTES >> 20} MiB; name a profile"
+        )
+    return data.decode("utf-8").replace("\r\n", "\n")
+
+
+def beyond_reason(error: ValueError | RecursionError) -> str:
+    """Say what the parser gave up on."""
+    if isinstance(error, RecursionError):
+        return f"tables and lists are nested more than {MAX_DEPTH} deep; write them flat"
+    return "a number has thousands of digits; write one of at most 19"
+
+
+def unreasonable(value: object, depth: int = 0) -> str:
+    """Say what no profile needs and much cannot cope with, deep tables or large numbers; or nothing."""
+    if depth > MAX_DEPTH:
+        return beyond_reason(RecursionError())
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        return f"the number {str(value)[:24]}… has more than 64 bits; no key takes one so large"
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return next(filter(None, (unreasonable(one, depth + 1) for one in inner)), "")
+
+
+def _path(text: str, folder: Path) -> Path:
+    """Return a path that a profile or a person names, made absolute.
+
+    Raises:
+        ProfileError: no file can have such a name: one is too long, or `~` is nobody's.
+    """
+    try:
+        path = folder / Path(text).expanduser()
+        path.stat()
+    except (RuntimeError, ValueError) as error:  # the home of nobody; a NUL
+        raise ProfileError(f"profile '{text[:_SHOWN_CHARS]}': {error}; write the path in full") from error
+    except OSError as error:
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+            problem = f"profile '{text[:_SHOWN_CHARS]}…': {error.strerror}; name a file that is there"
+            raise ProfileError(problem) from error
+    return path
 
 
 def with_absolute_paths(table: Table, folder: Path) -> Table:
@@ -157,7 +212,7 @@ def with_absolute_paths(table: Table, folder: Path) -> Table:
         made["sources"] = {name: _absolute_source(source, folder) for name, source in sources.items()}
     tokenizer = table.get("tokenizer")
     if isinstance(tokenizer, dict) and isinstance(use := tokenizer.get("use"), str):
-        path = folder / Path(use).expanduser()
+        path = _path(use, folder)
         made["tokenizer"] = tokenizer | {"use": str(path) if path.exists() else use}
     return made
 

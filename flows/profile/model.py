@@ -16,7 +16,7 @@ from tasks.balance import BalanceParams
 from tasks.card import CardParams
 from tasks.consume import ConsumeParams
 from tasks.encode import EncodeParams
-from tasks.formats.sources import SourceSpec
+from tasks.formats.sources import MAX_NAME_CHARS, SourceSpec
 from tasks.ingest import IngestParams
 from tasks.mix import MixParams
 from tasks.packing.params import PackParams
@@ -24,7 +24,8 @@ from tasks.score import TrigramParams
 from tasks.train import TrainParams
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
-Name = Annotated[str, Field(pattern=NAME)]
+# A name becomes a part of names of files, of which file systems take 255 bytes.
+Name = Annotated[str, Field(pattern=NAME, max_length=MAX_NAME_CHARS)]
 SIZE = r"^([0-9]+(?:\.[0-9]+)?) *([KMGT]i?B)$"
 Size = Annotated[str, Field(pattern=SIZE)]
 
@@ -40,7 +41,7 @@ class Execution(BaseModel):
         examples=["store"],
     )
     workers: int | None = Field(
-        None, ge=1, description="Tasks at a time; as many as there are cores if not set."
+        None, ge=1, le=1 << 12, description="Tasks at a time; as many as there are cores if not set."
     )
     memory: Size | None = Field(
         None,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flows.errors import ProfileError
-from flows.profile.files import Table
+from flows.profile.files import MAX_DEPTH, Table, beyond_reason, unreasonable
 
 
 def overrides_table(overrides: Iterable[str] | Mapping[str, Any]) -> Table:
@@ -50,6 +50,10 @@ def _value(text: str) -> object:
         listed = tomllib.loads(f"value = [{text}]")
     except tomllib.TOMLDecodeError:
         return text
+    except (ValueError, RecursionError) as error:
+        raise ProfileError(f"--set …={text[:40]}…: {beyond_reason(error)}") from error
+    if problem := unreasonable(alone):
+        raise ProfileError(f"--set …={text[:40]}: {problem}")
     return alone["value"] if listed == {"value": [alone["value"]]} else text
 
 
@@ -57,15 +61,15 @@ def _key_path(key: str) -> list[str]:
     """Read a dotted key by TOML's own rules."""
     try:
         inner: Any = tomllib.loads(f"{key} = 0")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # no TOML, or deeper than any profile
         inner = {}
     path: list[str] = []
     while isinstance(inner, dict) and len(inner) == 1:
         name, inner = next(iter(inner.items()))
         path.append(name)
-    if inner != 0:
+    if inner != 0 or len(path) > MAX_DEPTH:
         raise ProfileError(
-            f'--set {key}: not a dotted key; write e.g. pack.sequence_length, or sources."a.b".files'
+            f'--set {key[:80]}: not a dotted key; write e.g. pack.sequence_length, or sources."a.b".files'
         )
     return path
 

@@ -115,7 +115,7 @@ class CurriculumParams(Params):
         default=1.0, description="Progress of the run, in (0, 1], at which the eligible part stops growing."
     )
     stairs: int = Field(
-        default=10, ge=2, description="For 'step': number of stairs, the first and last included."
+        default=10, ge=2, le=1 << 16, description="For 'step': number of stairs, the first and last included."
     )
     sources: tuple[str, ...] = Field(
         default=(), description="The sources that have a curriculum; all of them if none is named."
@@ -237,11 +237,13 @@ class MixParams(SamplingParams):
     sequence_length: int | None = Field(
         default=None,
         ge=8,
+        lt=1 << 31,
         description="Tokens a sequence, for steps. Empty: pack.sequence_length.",
     )
     global_batch_size: int | None = Field(
         default=None,
         ge=1,
+        lt=1 << 31,
         description="Sequences a step, over all ranks; needed where schedule_unit is 'steps'.",
         examples=[1024],
     )

@@ -87,6 +87,7 @@ class PackPlanParams(Params):
     sequences_per_shard: int = Field(
         default=8192,
         ge=1,
+        lt=1 << 31,
         description="Sequences in one file, which one task writes.",
     )
 
@@ -150,6 +151,7 @@ class _WriteParams(FormatParams):
     pad_id: int | None = Field(
         default=None,
         ge=0,
+        lt=1 << 32,
         description=(
             "Token id that fills sequences up. Empty: the end-of-document token, or 0 where there is none. "
             "Boundaries, segment ids and the loss mask leave padding out, whatever its id."
