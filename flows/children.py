@@ -26,7 +26,7 @@ _ALIVE: dict[subprocess.Popen[bytes], int] = {}  # and this process's end of the
 
 @dataclass(frozen=True)
 class Child:
-    """A running `prefect …` command and the file that it logs to."""
+    """A running Python module and the file that it logs to."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -44,12 +44,12 @@ class Child:
 
 
 @contextmanager
-def child(name: str, arguments: Sequence[str], environment: Mapping[str, str], logs: Path) -> Iterator[Child]:
-    """Run `prefect <arguments>` for the length of the block and then stop its whole process group."""
+def child(name: str, module: Sequence[str], environment: Mapping[str, str], logs: Path) -> Iterator[Child]:
+    """Run a Python module with its arguments for the length of the block, then stop its process group."""
     logs.mkdir(parents=True, exist_ok=True)
     log = logs / f"{name}.log"
     with log.open("wb") as file:
-        process = start_tethered(["prefect", *arguments], environment, file)
+        process = start_tethered(module, environment, file)
     try:
         yield Child(name, process, log)
     finally:
@@ -84,11 +84,6 @@ def start_tethered(
         os.close(reading)
     _ALIVE[process] = writing
     return process
-
-
-def prefect_command(arguments: Sequence[str]) -> list[str]:
-    """Return the command line of `prefect <arguments>` in this interpreter."""
-    return [sys.executable, "-m", "prefect", *arguments]
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from flows.children import start_tethered, stop
 from flows.errors import ServeError
+from flows.server.app import protection
 
 _LAST_LINES = 20
 _STOP_SECONDS = 5.0
@@ -38,9 +39,10 @@ class EmbeddedServer:
         """Start it; whether it comes up is for `wait`."""
         port = _free_port()
         self.url = f"http://127.0.0.1:{port}/api"
-        served = ["--factory", "prefect.server.api.server:create_app", "--lifespan", "on"]
+        served = ["--factory", "flows.server.app:create_app", "--lifespan", "on"]
         where = ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error"]
-        self._process = start_tethered(["uvicorn", *served, *where], environment, subprocess.PIPE)
+        guarded = {**environment, **protection([f"127.0.0.1:{port}"])}
+        self._process = start_tethered(["uvicorn", *served, *where], guarded, subprocess.PIPE)
         self._said: deque[str] = deque(maxlen=_LAST_LINES)
         self._listener = threading.Thread(target=self._listen, name="embedded server", daemon=True)
         self._listener.start()

@@ -28,6 +28,7 @@ from flows.form import Overrides
 from flows.naming import run_name
 from flows.places import Machine
 from flows.profile import Profile, Size, load_profile
+from flows.profile.served import require_served
 from flows.progress import Reporter, Silent, noting_warnings
 from flows.results import RunResult
 from flows.sources import resolve_sources
@@ -85,7 +86,7 @@ def build_corpus(
         RunError: a task failed; what was published before stays published.
     """
     watcher = _WATCHER.get() or _Watcher(Silent())
-    loaded = watcher.profile or load_profile(profile, overrides.assignments())
+    loaded = watcher.profile or _asked_for(profile, overrides)
     machine = Machine.of(
         loaded.execution, store=store, workers=workers, memory=memory, verify=verify, rehash=rehash
     )
@@ -126,6 +127,12 @@ def run_profile(
     if watcher.result is None:
         raise RunError(f"profile {profile.name!r}: the flow ended without a result")
     return watcher.result
+
+
+def _asked_for(profile: str, overrides: Overrides) -> Profile:
+    """Load the profile of a run that a worker starts."""
+    require_served(profile)
+    return load_profile(profile, overrides.assignments())
 
 
 def _build(profile: Profile, machine: Machine, reporter: Reporter) -> RunResult:

@@ -1,9 +1,10 @@
-"""`tokmill up`: a Prefect server and a worker on this machine, with the deployment `build-corpus` registered.
+"""`tokmill up`: a Prefect server and a worker on this machine, with the deployment of this folder registered.
 
 When it is interrupted it stops the worker (and with it what the worker runs) before the server, and waits
 for both. The server keeps its history in Prefect's usual home (`PREFECT_HOME`); artifacts go to the
 store, and what server and worker log to `<store>/.up`. Nothing listens on any address but the one that is
-asked for, 127.0.0.1 unless told otherwise.
+asked for, 127.0.0.1 unless told otherwise, and no web page but the server's own gets an answer
+(`flows.server.guard`). While it serves it watches: what fails in the server is said.
 """
 
 import os
@@ -13,113 +14,154 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
-from flows.children import Child, child, interruptible, prefect_command
+from flows.children import Child, child, interruptible
 from flows.errors import ServeError
+from flows.profile.served import SERVED
+from flows.server.app import FAULTS, protection
+from flows.server.names import host_in_url, own_names, reachable
+from flows.server.place import Place
+from flows.server.presence import present
+from flows.server.watching import Watch
 from flows.settings import PRIVATE
 
-WORK_POOL = "tokmill"
-DEPLOYMENT = "build-corpus"
-NIGHTLY = "0 3 * * *"
 SERVER_START_SECONDS = 120
+LOOK_SECONDS = 0.5
+_SCHEDULER = "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS"
 
 Announce = Callable[[str], None]
 
 
-def up(store: Path, *, host: str = "127.0.0.1", port: int = 4200, announce: Announce = print) -> None:
-    """Serve until interrupted.
+@dataclass(frozen=True)
+class Address:
+    """Where the server listens and what it is called.
+
+    Attributes:
+        host: address; 0.0.0.0 and :: are all of the machine's.
+        port: TCP port; must be free.
+        more: names that it answers to besides its own.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 4200
+    more: Sequence[str] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """What stands in `Host` when the server is meant."""
+        return own_names(self.host, self.port, self.more)
+
+    @property
+    def url(self) -> str:
+        """Where this machine reaches it."""
+        return f"http://{reachable(self.host)}:{self.port}"
+
+    @property
+    def seen_url(self) -> str:
+        """Where a browser is to look for it."""
+        return f"http://{self.more[0]}" if self.more else self.url
+
+
+def up(store: Path, address: Address, *, any_profile: bool = False, announce: Announce = print) -> None:
+    """Serve the working directory until interrupted.
 
     Args:
         store: the folder that runs keep their artifacts in unless they name another.
-        host: address that the server listens on.
-        port: TCP port of the server; must be free.
-        announce: is told, a line at a time, what is up and where.
+        address: of the server.
+        any_profile: whether a run may name a profile outside the working directory.
+        announce: is told, a line at a time, what is up and where, and what fails.
 
     Raises:
-        ServeError: the port is taken, or the server, the worker or the registration failed.
+        ServeError: the port is taken, the store is served already, or the server, the worker or the
+            registration failed.
+        UsageError: a name that the server is to answer to is none.
     """
-    _require_free(host, port)
-    url, logs = f"http://{host}:{port}", store.absolute() / ".up"
-    environment = _environment(url, store)
-    with interruptible() as stopped, ExitStack() as children:
+    place, logs = Place.of(Path.cwd(), store), store.absolute() / ".up"
+    environment = _environment(address, place, logs, any_profile)
+    with present(place, address.url, logs), interruptible() as stopped, ExitStack() as children:
+        _require_free(address)
         announce("starting the Prefect server …")
-        start = ["server", "start", "--host", host, "--port", str(port)]
-        server = children.enter_context(child("server", start, environment, logs))
-        _wait_until_healthy(server, f"{url}/api/health", stopped)
+        server = children.enter_context(child("server", _server(address), environment, logs))
+        _wait_until_healthy(server, f"{address.url}/api/health", stopped)
         if stopped.is_set():
             return
-        register(url, store)
-        work = ["worker", "start", "--pool", WORK_POOL, "--type", "process"]
+        _register(place, environment)
+        work = ["prefect", "worker", "start", "--pool", place.work_pool, "--type", "process"]
         worker = children.enter_context(child("worker", work, environment, logs))
-        announce(f"up: {url}/v2/deployments · deployment {DEPLOYMENT} · store {store} · Ctrl-C stops it")
-        _wait_for_end([server, worker], stopped)
+        announce(
+            f"up: {address.seen_url}/v2/deployments · deployment {place.name} · store {store} · "
+            "Ctrl-C stops it"
+        )
+        _serve([server, worker], Watch(f"{address.url}/api", logs, announce), stopped)
         announce("stopping …")
 
 
-def register(url: str, store: Path) -> None:
-    """Register the work pool and the deployment at the Prefect server `url`; doing it again changes nothing.
-
-    The schedule is registered paused: it is there to be switched on.
-
-    Raises:
-        ServeError: the server refuses.
-    """
-    environment = _environment(url, store)
-    pool = ["work-pool", "create", WORK_POOL, "--type", "process", "--overwrite"]
-    _complete(f"the work pool {WORK_POOL!r}", prefect_command(pool), environment)
-    deploy = [sys.executable, "-m", "flows.deployment"]
-    _complete(f"the deployment {DEPLOYMENT!r}", deploy, environment)
+def _server(address: Address) -> list[str]:
+    served = ["--factory", "flows.server.app:create_app", "--lifespan", "on", "--no-server-header"]
+    return ["uvicorn", *served, "--host", address.host, "--port", str(address.port)]
 
 
-def _environment(url: str, store: Path) -> dict[str, str]:
-    """What every child sees: this server, a page that calls the right port, this store, no telemetry."""
+def _environment(address: Address, place: Place, logs: Path, any_profile: bool) -> dict[str, str]:
+    """What every child sees: this server and its names, this place, no telemetry."""
     return {
         **os.environ,
         **PRIVATE,
-        "PREFECT_API_URL": f"{url}/api",
-        "PREFECT_SERVER_UI_API_URL": f"{url}/api",
+        **protection(address.names),
+        "PREFECT_API_URL": f"{address.url}/api",
+        "PREFECT_SERVER_UI_API_URL": f"{address.seen_url}/api",
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
-        # A person who presses the button is waiting; Prefect's worker would look for work every ten seconds.
+        # A person who presses the button, or sets a schedule, is waiting; Prefect's worker would look for
+        # work every ten seconds, its scheduler once a minute.
         "PREFECT_WORKER_QUERY_SECONDS": os.environ.get("PREFECT_WORKER_QUERY_SECONDS", "2"),
-        "TOKMILL_STORE": str(store.absolute()),
+        _SCHEDULER: os.environ.get(_SCHEDULER, "10"),
+        "TOKMILL_STORE": str(place.store),
+        SERVED: "" if any_profile else str(place.folder),
+        FAULTS: str(logs / "faults.log"),
     }
 
 
-def _require_free(host: str, port: int) -> None:
-    with socket.socket() as probe:
+def _require_free(address: Address) -> None:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, port))
+            probe.bind((address.host.strip("[]"), address.port))
         except OSError as error:
             reason = error.strerror or error
             raise ServeError(
-                f"up: cannot listen on {host}:{port} ({reason}); stop what uses it or choose --port"
+                f"up: cannot listen on {host_in_url(address.host)}:{address.port} ({reason}); stop what uses "
+                "it or choose --port"
             ) from error
 
 
-def _complete(what: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+def _register(place: Place, environment: Mapping[str, str]) -> None:
+    command = [sys.executable, "-m", "flows.deployment", str(place.folder), str(place.store)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise ServeError(f"{what} could not be registered: {(done.stderr or done.stdout).strip()}")
+        said = (done.stderr or done.stdout).strip()
+        raise ServeError(f"the deployment {place.name!r} could not be registered: {said}")
 
 
 def _wait_until_healthy(server: Child, health: str, stopped: threading.Event) -> None:
     import httpx  # noqa: PLC0415 - comes with Prefect, and no other command needs it
 
-    for _ in range(SERVER_START_SECONDS * 4):
-        if stopped.wait(0.25):
-            return
-        server.require_running()
-        try:
-            if httpx.get(health, timeout=1).is_success:
+    with httpx.Client(timeout=1) as client:
+        for _ in range(SERVER_START_SECONDS * 4):
+            if stopped.wait(0.25):
                 return
-        except httpx.HTTPError:
-            continue
+            server.require_running()
+            try:
+                if client.get(health).is_success:
+                    return
+            except httpx.HTTPError:
+                continue
     raise ServeError(f"the Prefect server was not up after {SERVER_START_SECONDS} s; see {server.log}")
 
 
-def _wait_for_end(children: Sequence[Child], stopped: threading.Event) -> None:
-    while not stopped.wait(0.5):
+def _serve(children: Sequence[Child], watch: Watch, stopped: threading.Event) -> None:
+    while not stopped.wait(LOOK_SECONDS):
         for running in children:
             running.require_running()
+        watch.look()

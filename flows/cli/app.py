@@ -24,7 +24,7 @@ FAILED, USAGE = 1, 2
 
 
 _ORDER = (
-    *("run", "plan", "up"),
+    *("run", "plan", "up", "doctor"),
     *("profiles", "init"),
     *("ls", "show", "lineage", "diff", "verify", "tag", "catalog", "trace", "takedown", "export"),
     *("encode", "decode"),

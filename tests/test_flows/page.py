@@ -40,12 +40,19 @@ def browser_found() -> bool:
 
 
 @contextmanager
-def open_browser(folder: Path) -> Iterator[webdriver.Chrome]:
-    """Open a headless Chromium with an empty profile in a folder."""
+def open_browser(folder: Path, rebound: str | None = None) -> Iterator[webdriver.Chrome]:
+    """Open a headless Chromium with an empty profile in a folder.
+
+    Args:
+        folder: of the profile.
+        rebound: a host name that leads to 127.0.0.1 there, as its owner's name server could have it.
+    """
     options = webdriver.ChromeOptions()
     options.binary_location = str(BROWSER)
     for option in (*OPTIONS, f"--user-data-dir={folder}"):
         options.add_argument(option)
+    if rebound is not None:
+        options.add_argument(f"--host-resolver-rules=MAP {rebound} 127.0.0.1")
     driver = webdriver.Chrome(options, webdriver.ChromeService(str(DRIVER)))
     try:
         yield driver
@@ -69,7 +76,7 @@ def below(title: str, what: str) -> str:
 
 def start_run(browser: webdriver.Chrome, service: Service, sequence_length: int | None = None) -> str:
     """Fill the deployment's form in and submit it; return the id of the run that it made."""
-    deployment = service.call("/deployments/name/build-corpus/build-corpus")["id"]
+    deployment = service.deployment["id"]
     known = {run["id"] for run in service.call("/flow_runs/filter", {})}
     browser.get(f"{service.url}/v2/deployments/deployment/{deployment}/run")
     enter(browser, f"({below('profile', 'textarea')})[1]", "tiny.toml")

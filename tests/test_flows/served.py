@@ -6,16 +6,26 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from tests.test_flows.commands import Tokmill
+from flows.server.place import Place
+from tests.test_flows.commands import Outcome, Tokmill
 
 UP_SECONDS = 180
 RUN_SECONDS = 180
 POLL = threading.Event()  # never set: what is waited for is asked for again and again, at a decent pace
+
+
+class RefusedError(Exception):
+    """An answer that is none: its status and its text."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -28,25 +38,63 @@ class Service:
 
     def call(self, path: str, body: dict[str, Any] | None = None) -> Any:
         """Ask the Prefect API; a body makes it a POST."""
-        data = None if body is None else json.dumps(body).encode()
+        return self.send(path, body, {} if body is None else self.csrf_headers())
+
+    def send(self, path: str, body: Any, headers: Mapping[str, str], method: str | None = None) -> Any:
+        """Ask the Prefect API with headers of one's own; what it refuses is raised as RefusedError."""
         request = urllib.request.Request(
-            f"{self.url}/api{path}", data=data, headers={"Content-Type": "application/json"}
+            f"{self.url}/api{path}",
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json", **headers},
+            method=method,
         )
         for _ in range(20):
             try:
                 with urllib.request.urlopen(request, timeout=30) as answer:
-                    return json.load(answer)
+                    return json.loads(answer.read() or b"null")
             except urllib.error.HTTPError as error:
-                if error.code != 503:  # the server's database is locked for a moment
-                    raise
+                with error:
+                    if error.code != 503:  # the server's database is locked for a moment
+                        raise RefusedError(error.code, error.read().decode("utf-8", "replace")) from None
                 POLL.wait(0.5)
         return pytest.fail(f"{path}: the server stayed unavailable")
 
+    def csrf_headers(self) -> dict[str, str]:
+        """What a client of the server's own sends with every change."""
+        token = self.send("/csrf-token?client=tests", None, {})["token"]
+        return {"Prefect-Csrf-Client": "tests", "Prefect-Csrf-Token": token}
+
+    @property
+    def place(self) -> Place:
+        """What is served."""
+        return Place.of(self.tokmill.folder, self.tokmill.store)
+
+    @property
+    def deployment(self) -> dict[str, Any]:
+        """The deployment of the place, as it is now."""
+        found: dict[str, Any] = self.call(f"/deployments/name/build-corpus/{self.place.name}")
+        return found
+
     def run(self, **parameters: Any) -> dict[str, Any]:
         """Start a run of the deployment and wait for its end."""
-        deployment = self.call("/deployments/name/build-corpus/build-corpus")["id"]
-        run = self.call(f"/deployments/{deployment}/create_flow_run", {"parameters": parameters})
+        run = self.call(f"/deployments/{self.deployment['id']}/create_flow_run", {"parameters": parameters})
         return self.end_of(run["id"])
+
+    def wait_for_scheduled_run(self) -> str:
+        """Wait until the server has started a run that nobody asked for; return its id."""
+        wanted = {"deployment_id": {"any_": [self.deployment["id"]]}, "start_time": {"is_null_": False}}
+        until = time.monotonic() + RUN_SECONDS
+        while time.monotonic() < until:
+            found = self.call("/flow_runs/filter", {"flow_runs": wanted})
+            for run in found:
+                if run["auto_scheduled"]:
+                    return str(run["id"])
+            POLL.wait(0.5)
+        return pytest.fail(f"no schedule fired within {RUN_SECONDS} s")
+
+    def doctor(self) -> Outcome:
+        """Have the server looked at."""
+        return self.tokmill("doctor", PREFECT_API_URL=f"{self.url}/api")
 
     def end_of(self, run_id: str) -> dict[str, Any]:
         """Wait until a run has ended."""

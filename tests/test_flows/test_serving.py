@@ -6,26 +6,32 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from selenium.webdriver.support.ui import WebDriverWait
 
+from flows.server.place import Place
 from tests.test_flows.commands import Tokmill, clean_environment, free_port
-from tests.test_flows.page import browser_found, find, open_browser, start_run
+from tests.test_flows.hostile import hostile_page
+from tests.test_flows.page import PAGE_SECONDS, browser_found, find, open_browser, start_run
 from tests.test_flows.processes import end_all, left_after, processes_with
-from tests.test_flows.served import Service, wait_for_line
+from tests.test_flows.served import RefusedError, Service, wait_for_line
 
 pytestmark = pytest.mark.server
 
 SHOW_DEPLOYMENT = """
 import json
+from pathlib import Path
 from flows.deployment import deployment
-made = deployment()
+from flows.server.place import Place
+made = deployment(Place(Path("/project"), Path("/store")))
 schedule = made.schedules[0]
 print(json.dumps({
-    "name": made.name, "description": made.description, "entrypoint": made.entrypoint, "tags": made.tags,
+    "description": made.description.partition("\\n")[0], "entrypoint": made.entrypoint, "tags": made.tags,
     "parameters": made.parameters, "cron": schedule.schedule.cron, "timezone": schedule.schedule.timezone,
-    "active": schedule.active, "work_pool": made.work_pool_name,
+    "active": schedule.active,
 }))
 """
 
@@ -43,7 +49,8 @@ def test_prefect_yaml_says_what_up_registers(checkout: Path) -> None:
     made = json.loads(done.stdout)
 
     (schedule,) = written.pop("schedules")
-    assert made == {**written, "work_pool": written["work_pool"]["name"], **schedule}
+    # Deployment and pool are named after the folder where `up` registers them, in a team by the team.
+    assert made == {key: written[key] for key in written if key not in {"name", "work_pool"}} | schedule
 
 
 @pytest.mark.browser
@@ -118,3 +125,154 @@ def test_what_serves_is_gone_when_up_is_killed(migrated_home: Path, tmp_path: Pa
 
     assert len(serving) >= 3
     assert not left
+
+
+def test_a_second_up_is_told_where_the_first_is(service: Service, tmp_path: Path) -> None:
+    store = str(service.tokmill.store)
+
+    refused = service.tokmill.at(tmp_path)("up", "--port", "1", "--store", store)
+
+    assert refused.code == 1
+    assert f"from {service.tokmill.folder} at {service.url} (process {service.process.pid})" in refused.err
+
+
+def test_a_schedule_starts_a_run_by_itself(service: Service) -> None:
+    asked = {"profile": "tiny.toml", "overrides": {"pack": {"sequence_length": 48}}}
+    schedules = f"/deployments/{service.deployment['id']}/schedules"
+    every = {"schedule": {"interval": 15}, "active": True, "parameters": asked, "slug": "often"}
+    (made,) = service.call(schedules, [every])
+    try:
+        started = service.wait_for_scheduled_run()
+    finally:
+        service.send(f"{schedules}/{made['id']}", None, service.csrf_headers(), "DELETE")
+    run = service.end_of(started)
+
+    assert run["state_name"] == "Completed"
+    assert run["created_by"]["type"] == "SCHEDULE"
+    assert run["parameters"]["overrides"] == asked["overrides"]
+    assert service.doctor().code == 0
+
+
+def test_registering_again_keeps_what_people_set(service: Service) -> None:
+    before = service.deployment
+    url, pool = f"/deployments/{before['id']}", f"/work_pools/{service.place.work_pool}"
+    weekly = {"schedule": {"cron": "30 6 * * 1", "timezone": "Europe/Berlin"}, "slug": "weekly"}
+    service.call(f"{url}/schedules", [{**weekly, "active": True, "parameters": {"profile": "tiny.toml"}}])
+    changed = {"parameters": {"profile": "tiny.toml", "workers": 1}, "tags": ["mine"]}
+    service.send(url, changed, service.csrf_headers(), "PATCH")
+    service.send(pool, {"concurrency_limit": 3}, service.csrf_headers(), "PATCH")
+    asked = service.deployment
+
+    register(service, service.place)
+
+    renewed = service.deployment
+    kept = ("id", "parameters", "tags", "paused", "entrypoint", "work_pool_name", "parameter_openapi_schema")
+    assert {key: renewed[key] for key in kept} == {key: asked[key] for key in kept}
+    assert settings(renewed) == settings(asked)
+    assert len(renewed["schedules"]) == len(before["schedules"]) + 1
+    assert service.call(pool)["concurrency_limit"] == 3
+    for schedule in renewed["schedules"]:
+        if schedule["slug"] == "weekly":
+            service.send(f"{url}/schedules/{schedule['id']}", None, service.csrf_headers(), "DELETE")
+
+
+def settings(deployment: dict[str, Any]) -> list[Any]:
+    """What a person sees of a deployment's schedules."""
+    shown = ("id", "schedule", "active", "parameters", "slug")
+    return [[schedule[key] for key in shown] for schedule in deployment["schedules"]]
+
+
+def test_another_folder_gets_a_deployment_of_its_own(service: Service, tmp_path: Path) -> None:
+    before, other = service.deployment, Place.of(tmp_path, tmp_path / "store")
+
+    register(service, other)
+
+    after = service.deployment
+    assert {key for key in before if after[key] != before[key]} <= {"last_polled"}
+    its_own = service.call(f"/deployments/name/build-corpus/{other.name}")
+    assert its_own["work_pool_name"] not in {None, before["work_pool_name"]}
+    template = service.call(f"/work_pools/{other.work_pool}")["base_job_template"]
+    assert template["job_configuration"]["working_dir"] == str(tmp_path)
+
+
+def register(service: Service, place: Place) -> None:
+    """Do what `up` does when it has started its server."""
+    command = [sys.executable, "-m", "flows.deployment", str(place.folder), str(place.store)]
+    environment = {**service.tokmill.environment, "PREFECT_API_URL": f"{service.url}/api"}
+    subprocess.run(command, env=environment, capture_output=True, check=True)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{"command": "touch reached"}, {"env": {"PYTHONSTARTUP": "x"}}, {"env.PATH": "/"}, {"working_dir": "/"}],
+)
+def test_a_run_sets_neither_command_nor_environment_nor_folder(
+    service: Service, variables: dict[str, Any]
+) -> None:
+    create = f"/deployments/{service.deployment['id']}/create_flow_run"
+
+    with pytest.raises(RefusedError) as refused:
+        service.call(create, {"parameters": {"profile": "tiny.toml"}, "job_variables": variables})
+
+    assert 400 <= refused.value.code < 500
+    assert "Additional properties are not allowed" in str(refused.value)
+
+
+def test_a_change_without_the_servers_token_is_refused(service: Service) -> None:
+    create = f"/deployments/{service.deployment['id']}/create_flow_run"
+
+    with pytest.raises(RefusedError) as refused:
+        service.send(create, {"parameters": {"profile": "tiny.toml"}}, {})
+
+    assert refused.value.code == 403
+
+
+@pytest.mark.parametrize("host", ["rebound.example", "127.0.0.1", "localhost.rebound.example"])
+def test_a_name_that_was_pointed_at_the_server_gets_nothing(service: Service, host: str) -> None:
+    port = service.url.rpartition(":")[2]
+    named = f"{host}:{port}" if host != "127.0.0.1" else f"{host}:1"
+    for path in ("/health", "/csrf-token?client=page", "/admin/settings"):
+        with pytest.raises(RefusedError) as refused:
+            service.send(path, None, {"Host": named})
+        assert refused.value.code == 421
+
+
+def test_a_run_from_the_page_reads_no_profile_elsewhere(service: Service, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "own.toml"
+    elsewhere.write_text((service.tokmill.folder / "tiny.toml").read_text("utf-8"), "utf-8")
+
+    run = service.run(profile=str(elsewhere))
+
+    assert run["state_name"] == "Failed"
+    assert "outside the served folder" in run["state"]["message"]
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
+def test_a_hostile_page_gets_nothing_done_and_reads_nothing(service: Service, tmp_path: Path) -> None:
+    reached, deployment = tmp_path / "reached", service.deployment["id"]
+    wanted = {"parameters": {"profile": "tiny.toml"}, "job_variables": {"command": f"touch {reached}"}}
+    before = service.call("/flow_runs/filter", {})
+    with (
+        hostile_page(service.url, deployment, wanted) as page,
+        open_browser(tmp_path / "browser", rebound="rebound.example") as browser,
+    ):
+        browser.get(page)
+        WebDriverWait(browser, PAGE_SECONDS).until(lambda shown: shown.title.startswith("{"))
+        achieved = json.loads(browser.title)
+        browser.switch_to.frame("shown")
+        framed = browser.page_source
+        browser.get(f"http://rebound.example:{service.url.rpartition(':')[2]}/api/admin/settings")
+        rebound = browser.page_source
+        browser.get(f"{service.url}/v2/deployments")
+        own = browser.execute_async_script(
+            "fetch('/api/csrf-token?client=page').then(answer => arguments[0](answer.status))"
+        )
+
+    assert achieved == dict.fromkeys(achieved, False)
+    assert len(achieved) == 10
+    assert "build-corpus" not in framed
+    assert "this server answers to" in rebound
+    assert own == 200
+    assert [run["id"] for run in service.call("/flow_runs/filter", {})] == [run["id"] for run in before]
+    assert not reached.exists()

@@ -1,0 +1,125 @@
+"""Whom the server answers: programs of this machine, and its own page. No other web page, whatever its name.
+
+A browser sends requests to 127.0.0.1 for any page that it shows. Three rules keep pages out, before Prefect
+sees the request:
+
+- `Host` is one of the server's own names. A page whose name was pointed at 127.0.0.1 (DNS rebinding) is of
+  the server's origin to the browser, but its requests still carry the page's own name.
+- `Origin`, which browsers send with what a page posts or opens as a WebSocket, is one of the server's own.
+- What browsers mark as coming from another site (`Sec-Fetch-Site`) is a link that a person followed, or is
+  refused.
+
+Programs send neither `Origin` nor `Sec-Fetch-Site`. Answers forbid other pages to show the server's page in
+a frame, where they could steal a click, and forbid its own page to load from, or send to, anybody else: so it
+asks no third party for a script.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, TypeAlias
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_MISDIRECTED, _FORBIDDEN = 421, 403
+
+
+class Guard:
+    """An ASGI application that refuses what no client of ours sends, and passes the rest on."""
+
+    def __init__(self, application: Application, hosts: Iterable[str]) -> None:
+        """Guard an application.
+
+        Args:
+            application: Prefect's.
+            hosts: the server's own names as a browser writes them, with the port unless it is the scheme's.
+        """
+        self._application = application
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._origins = frozenset(origins(self._hosts))
+        self._headers = list(_protecting_headers(self._hosts))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or pass it on."""
+        if scope["type"] not in {"http", "websocket"}:
+            await self._application(scope, receive, send)
+            return
+        refused = self._refusal(scope)
+        if refused is None:
+            await self._application(scope, receive, self._protecting(send))
+        else:
+            await _refuse(scope, send, *refused)
+
+    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        """Return status and reason where a request is not answered."""
+        headers: dict[str, list[str]] = {}
+        for name, value in scope["headers"]:
+            headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+        hosts, from_origins = headers.get("host", []), headers.get("origin", [])
+        if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
+            names = ", ".join(sorted(self._hosts))
+            asked = ", ".join(hosts) or "nobody"
+            return (
+                _MISDIRECTED,
+                f"this server answers to {names}, not to {asked}; see `tokmill up --allow-host`",
+            )
+        if any(origin.lower() not in self._origins for origin in from_origins):
+            return _FORBIDDEN, "this server takes no requests from other pages"
+        sites = headers.get("sec-fetch-site", [])
+        foreign = any(site not in {"same-origin", "none"} for site in sites)
+        if foreign and not from_origins and not _is_followed_link(scope, headers):
+            return _FORBIDDEN, "this server shows nothing in other pages"
+        return None
+
+    def _protecting(self, send: Send) -> Send:
+        """Return `send` with our headers on every answer."""
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *self._headers]}
+            await send(message)
+
+        return sending
+
+
+def origins(hosts: Iterable[str]) -> list[str]:
+    """Return the origins of pages from these hosts, in order; a proxy before the server may speak TLS."""
+    return [f"{scheme}://{host}" for host in sorted(hosts) for scheme in ("http", "https")]
+
+
+def _is_followed_link(scope: Scope, headers: MutableMapping[str, list[str]]) -> bool:
+    """Whether a whole page is asked for, as by a link in a mail: it leaves the page that it stood on."""
+    navigates = headers.get("sec-fetch-mode") == ["navigate"] and headers.get("sec-fetch-dest") == [
+        "document"
+    ]
+    return scope["type"] == "http" and scope["method"] == "GET" and navigates
+
+
+def _protecting_headers(hosts: Iterable[str]) -> Iterable[tuple[bytes, bytes]]:
+    own = sorted(host for host in hosts if not host.startswith("["))  # which a policy has no notation for
+    reached = " ".join(f"{scheme}://{host}" for host in own for scheme in ("http", "https", "ws", "wss"))
+    policy = (
+        f"default-src 'self'; connect-src 'self' {reached}; "
+        "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; worker-src 'self' blob:; "
+        "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+        "object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
+    )
+    yield b"content-security-policy", policy.encode()
+    yield b"x-frame-options", b"DENY"
+    yield b"x-content-type-options", b"nosniff"
+    yield b"referrer-policy", b"same-origin"
+    yield b"cross-origin-opener-policy", b"same-origin"
+    yield b"cross-origin-resource-policy", b"same-origin"
+
+
+async def _refuse(scope: Scope, send: Send, status: int, reason: str) -> None:
+    """Say no in a line; a WebSocket is closed before it is accepted, which the other side sees as 403."""
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008, "reason": reason[:100]})
+        return
+    body = f"{reason}\n".encode("utf-8", "replace")
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
