@@ -2,8 +2,9 @@
 
 The probes cover every writing system that has many readers, emoji, code, white space and the special
 tokens, both as tokens and as text. They are part of the format: probes are added under a new `VERSION`,
-never changed. An attestation is JSON-able. It also says that no token is put before or behind a text (BOS and
-EOS are the business of whoever encodes documents), and with which Unicode tables text was split and, where
+never changed. An attestation is JSON-able. It also says which tokens the template puts before and behind a
+text where `add_special_tokens` asks for it (what stands between documents is the business of whoever encodes
+them), and with which Unicode tables text was split and, where
 there is a normalizer, normalized. What the ids do not depend on stays out: equal tokenizers have equal
 attestations, whichever Python made them.
 """
@@ -65,6 +66,8 @@ PROBES: MappingProxyType[str, str] = MappingProxyType(
 )
 """Texts by name."""
 
+_TEMPLATED = "first text", "second text"
+
 
 def make(tok: Tokenizer) -> dict[str, Any]:
     """Attest what a tokenizer does with every probe."""
@@ -72,12 +75,28 @@ def make(tok: Tokenizer) -> dict[str, Any]:
         "version": VERSION,
         "vocab_size": tok.vocab_size,
         "unicode": _unicode_versions(tok),
-        "policy": {"begin": None, "end": None},
+        "policy": _policy(tok),
         "probes": [
             {"name": name, "text": text, "special_as_text": as_text, "ids": _encode(tok, text, as_text)}
             for name, text, as_text in _probes(tok)
         ],
-    }
+    } | _templated(tok)
+
+
+def _policy(tok: Tokenizer) -> dict[str, list[str] | None]:
+    """Name the special tokens that `add_special_tokens` puts before and behind a text."""
+    if tok.definition.template is None:
+        return {"begin": None, "end": None}
+    before, behind = tok.definition.template.around()
+    return {"begin": before, "end": behind}
+
+
+def _templated(tok: Tokenizer) -> dict[str, Any]:
+    """Attest what the template makes of one text and of two, if there is one."""
+    if tok.definition.template is None:
+        return {}
+    single = tok.encode(_TEMPLATED[0], add_special_tokens=True)
+    return {"template": {"single": single, "pair": tok.encode(*_TEMPLATED, add_special_tokens=True)}}
 
 
 def _unicode_versions(tok: Tokenizer) -> dict[str, str]:
@@ -103,6 +122,12 @@ def check(tok: Tokenizer, attestation: Mapping[str, Any]) -> None:
         raise TokenizerError(
             f"attestation: the tokenizer has vocab_size={tok.vocab_size}, but {attestation['vocab_size']} "
             "was attested; it is another tokenizer"
+        )
+    if _templated(tok).get("template") != attestation.get("template"):
+        raise TokenizerError(
+            "attestation: with special tokens around, the tokenizer gives "
+            f"{_templated(tok).get('template')}, but {attestation.get('template')} was attested; its "
+            "template has changed"
         )
     for probe in attestation["probes"]:
         _check_probe(tok, probe, attestation.get("unicode"))

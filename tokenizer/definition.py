@@ -26,9 +26,10 @@ from tokenizer.kernels.pairs import MAX_IDS, MAX_MERGES
 from tokenizer.normalizers import steps_of
 from tokenizer.reading import reading
 from tokenizer.splitting import Digits, PatternLike, resolve
+from tokenizer.template import Template
 
 SPEC_FORMAT = "tokmill"
-SPEC_VERSION = 1
+SPEC_VERSION, TEMPLATE_VERSION = 1, 2  # whoever does not know templates must not pass over one
 FAMILY = "byte_bpe"
 
 
@@ -46,6 +47,7 @@ class Definition:
         digits: how digits are cut.
         normalizer: see `normalizers`.
         ignore_merges: whether a pre-token that is a token is taken whole.
+        template: the special tokens that `add_special_tokens` puts around texts.
     """
 
     token_data: NDArray[np.uint8]
@@ -57,6 +59,7 @@ class Definition:
     digits: Digits = "pattern"
     normalizer: str | None = None
     ignore_merges: bool = False
+    template: Template | None = None
 
     def __post_init__(self) -> None:
         steps_of(self.normalizer)
@@ -65,6 +68,8 @@ class Definition:
                 f"vocabulary: num_reserved={self.num_reserved!r:.80} must be from 0 to the number of special "
                 f"tokens, {len(self.special_tokens)}"
             )
+        if self.template is not None:
+            self.template.check(self.special_tokens)
         if not isinstance(self.ignore_merges, bool):
             raise VocabularyError(
                 f"vocabulary: ignore_merges={self.ignore_merges!r:.80} must be true or false"
@@ -157,9 +162,10 @@ class Definition:
             to_text(token) if token and i not in special_ids else None for i, token in enumerate(self.tokens)
         ]
         pattern = self.split_pattern
-        return {
+        template = {} if self.template is None else {"template": self.template.to_spec()}
+        return template | {
             "format": SPEC_FORMAT,
-            "version": SPEC_VERSION,
+            "version": TEMPLATE_VERSION if template else SPEC_VERSION,
             "family": FAMILY,
             "normalizer": self.normalizer,
             "split_pattern": pattern if isinstance(pattern, str) else list(pattern),
@@ -184,10 +190,10 @@ class Definition:
                 f"{where}: format={spec.get('format')!r} and family={spec.get('family')!r} must be "
                 f"{SPEC_FORMAT!r} and {FAMILY!r}"
             )
-        if spec.get("version") != SPEC_VERSION:
+        if spec.get("version") not in (SPEC_VERSION, TEMPLATE_VERSION):
             raise FormatError(
-                f"{where}: version={spec.get('version')!r} is not known here, which reads {SPEC_VERSION}; "
-                "a newer tokmill wrote it, so use that one"
+                f"{where}: version={spec.get('version')!r} is not known here, which reads up to "
+                f"{TEMPLATE_VERSION}; a newer tokmill wrote it, so use that one"
             )
         with reading(where):
             return cls._from_fields(spec, where)
@@ -203,6 +209,7 @@ class Definition:
             num_reserved=spec["num_reserved"],
             normalizer=spec["normalizer"],
             ignore_merges=spec["ignore_merges"],
+            template=Template.from_spec(spec["template"]) if "template" in spec else None,
             **pattern_of(pattern, digits, chain),
         )
 

@@ -136,19 +136,32 @@ class Tokenizer:
         return self.decode_bytes([token])
 
     def encode(
-        self, text: Text, *, allowed_special: AllowedSpecial = (), as_text: AsText = False
+        self,
+        text: Text,
+        pair: Text | None = None,
+        *,
+        allowed_special: AllowedSpecial = (),
+        as_text: AsText = False,
+        add_special_tokens: bool = False,
     ) -> list[int]:
-        """Encode one text.
+        """Encode one text, or two that belong together.
 
         Args:
             text: str, or bytes of UTF-8; a lone surrogate in a str counts as U+FFFD.
+            pair: the second text; its ids follow those of the first.
             allowed_special: names of special tokens that become their ids, or "all".
             as_text: special tokens that are encoded like any other text: True for all that are not allowed.
+            add_special_tokens: whether to put the special tokens of the tokenizer's template around; without
+                a template there are none.
 
         Raises:
             SpecialTokenError: the text holds a special token that is neither; names it and its place.
             TokenizerError: it is no text.
         """
+        if pair is not None or add_special_tokens:
+            given = [text] if pair is None else [text, pair]
+            batch = self.encode_batch(given, allowed_special=allowed_special, as_text=as_text)
+            return self._templated(batch.to_lists(), add_special_tokens=add_special_tokens)
         short = self._encode_short(text, allowed_special, as_text)
         if short is not None:
             return short
@@ -156,6 +169,13 @@ class Tokenizer:
             [text], allowed_special=allowed_special, as_text=as_text
         ).ids.tolist()
         return ids
+
+    def _templated(self, texts: list[list[int]], *, add_special_tokens: bool) -> list[int]:
+        """Join the ids of one text or two as the template says, if there is one."""
+        template = self.definition.template
+        if template is None:
+            return [token for ids in texts for token in ids]
+        return template.join(texts, self.special_tokens if add_special_tokens else None)
 
     def _encode_short(self, text: Text, allowed_special: AllowedSpecial, as_text: AsText) -> list[int] | None:
         """Return the ids of a short text in which no special token stands; None where it takes a kernel."""
@@ -174,6 +194,7 @@ class Tokenizer:
         allowed_special: AllowedSpecial = (),
         as_text: AsText = False,
         num_threads: int = 1,
+        add_special_tokens: bool = False,
     ) -> EncodedBatch:
         """Encode many texts.
 
@@ -182,11 +203,14 @@ class Tokenizer:
             allowed_special: see `encode`.
             as_text: see `encode`.
             num_threads: how many threads share the work; changes no id. A document is one thread's.
+            add_special_tokens: see `encode`; for each text by itself.
         """
         data, offsets = buffers.pack(texts)
-        return self.encode_buffers(
+        batch = self.encode_buffers(
             data, offsets, allowed_special=allowed_special, as_text=as_text, num_threads=num_threads
         )
+        template = self.definition.template
+        return template.wrap(batch, self.special_tokens) if template and add_special_tokens else batch
 
     def encode_buffers(
         self,

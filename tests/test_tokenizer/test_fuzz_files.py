@@ -8,6 +8,7 @@ import json
 import random
 import resource
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,15 @@ from tests.test_tokenizer.test_fuzz import rounds
 from tokenizer import Tokenizer, TokenizerError
 from tokenizer.formats import WRITERS
 from tokenizer.splitting import fallback
+from tokenizer.template import Part, Template
 
 MOST_BYTES = 1 << 30  # that the process may grow by
 MOST_SECONDS = 60  # of the processor, for one file
 
+TEMPLATE = Template(
+    (Part("special", "<|end|>"), Part("sequence", "A")),
+    (Part("special", "<|end|>"), Part("sequence", "A"), Part("sequence", "B", 1)),
+)
 TEXT = "The foxes' 1234 there<|end|>\r\n  今天 aaaaaaaaaaaaaaaaaaaaaaaaaaab"
 PATTERNS = [
     *[
@@ -153,6 +159,7 @@ def use(folder: Path, usage: dict[str, Any]) -> bool:
     """Load what the folder holds and use it; say whether that went well, without an error of ours."""
     try:
         tok = tokenizer.load(folder, **usage)
+        tok.encode(TEXT, TEXT, allowed_special="all", add_special_tokens=True)
         ids = tok.encode(TEXT, allowed_special="all")
         assert max(ids) < tok.vocab_size
         assert tok.decode_bytes(ids) == tok.normalize(TEXT).encode()
@@ -169,7 +176,7 @@ def test_nothing_but_our_own_errors(
     small: Tokenizer, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fallback, "SECONDS_AT_LEAST", 1.0)
-    files = saved(tmp_path, small, name)
+    files = saved(tmp_path, Tokenizer(replace(small.definition, template=TEMPLATE)), name)
     usage = {"split_pattern": "gpt2"} if name in ("gpt2", "tiktoken") else {}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     num_rounds = num_used = 0

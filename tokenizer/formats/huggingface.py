@@ -4,8 +4,7 @@ Written: a BPE model in GPT-2's byte alphabet, the split chain as published file
     `ByteLevel` for the bytes, and special tokens both in the vocabulary and as added tokens; ids without a
     token have an entry that nothing becomes. Beside it `tokenizer_config.json` (`transformers`).
 Read: what says the same in the ways that published files say it. A post-processor (which adds tokens such
-    as BOS) is not part of a tokenizer here: ids are those that `encode(text, add_special_tokens=False)`
-    gives.
+    as BOS) becomes the tokenizer's template; what cannot become one is refused by name.
 """
 
 from pathlib import Path
@@ -16,7 +15,7 @@ import regex
 from tokenizer.alphabet import to_bytes, to_text
 from tokenizer.definition import Definition
 from tokenizer.errors import FormatError
-from tokenizer.formats import transformers
+from tokenizer.formats import post_processors, transformers
 from tokenizer.formats.files import write_json
 from tokenizer.formats.gpt2 import alphabet_vocab
 from tokenizer.formats.spellings import SINGLE_DIGITS, byte_level, read_expression, write_chain
@@ -86,7 +85,7 @@ def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[
         "added_tokens": [_added_token(name, i) for name, i in definition.special_tokens.items()],
         "normalizer": _write_normalizer(definition.normalizer),
         "pre_tokenizer": _write_pre_tokenizer(definition, exact=exact),
-        "post_processor": None,
+        "post_processor": post_processors.write(definition.template, definition.special_tokens),
         "decoder": byte_level(use_regex=True),
         "model": model,
     }
@@ -162,6 +161,7 @@ def _read(content: dict[str, Any], where: str) -> Definition:
         normalizer=_read_normalizer(content.get("normalizer"), where),
         ignore_merges=bool(model.get("ignore_merges")),
         num_reserved=_num_reserved(list(specials)),
+        template=post_processors.read(content.get("post_processor"), specials, where),
     )
 
 

@@ -15,6 +15,7 @@ from tokenizer.errors import FormatError
 from tokenizer.formats.files import read_json, write_json
 from tokenizer.reading import reading
 from tokenizer.splitting import Digits, PatternLike, resolve
+from tokenizer.template import Template
 
 SIDECAR_FORMAT = "tokmill sidecar"
 SpecialTokens = Mapping[str, int] | Iterable[str]
@@ -31,6 +32,7 @@ class Usage:
         special_tokens: ids by name, or names of tokens that the file has.
         ignore_merges: whether a pre-token that is a token is taken whole.
         num_reserved: how many of the special tokens are reserved ones.
+        template: what stands around texts.
     """
 
     split_pattern: PatternLike | None = None
@@ -39,6 +41,7 @@ class Usage:
     special_tokens: SpecialTokens | None = None
     ignore_merges: bool | None = None
     num_reserved: int | None = None
+    template: Template | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -77,6 +80,7 @@ class Usage:
                 special_tokens=content["special_tokens"],
                 ignore_merges=content["ignore_merges"],
                 num_reserved=content["num_reserved"],
+                template=Template.from_spec(content["template"]) if "template" in content else None,
             )
 
 
@@ -115,6 +119,8 @@ def write(definition: Definition, path: Path) -> Path:
         "ignore_merges": definition.ignore_merges,
         "num_reserved": definition.num_reserved,
     }
+    if definition.template is not None:
+        content["template"] = definition.template.to_spec()
     if len(chain) == 1:
         content["pat_str"] = chain[0]  # what tiktoken.Encoding takes
     return write_json(path, content)

@@ -86,6 +86,7 @@ def read(path: Path, usage: Usage) -> Definition:
             normalizer=usage.normalizer,
             ignore_merges=usage.ignore_merges,
             num_reserved=usage.num_reserved or 0,
+            template=usage.template,
         )
 
 

@@ -2,7 +2,7 @@
 
 It names the class that reads any `tokenizer.json`, keeps decoding from tidying spaces up, and lists the
 special tokens. Which of them begins a text, ends it or pads is said where a name is one that published models
-use for nothing else.
+use for nothing else, or where the tokenizer's template puts it.
 """
 
 from pathlib import Path
@@ -42,4 +42,8 @@ def _roles(definition: Definition) -> dict[str, str]:
         role: next((name for name in names if name in definition.special_tokens), None)
         for role, names in _ROLES.items()
     }
+    template = definition.template
+    before, behind = template.around() if template is not None else ([], [])
+    for role, names in (("bos_token", before[:1]), ("eos_token", behind[-1:])):
+        found[role] = next(iter(names), found[role])
     return {role: name for role, name in found.items() if name is not None}
