@@ -32,8 +32,12 @@ def asked_formats(names: Sequence[str]) -> tuple[PackedFormat, ...]:
     return tuple(name for name in known if name in names)
 
 
-def export_packed(store: Store, packed: ArtifactRef, formats: tuple[PackedFormat, ...]) -> ArtifactRef:
+def export_packed(
+    store: Store, packed: ArtifactRef, formats: tuple[PackedFormat, ...], *, labels: bool = False
+) -> ArtifactRef:
     """Publish the sequences of `packed` in other formats; what was exported before is taken from the store.
+
+    With `labels`, what trainers take for the loss is written, too.
 
     Raises:
         StoreError: the artifact's files are not those that were published.
@@ -44,10 +48,12 @@ def export_packed(store: Store, packed: ArtifactRef, formats: tuple[PackedFormat
     name = f"{packed.name}.{'+'.join(formats)}"
     shards = []
     for entry in PackedManifest.open(store.path(packed)).shards:
-        params = ExportShardParams(index=entry.index, formats=formats)
+        params = ExportShardParams(index=entry.index, formats=formats, labels=labels)
         request = Request(EXPORT_SHARD, f"{name}.shard/{entry.index}", params, {"packed": packed})
         shards.append(store.realize(request).ref)
-    request = Request(EXPORT, name, ExportParams(formats=formats), {"packed": packed, "shards": shards})
+    request = Request(
+        EXPORT, name, ExportParams(formats=formats, labels=labels), {"packed": packed, "shards": shards}
+    )
     return store.realize(request).ref
 
 
@@ -65,6 +71,7 @@ def copy_out(store: Store, packed: ArtifactRef, out: Path) -> Path:
     temporary.mkdir(parents=True)
     try:
         for entry in record.files:
+            (temporary / entry.path).parent.mkdir(exist_ok=True)
             shutil.copyfile(store.path(packed) / entry.path, temporary / entry.path)
             if digest_file(temporary / entry.path) != entry.digest:
                 raise StoreError(f"export: the copy of {entry.path} is not what was published; try again")

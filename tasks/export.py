@@ -7,15 +7,19 @@ have written in that format, byte for byte but for `packed.json`'s list of forma
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
 from tasks.errors import PackingError
 from tasks.formats.packed_files import PackedManifest
+from tasks.formats.takedown import TakedownManifest
 from tasks.packing.assemble import assembled
 from tasks.packing.export import export_shard
 from tasks.packing.params import FormatParams
 from tasks.stage import NO_SOURCE, Account, Outcome, Scalar, Stage
+from tasks.store.layout import RECORD_FILE
+from tasks.store.record import read_record
 
 
 class ExportParams(FormatParams):
@@ -41,13 +45,13 @@ def run_shard(params: ExportShardParams, *, out: Path, packed: Path) -> Outcome:
         raise PackingError(
             f"export: shard index {params.index} must be below {len(manifest.shards)}, the number of shards"
         )
-    export_shard(packed, manifest, entry.index, params.formats, out)
+    export_shard(packed, manifest, entry.index, params.formats, out, labels=params.labels)
     figures = {
         "num_sequences": entry.num_sequences,
         "num_tokens": entry.num_tokens,
         "num_padding_tokens": entry.num_sequences * manifest.sequence_length - entry.num_tokens,
     }
-    own = {"formats": params.formats, "shards": (entry,), **figures}
+    own = {"formats": params.formats, "labels": params.labels, "shards": (entry,), **figures}
     manifest.model_copy(update=own).save(out)
     return Outcome(metrics={"num_sequences": entry.num_sequences, "num_tokens": entry.num_tokens})
 
@@ -59,7 +63,7 @@ def run(params: ExportParams, *, out: Path, packed: Path, shards: Sequence[Path]
         PackingError: the shards are not those of the packed artifact.
     """
     manifest = PackedManifest.open(packed)
-    whole = assembled(shards, manifest.shards, out)
+    whole = assembled(shards, manifest.shards, out, _origin(packed, manifest))
     account = Account(
         source=NO_SOURCE, unit="tokens", num_in=manifest.num_tokens, became={"packed": whole.num_tokens}
     )
@@ -74,13 +78,26 @@ def run(params: ExportParams, *, out: Path, packed: Path, shards: Sequence[Path]
     return Outcome(metrics=metrics, accounts=[account])
 
 
+def _origin(packed: Path, manifest: PackedManifest) -> dict[str, Any]:
+    """Whose sequences these are, so that a place in the one artifact is a place in the other.
+
+    Nothing where there is no record, which would say it.
+    """
+    if not (packed / RECORD_FILE).is_file():
+        return {}
+    takedown = TakedownManifest.of(packed)
+    earlier = {*manifest.predecessors, *(takedown.predecessors if takedown else ())}
+    digest = read_record(packed).content_digest
+    return {"origin": manifest.origin or digest, "predecessors": tuple(sorted(earlier))}
+
+
 EXPORT_SHARD = Stage(
     verb="export_shard",
     task="export",
     kind="packed_shard",
-    version=1,
+    version=2,
     params=ExportShardParams,
     run=run_shard,
 )
-EXPORT = Stage(verb="export", task="export", kind="packed", version=1, params=ExportParams, run=run)
+EXPORT = Stage(verb="export", task="export", kind="packed", version=2, params=ExportParams, run=run)
 """Export: packed sequences in other formats."""

@@ -84,7 +84,11 @@ def run_shard(
         )
     entry = manifest.shards[params.index].entry
     recipe = Recipe(
-        manifest, params.formats, _pad_id(params.pad_id, manifest), mask_continued=params.mask_continued
+        manifest,
+        params.formats,
+        _pad_id(params.pad_id, manifest),
+        mask_continued=params.mask_continued,
+        labels=params.labels,
     )
     paths = _shard_paths(manifest.sources, Encoded.open(encoded), shards)
     write_shard(recipe, entry, opened.pieces(params.index), paths, ShardFiles(out, params.index))
@@ -123,6 +127,7 @@ def _packed_manifest(
         formats=recipe.formats,
         pad_id=recipe.pad_id,
         mask_continued=recipe.mask_continued,
+        labels=recipe.labels,
         shards=tuple(shards),
     )
 

@@ -65,6 +65,8 @@ def _manifest(manifest: PackedManifest, shards: Sequence[Removed]) -> PackedMani
         "num_tokens": num_tokens,
         "num_padding_tokens": manifest.num_sequences * manifest.sequence_length - num_tokens,
         "shards": tuple(shard.entry for shard in shards),
+        "origin": None,  # its sequences are no longer those of the artifact that it was an export of
+        "predecessors": tuple(sorted({*manifest.predecessors, *filter(None, [manifest.origin])})),
     }
     return manifest.model_copy(update=figures)
 
@@ -121,4 +123,4 @@ def _accounts(before: PackedManifest, after: PackedManifest, shards: Sequence[Re
     return [*accounts, Account(source=NO_SOURCE, unit="tokens", num_in=num_in, added=added, became=became)]
 
 
-TAKEDOWN = Stage(verb="takedown", task="takedown", kind="packed", version=1, params=TakedownParams, run=run)
+TAKEDOWN = Stage(verb="takedown", task="takedown", kind="packed", version=2, params=TakedownParams, run=run)

@@ -90,6 +90,38 @@ def check_lengths(file: Path, lengths: NDArray[Any], firsts: NDArray[np.int64], 
     check_within(file, "tokens of sequence", filled, least=0, below=sequence_length + 1)
 
 
+def check_starts(
+    file: Path,
+    lengths: NDArray[Any],
+    firsts: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    sequence_length: int,
+) -> None:
+    """Refuse sequences that have not one start for each piece; padding is a length without one.
+
+    Args:
+        file: where they are from.
+        lengths: int [p], of pieces and of padding; checked before.
+        firsts: int64 [n + 1], where each sequence's begin among them.
+        counts: int64 [n], the starts that each sequence has.
+        sequence_length: tokens that a sequence has. Artifacts of the second version do not have a length of
+            padding.
+
+    Raises:
+        StoreError: there are others.
+    """
+    sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    whole = sums[firsts[1:]] - sums[firsts[:-1]] == sequence_length
+    missing = np.diff(firsts) - counts
+    wrong = np.flatnonzero((missing != 0) & ~((missing == 1) & whole))
+    if len(wrong):
+        row = int(wrong[0])
+        raise untrue(
+            file,
+            f"sequence {row} has {int(counts[row])} starts of pieces for {int(np.diff(firsts)[row])} lengths",
+        )
+
+
 def check_bounds(
     file: Path, bounds: NDArray[np.int32], offsets: NDArray[np.int64], sequence_length: int
 ) -> None:

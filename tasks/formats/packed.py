@@ -1,8 +1,8 @@
 """Packed sequences on disk, and the reader that gives them back.
 
-A packed artifact is `packed.json` (`PackedManifest`), for every shard `pieces-00000.parquet`, which says
-where every piece comes from (the columns of the packing plan, and the ordinal by which the corpus shard
-knows the document), and every shard in one or several formats:
+A packed artifact is `packed.json` (`PackedManifest`), for every shard `__pieces__/pieces-00000.parquet`,
+which says where every piece comes from (the columns of the packing plan, and the ordinal by which the corpus
+shard knows the document), and every shard in one or several formats:
 
     memmap     shard-00000.bin               `tasks.formats.packed_memmap`, with boundaries as .npy
     npy        tokens-00000.npy              the same with numpy's header

@@ -73,6 +73,30 @@ class SequenceBlock:
             loss[begins[self.document_starts > 0]] = False
         return positions, segments, loss
 
+    @property
+    def label_mask(self) -> NDArray[np.bool_]:
+        """Whether the prediction of each token counts for a trainer that sees labels alone: bool [n × L].
+
+        `loss_mask` without the first token of every piece, which no token of its own piece predicts.
+        """
+        _, _, loss = self.per_token()
+        loss[self.places] = False
+        return loss
+
+    @property
+    def with_padding(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The lengths of pieces, padding counted as one more, so that each sequence's add up to its own.
+
+        Returns:
+            int64 [n + 1], where each sequence's begin among them; int64 [p + padded sequences].
+        """
+        used = np.bincount(
+            np.repeat(np.arange(len(self)), np.diff(self.firsts)), weights=self.lengths, minlength=len(self)
+        ).astype(np.int64)
+        padding = self.rows.shape[1] - used
+        lengths = np.insert(self.lengths, self.firsts[1:][padding > 0], padding[padding > 0])
+        return self.firsts + np.concatenate([[0], np.cumsum(padding > 0)]), lengths
+
 
 @dataclass(frozen=True)
 class ShardShape:
@@ -82,11 +106,13 @@ class ShardShape:
         num_sequences: sequences that will come.
         sequence_length: tokens of each.
         dtype: of the tokens, little-endian.
+        labels: whether to write what trainers take for the loss, too.
     """
 
     num_sequences: int
     sequence_length: int
     dtype: np.dtype[Any]
+    labels: bool = False
 
 
 Append: TypeAlias = Callable[[SequenceBlock], None]

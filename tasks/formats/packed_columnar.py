@@ -19,10 +19,16 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tasks.errors import StoreError
-from tasks.formats.indices import check_lengths, check_within, untrue
+from tasks.formats.indices import check_lengths, check_starts, check_within, untrue
 from tasks.formats.manifests import readable
 from tasks.formats.packed_block import Append, SequenceBlock, ShardShape, group_rows
-from tasks.formats.packed_files import SEQUENCE_SCHEMA, PackedManifest, ShardFiles
+from tasks.formats.packed_files import (
+    IGNORED_LABEL,
+    LABEL_FIELDS,
+    SEQUENCE_SCHEMA,
+    PackedManifest,
+    ShardFiles,
+)
 
 _READ = ("input_ids", "seq_lengths", "document_starts")
 STATE_FILES = ("state.json", "dataset_info.json")
@@ -36,14 +42,14 @@ def write_parquet(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
     rows = group_rows(shape.sequence_length)
     with pq.ParquetWriter(
         files.parquet,
-        SEQUENCE_SCHEMA,
+        sequence_schema(shape.labels),
         compression="zstd",
         use_dictionary=False,
         column_encoding=dict.fromkeys([f"{name}.list.element" for name in names], "DELTA_BINARY_PACKED"),
     ) as writer:
 
         def append(block: SequenceBlock) -> None:
-            for batch in record_batches(block):
+            for batch in record_batches(block, shape.labels):
                 writer.write_table(pa.Table.from_batches([batch]), row_group_size=rows)
 
         yield append
@@ -52,38 +58,48 @@ def write_parquet(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
 @contextmanager
 def write_arrow(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
     """Write an Arrow IPC stream; its batches hold `group_rows` sequences each."""
-    with pa.ipc.new_stream(str(files.arrow), SEQUENCE_SCHEMA) as writer:
+    with pa.ipc.new_stream(str(files.arrow), sequence_schema(shape.labels)) as writer:
 
         def append(block: SequenceBlock) -> None:
-            for batch in record_batches(block):
+            for batch in record_batches(block, shape.labels):
                 writer.write_batch(batch)
 
         yield append
 
 
-def record_batches(block: SequenceBlock) -> Iterator[pa.RecordBatch]:
-    """The sequences of a block as rows of `SEQUENCE_SCHEMA`, `group_rows` at a time."""
+def sequence_schema(labels: bool) -> pa.Schema:
+    """The columns of sequences, with those that trainers take for the loss where they are wanted."""
+    return pa.schema([*SEQUENCE_SCHEMA, *LABEL_FIELDS]) if labels else SEQUENCE_SCHEMA
+
+
+def record_batches(block: SequenceBlock, labels: bool = False) -> Iterator[pa.RecordBatch]:
+    """The sequences of a block as rows of `sequence_schema`, `group_rows` at a time."""
     rows = group_rows(block.rows.shape[1])
     for start in range(0, len(block), rows):
-        yield _record_batch(block.part(start, min(start + rows, len(block))))
+        yield _record_batch(block.part(start, min(start + rows, len(block))), labels)
 
 
-def _record_batch(block: SequenceBlock) -> pa.RecordBatch:
+def _record_batch(block: SequenceBlock, labels: bool) -> pa.RecordBatch:
     positions, segments, loss = block.per_token()
     even = np.arange(len(block) + 1) * block.rows.shape[1]
+    lengths_firsts, lengths = block.with_padding
     values = {
         "input_ids": (even, block.rows.reshape(-1).astype(np.int32)),
         "position_ids": (even, positions),
         "segment_ids": (even, segments),
         "loss_mask": (even, loss),
-        "seq_lengths": (block.firsts, block.lengths.astype(np.int32)),
+        "seq_lengths": (lengths_firsts, lengths.astype(np.int32)),
         "document_starts": (block.firsts, block.document_starts),
     }
+    if labels:
+        counted = np.where(block.label_mask, block.rows.reshape(-1).astype(np.int64), IGNORED_LABEL)
+        values |= {"labels": (even, counted.astype(np.int32)), "attention_mask": (even, segments > 0)}
+    schema = sequence_schema(labels)
     columns = [
         pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(flat), type=field.type)
-        for field, (offsets, flat) in zip(SEQUENCE_SCHEMA, values.values(), strict=True)
+        for field, (offsets, flat) in zip(schema, values.values(), strict=True)
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=SEQUENCE_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def write_dataset_state(out: Path, manifest: PackedManifest) -> None:
@@ -128,7 +144,9 @@ class _ColumnarShard(ABC):
 
     def cu_seqlens(self, row: int) -> NDArray[np.int32]:
         """See `ShardReader`."""
-        return np.cumsum([0, *self._rows(row).value("seq_lengths", row)], dtype=np.int32)
+        lengths, starts = self._rows(row).value("seq_lengths", row), self.document_starts(row)
+        # padding has a length of its own, and no start; the first version did not have it
+        return np.cumsum([0, *lengths[: None if starts is None else len(starts)]], dtype=np.int32)
 
     def document_starts(self, row: int) -> NDArray[np.int64] | None:
         """See `ShardReader`; artifacts of the first version do not have it."""
@@ -150,8 +168,8 @@ class _ColumnarShard(ABC):
         check_within(file, "tokens of sequence", np.diff(offsets), least=self._length, below=self._length + 1)
         firsts, lengths = lists["seq_lengths"]
         check_lengths(file, lengths, firsts, self._length)
-        if "document_starts" in lists and not np.array_equal(lists["document_starts"][0], firsts):
-            raise untrue(file, "document_starts must have one number for a piece")
+        if "document_starts" in lists:
+            check_starts(file, lengths, firsts, np.diff(lists["document_starts"][0]), self._length)
         return rows
 
     @abstractmethod

@@ -1,5 +1,6 @@
 """Names, manifest and columns of packed shards; `tasks.formats.packed` says what they mean together."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
@@ -13,6 +14,8 @@ from tasks.formats.packing_plan import PIECE_SCHEMA, ShardedPacking
 PackedFormat: TypeAlias = Literal["arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet"]
 
 MANIFEST_FILE = "packed.json"
+WITH_BOUNDARIES: frozenset[PackedFormat] = frozenset({"memmap", "npy"})
+"""The formats that hold tokens alone, with other files beside them."""
 
 
 def _column(name: str, element: pa.DataType) -> pa.Field:
@@ -29,6 +32,11 @@ SEQUENCE_SCHEMA = pa.schema(
         _column("document_starts", pa.int64()),
     ]
 )
+LABEL_FIELDS = (_column("labels", pa.int32()), _column("attention_mask", pa.bool_()))
+IGNORED_LABEL = -100
+"""The label of a token whose prediction does not count, as in PyTorch's loss and Hugging Face's trainers."""
+PIECES_FOLDER = "__pieces__"
+"""No reader of a folder takes its files for data: `datasets` skips `__…`, Arrow and Spark skip `_…`."""
 PROVENANCE_SCHEMA = PIECE_SCHEMA.append(pa.field("ordinal", pa.uint64(), nullable=False))
 
 
@@ -44,8 +52,10 @@ class ShardFiles:
 
     @property
     def pieces(self) -> Path:
-        """Which document each piece is of, for every format; `shard-*.parquet` does not match it."""
-        return self._named(".parquet", "pieces")
+        """Which document each piece is of, for every format; in a folder that no reader takes for data."""
+        name = f"pieces-{self.index:05d}.parquet"
+        earlier = self.folder / name  # where versions 1 and 2 have it
+        return earlier if earlier.is_file() else self.folder / PIECES_FOLDER / name
 
     @property
     def tokens(self) -> Path:
@@ -71,6 +81,11 @@ class ShardFiles:
     def document_starts(self) -> Path:
         """Where in its document each piece starts, flat."""
         return self._named(".document_starts.npy")
+
+    @property
+    def label_mask(self) -> Path:
+        """Whether each token's prediction counts, for OLMo; `shard-*.bin` does not match it."""
+        return self._named(".bin", "label_mask")
 
     @property
     def parquet(self) -> Path:
@@ -107,9 +122,14 @@ class ShardFiles:
         """The files that say where pieces are, beside a format that holds tokens alone."""
         return [self.cu_seqlens, self.cu_offsets, self.document_starts]
 
-    def of_format(self, name: PackedFormat) -> list[Path]:
-        """The files of this shard that a format consists of."""
-        return {
+    def of_format(self, name: PackedFormat, labels: bool = False) -> list[Path]:
+        """The files of this shard that a format consists of.
+
+        Args:
+            name: the format.
+            labels: whether trainers' labels are written with it.
+        """
+        files = {
             "arrow": [self.arrow],
             "jsonl": [self.jsonl],
             "mds": [self.mds],
@@ -118,6 +138,12 @@ class ShardFiles:
             "npy": [self.rows, *self.boundaries],
             "parquet": [self.parquet],
         }[name]
+        return [*files, self.label_mask] if labels and name in WITH_BOUNDARIES else files
+
+    def written(self, formats: Sequence[PackedFormat], labels: bool) -> list[Path]:
+        """All files of this shard in these formats, each once, and its table of pieces."""
+        files = [file for name in formats for file in self.of_format(name, labels)]
+        return [*dict.fromkeys(files), self.pieces]
 
 
 class PackedManifest(ShardedPacking):
@@ -128,11 +154,18 @@ class PackedManifest(ShardedPacking):
         pad_id: what fills sequences up.
         mask_continued: whether `loss_mask` leaves out the first token of a piece that does not begin its
             document.
+        labels: whether what trainers take for the loss is written, too; see `SequenceBlock.label_mask`.
+        origin: content digest of the packed artifact that this one is an export of; None for no export.
+        predecessors: of artifacts whose sequences have the same numbers as the origin's; see
+            `tasks.formats.takedown`.
     """
 
     formats: tuple[PackedFormat, ...] = Field(min_length=1)
     pad_id: int = Field(ge=0)
     mask_continued: bool = False
+    labels: bool = False
+    origin: str | None = None
+    predecessors: tuple[str, ...] = ()
 
     @classmethod
     def open(cls, path: Path) -> Self:

@@ -10,11 +10,18 @@ import pyarrow.parquet as pq
 
 from tasks.formats.packed_block import Append, SequenceBlock, ShardShape
 from tasks.formats.packed_columnar import STATE_FILES, write_arrow, write_dataset_state, write_parquet
-from tasks.formats.packed_files import PROVENANCE_SCHEMA, PackedFormat, PackedManifest, ShardFiles
+from tasks.formats.packed_files import (
+    PROVENANCE_SCHEMA,
+    WITH_BOUNDARIES,
+    PackedFormat,
+    PackedManifest,
+    ShardFiles,
+)
+from tasks.formats.packed_hub import CARD_FILE, write_dataset_card
 from tasks.formats.packed_jsonl import write_jsonl
 from tasks.formats.packed_mds import INDEX_FILE, write_mds, write_mds_index
 from tasks.formats.packed_megatron import write_megatron
-from tasks.formats.packed_memmap import write_boundaries, write_memmap, write_npy
+from tasks.formats.packed_memmap import write_boundaries, write_label_mask, write_memmap, write_npy
 
 _Writer: TypeAlias = Callable[[ShardFiles, ShardShape], AbstractContextManager[Append]]
 
@@ -27,7 +34,6 @@ _WRITERS: Mapping[PackedFormat, _Writer] = {
     "npy": write_npy,
     "parquet": write_parquet,
 }
-_WITH_BOUNDARIES: frozenset[PackedFormat] = frozenset({"memmap", "npy"})
 
 
 @contextmanager
@@ -40,8 +46,8 @@ def write_sequences(
     has a multiple of `group_rows` sequences.
     """
     kinds = [_WRITERS[name] for name in formats]
-    if _WITH_BOUNDARIES & set(formats):
-        kinds.append(write_boundaries)
+    if WITH_BOUNDARIES & set(formats):
+        kinds += [write_boundaries, write_label_mask] if shape.labels else [write_boundaries]
     with ExitStack() as stack:
         appends = [stack.enter_context(kind(files, shape)) for kind in kinds]
 
@@ -55,6 +61,7 @@ def write_sequences(
 @contextmanager
 def write_pieces(files: ShardFiles) -> Iterator[Callable[[pa.Table], None]]:
     """A writer of a shard's table of pieces, whose rows come in order."""
+    files.pieces.parent.mkdir(exist_ok=True)
     with pq.ParquetWriter(files.pieces, PROVENANCE_SCHEMA, compression="zstd") as writer:
         yield writer.write_table
 
@@ -65,10 +72,11 @@ def write_folder_files(out: Path, manifest: PackedManifest) -> None:
         write_mds_index(out, manifest)
     if "arrow" in manifest.formats:
         write_dataset_state(out, manifest)
+    write_dataset_card(out, manifest)
     manifest.save(out)
 
 
 def folder_files(formats: Sequence[PackedFormat]) -> list[str]:
     """The names of what `write_folder_files` writes besides `packed.json`."""
-    names = [INDEX_FILE] if "mds" in formats else []
+    names = [CARD_FILE, INDEX_FILE] if "mds" in formats else [CARD_FILE]
     return [*names, *STATE_FILES] if "arrow" in formats else names

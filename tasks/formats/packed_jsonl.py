@@ -15,10 +15,10 @@ import zstandard
 from numpy.typing import NDArray
 
 from tasks.faults import broken
-from tasks.formats.indices import check_lengths, untrue
+from tasks.formats.indices import check_lengths, check_starts, untrue
 from tasks.formats.packed_block import Append, SequenceBlock, ShardShape
-from tasks.formats.packed_columnar import check_rows
-from tasks.formats.packed_files import SEQUENCE_SCHEMA, PackedManifest, ShardFiles
+from tasks.formats.packed_columnar import check_rows, sequence_schema
+from tasks.formats.packed_files import IGNORED_LABEL, PackedManifest, ShardFiles
 
 
 @contextmanager
@@ -27,25 +27,31 @@ def write_jsonl(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
     with files.jsonl.open("wb") as raw, zstandard.ZstdCompressor(level=3).stream_writer(raw) as out:
 
         def append(block: SequenceBlock) -> None:
-            for line in _lines(block):
+            for line in _lines(block, shape.labels):
                 out.write(line)
 
         yield append
 
 
-def _lines(block: SequenceBlock) -> Iterator[bytes]:
+def _lines(block: SequenceBlock, labels: bool) -> Iterator[bytes]:
     positions, segments, loss = (values.reshape(block.rows.shape) for values in block.per_token())
+    firsts, lengths = block.with_padding
+    names = sequence_schema(labels).names
+    counted = block.label_mask.reshape(block.rows.shape) if labels else loss
     for row in range(len(block)):
         pieces = slice(int(block.firsts[row]), int(block.firsts[row + 1]))
-        values = (
+        values: tuple[NDArray[Any], ...] = (
             block.rows[row].astype(np.uint32),
             positions[row],
             segments[row],
             loss[row].astype(np.uint8),
-            block.lengths[pieces],
+            lengths[int(firsts[row]) : int(firsts[row + 1])],
             block.document_starts[pieces],
         )
-        line = dict(zip(SEQUENCE_SCHEMA.names, values, strict=True))
+        if labels:
+            label = np.where(counted[row], block.rows[row].astype(np.int64), IGNORED_LABEL)
+            values += (label, (segments[row] > 0).astype(np.uint8))
+        line = dict(zip(names, values, strict=True))
         yield orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
 
 
@@ -74,15 +80,17 @@ class JsonlShard:
 
     def _check(self, file: Path, sequence_length: int) -> None:
         """Look at every line once."""
-        lengths = []
+        lengths, counts = [], []
         for row, line in enumerate(self._rows):
             starts = np.array(line["document_starts"], dtype=np.int64)
             lengths.append(np.array(line["seq_lengths"], dtype=np.int64))
-            shapes = (self.tokens(row).shape, lengths[-1].ndim, starts.shape)
-            if shapes != ((sequence_length,), 1, lengths[-1].shape):
+            counts.append(len(starts))
+            if (self.tokens(row).shape, lengths[-1].ndim, starts.ndim) != ((sequence_length,), 1, 1):
                 raise ValueError(f"line {row} has lists of other lengths")
         firsts = np.cumsum([0, *map(len, lengths)], dtype=np.int64)
-        check_lengths(file, np.concatenate([np.empty(0, np.int64), *lengths]), firsts, sequence_length)
+        flat = np.concatenate([np.empty(0, np.int64), *lengths])
+        check_lengths(file, flat, firsts, sequence_length)
+        check_starts(file, flat, firsts, np.array(counts, dtype=np.int64), sequence_length)
 
     def tokens(self, row: int) -> NDArray[Any]:
         """See `ShardReader`."""
@@ -90,7 +98,8 @@ class JsonlShard:
 
     def cu_seqlens(self, row: int) -> NDArray[np.int32]:
         """See `ShardReader`."""
-        return np.cumsum([0, *self._rows[row]["seq_lengths"]], dtype=np.int32)
+        line = self._rows[row]
+        return np.cumsum([0, *line["seq_lengths"][: len(line["document_starts"])]], dtype=np.int32)
 
     def document_starts(self, row: int) -> NDArray[np.int64] | None:
         """See `ShardReader`."""

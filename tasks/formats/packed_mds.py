@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tasks.errors import PackingError, StoreError
 from tasks.faults import broken
-from tasks.formats.indices import check_ascending, check_lengths, untrue
+from tasks.formats.indices import check_ascending, check_lengths, check_starts, untrue
 from tasks.formats.packed_block import Append, SequenceBlock, ShardShape
 from tasks.formats.packed_columnar import check_rows
 from tasks.formats.packed_files import PackedManifest, ShardFiles
@@ -45,8 +45,9 @@ def write_mds(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
         out.seek(begin)
 
         def append(block: SequenceBlock) -> None:
+            firsts, lengths = block.with_padding
             for row in range(len(block)):
-                sample = _sample(block, row)
+                sample = _sample(block, row, lengths[int(firsts[row]) : int(firsts[row + 1])])
                 sizes.append(len(sample))
                 out.write(sample)
 
@@ -81,9 +82,9 @@ def _config(dtype: str, sequence_length: int) -> dict[str, Any]:
     }
 
 
-def _sample(block: SequenceBlock, row: int) -> bytes:
+def _sample(block: SequenceBlock, row: int, with_padding: NDArray[np.int64]) -> bytes:
     pieces = slice(int(block.firsts[row]), int(block.firsts[row + 1]))
-    starts, lengths = (_vector(values[pieces]) for values in (block.document_starts, block.lengths))
+    starts, lengths = _vector(block.document_starts[pieces]), _vector(with_padding)
     sizes = np.array([len(starts), len(lengths)], dtype="<u4").tobytes()
     return b"".join([sizes, starts, lengths, block.rows[row].tobytes()])
 
@@ -153,19 +154,17 @@ class MdsShard:
 
     def _check_pieces(self, files: ShardFiles, sequence_length: int) -> None:
         """Look at every sample's vectors once."""
-        lengths = []
+        lengths, counts = [], []
         for row, sizes in enumerate(self._sizes.tolist()):
             vectors = [self._data[int(start) : int(start) + size] for start, size in self._places(row, sizes)]
-            if any(not _is_vector(vector) for vector in vectors) or sizes[0] != sizes[1]:
-                raise untrue(files.mds, f"sample {row} has no vectors of uint32 of one length")
+            if not all(_is_vector(vector) for vector in vectors):
+                raise untrue(files.mds, f"sample {row} has no vectors of uint32")
             lengths.append(self._vector_of(row, 1))
+            counts.append(len(self._vector_of(row, 0)))
         firsts = np.cumsum([0, *map(len, lengths)], dtype=np.int64)
-        check_lengths(
-            files.mds,
-            np.concatenate([np.empty(0, "<u4"), *lengths]).astype(np.int64),
-            firsts,
-            sequence_length,
-        )
+        flat = np.concatenate([np.empty(0, "<u4"), *lengths]).astype(np.int64)
+        check_lengths(files.mds, flat, firsts, sequence_length)
+        check_starts(files.mds, flat, firsts, np.array(counts, dtype=np.int64), sequence_length)
 
     def _places(self, row: int, sizes: list[int]) -> list[tuple[int, int]]:
         """Where the sample's two vectors begin, and how many bytes they have."""
@@ -180,7 +179,8 @@ class MdsShard:
 
     def cu_seqlens(self, row: int) -> NDArray[np.int32]:
         """See `ShardReader`."""
-        return np.cumsum([0, *self._vector_of(row, 1)], dtype=np.int32)
+        lengths = self._vector_of(row, 1)[: len(self._vector_of(row, 0))]  # the rest is padding
+        return np.cumsum([0, *lengths], dtype=np.int32)
 
     def document_starts(self, row: int) -> NDArray[np.int64] | None:
         """See `ShardReader`."""

@@ -60,6 +60,13 @@ def write_boundaries(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
         yield append
 
 
+@contextmanager
+def write_label_mask(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
+    """Write a byte for each token, 1 where its prediction counts: what OLMo takes as `label_mask_paths`."""
+    with files.label_mask.open("wb") as out:
+        yield lambda block: block.label_mask.tofile(out)
+
+
 def _cu_seqlens(block: SequenceBlock) -> NDArray[np.int32]:
     """Each sequence's boundaries, a 0 and then the ends of its pieces: int32 [p + n]."""
     num_pieces = np.diff(block.firsts)

@@ -105,7 +105,9 @@ class PackedDataset:
         self._rows = PackedRows(self.path, self.manifest)
         self._order = Order(self.num_sequences, shuffle, seed)
         identity = checked_identity(self.path, self.manifest, verify)
-        self._walk = Walk(identity.digest, self.num_sequences, shuffle, seed, identity.predecessors)
+        self._walk = Walk(
+            identity.digest, self.num_sequences, shuffle, seed, identity.predecessors, identity.origin
+        )
         self._place = Place(0)
         self._running: tuple[int, weakref.ref[Generator[Batch, None, None]]] | None = None
 

@@ -22,10 +22,12 @@ class Identity:
         digest: the content digest, or where the artifact has no record one of its manifest and the beginning
             of every shard.
         predecessors: digests of artifacts whose sequences had the same numbers.
+        origin: digest of the artifact that it is an export of; its sequences are the same.
     """
 
     digest: str
     predecessors: frozenset[str] = frozenset()
+    origin: str | None = None
 
 
 def checked_identity(path: Path, manifest: PackedManifest, verify: Verify) -> Identity:
@@ -44,12 +46,13 @@ def checked_identity(path: Path, manifest: PackedManifest, verify: Verify) -> Id
                 f"{path}: there is no {RECORD_FILE} to compare digests with; copy it too, or say "
                 "verify='sizes'"
             )
-        return Identity(_unrecorded(path, manifest))
+        return Identity(_unrecorded(path, manifest), frozenset(manifest.predecessors), manifest.origin)
     record = read_record(path)
     for name, message in file_damages(path, record, full=verify == "full"):
         raise StoreError(f"{path / name}: {message}; copy the artifact again, or have it made again")
     takedown = TakedownManifest.of(path)
-    return Identity(record.content_digest, frozenset(takedown.predecessors if takedown else ()))
+    earlier = {*manifest.predecessors, *(takedown.predecessors if takedown else ())}
+    return Identity(record.content_digest, frozenset(earlier), manifest.origin)
 
 
 def _unrecorded(path: Path, manifest: PackedManifest) -> str:

@@ -33,6 +33,8 @@ class Walk:
         shuffle, seed: what decides the order of an epoch.
         predecessors: digests of artifacts whose sequences had the same numbers (before a takedown), so that
             their places are places here.
+        origin: digest of the artifact that this one is an export of, if it is one: places in it, and in all
+            of its exports, are the same.
     """
 
     digest: str
@@ -40,12 +42,14 @@ class Walk:
     shuffle: bool
     seed: int
     predecessors: frozenset[str] = frozenset()
+    origin: str | None = None
 
     def state(self, place: Place) -> dict[str, Any]:
         """The state dict of a place."""
         return {
             "format": STATE_FORMAT,
             "dataset": self.digest,
+            "origin": self.origin,
             "num_sequences": self.num_sequences,
             "shuffle": self.shuffle,
             "seed": self.seed,
@@ -60,7 +64,8 @@ class Walk:
             LoadingError: it is no state, or one of another dataset, shuffling or seed.
         """
         _check_form(state)
-        if state["dataset"] not in {self.digest, *self.predecessors}:
+        known = {self.digest, self.origin, *self.predecessors} - {None}
+        if not known & {state["dataset"], state.get("origin")}:
             raise LoadingError(
                 f"loading: the state is of the dataset {state['dataset'][:16]} "
                 f"({state['num_sequences']} sequences), this one is {self.digest[:16]} "

@@ -2,8 +2,9 @@
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tasks.errors import PackingError
 from tasks.formats.packed_files import PackedManifest, ShardFiles
@@ -11,13 +12,19 @@ from tasks.formats.packed_formats import write_folder_files
 from tasks.formats.packing_plan import PackedShardEntry
 
 
-def assembled(shards: Sequence[Path], wanted: Sequence[PackedShardEntry], out: Path) -> PackedManifest:
+def assembled(
+    shards: Sequence[Path],
+    wanted: Sequence[PackedShardEntry],
+    out: Path,
+    said: Mapping[str, Any] | None = None,
+) -> PackedManifest:
     """Hard-link the files of packed shards into `out`, and write what the folder needs besides.
 
     Args:
         shards: their directories, in order.
         wanted: what they must hold.
         out: an existing directory.
+        said: what the manifest says besides, by field.
 
     Raises:
         PackingError: the shards are others, or are not of one packing.
@@ -29,7 +36,7 @@ def assembled(shards: Sequence[Path], wanted: Sequence[PackedShardEntry], out: P
             f"pack: the packed shards {[entry.index for entry in entries]} are not the plan's "
             f"{len(wanted)} shards in order; write every shard of this plan"
         )
-    whole = _summed(parts)
+    whole = _summed(parts).model_copy(update=said)
     for path, part in zip(shards, parts, strict=True):
         _link_shard(path, out, part)
     write_folder_files(out, whole)
@@ -51,13 +58,13 @@ def _summed(parts: Sequence[PackedManifest]) -> PackedManifest:
 
 def _link_shard(folder: Path, out: Path, part: PackedManifest) -> None:
     files = ShardFiles(folder, part.shards[0].index)
-    names = dict.fromkeys([*(path for kind in part.formats for path in files.of_format(kind)), files.pieces])
-    for file in names:
-        link(file, out / file.name)
+    for file in files.written(part.formats, part.labels):
+        link(file, out / file.relative_to(folder))
 
 
 def link(file: Path, place: Path) -> None:
     """Hard-link a file; copy it where the file system has no links or they would cross its border."""
+    place.parent.mkdir(exist_ok=True)
     try:
         os.link(file, place)
     except OSError:

@@ -17,7 +17,13 @@ _BLOCK_TOKENS = 1 << 24
 
 
 def export_shard(
-    packed: Path, manifest: PackedManifest, index: int, formats: Sequence[PackedFormat], out: Path
+    packed: Path,
+    manifest: PackedManifest,
+    index: int,
+    formats: Sequence[PackedFormat],
+    out: Path,
+    *,
+    labels: bool = False,
 ) -> None:
     """Write one shard of a packed artifact in other formats; its table of pieces is linked.
 
@@ -27,6 +33,7 @@ def export_shard(
         index: which shard.
         formats: which formats to write.
         out: an existing directory.
+        labels: whether to write what trainers take for the loss, too.
 
     Raises:
         StoreError: a file of the artifact is missing or broken.
@@ -34,7 +41,7 @@ def export_shard(
     """
     source, files = ShardFiles(packed, index), ShardFiles(out, index)
     dtype = np.dtype(manifest.dtype).newbyteorder("<")
-    shape = ShardShape(manifest.num_sequences_of(index), manifest.sequence_length, dtype)
+    shape = ShardShape(manifest.num_sequences_of(index), manifest.sequence_length, dtype, labels)
     with write_sequences(files, shape, formats) as append:
         for block in shard_blocks(source, manifest):
             append(block)

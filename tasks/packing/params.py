@@ -131,6 +131,14 @@ class FormatParams(Params):
         examples=[["memmap", "parquet"]],
     )
 
+    labels: bool = Field(
+        default=False,
+        description=(
+            "Write what trainers take for the loss, too: label_mask files for OLMo beside 'memmap' and "
+            "'npy', and the columns labels and attention_mask in 'parquet', 'arrow' and 'jsonl'."
+        ),
+    )
+
     @field_validator("formats")
     @classmethod
     def _sort_formats(cls, given: tuple[PackedFormat, ...]) -> tuple[PackedFormat, ...]:

@@ -38,12 +38,14 @@ class Recipe:
         formats: in which formats.
         pad_id: what fills sequences up.
         mask_continued: see `PackedManifest`.
+        labels: likewise.
     """
 
     packing: Packing
     formats: tuple[PackedFormat, ...]
     pad_id: int
     mask_continued: bool
+    labels: bool = False
 
 
 def write_shard(
@@ -64,7 +66,7 @@ def write_shard(
     """
     length = recipe.packing.sequence_length
     dtype = np.dtype(recipe.packing.dtype).newbyteorder("<")
-    shape = ShardShape(entry.num_sequences, length, dtype)
+    shape = ShardShape(entry.num_sequences, length, dtype, recipe.labels)
     with write_sequences(files, shape, recipe.formats) as append, write_pieces(files) as append_pieces:
         for first, part in _parts(entry, pieces, length):
             block, ordinals = filled(recipe, first, part, shards)

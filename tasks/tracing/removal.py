@@ -72,10 +72,8 @@ def remove(
     if gone.any():
         _write(path, manifest, entry, _Pieces(pieces, ~gone), ShardFiles(out, entry.index))
     else:
-        for file in dict.fromkeys(
-            [*(file for kind in manifest.formats for file in files.of_format(kind)), files.pieces]
-        ):
-            link(file, out / file.name)
+        for file in files.written(manifest.formats, manifest.labels):
+            link(file, out / file.relative_to(path))
     num_tokens = int(kept["length"].sum())
     num_sources = len(manifest.sources)
     return Removed(
@@ -113,7 +111,7 @@ def _write(
     path: Path, manifest: PackedManifest, entry: PackedShardEntry, pieces: _Pieces, files: ShardFiles
 ) -> None:
     dtype = np.dtype(manifest.dtype).newbyteorder("<")
-    shape = ShardShape(entry.num_sequences, manifest.sequence_length, dtype)
+    shape = ShardShape(entry.num_sequences, manifest.sequence_length, dtype, manifest.labels)
     reader = open_shard(path, entry.index, manifest)
     with write_sequences(files, shape, manifest.formats) as append, write_pieces(files) as append_pieces:
         for rows in _blocks(entry.num_sequences, manifest.sequence_length):

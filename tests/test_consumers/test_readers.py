@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from tasks.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tasks.formats.packed import PackedReader
-from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture
+from tasks.formats.packed_masks import varlen
+from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
 
 # Their warnings are about their own dependencies.
 pytestmark = [pytest.mark.consumers, pytest.mark.filterwarnings("ignore")]
@@ -27,6 +29,7 @@ def packed(request, tmp_path_factory):
     }
     corpus = encoded_corpus(folder / "corpus", documents, vocab_size=vocab_size, end_id=7)
     params = {"sequence_length": 16, "strategy": "best_fit", "sequences_per_shard": 7, "mask_continued": True}
+    params["labels"] = True
     _, path = pack_mixture(corpus, mix_corpus(corpus, folder), folder, formats=ALL_FORMATS, **params)
     reader = PackedReader.open(path)
     assert reader.manifest.num_padding_tokens > 0
@@ -56,9 +59,29 @@ def row_of(sequence):
         "position_ids": sequence.position_ids.tolist(),
         "segment_ids": sequence.segment_ids.tolist(),
         "loss_mask": sequence.loss_mask.tolist(),
-        "seq_lengths": np.diff(sequence.cu_seqlens).tolist(),
+        "seq_lengths": lengths_with_padding(sequence),
         "document_starts": sequence.document_starts.tolist(),
+        "labels": labels_of(sequence),
+        "attention_mask": (sequence.segment_ids > 0).tolist(),
     }
+
+
+def lengths_with_padding(sequence):
+    padding = len(sequence.input_ids) - sequence.num_tokens
+    return [*np.diff(sequence.cu_seqlens).tolist(), *([padding] if padding else [])]
+
+
+def labels_of(sequence):
+    """What counts for the loss, token by token: not padding, not what nothing that is seen has told of."""
+    return [
+        token if counts and position else -100
+        for token, counts, position in zip(
+            sequence.input_ids.tolist(),
+            sequence.loss_mask.tolist(),
+            sequence.position_ids.tolist(),
+            strict=True,
+        )
+    ]
 
 
 @pytest.mark.parametrize(
@@ -78,6 +101,50 @@ def test_hugging_face_datasets_from_the_folder(packed):
     assert list(datasets.load_from_disk(str(path))) == [row_of(sequence) for sequence in reader]
 
 
+@pytest.mark.parametrize("name", ["parquet", "jsonl"])
+def test_hugging_face_datasets_of_the_plain_folder(packed, tmp_path, name):
+    datasets = pytest.importorskip("datasets")
+    path, reader = packed
+    folder = exported(path, (name,), tmp_path)
+    loaded = datasets.load_dataset(str(folder), split="train", cache_dir=str(tmp_path / "cache"))
+    assert [row["input_ids"] for row in loaded] == [sequence.input_ids.tolist() for sequence in reader]
+    assert loaded[0].keys() == row_of(reader[0]).keys()
+
+
+@pytest.mark.parametrize("name", ["arrow", "memmap", "npy", "megatron", "mds"])
+def test_hugging_face_datasets_load_nothing_else_for_data(packed, tmp_path, name):
+    datasets = pytest.importorskip("datasets")
+    folder = exported(packed[0], (name,), tmp_path)
+    with pytest.raises(Exception, match=r"(?i)data ?files|extension|format|module|load_from_disk"):
+        datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))
+
+
+def exported(path, formats, folder):
+    """An export into `folder / formats`; what was exported may lie beside a record, as here."""
+    shards = []
+    for entry in PackedReader.open(path).manifest.shards:
+        shards.append(folder / f"part-{entry.index}")
+        params = ExportShardParams(index=entry.index, formats=formats, labels=True)
+        made(EXPORT_SHARD, params, shards[-1], packed=path)
+    out = folder / "exported"
+    made(EXPORT, ExportParams(formats=formats, labels=True), out, packed=path, shards=shards)
+    (out / "record.json").write_text("{}")
+    return out
+
+
+def test_trl_without_padding(packed):
+    trainer = pytest.importorskip("trl.trainer.sft_trainer")
+    path, reader = packed
+    rows = pytest.importorskip("datasets").load_from_disk(str(path))
+    collator = trainer.DataCollatorForLanguageModeling(pad_token_id=0, padding_free=True)
+    examples = [rows[index] for index in range(len(rows))]
+    batch = collator(examples)
+    assert batch["input_ids"].tolist() == [[token for row in examples for token in row["input_ids"]]]
+    bounds = varlen([sequence.cu_seqlens for sequence in reader], 16)
+    assert batch["cu_seq_lens_q"].tolist() == bounds.cu_seqlens.tolist()
+    assert batch["labels"].tolist() == [[label for sequence in reader for label in labels_of(sequence)]]
+
+
 def test_mosaicml_streaming(packed):
     streaming = pytest.importorskip("streaming")
     path, reader = packed
@@ -88,7 +155,7 @@ def test_mosaicml_streaming(packed):
         sample = dataset[index]
         assert sample["tokens"].dtype == sequence.input_ids.dtype
         assert sample["tokens"].tolist() == sequence.input_ids.tolist()
-        assert sample["seq_lengths"].tolist() == np.diff(sequence.cu_seqlens).tolist()
+        assert sample["seq_lengths"].tolist() == lengths_with_padding(sequence)
         assert sample["document_starts"].tolist() == sequence.document_starts.tolist()
 
 
@@ -103,7 +170,7 @@ def test_what_mosaicml_writes_itself_is_the_same(packed, tmp_path):
     }
     with streaming.MDSWriter(out=str(tmp_path / "theirs"), columns=columns, size_limit=None) as writer:
         for sequence in list(reader)[:7]:
-            lengths = np.diff(sequence.cu_seqlens).astype(np.uint32)
+            lengths = np.array(lengths_with_padding(sequence), dtype=np.uint32)
             starts = sequence.document_starts.astype(np.uint32)
             tokens = sequence.input_ids.astype(dtype)
             writer.write({"tokens": tokens, "seq_lengths": lengths, "document_starts": starts})
@@ -125,10 +192,13 @@ def test_olmo_core(packed):
         eos_token_id=7,
         vocab_size=70_000,
         dtype=dtype.as_np_dtype(),
+        label_mask_paths=[str(file) for file in sorted(path.glob("label_mask-*.bin"))],
     )
     assert len(dataset) == len(reader)
     for index, sequence in enumerate(reader):
         assert dataset[index]["input_ids"].tolist() == sequence.input_ids.tolist()
+        counts = [label != -100 for label in labels_of(sequence)]
+        assert dataset[index]["label_mask"].tolist() == counts
 
 
 def test_a_plain_memory_map(packed):

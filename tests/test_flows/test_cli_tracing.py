@@ -74,7 +74,7 @@ class TestTrace:
         assert message in err
 
     def test_a_damaged_artifact(self, line, tokmill, tmp_path):
-        (pieces,) = line.store.path(line.packed).glob("pieces-00000.parquet")
+        (pieces,) = line.store.path(line.packed).glob("__pieces__/pieces-00000.parquet")
         kept = tmp_path / "kept"
         pieces.rename(kept)
         try:

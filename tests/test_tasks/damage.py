@@ -70,7 +70,7 @@ class Victim:
     def targets(self):
         """(the file to damage, the work that reads it) of everything."""
         for name, path in self.packed.items():
-            for file in sorted(path.iterdir()):
+            for file in sorted(found for found in path.rglob("*") if found.is_file()):
                 yield file, lambda name=name: self.read(name)
         for shard in self.corpus.shards:
             for file in sorted(shard.iterdir()):

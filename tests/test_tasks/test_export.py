@@ -24,7 +24,11 @@ def exported(packed, formats, folder):
 
 
 def files(path):
-    return {file.name: file.read_bytes() for file in sorted(path.iterdir())}
+    return {
+        file.relative_to(path).as_posix(): file.read_bytes()
+        for file in sorted(path.rglob("*"))
+        if file.is_file()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +95,6 @@ def test_a_shard_over_four_gigabytes_is_refused_as_mds(tmp_path, pack, monkeypat
 
 def test_a_table_of_pieces_that_is_gone_is_named(tmp_path, pack):
     packed = pack(("npy",))
-    (packed / "pieces-00000.parquet").unlink()
+    (packed / "__pieces__" / "pieces-00000.parquet").unlink()
     with pytest.raises(StoreError, match=r"pieces-00000\.parquet"):
         exported(packed, ("memmap",), tmp_path)

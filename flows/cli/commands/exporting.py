@@ -40,6 +40,10 @@ def export(
             help="Copy the files into this new folder too, with their checksums.",
         ),
     ] = None,
+    labels: Annotated[
+        bool,
+        typer.Option("--labels", help="Write labels and attention_mask, and OLMo's label_mask files, too."),
+    ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -55,7 +59,7 @@ def export(
         raise UsageError(f"{packed} is a {ref.kind}, not packed sequences; these are called packed/NAME")
     if out is not None and out.exists():
         raise UsageError(f"export: {out} exists; name a new folder")
-    made = export_packed(opened, ref, wanted)
+    made = export_packed(opened, ref, wanted, labels=labels)
     path = opened.path(made) if out is None else copy_out(opened, made, out)
     record = opened.record(made)
     called = f"{made.kind}/{made.name}@{opened.label(made, made.name)}"
