@@ -18,6 +18,7 @@ from prefect.utilities.annotations import quote
 
 from flows.composition import Step, references
 from flows.errors import RunError
+from flows.letting_go import let_go
 from flows.progress import Reporter, group_of
 from flows.results import RunRow
 from tasks.prefect_task import Ask, Told, as_task
@@ -68,6 +69,7 @@ class PrefectExecutor:
         with Told(self._begin, self.reporter.on_advance, self._ended.__setitem__).of_tasks():
             futures = {self._submit(step): step for step in steps}
         ended = {future: self._end(futures[future], future) for future in as_completed(list(futures))}
+        _let_go_of_untold([ended[future] for future in futures])
         rows = [_row_or_raise(step, ended[future]) for future, step in futures.items()]
         self.rows += rows
         self._futures |= {row.ref: future for row, future in zip(rows, futures, strict=True)}
@@ -111,6 +113,12 @@ def _row_or_raise(step: Step, end: RunRow | BaseException) -> RunRow:
     if isinstance(end, RunRow):
         return end
     raise RunError(_titled(step, str(end))) from end
+
+
+def _let_go_of_untold(ends: Sequence[RunRow | BaseException]) -> None:
+    """Free what failures hold that are not raised: only the first is."""
+    for failure in [end for end in ends if isinstance(end, BaseException)][1:]:
+        let_go(failure)
 
 
 def _titled(step: Step, message: str) -> str:

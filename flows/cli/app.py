@@ -19,6 +19,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from flows.cli.interruption import InterruptedCommandError, noting_signals
+from flows.letting_go import let_go
 
 FAILED, USAGE = 1, 2
 
@@ -101,7 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else FAILED
     except Exception as error:
-        return _answer(error)
+        code = _answer(error)
+        let_go(error)
+        return code
     return 0
 
 
