@@ -121,7 +121,8 @@ def check(path: Path, sources: dict[str, SourceLengths]) -> None:
         if count.sum() != entry.drawn_documents or int(count.max()) > np.ceil(entry.max_repetition):
             raise SystemExit(f"{entry.source}: a document comes too often")
         off = max(entry.most_ahead_tokens, entry.most_behind_tokens)
-        if off > mixture.manifest.longest_document_tokens:
+        left = sum(other.short_tokens for other in mixture.manifest.sources)
+        if off > mixture.manifest.longest_document_tokens + left:
             raise SystemExit(f"{entry.source}: {off} tokens from its share")
 
 

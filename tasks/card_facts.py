@@ -48,6 +48,7 @@ class SourceFacts(_Facts):
         requested_share: its part of the mixture's tokens, as asked for.
         mixed_share: its part of the mixture's tokens.
         mixed_tokens: its tokens in the mixture, repetitions included.
+        read_before_tokens: its tokens that were read in the run before this mixture.
         epochs: `mixed_tokens` / `num_tokens`.
         limits: whether its repetition limit bound the mixture.
         fertility: tokens per word.
@@ -70,6 +71,7 @@ class SourceFacts(_Facts):
     requested_share: float
     mixed_share: float
     mixed_tokens: int
+    read_before_tokens: int
     epochs: float
     max_repetition: float
     limits: bool
@@ -113,13 +115,20 @@ class BalanceFacts(_Facts):
 
 
 class MixtureFacts(_Facts):
-    """How sources were weighted in the training data."""
+    """How sources were weighted in the training data.
+
+    Attributes:
+        first_position: tokens of the run that were read before, from another mixture; else 0.
+        warnings: where it misses what was asked for by more than the tolerance.
+    """
 
     method: str
     temperature: float | None
     seed: int
     num_documents: int
     num_tokens: int
+    first_position: int
+    warnings: list[str]
 
 
 class PackedFacts(_Facts):
@@ -282,7 +291,8 @@ def _training(balanced: BalancedSource | None) -> dict[str, Any]:
 
 def _mixing(mixed: MixedSource) -> dict[str, Any]:
     own = mixed.model_dump(include={"requested_share", "epochs", "max_repetition", "limits"})
-    return {**own, "mixed_share": mixed.share, "mixed_tokens": mixed.drawn_tokens}
+    tokens = {"mixed_tokens": mixed.drawn_tokens, "read_before_tokens": mixed.given_before_tokens}
+    return {**own, **tokens, "mixed_share": mixed.share}
 
 
 def _yield(audited: Yield) -> dict[str, Any]:

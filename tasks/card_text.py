@@ -157,30 +157,40 @@ def _tokenizer_list(tokenizer: TokenizerFacts) -> list[str]:
 
 
 def _mixture(facts: CardFacts) -> list[str]:
-    mixture = facts.mixture
-    head = ["source", "asked for", "came out", "tokens", "times read", "at most"]
-    rows = [
-        [
-            source.source + (" ‡" if source.limits else ""),
-            _percent(source.requested_share, 4),
-            _percent(source.mixed_share, 4),
-            f"{source.mixed_tokens:,}",
-            f"{source.epochs:.3f}",
-            f"{source.max_repetition:g}",
-        ]
-        for source in facts.sources
-    ]
+    mixture, goes_on = facts.mixture, facts.mixture.first_position > 0
+    head = ["source", "asked for", "came out", "tokens", "times read"]
+    head += ["times read before", "at most in the whole run"] if goes_on else ["at most"]
+    rows = [_mixture_row(source, goes_on) for source in facts.sources]
     lines = [
         "## Mixture",
         "",
         f"{mixture.num_tokens:,} tokens in {mixture.num_documents:,} documents, by "
-        f"{_method(mixture.method, mixture.temperature)} over tokens, seed {mixture.seed}. Sources give "
-        "whole documents and keep their shares all along the way.",
+        f"{_method(mixture.method, mixture.temperature)} over tokens, seed {mixture.seed}. Sources keep "
+        "their shares all along the way.",
         "",
         *table(head, rows),
     ]
+    if goes_on:
+        lines[2] += (
+            f" **It goes on from token {mixture.first_position:,} of a run** that read another mixture up to "
+            "there: what is said here is of the rest of that run."
+        )
+    lines += ["", *_warned(mixture.warnings)] if mixture.warnings else []
     limited = any(source.limits for source in facts.sources)
     return [*lines, "", "‡ its limit sets the size of the mixture, or its share."] if limited else lines
+
+
+def _mixture_row(source: SourceFacts, goes_on: bool) -> list[str]:
+    before = [f"{source.read_before_tokens / max(1, source.num_tokens):.3f}"] if goes_on else []
+    return [
+        source.source + (" ‡" if source.limits else ""),
+        _percent(source.requested_share, 4),
+        _percent(source.mixed_share, 4),
+        f"{source.mixed_tokens:,}",
+        f"{source.epochs:.3f}",
+        *before,
+        f"{source.max_repetition:g}",
+    ]
 
 
 def _packing(packed: PackedFacts) -> list[str]:

@@ -5,11 +5,14 @@ The model. A rule, or a schedule, gives every source a share of the mixture's to
 tokens are nearest to its quota (`tasks.mixing.draw`). The documents are woven so that every source keeps its
 share all along the way (`tasks.mixing.weave`).
 
-Laws. At every point of the plan the tokens given of a source are within one document of those requested: at
-most one of its own documents more, and at most the longest document of any source less. They are never above
-`max_repetition` times what it has. Nothing is repeated before everything of that source has been drawn once.
-The same parameters and lengths give the same plan, whatever the machine. Memory does not grow with the number
-of documents. What is not drawn is in the accounts.
+Laws. At every point of the plan the tokens given of a source are at most one of its own documents more than
+those requested, and at most the longest document of any source less. Where a source stopped short of what is
+asked of it in all (by less than a document; the manifest says by how much, and from where on), others may be
+ahead by that much in addition; and by less than a document where its share drops to 0 in the midst of one.
+They are never above `max_repetition` times what it has. Nothing is repeated before everything of that source
+has been drawn once. The same parameters and lengths give the same plan, whatever the machine. Memory does not
+grow with the number of documents. What is not drawn is in the accounts. What misses the request by more than
+the tolerance is refused or warned of (`tasks.mixing.misses`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,9 +26,10 @@ from tasks.errors import MixingError
 from tasks.formats.encoded import Encoded
 from tasks.formats.ledger import CutDocument, Ledger
 from tasks.formats.mixture import MixedSource, MixtureManifest, Plan, PlanWriter, ShareTable
-from tasks.mixing.draw import Draw, Stop, Tally
+from tasks.mixing.draw import Draw, Tally
 from tasks.mixing.history import NOTHING, History, with_consumed
 from tasks.mixing.lengths import SourceLengths, Standing, source_lengths
+from tasks.mixing.misses import Misses
 from tasks.mixing.orders import ScoreShards, orders
 from tasks.mixing.params import MixParams
 from tasks.mixing.quotas import Asked, Quota, asked
@@ -87,7 +91,7 @@ class Planning:
         settled = asked(params, sizes, history)
         found = orders(params, sources, settled, scores or ScoreShards(), standings, scratch)
         draws = {
-            source: Draw(found[source], Stop(quota.run_tokens, quota.most_tokens, quota.given_tokens))
+            source: Draw(found[source], quota.stop(splits=params.long_documents == "split"))
             for source, quota in settled.quotas.items()
         }
         num_documents = sum(lengths.num_documents for lengths in sources.values())
@@ -151,11 +155,27 @@ class Planning:
         )
         return Account(source=source, unit=unit, num_in=num_in, added={"repetition": again}, became=became)
 
+    def warnings(self) -> list[str]:
+        """Where the mixture misses what was asked for.
+
+        Raises:
+            MixingError: it does, and `on_miss` is "fail".
+        """
+        given = {source: draw.stop.num_tokens for source, draw in self.draws.items()}
+        missed = Misses(self.params.tolerance, self.settled.quotas, given)
+        if missed.found and self.params.on_miss == "fail":
+            raise MixingError(missed.refusal)
+        return missed.found
+
     def manifest(self) -> MixtureManifest:
         """What was asked for and what came of it."""
         tallies = {source: draw.tally for source, draw in self.draws.items()}
         shares = proportions({source: Decimal(tally.num_tokens) for source, tally in tallies.items()})
-        ahead, behind = self.weaver.ahead().tolist(), self.weaver.behind().tolist()
+        ahead, behind, short = (
+            self.weaver.ahead().tolist(),
+            self.weaver.behind().tolist(),
+            self.weaver.short(),
+        )
         scheduled = bool(self.params.schedule)
         return MixtureManifest(
             method="schedule" if scheduled else self.params.method,
@@ -164,6 +184,9 @@ class Planning:
             seed=self.params.seed,
             num_documents=sum(tally.num_documents for tally in tallies.values()),
             num_tokens=sum(tally.num_tokens for tally in tallies.values()),
+            long_documents=self.params.long_documents,
+            tolerance=self.params.tolerance,
+            warnings=self.warnings(),
             longest_document_tokens=max(tally.longest for tally in tallies.values()),
             first_position=self.settled.history.begin,
             first_document_start=self.cut.start if self.cut is not None else 0,
@@ -172,6 +195,8 @@ class Planning:
                     share=float(shares[source]),
                     most_ahead_tokens=round(ahead[index], 3),
                     most_behind_tokens=round(behind[index], 3),
+                    short_tokens=round(short[index][0], 3),
+                    short_from=round(short[index][1]) if short[index][0] else None,
                     **_given(source, self.sources[source], self.settled.quotas[source], tally),
                 )
                 for index, (source, tally) in enumerate(tallies.items())
@@ -187,6 +212,7 @@ def _given(source: str, found: SourceLengths, quota: Quota, tally: Tally) -> dic
         "num_tokens": found.num_tokens,
         "requested_share": float(quota.share),
         "quota_tokens": quota.num_tokens,
+        "given_before_tokens": quota.given_tokens,
         "drawn_documents": tally.num_documents,
         "drawn_tokens": tally.num_tokens,
         "unique_documents": tally.unique_documents,
@@ -224,6 +250,7 @@ def run(
     """
     opened = Encoded.open(encoded)
     sources = source_lengths(opened, shards)
+    _check_dropped(params, opened)
     scored = ScoreShards.of(opened.manifest, params.curriculum, scores)
     with scratch_below(out, len(sources)) as scratch:
         before = Ledger.open(ledger) if ledger is not None else None
@@ -245,7 +272,21 @@ def _metrics(manifest: MixtureManifest) -> dict[str, Scalar]:
         "num_tokens": manifest.num_tokens,
         "limited_by": ", ".join(entry.source for entry in manifest.sources if entry.limits),
     }
+    metrics |= {"warnings": "; ".join(manifest.warnings)} if manifest.warnings else {}
     return metrics | {f"share.{entry.source}": entry.share for entry in manifest.sources}
 
 
-MIX = Stage(verb="mix", task="mix", kind="mixture", version=4, params=MixParams, run=run)
+def _check_dropped(params: MixParams, encoded: Encoded) -> None:
+    """Refuse a weight for a source of which every document was dropped when it was encoded."""
+    given = [point.given for point in params.schedule] or [params.tables]
+    for source in encoded.sources:
+        statistics = encoded.source(source).statistics
+        dropped = statistics.num_dropped_documents if not statistics.num_documents else 0
+        if dropped and any(weights.get(source) for weights in given):
+            raise MixingError(
+                f"mix: source '{source}' has a weight but no tokens: its {dropped} documents have fewer than "
+                f"encode.min_tokens and were dropped; lower that, or set weights.{source}=0"
+            )
+
+
+MIX = Stage(verb="mix", task="mix", kind="mixture", version=5, params=MixParams, run=run)

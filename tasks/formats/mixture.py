@@ -11,7 +11,7 @@
 `shares.parquet` says at about a thousand points of the run what was requested and given of each source so
 far, one row a point and source:
 
-    position     float64  tokens of the mixture before this point
+    position     float64  tokens of the run that are out before this point
     source       uint16
     requested    float64  tokens of the source that the weights ask for by then
     given        float64  tokens of the source before this point
@@ -99,8 +99,12 @@ class MixedSource(BaseModel):
         max_repetition: the most times that it may be drawn.
         min_epochs: the fewest times that it must be drawn.
         limits: whether its `max_repetition` is what keeps its share, or the total, from being larger.
+        given_before_tokens: tokens that it gave in the run before this mixture.
         most_ahead_tokens: how far it ever was ahead of the request, at any point of the plan.
         most_behind_tokens: how far it ever was behind.
+        short_tokens: by how much it stops short of what is asked of it in all; 0 where that is no token.
+        short_from: tokens of the run that were out when it stopped; from there on the others share out what
+            it leaves, and may be ahead by as much. None where it does not stop short.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -119,8 +123,11 @@ class MixedSource(BaseModel):
     max_repetition: float
     min_epochs: float
     limits: bool
+    given_before_tokens: int = 0
     most_ahead_tokens: float
     most_behind_tokens: float
+    short_tokens: float = 0.0
+    short_from: int | None = None
 
 
 class MixtureManifest(BaseModel):
@@ -133,6 +140,9 @@ class MixtureManifest(BaseModel):
         seed: what decided the order.
         num_documents: rows of the plan.
         num_tokens: their tokens.
+        long_documents: "whole", or "split" where each source's last document ends where its quota does.
+        tolerance: how far tokens may be from what was asked for, as a part of it.
+        warnings: where they are further from it.
         longest_document_tokens: of any of them, or of a document at which a source stopped.
         first_position: tokens of the run that came before this mixture; 0 where it begins the run.
         first_document_start: tokens of the plan's first document that were consumed before, in an earlier
@@ -148,6 +158,9 @@ class MixtureManifest(BaseModel):
     seed: int
     num_documents: int
     num_tokens: int
+    long_documents: str = "whole"
+    tolerance: float | None = None
+    warnings: list[str] = []
     longest_document_tokens: int
     first_position: int = 0
     first_document_start: int = 0

@@ -12,9 +12,14 @@ mixture shows that every document can be out by its finish if documents could be
 finish first then keeps all of them but for the one document that may be under way.
 
 A source that stops short of what is asked of it in all, by less than a document, has the difference as one
-more document that nobody gets: positions count it as out. A document that the fluid mixture would leave
-unfinished where its source's share drops to 0 waits until there is a share again, so that nothing of a source
-comes where it is left out.
+more document that nobody gets. The rule's clock counts it as out, in its time, so that the other sources
+share out what it leaves in the proportions in which they go on anyway; how far they are ahead or behind is
+measured by the tokens that are really out. So from where a source stopped on, others may be ahead by what it
+lacks, in addition to a document of their own.
+
+A document that the fluid mixture would leave unfinished where its source's share drops to 0 waits until there
+is a share again, so that nothing of a source comes where it is left out. As long as it waits, others may be
+ahead by what was asked of it, which is less than that document.
 """
 
 from typing import NamedTuple
@@ -84,11 +89,13 @@ class Clock(NamedTuple):
     """Where the mixture is.
 
     Attributes:
-        out: float64 [1], tokens that are out.
-        segment: int64 [1], the segment in which that is.
+        out: float64 [1], tokens that are out, and those that were passed by.
+        passed: float64 [1], tokens that were passed by, since a source stopped short of them.
+        segment: int64 [1], the segment of the tokens that are really out.
     """
 
     out: NDArray[np.float64]
+    passed: NDArray[np.float64]
     segment: Int64
 
 
@@ -100,7 +107,7 @@ def weave(curve: Curve, lanes: Lanes, clock: Clock, until: float, places: Int64)
         curve: what is requested.
         lanes: the sources; changed.
         clock: changed.
-        until: position; documents that begin before it are out when this returns.
+        until: position of the clock; documents that begin before it are out when this returns.
         places: int64 [n], written: the index in `lanes.lengths` of each document that was chosen, in order.
 
     Returns:
@@ -153,6 +160,7 @@ def _give_up(lanes: Lanes, clock: Clock, source: int) -> None:
     """Pass by what a source lacks, so that the others are not taken to be ahead for it."""
     lanes.given[source] += lanes.lacking[source]
     clock.out[0] += lanes.lacking[source]
+    clock.passed[0] += lanes.lacking[source]
     lanes.lacking[source] = 0
     lanes.state[source] = OVER
     lanes.starts[source] = np.inf
@@ -161,14 +169,15 @@ def _give_up(lanes: Lanes, clock: Clock, source: int) -> None:
 
 @kernel(inline=True)
 def _requested(curve: Curve, clock: Clock, source: int) -> float:
-    """Tokens requested of a source by now."""
+    """Tokens requested of a source by what is really out."""
+    out = clock.out[0] - clock.passed[0]
     last = len(curve.knots) - 2
-    while clock.segment[0] < last and curve.knots[clock.segment[0] + 1] <= clock.out[0]:
+    while clock.segment[0] < last and curve.knots[clock.segment[0] + 1] <= out:
         clock.segment[0] += 1
     segment = clock.segment[0]
     at = segment * (len(curve.firsts) // (last + 1)) + source
     width = curve.knots[segment + 1] - curve.knots[segment]
-    passed = min(clock.out[0] - curve.knots[segment], width)
+    passed = min(out - curve.knots[segment], width)
     slope = (curve.lasts[at] - curve.firsts[at]) / width
     return curve.sums[at] + passed * (curve.firsts[at] + slope * passed / 2)
 

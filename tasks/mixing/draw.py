@@ -1,7 +1,9 @@
-"""Which documents a source gives: whole ones, in its order, until its tokens are nearest to its quota.
+"""Which documents a source gives, in its order: whole ones until its tokens are nearest to its quota.
 
 Laws. A source stops less than one document away from its quota, never above its limit, and never at nothing
-when its quota is not nothing. A larger quota continues the same order, unless that order depends on it.
+when its quota is not nothing. It does not stop below its floor, unless the next document would exceed its
+limit. Where long documents are split it stops at its quota to the token: its last document ends there, and
+the rest of that is not drawn. A larger quota continues the same order, unless that order depends on it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,6 +42,8 @@ class Stop:
     Attributes:
         quota: tokens wanted, in [0, most].
         most: tokens that may not be exceeded.
+        least: tokens that must be reached if `most` allows, in [0, quota].
+        splits: whether the last document is cut where the quota ends.
         num_tokens: tokens given so far, those before this mixture included.
         is_reached: whether there is nothing more to give.
         refused: tokens of the document that would have been next; 0 if it is not known.
@@ -48,6 +52,8 @@ class Stop:
     quota: int
     most: int
     num_tokens: int = 0
+    least: int = 0
+    splits: bool = False
     is_reached: bool = False
     refused: int = 0
 
@@ -56,7 +62,7 @@ class Stop:
 
     def applied(self, blocks: Iterable[Drawn]) -> Iterator[Drawn]:
         """Yield what comes before the stop; of two equally near stops the earlier one is taken."""
-        for block in blocks:
+        for block in map(self._cut, blocks) if self.splits else blocks:
             lengths = block.rows["num_tokens"]
             number = self._number(lengths)
             self.num_tokens += int(lengths[:number].sum(dtype=np.int64))
@@ -68,6 +74,17 @@ class Stop:
             if self.is_reached:
                 return
 
+    def _cut(self, block: Drawn) -> Drawn:
+        """The documents up to the quota, of which the last ends there; all of them if they stay below it."""
+        sums = np.cumsum(block.rows["num_tokens"], dtype=np.int64) + self.num_tokens
+        last = int(np.searchsorted(sums, self.quota))
+        if last == len(sums):
+            return block
+        found = block.cut(0, last + 1)
+        rows = found.rows.copy()
+        rows["num_tokens"][last] -= sums[last] - self.quota
+        return Drawn(rows, found.epochs)
+
     def _number(self, lengths: NDArray[np.uint32]) -> int:
         """How many of the next documents come nearest to the quota; all of them if they stay below it."""
         sums = np.cumsum(lengths, dtype=np.int64) + self.num_tokens
@@ -75,8 +92,8 @@ class Stop:
         if above == len(sums):
             return above
         below_tokens = int(sums[above - 1]) if above else self.num_tokens
-        nearer_above = int(sums[above]) - self.quota < self.quota - below_tokens
-        return max(int(self.num_tokens == 0), above + (nearer_above and int(sums[above]) <= self.most))
+        goes_on = int(sums[above]) - self.quota < self.quota - below_tokens or below_tokens < self.least
+        return max(int(self.num_tokens == 0), above + (goes_on and int(sums[above]) <= self.most))
 
 
 class Order(Protocol):

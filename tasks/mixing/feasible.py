@@ -12,7 +12,8 @@ from tasks.mixing.limits import Limits
 from tasks.mixing.schedule import Timeline
 from tasks.sampling import EXACT, rounded
 
-SLACK = Decimal("1e-9")  # tokens; what is less is rounding in the last of 50 digits
+_EXACT_SLACK = Decimal("1e-15")  # tokens; what is less is rounding, since totals have 30 digits
+_CARRIED_SLACK = Decimal("1e-9")  # likewise where something was carried over from another mixture, as doubles
 SAME_PACE = 1e-9
 
 
@@ -35,6 +36,11 @@ class Case:
     limits: Limits
     pacing: Pacing | None = None
     history: History = NOTHING
+
+    @property
+    def slack(self) -> Decimal:
+        """Tokens that are too few to tell anything: rounding."""
+        return _CARRIED_SLACK if self.history.position else _EXACT_SLACK
 
     @cached_property
     def reaches(self) -> dict[str, Decimal]:
@@ -67,12 +73,12 @@ class Case:
         direct = tokens / self._shares[source]
         if not self.history.position:
             return direct
-        if direct > self.history.begin and abs(self.amounts(direct)[source] - tokens) < SLACK:
+        if direct > self.history.begin and abs(self.amounts(direct)[source] - tokens) < self.slack:
             return direct
         low, high = self.history.position, int(horizon)
         while high - low > 1:
             middle = (low + high) // 2
-            fits = self.amounts(Decimal(middle))[source] <= tokens + SLACK
+            fits = self.amounts(Decimal(middle))[source] <= tokens + self.slack
             low, high = (middle, high) if fits else (low, middle)
         return Decimal(low)
 
@@ -92,11 +98,13 @@ class Case:
 
     def over(self, total: Decimal) -> dict[str, Decimal]:
         """The sources that run out at a total, with the tokens asked of them."""
-        return {s: asked for s, asked in self.amounts(total).items() if asked > self.limits.caps[s] + SLACK}
+        caps = self.limits.caps
+        return {s: asked for s, asked in self.amounts(total).items() if asked > caps[s] + self.slack}
 
     def under(self, total: Decimal) -> dict[str, Decimal]:
         """The sources that are not drawn enough at a total, with the tokens asked of them."""
-        return {s: asked for s, asked in self.amounts(total).items() if asked < self.limits.floors[s] - SLACK}
+        floors = self.limits.floors
+        return {s: asked for s, asked in self.amounts(total).items() if asked < floors[s] - self.slack}
 
     def held_back(self, total: Decimal) -> dict[str, float]:
         """The sources of which too little is eligible at a total, with their paces (see `competence`)."""

@@ -1,7 +1,12 @@
 """Why a request cannot be met, and which ones near to it can.
 
-Three ways lead to a feasible request: another total, other limits, other weights. Each is only proposed after
-it has been found to work.
+Three ways lead to a feasible request: another total, other limits, other weights. Each changes one of them
+and leaves the rest as it is, and is only proposed after it has been found to work. Nearest means:
+
+    total     no whole number between the one asked for and this one is feasible
+    limits    of each source that hinders, the smallest max_repetition or largest min_epochs, in hundredths
+    weights   a source that runs out gives all that it may, one that must give more gives that, and the others
+              keep the proportions that they have among each other; each has a token at least
 """
 
 from collections.abc import Mapping
@@ -14,6 +19,7 @@ from tasks.mixing.limits import Limits
 from tasks.sampling import EXACT, capacity, rounded, water_fill
 
 _ROUNDS = 200  # of approaching scaled weights
+_AROUND = 2
 _BEYOND = Decimal("1e-6")  # how far beyond a limit to aim, so as to cross it and not only to come near
 
 
@@ -32,7 +38,8 @@ def infeasible(case: Case, total: Decimal, *, given: bool) -> str:
             *_other_start(case, total),
             *_other_weights(case, total),
         ]
-        return f"mix: {_problem(case, total, given)}. Feasible: {'; or '.join(ways)}"
+        feasible = "; or ".join(ways) or "nothing near; change limits and weights together"
+        return f"mix: {_problem(case, total, given)}. Feasible: {feasible}"
 
 
 def _problem(case: Case, total: Decimal, given: bool) -> str:
@@ -68,8 +75,15 @@ def _other_total(case: Case, total: Decimal) -> list[str]:
     """The nearest total at which the shares can be had."""
     largest = case.largest().to_integral_value(ROUND_FLOOR)
     smallest = max([*case.needs.values(), case.timeline.last_place(total)]).to_integral_value(ROUND_CEILING)
-    nearest = largest if total > largest else max(smallest, case.timeline.last_place(total) + 1)
-    return [f"total_tokens={int(nearest)} at these shares"] if nearest != total and case.fits(nearest) else []
+    guess = largest if total > largest else max(smallest, case.timeline.last_place(total) + 1)
+    around = [
+        guess + step for step in range(-_AROUND, _AROUND + 1)
+    ]  # rounding may have moved the guess by one
+    fitting = [near for near in around if near > 0 and near != total and case.fits(near)]
+    if not fitting:
+        return []
+    nearest = min(fitting, key=lambda near: abs(near - total))
+    return [f"total_tokens={int(nearest)} at these shares"]
 
 
 def _other_limits(case: Case, total: Decimal, given: bool) -> list[str]:
@@ -77,7 +91,7 @@ def _other_limits(case: Case, total: Decimal, given: bool) -> list[str]:
     beyond = case.timeline.last_place(total).to_integral_value(ROUND_FLOOR) + 1
     at, needed = ("this total", total) if total >= beyond else (f"total_tokens={int(beyond)}", beyond)
     over, under = case.over(needed), case.under(needed)
-    repetitions = {source: _repetition(case.limits, source, need) for source, need in over.items()}
+    repetitions = {source: _repetition(case, source, need) for source, need in over.items()}
     held_back = case.held_back(needed)
     if inf in held_back.values():  # nothing is eligible when something is asked for
         return []
@@ -88,7 +102,7 @@ def _other_limits(case: Case, total: Decimal, given: bool) -> list[str]:
         least = ", ".join(f"{source} = {times}" for source, times in repetitions.items())
         parts.append(f"max_repetition of at least {least}")
     if under:
-        most = ", ".join(f"{source} = {_epochs(case.limits, source, has)}" for source, has in under.items())
+        most = ", ".join(f"{source} = {_epochs(case, source, has)}" for source, has in under.items())
         parts.append(f"min_epochs of at most {most}")
     where = f" at {at}" if given or over else ""
     return [f"{' and '.join(parts)}{where}"] if parts else []
@@ -111,16 +125,16 @@ def _other_start(case: Case, total: Decimal) -> list[str]:
     return [f"curriculum.start of at least {Decimal(high) / 1000:f}"] if with_start(high).fits(total) else []
 
 
-def _repetition(limits: Limits, source: str, needed: Decimal) -> Decimal:
+def _repetition(case: Case, source: str, needed: Decimal) -> Decimal:
     """The smallest limit, to two decimals upward, under which a source can give so many tokens."""
-    tokens = needed.to_integral_value(ROUND_CEILING)
-    return (tokens / limits.sizes[source]).quantize(Decimal("0.01"), ROUND_CEILING)
+    tokens = (needed - case.slack).to_integral_value(ROUND_CEILING)
+    return (tokens / case.limits.sizes[source]).quantize(Decimal("0.01"), ROUND_CEILING)
 
 
-def _epochs(limits: Limits, source: str, amount: Decimal) -> Decimal:
+def _epochs(case: Case, source: str, amount: Decimal) -> Decimal:
     """The largest number of epochs, to two decimals downward, for which so many tokens are enough."""
-    tokens = amount.to_integral_value(ROUND_FLOOR)
-    return (tokens / limits.sizes[source]).quantize(Decimal("0.01"), ROUND_FLOOR)
+    tokens = (amount + case.slack).to_integral_value(ROUND_FLOOR)
+    return (tokens / case.limits.sizes[source]).quantize(Decimal("0.01"), ROUND_FLOOR)
 
 
 def _other_weights(case: Case, total: Decimal) -> list[str]:
@@ -129,7 +143,10 @@ def _other_weights(case: Case, total: Decimal) -> list[str]:
         return []
     weights = dict(zip(case.timeline.sources, case.timeline.points[0][1], strict=True))
     weighted = {source: Decimal(has) for source, has in case.timeline.weighted().items()}
-    most, least = capacity(weighted, case.limits.caps), sum(case.limits.floors.values(), Decimal(0))
+    most, least = (
+        capacity(weighted, case.limits.caps),
+        sum(_least(weighted, case.limits).values(), Decimal(0)),
+    )
     wanted = max(min(total.to_integral_value(ROUND_FLOOR), most), least)
     if case.timeline.is_constant:
         return [
@@ -142,14 +159,20 @@ def _other_weights(case: Case, total: Decimal) -> list[str]:
     return [f"total_tokens={int(wanted)} with these weights, wherever they stand: {written}"]
 
 
+def _least(weights: Mapping[str, Decimal], limits: Limits) -> dict[str, Decimal]:
+    """The fewest tokens of each source: its epochs, and one where it has a weight."""
+    return {source: max(limits.floors[source], Decimal(weight > 0)) for source, weight in weights.items()}
+
+
 def _nearest(weights: Mapping[str, Decimal], limits: Limits, total: Decimal) -> str:
     """The shares that differ least: who runs out gives all it may, the others share the rest.
 
     They are written as whole tokens that add up to the total, so that they are feasible to the last token.
     """
-    filling = water_fill(weights, limits.caps, total, limits.floors)
+    filling = water_fill(weights, limits.caps, total, _least(weights, limits))
     tokens = {source: amount.to_integral_value(ROUND_FLOOR) for source, amount in filling.amounts.items()}
-    free = [source for source in weights if weights[source] > 0 and tokens[source] < limits.caps[source]]
+    by_rest = sorted(weights, key=lambda source: tokens[source] - filling.amounts[source])
+    free = [source for source in by_rest if weights[source] > 0 and tokens[source] < limits.caps[source]]
     for source in free[: int(total - sum(tokens.values()))]:
         tokens[source] += 1
     return ", ".join(f"{source} = {int(amount)}" for source, amount in tokens.items())

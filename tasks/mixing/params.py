@@ -106,8 +106,8 @@ class CurriculumParams(Params):
         default="sqrt",
         description=(
             "The eligible part at progress t, with c = start: 'linear' c + (1 - c) t, 'sqrt' √(c² + (1 - c²) "
-            "t), 'exp' c + (1 - c) (1 - e^(-3t)), which leaves the hardest 5 % out, or 'step', stairs of "
-            "equal height and width."
+            "t), 'exp' c + (1 - c) (1 - e^(-3t)), which leaves the hardest 5 % × (1 - c) out, or 'step', "
+            "stairs of equal height and width."
         ),
     )
     start: Part = Field(default=0.1, description="The part of each source that is eligible at the beginning.")
@@ -247,6 +247,28 @@ class MixParams(SamplingParams):
         description="Sequences a step, over all ranks; needed where schedule_unit is 'steps'.",
         examples=[1024],
     )
+    long_documents: Literal["whole", "split"] = Field(
+        default="whole",
+        description=(
+            "'whole' gives whole documents: a source stops at the document that comes nearest to its quota. "
+            "'split' ends each source's last document where its quota ends, so that every share, floor and "
+            "total is met to the token; the rest of that document is not drawn."
+        ),
+    )
+    tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        default=0.01,
+        description=(
+            "How far the tokens of a source, of all, and of min_epochs may be from what was asked for, as a "
+            "part of it. A token is always allowed."
+        ),
+    )
+    on_miss: Literal["warn", "fail"] = Field(
+        default="warn",
+        description=(
+            "What a mixture does that misses what was asked for by more than tolerance: 'warn' publishes it "
+            "with a warning that run, card and record show, 'fail' stops the run."
+        ),
+    )
     seed: int = Field(
         default=0,
         ge=0,
@@ -286,7 +308,18 @@ class MixParams(SamplingParams):
                     "the points in order, each start once"
                 )
         self._check_places()
+        self._check_unimax()
         return self
+
+    def _check_unimax(self) -> None:
+        """Refuse 'unimax' where no source can grow and all are taken whole: that is 'proportional'."""
+        limit = self.max_repetition
+        most = max(limit.values(), default=1.0) if isinstance(limit, Mapping) else limit
+        if self.method == "unimax" and most <= 1 and self.total_tokens is None and not self.schedule:
+            raise ValueError(
+                "method='unimax' with max_repetition=1 and no total_tokens takes every source whole, as "
+                "'proportional' does; say how often small ones may be drawn, e.g. max_repetition = 4"
+            )
 
     def _check_places(self) -> None:
         """Fractions are at most 1; steps know how long they are."""

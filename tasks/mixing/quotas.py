@@ -15,7 +15,8 @@ from math import ceil
 
 from tasks.errors import MixingError
 from tasks.mixing.curves import Curves
-from tasks.mixing.feasible import SAME_PACE, SLACK, Case, Pacing
+from tasks.mixing.draw import Stop
+from tasks.mixing.feasible import SAME_PACE, Case, Pacing
 from tasks.mixing.history import NOTHING, History
 from tasks.mixing.infeasible import infeasible
 from tasks.mixing.limits import Limits
@@ -23,6 +24,8 @@ from tasks.mixing.params import MixParams
 from tasks.mixing.schedule import Timeline
 from tasks.mixing.timeline import timeline_of
 from tasks.sampling import EXACT, capacity, check_sources, proportions, water_fill
+
+_THOUSANDTH = Decimal("0.001")  # of a token: what was carried over from an earlier mixture is not more exact
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Quota:
         share: its part of the mixture's tokens, as asked for; shares add up to 1.
         run_tokens: tokens to draw in the whole run.
         given_tokens: tokens that were drawn before this mixture.
+        least_tokens: tokens that must be drawn in the whole run: `min_epochs` × what it has, rounded up.
         most_tokens: tokens that may be drawn in the whole run: `max_repetition` × what it has, rounded down;
             of a source that has no share at the end of the run no more than `run_tokens`.
         max_repetition: the most times that it may be drawn.
@@ -44,6 +48,7 @@ class Quota:
     share: Decimal
     run_tokens: int
     given_tokens: int
+    least_tokens: int
     most_tokens: int
     max_repetition: float
     min_epochs: float
@@ -54,6 +59,10 @@ class Quota:
     def num_tokens(self) -> int:
         """Tokens to draw in this mixture; 0 only where the share is 0, or all was drawn before."""
         return max(0, self.run_tokens - self.given_tokens)
+
+    def stop(self, *, splits: bool) -> Stop:
+        """What ends the drawing; `splits` is whether the last document ends where the quota does."""
+        return Stop(self.run_tokens, self.most_tokens, self.given_tokens, self.least_tokens, splits=splits)
 
 
 @dataclass(frozen=True)
@@ -93,7 +102,7 @@ def _exact(params: MixParams, timeline: Timeline, limits: Limits, history: Histo
     _check_anything_left(total, history, given=params.total_tokens is not None)
     if not case.fits(total):
         raise MixingError(infeasible(case, total, given=params.total_tokens is not None))
-    limiting = [source for source, reach in case.reaches.items() if abs(reach - total) < SLACK]
+    limiting = [source for source, reach in case.reaches.items() if abs(reach - total) < case.slack]
     if total < min(case.reaches.values()) and params.total_tokens is None:  # the curriculum is what limits
         limiting = list(case.held_back(total + 1))
     return _settled(case, total, limiting)
@@ -165,14 +174,14 @@ def _settled(case: Case, total: Decimal, limiting: tuple[str, ...] | list[str]) 
     shares = proportions({source: max(Decimal(0), amounts[source] - given[source]) for source in amounts})
     last = curves.segments[-1]
     quotas = {}
-    for index, (source, amount) in enumerate(amounts.items()):
-        tokens = _whole(amount)
+    for index, (source, tokens) in enumerate(_whole(amounts).items()):
         ends_early = tokens > 0 and not last.first[index] and not last.last[index]
         pace = paces.get(source, tokens / max(1, limits.sizes[source]))
         quotas[source] = Quota(
             share=shares[source],
             run_tokens=tokens,
             given_tokens=given[source],
+            least_tokens=min(tokens, int(limits.floors[source])),
             most_tokens=tokens if ends_early else int(limits.caps[source]),
             max_repetition=limits.repetitions[source],
             min_epochs=limits.epochs[source],
@@ -182,7 +191,18 @@ def _settled(case: Case, total: Decimal, limiting: tuple[str, ...] | list[str]) 
     return Asked(quotas, curves, history)
 
 
-def _whole(amount: Decimal) -> int:
-    """`amount` in whole tokens, half to even; at least 1 where there is any."""
+def _whole(amounts: Mapping[str, Decimal]) -> dict[str, int]:
+    """`amounts` in whole tokens that add up to their rounded sum: those with the largest rest are rounded up.
+
+    Of equal rests the first source's is the largest. Where there is any, there is 1 at least.
+    """
     with localcontext(EXACT):
-        return max(int(amount > 0), int(amount.to_integral_value(ROUND_HALF_EVEN)))
+        near = {source: max(Decimal(0), amount).quantize(_THOUSANDTH) for source, amount in amounts.items()}
+        tokens = {source: int(amount) for source, amount in near.items()}
+        lacking = int(sum(near.values(), Decimal(0)).to_integral_value(ROUND_HALF_EVEN)) - sum(
+            tokens.values()
+        )
+        by_rest = sorted(near, key=lambda source: tokens[source] - near[source])
+        for source in by_rest[:lacking]:
+            tokens[source] += 1
+        return {source: max(int(amounts[source] > 0), number) for source, number in tokens.items()}

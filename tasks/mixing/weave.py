@@ -31,13 +31,14 @@ class Weaver:
         self._room = max(64, _ROWS // len(draws))
         self._documents = np.empty(len(draws) * self._room, dtype=_DOCUMENT)
         self._lanes = _lanes(len(draws), self._room)
-        self._clock = Clock(np.full(1, float(history.position)), np.zeros(1, dtype=np.int64))
+        self._clock = Clock(np.full(1, float(history.position)), np.zeros(1), np.zeros(1, dtype=np.int64))
         shifts = history.shifts(settled.curves)
         self._lanes.given[:] = [
             quota.given_tokens + float(shifts[source]) for source, quota in settled.quotas.items()
         ]
         self._asked_in_all = self._requested(np.inf)
         self._lacking = np.zeros(len(draws))
+        self._stopped = np.full(len(draws), np.inf)
         self._points: list[tuple[float, NDArray[np.float64]]] = []
 
     def blocks(self) -> Iterator[Plan]:
@@ -53,10 +54,17 @@ class Weaver:
 
     def _note(self) -> None:
         """Write down what is out, unless nothing came since the last time."""
-        position = float(self._clock.out[0])
+        position = self._position
         if not self._points or self._points[-1][0] != position:
             passed_by = np.where(self._lanes.lacking == 0, np.maximum(self._lacking, 0), 0)
             self._points.append((position, self._lanes.given - passed_by))
+
+    @property
+    def _position(self) -> float:
+        """Tokens of the run that are out."""
+        return float(
+            round(self._clock.out[0] - self._clock.passed[0])
+        )  # what was passed by is no whole number
 
     def _ends(self) -> list[float]:
         """Positions at which shares are written down; after the last one come the rest of all documents."""
@@ -78,7 +86,7 @@ class Weaver:
     def _stop(self, lane: int) -> None:
         """A source gives no more; what it lacks of what is asked is passed by in its time."""
         lacking = self._asked_in_all[lane] - self._lanes.given[lane]
-        self._lacking[lane] = lacking
+        self._lacking[lane], self._stopped[lane] = lacking, self._position
         if lacking > 0:
             self._lanes.state[lane], self._lanes.lacking[lane] = SHORT, lacking
         else:
@@ -120,7 +128,17 @@ class Weaver:
 
     def behind(self) -> NDArray[np.float64]:
         """The most tokens that each source was behind the request, at any point of the plan."""
-        return np.maximum(self._lanes.behind, self._lacking)
+        position, given = self._points[-1]
+        return np.maximum(self._lanes.behind, self._requested(position) - given)
+
+    def short(self) -> list[tuple[float, float]]:
+        """By how many tokens each source stopped short of the request, and from which position of the run on.
+
+        Only what is a token or more counts; of the others, 0 and infinity.
+        """
+        short = self._lacking >= 1
+        both = zip(np.where(short, self._lacking, 0.0), np.where(short, self._stopped, np.inf), strict=True)
+        return [(float(lacking), float(position)) for lacking, position in both]
 
     def _requested(self, position: float) -> NDArray[np.float64]:
         at = min(Decimal(position), self._curves.end)

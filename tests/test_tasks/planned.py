@@ -5,6 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import pytest
 
 from tasks.formats.mixture import Plan
 from tasks.formats.scores import components_of, write_scores
@@ -65,25 +66,67 @@ def rows(plan):
     return list(zip(*(getattr(plan, name).tolist() for name in names), strict=True))
 
 
-def assert_shares_hold(planned, requested=None, slack=0.0):
-    """At most one of its own documents ahead, at most one of anybody's behind, at every point.
+def given_along(planned):
+    """Tokens that are out of each source before each row of the plan and after the last: int64 [n + 1, s]."""
+    given = np.zeros((len(planned.plan) + 1, len(planned.manifest.sources)), dtype=np.int64)
+    for source in range(given.shape[1]):
+        mine = planned.plan.source == source
+        given[1:, source] = np.cumsum(np.where(mine, planned.plan.num_tokens, 0), dtype=np.int64)
+    return given
 
-    `requested(position)` gives the tokens asked of each source; by default what the plan's own curves say. A
-    source that stops short of what is asked of it does not make the others be ahead.
+
+def requested_along(planned, requested=None):
+    """Tokens that are asked of each source at the same moments, as the tokens that are out tell the time."""
+    asked, end = requested or (lambda at: planned.curves.requested(at).values()), planned.curves.end
+    positions = given_along(planned).sum(axis=1).tolist()
+    return np.array([[float(value) for value in asked(min(Decimal(at), end))] for at in positions])
+
+
+def left_to_others(planned, given, asked):
+    """What each source leaves to the others at each moment: float64 [n + 1, s].
+
+    One that stopped leaves what it lacks in all. One of which a document waits, since its share is 0 before
+    the document could be whole, leaves what is asked of it meanwhile.
     """
-    plan, num_sources, end = planned.plan, len(planned.manifest.sources), planned.curves.end
-    asked = requested or (lambda at: [float(v) for v in planned.curves.requested(at).values()])
-    given = np.zeros((len(plan) + 1, num_sources))
-    short = np.zeros(len(plan) + 1)
-    for source in range(num_sources):
-        mine = plan.source == source
-        given[1:, source] = np.cumsum(np.where(mine, plan.num_tokens, 0), dtype=np.int64)
-        last = int(np.max(np.flatnonzero(mine) + 1, initial=0))
-        short[last:] += max(0.0, asked(end)[source] - given[-1, source])
-    positions = given.sum(axis=1)
-    low = np.array([asked(min(Decimal(at), end)) for at in positions.tolist()])
-    high = np.array([asked(min(Decimal(at), end)) for at in (positions + short).tolist()])
-    for source in range(num_sources):
-        own = int(np.max(plan.num_tokens[plan.source == source], initial=0))
-        assert (given - high)[:, source].max() <= own + slack + 1e-6
-        assert (given - low)[:, source].min() >= -planned.manifest.longest_document_tokens - slack - 1e-6
+    left = np.zeros(given.shape)
+    in_all = [float(value) for value in planned.curves.requested(planned.curves.end).values()]
+    for source, wanted in enumerate(in_all):
+        rows = np.flatnonzero(planned.plan.source == source)
+        last = int(np.max(rows + 1, initial=0))
+        left[last:, source] = max(0.0, wanted - given[-1, source])
+        pauses = [
+            float(planned.curves.requested(segment.start)[planned.manifest.sources[source].source])
+            for segment in planned.curves.segments
+            if not segment.first[source] and not segment.last[source]
+        ]
+        for first, row in zip([0, *(rows[:-1] + 1)], rows, strict=False):
+            before, after = given[row, source], given[row + 1, source]
+            if any(before <= asked_by_then <= after for asked_by_then in pauses):
+                lag = asked[first : row + 1, source] - before
+                left[first : row + 1, source] = np.maximum.accumulate(np.maximum(lag, 0.0))
+    return left
+
+
+def assert_shares_hold(planned, requested=None, slack=0.0):
+    """The bound of docs/mixing.md, at every point of the plan.
+
+    With each of its documents a source comes to be at most that one ahead, and what others leave; between two
+    of them it only falls back, by at most a document of anybody's. The manifest's figures are the plan's.
+    `requested(position)` gives the tokens asked of each source; by default what the plan's own curves say.
+    """
+    given, asked = given_along(planned), requested_along(planned, requested)
+    left = left_to_others(planned, given, asked)
+    for index, entry in enumerate(planned.manifest.sources):
+        mine = planned.plan.source == index
+        own = int(np.max(planned.plan.num_tokens[mine], initial=0))
+        others = (left.sum(axis=1) - left[:, index])[:-1][mine]  # before each of its documents
+        off = given[:, index] - asked[:, index]
+        assert np.max(off[1:][mine] - others, initial=0) <= own + slack + 1e-6
+        assert off.min() >= -planned.manifest.longest_document_tokens - slack - 1e-6
+        assert entry.most_ahead_tokens == pytest.approx(max(off.max(), 0), abs=1e-3 + slack)
+        assert entry.most_behind_tokens == pytest.approx(max(-off.min(), 0), abs=1e-3 + slack)
+        assert entry.short_tokens == pytest.approx(left[-1, index] if left[-1, index] >= 1 else 0, abs=1e-3)
+        if entry.short_from is not None:
+            last = int(np.max(np.flatnonzero(planned.plan.source == index) + 1, initial=0))
+            assert entry.short_from == given[last].sum()
+    assert planned.shares.positions.max() <= planned.manifest.num_tokens

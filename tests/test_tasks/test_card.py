@@ -93,6 +93,25 @@ def test_the_ledgers_lead_from_the_files_to_the_sequences(facts, made):
     assert tokens.total[-1] == sum(sequence.num_tokens for sequence in reader)
 
 
+def test_the_card_of_a_mixture_that_goes_on_says_so(facts):
+    assert "goes on" not in to_markdown(facts)
+    mixture = facts.mixture.model_copy(update={"first_position": 1000, "warnings": ["'tiny' gives too much"]})
+    first = facts.sources[0]
+    read = first.model_copy(update={"read_before_tokens": 2 * first.num_tokens})
+    text = to_markdown(facts.model_copy(update={"mixture": mixture, "sources": [read, *facts.sources[1:]]}))
+    assert "**It goes on from token 1,000 of a run**" in text
+    assert "| times read | times read before | at most in the whole run |" in text
+    assert f"| {first.epochs:.3f} | 2.000 | {first.max_repetition:g} |" in text
+    assert "- **Warning**: 'tiny' gives too much" in text
+
+
+def test_the_card_shows_what_training_used_beside_what_was_balanced(facts, made):
+    metrics = read_record(made["tokenizer"]).metrics
+    for source in facts.sources:
+        assert source.training_share == metrics[f"share.{source.source}"]
+        assert source.training_share == pytest.approx(source.balanced_share, abs=0.02)
+
+
 def test_the_shares_are_the_artifacts(facts, made):
     mixed = {entry.source: entry for entry in Mixture.open(made["mixture"]).manifest.sources}
     for source in facts.sources:

@@ -202,8 +202,6 @@ def test_shares_hold_at_every_point_of_every_schedule(points, change, longest, s
     found = Planned(corpus, schedule=schedule, change=change, total_tokens=30, max_repetition=40.0, seed=seed)
     assert_shares_hold(found, by_fractions(starts, weights, change, 30), slack=0.05)
     assert_shares_hold(found)
-    said = [(entry.most_ahead_tokens, entry.most_behind_tokens) for entry in found.manifest.sources]
-    assert all(max(off) <= found.manifest.longest_document_tokens for off in said)
     assert all(account.balanced for account in found.accounts)
 
 

@@ -96,6 +96,30 @@ def test_what_is_planned_again_unchanged_is_the_rest(tmp_path):
     assert others == left
     assert again.manifest.first_position == 100
     assert again.manifest.first_document_start == consumed[-1][4] - first[4]
+    before = {index: sum(row[4] for row in consumed if row[0] == index) for index in range(2)}
+    assert {i: entry.given_before_tokens for i, entry in enumerate(again.manifest.sources)} == before
+
+
+@pytest.mark.parametrize("consumed_tokens", [1, 40, 99, 100, 118, 120])
+def test_the_rest_of_a_mixture_whose_long_documents_are_split(tmp_path, consumed_tokens):
+    run = Run(tmp_path, {"a": [[10, 7, 12], [9, 30]], "b": [[50, 40]]})
+    params = {
+        "weights": {"a": 1, "b": 2},
+        "long_documents": "split",
+        "total_tokens": 121,
+        "max_repetition": 2.0,
+    }
+    mixture = run.mix(**params)
+    assert [entry.drawn_tokens for entry in mixture.manifest.sources] == [40, 81]
+    whole = mixture.plan()
+    run.consume(consumed_tokens)
+    again = run.mix(**params)
+    consumed, left = split(whole, consumed_tokens)
+    found = rows(again.plan())
+    rest = sum(row[4] for row in consumed) - consumed_tokens
+    assert sum(row[4] for row in found) == 121 - consumed_tokens
+    assert found[int(rest > 0) :] == left
+    assert not again.manifest.warnings
 
 
 LENGTHS = st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=12), min_size=1, max_size=3)

@@ -1,0 +1,191 @@
+"""What whole documents miss of a request, how it is said, and how it is met to the token by splitting."""
+
+import json
+import math
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tasks.errors import MixingError
+from tasks.formats.packed import PackedReader
+from tasks.mix import MIX, MixParams
+from tasks.mixing.quotas import asked
+from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
+from tests.test_tasks.planned import Planned, assert_shares_hold, rows
+
+LONG = {"a": [[100] * 2000], "b": [[45_000] * 3]}
+"""Sources of which the second is asked for a fiftieth of one document."""
+FEW = {"weights": {"a": 99, "b": 1}, "total_tokens": 100_000}
+
+
+def test_a_document_longer_than_its_quota_is_warned_of():
+    found = Planned(LONG, **FEW)
+    assert found.manifest.warnings == [
+        "'b' gives 45000 tokens (31.25%), and 1000 (1.00%) were asked for",
+        "144000 tokens come, and 100000 were asked for",
+    ]
+
+
+def test_what_misses_may_be_refused_with_what_would_do():
+    with pytest.raises(MixingError) as raised:
+        Planned(LONG, on_miss="fail", **FEW)
+    assert str(raised.value) == (
+        "mix: 'b' gives 45000 tokens (31.25%), and 1000 (1.00%) were asked for; 144000 tokens come, and "
+        "100000 were asked for: documents are whole, and tolerance=0.01. Feasible: long_documents='split', "
+        "which ends each source's last document at its quota; or tolerance of at least 44.0000; or "
+        "on_miss='warn'"
+    )
+    Planned(LONG, on_miss="fail", tolerance=44.0, **FEW)
+    split = Planned(LONG, on_miss="fail", long_documents="split", **FEW)
+    assert [entry.drawn_tokens for entry in split.manifest.sources] == [99_000, 1000]
+
+
+def test_a_split_document_ends_where_its_quota_does():
+    found = Planned(
+        {"a": [[10] * 3], "b": [[7] * 5]}, long_documents="split", total_tokens=30, weights={"a": 2, "b": 1}
+    )
+    lengths = {name: [row[4] for row in rows(found.plan) if row[0] == k] for k, name in enumerate("ab")}
+    assert lengths == {"a": [10, 10], "b": [7, 3]}
+    became = {(account.source, account.unit): account.became for account in found.accounts}
+    assert became["b", "tokens"] == {"kept": 10, "repeated": 0, "dropped:empty": 0, "dropped:not_drawn": 25}
+    assert became["b", "documents"] == {"kept": 2, "repeated": 0, "dropped:empty": 0, "dropped:not_drawn": 3}
+
+
+CORPORA = st.dictionaries(
+    st.sampled_from("abcd"),
+    st.lists(st.integers(1, 90), min_size=1, max_size=20).map(lambda n: [n]),
+    min_size=1,
+)
+
+
+@given(CORPORA, st.data())
+def test_splitting_meets_every_request_to_the_token(corpus, data):
+    sizes = {source: sum(map(sum, shards)) for source, shards in corpus.items()}
+    weights = {source: data.draw(st.integers(1, 50)) for source in corpus}
+    total = data.draw(st.integers(1, 3 * sum(sizes.values())))
+    floors = {source: data.draw(st.sampled_from([0.0, 0.27, 1.0])) for source in corpus}
+    curriculum = data.draw(st.sampled_from([None, {"difficulty": "length", "order": "easy_to_hard"}]))
+    params = {"weights": weights, "total_tokens": total, "max_repetition": 1000.0, "min_epochs": floors}
+    try:
+        asked(MixParams(**params), sizes)
+    except MixingError:
+        assume(False)
+    found = Planned(corpus, long_documents="split", on_miss="fail", curriculum=curriculum, **params)
+    drawn = {entry.source: entry.drawn_tokens for entry in found.manifest.sources}
+    for source, weight in weights.items():
+        assert abs(drawn[source] - total * weight / sum(weights.values())) < max(1, len(weights) - 1)
+        assert drawn[source] >= floors[source] * sizes[source]
+    assert total <= sum(drawn.values()) <= total + len(weights) - 1  # a source gives a token at least
+    assert all(account.balanced for account in found.accounts)
+    assert_shares_hold(found)
+
+
+@given(CORPORA, st.data())
+def test_whole_documents_are_warned_of_where_and_only_where_they_miss(corpus, data):
+    sizes = {source: sum(map(sum, shards)) for source, shards in corpus.items()}
+    weights = {source: data.draw(st.integers(1, 50)) for source in corpus}
+    total, tolerance = (
+        data.draw(st.integers(1, sum(sizes.values()))),
+        data.draw(st.sampled_from([0, 0.01, 0.2])),
+    )
+    found = Planned(corpus, weights=weights, total_tokens=total, max_repetition=1000.0, tolerance=tolerance)
+    missed = []
+    for entry in found.manifest.sources:
+        off = abs(entry.drawn_tokens - entry.quota_tokens)
+        missed += [f"'{entry.source}'"] if off > max(1, tolerance * entry.quota_tokens) else []
+    quotas = sum(entry.quota_tokens for entry in found.manifest.sources)
+    off = abs(found.manifest.num_tokens - quotas)
+    missed += [str(found.manifest.num_tokens)] if off > max(len(weights), tolerance * quotas) else []
+    assert [warning.split()[0] for warning in found.manifest.warnings] == missed
+
+
+@pytest.mark.parametrize(
+    ("least", "drawn"),
+    [(0.27, 10), (0.5, 20), (0.34, 20), (0.7, 30)],  # of three documents of 10 tokens
+)
+def test_whole_documents_reach_min_epochs(least, drawn):
+    quota = math.ceil(30 * least)
+    found = Planned(
+        {"a": [[1] * 500], "jp": [[10, 10, 10]]},
+        weights={"a": 100 - quota, "jp": quota},
+        total_tokens=100,
+        min_epochs={"jp": least},
+    )
+    assert found.manifest.sources[1].drawn_tokens == drawn >= least * 30
+
+
+def test_min_epochs_that_whole_documents_cannot_reach_is_warned_of():
+    params = {"weights": {"a": 1, "b": 1}, "max_repetition": {"a": 1, "b": 1.5}, "min_epochs": {"b": 1.5}}
+    corpus = {"a": [[1] * 50], "b": [[10, 10, 10]]}
+    found = Planned(corpus, total_tokens=90, **params)
+    assert found.manifest.warnings[:2] == [
+        "'b' gives 40 tokens (47.06%), and 45 (50.00%) were asked for",
+        "min_epochs=1.5 of 'b' asks for 45 tokens of it, and 40 come",
+    ]
+    split = Planned(corpus, total_tokens=90, long_documents="split", **params)
+    assert [entry.drawn_tokens for entry in split.manifest.sources] == [45, 45]
+
+
+def test_a_split_document_is_packed_up_to_its_quota(tmp_path):
+    corpus = encoded_corpus(tmp_path, {"a": [numbered([40])], "b": [numbered([30], first=100)]}, end_id=0)
+    params = {"weights": {"a": 1, "b": 1}, "total_tokens": 40, "long_documents": "split"}
+    outcome, packed = pack_mixture(
+        corpus, mix_corpus(corpus, tmp_path, **params), tmp_path, sequence_length=8
+    )
+    tokens = [token for sequence in PackedReader.open(packed) for token in sequence.input_ids.tolist()]
+    assert sorted(tokens) == [*range(20), *range(100, 120)]  # and no end token, since neither is at its end
+    assert outcome.metrics["num_sequences"] == 5
+
+
+def test_a_source_of_which_every_document_was_dropped_is_told_why(tmp_path):
+    corpus = encoded_corpus(tmp_path, {"a": [numbered([9, 9])], "b": [[]]})
+    path = corpus.path / "encoded.json"
+    manifest = json.loads(path.read_text())
+    manifest["sources"][1]["statistics"]["num_dropped_documents"] = 7
+    path.write_text(json.dumps(manifest))
+    for rule in (
+        {"weights": {"a": 1, "b": 1}},
+        {"schedule": [(0, {"a": 1, "b": 0}), (0.5, {"a": 1, "b": 1})]},
+    ):
+        with pytest.raises(
+            MixingError, match=r"its 7 documents have fewer than encode\.min_tokens and were dropped"
+        ):
+            made(MIX, MixParams(**rule), tmp_path / f"mixture-{next(iter(rule))}", **corpus.inputs)
+    made(MIX, MixParams(weights={"a": 1, "b": 0}), tmp_path / "without", **corpus.inputs)
+
+
+@given(st.dictionaries(st.sampled_from("abcdefg"), st.integers(1, 60), min_size=1), st.integers(1, 10_000))
+def test_quotas_add_up_to_the_total(weights, total):
+    sizes = dict.fromkeys(weights, 10_000)
+    tokens = {
+        s: q.num_tokens
+        for s, q in asked(MixParams(weights=weights, total_tokens=total), sizes).quotas.items()
+    }
+    exact = {source: total * weight / sum(weights.values()) for source, weight in weights.items()}
+    assert all(abs(tokens[source] - exact[source]) < 1 for source in weights)
+    if min(exact.values()) >= 1:
+        assert sum(tokens.values()) == total
+
+
+def test_warnings_are_in_the_record(tmp_path):
+    corpus = encoded_corpus(tmp_path, {"a": [numbered([9, 9])], "b": [numbered([30])]})
+    params = MixParams(weights={"a": 3, "b": 1}, total_tokens=20, max_repetition=2)
+    outcome = made(MIX, params, tmp_path / "mixture", **corpus.inputs)
+    assert outcome.metrics["warnings"].startswith(
+        "'a' gives 18 tokens (37.50%), and 15 (75.00%) were asked for; 'b'"
+    )
+
+
+def test_unimax_that_cannot_lift_anything_is_refused():
+    with pytest.raises(ValueError, match="takes every source whole, as 'proportional' does"):
+        MixParams(method="unimax")
+    with pytest.raises(ValueError, match="takes every source whole"):
+        MixParams(method="unimax", max_repetition={"a": 1.0})
+    sizes = {"a": 900, "b": 100}
+    assert [
+        q.num_tokens for q in asked(MixParams(method="unimax", total_tokens=150), sizes).quotas.values()
+    ] == [75, 75]
+    assert [
+        q.num_tokens for q in asked(MixParams(method="unimax", max_repetition=2), sizes).quotas.values()
+    ] == [800, 200]
