@@ -28,17 +28,25 @@ from flows.server.findings import Finding
 # A scheduler works once a minute, and late runs are marked some seconds after their time.
 SCHEDULER_PATIENCE = timedelta(seconds=150)
 LATE_PATIENCE = timedelta(seconds=60)
+HEALTH_SECONDS = 10
 _PAGE = 200
 _FOREIGN = "page.invalid"  # a name that nobody has, by RFC 2606
 _UNANSWERED = (httpx.HTTPError, PrefectHTTPStatusError)
 
 
-def look_at_runs(api: str) -> list[Finding]:
-    """Return what is wrong with scheduled runs at the server whose API is at `api`; nothing if nothing is."""
+def look_at_runs(api: str, moment: datetime | None = None) -> list[Finding]:
+    """Return what is wrong with scheduled runs at a server; nothing if nothing is.
+
+    Args:
+        api: URL of the server's API.
+        moment: what is late, and what is to come, is as of then; now if not given.
+    """
     try:
+        # Asked before the client, which would ask a server that is not there again and again.
+        httpx.get(f"{api}/health", timeout=HEALTH_SECONDS).raise_for_status()
         with SyncPrefectClient(api) as client:
             deployments = list(_deployments(client))
-            now = datetime.now(UTC)
+            now = moment or datetime.now(UTC)
             return [
                 *(found for each in deployments for found in _unscheduled(client, each, now)),
                 *_late(client, {each.id: each for each in deployments}, now),
