@@ -4,15 +4,17 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from flows.errors import UsageError
 from flows.profile.sniffing import Seen, sniff_all
 from tasks.errors import SourceError
 from tasks.formats.resolving import resolve_files
-from tasks.formats.sources import SourceSpec
+from tasks.formats.sources import UTF_8, SourceSpec
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _TEMPLATE = """\
@@ -55,7 +57,14 @@ class _NoDigests:
 
 
 def draft_profile(
-    path: Path, sources: Sequence[str], *, vocab_size: int, sequence_length: int, overwrite: bool
+    path: Path,
+    sources: Sequence[str],
+    *,
+    vocab_size: int,
+    sequence_length: int,
+    overwrite: bool,
+    exclude: Sequence[str] = (),
+    encoding: str = UTF_8,
 ) -> list[DraftedSource]:
     """Write a profile for `sources` (`name=glob`) and return what was found of them.
 
@@ -64,7 +73,9 @@ def draft_profile(
             matches nothing.
     """
     _require_free(path, overwrite)
-    drafted = [_draft(name, patterns, path) for name, patterns in _by_name(sources).items()]
+    common: dict[str, Any] = {"exclude": list(exclude)} if exclude else {}
+    common |= {"encoding": encoding} if encoding != UTF_8 else {}
+    drafted = [_draft(name, patterns, path, common) for name, patterns in _by_name(sources).items()]
     text = _TEMPLATE.format(
         description=json.dumps(f"Drafted from {', '.join(source.name for source in drafted)}."),
         sources="".join(_source_table(source) for source in drafted),
@@ -101,14 +112,23 @@ def _by_name(sources: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def _draft(name: str, patterns: Sequence[str], path: Path) -> DraftedSource:
+def _draft(name: str, patterns: Sequence[str], path: Path, common: Mapping[str, Any]) -> DraftedSource:
     """Find a source's files from the working directory, as the shell would, and look at the first of them."""
     try:
-        files, _ = resolve_files(SourceSpec(files=list(patterns)), Path.cwd(), _NoDigests(), source=name)
-        seen = sniff_all([Path(file.value["path"]) for file in files])
+        spec = SourceSpec(files=list(patterns), **common)
+        files, _ = resolve_files(spec, Path.cwd(), _NoDigests(), source=name)
+        seen = sniff_all([Path(file.value["path"]) for file in files], spec.encoding)
+    except ValidationError as error:
+        raise UsageError(f"init: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
     except SourceError as error:
         raise UsageError(f"init: {error}") from error
-    return DraftedSource(name, [_from(path.parent, pattern) for pattern in patterns], len(files), seen)
+    excluded = [
+        _from(path.parent, one) if "/" in one.rstrip("/") else one for one in common.get("exclude", ())
+    ]
+    options = {**({"exclude": excluded} if excluded else {}), **seen.options}
+    options |= {"encoding": spec.encoding} if spec.encoding != UTF_8 else {}
+    found = [_from(path.parent, pattern) for pattern in patterns]
+    return DraftedSource(name, found, len(files), replace(seen, options=options))
 
 
 def _from(folder: Path, pattern: str) -> str:

@@ -3,6 +3,7 @@
 A look at the first record, for the first draft of a profile; a run never guesses.
 """
 
+import codecs
 import csv
 import io
 import json
@@ -10,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from tasks.errors import SourceError
 from tasks.formats.compression import BrokenArchiveError, blocks
-from tasks.formats.sources import ReadOptions, format_of, inner_suffix
+from tasks.formats.sources import UTF_8, ReadOptions, format_of, inner_suffix
 
 _TEXT_NAMES = ("text", "content", "body", "document", "raw_content", "article", "sentence", "message")
 _ID_NAMES = ("id", "doc_id", "document_id", "uuid", "url")
@@ -28,24 +31,24 @@ class Seen:
 
     Attributes:
         options: keys of the source's table that the draft should say, with their values.
-        remark: what the guess rests on, in a few words.
+        remark: what is there and why that was chosen, in a few words.
     """
 
-    options: Mapping[str, str]
+    options: Mapping[str, Any]
     remark: str
 
 
-def sniff_all(paths: Sequence[Path]) -> Seen:
+def sniff_all(paths: Sequence[Path], encoding: str = UTF_8) -> Seen:
     """Look at the first of a source's files; where they differ in format, each file's suffix decides.
 
     Raises:
         SourceError: a suffix says that a file holds no text, or the first file cannot be read.
     """
     formats = sorted({format_of(path.name, ReadOptions()) for path in paths})
-    return sniff(paths[0]) if len(formats) == 1 else Seen({"format": "auto"}, " and ".join(formats))
+    return sniff(paths[0], encoding) if len(formats) == 1 else Seen({"format": "auto"}, " and ".join(formats))
 
 
-def sniff(path: Path) -> Seen:
+def sniff(path: Path, encoding: str = UTF_8) -> Seen:
     """Look at the beginning of a file.
 
     Raises:
@@ -53,51 +56,63 @@ def sniff(path: Path) -> Seen:
     """
     kind = format_of(path.name, ReadOptions())
     if kind == "text":
-        return _seen_text(path)
-    record = _first_record(path, kind)
+        return _seen_text(path, encoding)
+    record = _first_record(path, kind, encoding)
     if not record:
         return Seen({"format": kind}, "no record to look at")
-    text, identifier = _text_column(record), next((name for name in _ID_NAMES if name in record), None)
+    chats = [name for name, value in record.items() if _is_chat(value)]
+    text, why = _text_column(record)
+    if text is None:
+        what = f"{chats[0]!r} holds chats, lists of messages" if chats else "no column holds text"
+        raise SourceError(
+            f"{path.name}: {what}, and a document is one text; write the text into a column of its own first "
+            f"(columns: {', '.join(record)})"
+        )
+    identifier = next((name for name in _ID_NAMES if name in record and name != text), None)
     options = {"format": kind, "text_column": text} | ({"id_column": identifier} if identifier else {})
-    return Seen(options, f"columns {', '.join(record)}")
+    seen = f"columns {', '.join(record)}; {text} {why}"
+    return Seen(options, seen + "".join(f"; {name} holds chats, and is left out" for name in chats))
 
 
-def _seen_text(path: Path) -> Seen:
-    start = _beginning(path)
+def _seen_text(path: Path, encoding: str) -> Seen:
+    start = _beginning(path, encoding)
     if _END_OF_DOCUMENT in start:
         options = {"format": "delimited", "delimiter": _END_OF_DOCUMENT}
         return Seen(options, f"{_END_OF_DOCUMENT} between documents")
     if path.stat().st_size > _MANY_BYTES and "\n" in start:
-        return Seen({"format": "lines"}, "a large file: a document a line")
+        return Seen({"format": "lines"}, f"over {_MANY_BYTES >> 20} MiB: a document a line")
     return Seen({"format": "text"}, "a document a file")
 
 
-def _first_record(path: Path, kind: str) -> dict[str, object]:
+def _first_record(path: Path, kind: str, encoding: str) -> dict[str, object]:
     """Return the first record, or its columns with None where values are not worth reading."""
     if kind in {"parquet", "arrow"}:
         return _schema(path, kind)
-    lines = [line for line in _beginning(path).splitlines() if line.strip()]
-    if not lines:
-        return {}
+    start = _beginning(path, encoding)
     if kind == "jsonl":
-        return _json_object(lines[0])
-    rows = csv.reader(
-        io.StringIO("\n".join(lines[:2])), delimiter="\t" if inner_suffix(path.name) == ".tsv" else ","
-    )
-    header, *first = rows
-    return dict(zip(header, first[0] if first else [None] * len(header), strict=False))
-
-
-def _json_object(line: str) -> dict[str, object]:
+        return _json_object(next((line for line in start.splitlines() if line.strip()), ""))
+    if kind == "json":
+        return _json_object(start.lstrip().removeprefix("[").lstrip())
+    delimiter = "\t" if inner_suffix(path.name) == ".tsv" else ","
+    rows = (row for row in csv.reader(io.StringIO(start, newline=""), delimiter=delimiter) if row)
     try:
-        value = json.loads(line)
-    except json.JSONDecodeError:
+        header = next(rows, [])
+        return dict(zip(header, next(rows, [None] * len(header)), strict=False))
+    except csv.Error:  # a field that is longer than the beginning
+        return dict.fromkeys(header, "")
+
+
+def _json_object(text: str) -> dict[str, object]:
+    """Return the object that a text begins with."""
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text.lstrip())
+    except (ValueError, RecursionError):  # a number of thousands of digits is a ValueError
         return {}
     return value if isinstance(value, dict) else {}
 
 
 def _schema(path: Path, kind: str) -> dict[str, object]:
-    """Return the columns; those that hold strings have an empty one for a value."""
+    """Return the columns, with a value of the kind that they hold: an empty text, a chat, or nothing."""
     import pyarrow as pa  # noqa: PLC0415 - not needed to load a profile
     import pyarrow.dataset as ds  # noqa: PLC0415
 
@@ -105,24 +120,53 @@ def _schema(path: Path, kind: str) -> dict[str, object]:
         schema = ds.dataset(path, format="parquet" if kind == "parquet" else "ipc").schema
     except (pa.ArrowInvalid, OSError):
         return {}
-    return {
-        field.name: "" if pa.types.is_string(field.type) or pa.types.is_large_string(field.type) else None
-        for field in schema
-    }
+
+    def example(kind: pa.DataType) -> object:
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+            return ""
+        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        return [{}] if is_list and pa.types.is_struct(kind.value_type) else None
+
+    return {field.name: example(field.type) for field in schema}
 
 
-def _text_column(record: Mapping[str, object]) -> str:
-    """Return a column with one of the usual names, else the one with the longest text, else `text`."""
-    usual = next((name for name in _TEXT_NAMES if name in record), None)
+def _is_chat(value: object) -> bool:
+    """Whether a value is a list of messages, as columns called messages or conversations hold."""
+    return isinstance(value, list) and bool(value) and all(isinstance(message, dict) for message in value)
+
+
+def _text_column(record: Mapping[str, object]) -> tuple[str | None, str]:
+    """Return a column with one of the usual names, else the one with the longest text, and why it is."""
     texts = {name: value for name, value in record.items() if isinstance(value, str)}
-    return usual or max(texts, key=lambda name: len(texts[name]), default="text")
+    if not texts:
+        # Whose value is missing in the first record may hold text in others.
+        empty = next((name for name in _TEXT_NAMES if name in record and record[name] is None), None)
+        return empty, "by its name"
+    if usual := next((name for name in _TEXT_NAMES if name in texts), None):
+        return usual, "by its name"
+    if len(texts) == 1:
+        return next(iter(texts)), "is the only one with text"
+    return max(texts, key=lambda name: len(texts[name])), "has the longest text in the first record"
 
 
-def _beginning(path: Path) -> str:
+def _beginning(path: Path, encoding: str) -> str:
+    """Return the first characters of a file.
+
+    Raises:
+        SourceError: they are not UTF-8.
+    """
     beginning = b""
     with suppress(BrokenArchiveError):
-        for block in blocks(path):
+        for block in blocks(path, encoding=encoding):
             beginning += block
             if len(beginning) >= _BEGINNING_BYTES:
                 break
-    return beginning.decode("utf-8", errors="replace")
+    try:
+        return codecs.getincrementaldecoder("utf-8-sig")("strict").decode(beginning)
+    except UnicodeDecodeError as error:
+        raise SourceError(
+            f"{path} is not UTF-8 (byte 0x{beginning[error.start]:02x} at {error.start}); say how it is "
+            "encoded, e.g. --encoding shift_jis, or exclude it"
+        ) from error

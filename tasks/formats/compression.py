@@ -7,13 +7,14 @@ everything before it was yielded. Zero bytes after the last frame are padding. H
 compressed, no more than `BLOCK_BYTES` are decompressed at a time.
 """
 
+import codecs
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from tasks.faults import is_of_machine, refuse_irregular, unreadable
 from tasks.formats.codecs import FRAMES, Frame, errors_of
-from tasks.formats.sources import compression_of
+from tasks.formats.sources import UTF_8, compression_of
 
 BLOCK_BYTES = 1 << 20
 FIRST_BLOCK_BYTES = 128 << 10
@@ -34,8 +35,11 @@ class BrokenArchiveError(Exception):
         self.detail = detail
 
 
-def blocks(path: Path, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+def blocks(path: Path, start: int = 0, end: int | None = None, encoding: str = UTF_8) -> Iterator[bytes]:
     """Yield the bytes `start:end` of a file's decompressed content, in blocks of `BLOCK_BYTES` or more.
+
+    Content in another encoding is counted, and given, as UTF-8; bytes that are wrong in it become 0xff, which
+    is wrong in UTF-8, so that they are noticed where documents are looked at.
 
     The first few are smaller, so that whoever reads ahead of others soon has something for them.
 
@@ -49,7 +53,11 @@ def blocks(path: Path, start: int = 0, end: int | None = None) -> Iterator[bytes
     try:
         refuse_irregular(path)
         with path.open("rb") as file:
-            stream = _plain(file, start) if codec is None else _after(_decompressed(file, codec), start)
+            if codec is None and encoding == UTF_8:
+                stream = _plain(file, start)
+            else:
+                inside = _plain(file, 0) if codec is None else _decompressed(file, codec)
+                stream = _after(inside if encoding == UTF_8 else _recoded(inside, encoding), start)
             yield from _gathered(_until(stream, None if end is None else end - start))
     except OSError as error:
         raise unreadable(path, error) from error
@@ -88,6 +96,23 @@ def _step(frame: Frame, taken: bytes, codec: str) -> bytes:
             raise MemoryError(str(error)) from error
         reason = "broken_archive"
         raise BrokenArchiveError(reason, str(error)) from error
+
+
+def _recoded(stream: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder(encoding)(_MARK)
+    for block in stream:
+        yield decoder.decode(block).encode("utf-8", "surrogateescape")
+    yield decoder.decode(b"", final=True).encode("utf-8", "surrogateescape")
+
+
+def _marked(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return "\udcff", error.end
+
+
+_MARK = "tokmill.marked"
+codecs.register_error(_MARK, _marked)
 
 
 def _after(stream: Iterator[bytes], start: int) -> Iterator[bytes]:

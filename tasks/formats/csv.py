@@ -50,11 +50,12 @@ class _Lines(Iterator[str]):
         last: the line that it got last.
     """
 
-    def __init__(self, path: Path, span: Span, limit: int) -> None:
+    def __init__(self, path: Path, span: Span, options: ReadOptions) -> None:
         self.position = span.start
         self.row = span.start
         self.last = ""
-        self._limit = limit
+        self._limit = options.max_document_bytes
+        self._encoding = options.encoding
         self._lines = self._read(path, span)
 
     def __next__(self) -> str:
@@ -66,7 +67,7 @@ class _Lines(Iterator[str]):
         return self.last
 
     def _read(self, path: Path, span: Span) -> Iterator[tuple[int, bytes]]:
-        for found in records(path, span, b"\n", self._limit + 2):
+        for found in records(path, span, b"\n", self._limit + 2, self._encoding):
             for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True):
                 yield found.position + start, bytes(found.block[start:end])
 
@@ -101,7 +102,7 @@ def read_csv(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
 def _rows(path: Path, span: Span, delimiter: str, options: ReadOptions) -> Iterator[_Row]:
     # A text may be longer than the parser's default limit of 128 KiB a field.
     csv.field_size_limit(min(sys.maxsize, (1 << 31) - 1))
-    lines = _Lines(path, span, options.max_document_bytes)
+    lines = _Lines(path, span, options)
     parser = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
         start = lines.row = lines.position

@@ -37,7 +37,9 @@ def read_jsonl(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
     """Yield the documents of the span's lines; all are valid UTF-8."""
     row, room = span.first_row, None
     limit = options.max_document_bytes
-    for block, position in (part for whole in lines(path, span, limit) for part in _parts(*whole, limit)):
+    for block, position in (
+        part for whole in lines(path, span, limit, options.encoding) for part in _parts(*whole, limit)
+    ):
         if len(block) > limit and block.find(b"\n", 0, limit + 1) < 0:
             yield empty_piece([too_long(row, bytes(block[:1000]), limit)])
             row += 1
@@ -104,7 +106,7 @@ class _Reading:
         end = newline + 1 or len(self._block)
         line = bytes(self._block[start:end]).removesuffix(b"\n")
         if line.strip(b" \t\r"):
-            value = _parsed(line, self._row + int(progress[NUM_LINES]), self._column)
+            value = parsed(line, self._row + int(progress[NUM_LINES]), self._column)
             if isinstance(value, BadDocument):
                 self._bad.append(value)
             else:
@@ -125,7 +127,7 @@ class _Reading:
         documents.id_ends[document + 1] = documents.id_ends[document]
         documents.progress[NUM_DOCUMENTS], documents.progress[NUM_BYTES] = document + 1, after
         if self._id_column is not None:
-            self._ids[document] = _id(value.get(self._id_column))
+            self._ids[document] = as_id(value.get(self._id_column))
 
     def piece(self, position: int) -> Piece:
         """Return what was read, given where the block begins in the file's content."""
@@ -145,7 +147,9 @@ class _Reading:
         if not self._ids and not self._documents.progress[NUM_ODD_IDS]:
             ends = self._documents.id_ends[: number + 1].copy()
             return _strings(self._documents.id_text[: ends[-1]].copy(), ends, spans[:, 1] > 0)
-        values = [_id(orjson.loads(self._block[start:end])) if end else None for start, end in spans.tolist()]
+        values = [
+            as_id(orjson.loads(self._block[start:end])) if end else None for start, end in spans.tolist()
+        ]
         for document, value in self._ids.items():
             values[document] = value
         return pa.array(values, pa.large_string())
@@ -183,7 +187,8 @@ def _strings(text: Bytes, ends: Ints, present: NDArray[np.bool_]) -> ArrowArray:
     return pa.LargeStringArray.from_buffers(len(present), *buffers)
 
 
-def _parsed(line: bytes, row: int, column: str) -> dict[str, Any] | BadDocument:
+def parsed(line: bytes, row: int, column: str) -> dict[str, Any] | BadDocument:
+    """Return a line's object, or why it is none with a text."""
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -222,7 +227,8 @@ def _kind(value: object) -> str:
     return names.get(type(value).__name__, "number")
 
 
-def _id(value: object) -> str | None:
+def as_id(value: object) -> str | None:
+    """Return an id as it is written down."""
     if value is None or isinstance(value, str):
         return value
     try:

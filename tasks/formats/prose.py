@@ -36,7 +36,7 @@ def read_prose(path: Path, _span: Span, options: ReadOptions) -> Iterator[Piece]
         yield from read_text(path, Span(), options)
         return
     limit = options.max_document_bytes
-    source = _source(path, limit)
+    source = _source(path, options)
     tree = too_long(0, source, limit) if len(source) > limit else _parsed(source)
     if isinstance(tree, BadDocument):
         yield piece_of([], np.empty(0, dtype=np.int64), bad=(tree,))
@@ -44,12 +44,12 @@ def read_prose(path: Path, _span: Span, options: ReadOptions) -> Iterator[Piece]
         yield _piece([text for _, _, text in sorted(_prose(tree), key=lambda found: found[:2])])
 
 
-def _source(path: Path, limit: int) -> bytes:
-    """Return a file's bytes, or more than `limit` of them."""
+def _source(path: Path, options: ReadOptions) -> bytes:
+    """Return a file's bytes, or more than a document may have."""
     source = bytearray()
-    for block, _ in content(path, Span()):
+    for block, _ in content(path, Span(), options.encoding):
         source += block
-        if len(source) > limit:
+        if len(source) > options.max_document_bytes:
             break
     return bytes(source)
 

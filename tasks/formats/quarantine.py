@@ -15,7 +15,8 @@ MAX_EXCERPT_CHARS = 200
 # reason -> (the rule that was broken, how to mend it)
 REASONS: dict[str, tuple[str, str]] = {
     "invalid_utf8": ("a document must be valid UTF-8", "convert the file to UTF-8"),
-    "broken_json": ("every line must be one JSON value", "repair the line"),
+    "invalid_encoding": ("a document must be valid in its source's encoding", "name another encoding"),
+    "broken_json": ("every line or element must be one JSON value", "repair it"),
     "not_an_object": ("every line must be a JSON object", 'write {"text": "…"} on each line'),
     "missing_column": ("every document must have the text column", "name another text_column, or add it"),
     "null_text": ("a text must not be null", "remove the row, or write an empty string"),

@@ -7,6 +7,7 @@ may run in any thread.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,13 @@ from tasks.formats.columnar import BrokenFileError, read_arrow, read_parquet
 from tasks.formats.compression import BrokenArchiveError
 from tasks.formats.csv import read_csv
 from tasks.formats.documents import Piece, empty_piece
+from tasks.formats.json_array import read_json
 from tasks.formats.jsonl import read_jsonl
 from tasks.formats.measures import without_invalid_utf8, without_long
 from tasks.formats.prose import read_prose
 from tasks.formats.quarantine import BadDocument
 from tasks.formats.records import Span
-from tasks.formats.sources import Format, ReadOptions
+from tasks.formats.sources import UTF_8, Format, ReadOptions
 from tasks.formats.text import read_delimited, read_lines, read_text
 
 _READERS: dict[Format, Callable[[Path, Span, ReadOptions], Iterator[Piece]]] = {
@@ -31,11 +33,12 @@ _READERS: dict[Format, Callable[[Path, Span, ReadOptions], Iterator[Piece]]] = {
     "parquet": read_parquet,
     "arrow": read_arrow,
     "csv": read_csv,
+    "json": read_json,
     "prose": read_prose,
 }
 
 # Their readers look at all bytes anyway, and yield nothing but valid UTF-8.
-_VALID = ("jsonl",)
+_VALID = ("jsonl", "json")
 
 WHOLE = Span()
 
@@ -52,6 +55,8 @@ def read_pieces(path: Path, file_format: Format, options: ReadOptions, span: Spa
             inside = _inside(piece, span)
             inside = without_long(inside, options.max_document_bytes)
             checked = inside if file_format in _VALID else without_invalid_utf8(inside)
+            if options.encoding != UTF_8:
+                checked = replace(checked, bad=tuple(_in_encoding(bad, options) for bad in checked.bad))
             next_row = max(next_row, _last_row(checked) + 1)
             del piece, inside
             yield checked
@@ -59,6 +64,12 @@ def read_pieces(path: Path, file_format: Format, options: ReadOptions, span: Spa
         yield empty_piece([BadDocument(next_row, error.reason, "", error.detail)])
     except BrokenFileError as error:
         yield empty_piece([BadDocument(next_row, "broken_file", "", str(error))])
+
+
+def _in_encoding(bad: BadDocument, options: ReadOptions) -> BadDocument:
+    if bad.reason != "invalid_utf8":
+        return bad
+    return replace(bad, reason="invalid_encoding", detail=f"not {options.encoding}")
 
 
 def _inside(piece: Piece, span: Span) -> Piece:

@@ -58,26 +58,26 @@ class Records:
         return np.stack((self.starts, self.ends), axis=1) + self.position
 
 
-def content(path: Path, span: Span) -> Iterator[tuple[bytes, int]]:
+def content(path: Path, span: Span, encoding: str) -> Iterator[tuple[bytes, int]]:
     """Yield the span's blocks with their positions, without a byte order mark at the file's head."""
     position = span.start
-    for block in blocks(path, span.start, span.end):
+    for block in blocks(path, span.start, span.end, encoding):
         marked = position == 0 and block.startswith(_BOM)
         yield (block[len(_BOM) :], len(_BOM)) if marked else (block, position)
         position += len(block)
 
 
-def records(path: Path, span: Span, separator: bytes, limit: int) -> Iterator[Records]:
+def records(path: Path, span: Span, separator: bytes, limit: int, encoding: str) -> Iterator[Records]:
     """Yield the records of the span, about a block at a time; `limit` as for `whole`.
 
     A break in a compressed file takes the record that it falls into with it.
     """
-    return regrouped(content(path, span), separator, limit)
+    return regrouped(content(path, span, encoding), separator, limit)
 
 
-def lines(path: Path, span: Span, limit: int) -> Iterator[tuple[bytearray, int]]:
+def lines(path: Path, span: Span, limit: int, encoding: str) -> Iterator[tuple[bytearray, int]]:
     """Yield the span's lines, about a block at a time, with each block's position; see `whole`."""
-    return whole(content(path, span), b"\n", limit)
+    return whole(content(path, span, encoding), b"\n", limit)
 
 
 def regrouped(stream: Iterator[tuple[bytes, int]], separator: bytes, limit: int) -> Iterator[Records]:

@@ -15,7 +15,7 @@ from tasks.formats.measures import TextSize, text_size
 from tasks.formats.quarantine import BadDocument, document_error
 from tasks.formats.readers import read_pieces
 from tasks.formats.sharding import Cutter, Limits, ShardHasher, limits_of_file, may_end
-from tasks.formats.sources import BY_BYTES, Format, ReadOptions, compression_of, format_of
+from tasks.formats.sources import BY_BYTES, UTF_8, Format, ReadOptions, compression_of, format_of
 
 NOTHING = TextSize(0, 0, 0, 0)
 
@@ -93,7 +93,7 @@ def scan_file(path: Path, name: str, source: str, options: ReadOptions, limits: 
         DocumentError: a document is bad and `options.on_error` is "fail"; the first of the file.
     """
     file_format = format_of(name, options)
-    scan = _Scan(name, file_format, _limits(path, file_format, limits))
+    scan = _Scan(name, file_format, _limits(path, file_format, limits, options.encoding))
     for piece in read_pieces(path, file_format, options):
         if piece.bad and options.on_error == "fail":
             raise document_error(source, name, file_format, piece.bad[0])
@@ -101,8 +101,9 @@ def scan_file(path: Path, name: str, source: str, options: ReadOptions, limits: 
     return scan.finished()
 
 
-def _limits(path: Path, file_format: Format, limits: Limits) -> Limits:
-    compressed = compression_of(path.name) is not None
+def _limits(path: Path, file_format: Format, limits: Limits, encoding: str) -> Limits:
+    # What can be reached only from the file's start.
+    compressed = compression_of(path.name) is not None or file_format == "json" or encoding != UTF_8
     row_group_bytes = 0
     if file_format == "parquet" and not compressed:
         try:

@@ -5,33 +5,37 @@ fingerprint; the rest, `ReadOptions`, decides which documents the files hold and
 follows from the last suffix (.gz .zst .bz2 .xz .lz4), the format from the one before it where it is "auto".
 """
 
+import codecs
 from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from tasks.errors import SourceError
 
-Format = Literal["text", "lines", "delimited", "jsonl", "parquet", "arrow", "csv", "prose"]
+Format = Literal["text", "lines", "delimited", "jsonl", "json", "parquet", "arrow", "csv", "prose"]
 MAX_NAME_CHARS = 80
 SourceName = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=MAX_NAME_CHARS)
 ]
 
+UTF_8 = "utf-8"
+# Spellings of text in programs and addresses.
+_NOT_OF_FILES = ("idna", "punycode", "unicode-escape", "raw-unicode-escape", "unicode_escape")
 COMPRESSIONS = {".gz": "gz", ".zst": "zst", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz4"}
 # Formats whose segments are ranges of bytes, so that reading can begin in the middle of a file.
 BY_BYTES = ("text", "lines", "delimited", "jsonl", "csv")
-WITH_COLUMNS = ("jsonl", "parquet", "arrow", "csv")
+WITH_COLUMNS = ("jsonl", "json", "parquet", "arrow", "csv")
 
 _BY_SUFFIX: dict[str, Format] = {
     ".jsonl": "jsonl", ".ndjson": "jsonl",
+    ".json": "json",
     ".parquet": "parquet", ".pq": "parquet",
     ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
     ".csv": "csv", ".tsv": "csv",
 }  # fmt: skip
 _NOT_TEXT = {
-    ".json": "a .json file is one value; write one object a line (format = 'jsonl'), or say format = 'text'",
     **dict.fromkeys(
         (".zip", ".tar", ".tgz", ".7z", ".rar", ".whl", ".jar"),
         "archives of several files are not supported; unpack it and name the files in it",
@@ -51,10 +55,11 @@ class ReadOptions(BaseModel):
     format: Literal["auto"] | Format = Field(
         default="auto",
         description=(
-            "How a file holds documents. auto: by its suffix (.jsonl .parquet .arrow .feather .csv .tsv; "
-            "anything else is text). text: the whole file is one document. lines: each line is one. "
-            "delimited: cut where 'delimiter' stands. jsonl: one JSON object a line. parquet, arrow, csv: "
-            "one row each. prose: the docstrings of .py files, and the whole of any other file."
+            "How a file holds documents. auto: by its suffix (.jsonl .json .parquet .arrow .feather .csv "
+            ".tsv; anything else is text). text: the whole file is one document. lines: each line is one. "
+            "delimited: cut where 'delimiter' stands. jsonl: one JSON object a line. json: an array of "
+            "objects. parquet, arrow, csv: one row each. prose: the docstrings of .py files, and the whole "
+            "of any other file."
         ),
     )
     text_column: str = Field(
@@ -75,8 +80,12 @@ class ReadOptions(BaseModel):
             "between fields (a comma, and a tab in .tsv files, when empty)."
         ),
     )
-    encoding: Literal["utf-8"] = Field(
-        default="utf-8", description="Only UTF-8 is read; a byte order mark is dropped."
+    encoding: str = Field(
+        default=UTF_8,
+        description=(
+            "Encoding of the files' text, by Python's name (shift_jis, gb18030, cp1252, utf-16). It is "
+            "decoded strictly: a document with other bytes is bad. A byte order mark is dropped."
+        ),
     )
     max_document_bytes: int = Field(
         default=256 << 20,
@@ -96,6 +105,21 @@ class ReadOptions(BaseModel):
         ),
     )
 
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, name: str) -> str:
+        """Return Python's own name of the encoding, one for all of its aliases."""
+        try:
+            found = codecs.lookup(name)
+            b"a".decode(found.name, "replace")  # refuses what does not give text
+            codecs.getincrementaldecoder(found.name)
+        except (LookupError, ValueError):
+            found = None
+        if found is None or found.name in _NOT_OF_FILES:
+            msg = f"encoding={name[:40]!r} is not one that Python knows; use e.g. shift_jis"
+            raise ValueError(msg)
+        return found.name
+
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
         problem = self._problem()
@@ -114,6 +138,8 @@ class ReadOptions(BaseModel):
                 f"delimiter={self.delimiter!r} of a csv must be one ASCII character; "
                 "for documents between longer ones say format='delimited'"
             )
+        if self.encoding != UTF_8 and self.format in ("parquet", "arrow"):
+            return f"encoding={self.encoding!r} means nothing for format={self.format!r}; remove it"
         if self.id_column is not None and self.format not in (*WITH_COLUMNS, "auto"):
             return f"id_column={self.id_column!r} means nothing for format={self.format!r}; remove it"
         return None

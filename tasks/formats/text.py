@@ -21,7 +21,7 @@ _CARRIAGE_RETURN = 13
 def read_text(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
     """Yield the whole file as one document; of one that is too long, the beginning is enough."""
     text, start = bytearray(), 0
-    for block, position in content(path, span):
+    for block, position in content(path, span, options.encoding):
         start = start if text else position
         text += block
         if len(text) > options.max_document_bytes:
@@ -38,7 +38,7 @@ def read_text(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
 def read_lines(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
     """Yield each line as a document."""
     row = span.first_row
-    for found in records(path, span, b"\n", options.max_document_bytes):
+    for found in records(path, span, b"\n", options.max_document_bytes, options.encoding):
         buffer = np.frombuffer(found.block, dtype=np.uint8)
         # A last line without its newline keeps a carriage return: only "\r\n" is a line's ending.
         ended = (found.stops > found.starts) & (found.ends > found.stops)
@@ -53,7 +53,7 @@ def read_delimited(path: Path, span: Span, options: ReadOptions) -> Iterator[Pie
     """Yield what stands between delimiters; one at the end of the file begins no further document."""
     separator = (options.delimiter or "").encode("utf-8")
     row = span.first_row
-    for found in records(path, span, separator, options.max_document_bytes):
+    for found in records(path, span, separator, options.max_document_bytes, options.encoding):
         lengths = found.stops - found.starts
         yield _piece(found, found.block.replace(separator, b""), lengths, row)
         row += len(lengths)

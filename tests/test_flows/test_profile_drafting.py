@@ -12,6 +12,7 @@ from flows.errors import UsageError
 from flows.profile import load_profile
 from flows.profile.drafting import draft_profile
 from flows.profile.sniffing import sniff, sniff_all
+from tasks.errors import SourceError
 
 
 @pytest.fixture
@@ -43,7 +44,8 @@ class TestSniffing:
             ({"id": 7, "text": "a"}, "text", "id"),
             ({"url": "https://a-long-address", "content": "a"}, "content", "url"),
             ({"title": "short", "words": "the longest of them all"}, "words", None),
-            ({"n": 3}, "text", None),
+            ({"n": 3, "text": None}, "text", None),
+            ({"message": [{"role": "user"}], "words": "a"}, "words", None),
         ],
     )
     def test_the_text_column_has_a_usual_name_or_the_longest_text(self, tmp_path, record, text, identifier):
@@ -130,3 +132,62 @@ class TestDrafting:
     def test_a_file_that_is_no_profile_s(self, folder, name):
         with pytest.raises(UsageError):
             draft(folder / name, "a=a.txt")
+
+
+class TestReasons:
+    @pytest.mark.parametrize(
+        ("name", "data", "said"),
+        [
+            ("a.jsonl", b'{"id": 1, "text": "a"}\n', "columns id, text; text by its name"),
+            ("a.jsonl", b'{"n": 1, "words": "a"}\n', "columns n, words; words is the only one with text"),
+            ("a.json", b'[{"a": "b", "words": "abc"}]', "words has the longest text in the first record"),
+            (
+                "a.jsonl",
+                b'{"text": "a", "messages": [{"role": "user", "content": "x"}]}\n',
+                "messages holds chats",
+            ),
+            (
+                "a.csv",
+                b'title,words\n"a\nb\nc","a long text\nwith lines"\n',
+                "columns title, words; words has",
+            ),
+        ],
+    )
+    def test_a_draft_says_why(self, tmp_path, name, data, said):
+        (tmp_path / name).write_bytes(data)
+        assert said in sniff(tmp_path / name).remark
+
+    @pytest.mark.parametrize("key", ["messages", "conversations"])
+    def test_a_chat_is_no_text(self, tmp_path, key):
+        row = {key: [{"role": "user", "content": "a"}], "id": 7}
+        (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
+        pyarrow.parquet.write_table(pa.Table.from_pylist([row]), tmp_path / "a.parquet")
+        for name in ("a.jsonl", "a.parquet"):
+            with pytest.raises(SourceError, match=f"'{key}' holds chats, lists of messages"):
+                sniff(tmp_path / name)
+
+    def test_what_is_not_utf_8_is_refused_at_once(self, tmp_path):
+        (tmp_path / "a.txt").write_bytes("吾輩は猫である".encode("shift_jis"))
+        with pytest.raises(SourceError, match=r"a\.txt is not UTF-8 \(byte 0x8c at 0\).*--encoding"):
+            sniff(tmp_path / "a.txt")
+        assert sniff(tmp_path / "a.txt", "shift_jis").options == {"format": "text"}
+
+    def test_a_draft_with_what_it_leaves_out_and_an_encoding(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "data" / "old").mkdir(parents=True)
+        for place in ("data/a.txt", "data/old/b.txt", "data/c.bak.txt"):
+            (tmp_path / place).write_bytes("猫".encode("shift_jis"))
+        (drafted,) = draft_profile(
+            tmp_path / "own" / "own.toml",
+            ["s=data/**/*.txt"],
+            vocab_size=300,
+            sequence_length=64,
+            overwrite=False,
+            exclude=["*.bak.txt", "data/old"],
+            encoding="sjis",
+        )
+        assert drafted.num_files == 1
+        source = load_profile(tmp_path / "own" / "own.toml").sources["s"]
+        assert source.encoding == "shift_jis"
+        assert source.exclude[0] == "*.bak.txt"
+        assert source.exclude[1].endswith("/../data/old")

@@ -22,7 +22,7 @@ from tests.test_tasks.reading import COMPRESSORS, Read, ingested, read
 SECONDS = float(os.environ.get("TOKMILL_FUZZ_SECONDS", "3"))
 FIRST_SEED = int(os.environ.get("TOKMILL_FUZZ_SEED", "0"))
 
-KINDS = (".txt", ".lines", ".delimited", ".jsonl", ".csv", ".py", ".parquet", ".arrow", ".stream")
+KINDS = (".txt", ".lines", ".delimited", ".jsonl", ".json", ".csv", ".py", ".parquet", ".arrow", ".stream")
 OPTIONS: dict[str, dict[str, Any]] = {
     ".lines": {"format": "lines"},
     ".delimited": {"format": "delimited", "delimiter": "ab"},
@@ -60,6 +60,8 @@ def written(kind: str, texts: list[str], dice: random.Random) -> bytes:
     if kind == ".jsonl":
         lines = (json.dumps({"text": text, "id": number}) for number, text in enumerate(texts))
         return "".join(f"{line}\n" for line in lines).encode()
+    if kind == ".json":
+        return json.dumps([{"text": text, "id": number} for number, text in enumerate(texts)]).encode()
     if kind == ".csv":
         quoted = ('"' + text.replace('"', '""') + '"' for text in texts)
         return "".join(["text,id\n", *(f"{text},{number}\n" for number, text in enumerate(quoted))]).encode()
@@ -126,7 +128,7 @@ def test_damaged_files(tmp_path: Path) -> None:
         path.write_bytes(damaged(COMPRESSORS[codec](damaged(inside, dice)), dice))
         limit = dice.choice([1, 100, 1 << 20])
         options = {"max_document_bytes": limit, **OPTIONS.get(kind, {})}
-        if kind in (".jsonl", ".csv", ".parquet", ".arrow", ".stream") and dice.random() < 0.5:
+        if kind in (".jsonl", ".json", ".csv", ".parquet", ".arrow", ".stream") and dice.random() < 0.5:
             options["id_column"] = "id"
         try:
             check(folder, path, options)

@@ -252,7 +252,6 @@ def test_formats_by_suffix(name: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("a.json", "a.json: no documents can be read from .json: .* one object a line"),
         ("a.tar.gz", "archives of several files are not supported"),
         ("a.pdf", "convert it to .txt"),
     ],
@@ -271,7 +270,7 @@ def test_suffixes_that_are_no_text(name: str, message: str) -> None:
         ({"format": "text", "id_column": "id"}, "means nothing for format='text'"),
         ({"format": "excel"}, "Input should be"),
         ({"on_error": "ignore"}, "Input should be"),
-        ({"encoding": "latin-1"}, "Input should be 'utf-8'"),
+        ({"encoding": "klingon"}, "is not one that Python knows"),
         ({"text_colum": "a"}, "Extra inputs are not permitted"),
         ({"files": []}, "at least 1 item"),
     ],

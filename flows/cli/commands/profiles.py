@@ -95,6 +95,11 @@ def init(
             "--source", metavar="NAME=GLOB", help="A source and its files; may be given several times."
         ),
     ],
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GLOB", help="Files or folders to leave out; may be given several times."),
+    ] = None,
+    encoding: Annotated[str, typer.Option(help="How the files are encoded, e.g. shift_jis.")] = "utf-8",
     vocab_size: Annotated[int, typer.Option(min=257, help="Tokens in the vocabulary.")] = 32_000,
     sequence_length: Annotated[int, typer.Option(min=8, help="Tokens in a packed sequence.")] = 2048,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
@@ -105,7 +110,13 @@ def init(
 
     with noting_warnings(Remarks()):
         drafted = draft_profile(
-            path, sources, vocab_size=vocab_size, sequence_length=sequence_length, overwrite=force
+            path,
+            sources,
+            vocab_size=vocab_size,
+            sequence_length=sequence_length,
+            overwrite=force,
+            exclude=exclude or (),
+            encoding=encoding,
         )
     rows = [(one.name, str(one.num_files), one.seen.options["format"], one.seen.remark) for one in drafted]
     draw(table(("source", "files", "format", "because"), rows, right=("files",)))
