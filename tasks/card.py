@@ -5,6 +5,7 @@ Every number comes from the records and tables of the artifacts upstream (`tasks
 do not lead from one to the next.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field
@@ -36,12 +37,22 @@ class CardParams(Params):
     )
 
 
-def run(params: CardParams, *, out: Path, **artifacts: Path) -> Outcome:
+def run(
+    params: CardParams,
+    *,
+    out: Path,
+    earlier_mixtures: Sequence[Path] = (),
+    earlier_packings: Sequence[Path] = (),
+    **artifacts: Path,
+) -> Outcome:
     """Write `card.md` and `card.json` into `out`.
 
     Args:
         params: what only people know.
         out: the artifact's directory.
+        earlier_mixtures: where documents were taken down before packing again: the mixtures that they were
+            taken from, the oldest first.
+        earlier_packings: the same of packed artifacts in which padding took their place.
         artifacts: by kind, the directories of corpus, tokenizer, audit, encoded, mixture and packed; and of
             counts and balance, where the tokenizer was trained on this corpus.
 
@@ -54,7 +65,10 @@ def run(params: CardParams, *, out: Path, **artifacts: Path) -> Outcome:
     from tasks.card_text import to_markdown
     from tasks.sampling import check_sources
 
-    upstream = Upstream({kind: artifacts[kind] for kind in _KINDS if kind in artifacts})
+    upstream = Upstream(
+        {kind: artifacts[kind] for kind in _KINDS if kind in artifacts},
+        {"mixture": earlier_mixtures, "packed": earlier_packings},
+    )
     check_sources("source_notes", params.source_notes, upstream.corpus.sources, TaskError, "card")
     facts = gather_facts(
         upstream,

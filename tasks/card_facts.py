@@ -6,7 +6,7 @@ taken from the cache: the same data gives the same card.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
@@ -188,6 +188,8 @@ class Upstream:
     """The directories of the artifacts that a card is about; each is read when it is first asked for."""
 
     paths: Mapping[str, Path]
+    earlier: Mapping[str, Sequence[Path]] = field(default_factory=dict)
+    """By kind, the versions that documents were taken down from to make it, the oldest first."""
 
     @cached_property
     def records(self) -> dict[str, Record]:
@@ -362,18 +364,30 @@ def ledgers(upstream: Upstream) -> list[Ledger]:
     """
     sources = upstream.corpus.sources
     read, encoded = _stage(upstream, "corpus", "ingest"), _stage(upstream, "encoded", "encode")
-    mixed = _stage(upstream, "mixture", "mix", "kept", "repeated")
-    packed = _stage(upstream, "packed", "pack", "packed", "split", "truncated")
-    packed_tokens = _stage(upstream, "packed", "pack", "packed")
-    documents = ledger("documents", sources, [read, encoded, mixed, packed])
-    tokens = ledger("tokens", sources, [encoded, mixed, packed_tokens])
-    _check_end(tokens.total[-1], packed.accounts, upstream.packed)
+    excluded, taken = _taken_down(upstream, "mixture", "kept"), _taken_down(upstream, "packed", "packed")
+    mixed = [_stage(upstream, "mixture", "mix", "kept", "repeated"), *excluded]
+    packed = [_stage(upstream, "packed", "pack", "packed", "split", "truncated"), *taken]
+    packed_tokens = [_stage(upstream, "packed", "pack", "packed"), *taken]
+    documents = ledger("documents", sources, [read, encoded, *mixed, *packed])
+    tokens = ledger("tokens", sources, [encoded, *mixed, *packed_tokens])
+    _check_end(tokens.total[-1], packed[-1].accounts, upstream.packed)
     return [documents, tokens]
 
 
 def _stage(upstream: Upstream, kind: str, stage: str, *passes: str) -> StageAccounts:
     hands_on = {"ingest": "read", "encode": "encoded", "mix": "mixed", "pack": "packed"}[stage]
-    return StageAccounts(stage, hands_on, frozenset(passes or ("kept",)), upstream.records[kind].accounts)
+    earlier = upstream.earlier.get(kind)
+    record = read_record(earlier[0]) if earlier else upstream.records[kind]
+    return StageAccounts(stage, hands_on, frozenset(passes or ("kept",)), record.accounts)
+
+
+def _taken_down(upstream: Upstream, kind: str, passes: str) -> list[StageAccounts]:
+    """The takedowns that led to the artifact of a kind, one after the other."""
+    paths = [*upstream.earlier.get(kind, ()), upstream.paths[kind]]
+    return [
+        StageAccounts(f"takedown {number}", "left", frozenset({passes}), read_record(path).accounts)
+        for number, path in enumerate(paths[1:], start=1)
+    ]
 
 
 def _check_end(num_tokens: int, accounts: Sequence[Account], packed: PackedManifest) -> None:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from tasks.errors import MixingError
 from tasks.formats.encoded import Encoded, EncodedShard
 from tasks.formats.mixture import MixedSource, Mixture, MixtureManifest, Plan, PlanWriter, ShareTable
-from tasks.formats.takedown import ExcludedDocuments, TakenDocument
+from tasks.formats.takedown import ExcludedDocuments
 from tasks.stage import Account, Outcome, Params, Scalar, Stage, Unit
-from tasks.tracing.members import Members
+from tasks.tracing.members import Document, Members
 
 
 class ExcludeParams(Params):
@@ -52,7 +52,7 @@ def run(
     """
     before = Mixture.open(mixture)
     taken = ExcludedDocuments.of(documents)
-    members = _members(taken.documents, before.sources, Encoded.open(encoded), shards)
+    members = members_of(taken.documents, before.sources, Encoded.open(encoded), shards)
     tally = _Tally(before)
     with PlanWriter(out) as writer:
         for plan in before.batches():
@@ -73,8 +73,8 @@ def run(
     return Outcome(metrics=metrics, accounts=tally.accounts())
 
 
-def _members(
-    documents: Sequence[TakenDocument], sources: Sequence[str], encoded: Encoded, shards: Sequence[Path]
+def members_of(
+    documents: Sequence[Document], sources: Sequence[str], encoded: Encoded, shards: Sequence[Path]
 ) -> Members:
     """The documents as a plan knows them: by their positions in the encoded shards."""
     ordinals: dict[tuple[str, int], list[int]] = {}

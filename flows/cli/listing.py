@@ -29,7 +29,8 @@ def listed(store: Store, kind: str | None, *, every: bool) -> Listing:
     Raises:
         UsageError: the store has no artifact of that kind.
     """
-    versions = store.list(kind)
+    gone = store.superseded()
+    versions = [{**row, "superseded_by": gone.get(row["fingerprint"], [])} for row in store.list(kind)]
     if kind is not None and not versions:
         kinds = {row["kind"] for row in store.list()}
         raise UsageError(f"ls: {store.root} has no {kind}{suggestion(kind, kinds, known_as='it has')}")
@@ -47,6 +48,8 @@ def listing_table(store: Store, rows: list[dict[str, Any]]) -> Table:
         metrics = store.read(row["kind"], row["fingerprint"]).metrics
         called = Text(f"{row['kind']}/{row['name']}@{row['label']}")
         called.append("".join(f" @{alias}" for alias in row["aliases"]), style="cyan")
+        if row["superseded_by"]:
+            called.append(f" superseded by {', '.join(row['superseded_by'])}", style="yellow")
         made = row["ended"][:16].replace("T", " ")
         lines.append(
             (called, made, size(row["num_bytes"]), Text(key_figures(row["kind"], metrics), style="dim"))

@@ -21,6 +21,8 @@ def print_sheet(store: Store, ref: ArtifactRef) -> None:
     """Print an artifact's record for people, part by part."""
     record = store.record(ref)
     draw(Text(f"{ref.kind}/{ref.name}@{store.label(ref, ref.name)}", style="bold"))
+    if makers := store.superseded().get(ref.fingerprint):
+        draw(Text(f"superseded: documents were taken down in {', '.join(makers)}", style="yellow"))
     parts = {
         "": pairs(_origin(store, record)),
         "figures": pairs({name: number(value) for name, value in record.metrics.items()}),

@@ -39,6 +39,8 @@ def print_run(again: str, store: Store, result: RunResult, seconds: float) -> No
     for row in result.rows:
         if "warnings" in row.metrics:  # of what was made now or before
             draw(Text(f"warning: {_called(store, row.ref)}: {row.metrics['warnings']}", style="yellow"))
+    for line in superseded_lines(store, result):
+        draw(Text(f"warning: {line}", style="yellow"))
     waited = f", {result.num_waited} waited for" if result.num_waited else ""
     say(
         f"\n{result.num_made} of {len(result.rows)} tasks made, {result.num_cached} cached{waited}, "
@@ -47,6 +49,16 @@ def print_run(again: str, store: Store, result: RunResult, seconds: float) -> No
     draw(pairs(_places(store, result)))
     say("")
     _draw_steps(_next_steps(again, store, result))
+
+
+def superseded_lines(store: Store, result: RunResult) -> list[str]:
+    """What of a run's results was superseded by a takedown, and by what; one line each."""
+    gone = store.superseded()
+    return [
+        f"{_called(store, ref)} is superseded: {', '.join(gone[ref.fingerprint])} is without some documents"
+        for ref in result.refs.values()
+        if ref.fingerprint in gone
+    ]
 
 
 def run_document(profile: str, store: Store, result: RunResult, seconds: float) -> dict[str, Any]:
@@ -60,6 +72,7 @@ def run_document(profile: str, store: Store, result: RunResult, seconds: float) 
         "num_made": result.num_made,
         "num_cached": result.num_cached,
         "num_waited": result.num_waited,
+        "superseded": superseded_lines(store, result),
         "artifacts": {kind: _called(store, ref) for kind, ref in result.refs.items()},
         "tasks": [_task_entry(store, row) for row in result.rows],
     }

@@ -5,6 +5,7 @@
     <store>/aliases/<kind>/<name>/@prod        an alias, likewise
     <store>/runs/<run id>.json                 what a flow run asked for and got
     <store>/damaged/<kind>/<prefix>-<n>/       artifacts that were found damaged and set aside
+    <store>/removed/<kind>/<prefix>.json       the record of an artifact that was removed, and when
     <store>/catalog.duckdb                     the index over all of it
     <store>/.tmp/  .locks/  .cache/            work in progress, process locks, the file digest cache
 
@@ -21,7 +22,7 @@ from tasks.errors import StoreError
 
 PREFIX_CHARS = 16
 RECORD_FILE = "record.json"
-RESERVED_KINDS = frozenset({"labels", "aliases", "runs", "damaged"})
+RESERVED_KINDS = frozenset({"labels", "aliases", "runs", "damaged", "removed"})
 
 KIND_PATTERN = r"[a-z][a-z0-9_]{0,99}"
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}(/[A-Za-z0-9][A-Za-z0-9_.+-]{0,199})*"
@@ -60,6 +61,11 @@ class Layout:
     def damaged(self) -> Path:
         """Artifacts that were set aside."""
         return self.root / "damaged"
+
+    @property
+    def removed(self) -> Path:
+        """What is left of artifacts that were removed: their records."""
+        return self.root / "removed"
 
     @property
     def runs(self) -> Path:

@@ -18,6 +18,7 @@ from tasks.stage import ArtifactRef
 from tasks.store.labels import Names
 from tasks.store.layout import PREFIX_CHARS, RECORD_FILE, Layout
 from tasks.store.record import Record, read_record
+from tasks.store.removing import tombstone
 
 _NAMED = re.compile(r"(?P<kind>[^/@]+)/(?P<name>[^@]+?)(@(?P<label>[^@]+))?")
 _HEX = re.compile(r"[0-9a-f]{6,64}")
@@ -53,6 +54,9 @@ def _by_name(layout: Layout, kind: str, name: str, label: str) -> ArtifactRef:
     if label not in called:
         raise StoreError(f"there is no {kind}/{name}@{label}{_alternatives(layout, kind, name, label)}")
     if not (layout.artifact(kind, called[label]) / RECORD_FILE).is_file():
+        left = tombstone(layout, kind, called[label])
+        if left is not None:
+            raise StoreError(f"{kind}/{name}@{label} was removed on {left.removed[:10]} by {left.by}")
         raise StoreError(
             f"{kind}/{name}@{label} was given to {called[label][:PREFIX_CHARS]}, which is no longer "
             "in the store (or was never finished); run what made it again"

@@ -33,12 +33,16 @@ from tasks.store.provenance import Provenance
 from tasks.store.publish import sweep, sweep_locks
 from tasks.store.record import Record, read_record
 from tasks.store.references import resolve
+from tasks.store.removing import remove, tombstone
+from tasks.store.superseding import superseded
 from tasks.store.verifying import store_problems
 
 # `Store.list` would hide the builtin from the annotations of its class.
 Rows: TypeAlias = list[Row]
 Problems: TypeAlias = list[Problem]
 Paths: TypeAlias = list[Path]
+Records: TypeAlias = list[Record]
+Superseded: TypeAlias = dict[str, list[str]]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _LOG = logging.getLogger(__name__)
@@ -180,6 +184,30 @@ class Store:
         """
         return read_record(self.layout.artifact(kind, fingerprint))
 
+    def holds(self, ref: ArtifactRef) -> bool:
+        """Whether an artifact has its place in the store, sound or not."""
+        return (self.layout.artifact(ref.kind, ref.fingerprint) / RECORD_FILE).is_file()
+
+    def past(self, kind: str, fingerprint: str) -> Record:
+        """Return the record of an artifact with this fingerprint, also where it was removed.
+
+        Raises:
+            StoreError: none is in the store, and none was removed from it.
+        """
+        if not os.path.lexists(self.layout.artifact(kind, fingerprint)):
+            left = tombstone(self.layout, kind, fingerprint)
+            if left is not None:
+                return left.record
+        return self.read(kind, fingerprint)
+
+    def remove(self, ref: ArtifactRef, *, with_dependents: bool = False) -> Records:
+        """Remove an artifact for good; see `tasks.store.removing`."""
+        return remove(self.layout, self.catalog, ref, with_dependents=with_dependents)
+
+    def superseded(self) -> Superseded:
+        """Return, by fingerprint, what was superseded and by what; see `tasks.store.superseding`."""
+        return superseded(self.catalog)
+
     def newest(self, kind: str, name: str) -> Record | None:
         """Return the record of the latest version of (kind, name), or None if there is none."""
         published = self.names.published(kind, name)
@@ -276,6 +304,8 @@ class Store:
             found = self._find(request, owner, verify, say, owned=True)
             if found is not None:
                 return Realized(found, "waited" if waited_for else "cached")
+            if left := tombstone(self.layout, request.stage.kind, owner):
+                say(f"{left.record.reference} was removed on {left.removed[:10]}, and is made again")
             inputs = {role: self._handed_over(given) for role, given in request.inputs.items()}
             record = make(self.layout, request, inputs, provenance or Provenance.collect())
             return Realized(record.ref, "made")

@@ -1,9 +1,28 @@
 """Which of many rows are of one of some documents, without a Python object a row."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+class Document(Protocol):
+    """What tells a document from all others."""
+
+    @property
+    def source(self) -> str:
+        """The source's name."""
+        ...
+
+    @property
+    def shard(self) -> int:
+        """Its shard among the source's."""
+        ...
+
+    @property
+    def ordinal(self) -> int:
+        """Its number in the shard."""
+        ...
 
 
 class Members:

@@ -202,7 +202,7 @@ class Origins:
 
     def _record(self, entry: InputEntry) -> Record:
         try:
-            return self.store.read(entry.kind or "", entry.fingerprint or "")
+            return self.store.past(entry.kind or "", entry.fingerprint or "")
         except StoreError as error:
             raise StoreError(
                 f"{self.packed.reference} goes back to {entry.kind}/{entry.name}, which is not in the store "

@@ -1,7 +1,6 @@
 """The pieces of documents among all packed pieces, found a packed shard at a time."""
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,27 +8,8 @@ from numpy.typing import NDArray
 from tasks.formats.packed import PackedReader
 from tasks.formats.packed_files import ShardFiles
 from tasks.formats.packed_shards import PieceRows
-from tasks.tracing.members import Members
+from tasks.tracing.members import Document, Members
 from tasks.tracing.origins import Origins
-
-
-class Document(Protocol):
-    """What tells a document from all others."""
-
-    @property
-    def source(self) -> str:
-        """The source's name."""
-        ...
-
-    @property
-    def shard(self) -> int:
-        """Its shard among the source's."""
-        ...
-
-    @property
-    def ordinal(self) -> int:
-        """Its number in the shard."""
-        ...
 
 
 class Wanted:

@@ -4,17 +4,26 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tasks.card import CARD
 from tasks.errors import StoreError, TracingError
 from tasks.formats.takedown import TakenDocument
-from tasks.stage import Account, Inputs, Request
+from tasks.stage import Account, ArtifactRef, Input, Inputs, Request
 from tasks.store.integrity import file_damages
 from tasks.store.record import Record
 from tasks.takedown import TAKEDOWN, TakedownParams
 from tasks.tracing.document import why_absent
+from tasks.tracing.holders import Holder, holders_of
 from tasks.tracing.naming import FoundDocument, find_documents
 from tasks.tracing.origins import Origins
 from tasks.tracing.pieces import pieces_of
 from tasks.tracing.repacking import listed, repack
+
+_EARLIER_MIXTURES, _EARLIER_PACKINGS = "earlier_mixtures", "earlier_packings"
+_CARDS = """
+    SELECT a.fingerprint FROM inputs i JOIN artifacts a USING (fingerprint)
+    WHERE a.stage = 'card' AND i.role = 'packed' AND i.input_fingerprint = $fingerprint
+    ORDER BY a.stage_version DESC, a.ended DESC
+"""
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,8 @@ class TakenDown:
         made: whether it was made now, and not found.
         documents: those that were taken down.
         absent: those of which no sequence had a piece, each with the reason.
+        holders: every artifact of the store that holds one of the documents still, or may.
+        card: the card of the new version; None where the old one has none, or what it tells of was removed.
     """
 
     record: Record | None
@@ -34,6 +45,8 @@ class TakenDown:
     made: bool
     documents: list[FoundDocument]
     absent: list[tuple[FoundDocument, str]]
+    holders: list[Holder]
+    card: Record | None = None
 
 
 def read_names(file: Path) -> list[str]:
@@ -75,14 +88,40 @@ def take_down(origins: Origins, names: Iterable[str], *, repacked: bool = False)
     present = [one for one in documents if (one.source, one.shard, one.ordinal) in held]
     absent = [(one, why_absent(origins, one)) for one in documents if one not in present]
     if not present:
-        return TakenDown(None, [], False, [], absent)
+        return TakenDown(None, [], False, [], absent, holders_of(origins, documents))
     _check_sound(origins)
     realized = (
         repack(origins, _taken(present)) if repacked else origins.store.realize(_request(origins, present))
     )
     record = origins.store.record(realized.ref)
     made_by = Origins.of(origins.store, realized.ref).ancestor("mixture") if repacked else record
-    return TakenDown(record, made_by.accounts, not realized.cached, present, absent)
+    card = _card_of(origins, realized.ref, made_by.ref if repacked else None)
+    holders = holders_of(origins, documents)
+    return TakenDown(record, made_by.accounts, not realized.cached, present, absent, holders, card)
+
+
+def _card_of(origins: Origins, packed: ArtifactRef, mixture: ArtifactRef | None) -> Record | None:
+    """Publish for a new version the card that the old one has: made in the same way, of the new version."""
+    made = origins.store.catalog.query(_CARDS, {"fingerprint": origins.packed.fingerprint})
+    if not made:
+        return None
+    old = origins.store.read("card", made[0]["fingerprint"])
+    inputs: dict[str, Input | Sequence[Input]] = {
+        entry.role: entry.ref for entry in old.inputs if entry.ref is not None and entry.position is None
+    }
+    before = {role: old.refs(role) for role in (_EARLIER_MIXTURES, _EARLIER_PACKINGS)}
+    inputs["packed"] = packed
+    if mixture is None:
+        before[_EARLIER_PACKINGS].append(origins.packed.ref)
+    else:
+        inputs["mixture"] = mixture
+        before = {_EARLIER_MIXTURES: [*before[_EARLIER_MIXTURES], origins.ancestor("mixture").ref]}
+    inputs |= {role: refs for role, refs in before.items() if refs}
+    used = [ref for given in inputs.values() for ref in (given if isinstance(given, Sequence) else [given])]
+    if not all(origins.store.holds(ref) for ref in used if isinstance(ref, ArtifactRef)):
+        return None
+    card = origins.store.realize(Request(CARD, packed.name, CARD.params(**old.params), inputs))
+    return origins.store.record(card.ref)
 
 
 def _once(documents: list[FoundDocument]) -> list[FoundDocument]:

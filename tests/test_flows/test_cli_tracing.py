@@ -6,6 +6,11 @@ import shutil
 import pytest
 
 from flows.cli.app import main
+from flows.cli.summaries import superseded_lines
+from flows.results import RunResult
+from tasks.store import Store
+from tasks.tracing import Origins
+from tasks.tracing.takedown import take_down
 from tests.test_tasks.traced_line import traced_line
 
 
@@ -110,10 +115,43 @@ class TestTakedown:
             ["web", "documents"],
             ["web", "tokens"],
         ]
-        assert "packed/line@v1 is still there" in lines[-1]
+        still = lines[
+            1 + next(at for at, line in enumerate(lines) if "hold documents of the list still" in line) :
+        ]
+        assert {"  packed/line@v1", "  mixture/line@v1"} <= set(still)
+        assert "  packed/line@v2" not in still
+        assert any(line.split() == ["data", "card", "card/line@v2"] for line in lines)
         assert "packed/line@v2" in tokmill("ls", "packed")[1]
         assert "packed/line@v1" in tokmill("lineage", "packed/line")[1]
         assert "it was taken down in packed/line@v2" in tokmill("trace", "packed/line", "-d", "web:twin")[1]
+
+    def test_the_old_version_is_superseded_and_can_be_removed(self, tokmill, copied, tmp_path):
+        tokmill("takedown", "packed/line", "--documents", copied("web:twin"))
+        shown = tokmill("show", "packed/line@v1")[1].splitlines()[1]
+        assert shown == "superseded: documents were taken down in packed/line@v2"
+        listed = json.loads(tokmill("ls", "packed", "--all", "--json")[1])
+        assert [row["superseded_by"] for row in listed] == [["packed/line@v2"], []]
+        code, _, err = tokmill("remove", "packed/line@v1")
+        assert code == 1
+        assert "packed/line@v1 is not removed: card/line@v1 was made from it" in err
+        out = tokmill("remove", "packed/line@v1", "--with-dependents")[1]
+        assert [line.partition(" removed")[0] for line in out.splitlines()] == [
+            "card/line@v1",
+            "packed/line@v1",
+        ]
+        code, _, err = tokmill("show", "packed/line@v1")
+        assert code == 2
+        assert "packed/line@v1 was removed on " in err
+        assert tokmill("verify")[0] == 0
+
+    def test_a_run_whose_result_is_superseded_says_so(self, line, copied, tmp_path):
+        store = Store.open(shutil.copytree(line.store.root, tmp_path / "another"))
+        result = RunResult("run", [], {"packed": line.packed, "mixture": line.made["mixture"]})
+        assert superseded_lines(store, result) == []
+        take_down(Origins.of(store, line.packed), ["web:twin"])
+        assert superseded_lines(store, result) == [
+            "packed/line@v1 is superseded: packed/line@v2 is without some documents"
+        ]
 
     def test_as_json(self, tokmill, copied):
         documents = copied("web:twin")

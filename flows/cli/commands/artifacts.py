@@ -68,7 +68,9 @@ def show(
     if read:
         print_words(opened, ref)
     elif as_json:
-        print_json({**opened.record(ref).model_dump(mode="json"), "path": str(opened.path(ref))})
+        makers = opened.superseded().get(ref.fingerprint, [])
+        document = {**opened.record(ref).model_dump(mode="json"), "path": str(opened.path(ref))}
+        print_json({**document, "superseded_by": makers})
     else:
         print_sheet(opened, ref)
 
@@ -167,6 +169,33 @@ def verify(
             )
     if problems:
         raise typer.Exit(FAILED)
+
+
+@app.command(
+    rich_help_panel="Store",
+    epilog=examples(
+        "tokmill remove packed/quickstart@v1", "tokmill remove corpus/quickstart --with-dependents"
+    ),
+)
+def remove(
+    artifact: ArtifactArgument,
+    with_dependents: Annotated[
+        bool, typer.Option("--with-dependents", help="Remove what was made from it as well.")
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete an artifact for good; its record stays as a tombstone. Refused while others are made from it."""
+    from flows.cli.figures import counted
+    from flows.cli.finding import existing_store, find_artifact
+
+    opened = existing_store(store)
+    removed = opened.remove(find_artifact(opened, artifact), with_dependents=with_dependents)
+    if as_json:
+        print_json([{"artifact": each.reference, "fingerprint": each.fingerprint} for each in removed])
+        return
+    for each in removed:
+        say(f"{each.reference} removed: {counted(len(each.files), 'file')}")
 
 
 def _num_unsealed(store: "Store") -> int:

@@ -138,6 +138,8 @@ def _taken_json(origins: "Origins", taken: "TakenDown") -> dict[str, object]:
         "made": taken.made,
         "version": version,
         "documents": [document.name for document in taken.documents],
+        "card": taken.card.reference if taken.card else None,
+        "holders": [holder.reference for holder in taken.holders],
         "absent": [{"name": document.name, "why": why} for document, why in taken.absent],
     }
 
@@ -151,6 +153,7 @@ def _show_taken(origins: "Origins", taken: "TakenDown") -> None:
         say(f"{document.name}: in no sequence: {why}")
     if record is None:
         say(f"{origins.packed.reference} holds none of the documents; nothing is to be done")
+        _show_holders(taken)
         return
     how = "made" if taken.made else "was there already"
     num_taken = counted(len(taken.documents), "document")
@@ -169,7 +172,19 @@ def _show_taken(origins: "Origins", taken: "TakenDown") -> None:
     draw(table(["source", "unit", "taken down", "left"], rows, ["taken down", "left"]))
     say("")
     say(f"packed shards  {shown(origins.store.path(record.ref))}")
-    say(f"{origins.packed.reference} is still there: delete it where nobody may read it any more")
+    if taken.card is not None:
+        say(f"data card      {taken.card.reference}")
+    _show_holders(taken)
+
+
+def _show_holders(taken: "TakenDown") -> None:
+    """Say which artifacts still hold the documents: all but those that were made now."""
+    if not taken.holders:
+        return
+    say("")
+    say("these hold documents of the list still; `tokmill remove ARTIFACT` deletes one for good:")
+    for holder in taken.holders:
+        say(f"  {holder.reference}{f' (perhaps: {holder.unknown})' if holder.unknown else ''}")
 
 
 def _origins(packed: str, root: list[str] | None, store: str | None) -> "Origins":

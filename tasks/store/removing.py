@@ -1,0 +1,126 @@
+"""Removing an artifact for good: its files go, and a tombstone with its record stays.
+
+    <store>/removed/<kind>/<fingerprint prefix>.json    what it was, when it was removed, and by whom
+
+An artifact that others were made from is only removed together with them. A version that takes its place (see
+`tasks.store.superseding`) is not counted among these: it needs nothing of it but its record, which the
+tombstone keeps. The label is never given out again. What asks for a removed artifact makes it again, and says
+so.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tasks.errors import StoreError
+from tasks.stage import ArtifactRef
+from tasks.store.catalog import Catalog
+from tasks.store.durable import told_as, write_atomically
+from tasks.store.layout import RECORD_FILE, Layout
+from tasks.store.locks import ProcessLock
+from tasks.store.moments import Moment
+from tasks.store.provenance import Provenance, utc_now
+from tasks.store.publish import workspace
+from tasks.store.record import Record, read_record
+from tasks.store.regular import read_regular
+from tasks.store.superseding import MADE_FROM
+
+_MOST_BYTES = 256 << 20
+_DEPENDENTS = f"""
+    SELECT DISTINCT a.kind, a.name, a.label, a.fingerprint
+    FROM inputs i JOIN artifacts a USING (fingerprint)
+    WHERE i.input_fingerprint = $fingerprint AND {MADE_FROM}
+    ORDER BY ALL
+"""  # noqa: S608 - a constant
+
+
+class Tombstone(BaseModel):
+    """What is left of an artifact that was removed: its record, when that was, and by whom."""
+
+    model_config = ConfigDict(frozen=True)
+
+    removed: Moment
+    by: str
+    command: str
+    record: Record
+
+
+def remove(layout: Layout, catalog: Catalog, ref: ArtifactRef, *, with_dependents: bool) -> list[Record]:
+    """Remove an artifact; see the module.
+
+    Args:
+        layout: the store.
+        catalog: its catalog.
+        ref: what to remove.
+        with_dependents: remove what was made from it as well.
+
+    Returns:
+        The records of what was removed, in that order: what was made from something goes before it.
+
+    Raises:
+        StoreError: it is not in the store; others were made from it; it is being made; or its files cannot be
+            removed.
+    """
+    record = read_record(layout.artifact(ref.kind, ref.fingerprint))
+    order = list(_with_dependents(layout, catalog, record, set()))
+    if len(order) > 1 and not with_dependents:
+        made = ", ".join(each.reference for each in order[:-1][:3])
+        more = f" and {len(order) - 4} more" if len(order) > 4 else ""
+        were = "was" if len(order) == 2 else "were"
+        raise StoreError(
+            f"{record.reference} is not removed: {made}{more} {were} made from it; remove them first, or all "
+            "of them with --with-dependents"
+        )
+    for each in order:
+        _remove_one(layout, each)
+    catalog.register(*(layout.artifact(each.kind, each.fingerprint) / RECORD_FILE for each in order))
+    return order
+
+
+def tombstone(layout: Layout, kind: str, fingerprint: str) -> Tombstone | None:
+    """Return what is left of a removed artifact, or None if none of this fingerprint was.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    path = _path(layout, kind, fingerprint)
+    try:
+        return Tombstone.model_validate_json(read_regular(path, _MOST_BYTES))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise StoreError(f"{path} cannot be read as the record of what was removed: {error}") from error
+
+
+def _with_dependents(layout: Layout, catalog: Catalog, record: Record, seen: set[str]) -> Iterator[Record]:
+    seen.add(record.fingerprint)
+    for row in catalog.query(_DEPENDENTS, {"fingerprint": record.fingerprint}):
+        if row["fingerprint"] not in seen:
+            made = read_record(layout.artifact(row["kind"], row["fingerprint"]))
+            yield from _with_dependents(layout, catalog, made, seen)
+    yield record
+
+
+def _remove_one(layout: Layout, record: Record) -> None:
+    """Leave the tombstone first: a crash between the two leaves an artifact that can be removed again."""
+    place = layout.artifact(record.kind, record.fingerprint)
+    lock = ProcessLock(layout.locks / f"{record.kind}-{record.fingerprint}.lock")
+    if not lock.try_acquire():
+        raise StoreError(f"{record.reference} is in use by {lock.owner()}; remove it when that has ended")
+    try:
+        made = Provenance.collect()
+        left = Tombstone(removed=utc_now(), by=made.user, command=made.command, record=record)
+        path = _path(layout, record.kind, record.fingerprint)
+        with told_as(f"{record.reference} cannot be removed"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, left.model_dump_json(indent=1).encode("utf-8") + b"\n")
+            with workspace(layout) as folder:  # whose end removes what was moved there
+                place.rename(folder / place.name)
+    finally:
+        lock.release()
+
+
+def _path(layout: Layout, kind: str, fingerprint: str) -> Path:
+    place = layout.artifact(kind, fingerprint)
+    return layout.removed / kind / f"{place.name}.json"

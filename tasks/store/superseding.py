@@ -1,0 +1,43 @@
+"""Which artifacts are superseded: documents were taken down from them in another version.
+
+That follows from the records alone. A takedown is made from the packed artifact whose place it takes, and an
+exclusion (for packing again) from the mixture whose place it takes; what was made from either, such as an
+export or a card, is superseded with it. So no mark can be lost, and none is left behind by a version that is
+removed again.
+"""
+
+from typing import Final
+
+from tasks.store.catalog import Catalog
+
+TAKING_THE_PLACE: Final = (
+    "((a.stage = 'takedown' AND i.role = 'packed') OR (a.stage = 'exclude' AND i.role = 'mixture'))"
+)
+"""SQL: whether artifact `a` takes the place of its input `i`."""
+
+MADE_FROM: Final = f"(NOT {TAKING_THE_PLACE} AND i.role NOT IN ('earlier_mixtures', 'earlier_packings'))"
+"""SQL: whether artifact `a` was made from its input `i` otherwise; a card only tells of earlier versions."""
+
+_SUPERSEDED = f"""
+    WITH RECURSIVE superseded(fingerprint, maker) AS (
+        SELECT i.input_fingerprint, a.fingerprint
+        FROM inputs i JOIN artifacts a USING (fingerprint) WHERE {TAKING_THE_PLACE}
+        UNION
+        SELECT a.fingerprint, s.maker
+        FROM superseded s
+        JOIN inputs i ON i.input_fingerprint = s.fingerprint
+        JOIN artifacts a ON a.fingerprint = i.fingerprint
+        WHERE {MADE_FROM}
+          AND a.stage IN ('pack_plan', 'pack_shard', 'pack', 'export_shard', 'export', 'card')
+    )
+    SELECT s.fingerprint, list_sort(list(DISTINCT m.kind || '/' || m.name || '@' || m.label)) AS makers
+    FROM superseded s
+    JOIN artifacts f ON f.fingerprint = s.fingerprint
+    JOIN artifacts m ON m.fingerprint = s.maker
+    GROUP BY s.fingerprint
+"""  # noqa: S608 - a constant
+
+
+def superseded(catalog: Catalog) -> dict[str, list[str]]:
+    """Return, by fingerprint, every superseded artifact with what takes its place (`kind/name@label`)."""
+    return {row["fingerprint"]: row["makers"] for row in catalog.query(_SUPERSEDED)}

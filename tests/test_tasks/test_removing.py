@@ -1,0 +1,189 @@
+"""What a takedown leaves: every artifact that holds the documents is named, and can be removed for good."""
+
+import shutil
+
+import pytest
+
+from tasks.errors import StoreError
+from tasks.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
+from tasks.formats.packed_files import PackedManifest
+from tasks.stage import Request
+from tasks.store import Store
+from tasks.tracing import Origins, find_documents, trace_document
+from tasks.tracing.holders import holders_of
+from tasks.tracing.takedown import take_down
+from tests.test_tasks.store_stages import ask, ask_joined
+from tests.test_tasks.traced_line import traced_line
+
+
+@pytest.fixture(scope="module")
+def line(tmp_path_factory):
+    """The traced line with an export of its packing."""
+    line = traced_line(tmp_path_factory.mktemp("line"))
+    shards = []
+    for entry in PackedManifest.open(line.store.path(line.packed)).shards:
+        params = ExportShardParams(index=entry.index, formats=["jsonl"])
+        request = Request(EXPORT_SHARD, f"line.jsonl.shard/{entry.index}", params, {"packed": line.packed})
+        shards.append(line.store.realize(request).ref)
+    given = {"packed": line.packed, "shards": shards}
+    line.store.realize(Request(EXPORT, "line.jsonl", ExportParams(formats=["jsonl"]), given))
+    return line
+
+
+@pytest.fixture
+def copied(line, tmp_path):
+    """The line's origins in a store that a test may add to."""
+    shutil.copytree(line.store.root, tmp_path / "store")
+    return Origins.of(Store.open(tmp_path / "store"), line.packed)
+
+
+def references(holders):
+    return {holder.reference for holder in holders if not holder.unknown}
+
+
+def test_every_artifact_that_holds_a_document_is_named(copied):
+    taken = take_down(copied, ["web:first"])
+    held = references(taken.holders)
+    assert held >= {"packed/line@v1", "packed/line.jsonl@v1", "mixture/line@v1"}
+    assert {reference.partition("/")[0] for reference in held} == {
+        *("encoded_shard", "mixture", "packed", "packed_shard"),
+    }
+    assert taken.record.reference not in held
+    again = Origins.of(copied.store, taken.record.ref)
+    assert references(holders_of(again, taken.documents)) == held
+    untouched = references(holders_of(copied, find_documents(copied, ["notes:notes.txt:3"])))
+    assert taken.record.reference in untouched
+
+
+def test_packed_again_the_new_mixture_and_packing_hold_it_no_longer(copied):
+    taken = take_down(copied, ["web:second"], repacked=True)
+    held = references(taken.holders)
+    new = {taken.record.reference, Origins.of(copied.store, taken.record.ref).ancestor("mixture").reference}
+    assert held >= {"packed/line@v1", "mixture/line@v1"}
+    assert not held & new
+
+
+def test_another_corpus_with_the_same_file_holds_the_document_as_well(copied, line, tmp_path):
+    other = traced_line(tmp_path / "other", encode={"end_of_document": "<|begin|>"})
+    for kind in other.store.layout.kinds():
+        for place in (other.store.root / kind).iterdir():
+            if not (copied.store.root / kind / place.name).exists():
+                shutil.copytree(place, copied.store.root / kind / place.name)
+    copied.store.list()  # what came from elsewhere gets a label
+    held = references(take_down(copied, ["web:first"]).holders)
+    assert {reference for reference in held if reference.startswith("packed/line@")} == {
+        *("packed/line@v1", "packed/line@v2"),
+    }
+
+
+def test_an_artifact_that_cannot_be_read_is_named_with_the_reason(copied):
+    export = copied.store.resolve("packed/line.jsonl")
+    for pieces in copied.store.path(export).glob("pieces-*.parquet"):
+        pieces.write_bytes(b"broken")
+    unknown = {holder.reference for holder in take_down(copied, ["web:first"]).holders if holder.unknown}
+    assert "packed/line.jsonl@v1" in unknown
+
+
+def test_what_was_taken_down_from_is_superseded_with_what_was_made_from_it(copied):
+    assert copied.store.superseded() == {}
+    taken = take_down(copied, ["web:first"])
+    gone = copied.store.superseded()
+    names = {row["fingerprint"]: f"{row['kind']}/{row['name']}@{row['label']}" for row in copied.store.list()}
+    marked = {names[fingerprint]: makers for fingerprint, makers in gone.items()}
+    assert marked["packed/line@v1"] == marked["packed/line.jsonl@v1"] == [taken.record.reference]
+    assert taken.record.fingerprint not in gone
+    further = take_down(Origins.of(copied.store, taken.record.ref), ["web:second"])
+    assert copied.store.superseded()[taken.record.fingerprint] == [further.record.reference]
+    assert further.record.fingerprint not in copied.store.superseded()
+
+
+def test_packed_again_the_old_mixture_and_packing_are_superseded(copied):
+    taken = take_down(copied, ["web:first"], repacked=True)
+    gone = copied.store.superseded()
+    assert gone.keys() >= {copied.packed.fingerprint, copied.ancestor("mixture").fingerprint}
+    assert taken.record.fingerprint not in gone
+
+
+@pytest.mark.parametrize("repacked", [False, True])
+def test_the_new_version_gets_a_card(copied, repacked):
+    taken = take_down(copied, ["web:first"], repacked=repacked)
+    assert taken.card is not None
+    (packed,) = taken.card.refs("packed")
+    assert packed.fingerprint == taken.record.fingerprint
+    assert (copied.store.path(taken.card.ref) / "card.md").is_file()
+    assert taken.card.fingerprint not in copied.store.superseded()
+
+
+def test_the_old_version_can_be_removed_and_the_new_one_still_leads_back(copied):
+    taken = take_down(copied, ["web:first"])
+    store, old = copied.store, copied.packed.ref
+    with pytest.raises(
+        StoreError, match=r"packed/line@v1 is not removed: .*packed/line\.jsonl@v1.* made from it"
+    ):
+        store.remove(old)
+    removed = [record.reference for record in store.remove(old, with_dependents=True)]
+    assert removed[-1] == "packed/line@v1"
+    assert "packed/line.jsonl@v1" in removed
+    assert taken.record.reference not in removed
+    after = Origins.of(store, taken.record.ref)
+    assert trace_document(after, "web:second")[0].pieces
+    (gone,) = trace_document(after, "web:first")
+    assert gone.absent == "it was taken down in packed/line@v2"
+    assert "packed/line@v1" not in references(holders_of(after, taken.documents))
+    assert take_down(after, ["web:second"]).record.label == "v3"
+    assert store.verify() == []
+
+
+class TestRemoving:
+    @pytest.fixture
+    def store(self, tmp_path):
+        store = Store.open(tmp_path / "store")
+        one, two = store.realize(ask("a", text="a")).ref, store.realize(ask("b", text="b")).ref
+        joined = store.realize(ask_joined("ab", one, two)).ref
+        store.realize(ask_joined("abab", joined, one))
+        return store
+
+    def test_what_others_were_made_from_is_not_removed(self, store):
+        with pytest.raises(
+            StoreError, match=r"text/a@v1 is not removed: joined/abab@v1, joined/ab@v1 were made"
+        ):
+            store.remove(store.resolve("text/a"))
+        assert len(store.list()) == 4
+
+    def test_dependents_go_first(self, store):
+        place = store.path(store.resolve("text/a"))
+        removed = store.remove(store.resolve("text/a"), with_dependents=True)
+        assert [record.reference for record in removed] == ["joined/abab@v1", "joined/ab@v1", "text/a@v1"]
+        assert [row["name"] for row in store.list()] == ["b"]
+        assert not place.exists()
+        assert not list((store.root / ".tmp").iterdir())
+        assert store.verify() == []
+
+    def test_a_tombstone_stays_and_the_label_is_never_given_out_again(self, store):
+        ref = store.resolve("joined/abab")
+        record = store.record(ref)
+        store.remove(ref)
+        assert store.past("joined", ref.fingerprint).metrics == record.metrics
+        with pytest.raises(StoreError, match=r"joined/abab@v1 was removed on 20"):
+            store.resolve("joined/abab@v1")
+        with pytest.raises(StoreError, match="is no published artifact"):
+            store.read("joined", ref.fingerprint)
+        other = store.realize(ask_joined("abab", store.resolve("text/a"))).ref
+        assert store.label(other, "abab") == "v2"
+        store.catalog.rebuild()
+        assert store.verify() == []
+
+    def test_what_is_asked_for_again_is_made_again_and_that_is_said(self, store):
+        request = ask_joined("abab", store.resolve("joined/ab"), store.resolve("text/a"))
+        store.remove(store.resolve("joined/abab"))
+        told = []
+        realized = store.realize(request, report=told.append)
+        assert realized.how == "made"
+        assert told[0].startswith("joined/abab@v1 was removed on ")
+        assert store.resolve("joined/abab@v1") == realized.ref
+
+    def test_what_is_not_there_cannot_be_removed(self, store):
+        ref = store.resolve("joined/abab")
+        store.remove(ref)
+        with pytest.raises(StoreError, match="is no published artifact"):
+            store.remove(ref)
