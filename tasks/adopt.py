@@ -64,6 +64,7 @@ def run(params: AdoptParams, *, out: Path, file: str | Path) -> Outcome:
             "num_merges": len(tokenizer.merges),
             "num_special_tokens": len(tokenizer.special_tokens),
             "exports": ", ".join(exports),
+            "unicode_tables": "{version} ({tables})".format(**tokenizer.splitter.unicode),
         }
     )
 

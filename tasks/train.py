@@ -100,6 +100,7 @@ def run(params: TrainParams, *, out: Path, counts: Path, balance: Path) -> Outco
             "num_distinct_pretokens": len(weighted),
             "num_distinct_bytes": weighted.num_distinct_bytes,
             "exports": ", ".join(exports),
+            "unicode_tables": "{version} ({tables})".format(**tokenizer.splitter.unicode),
             **{f"share.{source}": float(share) for source, share in shares.items()},
         }
     )

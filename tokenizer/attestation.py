@@ -101,7 +101,7 @@ def _templated(tok: Tokenizer) -> dict[str, Any]:
 
 def _unicode_versions(tok: Tokenizer) -> dict[str, str]:
     """Name the tables that the ids depend on; Python's own are used by normalizers alone."""
-    versions = {"split": tok.splitter.unicode_version}
+    versions = {"split": tok.splitter.unicode["version"], "tables": tok.splitter.unicode["tables"]}
     if tok.definition.normalizer is not None:
         versions["normalizer"] = unicodedata.unidata_version
     return versions

@@ -48,6 +48,8 @@ class Definition:
         normalizer: see `normalizers`.
         ignore_merges: whether a pre-token that is a token is taken whole.
         template: the special tokens that `add_special_tokens` puts around texts.
+        unicode: the Unicode tables that its training text was split with: `version` and `tables`, a digest of
+            the classes of characters that the split pattern tells apart; None where nobody said.
     """
 
     token_data: NDArray[np.uint8]
@@ -60,6 +62,7 @@ class Definition:
     normalizer: str | None = None
     ignore_merges: bool = False
     template: Template | None = None
+    unicode: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         steps_of(self.normalizer)
@@ -68,6 +71,7 @@ class Definition:
                 f"vocabulary: num_reserved={self.num_reserved!r:.80} must be from 0 to the number of special "
                 f"tokens, {len(self.special_tokens)}"
             )
+        _check_unicode(self.unicode)
         if self.template is not None:
             self.template.check(self.special_tokens)
         if not isinstance(self.ignore_merges, bool):
@@ -163,20 +167,25 @@ class Definition:
         ]
         pattern = self.split_pattern
         template = {} if self.template is None else {"template": self.template.to_spec()}
-        return template | {
-            "format": SPEC_FORMAT,
-            "version": TEMPLATE_VERSION if template else SPEC_VERSION,
-            "family": FAMILY,
-            "normalizer": self.normalizer,
-            "split_pattern": pattern if isinstance(pattern, str) else list(pattern),
-            "digits": self.digits,
-            "split_chain": list(resolve(pattern, self.digits)),
-            "ignore_merges": self.ignore_merges,
-            "special_tokens": dict(self.special_tokens),
-            "num_reserved": self.num_reserved,
-            "tokens": tokens,
-            "merges": self.merges[:, :2].tolist(),
-        }
+        unicode = {} if self.unicode is None else {"unicode": dict(self.unicode)}
+        return (
+            template
+            | unicode
+            | {
+                "format": SPEC_FORMAT,
+                "version": TEMPLATE_VERSION if template else SPEC_VERSION,
+                "family": FAMILY,
+                "normalizer": self.normalizer,
+                "split_pattern": pattern if isinstance(pattern, str) else list(pattern),
+                "digits": self.digits,
+                "split_chain": list(resolve(pattern, self.digits)),
+                "ignore_merges": self.ignore_merges,
+                "special_tokens": dict(self.special_tokens),
+                "num_reserved": self.num_reserved,
+                "tokens": tokens,
+                "merges": self.merges[:, :2].tolist(),
+            }
+        )
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any], where: str = "spec") -> Self:
@@ -210,6 +219,7 @@ class Definition:
             normalizer=spec["normalizer"],
             ignore_merges=spec["ignore_merges"],
             template=Template.from_spec(spec["template"]) if "template" in spec else None,
+            unicode=spec.get("unicode"),
             **pattern_of(pattern, digits, chain),
         )
 
@@ -223,6 +233,16 @@ def pattern_of(pattern: PatternLike, digits: Digits, chain: list[str]) -> dict[s
     if same:
         return {"split_pattern": pattern if isinstance(pattern, str) else tuple(pattern), "digits": digits}
     return {"split_pattern": tuple(chain), "digits": "pattern"}
+
+
+def _check_unicode(unicode: object) -> None:
+    values = [unicode.get(key) for key in ("version", "tables")] if isinstance(unicode, Mapping) else []
+    if unicode is not None and not (
+        len(values) == 2 and all(isinstance(value, str) and len(value) < 100 for value in values)
+    ):
+        raise VocabularyError(
+            f"vocabulary: unicode={unicode!r:.200} must hold the texts 'version' and 'tables', or be left out"
+        )
 
 
 def _checked_names(special_tokens: Mapping[str, int]) -> Iterator[tuple[str, int]]:

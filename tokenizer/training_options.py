@@ -11,7 +11,7 @@ from tokenizer.errors import TrainingError
 from tokenizer.kernels.pairs import MAX_IDS
 from tokenizer.normalizers import steps_of
 from tokenizer.specials import check_names, reserved_name
-from tokenizer.splitting import Digits, PatternLike, resolve
+from tokenizer.splitting import Digits, PatternLike, compile_pattern, resolve
 from tokenizer.tokenizer import Tokenizer
 
 TieBreak = Literal["lexicographic_max", "lowest_ids"]
@@ -116,5 +116,6 @@ class TrainingPlan:
                 digits=self.digits,
                 normalizer=self.normalizer,
                 num_reserved=self.num_reserved,
+                unicode=compile_pattern(self.split_pattern, self.digits).unicode,
             )
         )

@@ -152,7 +152,8 @@ def _artifact_digests(store: Store, ref: ArtifactRef, kinds: Mapping[bytes, byte
     """Digests of an artifact's files, and of what its record says of the work: metrics and accounts."""
     record, folder = store.record(ref), store.path(ref)
     files = {entry.path: _digest(_content(folder / entry.path, kinds)) for entry in record.files}
-    said = [record.metrics, [account.model_dump(mode="json") for account in record.accounts]]
+    metrics = {name: value for name, value in record.metrics.items() if name != "unicode_tables"}
+    said = [metrics, [account.model_dump(mode="json") for account in record.accounts]]
     return files | {"(metrics and accounts)": _digest(json.dumps(said).encode())}
 
 
@@ -171,13 +172,13 @@ def _content(file: Path, kinds: Mapping[bytes, bytes]) -> bytes:
         return data
     if file.name == "card.md":
         data = b"".join(line for line in data.splitlines(keepends=True) if not _DIGEST.search(line))
-    if file.name in {"attestation.json", "card.json"}:
+    if file.name in {"attestation.json", "card.json", "tokmill.json"} or file.name.endswith(".sidecar.json"):
         data = json.dumps(_without_versions(json.loads(data)), ensure_ascii=False).encode()
     return _DIGEST.sub(lambda digest: kinds.get(digest[0], digest[0]), data)
 
 
 def _without_versions(content: dict[str, Any]) -> dict[str, Any]:
-    """An attestation without Unicode versions; a card without the sizes of the artifacts that it is about."""
+    """A tokenizer's file without Unicode versions; a card without the sizes of what it is about."""
     content.pop("unicode", None)
     for artifact in content.get("artifacts", []):
         del artifact["num_bytes"]

@@ -13,6 +13,7 @@ splits as published models do, which for `cl100k` is another one at the end of s
 `huggingface_exact` does not, and is read by tokenizers 0.2x alone. Files are written whole or not at all.
 """
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,8 @@ WRITERS: dict[str, Callable[[Definition, Path], list[Path]]] = {
     "tiktoken": tiktoken.write,
 }
 """Formats by name."""
+
+logger = logging.getLogger(__name__)
 
 _FOREIGN_NAMES = ("tekken.json", "encoder.json", "vocab.txt", "tokenizer.model", "spiece.model")
 _OF_OTHER_FAMILIES = {"sentencepiece", "bert"}
@@ -88,7 +91,25 @@ def load(
     place = Path(path)
     if not place.exists():
         raise FormatError(f"{place}: does not exist; pass a tokenizer's file or folder")
-    return Tokenizer(_read(_file_in(place) if place.is_dir() else place, usage))
+    tok = Tokenizer(_read(_file_in(place) if place.is_dir() else place, usage))
+    _tell_of_other_tables(tok, place)
+    return tok
+
+
+def _tell_of_other_tables(tok: Tokenizer, place: Path) -> None:
+    """Say so where a tokenizer's training text was split with other Unicode tables than text is here."""
+    trained, here = tok.definition.unicode, tok.splitter.unicode if tok.definition.unicode else None
+    if trained is not None and here is not None and trained["tables"] != here["tables"]:
+        logger.warning(
+            "%s was trained with the tables of Unicode %s (%s), and text is split here with those of Unicode "
+            "%s (%s): characters that they do not class alike may be cut otherwise than in training; install "
+            "the version of the regex package that it was trained with to be sure",
+            place,
+            trained["version"],
+            trained["tables"],
+            here["version"],
+            here["tables"],
+        )
 
 
 def _file_in(folder: Path) -> Path:

@@ -91,6 +91,7 @@ def _definition(vocab: dict[str, int], pairs: list[tuple[str, str]], usage: Usag
         ignore_merges=bool(usage.ignore_merges),
         num_reserved=usage.num_reserved or 0,
         template=usage.template,
+        unicode=usage.unicode,
     )
 
 

@@ -33,6 +33,7 @@ class Usage:
         ignore_merges: whether a pre-token that is a token is taken whole.
         num_reserved: how many of the special tokens are reserved ones.
         template: what stands around texts.
+        unicode: the tables that training text was split with.
     """
 
     split_pattern: PatternLike | None = None
@@ -42,6 +43,7 @@ class Usage:
     ignore_merges: bool | None = None
     num_reserved: int | None = None
     template: Template | None = None
+    unicode: Mapping[str, str] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -81,6 +83,7 @@ class Usage:
                 ignore_merges=content["ignore_merges"],
                 num_reserved=content["num_reserved"],
                 template=Template.from_spec(content["template"]) if "template" in content else None,
+                unicode=content.get("unicode"),
             )
 
 
@@ -119,6 +122,8 @@ def write(definition: Definition, path: Path) -> Path:
         "ignore_merges": definition.ignore_merges,
         "num_reserved": definition.num_reserved,
     }
+    if definition.unicode is not None:
+        content["unicode"] = dict(definition.unicode)
     if definition.template is not None:
         content["template"] = definition.template.to_spec()
     if len(chain) == 1:

@@ -87,6 +87,7 @@ def read(path: Path, usage: Usage) -> Definition:
             ignore_merges=usage.ignore_merges,
             num_reserved=usage.num_reserved or 0,
             template=usage.template,
+            unicode=usage.unicode,
         )
 
 

@@ -1,5 +1,8 @@
 """One split expression as tables for the scanning kernel."""
 
+import hashlib
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,6 +40,29 @@ def build_tables(pattern: str) -> SplitTables:
     for table in tables:
         table.setflags(write=False)
     return tables
+
+
+def tables_digest(chain: Sequence[str]) -> str:
+    """Return 16 hexadecimal digits that tell apart how Unicode tables class characters for expressions.
+
+    Equal for equal classes, whichever version of Unicode or of `regex` they come from.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    for expression in chain:
+        digest.update(_classes(expression).tobytes())
+    return digest.hexdigest()
+
+
+def _classes(expression: str) -> NDArray[np.uint8]:
+    """Return the class of each code point; where the automaton cannot say, by the usual sets."""
+    try:
+        atoms = atoms_of(parse(expression))
+        return charsets.partition(atoms, dialect_flags(expression)).class_of
+    except (UnsupportedError, RecursionError):
+        return charsets.partition(set(_USUAL_SETS), 0).class_of
+
+
+_USUAL_SETS = (r"\p{L}", r"\p{Lu}", r"\p{Ll}", r"\p{M}", r"\p{N}", r"\p{P}", r"\p{S}", r"\s")
 
 
 def atoms_of(tree: syntax.Node) -> set[str]:

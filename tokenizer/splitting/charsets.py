@@ -23,8 +23,11 @@ MAX_SETS = (
 # Common in patterns (`(?i:'s|'t)`), and slow to look for in all of Unicode.
 _ASCII_OF_ANY_CASE = regex.compile(r"\(\?i:[a-z']\)")
 
+_ASSIGNED_IN_NEWEST = 312_389  # code points, of private use and surrogates too
+
 # One character of each Unicode version, from the newest on: the first that is assigned tells the version.
 _FIRST_ASSIGNED_IN = {
+    "18.0": "\U0003d000",
     "17.0": "\U00010940",
     "16.0": "\U000105c0",
     "15.1": "\U0002ebf0",
@@ -55,7 +58,10 @@ class Alphabet:
 
 @lru_cache(maxsize=1)
 def unicode_version() -> str:
-    """Say which Unicode version the `regex` package knows; a version newer than 17.0 is reported as 17.0."""
+    """Say which Unicode version the `regex` package knows; what is newer than we know is said to be newer."""
+    newest = next(iter(_FIRST_ASSIGNED_IN))
+    if sum(end - first for first, end in _runs(r"\P{Cn}", 0, 0)) > _ASSIGNED_IN_NEWEST:
+        return f"newer than {newest}"
     for version, character in _FIRST_ASSIGNED_IN.items():
         if regex.match(r"\P{Cn}", character):
             return version

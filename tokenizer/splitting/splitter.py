@@ -8,7 +8,7 @@ What the expressions leave unmatched is a pre-token of its own, one for each str
 
 import logging
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal, TypeAlias, cast
 
 import numpy as np
@@ -18,7 +18,7 @@ from tokenizer import buffers
 from tokenizer.errors import TokenizerError
 from tokenizer.kernels.split import SplitTables, scan_segments
 from tokenizer.splitting import fallback
-from tokenizer.splitting.automaton import build_tables
+from tokenizer.splitting.automaton import build_tables, tables_digest
 from tokenizer.splitting.charsets import unicode_version
 from tokenizer.splitting.outline import outline
 from tokenizer.splitting.patterns import Digits, PatternLike, resolve, shown
@@ -53,7 +53,6 @@ class Splitter:
         chain: the expressions that are run, in order.
         tables: for each expression what the kernels of `tokenizer.kernels.split` take, or None where the
             expression lies outside of what the automaton can do, and the `regex` package runs it.
-        unicode_version: the Unicode version that decides what a letter, a digit or a space is.
     """
 
     def __init__(self, pattern: PatternLike, digits: Digits = "pattern") -> None:
@@ -61,10 +60,14 @@ class Splitter:
         self.digits = digits
         self.chain = resolve(pattern, digits)
         self.tables = tuple(compile_expression(expression) for expression in self.chain)
-        self.unicode_version = unicode_version()
 
     def __repr__(self) -> str:
         return f"Splitter({self.pattern!r}, digits={self.digits!r}, engine={self.engine!r})"
+
+    @cached_property
+    def unicode(self) -> dict[str, str]:
+        """The tables that decide what a letter or a digit is: their Unicode `version`, and a digest."""
+        return {"version": unicode_version(), "tables": tables_digest(self.chain)}
 
     @property
     def engine(self) -> Engine:
