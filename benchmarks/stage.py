@@ -3,6 +3,7 @@
     python benchmarks/stage.py                               # 1 GB, shards of 4 MiB as ingest cuts them
     python benchmarks/stage.py --megabytes 200 --shard-mib 64 --repeat 5 --corpus english_docs
     python benchmarks/stage.py --one-document 300            # a single document of 300 MB
+    python benchmarks/stage.py --law                         # what the law costs, and nothing else
 
 The text is the shared corpora, line by line, shuffled (seeded) and repeated until there is enough of it; the
 vocabulary is cl100k. Every figure is of a process of its own that sees the text for the first time, in turn
@@ -18,6 +19,12 @@ is what the clock would show were the machine idle and the other threads never l
 largest resident set (Linux). The file is in the system's cache; compiling kernels and loading the vocabulary
 are not in the times, nor is what a store does on top (digests, flushing, the record). `kernel` and `stage`
 must give every id equally often, or nothing is shown.
+
+`--law` measures `kernel` and `stage` with and without the law that every encoding is held to
+(`tokenizer.laws`), which is taken out for this benchmark alone: there is no such option. Shard after shard is
+encoded both ways by two encoders with caches of their own, which take turns to have the law and to be first.
+Shown are MB per CPU second of the thread that encodes, and what the law adds to its CPU time: the median over
+pairs of shards.
 """
 
 import argparse
@@ -47,9 +54,17 @@ from tasks.formats.sources import ReadOptions
 from tasks.formats.tokenizer import open_tokenizer
 from tasks.ingest import IngestParams
 from tasks.ingest import run as ingest
+from tokenizer import Tokenizer
 
 SHARED = Path(os.environ.get("TOKMILL_SHARED_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 SOURCE, END, END_ID = "text", "<|endoftext|>", 100_257
+
+
+class Lawless:
+    """A law that everything keeps."""
+
+    def breach(self, *_: object) -> None:
+        """Find nothing."""
 
 
 @dataclass
@@ -121,12 +136,16 @@ def encode_shards(folder: Path, tokenizer: Path) -> int:
     """Run the stage on all shards, into `encoded`; return the bytes of text."""
     num_bytes = 0
     for shard in shards_of(folder):
-        out = folder / "encoded" / str(shard.index)
-        out.mkdir(parents=True)
-        asked = {"shard": shard.model_dump(mode="json"), "roots": {SOURCE: str(folder)}}
-        outcome = run_shard(EncodeParams(end_of_document=END), out=out, tokenizer=tokenizer, shard=asked)
-        num_bytes += int(outcome.metrics["num_bytes"])
+        num_bytes += encode_shard(folder, tokenizer, shard, folder / "encoded" / str(shard.index))
     return num_bytes
+
+
+def encode_shard(folder: Path, tokenizer: Path, shard: Shard, out: Path) -> int:
+    """Run the stage on one shard; return the bytes of text."""
+    out.mkdir(parents=True)
+    asked = {"shard": shard.model_dump(mode="json"), "roots": {SOURCE: str(folder)}}
+    outcome = run_shard(EncodeParams(end_of_document=END), out=out, tokenizer=tokenizer, shard=asked)
+    return int(outcome.metrics["num_bytes"])
 
 
 def shards_of(folder: Path) -> list[Shard]:
@@ -175,11 +194,49 @@ def measure_stage(folder: Path, clock: Clock, _shard_mib: int) -> dict[str, Any]
     return found | {"counts": counts.tolist()}
 
 
+def measure_law(folder: Path, _clock: Clock, _shard_mib: int) -> dict[str, Any]:
+    """Time kernel and stage with and without the law, in turns."""
+    paths = [folder / "tokenizer", shutil.copytree(folder / "tokenizer", folder / "other")]
+    runners = {
+        "kernel": [Tokenizer(open_tokenizer(path).definition) for path in paths],
+        "stage": [open_tokenizer(path) for path in paths],
+    }
+    laws = [runners["kernel"][0]._runner._encoder.law, Lawless()]
+    times: dict[str, list[list[float]]] = {what: [] for what in runners}
+    for number, shard in enumerate(shards_of(folder)):
+        batches = list(read_shard(shard, {SOURCE: folder}))
+        for what, encoders in runners.items():
+            if number % 2 == 0:
+                times[what].append([0.0, 0.0])
+            for law in (0, 1) if number // 2 % 2 else (1, 0):
+                which, clock = (law + number) % 2, Clock()  # one may have got better memory than the other
+                encoders[which]._runner._encoder.law = laws[law]
+                with clock.running():
+                    if what == "stage":
+                        encode_shard(folder, paths[which], shard, folder / "held" / f"{law}-{number}")
+                    else:
+                        for batch in batches:
+                            encoders[which].encode_buffers(batch.data, batch.offsets, as_text=True)
+                times[what][-1][law] += clock.thread_seconds
+    return {"num_bytes": sum(shard.num_bytes for shard in shards_of(folder)), "times": times}
+
+
+def show_law(found: dict[str, Any]) -> None:
+    """Print what the law costs."""
+    print("| | with the law, MB a CPU second | without | the law adds |")
+    print("| --- | ---: | ---: | ---: |")
+    for what, times in found["times"].items():
+        speeds = [found["num_bytes"] / 1e6 / sum(column) for column in zip(*times, strict=True)]
+        added = statistics.median(held / free for held, free in times) - 1
+        print(f"| {what} | {speeds[0]:.0f} | {speeds[1]:.0f} | {100 * added:.1f} % |")
+
+
 MEASURES: dict[str, Callable[[Path, Clock, int], dict[str, Any]]] = {
     "ingest": measure_ingest,
     "read": measure_read,
     "kernel": measure_kernel,
     "stage": measure_stage,
+    "law": measure_law,
 }
 
 
@@ -239,6 +296,7 @@ def main() -> None:
     parser.add_argument("--corpus", default="*", help="name of one of the shared corpora; all by default")
     parser.add_argument("--shard-mib", type=int, default=4, help="as ingest's shard_bytes")
     parser.add_argument("--one-document", type=int, metavar="MB", help="one document, and nothing else")
+    parser.add_argument("--law", action="store_true", help="what the law costs, and nothing else")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--child", nargs=2, metavar=("WHAT", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -251,7 +309,11 @@ def main() -> None:
         params = AdoptParams(format="tiktoken", split_pattern="cl100k", special_tokens={END: END_ID})
         adopt(params, out=folder / "tokenizer", file=SHARED / "vocabs" / "cl100k_base.tiktoken")
         write_text(folder / "text.jsonl", options)
-        found: dict[str, list[dict[str, Any]]] = {what: [] for what in MEASURES}
+        if options.law:
+            in_a_process("ingest", folder, options.shard_mib)
+            show_law(in_a_process("law", folder, options.shard_mib))
+            return
+        found: dict[str, list[dict[str, Any]]] = {what: [] for what in MEASURES if what != "law"}
         for _ in range(options.repeat):
             for what, ones in found.items():
                 ones.append(in_a_process(what, folder, options.shard_mib))

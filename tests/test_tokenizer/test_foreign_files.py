@@ -167,7 +167,7 @@ def test_special_tokens_that_would_fill_the_memory(tmp_path: Path) -> None:
     }
     tok = tokenizer.load(tmp_path, split_pattern="gpt2", special_tokens=names)
     with pytest.raises(tokenizer.SpecialTokenError, match="too many different beginnings"):
-        tok.encode("text")
+        tok.encode_batch(["text"])
 
 
 def test_training_does_not_name_more_reserved_tokens_than_there_can_be() -> None:
