@@ -7,12 +7,14 @@ Where a thing is said in several places the nearest wins: an option, then the en
 import os
 import re
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from flows.errors import UsageError
-from flows.profile import SIZE, Execution
 from tasks.machine import quarter_of_the_ram
 from tasks.store import Store, Verify
+
+if TYPE_CHECKING:
+    from flows.profile import Execution  # brings numpy and all stages along, and `tokmill ls` is to be quick
 
 DEFAULT_STORE = "tokmill-store"
 
@@ -38,7 +40,7 @@ class Machine:
     @classmethod
     def of(
         cls,
-        profile: Execution,
+        profile: "Execution",
         *,
         store: str | None = None,
         workers: int | None = None,
@@ -71,6 +73,8 @@ def num_bytes(size: str) -> int:
     Raises:
         UsageError: it is no size.
     """
+    from flows.profile import SIZE  # noqa: PLC0415 - as above
+
     found = re.fullmatch(SIZE, size)
     if found is None:
         raise UsageError(f"memory={size!r} must be a number and a unit from KB to TiB; use e.g. 4GB")
@@ -78,7 +82,7 @@ def num_bytes(size: str) -> int:
     return int(float(number) * (1024 if "i" in unit else 1000) ** (1 + "KMGT".index(unit[0])))
 
 
-def store_url(option: str | None, profile: Execution | None = None) -> str:
+def store_url(option: str | None, profile: "Execution | None" = None) -> str:
     """Return the store that an option, `TOKMILL_STORE`, a profile or the default names, in that order."""
     named = profile.store if profile else None
     return option or os.environ.get("TOKMILL_STORE") or named or DEFAULT_STORE

@@ -9,7 +9,6 @@ from rich.text import Text
 from flows.cli.figures import key_figures, size
 from flows.cli.output import table
 from flows.errors import UsageError
-from flows.profile.nearest import suggestion
 from tasks.store import Store
 
 _SHARD_SUFFIX = "_shard"
@@ -32,6 +31,8 @@ def listed(store: Store, kind: str | None, *, every: bool) -> Listing:
     gone = store.superseded()
     versions = [{**row, "superseded_by": gone.get(row["fingerprint"], [])} for row in store.list(kind)]
     if kind is not None and not versions:
+        from flows.profile.nearest import suggestion  # brings all of profiles along, and `ls` is to be quick
+
         kinds = {row["kind"] for row in store.list()}
         raise UsageError(f"ls: {store.root} has no {kind}{suggestion(kind, kinds, known_as='it has')}")
     if every:
