@@ -113,7 +113,7 @@ class Planning:
         """The plan's first row: what is left of a document that was begun before."""
         tally = self.draws[cut.source].tally
         digests = [shard.digest for shard in self.sources[cut.source].shards]
-        tally.num_documents, tally.num_tokens = 1, cut.num_tokens
+        tally.num_documents, tally.num_tokens, tally.longest = 1, cut.num_tokens, cut.num_tokens
         if cut.epoch == 0:
             tally.unique_documents, tally.unique_tokens = 1, cut.num_tokens
         return Plan(
