@@ -12,8 +12,10 @@ from tokenizer.errors import TokenizerError
 from tokenizer.kernels.sorting import gather_strings, merge_neighbours, read_prefixes, sum_equal
 from tokenizer.kernels.string_sort import MAX_PARTS, sort_strings
 from tokenizer.pages import zero_pages
+from tokenizer.stopping import heed_stop
 
 _BYTES_AT_A_TIME = 1 << 18
+_STRINGS_A_SLICE = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +74,10 @@ class PretokenCounts:
         """Sort pre-tokens that stand in any order, and add up the counts of those that stand there twice."""
         order, keys = zero_pages(counts.shape[0], np.int64), zero_pages(counts.shape[0], np.uint64)
         order[:] = np.arange(counts.shape[0])
-        sort_strings(data, offsets, order, keys, np.empty((MAX_PARTS, 3), np.int64))
+        parts, height = np.empty((MAX_PARTS, 3), np.int64), -1
+        while height:
+            heed_stop()
+            height = sort_strings(data, offsets, order, keys, parts, max(height, 0), _STRINGS_A_SLICE)
         read_prefixes(data, offsets, keys)
         return cls._summed(data, offsets, counts, keys, order)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.test_tokenizer.conftest import any_text
-from tokenizer import PretokenCounts, TokenizerError, buffers, counting
+from tokenizer import PretokenCounts, TokenizerError, buffers, counting, pretoken_counts
 from tokenizer.counting import PretokenCounter, count_buffers, count_parts
 from tokenizer.splitting import compile_pattern
 
@@ -132,6 +132,13 @@ def test_strings_are_sorted_as_python_sorts_them(strings: list[bytes], shared: i
     found = PretokenCounts.sorted(data, offsets, np.ones(len(strings), np.uint64)).to_dict()
     expected = Counter(b"x" * shared + string for string in strings)
     assert list(found.items()) == sorted(expected.items())
+
+
+@pytest.mark.parametrize("size", [1, 12, 13, 500])
+def test_where_slices_of_sorting_end_changes_no_order(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretoken_counts, "_STRINGS_A_SLICE", size)
+    strings = {str(number * 7919 % 3000).encode() * (1 + number % 4): number for number in range(3000)}
+    assert list(PretokenCounts.from_dict(strings).to_dict().items()) == sorted(strings.items())
 
 
 def test_a_count_that_is_no_u64_is_an_error() -> None:

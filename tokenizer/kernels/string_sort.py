@@ -100,8 +100,16 @@ def put_larger_below(parts: Int64Table, row: int) -> None:
 
 
 @kernel
-def sort_strings(data: BytesIn, offsets: Int64In, order: Int64, keys: UInt64, parts: Int64Table) -> None:
-    """Sort strings by their bytes.
+def sort_strings(
+    data: BytesIn,
+    offsets: Int64In,
+    order: Int64,
+    keys: UInt64,
+    parts: Int64Table,
+    height: int,
+    max_strings: int,
+) -> int:
+    """Sort strings by their bytes, or go on doing so.
 
     Args:
         data: holds the strings.
@@ -110,13 +118,21 @@ def sort_strings(data: BytesIn, offsets: Int64In, order: Int64, keys: UInt64, pa
         keys: shape (n,), scratch.
         parts: shape (MAX_PARTS, 3), scratch: parts that are still to be sorted, where each begins and ends,
             and its depth. The smallest of three is sorted first, so there are never many.
+        height: how many parts are still to be sorted, as the call before returned it; 0 to begin.
+        max_strings: no further part is begun once so many strings were looked at.
+
+    Returns:
+        How many parts are still to be sorted; 0 if all is.
     """
-    read_keys(data, offsets, order, keys, 0, order.shape[0], 0)
-    parts[0, 0], parts[0, 1], parts[0, 2] = 0, order.shape[0], 0
-    height = 1
-    while height > 0:
+    if height == 0:
+        read_keys(data, offsets, order, keys, 0, order.shape[0], 0)
+        parts[0, 0], parts[0, 1], parts[0, 2] = 0, order.shape[0], 0
+        height = 1
+    looked_at = np.int64(0)
+    while height > 0 and looked_at < max_strings:
         height -= 1
         first, end, depth = parts[height, 0], parts[height, 1], parts[height, 2]
+        looked_at += end - first
         if end - first <= _FEW:
             insert_strings(data, offsets, order, keys, first, end, depth)
             continue
@@ -134,3 +150,4 @@ def sort_strings(data: BytesIn, offsets: Int64In, order: Int64, keys: UInt64, pa
         put_larger_below(parts, height + 1)
         put_larger_below(parts, height)
         height += 3
+    return height
