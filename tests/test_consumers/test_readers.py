@@ -1,6 +1,7 @@
 """Every format, read by the reader that it was made for: the same ids, the same boundaries."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -210,3 +211,22 @@ def test_a_plain_memory_map(packed):
             mapped = np.memmap(file, dtype, "r") if file.suffix == ".bin" else np.load(file, mmap_mode="r")
             rows += mapped.reshape(-1, 16).tolist()
         assert rows == [sequence.input_ids.tolist() for sequence in reader]
+
+
+def test_megatron_batches_as_the_guide_makes_them(packed, checkout):
+    torch = pytest.importorskip("torch")
+    path, reader = packed
+    page = (checkout / "docs" / "packing.md").read_text(encoding="utf-8")
+    (code,) = [
+        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "megatron_batches" in block
+    ]
+    names = {}
+    exec(code, names)
+    batches = names["megatron_batches"](path, rank=0, world_size=1, micro_batch_size=2)
+    for first in range(0, len(reader) - len(reader) % 2, 2):
+        batch, pair = next(batches), [reader[first], reader[first + 1]]
+        ids = torch.tensor(np.stack([sequence.input_ids for sequence in pair]).astype(np.int64))
+        labels = torch.tensor([labels_of(sequence) for sequence in pair])
+        assert torch.equal(batch["tokens"], ids[:, :-1])
+        assert torch.equal(batch["labels"], ids[:, 1:])
+        assert torch.equal(batch["loss_mask"] > 0, labels[:, 1:] != -100)
