@@ -101,10 +101,10 @@ class PrefectExecutor:
             self.reporter.on_fail(step.title, str(failure))
             return failure
         how: How = "cached" if state.name == "Cached" else self._ended.get(step.title, "made")
-        seconds = (
-            0.0 if how == "cached" else time.monotonic() - self._started.get(step.title, time.monotonic())
-        )
-        row = RunRow(step.title, outcome, how, seconds, self.store.record(outcome).metrics)
+        now = time.monotonic()
+        began = now if how == "cached" else self._started.get(step.title, now)
+        seconds, metrics = now - began, self.store.record(outcome).metrics
+        row = RunRow(step.title, outcome, how, seconds, metrics, began)
         self.reporter.on_finish(step.title, how, seconds, outcome, row.metrics)
         return row
 

@@ -15,6 +15,7 @@ class RunRow:
         ref: the artifact, made or found.
         how: whether the task made the artifact, found it, or waited for another process to make it.
         seconds: wall time of the work or of the waiting; 0 where it was cached.
+        began: when that began, in seconds of a clock that all tasks of the run share.
     """
 
     task: str
@@ -22,11 +23,17 @@ class RunRow:
     how: How
     seconds: float
     metrics: Mapping[str, Scalar]
+    began: float = 0.0
 
     @property
     def name(self) -> str:
         """The artifact's name, e.g. `quickstart.english/3`."""
         return self.ref.name
+
+
+def wall_seconds(rows: Sequence[RunRow]) -> float:
+    """Return the time from the beginning of the first of some tasks to the end of the last."""
+    return max(row.began + row.seconds for row in rows) - min(row.began for row in rows)
 
 
 @dataclass(frozen=True)

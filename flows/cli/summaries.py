@@ -1,6 +1,7 @@
 """What `run` and `plan` say at the end: one line a stage, its shards together, then where things are.
 
-A mapped stage's tasks are one line: how many shards, how many of them were made, the time they took together.
+A mapped stage's tasks are one line: how many shards, how many of them were made, the wall time from the
+first to the last.
 """
 
 import shlex
@@ -17,7 +18,7 @@ from flows.cli.output import draw, pairs, results, say, shown, table
 from flows.places import store_url
 from flows.planning import PlanRow
 from flows.progress import group_of
-from flows.results import RunResult, RunRow
+from flows.results import RunResult, RunRow, wall_seconds
 from tasks.stage import ArtifactRef
 from tasks.store import Store
 
@@ -122,7 +123,7 @@ def _run_table(store: Store, rows: Sequence[RunRow]) -> Table:
         ways = Counter(row.how for row in members)
         outcome = outcome_words({"made": len(made), "cached": ways["cached"], "waited for": ways["waited"]})
         style = "green" if made else "cyan"
-        seconds = span(sum(row.seconds for row in made)) if made else ""
+        seconds = span(wall_seconds(made)) if made else ""
         alone = group == members[0].task
         artifact = _called(store, members[0].ref) if alone else counted(len(members), "shard")
         figures = Text(key_figures(members[0].ref.kind, members[0].metrics) if alone else "", style="dim")
@@ -173,11 +174,15 @@ def _called(store: Store, ref: ArtifactRef) -> str:
 
 def _places(store: Store, result: RunResult) -> Mapping[str, str]:
     """Where the things are that a person goes on with."""
-    return {
+    places = {
         words: shown(store.path(result.refs[kind]) / _FILES.get(kind, ""))
         for kind, words in _WHERE.items()
         if kind in result.refs
     }
+    corpus = result.refs["corpus"]
+    if num := store.record(corpus).metrics.get("num_quarantined"):
+        places["quarantine"] = f"{shown(store.path(corpus) / 'quarantine.parquet')} ({num:,} documents)"
+    return places
 
 
 def _draw_steps(steps: Mapping[str, str]) -> None:
@@ -195,7 +200,11 @@ def _next_steps(again: str, store: Store, result: RunResult) -> Mapping[str, str
     # Without being told, a command looks where the environment says, or in the default place.
     usual = Path(store_url(None)).absolute() == store.root
     told = "" if usual else f" --store {shlex.quote(shown(store.root))}"
+    quarantine = {}
+    if store.record(result.refs["corpus"]).metrics.get("num_quarantined"):
+        quarantine[f"tokmill show corpus/{name}{told}"] = "what was quarantined, and why"
     return {
+        **quarantine,
         f"tokmill show card/{name}{told}": "what it is made of",
         f"tokmill lineage packed/{name}{told}": "where it came from",
         f'tokmill encode --tokenizer tokenizer/{name}{told} "some text"': "token ids of a text",

@@ -230,6 +230,8 @@ def test_a_source_that_says_so_goes_on_without_its_bad_documents_and_lists_them(
     assert done.code == 0, done.err
     assert "source 'nothing': its file holds no document" in done.err
     assert re.search(r"^ingest +made .* 18 documents · 6 quarantined · ", done.err, re.MULTILINE)
+    assert re.search(r"^quarantine +\S+/quarantine\.parquet \(6 documents\)$", done.out, re.MULTILINE)
+    assert "what was quarantined, and why" in done.out
     store = Store.open(tokmill.store)
     corpus = store.resolve("corpus/p")
     assert {account.source: account.became for account in store.record(corpus).accounts} == {

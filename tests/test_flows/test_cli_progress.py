@@ -116,6 +116,15 @@ def test_a_pace_is_that_of_late():
     assert pace.words(69.0) == "1,000 merges/s, 10 s left (10,590/20,590)"
 
 
+def test_what_is_left_is_not_reckoned_by_a_standstill():
+    pace, made = Pace(), 0
+    for second in range(102):  # eight seconds of merging, then seven of looking for pairs, and so on
+        made += 1000 if second % 15 < 8 else 0
+        pace.note(Advance(made, 60_000, "merges"), now=float(second))
+    assert made == 56_000
+    assert pace.words(102.0) == "167 merges/s, 8.0 s left (56,000/60,000)"  # at 500 a second since 50
+
+
 def test_a_task_that_tells_how_far_it_is_shows_it(monkeypatch):
     shown, console = plain()
     monkeypatch.setattr("flows.cli.progress._SIGN_OF_LIFE_SECONDS", -1.0)

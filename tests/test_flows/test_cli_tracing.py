@@ -42,6 +42,14 @@ class TestTrace:
         assert columns.split()[0] == "tokens"
         assert rows[0].split()[0].startswith("0–")
 
+    def test_several_sequences(self, tokmill):
+        alone = [tokmill("trace", "packed/line", "-s", number)[1] for number in (1, 0)]
+        together = tokmill("trace", "packed/line", "-s", 1, "-s", 0)
+        listed = json.loads(tokmill("trace", "packed/line", "-s", 1, "-s", 0, "--json")[1])
+
+        assert together[:2] == (0, "\n".join(alone))
+        assert [one["sequence"] for one in listed] == [1, 0]
+
     def test_a_document_for_people(self, tokmill):
         code, out, _ = tokmill("trace", "packed/line", "-d", "essays:essay.txt")
         assert code == 0

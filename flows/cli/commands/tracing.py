@@ -37,6 +37,7 @@ RootOption = Annotated[
     rich_help_panel="Store",
     epilog=examples(
         "tokmill trace packed/quickstart --sequence 123",
+        "tokmill trace packed/quickstart -s 123 -s 124",
         "tokmill trace packed/quickstart --document sw:sw.txt:3",
         "tokmill trace packed/quickstart --sequence 123 --json",
     ),
@@ -44,8 +45,13 @@ RootOption = Annotated[
 def trace(
     packed: PackedArgument,
     sequence: Annotated[
-        int | None,
-        typer.Option("--sequence", "-s", metavar="N", help="Where this sequence's tokens come from."),
+        list[int] | None,
+        typer.Option(
+            "--sequence",
+            "-s",
+            metavar="N",
+            help="Where this sequence's tokens come from; may be given several times.",
+        ),
     ] = None,
     document: Annotated[
         str | None,
@@ -64,14 +70,15 @@ def trace(
     from tasks.errors import TracingError
     from tasks.tracing import trace_document, trace_sequence
 
-    if (sequence is None) == (document is None):
+    if bool(sequence) == (document is not None):
         raise UsageError("trace: say --sequence N or --document SOURCE:ID, one of them")
     try:
         origins = _origins(packed, root, store)
         if document is not None:
             _show_documents(trace_document(origins, document), as_json=as_json)
-        elif sequence is not None:
-            _show_sequence(origins, trace_sequence(origins, sequence), as_json=as_json)
+        else:
+            traced = [trace_sequence(origins, number) for number in sequence or ()]
+            _show_sequences(origins, traced, as_json=as_json)
     except TracingError as error:
         raise UsageError(f"trace: {error}") from error
 
@@ -205,12 +212,21 @@ def _roots(given: list[str]) -> dict[str, Path]:
     return roots
 
 
-def _show_sequence(origins: "Origins", traced: "TracedSequence", *, as_json: bool) -> None:
+def _show_sequences(origins: "Origins", traced: "list[TracedSequence]", *, as_json: bool) -> None:
+    """Show sequences one after the other; as JSON, one as an object and several as a list of them."""
+    if as_json:
+        found = [{"packed": origins.packed.reference, **one.model_dump(mode="json")} for one in traced]
+        print_json(found[0] if len(found) == 1 else found)
+        return
+    for number, one in enumerate(traced):
+        if number:
+            say("")
+        _show_sequence(origins, one)
+
+
+def _show_sequence(origins: "Origins", traced: "TracedSequence") -> None:
     from flows.cli.figures import counted
 
-    if as_json:
-        print_json({"packed": origins.packed.reference, **traced.model_dump(mode="json")})
-        return
     pieces, padding = len(traced.pieces), traced.num_padding_tokens
     rest = f", and {padding:,} of padding" if padding else ""
     say(
