@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Self
 from flows.errors import UsageError
 from tasks.machine import quarter_of_the_ram
 from tasks.store import Store, Verify
+from tasks.store.layout import DEFAULT_STORE
 
 if TYPE_CHECKING:
     from flows.profile import Execution  # brings numpy and all stages along, and `tokmill ls` is to be quick
-
-DEFAULT_STORE = "tokmill-store"
 
 
 @dataclass(frozen=True)

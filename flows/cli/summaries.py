@@ -180,8 +180,9 @@ def _places(store: Store, result: RunResult) -> Mapping[str, str]:
         if kind in result.refs
     }
     corpus = result.refs["corpus"]
-    if num := store.record(corpus).metrics.get("num_quarantined"):
-        places["quarantine"] = f"{shown(store.path(corpus) / 'quarantine.parquet')} ({num:,} documents)"
+    if num := int(store.record(corpus).metrics.get("num_quarantined", 0)):
+        listed = store.path(corpus) / "quarantine.parquet"
+        places["quarantine"] = f"{shown(listed)} ({counted(num, 'document')})"
     return places
 
 

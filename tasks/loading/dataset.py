@@ -25,6 +25,7 @@ from tasks.formats.packed_files import PackedManifest
 from tasks.loading.batches import Batch, Block, Dtype, Field, Wanted, check_bounds, made
 from tasks.loading.identity import checked_identity
 from tasks.loading.lengths import RowLengths
+from tasks.loading.naming import packed_folder
 from tasks.loading.order import Order
 from tasks.loading.place import Place, Walk
 from tasks.loading.prefetch import made_ahead
@@ -63,11 +64,12 @@ class PackedDataset:
         num_threads: int = 1,
         prefetch: int | None = None,
         verify: Verify = "sizes",
+        store: str | Path | None = None,
     ) -> None:
         """Open a packed artifact.
 
         Args:
-            path: its directory.
+            path: its directory, or its name in a store, e.g. `packed/name` or `packed/name@v3`.
             batch_size: sequences a batch, of this rank alone.
             fields: what a batch holds besides `sequence`; see `tasks.loading.batches`.
             dtype: of `input_ids`: as it is stored (uint16 or uint32), or int32 or int64.
@@ -86,13 +88,15 @@ class PackedDataset:
             prefetch: batches that are ahead, at most; by default what two blocks of 2 MiB a thread hold.
             verify: 'sizes' compares the files' sizes with the record, 'full' reads every byte and compares
                 digests as well.
+            store: where a name is looked up; by default TOKMILL_STORE, or `tokmill-store` in the working
+                directory.
 
         Raises:
-            LoadingError: an argument is out of range, a batch has more tokens than `cu_seqlens` can count, or
-                the artifact lacks the memmap format.
+            LoadingError: an argument is out of range, there is no store to look a name up in, a batch has
+                more tokens than `cu_seqlens` can count, or the artifact lacks the memmap format.
             StoreError: the artifact is missing or damaged.
         """
-        self.path = Path(path)
+        self.path = packed_folder(path, store)
         self.manifest = PackedManifest.open(self.path)
         self.split = Split(batch_size, rank, world_size, remainder=remainder)
         self._wanted = Wanted(tuple(fields), dtype)

@@ -22,6 +22,7 @@ from tasks.errors import StoreError
 
 PREFIX_CHARS = 16
 RECORD_FILE = "record.json"
+DEFAULT_STORE = "tokmill-store"
 RESERVED_KINDS = frozenset({"labels", "aliases", "runs", "damaged", "removed"})
 
 KIND_PATTERN = r"[a-z][a-z0-9_]{0,99}"
