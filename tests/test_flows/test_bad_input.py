@@ -71,7 +71,7 @@ CASES = {
         "a.jsonl, row 4 (line 5)",
         "broken_json",
         'unexpected end of data at character 15): \'{"text": "half\'; ',
-        "every line must be one JSON value; repair the line",
+        "every line or element must be one JSON value; repair it",
         data=f'{GOOD}{{"text": "half\n{GOOD}',
     ),
     "invalid UTF-8 in a text file": bad_document(

@@ -161,7 +161,7 @@ def test_a_tiny_corpus_by_hand(tmp_path: Path) -> None:
 
 
 BAD = {
-    "broken_json": ("a.jsonl", b'{"text": "ok"}\n{"text": "unfini\n', 1, "every line must be one JSON value"),
+    "broken_json": ("a.jsonl", b'{"text": "ok"}\n{"text": "unfini\n', 1, "or element must be one JSON value"),
     "not_an_object": ("a.jsonl", b'{"text": "ok"}\n["list"]\n', 1, "every line must be a JSON object"),
     "missing_column": ("a.jsonl", b'{"text": "ok"}\n{"body": "x"}\n', 1, "must have the text column"),
     "null_text": ("a.jsonl", b'{"text": "ok"}\n{"text": null}\n', 1, "must not be null"),
