@@ -238,7 +238,6 @@ def test_training_makes_the_merges_of_the_reference(monkeypatch: pytest.MonkeyPa
         few = always(dice.choice([1, 2, 16, 256]))
         monkeypatch.setattr(bpe_training, "_num_buckets", dice.choice([few, few, usual]))
         monkeypatch.setattr(bpe_training, "_LEAST_ROOM", dice.choice([1, 1 << 16]))
-        monkeypatch.setattr(bpe_training, "_BYTE_PAIRS", dice.choice([1 << 16, 1 << 16, 1]))
         monkeypatch.setattr(bpe_training, "_MERGES_A_STEP", dice.choice([1, 3, 100]))
         monkeypatch.setattr(bpe_training, "_CELLS_A_SLICE", dice.choice([1, 50, 1 << 25]))
         monkeypatch.setattr(bpe_training, "_PLACES_A_SLICE", dice.choice([1, 50, 1 << 23]))
