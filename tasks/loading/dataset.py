@@ -25,12 +25,12 @@ from tasks.formats.packed_files import PackedManifest
 from tasks.loading.batches import Batch, Block, Dtype, Field, Wanted, check_bounds, made
 from tasks.loading.identity import checked_identity
 from tasks.loading.lengths import RowLengths
-from tasks.loading.naming import packed_folder
 from tasks.loading.order import Order
 from tasks.loading.place import Place, Walk
 from tasks.loading.prefetch import made_ahead
 from tasks.loading.rows import PackedRows
 from tasks.loading.split import Remainder, Split
+from tasks.naming import artifact_folder
 from tasks.store.integrity import Verify
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class PackedDataset:
                 more tokens than `cu_seqlens` can count, or the artifact lacks the memmap format.
             StoreError: the artifact is missing or damaged.
         """
-        self.path = packed_folder(path, store)
+        self.path = artifact_folder("packed", path, store)
         self.manifest = PackedManifest.open(self.path)
         self.split = Split(batch_size, rank, world_size, remainder=remainder)
         self._wanted = Wanted(tuple(fields), dtype)

@@ -2,6 +2,7 @@
 
 import pytest
 
+import tokenizer
 from tasks.errors import LoadingError, StoreError
 from tasks.loading import PackedDataset
 from tests.test_tasks.traced_line import traced_line
@@ -35,3 +36,26 @@ def test_a_name_without_a_store_says_where_it_was_looked_for(tmp_path, monkeypat
 def test_a_name_that_the_store_does_not_have_is_answered_with_the_nearest(line):
     with pytest.raises(StoreError, match="packed/line"):
         PackedDataset("packed/lime", store=line.store.root)
+
+
+def test_a_tokenizer_is_loaded_by_its_name(line, monkeypatch):
+    by_folder = tokenizer.load(line.store.path(line.store.resolve("tokenizer/line")))
+    assert tokenizer.load("tokenizer/line@v1", store=line.store.root) == by_folder
+    monkeypatch.setenv("TOKMILL_STORE", str(line.store.root))
+    assert tokenizer.load("tokenizer/line") == by_folder
+
+
+def test_a_tokenizer_that_is_not_there_says_where_it_was_looked_for(line, tmp_path, monkeypatch):
+    monkeypatch.delenv("TOKMILL_STORE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LoadingError, match="tokenizer/line is no folder, and there is no store"):
+        tokenizer.load("tokenizer/line")
+    with pytest.raises(StoreError, match="tokenizer/line"):
+        tokenizer.load("tokenizer/lime", store=line.store.root)
+
+
+def test_a_path_is_a_path_even_if_it_looks_like_a_name(line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = tokenizer.train(["the cat"], vocab_size=258)
+    made.save("tokenizer/line")
+    assert tokenizer.load("tokenizer/line") == made

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from tokenizer.artifacts import artifact_folder
 from tokenizer.definition import Definition
 from tokenizer.errors import FormatError
 from tokenizer.formats import foreign, gpt2, huggingface, native, tiktoken
@@ -68,6 +69,7 @@ def save(tok: Tokenizer, folder: Path, format_name: str = "tokmill") -> list[Pat
 def load(
     path: str | Path,
     *,
+    store: str | Path | None = None,
     split_pattern: PatternLike | None = None,
     digits: Digits | None = None,
     normalizer: str | None = None,
@@ -77,7 +79,9 @@ def load(
 
     Args:
         path: `tokmill.json`, `tokenizer.json`, `*.tiktoken`, `*vocab.json` beside `*merges.txt`, or a
-            folder; where a folder holds several, the one that says the most is taken.
+            folder; where a folder holds several, the one that says the most is taken. Or the name of an
+            artifact, `tokenizer/name`, `tokenizer/name@v3`, where a store is given or found.
+        store: where a name is looked up; else TOKMILL_STORE, else `tokmill-store` in the working directory.
         split_pattern: for `gpt2` and `tiktoken` files, which do not say it; goes before their sidecar.
         digits: the same.
         normalizer: the same.
@@ -88,7 +92,7 @@ def load(
         VocabularyError: the vocabulary breaks a law.
     """
     usage = Usage(split_pattern, digits, normalizer, special_tokens)
-    place = Path(path)
+    place = artifact_folder(path, store)
     if not place.exists():
         raise FormatError(f"{place}: does not exist; pass a tokenizer's file or folder")
     tok = Tokenizer(_read(_file_in(place) if place.is_dir() else place, usage))

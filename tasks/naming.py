@@ -1,4 +1,4 @@
-"""What a person calls a packed artifact: its folder, or its name in a store."""
+"""What a person calls an artifact: its folder, or its name in a store."""
 
 import os
 from pathlib import Path
@@ -8,12 +8,13 @@ from tasks.store import Store
 from tasks.store.layout import DEFAULT_STORE
 
 
-def packed_folder(path: str | Path, store: str | Path | None) -> Path:
-    """Return the folder of a packed artifact.
+def artifact_folder(kind: str, path: str | Path, store: str | Path | None) -> Path:
+    """Return the folder of an artifact.
 
     Args:
+        kind: `packed`, `tokenizer`, ...
         path: the folder; or, where a store is given or no such folder is there, the artifact's name:
-            `packed/name`, `packed/name@v3`, `packed/name@prod`.
+            `kind/name`, `kind/name@v3`, `kind/name@prod`.
         store: where the name is looked up; else TOKMILL_STORE, else `tokmill-store` in the working directory.
 
     Raises:
@@ -21,7 +22,7 @@ def packed_folder(path: str | Path, store: str | Path | None) -> Path:
         StoreError: the store has no artifact of that name.
     """
     place, name = Path(path), str(path)
-    if store is None and (place.exists() or not name.startswith("packed/")):
+    if store is None and (place.exists() or not name.startswith(f"{kind}/")):
         return place
     location = str(store or os.environ.get("TOKMILL_STORE") or DEFAULT_STORE)
     opened = Store.open(location)
