@@ -40,7 +40,8 @@ class IngestParams(Params):
             "Bytes of text that a shard has about; it ends with a document, between a quarter and four "
             "times of it. A shard is the unit of work and of caching: with smaller ones less is made again "
             "after a change, and each costs some tenths of a second. Left out, it follows from the size of "
-            "the files: 8 MiB for a corpus below 64 MiB, 32 below 512, 64 below 64 GiB, else 512."
+            "the files: 8 MiB for a corpus below 64 MiB, 32 below 512, 64 below 4 GiB, 256 below 64, "
+            "else 1 GiB."
         ),
     )
     sources: dict[SourceName, ReadOptions] = Field(

@@ -37,8 +37,8 @@ _USUAL_RATIO = 4
 
 
 # (a corpus of fewer bytes of text, has shards of about so many): see docs/adr/0007-shard-plan.md.
-_STEPS = ((64 << 20, 8 << 20), (512 << 20, 32 << 20), (64 << 30, 64 << 20))
-_LARGEST_BYTES = 512 << 20
+_STEPS = ((64 << 20, 8 << 20), (512 << 20, 32 << 20), (4 << 30, 64 << 20), (64 << 30, 256 << 20))
+_LARGEST_BYTES = 1 << 30
 
 
 def default_shard_bytes(text_bytes: int) -> int:
