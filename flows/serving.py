@@ -88,6 +88,7 @@ def up(store: Path, address: Address, *, any_profile: bool = False, announce: An
         if stopped.is_set():
             return
         _register(place, environment)
+        _put_right(environment, announce)
         work = ["prefect", "worker", "start", "--pool", place.work_pool, "--type", "process"]
         worker = children.enter_context(child("worker", work, environment, logs))
         announce(
@@ -137,11 +138,26 @@ def _require_free(address: Address) -> None:
 
 
 def _register(place: Place, environment: Mapping[str, str]) -> None:
-    command = [sys.executable, "-m", "flows.deployment", str(place.folder), str(place.store)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = _run_module(["flows.deployment", str(place.folder), str(place.store)], environment)
     if done.returncode:
         said = (done.stderr or done.stdout).strip()
         raise ServeError(f"the deployment {place.name!r} could not be registered: {said}")
+
+
+def _put_right(environment: Mapping[str, str], announce: Announce) -> None:
+    """Have the server told of runs that ended without a word while nobody served."""
+    done = _run_module(["flows.reconciling"], environment)
+    for name in done.stdout.splitlines():
+        announce(f"the run {name} is under way no more: its process is gone")
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
+        announce(f"runs whose processes are gone may still be shown as running: {last}")
+
+
+def _run_module(module: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run one of our modules to its end; -P, so that no folder `flows` of this folder takes its place."""
+    command = [sys.executable, "-P", "-m", *module]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def _wait_until_healthy(server: Child, health: str, stopped: threading.Event) -> None:

@@ -27,6 +27,8 @@ def main() -> None:
     """Watch the pipe from a thread, and be the module."""
     parent, module = int(sys.argv[1]), sys.argv[2]
     os.set_inheritable(parent, False)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_end_with, args=(parent,), name="tether", daemon=True).start()
     sys.argv = [module, *sys.argv[3:]]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
