@@ -12,6 +12,8 @@ file that it opened for as long as it likes, and nobody waits for it.
 Anything else is an error of its own.
 """
 
+import errno
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.02
 _TAKEN: Final = ("Could not set lock", "already attached")
+_LACKS: Final = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
 _BROKEN: Final = (
     "Corrupt database",
     "not a valid DuckDB database",
@@ -235,6 +238,8 @@ def _is_broken(error: Exception) -> bool:
     """Whether our own statements failed for the file's sake: not for want of space, memory or permission."""
     import duckdb
 
+    if any(lack in str(error) for lack in _LACKS):  # DuckDB tells of a full disk in fatal errors, too
+        return False
     if isinstance(error, duckdb.OperationalError) and not isinstance(error, duckdb.SerializationException):
         return any(sign in str(error) for sign in _BROKEN)
     return True

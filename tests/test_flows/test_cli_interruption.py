@@ -30,9 +30,12 @@ from flows.cli.interruption import keeping, noting_signals
 started = start_tethered(["http.server", "0", "--bind", "127.0.0.1"], os.environ, subprocess.DEVNULL)
 with noting_signals():
     keeping(lambda: "something was kept")
-    print(started.pid, flush=True)
+    told = False
     while True:
         try:
+            if not told:
+                told = True
+                print(started.pid, flush=True)
             threading.Event().wait()
         except KeyboardInterrupt:
             pass

@@ -119,7 +119,7 @@ class TestShow:
         assert out.startswith("#")
 
     def test_an_artifact_without_words(self, tokmill):
-        assert tokmill("show", "packed/smoke", "--read")[0] == 2
+        assert tokmill("show", "mixture/smoke", "--read")[0] == 2
 
     def test_an_unknown_artifact_names_the_nearest(self, tokmill):
         code, _, err = tokmill("show", "packt/smoke")

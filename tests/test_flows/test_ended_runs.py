@@ -31,7 +31,7 @@ def long_run(service: Service) -> str:
     folder = service.tokmill.folder / "long"
     folder.mkdir()
     generator = random.Random(1)
-    for number in range(60):
+    for number in range(240):
         (folder / f"{number}.txt").write_text(words(generator, 10_000), encoding="utf-8")
     (service.tokmill.folder / "long.toml").write_text(PROFILE, encoding="utf-8")
     return "long.toml"

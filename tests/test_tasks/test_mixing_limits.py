@@ -69,7 +69,7 @@ def test_a_share_that_falls_to_zero_far_along_a_run_has_places_all_the_same():
     )
     assert after - before > 10
     lanes, places = lanes_of([before, before], [10, 10]), np.empty(4, dtype=np.int64)
-    clock = Clock(np.zeros(1), np.zeros(1, dtype=np.int64))
+    clock = Clock(np.zeros(1), np.zeros(1), np.zeros(1, dtype=np.int64))
     assert weave(curve, lanes, clock, np.inf, places) == 1
     assert lanes.state.tolist()[0] == EMPTY
     assert np.isfinite(lanes.finishes).all()

@@ -198,5 +198,6 @@ def test_only_what_a_step_depends_on_is_part_of_its_parameters():
         "formats": ("memmap", "parquet"),
         "mask_continued": False,
         "pad_id": 3,
+        "labels": False,
         "index": 4,
     }

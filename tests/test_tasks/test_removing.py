@@ -78,7 +78,7 @@ def test_another_corpus_with_the_same_file_holds_the_document_as_well(copied, li
 
 def test_an_artifact_that_cannot_be_read_is_named_with_the_reason(copied):
     export = copied.store.resolve("packed/line.jsonl")
-    for pieces in copied.store.path(export).glob("pieces-*.parquet"):
+    for pieces in copied.store.path(export).glob("__pieces__/pieces-*.parquet"):
         pieces.write_bytes(b"broken")
     unknown = {holder.reference for holder in take_down(copied, ["web:first"]).holders if holder.unknown}
     assert "packed/line.jsonl@v1" in unknown

@@ -306,7 +306,7 @@ def test_text_may_be_bytes(small: Tokenizer) -> None:
 
 
 def test_a_vocabulary_goes_in_both_ways(small: Tokenizer) -> None:
-    how = {"split_pattern": "gpt2", "num_reserved": 2}
+    how = {"split_pattern": "gpt2", "num_reserved": 2, "unicode": small.definition.unicode}
     again = Tokenizer.from_vocab(small.vocab, small.merges, special_tokens=small.special_tokens, **how)
     assert again == small
     names = list(small.special_tokens)
