@@ -238,10 +238,13 @@ def pattern_of(pattern: PatternLike, digits: Digits, chain: list[str]) -> dict[s
 def _check_unicode(unicode: object) -> None:
     values = [unicode.get(key) for key in ("version", "tables")] if isinstance(unicode, Mapping) else []
     if unicode is not None and not (
-        len(values) == 2 and all(isinstance(value, str) and len(value) < 100 for value in values)
+        len(values) == 2
+        and all(isinstance(value, str) and value.isprintable() for value in values)
+        and all(value.isascii() and len(value) < 100 for value in values if isinstance(value, str))
     ):
         raise VocabularyError(
-            f"vocabulary: unicode={unicode!r:.200} must hold the texts 'version' and 'tables', or be left out"
+            f"vocabulary: unicode={unicode!r:.200} must hold the texts 'version' and 'tables', short and in "
+            "ASCII, or be left out"
         )
 
 

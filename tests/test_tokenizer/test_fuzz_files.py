@@ -4,6 +4,7 @@
 minutes a format; `TOKMILL_FUZZ_SEED=…` begins with the round that a failure names.
 """
 
+import copy
 import json
 import random
 import resource
@@ -105,6 +106,11 @@ def places(value: Any) -> list[tuple[Any, Any]]:
     return found
 
 
+def any_value(dice: random.Random) -> Any:
+    """A value of its own: what is put in may be changed in its turn."""
+    return copy.deepcopy(dice.choice(VALUES))
+
+
 def with_other_values(dice: random.Random, content: bytes) -> bytes:
     """JSON in which some values are others, some are gone, and some stand under another key."""
     value = json.loads(content)
@@ -117,11 +123,11 @@ def with_other_values(dice: random.Random, content: bytes) -> bytes:
         if how == 0 and isinstance(holder, dict):
             holder.pop(key, None)
         elif how == 1 and isinstance(holder, dict):
-            holder[dice.choice(["x", "", "語", "format", "model", "<s>"])] = dice.choice(VALUES)
+            holder[dice.choice(["x", "", "語", "format", "model", "<s>"])] = any_value(dice)
         elif how == 2 and isinstance(holder, list):
-            holder.append(dice.choice(VALUES))
+            holder.append(any_value(dice))
         else:
-            holder[key if isinstance(holder, dict) else key % len(holder)] = dice.choice(VALUES)
+            holder[key if isinstance(holder, dict) else key % len(holder)] = any_value(dice)
     return json.dumps(value).encode("utf-8", "surrogatepass")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import regex
 
 import tokenizer
 from tests.test_tokenizer.conftest import TRAINING_TEXTS
-from tokenizer import TokenizerError
+from tokenizer import Tokenizer, TokenizerError, VocabularyError
 from tokenizer.formats import files
 from tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS, charsets, compile_pattern
 from tokenizer.splitting.automaton import tables_digest
@@ -61,3 +62,9 @@ def test_other_tables_than_in_training_are_said_when_a_tokenizer_is_loaded(
         files.write_json(saying, content | {"unicode": broken})
         with pytest.raises(TokenizerError, match="'version' and 'tables'"):
             tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize("version", ["\ud800", "x" * 100, "1\n2", 17.0, None])
+def test_a_version_that_no_log_could_hold_is_refused(small: Tokenizer, version: object) -> None:
+    with pytest.raises(VocabularyError, match=r"unicode=.* must hold the texts"):
+        replace(small.definition, unicode={"version": version, "tables": "0" * 16})
