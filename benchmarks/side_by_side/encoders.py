@@ -143,14 +143,17 @@ class Tokenizers(Encoder):
 
 
 class TokenizersAhead(Tokenizers):
-    """The same of the pre-release, which lies in a folder of its own."""
+    """`encode_batch` of the pre-release, which has no other and lies in a folder of its own."""
 
     def load(self) -> Callable[[Any], Any]:
         if not (ahead_folder() / "tokenizers").is_dir():
             raise UnsupportedError("the pre-release is not installed here")
         if str(ahead_folder()) not in sys.path:
             sys.path.insert(0, str(ahead_folder()))
-        return super().load()
+        from tokenizers import Tokenizer
+
+        tok = Tokenizer.from_file(str(self.json))
+        return lambda texts: tok.encode_batch(texts, add_special_tokens=False)
 
 
 class Gigatoken(Encoder):
