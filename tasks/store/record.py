@@ -23,6 +23,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from tasks.errors import IdentityError, MachineError, StoreError
 from tasks.faults import unreadable
 from tasks.stage import Account, ArtifactRef, External, Inputs, Scalar
+from tasks.store.canonical import plain
 from tasks.store.digest import ByteCount, Digest, FileEntry, content_digest, digest_bytes
 from tasks.store.identity import fingerprint
 from tasks.store.layout import KIND_PATTERN, LABEL_PATTERN, NAME_PATTERN, RECORD_FILE
@@ -38,6 +39,15 @@ _SEAL = re.compile(rb'\{\n "record_digest": "([0-9a-f]{64})",\n')
 
 def _called(pattern: str) -> StringConstraints:
     return StringConstraints(pattern=f"^{pattern}$")
+
+
+def _canonical(value: dict[str, Any]) -> dict[str, Any]:
+    """Refuse what a published record cannot hold, though JSON's readers take it: infinities and NaN."""
+    try:
+        plain(value)
+    except IdentityError as error:
+        raise ValueError(str(error)) from error
+    return value
 
 
 def _checked_payload(payload: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +69,8 @@ def _checked_metrics(metrics: dict[str, Scalar]) -> dict[str, Scalar]:
 Kind: TypeAlias = Annotated[str, _called(KIND_PATTERN)]
 Name: TypeAlias = Annotated[str, _called(NAME_PATTERN)]
 Label: TypeAlias = Annotated[str, _called(LABEL_PATTERN)]
-Payload: TypeAlias = Annotated[dict[str, Any], AfterValidator(_checked_payload)]
+Canonical: TypeAlias = Annotated[dict[str, Any], AfterValidator(_canonical)]
+Payload: TypeAlias = Annotated[Canonical, AfterValidator(_checked_payload)]
 Metrics: TypeAlias = Annotated[dict[str, Scalar], AfterValidator(_checked_metrics)]
 
 
@@ -119,7 +130,7 @@ class Record(BaseModel):
     content_digest: Digest
     files: list[FileEntry]
     inputs: list[InputEntry]
-    params: dict[str, Any]
+    params: Canonical
     metrics: Metrics
     accounts: list[Account]
     timings: Timings
