@@ -23,7 +23,7 @@ from flows.progress import Reporter, group_of
 from flows.results import RunRow
 from tasks.prefect_task import Ask, Told, as_task
 from tasks.stage import ArtifactRef, How
-from tasks.store import Store, Verify
+from tasks.store import Provenance, Store, Verify
 
 _SOURCE = re.compile(r"\[(.+)/\d+\]$")  # of a task over shards: `encode[english/3]`
 
@@ -34,6 +34,7 @@ class PrefectExecutor:
     Attributes:
         rows: what each task did, in the order of the steps.
         memory_bytes: what one task may take of memory; see `tasks.machine`.
+        provenance: of the run, for the artifacts that it makes.
     """
 
     def __init__(
@@ -43,12 +44,14 @@ class PrefectExecutor:
         reporter: Reporter,
         verify: Verify = "sizes",
         memory_bytes: int | None = None,
+        provenance: Provenance | None = None,
     ) -> None:
         self.store = store
         self.runner = runner
         self.reporter = reporter
         self.verify = verify
         self.memory_bytes = memory_bytes
+        self.provenance = provenance
         self.rows: list[RunRow] = []
         self._started: dict[str, float] = {}
         self._ended: dict[str, How] = {}
@@ -84,7 +87,7 @@ class PrefectExecutor:
         self.reporter.on_start(title)
 
     def _submit(self, step: Step) -> PrefectFuture[Any]:
-        ask = Ask(step.request(), self.store.root, self.verify, self.memory_bytes)
+        ask = Ask(step.request(), self.store.root, self.verify, self.memory_bytes, self.provenance)
         parents = {ref: self._futures[ref] for ref in references(step) if ref in self._futures}
         arguments = {"ask": quote(ask), "title": step.title}
         task = as_task(ask, step.title)

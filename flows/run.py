@@ -144,7 +144,7 @@ def _build(profile: Profile, machine: Machine, reporter: Reporter) -> RunResult:
         try:
             parameters = profile.resolved()
             store.catalog.add_run(run_id, profile=profile.name, parameters=parameters, provenance=provenance)
-            result = _compose(profile, machine, store, reporter, run_id)
+            result = _compose(profile, machine, store, reporter, provenance)
             artifacts = [RunArtifact(task=row.task, ref=row.ref, how=row.how) for row in result.rows]
             store.catalog.finish_run(run_id, state="completed", artifacts=artifacts)
         except BaseException as error:
@@ -173,14 +173,16 @@ def _note_end(store: Store, run_id: str, error: BaseException) -> None:
         error.add_note(str(unwritten))
 
 
-def _compose(profile: Profile, machine: Machine, store: Store, reporter: Reporter, run_id: str) -> RunResult:
+def _compose(
+    profile: Profile, machine: Machine, store: Store, reporter: Reporter, provenance: Provenance
+) -> RunResult:
     with _threads(machine.workers) as runner, noting_warnings(reporter):
         sources = resolve_sources(profile, store, rehash=machine.rehash)
         share = machine.memory_bytes // machine.workers
-        executor = PrefectExecutor(store, runner, reporter, machine.verify, share)
+        executor = PrefectExecutor(store, runner, reporter, machine.verify, share, provenance)
         made = Composition(profile, executor, sources).build()
     refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}
-    return RunResult(run_id, executor.rows, refs)
+    return RunResult(str(provenance.flow_run_id), executor.rows, refs)
 
 
 @contextmanager

@@ -47,6 +47,8 @@ T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
 _MOMENT_SECONDS = 1.0
+_MOMENTS_PER_WRITE = 20  # publications may take a twentieth of the time for the catalog, however large it is
+_WRITE_SECONDS: dict[Path, float] = {}  # what the last write of each catalog cost this process
 _VERSIONS = """
     SELECT l.kind, l.name, l.label, l.number, l.fingerprint, a.content_digest, a.stage, a.stage_version,
            a.num_files, a.num_bytes, strftime(a.ended, '%Y-%m-%dT%H:%M:%SZ') AS ended, a.seconds,
@@ -140,13 +142,15 @@ class Catalog:
     def register_publication(self, *paths: Path, report: Report | None = None) -> None:
         """As `register`, but left to the next sync where the catalog was written a moment ago.
 
-        Opening the catalog costs more than publishing a small artifact, and shards come by the hundred.
+        Writing the catalog costs more than publishing a small artifact, and the more the larger it is; shards
+        come by the hundred. A question takes in what is not there yet.
         """
         try:
             age_seconds = time.time() - self.path.stat().st_mtime
         except FileNotFoundError:
             age_seconds = math.inf
-        if not 0 <= age_seconds < _MOMENT_SECONDS:
+        moment = max(_MOMENT_SECONDS, _MOMENTS_PER_WRITE * _WRITE_SECONDS.get(self.path, 0.0))
+        if not 0 <= age_seconds < moment:
             self.register(*paths, report=report)
 
     def add_run(
@@ -284,9 +288,12 @@ class Catalog:
     def _replace(self, wait: float, work: Callable[["DuckDBPyConnection"], T]) -> T:
         """Do `work` on a copy of the catalog, which takes its place; a broken catalog is made again first."""
         with locked(self.lock_path, wait):
+            began = time.monotonic()
             try:
                 with replacing(self._layout, anew=not self.path.exists()) as connection:
-                    return work(connection)
+                    done = work(connection)
+                _WRITE_SECONDS[self.path] = time.monotonic() - began
+                return done  # noqa: TRY300 - what fails is made good below
             except BrokenCatalogError as error:
                 self._say_broken(error)
             with replacing(self._layout, anew=True) as connection:
