@@ -81,9 +81,9 @@ def check_lengths(file: Path, lengths: NDArray[Any], firsts: NDArray[np.int64], 
         sequence_length: tokens that a sequence has.
 
     Raises:
-        StoreError: a piece has no token, a sequence has no piece, or its pieces have more tokens than it.
+        StoreError: a piece has no token, or a sequence's pieces have more than it.
     """
-    check_ascending(file, "pieces of sequences", firsts, first=0, last=len(lengths), step=1)
+    check_ascending(file, "pieces of sequences", firsts, first=0, last=len(lengths))
     check_within(file, "length of piece", lengths, least=1, below=sequence_length + 1)
     sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     filled = sums[firsts[1:]] - sums[firsts[:-1]]
@@ -97,7 +97,7 @@ def check_starts(
     counts: NDArray[np.int64],
     sequence_length: int,
 ) -> None:
-    """Refuse sequences that have not one start for each piece, or no piece; padding is a length without one.
+    """Refuse sequences that have not one start for each piece; padding is a length without one.
 
     Args:
         file: where they are from.
@@ -113,7 +113,7 @@ def check_starts(
     sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     whole = sums[firsts[1:]] - sums[firsts[:-1]] == sequence_length
     missing = np.diff(firsts) - counts
-    wrong = np.flatnonzero((counts == 0) | (missing != 0) & ~((missing == 1) & whole))
+    wrong = np.flatnonzero((missing != 0) & ~((missing == 1) & whole))
     if len(wrong):
         row = int(wrong[0])
         raise untrue(

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.errors import StoreError
 from tasks.formats.packed_files import PackedManifest, ShardFiles
 from tasks.formats.packed_masks import document_mask
 from tasks.formats.packed_shards import PieceRows, ShardReader, open_shard
@@ -158,13 +159,20 @@ class PackedReader:
 
         Raises:
             IndexError: there is no such sequence.
+            StoreError: its files are missing, broken, or contradict each other.
         """
         shard, row = self.place(index)
         opened = self._shard(shard)
         starts = opened.document_starts(row)
         if starts is None and self.manifest.mask_continued:
             starts = self.piece_rows(shard).value("document_start", row).astype(np.int64)
-        return Sequence(opened.tokens(row), opened.cu_seqlens(row), starts, self.manifest.mask_continued)
+        bounds = opened.cu_seqlens(row)
+        if starts is not None and len(starts) != len(bounds) - 1:
+            raise StoreError(
+                f"packed: sequence {index} has {len(bounds) - 1} pieces and {len(starts)} starts of pieces; "
+                "verify the artifact"
+            )
+        return Sequence(opened.tokens(row), bounds, starts, self.manifest.mask_continued)
 
     def __iter__(self) -> Iterator[Sequence]:
         return (self[index] for index in range(len(self)))

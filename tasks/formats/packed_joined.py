@@ -11,8 +11,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import PackingError
+from tasks.errors import PackingError, StoreError
 from tasks.formats.packed import PackedReader, Sequence
+
+_EDGE = ("source", "shard", "document", "epoch", "document_start", "fim")
 
 
 class JoinedReader:
@@ -58,10 +60,22 @@ class JoinedReader:
         first = wanted * self._times
         numbers = range(first, min(first + self._times, len(self._reader)))
         goes_on = [number > first and self._continues(number) for number in numbers]
-        return self._joined([self._reader[number] for number in numbers], goes_on)
+        return self._joined([self._part(number) for number in numbers], goes_on)
 
     def __iter__(self) -> Iterator[Sequence]:
         return (self[index] for index in range(len(self)))
+
+    def _part(self, number: int) -> Sequence:
+        """A sequence of the packing, which must have the pieces that the table of pieces says."""
+        part = self._reader[number]
+        shard, row = self._reader.place(number)
+        firsts = self._reader.piece_rows(shard).firsts
+        if len(part.cu_seqlens) - 1 != firsts[row + 1] - firsts[row]:
+            raise StoreError(
+                f"packed: sequence {number} has {len(part.cu_seqlens) - 1} pieces, and "
+                f"{firsts[row + 1] - firsts[row]} in the table of pieces; verify the artifact"
+            )
+        return part
 
     def _joined(self, parts: list[Sequence], goes_on: list[bool]) -> Sequence:
         """One sequence of several; `goes_on` says which begin with the rest of the last piece before."""
@@ -89,23 +103,29 @@ class JoinedReader:
         return bool(self._goes_on(shard)[row])
 
     def _find_going_on(self, shard: int) -> NDArray[np.bool_]:
-        """The same for every sequence of a shard: bool [rows]."""
-        rows = self._reader.piece_rows(shard)
-        columns, first, last = rows.columns, rows.firsts[:-1], rows.firsts[1:] - 1
-        names = ("source", "shard", "document", "epoch")
-        ends = columns["document_start"].astype(np.int64) + columns["length"]
-        begins = [columns[name][first].astype(np.int64) for name in (*names, "document_start", "fim")]
-        before = [*(columns[name].astype(np.int64)[last] for name in names), ends[last], columns["fim"][last]]
-        if shard:
-            previous = self._reader.piece_rows(shard - 1).columns
-            end = int(previous["document_start"][-1]) + int(previous["length"][-1])
-            final = [*(int(previous[name][-1]) for name in names), end, int(previous["fim"][-1])]
-        else:
-            final = [-1] * len(begins)
-        shifted = [
-            np.append(value, column[:-1].astype(np.int64))
-            for value, column in zip(final, before, strict=True)
-        ]
-        same = [mine == its for mine, its in zip(begins, shifted, strict=True)]
-        found: NDArray[np.bool_] = np.all(same, axis=0) & (begins[-1] == 0)
+        """The same for every sequence of a shard: bool [rows].
+
+        A takedown may leave a sequence without pieces: it goes on from none, and none goes on from it.
+        """
+        firsts = self._reader.piece_rows(shard).firsts
+        begins, ends = self._edges(shard)
+        before = self._edges(shard - 1)[1][:, -1:] if shard else np.full((len(_EDGE), 1), -1)
+        same = np.all(begins == np.hstack([before, ends[:, :-1]]), axis=0)
+        found: NDArray[np.bool_] = same & (firsts[1:] > firsts[:-1]) & (begins[-1] == 0)
         return found
+
+    def _edges(self, shard: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where each sequence of a shard begins and ends in its documents: twice int64 [6, rows].
+
+        The rows of values are those of `_EDGE`, -1 for a sequence without pieces; an end's `document_start`
+        is where the next piece would start.
+        """
+        rows = self._reader.piece_rows(shard)
+        pieces = np.stack([rows.columns[name].astype(np.int64) for name in _EDGE])
+        after = pieces.copy()
+        after[_EDGE.index("document_start")] += rows.columns["length"]
+        firsts, empty = rows.firsts, rows.firsts[1:] == rows.firsts[:-1]
+        edges = [np.full((len(_EDGE), len(empty)), -1, dtype=np.int64) for _ in range(2)]
+        edges[0][:, ~empty] = pieces[:, firsts[:-1][~empty]]
+        edges[1][:, ~empty] = after[:, firsts[1:][~empty] - 1]
+        return edges[0], edges[1]

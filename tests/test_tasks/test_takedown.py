@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tasks.errors import MixingError, StoreError, TracingError
@@ -22,6 +22,7 @@ from tasks.tracing.repacking import repack
 from tasks.tracing.takedown import read_names, take_down
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
 from tests.test_tasks.packings import published
+from tests.test_tasks.test_packed import joined_by_hand
 from tests.test_tasks.traced_line import traced_line
 
 FORMATS = ["arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet"]
@@ -135,6 +136,21 @@ def test_a_sequence_of_nothing_else_is_all_padding(packed, tmp_path):
         assert not sequence.loss_mask.any()
     batches = list(PackedDataset(tmp_path / "out", fields=["loss_mask", "cu_seqlens"]))
     assert sum(len(batch["sequence"]) for batch in batches) == len(reader)
+
+
+@pytest.mark.parametrize("times", [2, 3])
+@given(places=st.sets(st.sampled_from(PLACES)))
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_left_can_be_read_at_multiples_of_its_length(packed, tmp_path, times, places):
+    out = tmp_path / f"{times}-{'-'.join(f'{s}{a}{k}' for s, a, k in sorted(places))}"
+    if not out.exists():
+        taken_down(packed, out, sorted(places))
+    reader = PackedReader.open(out)
+    found = [
+        (one.input_ids.tolist(), one.cu_seqlens.tolist(), one.document_starts.tolist())
+        for one in reader.at_length(8 * times)
+    ]
+    assert found == list(joined_by_hand(reader, times, 7))
 
 
 def test_shards_without_the_documents_are_the_same_files(packed, tmp_path):
