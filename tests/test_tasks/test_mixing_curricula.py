@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -161,6 +161,7 @@ def parts_of(lengths, difficulties):
     st.sampled_from([1.0, 1.5, 3.0]),
     st.integers(0, 99),
 )
+@example([17, 8, 5, 7, 8, 10], "linear", 1, 5, 1.0, 2)
 def test_nothing_is_drawn_before_it_is_eligible(lengths, kind, start, until, repetition, seed):
     rules = {"difficulty": "length", "competence": kind, "start": start / 10, "until": until / 10}
     try:
@@ -176,7 +177,7 @@ def test_nothing_is_drawn_before_it_is_eligible(lengths, kind, start, until, rep
     out, times = 0, Counter()
     for source, _, document, epoch, num_tokens in rows(found.plan):
         if source == 0:
-            progress = Decimal(min(1.0, (out + 0.5) / run + 1e-9))
+            progress = Decimal(min(1.0, (out + 1) / run + 1e-9))  # to the token
             assert parts[document] <= float(function.eligible(progress)) + 1e-9
             assert epoch == times[document]
             times[document] += 1
