@@ -28,12 +28,12 @@ import pyarrow as pa
 import torch
 from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder
 
-from tasks.formats.encoded import EncodedManifest, EncodedStatistics, ShardEntry, SourceEntry
-from tasks.formats.encoded_writer import write_shard
-from tasks.loading import PackedDataset
-from tasks.mix import MIX, MixParams
-from tasks.pack import PACK, PACK_PLAN, PACK_SHARD, PackParams
-from tasks.store.digest import digest_folder
+from tokmill.tasks.formats.encoded import EncodedManifest, EncodedStatistics, ShardEntry, SourceEntry
+from tokmill.tasks.formats.encoded_writer import write_shard
+from tokmill.tasks.loading import PackedDataset
+from tokmill.tasks.mix import MIX, MixParams
+from tokmill.tasks.pack import PACK, PACK_PLAN, PACK_SHARD, PackParams
+from tokmill.tasks.store.digest import digest_folder
 
 VOCAB_SIZE = 50_304
 Batches = Iterator[Any]

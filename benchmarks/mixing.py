@@ -27,13 +27,13 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-from tasks.formats.encoded import EncodedShard, EncodedStatistics
-from tasks.formats.encoded_writer import write_shard
-from tasks.formats.mixture import Mixture, PlanWriter
-from tasks.formats.trigrams import ModelManifest, TrigramModels
-from tasks.mix import MixParams, Planning
-from tasks.mixing.lengths import ShardLengths, SourceLengths
-from tasks.mixing.sorting import scratch_below
+from tokmill.tasks.formats.encoded import EncodedShard, EncodedStatistics
+from tokmill.tasks.formats.encoded_writer import write_shard
+from tokmill.tasks.formats.mixture import Mixture, PlanWriter
+from tokmill.tasks.formats.trigrams import ModelManifest, TrigramModels
+from tokmill.tasks.mix import MixParams, Planning
+from tokmill.tasks.mixing.lengths import ShardLengths, SourceLengths
+from tokmill.tasks.mixing.sorting import scratch_below
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 SHARD = 1_000_000
@@ -152,10 +152,10 @@ def plans(documents: int, cases: list[str]) -> None:
 
 
 def scores() -> None:
-    import tokenizer
-    from tasks.scoring.noise import noise_of
-    from tasks.scoring.perplexity import perplexity_of, sample_of
-    from tasks.scoring.trigrams import train
+    from tokmill import tokenizer
+    from tokmill.tasks.scoring.noise import noise_of
+    from tokmill.tasks.scoring.perplexity import perplexity_of, sample_of
+    from tokmill.tasks.scoring.trigrams import train
 
     tok = tokenizer.load(SHARED / "vocabs" / "cl100k_base.tiktoken", split_pattern="cl100k")
     with tempfile.TemporaryDirectory(prefix="tokmill-mixing-") as name:

@@ -37,15 +37,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-import tokenizer
-from tasks.formats.encoded import EncodedManifest, EncodedStatistics, ShardEntry, SourceEntry
-from tasks.formats.encoded_writer import write_shard
-from tasks.formats.mixture import Plan
-from tasks.pack import PACK_SHARD, PackParams
-from tasks.packing.pieces import cut_documents
-from tasks.packing.plan import plan_packing
-from tasks.packing.strategies import packer
-from tasks.store.digest import digest_folder
+from tokmill import tokenizer
+from tokmill.tasks.formats.encoded import EncodedManifest, EncodedStatistics, ShardEntry, SourceEntry
+from tokmill.tasks.formats.encoded_writer import write_shard
+from tokmill.tasks.formats.mixture import Plan
+from tokmill.tasks.pack import PACK_SHARD, PackParams
+from tokmill.tasks.packing.pieces import cut_documents
+from tokmill.tasks.packing.plan import plan_packing
+from tokmill.tasks.packing.strategies import packer
+from tokmill.tasks.store.digest import digest_folder
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 STRATEGIES = ("concat", "greedy", "best_fit", "first_fit_decreasing", "pad")

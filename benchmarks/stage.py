@@ -46,15 +46,15 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from tasks.adopt import AdoptParams
-from tasks.adopt import run as adopt
-from tasks.encode import EncodeParams, run_shard
-from tasks.formats.corpus import Corpus, Shard, read_shard
-from tasks.formats.sources import ReadOptions
-from tasks.formats.tokenizer import open_tokenizer
-from tasks.ingest import IngestParams
-from tasks.ingest import run as ingest
-from tokenizer import Tokenizer
+from tokmill.tasks.adopt import AdoptParams
+from tokmill.tasks.adopt import run as adopt
+from tokmill.tasks.encode import EncodeParams, run_shard
+from tokmill.tasks.formats.corpus import Corpus, Shard, read_shard
+from tokmill.tasks.formats.sources import ReadOptions
+from tokmill.tasks.formats.tokenizer import open_tokenizer
+from tokmill.tasks.ingest import IngestParams
+from tokmill.tasks.ingest import run as ingest
+from tokmill.tokenizer import Tokenizer
 
 SHARED = Path(os.environ.get("TOKMILL_SHARED_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 SOURCE, END, END_ID = "text", "<|endoftext|>", 100_257

@@ -11,10 +11,10 @@ import numpy as np
 from drawing import area, box, line, svg, words, write
 from numpy.typing import NDArray
 
-from tasks.formats.packed import Sequence
-from tasks.formats.packed_masks import block_ranges
-from tasks.packing.pieces import Pieces
-from tasks.packing.strategies import packer
+from tokmill.tasks.formats.packed import Sequence
+from tokmill.tasks.formats.packed_masks import block_ranges
+from tokmill.tasks.packing.pieces import Pieces
+from tokmill.tasks.packing.strategies import packer
 
 LENGTHS = [5, 11, 3, 20, 7, 2, 9, 4, 6, 13, 3, 8, 37, 2, 5, 10]
 CAPACITY = 16

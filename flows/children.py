@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from flows import tethered
-from flows.errors import ServeError
+from tokmill.flows import tethered
+from tokmill.flows.errors import ServeError
 
 STOP_SECONDS = 30
 _LAST_LINES = 15

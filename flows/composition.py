@@ -15,22 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from flows.profile import Profile
-from flows.sources import Sources
-from tasks.adopt import ADOPT
-from tasks.audit import AUDIT, check_gate
-from tasks.balance import BALANCE
-from tasks.card import CARD
-from tasks.consume import CONSUME
-from tasks.count import COUNT, COUNT_SHARD
-from tasks.encode import ENCODE, ENCODE_SHARD, EncodeParams
-from tasks.formats.corpus import Corpus, Shard
-from tasks.formats.packing_plan import PackingPlan
-from tasks.formats.scores import COLUMN
-from tasks.ingest import INGEST
-from tasks.mix import MIX
-from tasks.pack import PACK, PACK_PLAN, PACK_SHARD
-from tasks.score import (
+from tokmill.flows.profile import Profile
+from tokmill.flows.sources import Sources
+from tokmill.tasks.adopt import ADOPT
+from tokmill.tasks.audit import AUDIT, check_gate
+from tokmill.tasks.balance import BALANCE
+from tokmill.tasks.card import CARD
+from tokmill.tasks.consume import CONSUME
+from tokmill.tasks.count import COUNT, COUNT_SHARD
+from tokmill.tasks.encode import ENCODE, ENCODE_SHARD, EncodeParams
+from tokmill.tasks.formats.corpus import Corpus, Shard
+from tokmill.tasks.formats.packing_plan import PackingPlan
+from tokmill.tasks.formats.scores import COLUMN
+from tokmill.tasks.ingest import INGEST
+from tokmill.tasks.mix import MIX
+from tokmill.tasks.pack import PACK, PACK_PLAN, PACK_SHARD
+from tokmill.tasks.score import (
     FIT_TRIGRAMS,
     SCORE_COLUMN,
     SCORE_NOISE,
@@ -39,8 +39,8 @@ from tasks.score import (
     NoiseParams,
     PerplexityParams,
 )
-from tasks.stage import ArtifactRef, External, Input, Params, Request, Stage
-from tasks.train import TRAIN, TrainParams
+from tokmill.tasks.stage import ArtifactRef, External, Input, Params, Request, Stage
+from tokmill.tasks.train import TRAIN, TrainParams
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from flows.children import end_all
+from tokmill.flows.children import end_all
 
 SECONDS = 4.0
 

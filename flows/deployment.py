@@ -1,6 +1,6 @@
 """Registers a place's work pool and deployment at the Prefect server that the environment names.
 
-`python -m flows.deployment FOLDER STORE` is what `tokmill up` runs; teams that deploy from a checkout use
+`tokmill up` runs `python -m tokmill.flows.deployment FOLDER STORE`; teams that deploy from a checkout use
 `prefect.yaml`, which says the same (a test holds the two equal).
 
 What people set in the page stays: schedules with their parameters, the deployment's own parameters and tags,
@@ -21,8 +21,8 @@ from prefect.schedules import Cron
 from prefect.types.entrypoint import EntrypointType
 from prefect.utilities.callables import parameter_schema
 
-from flows.run import build_corpus
-from flows.server.place import Place
+from tokmill.flows.run import build_corpus
+from tokmill.flows.server.place import Place
 
 DESCRIPTION = "Raw text to packed token shards: one profile, every stage cached by fingerprint."
 NIGHTLY = "0 3 * * *"

@@ -17,9 +17,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from flows.children import start_tethered, stop
-from flows.errors import ServeError
-from flows.server.app import protection
+from tokmill.flows.children import start_tethered, stop
+from tokmill.flows.errors import ServeError
+from tokmill.flows.server.app import protection
 
 _LAST_LINES = 20
 _STOP_SECONDS = 5.0
@@ -39,7 +39,7 @@ class EmbeddedServer:
         """Start it; whether it comes up is for `wait`."""
         port = _free_port()
         self.url = f"http://127.0.0.1:{port}/api"
-        served = ["--factory", "flows.server.app:create_app", "--lifespan", "on"]
+        served = ["--factory", "tokmill.flows.server.app:create_app", "--lifespan", "on"]
         where = ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error"]
         guarded = {**environment, **protection([f"127.0.0.1:{port}"])}
         self._process = start_tethered(["uvicorn", *served, *where], guarded, subprocess.PIPE)

@@ -13,7 +13,7 @@ from prefect.client.schemas.objects import StateType
 from prefect.exceptions import Abort, Pause, TerminationSignal
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-from tasks.store.runs import State
+from tokmill.tasks.store.runs import State
 
 _LOG = logging.getLogger(__name__)
 _ANSWER_SECONDS = 2.0

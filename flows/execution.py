@@ -16,14 +16,14 @@ from prefect.futures import PrefectFuture, as_completed
 from prefect.task_runners import TaskRunner
 from prefect.utilities.annotations import quote
 
-from flows.composition import Step, references
-from flows.errors import RunError
-from flows.letting_go import let_go
-from flows.progress import Reporter, group_of
-from flows.results import RunRow
-from tasks.prefect_task import Ask, Told, as_task
-from tasks.stage import ArtifactRef, How
-from tasks.store import Provenance, Store, Verify
+from tokmill.flows.composition import Step, references
+from tokmill.flows.errors import RunError
+from tokmill.flows.letting_go import let_go
+from tokmill.flows.progress import Reporter, group_of
+from tokmill.flows.results import RunRow
+from tokmill.tasks.prefect_task import Ask, Told, as_task
+from tokmill.tasks.stage import ArtifactRef, How
+from tokmill.tasks.store import Provenance, Store, Verify
 
 _SOURCE = re.compile(r"\[(.+)/\d+\]$")  # of a task over shards: `encode[english/3]`
 

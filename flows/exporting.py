@@ -5,14 +5,14 @@ import typing
 from collections.abc import Sequence
 from pathlib import Path
 
-from flows.errors import UsageError
-from flows.profile.nearest import suggestion
-from tasks.errors import StoreError
-from tasks.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
-from tasks.formats.packed_files import PackedFormat, PackedManifest
-from tasks.stage import ArtifactRef, Request
-from tasks.store import Store
-from tasks.store.digest import digest_file
+from tokmill.flows.errors import UsageError
+from tokmill.flows.profile.nearest import suggestion
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
+from tokmill.tasks.formats.packed_files import PackedFormat, PackedManifest
+from tokmill.tasks.stage import ArtifactRef, Request
+from tokmill.tasks.store import Store
+from tokmill.tasks.store.digest import digest_file
 
 CHECKSUMS_FILE = "checksums.txt"
 

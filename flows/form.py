@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tasks.formats.packing import Strategy
-from tasks.sampling import Method
+from tokmill.tasks.formats.packing import Strategy
+from tokmill.tasks.sampling import Method
 
 
 class _Section(BaseModel):

@@ -9,13 +9,16 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from flows.errors import UsageError
-from tasks.machine import quarter_of_the_ram
-from tasks.store import Store, Verify
-from tasks.store.layout import DEFAULT_STORE
+from tokmill.flows.errors import UsageError
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.machine import quarter_of_the_ram
+from tokmill.tasks.store import Store, Verify
+from tokmill.tasks.store.layout import DEFAULT_STORE
 
 if TYPE_CHECKING:
-    from flows.profile import Execution  # brings numpy and all stages along, and `tokmill ls` is to be quick
+    from tokmill.flows.profile import (
+        Execution,  # brings numpy and all stages along, and `tokmill ls` is to be quick
+    )
 
 
 @dataclass(frozen=True)
@@ -66,13 +69,45 @@ class Machine:
         return Store.open(self.store)
 
 
+def open_store(location: str) -> Store:
+    """Open a store, which need not be there yet.
+
+    Raises:
+        UsageError: a URL of a kind that is not supported, or a file.
+    """
+    try:
+        return Store.open(location)
+    except StoreError as error:
+        raise UsageError(str(error)) from error
+
+
+def writable_store(location: str) -> Store:
+    """Open a store to put artifacts in, and make its folder if need be.
+
+    Raises:
+        UsageError: as `open_store`, or the folder cannot be made or written to.
+    """
+    store = open_store(location)
+    try:
+        store.root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(_not_writable(location, f"cannot be made ({error.strerror})")) from error
+    if not os.access(store.root, os.W_OK | os.X_OK):
+        raise UsageError(_not_writable(location, "cannot be written to"))
+    return store
+
+
+def _not_writable(location: str, problem: str) -> str:
+    return f"store {location} {problem}; name another with --store or TOKMILL_STORE"
+
+
 def num_bytes(size: str) -> int:
     """Return how many bytes a size such as `4GB` or `512MiB` is.
 
     Raises:
         UsageError: it is no size.
     """
-    from flows.profile import SIZE  # noqa: PLC0415 - as above
+    from tokmill.flows.profile import SIZE  # noqa: PLC0415 - as above
 
     found = re.fullmatch(SIZE, size)
     if found is None:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from flows.composition import Composition, Node, Pending, Step, pending
-from flows.profile import Profile
-from flows.sources import resolve_sources
-from tasks.errors import StoreError
-from tasks.stage import ArtifactRef
-from tasks.store import Store, payload_differences
+from tokmill.flows.composition import Composition, Node, Pending, Step, pending
+from tokmill.flows.profile import Profile
+from tokmill.flows.sources import resolve_sources
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.store import Store, payload_differences
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
-from tasks.advance import Advance
-from tasks.stage import ArtifactRef, How, Scalar
+from tokmill.tasks.advance import Advance
+from tokmill.tasks.stage import ArtifactRef, How, Scalar
 
 _SHARD = re.compile(r"(?P<step>[^\[]+)\[(.*/)?\d+\]")
 
@@ -91,7 +91,7 @@ class _Notes(logging.Handler):
 def noting_warnings(reporter: Reporter) -> Iterator[None]:
     """Have warnings of `tasks` and `tokenizer` (a kernel that compiles, a damaged artifact) become notes."""
     notes = _Notes(reporter)
-    loggers = [logging.getLogger(package) for package in ("tasks", "tokenizer")]
+    loggers = [logging.getLogger(package) for package in ("tokmill.tasks", "tokmill.tokenizer")]
     for logger in loggers:
         logger.addHandler(notes)
     try:

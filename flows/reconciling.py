@@ -17,9 +17,9 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.states import Cancelled, Crashed
 
-from tasks.errors import StoreError
-from tasks.store import Run, Store
-from tasks.store.runs import read_run, run_path
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.store import Run, Store
+from tokmill.tasks.store.runs import read_run, run_path
 
 FLOW = "build-corpus"
 _MOST = 200

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tasks.stage import ArtifactRef, How, Scalar
+from tokmill.tasks.stage import ArtifactRef, How, Scalar
 
 
 @dataclass(frozen=True)

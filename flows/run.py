@@ -19,24 +19,24 @@ from prefect.runtime import deployment, flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import Field
 
-from flows.composition import Composition
-from flows.deadline import SECONDS, end_soon
-from flows.ending import held_state, state_of, told
-from flows.errors import RunError
-from flows.execution import PrefectExecutor
-from flows.form import Overrides
-from flows.naming import run_name
-from flows.places import Machine
-from flows.profile import Profile, Size, load_profile
-from flows.profile.served import require_served
-from flows.progress import Reporter, Silent, noting_warnings
-from flows.results import RunResult
-from flows.sources import resolve_sources
-from flows.summary import artifact_key, run_summary
-from tasks.errors import StoreError
-from tasks.stage import ArtifactRef
-from tasks.store import Provenance, RunArtifact, Store, Verify
-from tokenizer.stopping import allow_work, request_stop
+from tokmill.flows.composition import Composition
+from tokmill.flows.deadline import SECONDS, end_soon
+from tokmill.flows.ending import held_state, state_of, told
+from tokmill.flows.errors import RunError
+from tokmill.flows.execution import PrefectExecutor
+from tokmill.flows.form import Overrides
+from tokmill.flows.naming import run_name
+from tokmill.flows.places import Machine
+from tokmill.flows.profile import Profile, Size, load_profile
+from tokmill.flows.profile.served import require_served
+from tokmill.flows.progress import Reporter, Silent, noting_warnings
+from tokmill.flows.results import RunResult
+from tokmill.flows.sources import resolve_sources
+from tokmill.flows.summary import artifact_key, run_summary
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.store import Provenance, RunArtifact, Store, Verify
+from tokmill.tokenizer.stopping import allow_work, request_stop
 
 
 @dataclass

@@ -17,15 +17,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.children import Child, child, interruptible
-from flows.errors import ServeError
-from flows.profile.served import SERVED
-from flows.server.app import FAULTS, protection
-from flows.server.names import host_in_url, own_names, reachable
-from flows.server.place import Place
-from flows.server.presence import present
-from flows.server.watching import Watch
-from flows.settings import PRIVATE
+from tokmill.flows.children import Child, child, interruptible
+from tokmill.flows.errors import ServeError
+from tokmill.flows.profile.served import SERVED
+from tokmill.flows.server.app import FAULTS, protection
+from tokmill.flows.server.names import host_in_url, own_names, reachable
+from tokmill.flows.server.place import Place
+from tokmill.flows.server.presence import present
+from tokmill.flows.server.watching import Watch
+from tokmill.flows.settings import PRIVATE
 
 SERVER_START_SECONDS = 120
 LOOK_SECONDS = 0.5
@@ -100,7 +100,7 @@ def up(store: Path, address: Address, *, any_profile: bool = False, announce: An
 
 
 def _server(address: Address) -> list[str]:
-    served = ["--factory", "flows.server.app:create_app", "--lifespan", "on", "--no-server-header"]
+    served = ["--factory", "tokmill.flows.server.app:create_app", "--lifespan", "on", "--no-server-header"]
     return ["uvicorn", *served, "--host", address.host, "--port", str(address.port)]
 
 
@@ -138,7 +138,7 @@ def _require_free(address: Address) -> None:
 
 
 def _register(place: Place, environment: Mapping[str, str]) -> None:
-    done = _run_module(["flows.deployment", str(place.folder), str(place.store)], environment)
+    done = _run_module(["tokmill.flows.deployment", str(place.folder), str(place.store)], environment)
     if done.returncode:
         said = (done.stderr or done.stdout).strip()
         raise ServeError(f"the deployment {place.name!r} could not be registered: {said}")
@@ -146,7 +146,7 @@ def _register(place: Place, environment: Mapping[str, str]) -> None:
 
 def _put_right(environment: Mapping[str, str], announce: Announce) -> None:
     """Have the server told of runs that ended without a word while nobody served."""
-    done = _run_module(["flows.reconciling"], environment)
+    done = _run_module(["tokmill.flows.reconciling"], environment)
     for name in done.stdout.splitlines():
         announce(f"the run {name} is under way no more: its process is gone")
     if done.returncode:

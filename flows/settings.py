@@ -6,7 +6,7 @@ Whatever the environment already says stays as it is.
 import os
 from pathlib import Path
 
-from flows.errors import ServeError
+from tokmill.flows.errors import ServeError
 
 # What every process of ours has in common: nothing is sent to anybody.
 PRIVATE = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flows.errors import ProfileError
-from flows.profile import Profile
-from tasks.formats.resolving import resolve_files
-from tasks.formats.scores import COLUMN
-from tasks.scoring.presence import missing_values
-from tasks.stage import ArtifactRef, External
-from tasks.store import FileDigests, Store, digest_folder
+from tokmill.flows.errors import ProfileError
+from tokmill.flows.profile import Profile
+from tokmill.tasks.formats.resolving import resolve_files
+from tokmill.tasks.formats.scores import COLUMN
+from tokmill.tasks.scoring.presence import missing_values
+from tokmill.tasks.stage import ArtifactRef, External
+from tokmill.tasks.store import FileDigests, Store, digest_folder
 
 
 @dataclass(frozen=True)

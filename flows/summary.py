@@ -8,12 +8,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from flows.profile import Profile
-from flows.progress import group_of
-from flows.results import RunResult, RunRow
-from tasks.markdown import table
-from tasks.stage import How, Scalar
-from tasks.store import Store, lineage
+from tokmill.flows.profile import Profile
+from tokmill.flows.progress import group_of
+from tokmill.flows.results import RunResult, RunRow
+from tokmill.tasks.markdown import table
+from tokmill.tasks.stage import How, Scalar
+from tokmill.tasks.store import Store, lineage
 
 
 def artifact_key(what: str, profile: Profile) -> str:

@@ -5,7 +5,7 @@ ends, by SIGKILL too, which it cannot answer, the pipe ends with it; this proces
 process group at once. What runs here is safe against that: a database with a journal, artifacts that are
 published whole.
 
-Started as a file and not as `-m flows.…`, so that no folder `flows` of the working directory takes its
+Started as a file and not as `-m tokmill.flows.…`, so that no `tokmill` of the working directory takes its
 place. It imports nothing of ours.
 """
 

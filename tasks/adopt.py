@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tasks.stage import Outcome, Params, Stage
+from tokmill.tasks.stage import Outcome, Params, Stage
 
 
 class AdoptParams(Params):
@@ -49,8 +49,8 @@ def run(params: AdoptParams, *, out: Path, file: str | Path) -> Outcome:
     Raises:
         TokenizerError: the file cannot be read, or the tokenizer does not survive being written and loaded.
     """
-    from tasks.formats.tokenizer import publish_tokenizer
-    from tokenizer import load
+    from tokmill.tasks.formats.tokenizer import publish_tokenizer
+    from tokmill.tokenizer import load
 
     tokenizer = load(
         _chosen(Path(file), params.format),
@@ -71,7 +71,7 @@ def run(params: AdoptParams, *, out: Path, file: str | Path) -> Outcome:
 
 def _chosen(path: Path, file_format: str) -> Path:
     """The file of the wanted format, where `path` is a folder."""
-    from tokenizer.errors import FormatError
+    from tokmill.tokenizer.errors import FormatError
 
     if file_format == "auto" or not path.is_dir():
         return path

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import NamedTuple, TypeAlias
 
-from tasks.ambient import holding
+from tokmill.tasks.ambient import holding
 
 
 class Advance(NamedTuple):

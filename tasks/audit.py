@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import Field
 
-from tasks.errors import GateError
-from tasks.formats.manifests import write_model
-from tasks.stage import Outcome, Params, Scalar, Stage
+from tokmill.tasks.errors import GateError
+from tokmill.tasks.formats.manifests import write_model
+from tokmill.tasks.stage import Outcome, Params, Scalar, Stage
 
 if TYPE_CHECKING:
-    from tasks.audit_summary import Summary, Yield
-    from tasks.audit_tables import SourceUse, Vocabulary
+    from tokmill.tasks.audit_summary import Summary, Yield
+    from tokmill.tasks.audit_tables import SourceUse, Vocabulary
 
 
 class AuditParams(Params):
@@ -31,7 +31,7 @@ class AuditParams(Params):
         default=None, gt=0, description="Every source must have at least this many bytes of text a token."
     )
     max_fertility: float | None = Field(
-        default=None, gt=0, description="Every source must have at most this many tokens a word."
+        default=None, gt=0, description="Every source must have at most this many tokens per word."
     )
     max_unused_share: float | None = Field(
         default=None,
@@ -61,8 +61,8 @@ def run(
     Raises:
         StoreError: an input is broken, or the shards are not those of the manifest.
     """
-    from tasks.audit_summary import SUMMARY_FILE, summarize, to_markdown
-    from tasks.audit_tables import audit_database, write_tables
+    from tokmill.tasks.audit_summary import SUMMARY_FILE, summarize, to_markdown
+    from tokmill.tasks.audit_tables import audit_database, write_tables
 
     sources = _sources(encoded, shards)
     vocabulary = _vocabulary(tokenizer)
@@ -87,7 +87,7 @@ def check_gate(params: AuditParams, path: Path, name: str) -> None:
         GateError: the gate failed.
         StoreError: the summary is missing or broken.
     """
-    from tasks.audit_summary import read_summary
+    from tokmill.tasks.audit_summary import read_summary
 
     if params.on_failure == "warn":
         return
@@ -122,8 +122,8 @@ def _source_failures(params: AuditParams, source: "Yield") -> Iterator[str]:
 
 def _sources(encoded: Path, shards: Sequence[Path]) -> "Mapping[str, SourceUse]":
     """Each source's statistics and summed token counts, a shard at a time."""
-    from tasks.audit_tables import SourceUse
-    from tasks.formats.encoded import Encoded, EncodedShard
+    from tokmill.tasks.audit_tables import SourceUse
+    from tokmill.tasks.formats.encoded import Encoded, EncodedShard
 
     manifest = Encoded.open(encoded)
     zeros = np.zeros(manifest.manifest.vocab_size, dtype=np.uint64)
@@ -135,9 +135,9 @@ def _sources(encoded: Path, shards: Sequence[Path]) -> "Mapping[str, SourceUse]"
 
 def _vocabulary(path: Path) -> "Vocabulary":
     """The vocabulary's tokens by id, and the kind of each."""
-    from tasks.audit_tables import Vocabulary
-    from tasks.formats.tokenizer import open_tokenizer
-    from tokenizer.specials import reserved_name
+    from tokmill.tasks.audit_tables import Vocabulary
+    from tokmill.tasks.formats.tokenizer import open_tokenizer
+    from tokmill.tokenizer.specials import reserved_name
 
     definition = open_tokenizer(path).definition
     reserved = {reserved_name(number) for number in range(definition.num_reserved)}
@@ -166,4 +166,4 @@ def _metrics(summary: "Summary") -> dict[str, Scalar]:
     }
 
 
-AUDIT = Stage(verb="audit", task="audit", kind="audit", version=2, params=AuditParams, run=run)
+AUDIT = Stage(verb="audit", task="audit", kind="audit", version=3, params=AuditParams, run=run)

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from tasks.audit_tables import SourceUse, Vocabulary, rows
-from tasks.formats.manifests import read_model
-from tasks.markdown import table
+from tokmill.tasks.audit_tables import SourceUse, Vocabulary, rows
+from tokmill.tasks.formats.manifests import read_model
+from tokmill.tasks.markdown import table
 
 SUMMARY_FILE = "summary.json"
 _RENYI_ORDER = 2.5
@@ -30,7 +30,7 @@ class Yield(_Part):
     """How much text a token carries, for one source or for all (`source` is then "all").
 
     Attributes:
-        fertility: tokens a word.
+        fertility: tokens per word.
         used_share: of the vocabulary without special and reserved tokens, the part that occurs.
         renyi_efficiency: see the function; None where no ordinary token occurs.
     """
@@ -183,7 +183,7 @@ _OVERALL = r"""
 """
 _YIELD_HEAD = (
     *("source", "documents", "tokens", "bytes", "characters", "words"),
-    *("bytes a token", "characters a token", "tokens a word", "vocabulary used", "Rényi efficiency"),
+    *("bytes per token", "characters per token", "tokens per word", "vocabulary used", "Rényi efficiency"),
 )
 
 

@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tasks.database import connect
-from tasks.formats.encoded import EncodedStatistics
+from tokmill.tasks.database import connect
+from tokmill.tasks.formats.encoded import EncodedStatistics
 
 TABLES = {
     "audit_sources": """

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from tasks.errors import BalanceError
-from tasks.formats.balance import Balance, BalancedSource
-from tasks.formats.corpus import Corpus
-from tasks.sampling import (
+from tokmill.tasks.errors import BalanceError
+from tokmill.tasks.formats.balance import Balance, BalancedSource
+from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.sampling import (
     EXACT,
     UNLIMITED,
     Filling,
@@ -38,7 +38,7 @@ from tasks.sampling import (
     rounded,
     water_fill,
 )
-from tasks.stage import Outcome, Scalar, Stage
+from tokmill.tasks.stage import Outcome, Scalar, Stage
 
 _U64 = 1 << 64
 _I63 = (1 << 63) - 1

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pydantic import Field
 
-from tasks.errors import TaskError
-from tasks.formats.manifests import write_model
-from tasks.stage import Outcome, Params, Stage
+from tokmill.tasks.errors import TaskError
+from tokmill.tasks.formats.manifests import write_model
+from tokmill.tasks.stage import Outcome, Params, Stage
 
 _KINDS = ("corpus", "counts", "balance", "tokenizer", "audit", "encoded", "mixture", "packed")
 
@@ -61,9 +61,9 @@ def run(
         AccountError: the stages' accounts do not lead from one to the next.
         TaskError: a note is for a source that does not exist.
     """
-    from tasks.card_facts import Upstream, gather_facts
-    from tasks.card_text import to_markdown
-    from tasks.sampling import check_sources
+    from tokmill.tasks.card_facts import Upstream, gather_facts
+    from tokmill.tasks.card_text import to_markdown
+    from tokmill.tasks.sampling import check_sources
 
     upstream = Upstream(
         {kind: artifacts[kind] for kind in _KINDS if kind in artifacts},
@@ -89,4 +89,4 @@ def run(
     )
 
 
-CARD = Stage(verb="card", task="card", kind="card", version=2, params=CardParams, run=run)
+CARD = Stage(verb="card", task="card", kind="card", version=3, params=CardParams, run=run)

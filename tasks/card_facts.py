@@ -14,18 +14,18 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from tasks.audit_summary import Summary, Yield, read_summary
-from tasks.card_ledger import Ledger, StageAccounts, ledger, padding
-from tasks.errors import AccountError
-from tasks.formats.balance import Balance, BalancedSource
-from tasks.formats.corpus import Corpus
-from tasks.formats.encoded import Encoded
-from tasks.formats.mixture import MixedSource, Mixture
-from tasks.formats.packed_files import PackedManifest
-from tasks.formats.packing import PackedShare
-from tasks.sampling import proportions
-from tasks.stage import Account
-from tasks.store.record import Record, read_record
+from tokmill.tasks.audit_summary import Summary, Yield, read_summary
+from tokmill.tasks.card_ledger import Ledger, StageAccounts, ledger, padding
+from tokmill.tasks.errors import AccountError
+from tokmill.tasks.formats.balance import Balance, BalancedSource
+from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.encoded import Encoded
+from tokmill.tasks.formats.mixture import MixedSource, Mixture
+from tokmill.tasks.formats.packed_files import PackedManifest
+from tokmill.tasks.formats.packing import PackedShare
+from tokmill.tasks.sampling import proportions
+from tokmill.tasks.stage import Account
+from tokmill.tasks.store.record import Record, read_record
 
 
 class _Facts(BaseModel):
@@ -306,7 +306,7 @@ def _yield(audited: Yield) -> dict[str, Any]:
 
 def tokenizer_facts(upstream: Upstream) -> TokenizerFacts:
     """What the tokenizer is, and what the audit found."""
-    from tokenizer import load
+    from tokmill.tokenizer import load
 
     definition = load(upstream.paths["tokenizer"] / "tokmill.json").definition
     audit, end_id = upstream.audit, upstream.packed.end_of_document_id

@@ -12,8 +12,8 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from tasks.errors import AccountError
-from tasks.stage import NO_SOURCE, Account, Unit
+from tokmill.tasks.errors import AccountError
+from tokmill.tasks.stage import NO_SOURCE, Account, Unit
 
 Sign: TypeAlias = Literal["in", "+", "-", "="]
 

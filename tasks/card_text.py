@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tasks.card_facts import CardFacts, PackedFacts, SourceFacts, TokenizerFacts
-from tasks.card_ledger import Column
-from tasks.markdown import cell, table
+from tokmill.tasks.card_facts import CardFacts, PackedFacts, SourceFacts, TokenizerFacts
+from tokmill.tasks.card_ledger import Column
+from tokmill.tasks.markdown import cell, table
 
 _BAR_WIDTH = 12
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -42,7 +42,7 @@ def _opening(facts: CardFacts) -> list[str]:
         f"{packed.sequence_length:,}, {_percent(packed.fill)} full, from "
         f"**{_number_of(len(facts.sources), 'source')}** with "
         f"{_size(sum(source.num_bytes for source in facts.sources))} of text; a vocabulary of "
-        f"**{tokenizer.vocab_size:,}** at {_ratio(tokenizer.bytes_per_token)} bytes a token."
+        f"**{tokenizer.vocab_size:,}** at {_ratio(tokenizer.bytes_per_token)} bytes per token."
     )
     lines = [f"# {facts.title}", "", glance]
     lines += ["", facts.description] if facts.description else []
@@ -275,9 +275,9 @@ def _loading(facts: CardFacts) -> list[str]:
         "## Loading",
         "",
         "```python",
-        "from tasks.formats.packed import PackedReader",
+        "import tokmill",
         "",
-        'reader = PackedReader.open("path/to/packed")  # `tokmill show` says where it lies',
+        'reader = tokmill.PackedReader.open("path/to/packed")  # `tokmill show` says where it lies',
         f"len(reader)  # {packed.num_sequences:,}",
         "sequence = reader[0]",
         f"sequence.input_ids  # {packed.dtype} [{packed.sequence_length}]",

@@ -17,9 +17,9 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 from pydantic import Field
 
-from tasks.errors import MixingError
-from tasks.formats.encoded import Encoded, EncodedManifest, EncodedShard
-from tasks.formats.ledger import (
+from tokmill.tasks.errors import MixingError
+from tokmill.tasks.formats.encoded import Encoded, EncodedManifest, EncodedShard
+from tokmill.tasks.formats.ledger import (
     CONSUMED_FILE,
     WITHDRAWN,
     CutDocument,
@@ -28,9 +28,9 @@ from tasks.formats.ledger import (
     LedgerShard,
     LedgerSource,
 )
-from tasks.formats.mixture import Mixture, Plan
-from tasks.formats.takedown import ExcludedDocuments
-from tasks.stage import Account, Outcome, Params, Stage, Unit
+from tokmill.tasks.formats.mixture import Mixture, Plan
+from tokmill.tasks.formats.takedown import ExcludedDocuments
+from tokmill.tasks.stage import Account, Outcome, Params, Stage, Unit
 
 
 class ConsumeParams(Params):
@@ -70,7 +70,7 @@ def run(
         MixingError: so many tokens are not in the mixture, or the ledger is not the one that it goes on from.
         StoreError: a file is missing or broken.
     """
-    from tasks.encode import artifact_digest
+    from tokmill.tasks.encode import artifact_digest
 
     opened, corpus = Mixture.open(mixture), Encoded.open(encoded)
     before = None if ledger is None else Ledger.open(ledger)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from tasks.formats.counts import COUNTS_FILE, MANIFEST_FILE, STATISTICS_FILE, Cut
-from tasks.formats.manifests import write_model
-from tasks.machine import memory_budget
-from tasks.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
+from tokmill.tasks.formats.counts import COUNTS_FILE, MANIFEST_FILE, STATISTICS_FILE, Cut
+from tokmill.tasks.formats.manifests import write_model
+from tokmill.tasks.machine import memory_budget
+from tokmill.tasks.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
 
 if TYPE_CHECKING:
-    from tasks.formats.counts import CountedSource, CountsStatistics
+    from tokmill.tasks.formats.counts import CountedSource, CountsStatistics
 
 
 class CountParams(Params):
@@ -69,8 +69,8 @@ def run_shard(params: CountParams, *, out: Path, shard: Mapping[str, Any]) -> Ou
         PatternError: the split pattern does not parse.
         SourceError: the text is gone, or is no longer what was ingested.
     """
-    from tasks.counting import Tally
-    from tasks.formats.corpus import Shard, read_shard
+    from tokmill.tasks.counting import Tally
+    from tokmill.tasks.formats.corpus import Shard, read_shard
 
     plan = Shard.model_validate(shard["shard"])
     tally = Tally(params.cut, memory_budget())
@@ -92,8 +92,8 @@ def run(params: CountParams, *, out: Path, corpus: Path, shards: Sequence[Path])
     Raises:
         StoreError: there are more or fewer shards than the corpus has, or one is broken.
     """
-    from tasks.formats.corpus import Corpus
-    from tasks.formats.counts import CountsManifest
+    from tokmill.tasks.formats.corpus import Corpus
+    from tokmill.tasks.formats.counts import CountsManifest
 
     opened = Corpus.open(corpus)
     entries, accounts = [], []
@@ -108,8 +108,8 @@ def run(params: CountParams, *, out: Path, corpus: Path, shards: Sequence[Path])
 
 def _merge_source(source: str, shards: Sequence[Path], out: Path) -> "CountedSource":
     """Write the sum of one source's shards."""
-    from tasks.counting import add_up
-    from tasks.formats.counts import CountedSource, CountsStatistics, read_statistics
+    from tokmill.tasks.counting import add_up
+    from tokmill.tasks.formats.counts import CountedSource, CountsStatistics, read_statistics
 
     parts = [read_statistics(shard) for shard in shards]
     paths = [shard / COUNTS_FILE for shard in shards]

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from tasks.database import connect
-from tasks.errors import StoreError
-from tasks.formats.counts import (
+from tokmill.tasks.database import connect
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.formats.counts import (
     CountsStatistics,
     Cut,
     Totals,
@@ -26,12 +26,12 @@ from tasks.formats.counts import (
     write_counts,
     write_parts,
 )
-from tokenizer.counting import PretokenCounter
-from tokenizer.splitting import compile_pattern
+from tokmill.tokenizer.counting import PretokenCounter
+from tokmill.tokenizer.splitting import compile_pattern
 
 if TYPE_CHECKING:
-    from tasks.formats.documents import DocumentBatch
-    from tokenizer.pretoken_counts import PretokenCounts
+    from tokmill.tasks.formats.documents import DocumentBatch
+    from tokmill.tokenizer.pretoken_counts import PretokenCounts
 
 _LEAST_FOR_DUCKDB = 256 << 20
 _ROWS_AT_A_TIME = 1 << 17

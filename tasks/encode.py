@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tasks.errors import StoreError
-from tasks.formats.manifests import write_model
-from tasks.formats.quarantine import place_of
-from tasks.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.formats.manifests import write_model
+from tokmill.tasks.formats.quarantine import place_of
+from tokmill.tasks.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
 
 if TYPE_CHECKING:
-    from tasks.formats.corpus import Corpus, Shard
-    from tasks.formats.encoded import EncodedStatistics, SourceEntry
-    from tasks.rearranging import TextFim
-    from tokenizer import Tokenizer
+    from tokmill.tasks.formats.corpus import Corpus, Shard
+    from tokmill.tasks.formats.encoded import EncodedStatistics, SourceEntry
+    from tokmill.tasks.rearranging import TextFim
+    from tokmill.tokenizer import Tokenizer
 
 Rate = Annotated[float, Field(ge=0, le=1)]
 
@@ -110,9 +110,9 @@ def run_shard(params: EncodeParams, *, out: Path, tokenizer: Path, shard: Mappin
         SpecialTokenError: a document holds a special token and `params.special_tokens_in_text` is "raise".
         SourceError: the text is gone, or is no longer what was ingested.
     """
-    from tasks.encoding import Additions, encode_batches, end_token_id
-    from tasks.formats.corpus import Shard, read_shard
-    from tasks.formats.tokenizer import open_tokenizer
+    from tokmill.tasks.encoding import Additions, encode_batches, end_token_id
+    from tokmill.tasks.formats.corpus import Shard, read_shard
+    from tokmill.tasks.formats.tokenizer import open_tokenizer
 
     encoder = open_tokenizer(tokenizer)
     plan = Shard.model_validate(shard["shard"])
@@ -148,10 +148,10 @@ def run(params: EncodeParams, *, out: Path, corpus: Path, tokenizer: Path, shard
     Raises:
         StoreError: there are more or fewer shards than the corpus has, or one has another vocabulary.
     """
-    from tasks.encoding import end_token_id
-    from tasks.formats.corpus import Corpus
-    from tasks.formats.encoded import MANIFEST_FILE, EncodedManifest, EncodedStatistics, token_dtype
-    from tasks.formats.tokenizer import open_tokenizer
+    from tokmill.tasks.encoding import end_token_id
+    from tokmill.tasks.formats.corpus import Corpus
+    from tokmill.tasks.formats.encoded import MANIFEST_FILE, EncodedManifest, EncodedStatistics, token_dtype
+    from tokmill.tasks.formats.tokenizer import open_tokenizer
 
     encoder, opened = open_tokenizer(tokenizer), Corpus.open(corpus)
     entries = _entries(opened, shards, encoder.vocab_size)
@@ -174,8 +174,8 @@ def run(params: EncodeParams, *, out: Path, corpus: Path, tokenizer: Path, shard
 
 def _text_fim(params: EncodeParams, tokenizer: "Tokenizer", shard: "Shard") -> "TextFim | None":
     """How the shard's texts are rearranged; a table of rates has become the source's own by now."""
-    from tasks.encoding import end_token_id
-    from tasks.rearranging import TextFim
+    from tokmill.tasks.encoding import end_token_id
+    from tokmill.tasks.rearranging import TextFim
 
     if isinstance(params.fim_rate, Mapping):
         raise StoreError(
@@ -199,7 +199,7 @@ def _place(shard: "Shard", ordinal: int) -> str:
 
 def _entries(corpus: "Corpus", shards: Sequence[Path], vocab_size: int) -> "list[SourceEntry]":
     """The manifest's entries: the corpus' sources and shards, with what their encodings hold."""
-    from tasks.formats.encoded import EncodedShard, EncodedStatistics, ShardEntry, SourceEntry
+    from tokmill.tasks.formats.encoded import EncodedShard, EncodedStatistics, ShardEntry, SourceEntry
 
     entries = []
     for source, parts in corpus.pair(shards, "encode").items():
@@ -222,9 +222,9 @@ def _entries(corpus: "Corpus", shards: Sequence[Path], vocab_size: int) -> "list
 
 def artifact_digest(directory: Path) -> str:
     """The content digest of what lies in `directory`: from its record, or of its files if it has none."""
-    from tasks.store.digest import digest_folder
-    from tasks.store.layout import RECORD_FILE
-    from tasks.store.record import read_record
+    from tokmill.tasks.store.digest import digest_folder
+    from tokmill.tasks.store.layout import RECORD_FILE
+    from tokmill.tasks.store.record import read_record
 
     published = (directory / RECORD_FILE).exists()
     return read_record(directory).content_digest if published else digest_folder(directory)

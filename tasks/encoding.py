@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.formats.documents import DocumentBatch, offsets_of
-from tasks.formats.encoded import EncodedStatistics
-from tasks.formats.encoded_writer import EncodedShardWriter, write_shard
-from tasks.formats.measures import text_size
-from tasks.kernels.gather import gather
-from tasks.overlap import behind
-from tasks.rearranging import Encode, TextFim, encode_rearranged
-from tokenizer.buffers import EncodedBatch
-from tokenizer.errors import LawError, SpecialTokenError
-from tokenizer.specials import find
+from tokmill.tasks.formats.documents import DocumentBatch, offsets_of
+from tokmill.tasks.formats.encoded import EncodedStatistics
+from tokmill.tasks.formats.encoded_writer import EncodedShardWriter, write_shard
+from tokmill.tasks.formats.measures import text_size
+from tokmill.tasks.kernels.gather import gather
+from tokmill.tasks.overlap import behind
+from tokmill.tasks.rearranging import Encode, TextFim, encode_rearranged
+from tokmill.tokenizer.buffers import EncodedBatch
+from tokmill.tokenizer.errors import LawError, SpecialTokenError
+from tokmill.tokenizer.specials import find
 
 if TYPE_CHECKING:
-    from tokenizer import Tokenizer
+    from tokmill.tokenizer import Tokenizer
 
 # Text and tokens that may wait to be written before encoding waits too.
 _BEHIND_BYTES = 4 << 20

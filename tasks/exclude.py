@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import MixingError
-from tasks.formats.encoded import Encoded, EncodedShard
-from tasks.formats.mixture import MixedSource, Mixture, MixtureManifest, Plan, PlanWriter, ShareTable
-from tasks.formats.takedown import ExcludedDocuments
-from tasks.stage import Account, Outcome, Params, Scalar, Stage, Unit
-from tasks.tracing.members import Document, Members
+from tokmill.tasks.errors import MixingError
+from tokmill.tasks.formats.encoded import Encoded, EncodedShard
+from tokmill.tasks.formats.mixture import MixedSource, Mixture, MixtureManifest, Plan, PlanWriter, ShareTable
+from tokmill.tasks.formats.takedown import ExcludedDocuments
+from tokmill.tasks.stage import Account, Outcome, Params, Scalar, Stage, Unit
+from tokmill.tasks.tracing.members import Document, Members
 
 
 class ExcludeParams(Params):

@@ -11,15 +11,15 @@ from typing import Any
 
 from pydantic import Field
 
-from tasks.errors import PackingError
-from tasks.formats.packed_files import PackedManifest
-from tasks.formats.takedown import TakedownManifest
-from tasks.packing.assemble import assembled
-from tasks.packing.export import export_shard
-from tasks.packing.params import FormatParams
-from tasks.stage import NO_SOURCE, Account, Outcome, Scalar, Stage
-from tasks.store.layout import RECORD_FILE
-from tasks.store.record import read_record
+from tokmill.tasks.errors import PackingError
+from tokmill.tasks.formats.packed_files import PackedManifest
+from tokmill.tasks.formats.takedown import TakedownManifest
+from tokmill.tasks.packing.assemble import assembled
+from tokmill.tasks.packing.export import export_shard
+from tokmill.tasks.packing.params import FormatParams
+from tokmill.tasks.stage import NO_SOURCE, Account, Outcome, Scalar, Stage
+from tokmill.tasks.store.layout import RECORD_FILE
+from tokmill.tasks.store.record import read_record
 
 
 class ExportParams(FormatParams):

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from tasks.errors import MachineError, SourceError, StoreError, TaskError
+from tokmill.tasks.errors import MachineError, SourceError, StoreError, TaskError
 
 T = TypeVar("T")
 

@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 
 from pydantic import Field
 
-from tasks.errors import MachineError, SourceError
-from tasks.faults import out_of_memory, unreadable
-from tasks.formats.corpus import CorpusSource, SourceStats
-from tasks.formats.corpus_writer import CorpusWriter
-from tasks.formats.scanning import FileScan, scan_file
-from tasks.formats.sharding import Limits, default_shard_bytes, estimated_text_bytes
-from tasks.formats.sources import ReadOptions, SourceName, is_compressed
-from tasks.stage import Account, Outcome, Params, Stage
+from tokmill.tasks.errors import MachineError, SourceError
+from tokmill.tasks.faults import out_of_memory, unreadable
+from tokmill.tasks.formats.corpus import CorpusSource, SourceStats
+from tokmill.tasks.formats.corpus_writer import CorpusWriter
+from tokmill.tasks.formats.scanning import FileScan, scan_file
+from tokmill.tasks.formats.sharding import Limits, default_shard_bytes, estimated_text_bytes
+from tokmill.tasks.formats.sources import ReadOptions, SourceName, is_compressed
+from tokmill.tasks.stage import Account, Outcome, Params, Stage
 
 # Reading waits for disks and for code outside of the interpreter lock, so a few threads do good anywhere.
 DEFAULT_WORKERS = 4

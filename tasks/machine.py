@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from pathlib import Path
 
-from tasks.ambient import holding
+from tokmill.tasks.ambient import holding
 
 _SHARE_OF_THE_RAM = 4
 _CONTROL_GROUP = Path("/sys/fs/cgroup/memory.max")

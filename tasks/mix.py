@@ -22,21 +22,21 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.errors import MixingError
-from tasks.formats.encoded import Encoded
-from tasks.formats.ledger import CutDocument, Ledger
-from tasks.formats.mixture import MixedSource, MixtureManifest, Plan, PlanWriter, ShareTable
-from tasks.mixing.draw import Draw, Tally
-from tasks.mixing.history import NOTHING, History, with_consumed
-from tasks.mixing.lengths import SourceLengths, Standing, source_lengths
-from tasks.mixing.misses import Misses
-from tasks.mixing.orders import ScoreShards, orders
-from tasks.mixing.params import MixParams
-from tasks.mixing.quotas import Asked, Quota, asked
-from tasks.mixing.sorting import Scratch, scratch_below
-from tasks.mixing.weave import Weaver
-from tasks.sampling import proportions, rounded
-from tasks.stage import Account, Outcome, Scalar, Stage, Unit
+from tokmill.tasks.errors import MixingError
+from tokmill.tasks.formats.encoded import Encoded
+from tokmill.tasks.formats.ledger import CutDocument, Ledger
+from tokmill.tasks.formats.mixture import MixedSource, MixtureManifest, Plan, PlanWriter, ShareTable
+from tokmill.tasks.mixing.draw import Draw, Tally
+from tokmill.tasks.mixing.history import NOTHING, History, with_consumed
+from tokmill.tasks.mixing.lengths import SourceLengths, Standing, source_lengths
+from tokmill.tasks.mixing.misses import Misses
+from tokmill.tasks.mixing.orders import ScoreShards, orders
+from tokmill.tasks.mixing.params import MixParams
+from tokmill.tasks.mixing.quotas import Asked, Quota, asked
+from tokmill.tasks.mixing.sorting import Scratch, scratch_below
+from tokmill.tasks.mixing.weave import Weaver
+from tokmill.tasks.sampling import proportions, rounded
+from tokmill.tasks.stage import Account, Outcome, Scalar, Stage, Unit
 
 __all__ = ["MIX", "MixParams", "run"]
 

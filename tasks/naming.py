@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-from tasks.errors import LoadingError
-from tasks.store import Store
-from tasks.store.layout import DEFAULT_STORE
+from tokmill.tasks.errors import LoadingError
+from tokmill.tasks.store import Store
+from tokmill.tasks.store.layout import DEFAULT_STORE
 
 
 def artifact_folder(kind: str, path: str | Path, store: str | Path | None) -> Path:

@@ -15,19 +15,19 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from tasks.errors import PackingError
-from tasks.formats.encoded import Encoded
-from tasks.formats.mixture import Mixture
-from tasks.formats.packed_files import PackedManifest, ShardFiles
-from tasks.formats.packing import Packing
-from tasks.formats.packing_plan import PackedShardEntry, PackingManifest, PackingPlan
-from tasks.packing.assemble import assembled
-from tasks.packing.checking import check_digests, check_same_sources
-from tasks.packing.params import PackParams, PackPlanParams, PackShardParams
-from tasks.packing.plan import plan_packing
-from tasks.packing.shares import warnings
-from tasks.packing.write import Recipe, ShardPaths, write_shard
-from tasks.stage import Outcome, Scalar, Stage
+from tokmill.tasks.errors import PackingError
+from tokmill.tasks.formats.encoded import Encoded
+from tokmill.tasks.formats.mixture import Mixture
+from tokmill.tasks.formats.packed_files import PackedManifest, ShardFiles
+from tokmill.tasks.formats.packing import Packing
+from tokmill.tasks.formats.packing_plan import PackedShardEntry, PackingManifest, PackingPlan
+from tokmill.tasks.packing.assemble import assembled
+from tokmill.tasks.packing.checking import check_digests, check_same_sources
+from tokmill.tasks.packing.params import PackParams, PackPlanParams, PackShardParams
+from tokmill.tasks.packing.plan import plan_packing
+from tokmill.tasks.packing.shares import warnings
+from tokmill.tasks.packing.write import Recipe, ShardPaths, write_shard
+from tokmill.tasks.stage import Outcome, Scalar, Stage
 
 _LOG = logging.getLogger(__name__)
 

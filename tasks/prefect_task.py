@@ -25,12 +25,12 @@ from prefect.results import ResultStore
 from prefect.serializers import JSONSerializer
 from prefect.utilities.annotations import quote
 
-from tasks.advance import Advance, watched_by
-from tasks.ambient import holding
-from tasks.machine import allowing
-from tasks.stage import ArtifactRef, How, Request
-from tasks.store import Provenance, Store, Verify
-from tokenizer.stopping import heed_stop
+from tokmill.tasks.advance import Advance, watched_by
+from tokmill.tasks.ambient import holding
+from tokmill.tasks.machine import allowing
+from tokmill.tasks.stage import ArtifactRef, How, Request
+from tokmill.tasks.store import Provenance, Store, Verify
+from tokmill.tokenizer.stopping import heed_stop
 
 _HOW: dict[How, str] = {
     "made": "made by this task",

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.formats.documents import DocumentBatch, offsets_of
-from tasks.kernels.gather import gather
-from tasks.packing.fim import SPM, DocumentKeys, choose_cuts, choose_forms
-from tasks.packing.pieces import FIM_TOKENS
-from tokenizer.buffers import EncodedBatch
-from tokenizer.errors import LawError
+from tokmill.tasks.formats.documents import DocumentBatch, offsets_of
+from tokmill.tasks.kernels.gather import gather
+from tokmill.tasks.packing.fim import SPM, DocumentKeys, choose_cuts, choose_forms
+from tokmill.tasks.packing.pieces import FIM_TOKENS
+from tokmill.tokenizer.buffers import EncodedBatch
+from tokmill.tokenizer.errors import LawError
 
 SHORTEST_CHARS = 16
 """Texts of fewer characters are never rearranged: there is next to nothing to fill in."""

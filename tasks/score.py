@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from tasks.formats.encoded import EncodedShard
-from tasks.formats.scores import COLUMN, write_scores
-from tasks.stage import NO_SOURCE, Account, Outcome, Params, Stage
+from tokmill.tasks.formats.encoded import EncodedShard
+from tokmill.tasks.formats.scores import COLUMN, write_scores
+from tokmill.tasks.stage import NO_SOURCE, Account, Outcome, Params, Stage
 
 if TYPE_CHECKING:
-    from tasks.formats.scores import ScoreManifest
+    from tokmill.tasks.formats.scores import ScoreManifest
 
 
 class NoiseParams(Params):
@@ -46,9 +46,9 @@ def run_noise(params: NoiseParams, *, out: Path, tokenizer: Path, shard: Path) -
         tokenizer: the tokenizer that it was encoded with.
         shard: the encoded shard.
     """
-    from tasks.encoding import end_token_id
-    from tasks.formats.tokenizer import open_tokenizer
-    from tasks.scoring.noise import noise_of
+    from tokmill.tasks.encoding import end_token_id
+    from tokmill.tasks.formats.tokenizer import open_tokenizer
+    from tokmill.tasks.scoring.noise import noise_of
 
     opened = open_tokenizer(tokenizer)
     end_id = end_token_id(opened, params.end_of_document)
@@ -67,8 +67,8 @@ def run_column(params: ColumnParams, *, out: Path, text: Mapping[str, Any], shar
     Raises:
         SourceError: the files have no such column, or it holds what is no number.
     """
-    from tasks.formats.shard import Shard
-    from tasks.scoring.column import column_of
+    from tokmill.tasks.formats.shard import Shard
+    from tokmill.tasks.scoring.column import column_of
 
     plan = Shard.model_validate(text["shard"])
     values = column_of(params.column, plan, text["roots"], EncodedShard.open(shard))
@@ -84,7 +84,7 @@ class TrigramParams(Params):
         lt=1 << 31,
         description=(
             "Tokens that each of the two models is trained on, about: a sample of documents where the corpus "
-            "has more. Memory grows with it, by about 60 bytes a token."
+            "has more. Memory grows with it, by about 60 bytes per token."
         ),
     )
     seed: int = Field(default=0, ge=0, lt=1 << 63, description="Decides which model a document belongs to.")
@@ -106,10 +106,10 @@ def run_fit(params: TrigramParams, *, out: Path, encoded: Path, shards: Sequence
     Raises:
         MixingError: a half has no documents, or the vocabulary is too large.
     """
-    from tasks.formats.encoded import Encoded
-    from tasks.formats.trigrams import ModelManifest, write_manifest, write_trigrams
-    from tasks.scoring.perplexity import FOLDS, sample_of
-    from tasks.scoring.trigrams import train
+    from tokmill.tasks.formats.encoded import Encoded
+    from tokmill.tasks.formats.trigrams import ModelManifest, write_manifest, write_trigrams
+    from tokmill.tasks.scoring.perplexity import FOLDS, sample_of
+    from tokmill.tasks.scoring.trigrams import train
 
     opened = Encoded.open(encoded)
     known = ModelManifest(
@@ -154,9 +154,9 @@ def run_perplexity(params: PerplexityParams, *, out: Path, model: Path, shard: P
     Raises:
         StoreError: the model is broken.
     """
-    from tasks.encode import artifact_digest
-    from tasks.formats.trigrams import TrigramModels
-    from tasks.scoring.perplexity import perplexity_of
+    from tokmill.tasks.encode import artifact_digest
+    from tokmill.tasks.formats.trigrams import TrigramModels
+    from tokmill.tasks.scoring.perplexity import perplexity_of
 
     opened = EncodedShard.open(shard)
     scores = perplexity_of(opened, artifact_digest(shard), TrigramModels.open(model))

@@ -19,13 +19,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.formats.packed_files import PackedManifest
-from tasks.formats.packed_formats import write_folder_files
-from tasks.formats.takedown import PIECES_FILE, TAKEN_DOWN_SCHEMA, TakedownManifest, TakenDocument, in_order
-from tasks.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
-from tasks.store.record import read_record
-from tasks.tracing.pieces import Wanted
-from tasks.tracing.removal import Columns, Removed, remove
+from tokmill.tasks.formats.packed_files import PackedManifest
+from tokmill.tasks.formats.packed_formats import write_folder_files
+from tokmill.tasks.formats.takedown import (
+    PIECES_FILE,
+    TAKEN_DOWN_SCHEMA,
+    TakedownManifest,
+    TakenDocument,
+    in_order,
+)
+from tokmill.tasks.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
+from tokmill.tasks.store.record import read_record
+from tokmill.tasks.tracing.pieces import Wanted
+from tokmill.tasks.tracing.removal import Columns, Removed, remove
 
 
 class TakedownParams(Params):

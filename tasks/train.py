@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from tasks.advance import tell_advance
-from tasks.count import CountParams
-from tasks.sampling import proportions
-from tasks.stage import Outcome, Stage
+from tokmill.tasks.advance import tell_advance
+from tokmill.tasks.count import CountParams
+from tokmill.tasks.sampling import proportions
+from tokmill.tasks.stage import Outcome, Stage
 
 if TYPE_CHECKING:
-    from tasks.formats.balance import Balance
-    from tasks.formats.counts import Counts, Cut
-    from tokenizer import PretokenCounts, Tokenizer
+    from tokmill.tasks.formats.balance import Balance
+    from tokmill.tasks.formats.counts import Counts, Cut
+    from tokmill.tokenizer import PretokenCounts, Tokenizer
 
 
 class TrainParams(CountParams):
@@ -79,9 +79,9 @@ def run(params: TrainParams, *, out: Path, counts: Path, balance: Path) -> Outco
         BalanceError: a counted source is not in the balance.
         TokenizerError: an export does not encode the probes as the tokenizer does.
     """
-    from tasks.formats.balance import Balance
-    from tasks.formats.counts import Counts, merge_bounded
-    from tasks.formats.tokenizer import publish_tokenizer
+    from tokmill.tasks.formats.balance import Balance
+    from tokmill.tasks.formats.counts import Counts, merge_bounded
+    from tokmill.tasks.formats.tokenizer import publish_tokenizer
 
     counted, balanced = Counts.open(counts), Balance.open(balance)
     _check_cut(params.cut, counted.cut)
@@ -108,8 +108,8 @@ def run(params: TrainParams, *, out: Path, counts: Path, balance: Path) -> Outco
 
 def _trained(params: TrainParams, weighted: "PretokenCounts", resolution: int) -> "Tokenizer":
     """Learn the vocabulary from counts that are `resolution` times those of the balanced corpus."""
-    from tokenizer import train_from_counts
-    from tokenizer.errors import TrainingError
+    from tokmill.tokenizer import train_from_counts
+    from tokmill.tokenizer.errors import TrainingError
 
     least = params.min_frequency * resolution if params.min_frequency > 1 else 1
     options = params.model_dump() | {"min_frequency": least}
@@ -134,8 +134,8 @@ def weighted_parts(
     """
     import numpy as np
 
-    from tasks.balance import weighted_counts
-    from tokenizer import PretokenCounts
+    from tokmill.tasks.balance import weighted_counts
+    from tokmill.tokenizer import PretokenCounts
 
     for source in counts.sources:
         found = counts.counts(source)
@@ -151,7 +151,7 @@ def _tell(made: int, wanted: int) -> None:
 
 
 def _check_cut(wanted: "Cut", found: "Cut") -> None:
-    from tokenizer.errors import TrainingError
+    from tokmill.tokenizer.errors import TrainingError
 
     for name in type(wanted).model_fields:
         if getattr(wanted, name) != getattr(found, name):

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tokenizer.kernels import prepare
-from tokenizer.kernels.jit import jit_disabled
+from tokmill.tokenizer.kernels import prepare
+from tokmill.tokenizer.kernels.jit import jit_disabled
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 # About half of what there is to compile each.

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import typer.main
 
-import flows.cli.commands  # noqa: F401 - importing the commands registers them
-from flows.cli.app import app
+import tokmill.flows.cli.commands  # noqa: F401 - importing the commands registers them
+from tokmill.flows.cli.app import app
 
 LINK = re.compile(r"\]\(([^)#]+)\)")
 SHELL = re.compile(r"```sh\n(.*?)```", re.DOTALL)

@@ -1,6 +1,6 @@
 """Tokenizers for language models: train, encode, decode, in formats that others read.
 
-    import tokenizer
+    from tokmill import tokenizer
 
     tok = tokenizer.train(texts, vocab_size=32_000, special_tokens=["<|endoftext|>"])
     tok = tokenizer.load("path/to/file-or-directory")
@@ -14,8 +14,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokenizer.buffers import EncodedBatch
-    from tokenizer.errors import (
+    from tokmill.tokenizer.buffers import EncodedBatch
+    from tokmill.tokenizer.errors import (
         FormatError,
         LawError,
         PatternError,
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
         TrainingError,
         VocabularyError,
     )
-    from tokenizer.formats import load
-    from tokenizer.pretoken_counts import PretokenCounts
-    from tokenizer.splitting import SPLIT_PATTERNS
-    from tokenizer.tokenizer import Tokenizer
-    from tokenizer.training import count_pretokens, train, train_from_counts, train_sweep_from_counts
-    from tokenizer.training_options import TrainingOptions
+    from tokmill.tokenizer.formats import load
+    from tokmill.tokenizer.pretoken_counts import PretokenCounts
+    from tokmill.tokenizer.splitting import SPLIT_PATTERNS
+    from tokmill.tokenizer.tokenizer import Tokenizer
+    from tokmill.tokenizer.training import count_pretokens, train, train_from_counts, train_sweep_from_counts
+    from tokmill.tokenizer.training_options import TrainingOptions
 
 _HOMES = {
     "EncodedBatch": "buffers",

@@ -8,7 +8,7 @@ Source: openai/gpt-2, `encoder.py`, `bytes_to_unicode`.
 
 from types import MappingProxyType
 
-from tokenizer.errors import FormatError
+from tokmill.tokenizer.errors import FormatError
 
 _PRINTING = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = [byte for byte in range(256) if byte not in _PRINTING]

@@ -8,7 +8,7 @@ given in place of a path.
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from tokenizer.errors import FormatError
+from tokmill.tokenizer.errors import FormatError
 
 _KIND = "tokenizer"
 

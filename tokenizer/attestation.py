@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from tokenizer.errors import TokenizerError
-from tokenizer.normalizers import normalize
-from tokenizer.tokenizer import Tokenizer
+from tokmill.tokenizer.errors import TokenizerError
+from tokmill.tokenizer.normalizers import normalize
+from tokmill.tokenizer.tokenizer import Tokenizer
 
 VERSION = 1
 

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer.definition import Definition
-from tokenizer.errors import TokenizerError, VocabularyError
-from tokenizer.kernels.characters import Characters, empty_characters, note_joined
-from tokenizer.kernels.encoding import BLOCK, DONE, NUM_IDS, PAUSED, PRETOKEN, encode_pretokens
-from tokenizer.kernels.encoding_cache import EncodingCache, copy_cache, empty_cache, remember_tokens
-from tokenizer.kernels.greedy import (
+from tokmill.tokenizer.definition import Definition
+from tokmill.tokenizer.errors import TokenizerError, VocabularyError
+from tokmill.tokenizer.kernels.characters import Characters, empty_characters, note_joined
+from tokmill.tokenizer.kernels.encoding import BLOCK, DONE, NUM_IDS, PAUSED, PRETOKEN, encode_pretokens
+from tokmill.tokenizer.kernels.encoding_cache import EncodingCache, copy_cache, empty_cache, remember_tokens
+from tokmill.tokenizer.kernels.greedy import (
     LEFT,
     PREFIX,
     RANK,
@@ -24,14 +24,14 @@ from tokenizer.kernels.greedy import (
     encode_characters,
     make_greedy_scratch,
 )
-from tokenizer.kernels.merges import derive_merges, find_last_merges, make_scratch
-from tokenizer.kernels.model import Memory, Model, WholeTokens, index_whole_tokens
-from tokenizer.kernels.pairs import PairTables, empty_tables, insert_merges
-from tokenizer.kernels.sorting import merge_neighbours, read_prefixes
-from tokenizer.kernels.token_trie import TokenTrie, TrieRoom, build_trie
-from tokenizer.laws import Law, Tiling
-from tokenizer.splitting import Pretokens
-from tokenizer.stopping import SLICE_BYTES, heed_stop
+from tokmill.tokenizer.kernels.merges import derive_merges, find_last_merges, make_scratch
+from tokmill.tokenizer.kernels.model import Memory, Model, WholeTokens, index_whole_tokens
+from tokmill.tokenizer.kernels.pairs import PairTables, empty_tables, insert_merges
+from tokmill.tokenizer.kernels.sorting import merge_neighbours, read_prefixes
+from tokmill.tokenizer.kernels.token_trie import TokenTrie, TrieRoom, build_trie
+from tokmill.tokenizer.laws import Law, Tiling
+from tokmill.tokenizer.splitting import Pretokens
+from tokmill.tokenizer.stopping import SLICE_BYTES, heed_stop
 
 _USUAL_BYTES = 1 << 12
 _KEPT_BYTES = 1 << 21  # scratch for longer pre-tokens is let go after use

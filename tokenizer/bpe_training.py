@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer.alphabet import BYTE_ORDER
-from tokenizer.buffers import pack_bytes
-from tokenizer.kernels.gathering import count_magnitudes, lay_out_lists
-from tokenizer.kernels.pair_queue import fill_queue
-from tokenizer.kernels.training_kernels import NARROW, WIDE
-from tokenizer.kernels.training_state import (
+from tokmill.tokenizer.alphabet import BYTE_ORDER
+from tokmill.tokenizer.buffers import pack_bytes
+from tokmill.tokenizer.kernels.gathering import count_magnitudes, lay_out_lists
+from tokmill.tokenizer.kernels.pair_queue import fill_queue
+from tokmill.tokenizer.kernels.training_kernels import NARROW, WIDE
+from tokmill.tokenizer.kernels.training_state import (
     COUNTERS,
     MADE_ALL,
     MAX_NARROW,
@@ -35,10 +35,10 @@ from tokenizer.kernels.training_state import (
     THRESHOLD,
     Rules,
 )
-from tokenizer.pages import zero_pages
-from tokenizer.pretoken_counts import PretokenCounts
-from tokenizer.stopping import heed_stop, slices
-from tokenizer.training_layout import (
+from tokmill.tokenizer.pages import zero_pages
+from tokmill.tokenizer.pretoken_counts import PretokenCounts
+from tokmill.tokenizer.stopping import heed_stop, slices
+from tokmill.tokenizer.training_layout import (
     byte_tokens,
     empty_pairs,
     empty_side,

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokenizer.arrow import ArrowStrings, is_arrow, read_strings
-from tokenizer.errors import TokenizerError, VocabularyError
+from tokmill.tokenizer.arrow import ArrowStrings, is_arrow, read_strings
+from tokmill.tokenizer.errors import TokenizerError, VocabularyError
 
 Ids: TypeAlias = NDArray[np.uint16 | np.uint32]
 Text: TypeAlias = str | bytes

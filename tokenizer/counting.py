@@ -16,11 +16,11 @@ from typing import TypeAlias, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokenizer import buffers, normalizers
-from tokenizer.arrow import is_arrow
-from tokenizer.buffers import Text, Texts
-from tokenizer.errors import TokenizerError
-from tokenizer.kernels.counting import (
+from tokmill.tokenizer import buffers, normalizers
+from tokmill.tokenizer.arrow import is_arrow
+from tokmill.tokenizer.buffers import Text, Texts
+from tokmill.tokenizer.errors import TokenizerError
+from tokmill.tokenizer.kernels.counting import (
     ARENA,
     LONG,
     SHORT,
@@ -30,12 +30,12 @@ from tokenizer.kernels.counting import (
     move_short,
     move_slots,
 )
-from tokenizer.kernels.words import MAX_SHORT
-from tokenizer.pages import zero_pages
-from tokenizer.pretoken_counts import PretokenCounts
-from tokenizer.specials import chunks, cut
-from tokenizer.splitting import Splitter
-from tokenizer.stopping import heed_stop, slices
+from tokmill.tokenizer.kernels.words import MAX_SHORT
+from tokmill.tokenizer.pages import zero_pages
+from tokmill.tokenizer.pretoken_counts import PretokenCounts
+from tokmill.tokenizer.specials import chunks, cut
+from tokmill.tokenizer.splitting import Splitter
+from tokmill.tokenizer.stopping import heed_stop, slices
 
 Buffers: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int64]]
 Part = TypeVar("Part")

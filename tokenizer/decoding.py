@@ -12,10 +12,10 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokenizer import buffers
-from tokenizer.definition import Definition
-from tokenizer.errors import VocabularyError
-from tokenizer.kernels.decoding import gather_tokens
+from tokmill.tokenizer import buffers
+from tokmill.tokenizer.definition import Definition
+from tokmill.tokenizer.errors import VocabularyError
+from tokmill.tokenizer.kernels.decoding import gather_tokens
 
 _FEW = 1 << 12  # above, laying a list out as an array pays
 

@@ -19,14 +19,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer.alphabet import to_bytes, to_text
-from tokenizer.buffers import pack_bytes, unpack
-from tokenizer.errors import FormatError, PatternError, VocabularyError
-from tokenizer.kernels.pairs import MAX_IDS, MAX_MERGES
-from tokenizer.normalizers import steps_of
-from tokenizer.reading import reading
-from tokenizer.splitting import Digits, PatternLike, resolve
-from tokenizer.template import Template
+from tokmill.tokenizer.alphabet import to_bytes, to_text
+from tokmill.tokenizer.buffers import pack_bytes, unpack
+from tokmill.tokenizer.errors import FormatError, PatternError, VocabularyError
+from tokmill.tokenizer.kernels.pairs import MAX_IDS, MAX_MERGES
+from tokmill.tokenizer.normalizers import steps_of
+from tokmill.tokenizer.reading import reading
+from tokmill.tokenizer.splitting import Digits, PatternLike, resolve
+from tokmill.tokenizer.template import Template
 
 SPEC_FORMAT = "tokmill"
 SPEC_VERSION, TEMPLATE_VERSION = 1, 2  # whoever does not know templates must not pass over one

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer.kernels.tiling import first_gap, first_gap_of_long_tokens
+from tokmill.tokenizer.kernels.tiling import first_gap, first_gap_of_long_tokens
 
 _MAX_BYTE = 255
 

@@ -18,8 +18,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer.buffers import pack_bytes
-from tokenizer.errors import TokenizerError
+from tokmill.tokenizer.buffers import pack_bytes
+from tokmill.tokenizer.errors import TokenizerError
 
 Normalize = Callable[[str], str]
 

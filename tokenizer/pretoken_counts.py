@@ -7,12 +7,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer import buffers
-from tokenizer.errors import TokenizerError
-from tokenizer.kernels.sorting import gather_strings, merge_neighbours, read_prefixes, sum_equal
-from tokenizer.kernels.string_sort import MAX_PARTS, sort_strings
-from tokenizer.pages import zero_pages
-from tokenizer.stopping import heed_stop
+from tokmill.tokenizer import buffers
+from tokmill.tokenizer.errors import TokenizerError
+from tokmill.tokenizer.kernels.sorting import gather_strings, merge_neighbours, read_prefixes, sum_equal
+from tokmill.tokenizer.kernels.string_sort import MAX_PARTS, sort_strings
+from tokmill.tokenizer.pages import zero_pages
+from tokmill.tokenizer.stopping import heed_stop
 
 _BYTES_AT_A_TIME = 1 << 18
 _STRINGS_A_SLICE = 1 << 22

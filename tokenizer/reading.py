@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tokenizer.errors import FormatError, TokenizerError
+from tokmill.tokenizer.errors import FormatError, TokenizerError
 
 
 @contextmanager

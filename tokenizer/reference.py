@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from tokenizer.alphabet import BYTE_ORDER
+from tokmill.tokenizer.alphabet import BYTE_ORDER
 
 Pair = tuple[bytes, bytes]
 

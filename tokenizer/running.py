@@ -11,13 +11,13 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer import normalizers
-from tokenizer.bpe import BytePairEncoder
-from tokenizer.errors import LawError, TokenizerError
-from tokenizer.laws import Breach
-from tokenizer.specials import Segments, chunks
-from tokenizer.splitting import Pretokens, Splitter
-from tokenizer.streaming import TextStream
+from tokmill.tokenizer import normalizers
+from tokmill.tokenizer.bpe import BytePairEncoder
+from tokmill.tokenizer.errors import LawError, TokenizerError
+from tokmill.tokenizer.laws import Breach
+from tokmill.tokenizer.specials import Segments, chunks
+from tokmill.tokenizer.splitting import Pretokens, Splitter
+from tokmill.tokenizer.streaming import TextStream
 
 Integer = TypeVar("Integer", bound=np.integer[Any])
 

@@ -9,8 +9,8 @@ Law: the ids are those of the kernels. What needs more than this (a special toke
 
 from collections.abc import Callable, Iterable
 
-from tokenizer.splitting import Splitter
-from tokenizer.splitting.fallback import compile_regex
+from tokmill.tokenizer.splitting import Splitter
+from tokmill.tokenizer.splitting.fallback import compile_regex
 
 MOST_CHARS = 256  # of a text; longer ones are faster by kernel
 _MOST_KNOWN = 1 << 16  # pre-tokens; then a new dictionary is begun

@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer.errors import SpecialTokenError
-from tokenizer.kernels.specials import Trie, find_specials
+from tokmill.tokenizer.errors import SpecialTokenError
+from tokmill.tokenizer.kernels.specials import Trie, find_specials
 
 AllowedSpecial = Literal["all"] | Collection[str]
 AsText = bool | Collection[str]

@@ -16,12 +16,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer import buffers
-from tokenizer.buffers import Text
-from tokenizer.normalizers import final_boundary, normalize_pieces
-from tokenizer.specials import find, refuse
-from tokenizer.splitting import Splitter
-from tokenizer.splitting.growing import certain_pretokens
+from tokmill.tokenizer import buffers
+from tokmill.tokenizer.buffers import Text
+from tokmill.tokenizer.normalizers import final_boundary, normalize_pieces
+from tokmill.tokenizer.specials import find, refuse
+from tokmill.tokenizer.splitting import Splitter
+from tokmill.tokenizer.splitting.growing import certain_pretokens
 
 _ROOM = 1 << 16  # bytes that are gathered before they are worked on
 

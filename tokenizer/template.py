@@ -12,8 +12,8 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from tokenizer.buffers import EncodedBatch
-from tokenizer.errors import VocabularyError
+from tokmill.tokenizer.buffers import EncodedBatch
+from tokmill.tokenizer.errors import VocabularyError
 
 MAX_PARTS = 64
 Kind = Literal["special", "sequence"]

@@ -16,19 +16,19 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokenizer import buffers, normalizers
-from tokenizer.arrow import ArrowStrings, read_strings
-from tokenizer.bpe import BytePairEncoder
-from tokenizer.buffers import EncodedBatch, Text, Texts
-from tokenizer.decoding import Decoder
-from tokenizer.definition import FAMILY, Definition
-from tokenizer.kernels.decoding import locate_tokens
-from tokenizer.running import Runner
-from tokenizer.short_texts import ShortTexts
-from tokenizer.specials import AllowedSpecial, AsText, active_specials, cut
-from tokenizer.splitting import PatternLike, Splitter, compile_pattern
-from tokenizer.streaming import encode_parts
-from tokenizer.vocabulary import Merges, Vocab, definition_of
+from tokmill.tokenizer import buffers, normalizers
+from tokmill.tokenizer.arrow import ArrowStrings, read_strings
+from tokmill.tokenizer.bpe import BytePairEncoder
+from tokmill.tokenizer.buffers import EncodedBatch, Text, Texts
+from tokmill.tokenizer.decoding import Decoder
+from tokmill.tokenizer.definition import FAMILY, Definition
+from tokmill.tokenizer.kernels.decoding import locate_tokens
+from tokmill.tokenizer.running import Runner
+from tokmill.tokenizer.short_texts import ShortTexts
+from tokmill.tokenizer.specials import AllowedSpecial, AsText, active_specials, cut
+from tokmill.tokenizer.splitting import PatternLike, Splitter, compile_pattern
+from tokmill.tokenizer.streaming import encode_parts
+from tokmill.tokenizer.vocabulary import Merges, Vocab, definition_of
 
 
 class Tokenizer:
@@ -103,7 +103,7 @@ class Tokenizer:
         Raises:
             FormatError: the format cannot express this tokenizer; says why.
         """
-        from tokenizer.formats import save  # noqa: PLC0415 - formats build tokenizers
+        from tokmill.tokenizer.formats import save  # noqa: PLC0415 - formats build tokenizers
 
         return save(self, Path(path), format)
 

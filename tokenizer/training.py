@@ -15,14 +15,14 @@ Hugging Face's `BpeTrainer`.
 from collections.abc import Mapping, Sequence
 from typing import Unpack
 
-from tokenizer.bpe_training import BpeTrainer, Progress
-from tokenizer.buffers import Texts
-from tokenizer.counting import PretokenCounter, count_texts
-from tokenizer.errors import TrainingError
-from tokenizer.pretoken_counts import PretokenCounts
-from tokenizer.splitting import compile_pattern
-from tokenizer.tokenizer import Tokenizer
-from tokenizer.training_options import TrainingOptions, TrainingPlan
+from tokmill.tokenizer.bpe_training import BpeTrainer, Progress
+from tokmill.tokenizer.buffers import Texts
+from tokmill.tokenizer.counting import PretokenCounter, count_texts
+from tokmill.tokenizer.errors import TrainingError
+from tokmill.tokenizer.pretoken_counts import PretokenCounts
+from tokmill.tokenizer.splitting import compile_pattern
+from tokmill.tokenizer.tokenizer import Tokenizer
+from tokmill.tokenizer.training_options import TrainingOptions, TrainingPlan
 
 
 def train(

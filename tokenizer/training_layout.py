@@ -8,15 +8,23 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer.alphabet import BYTE_ORDER
-from tokenizer.errors import TrainingError
-from tokenizer.kernels.pair_queue import enter_pairs
-from tokenizer.kernels.training_kernels import TrainingKernels
-from tokenizer.kernels.training_state import NUM_PAIRS, SEPARATOR, Pairs, Side, Tokens, WideWords, Words
-from tokenizer.kernels.training_text import lay_out
-from tokenizer.pages import zero_pages
-from tokenizer.pretoken_counts import PretokenCounts
-from tokenizer.stopping import slices
+from tokmill.tokenizer.alphabet import BYTE_ORDER
+from tokmill.tokenizer.errors import TrainingError
+from tokmill.tokenizer.kernels.pair_queue import enter_pairs
+from tokmill.tokenizer.kernels.training_kernels import TrainingKernels
+from tokmill.tokenizer.kernels.training_state import (
+    NUM_PAIRS,
+    SEPARATOR,
+    Pairs,
+    Side,
+    Tokens,
+    WideWords,
+    Words,
+)
+from tokmill.tokenizer.kernels.training_text import lay_out
+from tokmill.tokenizer.pages import zero_pages
+from tokmill.tokenizer.pretoken_counts import PretokenCounts
+from tokmill.tokenizer.stopping import slices
 
 Number = TypeVar("Number", bound=np.generic)
 AnyWords: TypeAlias = Words | WideWords

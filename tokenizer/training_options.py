@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict, get_args
 
-from tokenizer.alphabet import BYTE_ORDER
-from tokenizer.bpe_training import MergeRules
-from tokenizer.definition import FAMILY, Definition
-from tokenizer.errors import TrainingError
-from tokenizer.kernels.pairs import MAX_IDS
-from tokenizer.normalizers import steps_of
-from tokenizer.specials import check_names, reserved_name
-from tokenizer.splitting import Digits, PatternLike, compile_pattern, resolve
-from tokenizer.tokenizer import Tokenizer
+from tokmill.tokenizer.alphabet import BYTE_ORDER
+from tokmill.tokenizer.bpe_training import MergeRules
+from tokmill.tokenizer.definition import FAMILY, Definition
+from tokmill.tokenizer.errors import TrainingError
+from tokmill.tokenizer.kernels.pairs import MAX_IDS
+from tokmill.tokenizer.normalizers import steps_of
+from tokmill.tokenizer.specials import check_names, reserved_name
+from tokmill.tokenizer.splitting import Digits, PatternLike, compile_pattern, resolve
+from tokmill.tokenizer.tokenizer import Tokenizer
 
 TieBreak = Literal["lexicographic_max", "lowest_ids"]
 

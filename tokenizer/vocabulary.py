@@ -4,9 +4,9 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
-from tokenizer.definition import Definition
-from tokenizer.errors import VocabularyError
-from tokenizer.specials import check_names
+from tokmill.tokenizer.definition import Definition
+from tokmill.tokenizer.errors import VocabularyError
+from tokmill.tokenizer.specials import check_names
 
 Vocab: TypeAlias = Mapping[bytes, int] | Mapping[int, bytes]
 Merges: TypeAlias = Sequence[tuple[bytes, bytes]]

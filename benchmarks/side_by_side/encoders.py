@@ -83,7 +83,7 @@ class Tokmill(Encoder):
     """`encode_buffers`: UTF-8 and offsets, as they lie in an Arrow array."""
 
     def load(self) -> Callable[[Any], Any]:
-        import tokenizer
+        from tokmill import tokenizer
 
         tok = tokenizer.load(self.ranks, split_pattern=self.pattern)
         return lambda text: tok.encode_buffers(*text, as_text=True, num_threads=self.num_threads)
@@ -99,7 +99,7 @@ class TokmillFromStr(Tokmill):
     """`encode_batch`: a list of str."""
 
     def load(self) -> Callable[[Any], Any]:
-        import tokenizer
+        from tokmill import tokenizer
 
         tok = tokenizer.load(self.ranks, split_pattern=self.pattern)
         return lambda text: tok.encode_batch(text, as_text=True, num_threads=self.num_threads)

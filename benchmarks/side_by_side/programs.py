@@ -38,7 +38,7 @@ tok = Tokenizer.from_file(folder + "/" + json)
 PROGRAMS = {
     "tokmill": Program(
         """
-import tokenizer
+from tokmill import tokenizer
 tok = tokenizer.load(folder + "/" + ranks, split_pattern=name)
 """,
         "tok.encode(text)",

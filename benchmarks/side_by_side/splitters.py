@@ -19,7 +19,7 @@ class Automaton:
         self._text = np.frombuffer(text.data, np.uint8), text.offsets
 
     def fresh(self) -> None:
-        from tokenizer.splitting import compile_pattern
+        from tokmill.tokenizer.splitting import compile_pattern
 
         self._splitter = compile_pattern(self._pattern)
         self._splitter.split(np.frombuffer(b"ab 0", np.uint8), np.array([0, 4]))
@@ -43,13 +43,13 @@ class Regex:
         self._text = list(text.strings())
 
     def fresh(self) -> None:
-        from tokenizer.splitting import compile_pattern
-        from tokenizer.splitting.fallback import compile_regex
+        from tokmill.tokenizer.splitting import compile_pattern
+        from tokmill.tokenizer.splitting.fallback import compile_regex
 
         self._chain = [compile_regex(expression) for expression in compile_pattern(self._pattern).chain]
 
     def work(self) -> Any:
-        from tokenizer.splitting.fallback import isolate
+        from tokmill.tokenizer.splitting.fallback import isolate
 
         if len(self._chain) == 1:
             return [self._chain[0].findall(text) for text in self._text]

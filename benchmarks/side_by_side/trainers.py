@@ -82,9 +82,9 @@ class Tokmill(Trainer):
         return np.frombuffer(text.data, np.uint8), text.offsets
 
     def train(self, text: Any, vocab_size: int) -> Any:
-        import tokenizer
-        from tokenizer.counting import count_buffers
-        from tokenizer.splitting import compile_pattern
+        from tokmill import tokenizer
+        from tokmill.tokenizer.counting import count_buffers
+        from tokmill.tokenizer.splitting import compile_pattern
 
         threads = {"num_threads": self.num_threads}
         count, train = count_buffers, tokenizer.train_from_counts
@@ -102,7 +102,7 @@ class TokmillFromStr(Tokmill):
         return list(text.strings())
 
     def train(self, text: Any, vocab_size: int) -> Any:
-        import tokenizer
+        from tokmill import tokenizer
 
         how = {"tie_break": "lowest_ids", "num_threads": self.num_threads}
         return tokenizer.train(text, vocab_size=vocab_size, **how)
@@ -124,7 +124,7 @@ class Tokenizers(Trainer):
     def merges(self, result: Any) -> list[tuple[bytes, bytes]]:
         import json
 
-        from tokenizer.alphabet import to_bytes
+        from tokmill.tokenizer.alphabet import to_bytes
 
         pairs = json.loads(result.to_str())["model"]["merges"]
         pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in pairs]
@@ -168,7 +168,7 @@ class Gigabpe(Trainer):
         return gigabpe.train_bpe([text], vocab_size, **how)
 
     def merges(self, result: Any) -> list[tuple[bytes, bytes]]:
-        from tokenizer.alphabet import to_bytes
+        from tokmill.tokenizer.alphabet import to_bytes
 
         return [(to_bytes(left), to_bytes(right)) for left, right in result[1]]
 

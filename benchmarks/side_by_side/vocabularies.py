@@ -12,7 +12,7 @@ JSON = "tokenizer.json"
 
 def write_files(name: str, folder: Path) -> None:
     """Write `RANKS` and `JSON` of a vocabulary, both without special tokens."""
-    import tokenizer
+    from tokmill import tokenizer
 
     if name == TRAINED:
         _write_trained(folder)
@@ -28,7 +28,7 @@ def write_files(name: str, folder: Path) -> None:
 
 def _write_trained(folder: Path) -> None:
     """Train a vocabulary on Japanese text: few of its pre-tokens occur twice, and many are long."""
-    import tokenizer
+    from tokmill import tokenizer
 
     texts = load("japanese", 30_000_000)
     tokenizer.train(texts.strings(), vocab_size=32_000).save(folder, format="tiktoken")[1].unlink()

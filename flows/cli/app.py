@@ -18,8 +18,8 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from flows.cli.interruption import InterruptedCommandError, noting_signals
-from flows.letting_go import let_go
+from tokmill.flows.cli.interruption import InterruptedCommandError, noting_signals
+from tokmill.flows.letting_go import let_go
 
 FAILED, USAGE = 1, 2
 
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: the words after `tokmill`; the process's own if not given.
     """
-    import flows.cli.commands  # noqa: F401 - importing the commands registers them
+    import tokmill.flows.cli.commands  # noqa: F401 - importing the commands registers them
 
     try:
         app(args=None if arguments is None else list(arguments), prog_name="tokmill")
@@ -135,9 +135,9 @@ def _laid_out(message: str) -> str:
 
 
 def _verdict(error: Exception) -> tuple[str, int]:
-    from flows.errors import FlowError, ProfileError, UsageError
-    from tasks.errors import TaskError
-    from tokenizer.errors import TokenizerError
+    from tokmill.flows.errors import FlowError, ProfileError, UsageError
+    from tokmill.tasks.errors import TaskError
+    from tokmill.tokenizer.errors import TokenizerError
 
     if isinstance(error, ProfileError | UsageError):
         return str(error), USAGE

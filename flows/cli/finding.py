@@ -3,51 +3,18 @@
 Something that does not exist is wrong usage (exit code 2), not a failure.
 """
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.errors import UsageError
-from flows.places import store_url
-from tasks.errors import StoreError
-from tasks.stage import ArtifactRef
-from tasks.store import Store
-from tokenizer.errors import TokenizerError
+from tokmill.flows.errors import UsageError
+from tokmill.flows.places import open_store, store_url
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.store import Store
+from tokmill.tokenizer.errors import TokenizerError
 
 if TYPE_CHECKING:
-    from tokenizer import Tokenizer
-
-
-def open_store(location: str) -> Store:
-    """Open a store, which need not be there yet.
-
-    Raises:
-        UsageError: a URL of a kind that is not supported, or a file.
-    """
-    try:
-        return Store.open(location)
-    except StoreError as error:
-        raise UsageError(str(error)) from error
-
-
-def writable_store(location: str) -> Store:
-    """Open a store to put artifacts in, and make its folder if need be.
-
-    Raises:
-        UsageError: as `open_store`, or the folder cannot be made or written to.
-    """
-    store = open_store(location)
-    try:
-        store.root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(_not_writable(location, f"cannot be made ({error.strerror})")) from error
-    if not os.access(store.root, os.W_OK | os.X_OK):
-        raise UsageError(_not_writable(location, "cannot be written to"))
-    return store
-
-
-def _not_writable(location: str, problem: str) -> str:
-    return f"store {location} {problem}; name another with --store or TOKMILL_STORE"
+    from tokmill.tokenizer import Tokenizer
 
 
 def existing_store(option: str | None) -> Store:
@@ -86,8 +53,8 @@ def load_tokenizer(reference: str, store: str | None) -> "Tokenizer":
         TokenizerError: the file is broken.
         StoreError: the artifact is damaged, or does not encode its probes as it once did.
     """
-    import tokenizer
-    from tasks.formats.tokenizer import open_tokenizer
+    from tokmill import tokenizer
+    from tokmill.tasks.formats.tokenizer import open_tokenizer
 
     if Path(reference).exists():
         return tokenizer.load(reference)

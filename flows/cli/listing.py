@@ -6,10 +6,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.figures import key_figures, size
-from flows.cli.output import table
-from flows.errors import UsageError
-from tasks.store import Store
+from tokmill.flows.cli.figures import key_figures, size
+from tokmill.flows.cli.output import table
+from tokmill.flows.errors import UsageError
+from tokmill.tasks.store import Store
 
 _SHARD_SUFFIX = "_shard"
 
@@ -31,7 +31,9 @@ def listed(store: Store, kind: str | None, *, every: bool) -> Listing:
     gone = store.superseded()
     versions = [{**row, "superseded_by": gone.get(row["fingerprint"], [])} for row in store.list(kind)]
     if kind is not None and not versions:
-        from flows.profile.nearest import suggestion  # brings all of profiles along, and `ls` is to be quick
+        from tokmill.flows.profile.nearest import (
+            suggestion,  # brings all of profiles along, and `ls` is to be quick
+        )
 
         kinds = {row["kind"] for row in store.list()}
         raise UsageError(f"ls: {store.root} has no {kind}{suggestion(kind, kinds, known_as='it has')}")

@@ -8,8 +8,8 @@ reckoned by the pace of late or by that of the latter half of its time, whicheve
 import time
 from collections import deque
 
-from flows.cli.figures import span
-from tasks.advance import Advance
+from tokmill.flows.cli.figures import span
+from tokmill.tasks.advance import Advance
 
 _OF_LATE_SECONDS = 5.0
 _APART_SECONDS = 0.2

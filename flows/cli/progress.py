@@ -20,11 +20,11 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.figures import counted, key_figures, outcome_words, span
-from flows.cli.pace import Pace
-from flows.progress import Reporter, group_of
-from tasks.advance import Advance
-from tasks.stage import ArtifactRef, How, Scalar
+from tokmill.flows.cli.figures import counted, key_figures, outcome_words, span
+from tokmill.flows.cli.pace import Pace
+from tokmill.flows.progress import Reporter, group_of
+from tokmill.tasks.advance import Advance
+from tokmill.tasks.stage import ArtifactRef, How, Scalar
 
 _SIGN_OF_LIFE_SECONDS = 10.0
 _NAMES_SHOWN = 3

@@ -8,11 +8,11 @@ from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.figures import number, size, span
-from flows.cli.output import draw, pairs, results, say, shown, table
-from flows.errors import UsageError
-from tasks.stage import ArtifactRef
-from tasks.store import InputEntry, Record, Store
+from tokmill.flows.cli.figures import number, size, span
+from tokmill.flows.cli.output import draw, pairs, results, say, shown, table
+from tokmill.flows.errors import UsageError
+from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.store import InputEntry, Record, Store
 
 _SHOWN = 12
 
@@ -105,8 +105,8 @@ def _quarantined(store: Store, record: Record) -> Table:
     """The first documents that a corpus leaves out, and why; other kinds have none."""
     rows = []
     if record.metrics.get("num_quarantined"):
-        from tasks.formats.corpus import Corpus
-        from tasks.formats.quarantine import REASONS
+        from tokmill.tasks.formats.corpus import Corpus
+        from tokmill.tasks.formats.quarantine import REASONS
 
         listed = Corpus.open(store.path(record.ref)).table("quarantine")
         rows = [

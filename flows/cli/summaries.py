@@ -13,14 +13,14 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.figures import counted, key_figures, outcome_words, span
-from flows.cli.output import draw, pairs, results, say, shown, table
-from flows.places import store_url
-from flows.planning import PlanRow
-from flows.progress import group_of
-from flows.results import RunResult, RunRow, wall_seconds
-from tasks.stage import ArtifactRef
-from tasks.store import Store
+from tokmill.flows.cli.figures import counted, key_figures, outcome_words, span
+from tokmill.flows.cli.output import draw, pairs, results, say, shown, table
+from tokmill.flows.places import store_url
+from tokmill.flows.planning import PlanRow
+from tokmill.flows.progress import group_of
+from tokmill.flows.results import RunResult, RunRow, wall_seconds
+from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.store import Store
 
 _WHERE = {"packed": "packed shards", "tokenizer": "tokenizer", "card": "data card", "audit": "audit"}
 _FILES = {"card": "card.md", "audit": "summary.md"}

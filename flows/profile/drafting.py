@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flows.errors import UsageError
-from flows.profile.sniffing import Seen, sniff_all
-from tasks.errors import SourceError
-from tasks.formats.resolving import resolve_files
-from tasks.formats.sources import UTF_8, SourceSpec
+from tokmill.flows.errors import UsageError
+from tokmill.flows.profile.sniffing import Seen, sniff_all
+from tokmill.tasks.errors import SourceError
+from tokmill.tasks.formats.resolving import resolve_files
+from tokmill.tasks.formats.sources import UTF_8, SourceSpec
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _TEMPLATE = """\

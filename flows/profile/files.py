@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import flows
-from flows.errors import ProfileError
-from flows.profile.nearest import suggestion
-from flows.profile.shape import KeyPath
+from tokmill import flows
+from tokmill.flows.errors import ProfileError
+from tokmill.flows.profile.nearest import suggestion
+from tokmill.flows.profile.shape import KeyPath
 
 Table: TypeAlias = dict[str, Any]
 

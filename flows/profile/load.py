@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flows.profile.files import (
+from tokmill.flows.profile.files import (
     OVERRIDES,
     Layered,
     dotted,
@@ -14,13 +14,13 @@ from flows.profile.files import (
     read_layers,
     with_absolute_paths,
 )
-from flows.profile.model import Profile
-from flows.profile.nearest import suggestion
-from flows.profile.overrides import overrides_table
-from flows.profile.problems import place, problems_of, profile_error
-from flows.profile.shape import KeyPath, may_be_unset
-from tokenizer.errors import PatternError
-from tokenizer.splitting.patterns import resolve
+from tokmill.flows.profile.model import Profile
+from tokmill.flows.profile.nearest import suggestion
+from tokmill.flows.profile.overrides import overrides_table
+from tokmill.flows.profile.problems import place, problems_of, profile_error
+from tokmill.flows.profile.shape import KeyPath, may_be_unset
+from tokmill.tokenizer.errors import PatternError
+from tokmill.tokenizer.splitting.patterns import resolve
 
 
 def load_profile(name_or_path: str | Path, overrides: Iterable[str] | Mapping[str, Any] = ()) -> Profile:

@@ -9,8 +9,8 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from flows.errors import ProfileError
-from flows.profile.files import MAX_DEPTH, Table, beyond_reason, unreasonable
+from tokmill.flows.errors import ProfileError
+from tokmill.flows.profile.files import MAX_DEPTH, Table, beyond_reason, unreasonable
 
 
 def overrides_table(overrides: Iterable[str] | Mapping[str, Any]) -> Table:

@@ -11,10 +11,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from flows.errors import ProfileError
-from flows.profile.files import Layered, dotted
-from flows.profile.nearest import nearest, suggestion
-from flows.profile.shape import KeyPath, field_at, keys_of, models_at, section_keys
+from tokmill.flows.errors import ProfileError
+from tokmill.flows.profile.files import Layered, dotted
+from tokmill.flows.profile.nearest import nearest, suggestion
+from tokmill.flows.profile.shape import KeyPath, field_at, keys_of, models_at, section_keys
 
 _RULES = {
     "greater_than_equal": "at least {ge}",

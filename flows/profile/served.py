@@ -7,8 +7,8 @@ elsewhere would have any file of the machine read. Profiles are data: nothing in
 import os
 from pathlib import Path
 
-from flows.errors import ProfileError
-from flows.profile.files import find_profile, shipped_folder
+from tokmill.flows.errors import ProfileError
+from tokmill.flows.profile.files import find_profile, shipped_folder
 
 SERVED = "TOKMILL_SERVED"  # the folder; anywhere if empty or not set
 

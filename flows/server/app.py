@@ -8,8 +8,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from flows.server.guard import Application, Guard, origins
-from flows.server.loops import Loops, write_faults
+from tokmill.flows.server.guard import Application, Guard, origins
+from tokmill.flows.server.loops import Loops, write_faults
 
 HOSTS = "TOKMILL_SERVER_HOSTS"  # the server's own names, with ports, apart by commas
 FAULTS = "TOKMILL_SERVER_FAULTS"  # the file that takes what goes wrong in the server; none if not set

@@ -23,7 +23,7 @@ from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import RRuleSchedule
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
-from flows.server.findings import Finding
+from tokmill.flows.server.findings import Finding
 
 # A scheduler works once a minute, and late runs are marked some seconds after their time.
 SCHEDULER_PATIENCE = timedelta(seconds=150)

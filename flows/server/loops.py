@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from flows.server.guard import Application, Message, Receive, Scope, Send
+from tokmill.flows.server.guard import Application, Message, Receive, Scope, Send
 
 # SQLite's, when two wrote at a time; Prefect tries again by itself. Where that does not help, runs come late,
 # which is noticed from outside (`flows.server.doctor`).

@@ -9,7 +9,7 @@ import ipaddress
 import socket
 from collections.abc import Iterable, Sequence
 
-from flows.errors import UsageError
+from tokmill.flows.errors import UsageError
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 

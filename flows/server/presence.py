@@ -12,8 +12,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from flows.errors import ServeError
-from flows.server.place import Place
+from tokmill.flows.errors import ServeError
+from tokmill.flows.server.place import Place
 
 _FILE, _LOCK = "up.json", "lock"
 

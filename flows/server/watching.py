@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from flows.server.findings import Finding, look_at_packages
-from flows.settings import prepare_terminal_run
+from tokmill.flows.server.findings import Finding, look_at_packages
+from tokmill.flows.settings import prepare_terminal_run
 
 DOCTOR_SECONDS = 60
 
@@ -45,7 +45,7 @@ class Watch:
 
     def _look_at_runs(self) -> None:
         prepare_terminal_run()
-        from flows.server.doctor import look_at_runs  # noqa: PLC0415 - imports Prefect, which takes seconds
+        from tokmill.flows.server.doctor import look_at_runs  # noqa: PLC0415 - imports Prefect, which takes seconds
 
         self._say(look_at_runs(self._api))
 

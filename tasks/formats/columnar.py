@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.errors import SourceError
-from tasks.faults import is_of_machine, refuse_irregular, unreadable
-from tasks.formats.compression import blocks
-from tasks.formats.documents import BATCH_BYTES, ArrowArray, Bytes, Ints, Piece
-from tasks.formats.quarantine import BadDocument
-from tasks.formats.records import Span
-from tasks.formats.sources import ReadOptions, check_column, compression_of
+from tokmill.tasks.errors import SourceError
+from tokmill.tasks.faults import is_of_machine, refuse_irregular, unreadable
+from tokmill.tasks.formats.compression import blocks
+from tokmill.tasks.formats.documents import BATCH_BYTES, ArrowArray, Bytes, Ints, Piece
+from tokmill.tasks.formats.quarantine import BadDocument
+from tokmill.tasks.formats.records import Span
+from tokmill.tasks.formats.sources import ReadOptions, check_column, compression_of
 
 _SPOOL_BYTES = 64 << 20
 _MAX_ROWS = 1 << 16

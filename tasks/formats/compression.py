@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from tasks.faults import is_of_machine, refuse_irregular, unreadable
-from tasks.formats.codecs import FRAMES, Frame, errors_of
-from tasks.formats.sources import UTF_8, compression_of
+from tokmill.tasks.faults import is_of_machine, refuse_irregular, unreadable
+from tokmill.tasks.formats.codecs import FRAMES, Frame, errors_of
+from tokmill.tasks.formats.sources import UTF_8, compression_of
 
 BLOCK_BYTES = 1 << 20
 FIRST_BLOCK_BYTES = 128 << 10

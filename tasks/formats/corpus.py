@@ -25,11 +25,11 @@ import numpy as np
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
-from tasks.errors import StoreError
-from tasks.formats.documents import DocumentBatch, Ints
-from tasks.formats.manifests import read_model
-from tasks.formats.shard import Segment, Shard, read_shard
-from tasks.formats.sources import ReadOptions, nearest
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.formats.documents import DocumentBatch, Ints
+from tokmill.tasks.formats.manifests import read_model
+from tokmill.tasks.formats.shard import Segment, Shard, read_shard
+from tokmill.tasks.formats.sources import ReadOptions, nearest
 
 __all__ = [
     "Corpus",

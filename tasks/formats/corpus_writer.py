@@ -7,13 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.formats.corpus import MANIFEST_FILE, CorpusSource, Manifest, SourceStats
-from tasks.formats.grouping import Draft, Grouper
-from tasks.formats.manifests import write_model
-from tasks.formats.measures import TextSize
-from tasks.formats.scanning import NOTHING, FileScan
-from tasks.formats.sharding import Limits
-from tasks.formats.sources import ReadOptions, compression_of
+from tokmill.tasks.formats.corpus import MANIFEST_FILE, CorpusSource, Manifest, SourceStats
+from tokmill.tasks.formats.grouping import Draft, Grouper
+from tokmill.tasks.formats.manifests import write_model
+from tokmill.tasks.formats.measures import TextSize
+from tokmill.tasks.formats.scanning import NOTHING, FileScan
+from tokmill.tasks.formats.sharding import Limits
+from tokmill.tasks.formats.sources import ReadOptions, compression_of
 
 _STRING, _INT = pa.string(), pa.int64()
 _SCHEMAS: dict[str, pa.Schema] = {

@@ -15,12 +15,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tasks.errors import SourceError
-from tasks.formats.compression import BLOCK_BYTES
-from tasks.formats.documents import Piece, piece_of
-from tasks.formats.quarantine import BadDocument, excerpt, invalid_utf8
-from tasks.formats.records import Span, records
-from tasks.formats.sources import ReadOptions, check_column, inner_suffix
+from tokmill.tasks.errors import SourceError
+from tokmill.tasks.formats.compression import BLOCK_BYTES
+from tokmill.tasks.formats.documents import Piece, piece_of
+from tokmill.tasks.formats.quarantine import BadDocument, excerpt, invalid_utf8
+from tokmill.tasks.formats.records import Span, records
+from tokmill.tasks.formats.sources import ReadOptions, check_column, inner_suffix
 
 
 class _Row(NamedTuple):

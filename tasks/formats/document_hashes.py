@@ -12,8 +12,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.formats.documents import Bytes, Ints
-from tasks.kernels.document_hashes import hash_documents
+from tokmill.tasks.formats.documents import Bytes, Ints
+from tokmill.tasks.kernels.document_hashes import hash_documents
 
 Hashes: TypeAlias = NDArray[np.uint64]
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tasks.formats.quarantine import BadDocument
+from tokmill.tasks.formats.quarantine import BadDocument
 
 # Small enough that a batch in work stays in the processor's caches; the first ones are there soon.
 BATCH_BYTES = 1 << 20

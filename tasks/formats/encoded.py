@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from tasks.errors import StoreError
-from tasks.formats.indices import check_ascending, check_within
-from tasks.formats.manifests import read_model
-from tasks.formats.npy import open_vector
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.formats.indices import check_ascending, check_within
+from tokmill.tasks.formats.manifests import read_model
+from tokmill.tasks.formats.npy import open_vector
 
 MANIFEST_FILE = "encoded.json"
 STATISTICS_FILE = "statistics.json"

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import StoreError
-from tasks.formats.encoded import STATISTICS_FILE, EncodedStatistics, token_dtype
-from tasks.formats.manifests import write_model
-from tasks.formats.npy import NpyAppender
-from tasks.kernels.token_counts import count_narrow, count_wide
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.formats.encoded import STATISTICS_FILE, EncodedStatistics, token_dtype
+from tokmill.tasks.formats.manifests import write_model
+from tokmill.tasks.formats.npy import NpyAppender
+from tokmill.tasks.kernels.token_counts import count_narrow, count_wide
 
 
 class EncodedShardWriter:

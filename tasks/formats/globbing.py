@@ -16,9 +16,9 @@ from difflib import get_close_matches
 from fnmatch import translate
 from pathlib import Path
 
-import tasks
-from tasks.errors import SourceError
-from tasks.faults import unreadable
+from tokmill import tasks
+from tokmill.tasks.errors import SourceError
+from tokmill.tasks.faults import unreadable
 
 # Installed packages lie below the standard library's folder on many systems, but are not a part of it.
 _NOT_STDLIB = ("site-packages", "dist-packages", "__pycache__")

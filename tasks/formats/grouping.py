@@ -6,11 +6,11 @@ between them. See `tasks.formats.sharding` for where a group ends.
 
 from dataclasses import dataclass
 
-from tasks.formats.documents import Piece
-from tasks.formats.scanning import FileScan, Stretch, stretch_of, weight_of
-from tasks.formats.shard import Segment
-from tasks.formats.sharding import Limits, ShardHasher, name_may_end
-from tasks.formats.sources import Format
+from tokmill.tasks.formats.documents import Piece
+from tokmill.tasks.formats.scanning import FileScan, Stretch, stretch_of, weight_of
+from tokmill.tasks.formats.shard import Segment
+from tokmill.tasks.formats.sharding import Limits, ShardHasher, name_may_end
+from tokmill.tasks.formats.sources import Format
 
 
 @dataclass(frozen=True)

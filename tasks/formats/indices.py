@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import StoreError
+from tokmill.tasks.errors import StoreError
 
 _PART = 1 << 20
 _FORMS = 3  # of `fim`: as it was, prefix first, suffix first

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from tasks.errors import SourceError
-from tasks.formats.compression import BLOCK_BYTES
-from tasks.formats.documents import Piece, empty_piece, piece_of
-from tasks.formats.jsonl import as_id, parsed
-from tasks.formats.quarantine import BadDocument, excerpt, too_long
-from tasks.formats.records import Span, content
-from tasks.formats.sources import ReadOptions
+from tokmill.tasks.errors import SourceError
+from tokmill.tasks.formats.compression import BLOCK_BYTES
+from tokmill.tasks.formats.documents import Piece, empty_piece, piece_of
+from tokmill.tasks.formats.jsonl import as_id, parsed
+from tokmill.tasks.formats.quarantine import BadDocument, excerpt, too_long
+from tokmill.tasks.formats.records import Span, content
+from tokmill.tasks.formats.sources import ReadOptions
 
 _WHITE = " \t\r\n"
 

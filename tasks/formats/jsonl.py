@@ -16,12 +16,12 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tasks.formats.documents import ArrowArray, Bytes, Ints, Piece, empty_piece
-from tasks.formats.measures import is_utf8
-from tasks.formats.quarantine import BadDocument, excerpt, invalid_utf8, too_long
-from tasks.formats.records import Span, lines, separators
-from tasks.formats.sources import ReadOptions, nearest
-from tasks.kernels.json_lines import (
+from tokmill.tasks.formats.documents import ArrowArray, Bytes, Ints, Piece, empty_piece
+from tokmill.tasks.formats.measures import is_utf8
+from tokmill.tasks.formats.quarantine import BadDocument, excerpt, invalid_utf8, too_long
+from tokmill.tasks.formats.records import Span, lines, separators
+from tokmill.tasks.formats.sources import ReadOptions, nearest
+from tokmill.tasks.kernels.json_lines import (
     NUM_BYTES,
     NUM_DOCUMENTS,
     NUM_LINES,

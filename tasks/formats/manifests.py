@@ -8,7 +8,7 @@ from typing import TypeVar
 import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
-from tasks.faults import broken
+from tokmill.tasks.faults import broken
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tasks.formats.documents import Bytes, Ints, Piece
-from tasks.formats.quarantine import BadDocument, invalid_utf8, too_long
-from tasks.kernels.text_size import count_text
+from tokmill.tasks.formats.documents import Bytes, Ints, Piece
+from tokmill.tasks.formats.quarantine import BadDocument, invalid_utf8, too_long
+from tokmill.tasks.kernels.text_size import count_text
 
 
 class TextSize(NamedTuple):

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from tasks.errors import StoreError
-from tasks.faults import broken
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.faults import broken
 
 _HEADER = re.compile(
     r"\{'descr': '(?P<descr>[<>|=]?\w+)', 'fortran_order': False, "

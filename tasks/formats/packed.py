@@ -30,13 +30,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import StoreError
-from tasks.formats.packed_files import PackedManifest, ShardFiles
-from tasks.formats.packed_masks import document_mask
-from tasks.formats.packed_shards import PieceRows, ShardReader, open_shard
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.formats.packed_files import PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed_masks import document_mask
+from tokmill.tasks.formats.packed_shards import PieceRows, ShardReader, open_shard
 
 if TYPE_CHECKING:
-    from tasks.formats.packed_joined import JoinedReader
+    from tokmill.tasks.formats.packed_joined import JoinedReader
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +183,7 @@ class PackedReader:
         Raises:
             PackingError: it is no multiple of the packing's own.
         """
-        from tasks.formats.packed_joined import JoinedReader
+        from tokmill.tasks.formats.packed_joined import JoinedReader
 
         return JoinedReader(self, sequence_length)
 

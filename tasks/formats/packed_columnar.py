@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tasks.errors import StoreError
-from tasks.formats.indices import check_lengths, check_starts, check_within, untrue
-from tasks.formats.manifests import readable
-from tasks.formats.packed_block import Append, SequenceBlock, ShardShape, group_rows
-from tasks.formats.packed_files import (
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.formats.indices import check_lengths, check_starts, check_within, untrue
+from tokmill.tasks.formats.manifests import readable
+from tokmill.tasks.formats.packed_block import Append, SequenceBlock, ShardShape, group_rows
+from tokmill.tasks.formats.packed_files import (
     IGNORED_LABEL,
     LABEL_FIELDS,
     SEQUENCE_SCHEMA,

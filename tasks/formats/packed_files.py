@@ -8,8 +8,8 @@ from typing import Literal, Self, TypeAlias
 import pyarrow as pa
 from pydantic import Field
 
-from tasks.formats.manifests import read_model, write_model
-from tasks.formats.packing_plan import PIECE_SCHEMA, ShardedPacking
+from tokmill.tasks.formats.manifests import read_model, write_model
+from tokmill.tasks.formats.packing_plan import PIECE_SCHEMA, ShardedPacking
 
 PackedFormat: TypeAlias = Literal["arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet"]
 

@@ -8,20 +8,20 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.formats.packed_block import Append, SequenceBlock, ShardShape
-from tasks.formats.packed_columnar import STATE_FILES, write_arrow, write_dataset_state, write_parquet
-from tasks.formats.packed_files import (
+from tokmill.tasks.formats.packed_block import Append, SequenceBlock, ShardShape
+from tokmill.tasks.formats.packed_columnar import STATE_FILES, write_arrow, write_dataset_state, write_parquet
+from tokmill.tasks.formats.packed_files import (
     PROVENANCE_SCHEMA,
     WITH_BOUNDARIES,
     PackedFormat,
     PackedManifest,
     ShardFiles,
 )
-from tasks.formats.packed_hub import CARD_FILE, write_dataset_card
-from tasks.formats.packed_jsonl import write_jsonl
-from tasks.formats.packed_mds import INDEX_FILE, write_mds, write_mds_index
-from tasks.formats.packed_megatron import write_megatron
-from tasks.formats.packed_memmap import write_boundaries, write_label_mask, write_memmap, write_npy
+from tokmill.tasks.formats.packed_hub import CARD_FILE, write_dataset_card
+from tokmill.tasks.formats.packed_jsonl import write_jsonl
+from tokmill.tasks.formats.packed_mds import INDEX_FILE, write_mds, write_mds_index
+from tokmill.tasks.formats.packed_megatron import write_megatron
+from tokmill.tasks.formats.packed_memmap import write_boundaries, write_label_mask, write_memmap, write_npy
 
 _Writer: TypeAlias = Callable[[ShardFiles, ShardShape], AbstractContextManager[Append]]
 

@@ -7,7 +7,7 @@ library refuses them instead of loading something else.
 
 from pathlib import Path
 
-from tasks.formats.packed_files import PackedFormat, PackedManifest
+from tokmill.tasks.formats.packed_files import PackedFormat, PackedManifest
 
 CARD_FILE = "README.md"
 # Those that `datasets` reads come first, in the order of preference.

@@ -11,8 +11,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import PackingError, StoreError
-from tasks.formats.packed import PackedReader, Sequence
+from tokmill.tasks.errors import PackingError, StoreError
+from tokmill.tasks.formats.packed import PackedReader, Sequence
 
 _EDGE = ("source", "shard", "document", "epoch", "document_start", "fim")
 

@@ -14,11 +14,11 @@ import orjson
 import zstandard
 from numpy.typing import NDArray
 
-from tasks.faults import broken
-from tasks.formats.indices import check_lengths, check_starts, untrue
-from tasks.formats.packed_block import Append, SequenceBlock, ShardShape
-from tasks.formats.packed_columnar import check_rows, sequence_schema
-from tasks.formats.packed_files import IGNORED_LABEL, PackedManifest, ShardFiles
+from tokmill.tasks.faults import broken
+from tokmill.tasks.formats.indices import check_lengths, check_starts, untrue
+from tokmill.tasks.formats.packed_block import Append, SequenceBlock, ShardShape
+from tokmill.tasks.formats.packed_columnar import check_rows, sequence_schema
+from tokmill.tasks.formats.packed_files import IGNORED_LABEL, PackedManifest, ShardFiles
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import PackingError
+from tokmill.tasks.errors import PackingError
 
 _MOST_BOUND = (1 << 31) - 1
 

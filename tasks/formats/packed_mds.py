@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import PackingError, StoreError
-from tasks.faults import broken
-from tasks.formats.indices import check_ascending, check_lengths, check_starts, untrue
-from tasks.formats.packed_block import Append, SequenceBlock, ShardShape
-from tasks.formats.packed_columnar import check_rows
-from tasks.formats.packed_files import PackedManifest, ShardFiles
+from tokmill.tasks.errors import PackingError, StoreError
+from tokmill.tasks.faults import broken
+from tokmill.tasks.formats.indices import check_ascending, check_lengths, check_starts, untrue
+from tokmill.tasks.formats.packed_block import Append, SequenceBlock, ShardShape
+from tokmill.tasks.formats.packed_columnar import check_rows
+from tokmill.tasks.formats.packed_files import PackedManifest, ShardFiles
 
 INDEX_FILE = "index.json"
 _NAMES = ("document_starts", "seq_lengths", "tokens")

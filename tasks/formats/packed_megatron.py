@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import StoreError
-from tasks.faults import broken
-from tasks.formats.indices import check_lengths, untrue
-from tasks.formats.packed_block import Append, SequenceBlock, ShardShape
-from tasks.formats.packed_columnar import check_rows
-from tasks.formats.packed_files import PackedManifest, ShardFiles
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.faults import broken
+from tokmill.tasks.formats.indices import check_lengths, untrue
+from tokmill.tasks.formats.packed_block import Append, SequenceBlock, ShardShape
+from tokmill.tasks.formats.packed_columnar import check_rows
+from tokmill.tasks.formats.packed_files import PackedManifest, ShardFiles
 
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEADER = struct.Struct("<9sQBQQ")

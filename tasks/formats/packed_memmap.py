@@ -13,11 +13,11 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from tasks.errors import StoreError
-from tasks.formats.indices import check_ascending, check_bounds, check_within, untrue
-from tasks.formats.npy import NpyAppender, open_array, open_vector
-from tasks.formats.packed_block import Append, SequenceBlock, ShardShape
-from tasks.formats.packed_files import PackedManifest, ShardFiles
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.formats.indices import check_ascending, check_bounds, check_within, untrue
+from tokmill.tasks.formats.npy import NpyAppender, open_array, open_vector
+from tokmill.tasks.formats.packed_block import Append, SequenceBlock, ShardShape
+from tokmill.tasks.formats.packed_files import PackedManifest, ShardFiles
 
 
 @contextmanager

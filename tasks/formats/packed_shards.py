@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tasks.formats.indices import check_pieces
-from tasks.formats.manifests import readable
-from tasks.formats.packed_columnar import ArrowShard, ParquetShard
-from tasks.formats.packed_files import PROVENANCE_SCHEMA, PackedFormat, PackedManifest, ShardFiles
-from tasks.formats.packed_jsonl import JsonlShard
-from tasks.formats.packed_mds import MdsShard
-from tasks.formats.packed_megatron import MegatronShard
-from tasks.formats.packed_memmap import MemmapShard
-from tasks.formats.packing_plan import piece_columns
+from tokmill.tasks.formats.indices import check_pieces
+from tokmill.tasks.formats.manifests import readable
+from tokmill.tasks.formats.packed_columnar import ArrowShard, ParquetShard
+from tokmill.tasks.formats.packed_files import PROVENANCE_SCHEMA, PackedFormat, PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed_jsonl import JsonlShard
+from tokmill.tasks.formats.packed_mds import MdsShard
+from tokmill.tasks.formats.packed_megatron import MegatronShard
+from tokmill.tasks.formats.packed_memmap import MemmapShard
+from tokmill.tasks.formats.packing_plan import piece_columns
 
 __all__ = ["MemmapShard", "PieceRows", "ShardReader", "open_shard"]
 

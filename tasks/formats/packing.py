@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tasks.formats.encoded import TokenDtype
+from tokmill.tasks.formats.encoded import TokenDtype
 
 Strategy: TypeAlias = Literal["concat", "greedy", "best_fit", "first_fit_decreasing", "pad"]
 LongDocuments: TypeAlias = Literal["split", "truncate", "drop"]

@@ -30,11 +30,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tasks.errors import StoreError
-from tasks.formats.indices import check_pieces
-from tasks.formats.manifests import read_model, readable, write_model
-from tasks.formats.packing import Packing
-from tasks.stage import Account
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.formats.indices import check_pieces
+from tokmill.tasks.formats.manifests import read_model, readable, write_model
+from tokmill.tasks.formats.packing import Packing
+from tokmill.tasks.stage import Account
 
 PIECES_FILE = "pieces.parquet"
 MANIFEST_FILE = "packing.json"

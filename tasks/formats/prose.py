@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.faults import judged
-from tasks.formats.documents import Piece, piece_of
-from tasks.formats.quarantine import BadDocument, excerpt, too_long
-from tasks.formats.records import Span, content
-from tasks.formats.sources import ReadOptions, inner_suffix
-from tasks.formats.text import read_text
+from tokmill.tasks.faults import judged
+from tokmill.tasks.formats.documents import Piece, piece_of
+from tokmill.tasks.formats.quarantine import BadDocument, excerpt, too_long
+from tokmill.tasks.formats.records import Span, content
+from tokmill.tasks.formats.sources import ReadOptions, inner_suffix
+from tokmill.tasks.formats.text import read_text
 
 # The name that the parser is given, by which its warnings about the text's own code are silenced.
 _PARSED_NAME = "tokmill-prose"

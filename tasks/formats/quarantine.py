@@ -8,7 +8,7 @@ codes: they appear in accounts (`quarantined:<reason>`), in tables and in people
 
 from dataclasses import dataclass
 
-from tasks.errors import DocumentError
+from tokmill.tasks.errors import DocumentError
 
 MAX_EXCERPT_CHARS = 200
 

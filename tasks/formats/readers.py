@@ -12,18 +12,18 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.formats.columnar import BrokenFileError, read_arrow, read_parquet
-from tasks.formats.compression import BrokenArchiveError
-from tasks.formats.csv import read_csv
-from tasks.formats.documents import Piece, empty_piece
-from tasks.formats.json_array import read_json
-from tasks.formats.jsonl import read_jsonl
-from tasks.formats.measures import without_invalid_utf8, without_long
-from tasks.formats.prose import read_prose
-from tasks.formats.quarantine import BadDocument
-from tasks.formats.records import Span
-from tasks.formats.sources import UTF_8, Format, ReadOptions
-from tasks.formats.text import read_delimited, read_lines, read_text
+from tokmill.tasks.formats.columnar import BrokenFileError, read_arrow, read_parquet
+from tokmill.tasks.formats.compression import BrokenArchiveError
+from tokmill.tasks.formats.csv import read_csv
+from tokmill.tasks.formats.documents import Piece, empty_piece
+from tokmill.tasks.formats.json_array import read_json
+from tokmill.tasks.formats.jsonl import read_jsonl
+from tokmill.tasks.formats.measures import without_invalid_utf8, without_long
+from tokmill.tasks.formats.prose import read_prose
+from tokmill.tasks.formats.quarantine import BadDocument
+from tokmill.tasks.formats.records import Span
+from tokmill.tasks.formats.sources import UTF_8, Format, ReadOptions
+from tokmill.tasks.formats.text import read_delimited, read_lines, read_text
 
 _READERS: dict[Format, Callable[[Path, Span, ReadOptions], Iterator[Piece]]] = {
     "text": read_text,

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tasks.formats.compression import blocks
-from tasks.formats.documents import Bytes, Ints
+from tokmill.tasks.formats.compression import blocks
+from tokmill.tasks.formats.documents import Bytes, Ints
 
 _BOM = b"\xef\xbb\xbf"
 

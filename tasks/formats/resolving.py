@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from tasks.errors import MachineError, SourceError
-from tasks.faults import refuse_irregular, unreadable
-from tasks.formats.globbing import PassedOver, Pattern, excluder, expand, parse
-from tasks.formats.sources import SourceSpec, format_of, nearest
-from tasks.stage import External
+from tokmill.tasks.errors import MachineError, SourceError
+from tokmill.tasks.faults import refuse_irregular, unreadable
+from tokmill.tasks.formats.globbing import PassedOver, Pattern, excluder, expand, parse
+from tokmill.tasks.formats.sources import SourceSpec, format_of, nearest
+from tokmill.tasks.stage import External
 
 _SHOWN = 3
 _LOG = logging.getLogger(__name__)

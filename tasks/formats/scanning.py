@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tasks.formats.columnar import BrokenFileError, largest_row_group
-from tasks.formats.documents import Piece
-from tasks.formats.measures import TextSize, text_size
-from tasks.formats.quarantine import BadDocument, document_error
-from tasks.formats.readers import read_pieces
-from tasks.formats.sharding import Cutter, Limits, ShardHasher, limits_of_file, may_end
-from tasks.formats.sources import BY_BYTES, UTF_8, Format, ReadOptions, compression_of, format_of
+from tokmill.tasks.formats.columnar import BrokenFileError, largest_row_group
+from tokmill.tasks.formats.documents import Piece
+from tokmill.tasks.formats.measures import TextSize, text_size
+from tokmill.tasks.formats.quarantine import BadDocument, document_error
+from tokmill.tasks.formats.readers import read_pieces
+from tokmill.tasks.formats.sharding import Cutter, Limits, ShardHasher, limits_of_file, may_end
+from tokmill.tasks.formats.sources import BY_BYTES, UTF_8, Format, ReadOptions, compression_of, format_of
 
 NOTHING = TextSize(0, 0, 0, 0)
 

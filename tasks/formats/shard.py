@@ -11,14 +11,14 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from tasks.errors import SourceError
-from tasks.faults import out_of_memory
-from tasks.formats.documents import BATCH_BYTES, DocumentBatch, batched
-from tasks.formats.readers import read_pieces
-from tasks.formats.records import Span
-from tasks.formats.sharding import ShardHasher
-from tasks.formats.sources import Format, ReadOptions
-from tasks.overlap import ahead
+from tokmill.tasks.errors import SourceError
+from tokmill.tasks.faults import out_of_memory
+from tokmill.tasks.formats.documents import BATCH_BYTES, DocumentBatch, batched
+from tokmill.tasks.formats.readers import read_pieces
+from tokmill.tasks.formats.records import Span
+from tokmill.tasks.formats.sharding import ShardHasher
+from tokmill.tasks.formats.sources import Format, ReadOptions
+from tokmill.tasks.overlap import ahead
 
 # Batches, the one that is being worked on among them, that may be in memory before reading stops to wait.
 _AHEAD = 3

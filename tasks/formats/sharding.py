@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.formats.document_hashes import document_hashes, unit
-from tasks.formats.documents import Bytes, Ints
+from tokmill.tasks.formats.document_hashes import document_hashes, unit
+from tokmill.tasks.formats.documents import Bytes, Ints
 
 # A file that is to be grouped with others is held in memory while it is scanned.
 MAX_GROUPED_BYTES = 32 << 20

@@ -16,8 +16,8 @@ from typing import Any, Self
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from tasks.formats.manifests import read_model, write_model
-from tasks.formats.packed_files import PROVENANCE_SCHEMA
+from tokmill.tasks.formats.manifests import read_model, write_model
+from tokmill.tasks.formats.packed_files import PROVENANCE_SCHEMA
 
 MANIFEST_FILE = "takedown.json"
 PIECES_FILE = "taken_down.parquet"

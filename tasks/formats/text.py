@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.formats.documents import Ints, Piece, offsets_of
-from tasks.formats.records import Records, Span, content, records
-from tasks.formats.sources import ReadOptions
+from tokmill.tasks.formats.documents import Ints, Piece, offsets_of
+from tokmill.tasks.formats.records import Records, Span, content, records
+from tokmill.tasks.formats.sources import ReadOptions
 
 _CARRIAGE_RETURN = 13
 

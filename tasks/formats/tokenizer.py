@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tasks.faults import broken
+from tokmill.tasks.faults import broken
 
 if TYPE_CHECKING:
-    from tokenizer import Tokenizer
+    from tokmill.tokenizer import Tokenizer
 
 TOKENIZER_FILE = "tokmill.json"
 ATTESTATION_FILE = "attestation.json"
@@ -57,7 +57,7 @@ def publish_tokenizer(tokenizer: "Tokenizer", out: Path, *, exports: bool = True
     Raises:
         TokenizerError: a file cannot be written, or does not give the same ids when it is loaded back.
     """
-    from tokenizer import attestation
+    from tokmill.tokenizer import attestation
 
     attested = attestation.make(tokenizer)
     tokenizer.save(out)
@@ -72,9 +72,9 @@ def publish_tokenizer(tokenizer: "Tokenizer", out: Path, *, exports: bool = True
 
 def _export(tokenizer: "Tokenizer", attested: dict[str, Any], name: str, out: Path) -> dict[str, Any]:
     """Write one export and load it back; say which files it has, or why it cannot be."""
-    from tokenizer import attestation, load
-    from tokenizer.errors import FormatError
-    from tokenizer.formats.spellings import difference
+    from tokmill.tokenizer import attestation, load
+    from tokmill.tokenizer.errors import FormatError
+    from tokmill.tokenizer.formats.spellings import difference
 
     folder = out / "exports" / name
     try:
@@ -104,7 +104,7 @@ def _opened(path: Path, state: tuple[tuple[int, int], ...]) -> "Tokenizer":
 
 
 def _checked(path: Path) -> "Tokenizer":
-    from tokenizer import attestation, load
+    from tokmill.tokenizer import attestation, load
 
     tokenizer = load(path / TOKENIZER_FILE)
     attestation.check(tokenizer, _read_json(path / ATTESTATION_FILE))

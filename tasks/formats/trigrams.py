@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from tasks.errors import StoreError
-from tasks.formats.indices import check_ascending, check_within
-from tasks.formats.manifests import read_model, write_model
-from tasks.formats.npy import NpyAppender, open_vector
-from tasks.kernels.trigrams import Trigrams
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.formats.indices import check_ascending, check_within
+from tokmill.tasks.formats.manifests import read_model, write_model
+from tokmill.tasks.formats.npy import NpyAppender, open_vector
+from tokmill.tasks.kernels.trigrams import Trigrams
 
 MANIFEST_FILE = "model.json"
 _DTYPES: dict[str, type[np.generic]] = {

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tokenizer.kernels import kernel
-from tokenizer.kernels.arrays import BytesIn, Int64In, UInt64
-from tokenizer.kernels.intrinsics import load_u64
+from tokmill.tokenizer.kernels import kernel
+from tokmill.tokenizer.kernels.arrays import BytesIn, Int64In, UInt64
+from tokmill.tokenizer.kernels.intrinsics import load_u64
 
 _GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
 _FIRST = np.uint64(0xBF58_476D_1CE4_E5B9)

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from tokenizer.kernels import kernel
-from tokenizer.kernels.arrays import Bytes, Int32, Int32In, Int64In
+from tokmill.tokenizer.kernels import kernel
+from tokmill.tokenizer.kernels.arrays import Bytes, Int32, Int32In, Int64In
 
 
 @kernel

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.kernels.drawing import logarithm
-from tokenizer.kernels import kernel
-from tokenizer.kernels.arrays import Bytes, BytesIn, Int64, UInt64
+from tokmill.tasks.kernels.drawing import logarithm
+from tokmill.tokenizer.kernels import kernel
+from tokmill.tokenizer.kernels.arrays import Bytes, BytesIn, Int64, UInt64
 
 PLAIN, SYMBOL, BROKEN = 0, 1, 2
 PLACES = 1 << 15

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from tokenizer.kernels import kernel
-from tokenizer.kernels.arrays import UInt16In, UInt32In, UInt64
+from tokmill.tokenizer.kernels import kernel
+from tokmill.tokenizer.kernels.arrays import UInt16In, UInt32In, UInt64
 
 
 @kernel

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.kernels.drawing import logarithm
-from tokenizer.kernels import kernel
-from tokenizer.kernels.arrays import Int64, Int64In, UInt32
+from tokmill.tasks.kernels.drawing import logarithm
+from tokmill.tokenizer.kernels import kernel
+from tokmill.tokenizer.kernels.arrays import Int64, Int64In, UInt32
 
 _SMALL = 1e-200
 

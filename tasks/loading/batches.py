@@ -23,10 +23,10 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import LoadingError
-from tasks.kernels.marking import mark
-from tasks.loading.lengths import cut_pieces
-from tasks.loading.rows import PackedRows
+from tokmill.tasks.errors import LoadingError
+from tokmill.tasks.kernels.marking import mark
+from tokmill.tasks.loading.lengths import cut_pieces
+from tokmill.tasks.loading.rows import PackedRows
 
 Field: TypeAlias = Literal["input_ids", "position_ids", "segment_ids", "loss_mask", "cu_seqlens"]
 Dtype: TypeAlias = Literal["stored", "int32", "int64"]

@@ -20,21 +20,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from tasks.errors import LoadingError
-from tasks.formats.packed_files import PackedManifest
-from tasks.loading.batches import Batch, Block, Dtype, Field, Wanted, check_bounds, made
-from tasks.loading.identity import checked_identity
-from tasks.loading.lengths import RowLengths
-from tasks.loading.order import Order
-from tasks.loading.place import Place, Walk
-from tasks.loading.prefetch import made_ahead
-from tasks.loading.rows import PackedRows
-from tasks.loading.split import Remainder, Split
-from tasks.naming import artifact_folder
-from tasks.store.integrity import Verify
+from tokmill.tasks.errors import LoadingError
+from tokmill.tasks.formats.packed_files import PackedManifest
+from tokmill.tasks.loading.batches import Batch, Block, Dtype, Field, Wanted, check_bounds, made
+from tokmill.tasks.loading.identity import checked_identity
+from tokmill.tasks.loading.lengths import RowLengths
+from tokmill.tasks.loading.order import Order
+from tokmill.tasks.loading.place import Place, Walk
+from tokmill.tasks.loading.prefetch import made_ahead
+from tokmill.tasks.loading.rows import PackedRows
+from tokmill.tasks.loading.split import Remainder, Split
+from tokmill.tasks.naming import artifact_folder
+from tokmill.tasks.store.integrity import Verify
 
 if TYPE_CHECKING:
-    from tasks.loading.torch_dataset import TorchDataset
+    from tokmill.tasks.loading.torch_dataset import TorchDataset
 
 _BLOCK_BYTES = 2 << 20  # of tokens: more falls out of the caches, less is dominated by Python's own costs
 _LOOK_AHEAD = 4096  # sequences that are looked up in the epoch's order at a time
@@ -186,7 +186,7 @@ class PackedDataset:
             LoadingError: torch is not installed.
         """
         try:
-            from tasks.loading.torch_dataset import TorchDataset
+            from tokmill.tasks.loading.torch_dataset import TorchDataset
         except ModuleNotFoundError as error:
             raise LoadingError(
                 f"loading: torch is needed for this ({error}); install torch, or use the numpy batches"

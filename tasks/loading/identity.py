@@ -4,12 +4,12 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.errors import StoreError
-from tasks.formats.packed_files import MANIFEST_FILE, PackedManifest, ShardFiles
-from tasks.formats.takedown import TakedownManifest
-from tasks.store.integrity import Verify, file_damages
-from tasks.store.layout import RECORD_FILE
-from tasks.store.record import read_record
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.formats.packed_files import MANIFEST_FILE, PackedManifest, ShardFiles
+from tokmill.tasks.formats.takedown import TakedownManifest
+from tokmill.tasks.store.integrity import Verify, file_damages
+from tokmill.tasks.store.layout import RECORD_FILE
+from tokmill.tasks.store.record import read_record
 
 _WIDTH = {"uint16": 2, "uint32": 4}
 

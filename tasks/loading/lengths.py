@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import LoadingError
+from tokmill.tasks.errors import LoadingError
 
 _SHORTEST = 8
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.mixing.permutation import permutation, permutation_key, permuted
+from tokmill.tasks.mixing.permutation import permutation, permutation_key, permuted
 
 # Up to this many an epoch's permutation is kept whole: 8 MB.
 _KEPT = 1 << 20

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import LoadingError
-from tasks.formats.packed_files import PackedManifest, ShardFiles
-from tasks.formats.packed_shards import MemmapShard
-from tasks.kernels.rows import copy_16_to_16, copy_16_to_32, copy_16_to_64, copy_32_to_64
+from tokmill.tasks.errors import LoadingError
+from tokmill.tasks.formats.packed_files import PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed_shards import MemmapShard
+from tokmill.tasks.kernels.rows import copy_16_to_16, copy_16_to_32, copy_16_to_64, copy_32_to_64
 
 # By the bytes of what is read and what is written.
 _KERNELS: dict[tuple[int, int], Any] = {

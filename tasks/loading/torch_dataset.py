@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from tasks.loading.dataset import PackedDataset
+    from tokmill.tasks.loading.dataset import PackedDataset
 
 torch: Any = import_module("torch")
 Tensors: TypeAlias = dict[str, Any]

@@ -28,8 +28,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.mixing.curves import Curves
-from tasks.sampling import EXACT
+from tokmill.tasks.mixing.curves import Curves
+from tokmill.tasks.sampling import EXACT
 
 Kind: TypeAlias = Literal["linear", "sqrt", "exp", "step"]
 _PLACES = 4096

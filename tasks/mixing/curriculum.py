@@ -18,16 +18,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.kernels.drawing import EXP, LINEAR, SQRT, STEP, Course, Rule, draw_times
-from tasks.kernels.urn import Arrivals, Waiting, hand_out
-from tasks.mixing.competence import Competence
-from tasks.mixing.curves import Curves
-from tasks.mixing.difficulty import Difficulty
-from tasks.mixing.draw import Drawn, Stop
-from tasks.mixing.lengths import LengthBlock
-from tasks.mixing.order import DOCUMENT, check_epochs, document_keys, num_epochs
-from tasks.mixing.permutation import Key, permutation_key
-from tasks.mixing.sorting import BLOCK, Rows, sorted_rows
+from tokmill.tasks.kernels.drawing import EXP, LINEAR, SQRT, STEP, Course, Rule, draw_times
+from tokmill.tasks.kernels.urn import Arrivals, Waiting, hand_out
+from tokmill.tasks.mixing.competence import Competence
+from tokmill.tasks.mixing.curves import Curves
+from tokmill.tasks.mixing.difficulty import Difficulty
+from tokmill.tasks.mixing.draw import Drawn, Stop
+from tokmill.tasks.mixing.lengths import LengthBlock
+from tokmill.tasks.mixing.order import DOCUMENT, check_epochs, document_keys, num_epochs
+from tokmill.tasks.mixing.permutation import Key, permutation_key
+from tokmill.tasks.mixing.sorting import BLOCK, Rows, sorted_rows
 
 _RACER = np.dtype(
     [

@@ -16,9 +16,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.formats.mixture import RequestTable
-from tasks.kernels.interleave import Curve
-from tasks.sampling import EXACT
+from tokmill.tasks.formats.mixture import RequestTable
+from tokmill.tasks.kernels.interleave import Curve
+from tokmill.tasks.sampling import EXACT
 
 Shares: TypeAlias = tuple[Decimal, ...]
 

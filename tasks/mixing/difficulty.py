@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import StoreError
-from tasks.mixing.lengths import LengthBlock, SourceLengths
-from tasks.mixing.order import DOCUMENT, document_keys
-from tasks.mixing.permutation import permutation_key
-from tasks.mixing.sorting import Rows, Scratch, regrouped, sorted_rows
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.mixing.lengths import LengthBlock, SourceLengths
+from tokmill.tasks.mixing.order import DOCUMENT, document_keys
+from tokmill.tasks.mixing.permutation import permutation_key
+from tokmill.tasks.mixing.sorting import Rows, Scratch, regrouped, sorted_rows
 
 GRADED = np.dtype([*DOCUMENT.descr, ("consumed", "<u2")])
 _RANKED = np.dtype([("key", "<u8"), ("rank", "<f4")])

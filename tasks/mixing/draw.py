@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.mixing.sorting import Rows
+from tokmill.tasks.mixing.sorting import Rows
 
 
 class Drawn(NamedTuple):

@@ -6,11 +6,11 @@ from decimal import Decimal, localcontext
 from functools import cached_property
 from math import ceil
 
-from tasks.mixing.competence import Competence
-from tasks.mixing.history import NOTHING, History
-from tasks.mixing.limits import Limits
-from tasks.mixing.schedule import Timeline
-from tasks.sampling import EXACT, rounded
+from tokmill.tasks.mixing.competence import Competence
+from tokmill.tasks.mixing.history import NOTHING, History
+from tokmill.tasks.mixing.limits import Limits
+from tokmill.tasks.mixing.schedule import Timeline
+from tokmill.tasks.sampling import EXACT, rounded
 
 _EXACT_SLACK = Decimal("1e-15")  # tokens; what is less is rounding, since totals have 30 digits
 _CARRIED_SLACK = Decimal("1e-9")  # likewise where something was carried over from another mixture, as doubles

@@ -17,10 +17,10 @@ from decimal import Decimal
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import MixingError
-from tasks.formats.ledger import CutDocument, Ledger, LedgerShard
-from tasks.mixing.curves import Curves
-from tasks.mixing.lengths import ShardLengths, SourceLengths
+from tokmill.tasks.errors import MixingError
+from tokmill.tasks.formats.ledger import CutDocument, Ledger, LedgerShard
+from tokmill.tasks.mixing.curves import Curves
+from tokmill.tasks.mixing.lengths import ShardLengths, SourceLengths
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from math import ceil, inf
 
-from tasks.mixing.feasible import SAME_PACE, Case
-from tasks.mixing.limits import Limits
-from tasks.sampling import EXACT, capacity, rounded, water_fill
+from tokmill.tasks.mixing.feasible import SAME_PACE, Case
+from tokmill.tasks.mixing.limits import Limits
+from tokmill.tasks.sampling import EXACT, capacity, rounded, water_fill
 
 _ROUNDS = 200  # of approaching scaled weights
 _AROUND = 2

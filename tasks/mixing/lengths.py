@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import MixingError, StoreError
-from tasks.formats.encoded import Encoded, EncodedShard
-from tasks.formats.ledger import WITHDRAWN
+from tokmill.tasks.errors import MixingError, StoreError
+from tokmill.tasks.formats.encoded import Encoded, EncodedShard
+from tokmill.tasks.formats.ledger import WITHDRAWN
 
 BLOCK = 1 << 20
 _U32 = 1 << 32

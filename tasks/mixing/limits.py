@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from typing import Self
 
-from tasks.errors import MixingError
-from tasks.mixing.params import MixParams
-from tasks.sampling import EXACT, check_sources, decimal
+from tokmill.tasks.errors import MixingError
+from tokmill.tasks.mixing.params import MixParams
+from tokmill.tasks.sampling import EXACT, check_sources, decimal
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from decimal import ROUND_CEILING, Decimal, localcontext
 from functools import cached_property
 from typing import NamedTuple
 
-from tasks.mixing.quotas import Quota
-from tasks.sampling import EXACT, decimal
+from tokmill.tasks.mixing.quotas import Quota
+from tokmill.tasks.sampling import EXACT, decimal
 
 
 class _Miss(NamedTuple):

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import MixingError
-from tasks.mixing.draw import Drawn, Stop
-from tasks.mixing.lengths import LengthBlock, SourceLengths
-from tasks.mixing.permutation import Key, permutation_key, scrambled
-from tasks.mixing.sorting import Rows, Scratch, sorted_rows
+from tokmill.tasks.errors import MixingError
+from tokmill.tasks.mixing.draw import Drawn, Stop
+from tokmill.tasks.mixing.lengths import LengthBlock, SourceLengths
+from tokmill.tasks.mixing.permutation import Key, permutation_key, scrambled
+from tokmill.tasks.mixing.sorting import Rows, Scratch, sorted_rows
 
 DOCUMENT = np.dtype([("key", "<u8"), ("shard", "<u4"), ("document", "<u4"), ("num_tokens", "<u4")])
 MOST_EPOCHS = (1 << 16) - 1

@@ -4,17 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tasks.errors import MixingError
-from tasks.formats.encoded import EncodedManifest
-from tasks.formats.scores import ScoredShard, components_of
-from tasks.mixing.curriculum import Paced, Sorted
-from tasks.mixing.difficulty import Difficulty, Measure, Scores
-from tasks.mixing.draw import Order
-from tasks.mixing.lengths import SourceLengths, Standing
-from tasks.mixing.order import Shuffled
-from tasks.mixing.params import CurriculumParams, MixParams
-from tasks.mixing.quotas import Asked
-from tasks.mixing.sorting import Scratch
+from tokmill.tasks.errors import MixingError
+from tokmill.tasks.formats.encoded import EncodedManifest
+from tokmill.tasks.formats.scores import ScoredShard, components_of
+from tokmill.tasks.mixing.curriculum import Paced, Sorted
+from tokmill.tasks.mixing.difficulty import Difficulty, Measure, Scores
+from tokmill.tasks.mixing.draw import Order
+from tokmill.tasks.mixing.lengths import SourceLengths, Standing
+from tokmill.tasks.mixing.order import Shuffled
+from tokmill.tasks.mixing.params import CurriculumParams, MixParams
+from tokmill.tasks.mixing.quotas import Asked
+from tokmill.tasks.mixing.sorting import Scratch
 
 _TWO_SIDED = ("compression",)
 

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from math import ceil
 
-from tasks.errors import MixingError
-from tasks.mixing.curves import Curves
-from tasks.mixing.draw import Stop
-from tasks.mixing.feasible import SAME_PACE, Case, Pacing
-from tasks.mixing.history import NOTHING, History
-from tasks.mixing.infeasible import infeasible
-from tasks.mixing.limits import Limits
-from tasks.mixing.params import MixParams
-from tasks.mixing.schedule import Timeline
-from tasks.mixing.timeline import timeline_of
-from tasks.sampling import EXACT, capacity, check_sources, proportions, water_fill
+from tokmill.tasks.errors import MixingError
+from tokmill.tasks.mixing.curves import Curves
+from tokmill.tasks.mixing.draw import Stop
+from tokmill.tasks.mixing.feasible import SAME_PACE, Case, Pacing
+from tokmill.tasks.mixing.history import NOTHING, History
+from tokmill.tasks.mixing.infeasible import infeasible
+from tokmill.tasks.mixing.limits import Limits
+from tokmill.tasks.mixing.params import MixParams
+from tokmill.tasks.mixing.schedule import Timeline
+from tokmill.tasks.mixing.timeline import timeline_of
+from tokmill.tasks.sampling import EXACT, capacity, check_sources, proportions, water_fill
 
 _THOUSANDTH = Decimal("0.001")  # of a token: what was carried over from an earlier mixture is not more exact
 

@@ -17,9 +17,9 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-from tasks.errors import MixingError
-from tasks.mixing.curves import Curves, Segment, Shares
-from tasks.sampling import EXACT
+from tokmill.tasks.errors import MixingError
+from tokmill.tasks.mixing.curves import Curves, Segment, Shares
+from tokmill.tasks.sampling import EXACT
 
 Change: TypeAlias = Literal["hold", "linear", "cosine"]
 LINES = 256

@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.kernels.radix import order_of
+from tokmill.tasks.kernels.radix import order_of
 
 Rows: TypeAlias = NDArray[Any]  # structured; field "key" is a uint64
 MEMORY_ROWS = 1 << 21

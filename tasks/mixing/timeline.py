@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
-from tasks.errors import MixingError
-from tasks.mixing.params import MixParams, RampParams, SchedulePoint
-from tasks.mixing.schedule import Ramp, Timeline
-from tasks.sampling import check_sources, explicit_weights, raw_weights
+from tokmill.tasks.errors import MixingError
+from tokmill.tasks.mixing.params import MixParams, RampParams, SchedulePoint
+from tokmill.tasks.mixing.schedule import Ramp, Timeline
+from tokmill.tasks.sampling import check_sources, explicit_weights, raw_weights
 
 
 def timeline_of(params: MixParams, sizes: Mapping[str, int]) -> Timeline:

@@ -10,10 +10,10 @@ from decimal import Decimal
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.formats.mixture import Plan, ShareTable
-from tasks.kernels.interleave import EMPTY, FRESH, OVER, SHORT, Clock, Lanes, weave
-from tasks.mixing.draw import Draw, Drawn
-from tasks.mixing.quotas import Asked
+from tokmill.tasks.formats.mixture import Plan, ShareTable
+from tokmill.tasks.kernels.interleave import EMPTY, FRESH, OVER, SHORT, Clock, Lanes, weave
+from tokmill.tasks.mixing.draw import Draw, Drawn
+from tokmill.tasks.mixing.quotas import Asked
 
 _ROWS = 1 << 20  # in all lanes together, and in a block of the plan
 _POINTS = 1000  # at which shares are written down

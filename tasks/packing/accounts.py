@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.formats.mixture import MixedSource
-from tasks.packing.pieces import FIM_TOKENS, Pieces
-from tasks.stage import NO_SOURCE, Account
+from tokmill.tasks.formats.mixture import MixedSource
+from tokmill.tasks.packing.pieces import FIM_TOKENS, Pieces
+from tokmill.tasks.stage import NO_SOURCE, Account
 
 ENDS = ("packed", "split", "truncated", "dropped:too_long", "dropped:last_sequence")
 _PACKED, _SPLIT, _TRUNCATED, _TOO_LONG, _LAST_SEQUENCE = range(len(ENDS))

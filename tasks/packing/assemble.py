@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks.errors import PackingError
-from tasks.formats.packed_files import PackedManifest, ShardFiles
-from tasks.formats.packed_formats import write_folder_files
-from tasks.formats.packing_plan import PackedShardEntry
+from tokmill.tasks.errors import PackingError
+from tokmill.tasks.formats.packed_files import PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed_formats import write_folder_files
+from tokmill.tasks.formats.packing_plan import PackedShardEntry
 
 
 def assembled(

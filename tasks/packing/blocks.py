@@ -10,7 +10,7 @@ from dataclasses import fields
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.formats.mixture import Plan
+from tokmill.tasks.formats.mixture import Plan
 
 _MOST_PIECES = 1 << 20
 

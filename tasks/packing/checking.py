@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tasks.errors import PackingError
-from tasks.formats.encoded import Encoded, ShardEntry
-from tasks.store.digest import FileEntry, content_digest, digest_file
-from tasks.store.layout import RECORD_FILE
+from tokmill.tasks.errors import PackingError
+from tokmill.tasks.formats.encoded import Encoded, ShardEntry
+from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file
+from tokmill.tasks.store.layout import RECORD_FILE
 
 
 def check_same_sources(mixed: Sequence[str], encoded: Sequence[str]) -> None:

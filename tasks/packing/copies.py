@@ -10,12 +10,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import PackingError
-from tasks.formats.encoded import EncodedShard
-from tasks.formats.packing import FimTokens, Packing
-from tasks.formats.packing_plan import PieceTable
-from tasks.packing.fim import SPM, DocumentKeys, choose_cuts
-from tasks.packing.pieces import FIM_TOKENS
+from tokmill.tasks.errors import PackingError
+from tokmill.tasks.formats.encoded import EncodedShard
+from tokmill.tasks.formats.packing import FimTokens, Packing
+from tokmill.tasks.formats.packing_plan import PieceTable
+from tokmill.tasks.packing.fim import SPM, DocumentKeys, choose_cuts
+from tokmill.tasks.packing.pieces import FIM_TOKENS
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from tasks.formats.manifests import readable
-from tasks.formats.packed_block import SequenceBlock, ShardShape, group_rows
-from tasks.formats.packed_files import PackedFormat, PackedManifest, ShardFiles
-from tasks.formats.packed_formats import write_sequences
-from tasks.formats.packed_shards import PieceRows, open_shard
-from tasks.packing.assemble import link
+from tokmill.tasks.formats.manifests import readable
+from tokmill.tasks.formats.packed_block import SequenceBlock, ShardShape, group_rows
+from tokmill.tasks.formats.packed_files import PackedFormat, PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed_formats import write_sequences
+from tokmill.tasks.formats.packed_shards import PieceRows, open_shard
+from tokmill.tasks.packing.assemble import link
 
 _BLOCK_TOKENS = 1 << 24
 

@@ -19,9 +19,9 @@ orders.
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.kernels.fitting import by_sequence
-from tasks.kernels.lining_up import InPlan, Parts, Sums, Waiting, line_up
-from tasks.packing.pieces import Cut
+from tokmill.tasks.kernels.fitting import by_sequence
+from tokmill.tasks.kernels.lining_up import InPlan, Parts, Sums, Waiting, line_up
+from tokmill.tasks.packing.pieces import Cut
 
 LOOK_AHEAD = 256
 LONGEST_WAIT = 8 * LOOK_AHEAD

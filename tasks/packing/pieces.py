@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.formats.packing import LongDocuments
+from tokmill.tasks.formats.packing import LongDocuments
 
 FIM_TOKENS = 3
 """Tokens that a rearranged piece has more than its document."""

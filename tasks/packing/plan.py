@@ -9,24 +9,24 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.errors import PackingError
-from tasks.formats.encoded import EncodedManifest
-from tasks.formats.mixture import Mixture, MixtureManifest, Plan
-from tasks.formats.packing import WINDOWED, FimTokens
-from tasks.formats.packing_plan import (
+from tokmill.tasks.errors import PackingError
+from tokmill.tasks.formats.encoded import EncodedManifest
+from tokmill.tasks.formats.mixture import Mixture, MixtureManifest, Plan
+from tokmill.tasks.formats.packing import WINDOWED, FimTokens
+from tokmill.tasks.formats.packing_plan import (
     PackingManifest,
     PackingPlanWriter,
     PieceTable,
     PlannedShard,
     write_packing_plan,
 )
-from tasks.packing.accounts import Tally
-from tasks.packing.blocks import blocks
-from tasks.packing.fim import DocumentKeys, choose_forms
-from tasks.packing.params import PackPlanParams
-from tasks.packing.pieces import Pieces
-from tasks.packing.shares import Shares
-from tasks.packing.strategies import packer
+from tokmill.tasks.packing.accounts import Tally
+from tokmill.tasks.packing.blocks import blocks
+from tokmill.tasks.packing.fim import DocumentKeys, choose_forms
+from tokmill.tasks.packing.params import PackPlanParams
+from tokmill.tasks.packing.pieces import Pieces
+from tokmill.tasks.packing.shares import Shares
+from tokmill.tasks.packing.strategies import packer
 
 _MOST_SEQUENCES = 1 << 32
 _BLOCK = 1 << 18  # documents, for strategies without a window

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.formats.mixture import MixedSource
-from tasks.formats.packing import PackedShare
-from tasks.packing.pieces import Pieces
+from tokmill.tasks.formats.mixture import MixedSource
+from tokmill.tasks.formats.packing import PackedShare
+from tokmill.tasks.packing.pieces import Pieces
 
 LIMIT = 0.03
 """A deviation, or a change of a share, above which `tokmill run` warns: 3 percentage points."""

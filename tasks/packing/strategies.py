@@ -22,8 +22,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.formats.packing import WINDOWED, LongDocuments, Strategy
-from tasks.kernels.fitting import (
+from tokmill.tasks.formats.packing import WINDOWED, LongDocuments, Strategy
+from tokmill.tasks.kernels.fitting import (
     Rooms,
     by_sequence,
     fit_best,
@@ -32,8 +32,8 @@ from tasks.kernels.fitting import (
     longest_first,
     next_fit,
 )
-from tasks.packing.lining_up import lined_up
-from tasks.packing.pieces import Cut, Pieces, cut_documents, spread
+from tokmill.tasks.packing.lining_up import lined_up
+from tokmill.tasks.packing.pieces import Cut, Pieces, cut_documents, spread
 
 
 class Packer(Protocol):

@@ -13,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tasks.errors import PackingError
-from tasks.formats.encoded import EncodedShard
-from tasks.formats.packed_block import SequenceBlock, ShardShape, group_rows
-from tasks.formats.packed_files import PROVENANCE_SCHEMA, PackedFormat, ShardFiles
-from tasks.formats.packed_formats import write_pieces, write_sequences
-from tasks.formats.packing import Packing
-from tasks.formats.packing_plan import PackedShardEntry, PieceTable
-from tasks.kernels.gather import gather
-from tasks.packing.copies import Body, copies_of
+from tokmill.tasks.errors import PackingError
+from tokmill.tasks.formats.encoded import EncodedShard
+from tokmill.tasks.formats.packed_block import SequenceBlock, ShardShape, group_rows
+from tokmill.tasks.formats.packed_files import PROVENANCE_SCHEMA, PackedFormat, ShardFiles
+from tokmill.tasks.formats.packed_formats import write_pieces, write_sequences
+from tokmill.tasks.formats.packing import Packing
+from tokmill.tasks.formats.packing_plan import PackedShardEntry, PieceTable
+from tokmill.tasks.kernels.gather import gather
+from tokmill.tasks.packing.copies import Body, copies_of
 
 _BLOCK_TOKENS = 1 << 25
 

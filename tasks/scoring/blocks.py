@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.formats.encoded import EncodedShard
+from tokmill.tasks.formats.encoded import EncodedShard
 
 _TOKENS = 1 << 20
 

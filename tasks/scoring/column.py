@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tasks.errors import SourceError
-from tasks.formats.documents import ArrowArray
-from tasks.formats.encoded import EncodedShard
-from tasks.formats.quarantine import place_of
-from tasks.formats.shard import Shard, read_shard
-from tasks.formats.sources import WITH_COLUMNS
+from tokmill.tasks.errors import SourceError
+from tokmill.tasks.formats.documents import ArrowArray
+from tokmill.tasks.formats.encoded import EncodedShard
+from tokmill.tasks.formats.quarantine import place_of
+from tokmill.tasks.formats.shard import Shard, read_shard
+from tokmill.tasks.formats.sources import WITH_COLUMNS
 
 
 def column_of(

@@ -7,13 +7,13 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from tasks.formats.encoded import EncodedShard
-from tasks.kernels.noise import BROKEN, PLAIN, SYMBOL, Documents, measure_noise, new_noise, new_room
-from tasks.scoring.blocks import TokenBlock, token_blocks
-from tokenizer.kernels.decoding import gather_tokens
+from tokmill.tasks.formats.encoded import EncodedShard
+from tokmill.tasks.kernels.noise import BROKEN, PLAIN, SYMBOL, Documents, measure_noise, new_noise, new_room
+from tokmill.tasks.scoring.blocks import TokenBlock, token_blocks
+from tokmill.tokenizer.kernels.decoding import gather_tokens
 
 if TYPE_CHECKING:
-    from tokenizer import Tokenizer
+    from tokmill.tokenizer import Tokenizer
 
 _PLAIN = r"[\p{L}\p{M}\s]"
 _BROKEN = r"[\p{Cc}\p{Cn}\p{Co}\p{Cs}\uFFFD--\s]"

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.formats.encoded import EncodedShard
-from tasks.formats.trigrams import ModelManifest, TrigramModels
-from tasks.kernels.trigrams import surprisals
-from tasks.mixing.permutation import permutation_key, scrambled
-from tasks.scoring.blocks import TokenBlock, token_blocks
+from tokmill.tasks.formats.encoded import EncodedShard
+from tokmill.tasks.formats.trigrams import ModelManifest, TrigramModels
+from tokmill.tasks.kernels.trigrams import surprisals
+from tokmill.tasks.mixing.permutation import permutation_key, scrambled
+from tokmill.tasks.scoring.blocks import TokenBlock, token_blocks
 
 FOLDS = (0, 1)
 _ONE = float(1 << 63)

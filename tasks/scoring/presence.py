@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks.errors import SourceError
-from tasks.formats.readers import read_pieces
-from tasks.formats.sources import WITH_COLUMNS, ReadOptions, format_of
+from tokmill.tasks.errors import SourceError
+from tokmill.tasks.formats.readers import read_pieces
+from tokmill.tasks.formats.sources import WITH_COLUMNS, ReadOptions, format_of
 
 
 def missing_values(column: str, files: Sequence[Mapping[str, Any]], options: ReadOptions) -> str:

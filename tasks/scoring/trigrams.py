@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import MixingError
-from tasks.kernels.trigrams import Trigrams
+from tokmill.tasks.errors import MixingError
+from tokmill.tasks.kernels.trigrams import Trigrams
 
 _MOST_BITS = 21  # three ids in 63 bits
 Keys = NDArray[np.uint64]

@@ -1,19 +1,19 @@
 """The artifact store: identity, publication, names, catalog and lineage."""
 
-from tasks.store.canonical import NOT_IDENTITY, canonical_json
-from tasks.store.catalog import Catalog
-from tasks.store.diff import Absent, Difference, diff, payload_differences
-from tasks.store.digest import FileEntry, content_digest, digest_bytes, digest_file, digest_folder
-from tasks.store.files import FileDigests
-from tasks.store.graph import Direction, Edge, Graph, Node
-from tasks.store.identity import fingerprint, fingerprint_payload
-from tasks.store.indexing import Report
-from tasks.store.integrity import Problem, Verify
-from tasks.store.lineage import lineage
-from tasks.store.provenance import Provenance
-from tasks.store.record import InputEntry, Record, Timings, read_record
-from tasks.store.runs import Run, RunArtifact
-from tasks.store.store import Realized, Store
+from tokmill.tasks.store.canonical import NOT_IDENTITY, canonical_json
+from tokmill.tasks.store.catalog import Catalog
+from tokmill.tasks.store.diff import Absent, Difference, diff, payload_differences
+from tokmill.tasks.store.digest import FileEntry, content_digest, digest_bytes, digest_file, digest_folder
+from tokmill.tasks.store.files import FileDigests
+from tokmill.tasks.store.graph import Direction, Edge, Graph, Node
+from tokmill.tasks.store.identity import fingerprint, fingerprint_payload
+from tokmill.tasks.store.indexing import Report
+from tokmill.tasks.store.integrity import Problem, Verify
+from tokmill.tasks.store.lineage import lineage
+from tokmill.tasks.store.provenance import Provenance
+from tokmill.tasks.store.record import InputEntry, Record, Timings, read_record
+from tokmill.tasks.store.runs import Run, RunArtifact
+from tokmill.tasks.store.store import Realized, Store
 
 __all__ = [
     "NOT_IDENTITY",

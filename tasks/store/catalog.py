@@ -21,10 +21,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from tasks.errors import StoreError
-from tasks.store.connection import answer, locked, private, reading, replacing
-from tasks.store.extra_tables import extra_tables_in_step, sync_extra_tables
-from tasks.store.indexing import (
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.store.connection import answer, locked, private, reading, replacing
+from tokmill.tasks.store.extra_tables import extra_tables_in_step, sync_extra_tables
+from tokmill.tasks.store.indexing import (
     BrokenCatalogError,
     Report,
     apply_changes,
@@ -33,11 +33,11 @@ from tasks.store.indexing import (
     sync_files,
     update_files,
 )
-from tasks.store.layout import Layout
-from tasks.store.liveness import alive
-from tasks.store.provenance import Provenance, utc_now
-from tasks.store.runs import Run, RunArtifact, State, read_run, run_path
-from tasks.store.settling import settle, write_run
+from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.store.liveness import alive
+from tokmill.tasks.store.provenance import Provenance, utc_now
+from tokmill.tasks.store.runs import Run, RunArtifact, State, read_run, run_path
+from tokmill.tasks.store.settling import settle, write_run
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

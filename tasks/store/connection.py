@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from filelock import FileLock, Timeout
 
-from tasks.database import connect, is_database
-from tasks.errors import StoreError
-from tasks.store.durable import told_as
-from tasks.store.indexing import BrokenCatalogError, check_tables, check_version, prepare
-from tasks.store.layout import Layout
-from tasks.store.publish import workspace
-from tasks.store.regular import opened_regular
+from tokmill.tasks.database import connect, is_database
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.store.durable import told_as
+from tokmill.tasks.store.indexing import BrokenCatalogError, check_tables, check_version, prepare
+from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.store.publish import workspace
+from tokmill.tasks.store.regular import opened_regular
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

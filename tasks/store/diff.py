@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
-from tasks.stage import ArtifactRef
-from tasks.store.canonical import Json, canonical_json, plain
-from tasks.store.store import Store
+from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.store.canonical import Json, canonical_json, plain
+from tokmill.tasks.store.store import Store
 
 _Path: TypeAlias = tuple[str | int, ...]
 

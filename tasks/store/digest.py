@@ -12,7 +12,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from tasks.store.canonical import canonical_json
+from tokmill.tasks.store.canonical import canonical_json
 
 DIGEST_BYTES = 32
 _PART = r"([^/\x00.][^/\x00]*|\.[^/\x00.][^/\x00]*|\.\.[^/\x00]+)"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tasks.errors import StoreError
+from tokmill.tasks.errors import StoreError
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tasks.errors import StoreError
-from tasks.store.indexing import ALL_TABLES, Report
-from tasks.store.layout import Layout
-from tasks.store.regular import opened_regular
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.store.indexing import ALL_TABLES, Report
+from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.store.regular import opened_regular
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -16,9 +16,9 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from tasks.errors import SourceError
-from tasks.faults import unreadable
-from tasks.store.digest import digest_file
+from tokmill.tasks.errors import SourceError
+from tokmill.tasks.faults import unreadable
+from tokmill.tasks.store.digest import digest_file
 
 _TICK_NS = 2_000_000_000  # the coarsest clock of the file systems in use (FAT: 2 s)
 _LOG = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from tasks.store.canonical import Json
+from tokmill.tasks.store.canonical import Json
 
 Direction: TypeAlias = Literal["up", "down", "both"]
 Status: TypeAlias = Literal["published", "missing", "external"]

@@ -10,10 +10,10 @@ paths, `External.value` and parameters declared with `NOT_IDENTITY` stay out.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tasks.errors import IdentityError
-from tasks.stage import ArtifactRef, External, Input, Request
-from tasks.store.canonical import Json, canonical_json, plain
-from tasks.store.digest import digest_bytes
+from tokmill.tasks.errors import IdentityError
+from tokmill.tasks.stage import ArtifactRef, External, Input, Request
+from tokmill.tasks.store.canonical import Json, canonical_json, plain
+from tokmill.tasks.store.digest import digest_bytes
 
 _RESERVED_ROLES = frozenset({"params", "out"})
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from tasks.errors import MachineError, StoreError
-from tasks.store.labels import Names
-from tasks.store.layout import Layout
-from tasks.store.record import read_record
-from tasks.store.stamps import Stamps, name_and_run_stamps, record_stamps, stamps_of
-from tasks.store.tables import KEYS, TABLES, Rows, rows_of
+from tokmill.tasks.errors import MachineError, StoreError
+from tokmill.tasks.store.labels import Names
+from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.store.record import read_record
+from tokmill.tasks.store.stamps import Stamps, name_and_run_stamps, record_stamps, stamps_of
+from tokmill.tasks.store.tables import KEYS, TABLES, Rows, rows_of
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

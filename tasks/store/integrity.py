@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from tasks.errors import MachineError, StoreError, TaskError
-from tasks.faults import unreadable
-from tasks.store.digest import FileEntry
-from tasks.store.layout import PREFIX_CHARS, RECORD_FILE
-from tasks.store.record import Record, contradictions, read_record
-from tasks.store.regular import digest_regular
+from tokmill.tasks.errors import MachineError, StoreError, TaskError
+from tokmill.tasks.faults import unreadable
+from tokmill.tasks.store.digest import FileEntry
+from tokmill.tasks.store.layout import PREFIX_CHARS, RECORD_FILE
+from tokmill.tasks.store.record import Record, contradictions, read_record
+from tokmill.tasks.store.regular import digest_regular
 
 Verify: TypeAlias = Literal["sizes", "full"]
 

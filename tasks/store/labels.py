@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tasks.store.durable import told_as, write_atomically, write_new
-from tasks.store.layout import (
+from tokmill.tasks.store.durable import told_as, write_atomically, write_new
+from tokmill.tasks.store.layout import (
     RECORD_FILE,
     Layout,
     check_alias,
@@ -25,7 +25,7 @@ from tasks.store.layout import (
     check_name,
     is_label,
 )
-from tasks.store.regular import read_regular
+from tokmill.tasks.store.regular import read_regular
 
 LABELS = "labels"
 ALIASES = "aliases"

@@ -11,11 +11,11 @@ from collections import deque
 from contextlib import suppress
 from functools import cached_property
 
-from tasks.errors import StoreError
-from tasks.stage import ArtifactRef
-from tasks.store.graph import Direction, Edge, Graph, Node
-from tasks.store.record import InputEntry, Record
-from tasks.store.store import Store
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.store.graph import Direction, Edge, Graph, Node
+from tokmill.tasks.store.record import InputEntry, Record
+from tokmill.tasks.store.store import Store
 
 _USERS = """
     SELECT DISTINCT i.input_kind, i.digest, i.role, a.kind, a.fingerprint

@@ -18,8 +18,8 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tasks.store.durable import told_as, write_atomically
-from tasks.store.regular import read_regular
+from tokmill.tasks.store.durable import told_as, write_atomically
+from tokmill.tasks.store.regular import read_regular
 
 SUFFIX = ".alive"
 BEAT_SECONDS = 15.0

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tasks.store.durable import told_as
+from tokmill.tasks.store.durable import told_as
 
 
 class ProcessLock:

@@ -5,19 +5,19 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tasks.errors import StoreError
-from tasks.faults import out_of_memory
-from tasks.stage import Outcome, Request
-from tasks.store.canonical import plain
-from tasks.store.digest import content_digest
-from tasks.store.durable import lack_of
-from tasks.store.extra_tables import check_extra_tables
-from tasks.store.identity import fingerprint, fingerprint_payload
-from tasks.store.labels import Names
-from tasks.store.layout import Layout
-from tasks.store.provenance import Provenance, utc_now
-from tasks.store.publish import check_accounts, commit, digest_files, sweep, workspace
-from tasks.store.record import Record, Timings, input_entries
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.faults import out_of_memory
+from tokmill.tasks.stage import Outcome, Request
+from tokmill.tasks.store.canonical import plain
+from tokmill.tasks.store.digest import content_digest
+from tokmill.tasks.store.durable import lack_of
+from tokmill.tasks.store.extra_tables import check_extra_tables
+from tokmill.tasks.store.identity import fingerprint, fingerprint_payload
+from tokmill.tasks.store.labels import Names
+from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.store.provenance import Provenance, utc_now
+from tokmill.tasks.store.publish import check_accounts, commit, digest_files, sweep, workspace
+from tokmill.tasks.store.record import Record, Timings, input_entries
 
 
 def make(layout: Layout, request: Request, inputs: Mapping[str, object], provenance: Provenance) -> Record:

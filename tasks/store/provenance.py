@@ -20,7 +20,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 _PACKAGES = ("tokmill", "numpy", "numba", "regex", "pyarrow", "duckdb", "pydantic", "orjson", "prefect")
-_CODE = ("flows", "tasks", "tokenizer", "profiles", "pyproject.toml")
+_CODE = ("flows", "tasks", "tokenizer", "tokmill", "profiles", "pyproject.toml")
 _GIT_SECONDS = 10
 
 

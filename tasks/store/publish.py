@@ -19,13 +19,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tasks.errors import AccountError, StoreError
-from tasks.stage import Account
-from tasks.store.digest import FileEntry, digest_file
-from tasks.store.durable import sync_path, write_new
-from tasks.store.layout import RECORD_FILE, Layout
-from tasks.store.locks import ProcessLock
-from tasks.store.record import Record, encode_record
+from tokmill.tasks.errors import AccountError, StoreError
+from tokmill.tasks.stage import Account
+from tokmill.tasks.store.digest import FileEntry, digest_file
+from tokmill.tasks.store.durable import sync_path, write_new
+from tokmill.tasks.store.layout import RECORD_FILE, Layout
+from tokmill.tasks.store.locks import ProcessLock
+from tokmill.tasks.store.record import Record, encode_record
 
 _LOCK_SUFFIX = ".lock"
 

@@ -20,16 +20,16 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from tasks.errors import IdentityError, MachineError, StoreError
-from tasks.faults import unreadable
-from tasks.stage import Account, ArtifactRef, External, Inputs, Scalar
-from tasks.store.canonical import plain
-from tasks.store.digest import ByteCount, Digest, FileEntry, content_digest, digest_bytes
-from tasks.store.identity import fingerprint
-from tasks.store.layout import KIND_PATTERN, LABEL_PATTERN, NAME_PATTERN, RECORD_FILE
-from tasks.store.moments import Moment
-from tasks.store.provenance import Provenance
-from tasks.store.regular import read_regular
+from tokmill.tasks.errors import IdentityError, MachineError, StoreError
+from tokmill.tasks.faults import unreadable
+from tokmill.tasks.stage import Account, ArtifactRef, External, Inputs, Scalar
+from tokmill.tasks.store.canonical import plain
+from tokmill.tasks.store.digest import ByteCount, Digest, FileEntry, content_digest, digest_bytes
+from tokmill.tasks.store.identity import fingerprint
+from tokmill.tasks.store.layout import KIND_PATTERN, LABEL_PATTERN, NAME_PATTERN, RECORD_FILE
+from tokmill.tasks.store.moments import Moment
+from tokmill.tasks.store.provenance import Provenance
+from tokmill.tasks.store.regular import read_regular
 
 FORMAT_VERSION: Final = 2
 _UNSEALED_VERSION: Final = 1

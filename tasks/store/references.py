@@ -13,12 +13,12 @@ import difflib
 import re
 from pathlib import Path
 
-from tasks.errors import StoreError
-from tasks.stage import ArtifactRef
-from tasks.store.labels import Names
-from tasks.store.layout import PREFIX_CHARS, RECORD_FILE, Layout
-from tasks.store.record import Record, read_record
-from tasks.store.removing import tombstone
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.store.labels import Names
+from tokmill.tasks.store.layout import PREFIX_CHARS, RECORD_FILE, Layout
+from tokmill.tasks.store.record import Record, read_record
+from tokmill.tasks.store.removing import tombstone
 
 _NAMED = re.compile(r"(?P<kind>[^/@]+)/(?P<name>[^@]+?)(@(?P<label>[^@]+))?")
 _HEX = re.compile(r"[0-9a-f]{6,64}")

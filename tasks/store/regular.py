@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
-from tasks.store.digest import new_hash
+from tokmill.tasks.store.digest import new_hash
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

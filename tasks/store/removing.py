@@ -13,18 +13,18 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tasks.errors import StoreError
-from tasks.stage import ArtifactRef
-from tasks.store.catalog import Catalog
-from tasks.store.durable import told_as, write_atomically
-from tasks.store.layout import RECORD_FILE, Layout
-from tasks.store.locks import ProcessLock
-from tasks.store.moments import Moment
-from tasks.store.provenance import Provenance, utc_now
-from tasks.store.publish import workspace
-from tasks.store.record import Record, read_record
-from tasks.store.regular import read_regular
-from tasks.store.superseding import MADE_FROM
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.store.catalog import Catalog
+from tokmill.tasks.store.durable import told_as, write_atomically
+from tokmill.tasks.store.layout import RECORD_FILE, Layout
+from tokmill.tasks.store.locks import ProcessLock
+from tokmill.tasks.store.moments import Moment
+from tokmill.tasks.store.provenance import Provenance, utc_now
+from tokmill.tasks.store.publish import workspace
+from tokmill.tasks.store.record import Record, read_record
+from tokmill.tasks.store.regular import read_regular
+from tokmill.tasks.store.superseding import MADE_FROM
 
 _MOST_BYTES = 256 << 20
 _DEPENDENTS = f"""

@@ -7,11 +7,11 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from tasks.errors import StoreError
-from tasks.stage import ArtifactRef, How
-from tasks.store.moments import Moment
-from tasks.store.provenance import Provenance
-from tasks.store.regular import read_regular
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.stage import ArtifactRef, How
+from tokmill.tasks.store.moments import Moment
+from tokmill.tasks.store.provenance import Provenance
+from tokmill.tasks.store.regular import read_regular
 
 State: TypeAlias = Literal["running", "completed", "failed", "crashed", "cancelled", "suspended"]
 """Prefect's words: `crashed` is a run whose process was ended from outside, `cancelled` one that a person

@@ -8,12 +8,12 @@ last heard of.
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tasks.errors import StoreError
-from tasks.store.durable import told_as, write_atomically
-from tasks.store.layout import Layout
-from tasks.store.liveness import SUFFIX, Process, silent
-from tasks.store.provenance import as_text
-from tasks.store.runs import Run, read_run, run_path
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.store.durable import told_as, write_atomically
+from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.store.liveness import SUFFIX, Process, silent
+from tokmill.tasks.store.provenance import as_text
+from tokmill.tasks.store.runs import Run, read_run, run_path
 
 
 def settle(layout: Layout) -> list[Run]:

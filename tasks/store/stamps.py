@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
-from tasks.store.labels import ALIASES, LABELS
-from tasks.store.layout import RECORD_FILE, Layout, is_prefix
+from tokmill.tasks.store.labels import ALIASES, LABELS
+from tokmill.tasks.store.layout import RECORD_FILE, Layout, is_prefix
 
 Stamp: TypeAlias = tuple[int, int]
 """Modification time in nanoseconds and size in bytes."""

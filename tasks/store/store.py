@@ -17,25 +17,25 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from tasks.errors import StoreError
-from tasks.stage import ArtifactRef, External, How, Input, Request
-from tasks.store.canonical import Json
-from tasks.store.catalog import Catalog, Row
-from tasks.store.durable import sync_path, told_as
-from tasks.store.identity import fingerprint, fingerprint_payload
-from tasks.store.indexing import Report
-from tasks.store.integrity import Problem, Verify, examine, problems
-from tasks.store.labels import Names
-from tasks.store.layout import RECORD_FILE, Layout, check_kind, check_name
-from tasks.store.locks import ProcessLock, holding
-from tasks.store.making import make
-from tasks.store.provenance import Provenance
-from tasks.store.publish import sweep, sweep_locks
-from tasks.store.record import Record, read_record
-from tasks.store.references import resolve
-from tasks.store.removing import remove, tombstone
-from tasks.store.superseding import superseded
-from tasks.store.verifying import store_problems
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.stage import ArtifactRef, External, How, Input, Request
+from tokmill.tasks.store.canonical import Json
+from tokmill.tasks.store.catalog import Catalog, Row
+from tokmill.tasks.store.durable import sync_path, told_as
+from tokmill.tasks.store.identity import fingerprint, fingerprint_payload
+from tokmill.tasks.store.indexing import Report
+from tokmill.tasks.store.integrity import Problem, Verify, examine, problems
+from tokmill.tasks.store.labels import Names
+from tokmill.tasks.store.layout import RECORD_FILE, Layout, check_kind, check_name
+from tokmill.tasks.store.locks import ProcessLock, holding
+from tokmill.tasks.store.making import make
+from tokmill.tasks.store.provenance import Provenance
+from tokmill.tasks.store.publish import sweep, sweep_locks
+from tokmill.tasks.store.record import Record, read_record
+from tokmill.tasks.store.references import resolve
+from tokmill.tasks.store.removing import remove, tombstone
+from tokmill.tasks.store.superseding import superseded
+from tokmill.tasks.store.verifying import store_problems
 
 # `Store.list` would hide the builtin from the annotations of its class.
 Rows: TypeAlias = list[Row]

@@ -8,7 +8,7 @@ removed again.
 
 from typing import Final
 
-from tasks.store.catalog import Catalog
+from tokmill.tasks.store.catalog import Catalog
 
 TAKING_THE_PLACE: Final = (
     "((a.stage = 'takedown' AND i.role = 'packed') OR (a.stage = 'exclude' AND i.role = 'mixture'))"

@@ -9,12 +9,12 @@ import json
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from tasks.errors import StoreError
-from tasks.stage import Account
-from tasks.store.labels import ALIASES, LABELS, read_name, version_number
-from tasks.store.layout import Layout, check_alias, check_kind, check_label, check_name
-from tasks.store.record import Record, read_record
-from tasks.store.runs import Attempt, Run, read_run
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.stage import Account
+from tokmill.tasks.store.labels import ALIASES, LABELS, read_name, version_number
+from tokmill.tasks.store.layout import Layout, check_alias, check_kind, check_label, check_name
+from tokmill.tasks.store.record import Record, read_record
+from tokmill.tasks.store.runs import Attempt, Run, read_run
 
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = dict[str, list[Row]]

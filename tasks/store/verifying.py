@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tasks.errors import StoreError
-from tasks.store.connection import attached, private
-from tasks.store.indexing import check_version, sync_files
-from tasks.store.integrity import Problem, problems
-from tasks.store.labels import ALIASES, LABELS, named_files, read_name
-from tasks.store.layout import RECORD_FILE, Layout
-from tasks.store.tables import KEYS, rows_of
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.store.connection import attached, private
+from tokmill.tasks.store.indexing import check_version, sync_files
+from tokmill.tasks.store.integrity import Problem, problems
+from tokmill.tasks.store.labels import ALIASES, LABELS, named_files, read_name
+from tokmill.tasks.store.layout import RECORD_FILE, Layout
+from tokmill.tasks.store.tables import KEYS, rows_of
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

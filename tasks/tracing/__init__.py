@@ -5,10 +5,10 @@ in the records and tables of the store, so that no index has to be kept. `tasks.
 document is called.
 """
 
-from tasks.tracing.document import TracedDocument, trace_document
-from tasks.tracing.naming import FoundDocument, find_documents
-from tasks.tracing.origins import Origins
-from tasks.tracing.sequence import TracedPiece, TracedSequence, trace_sequence
+from tokmill.tasks.tracing.document import TracedDocument, trace_document
+from tokmill.tasks.tracing.naming import FoundDocument, find_documents
+from tokmill.tasks.tracing.origins import Origins
+from tokmill.tasks.tracing.sequence import TracedPiece, TracedSequence, trace_sequence
 
 __all__ = [
     "FoundDocument",

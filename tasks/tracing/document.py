@@ -3,12 +3,12 @@
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from tasks.formats.quarantine import place_of
-from tasks.formats.takedown import ExcludedDocuments, TakedownManifest
-from tasks.store.record import Record
-from tasks.tracing.naming import FoundDocument, find_documents
-from tasks.tracing.origins import Origins
-from tasks.tracing.pieces import pieces_of
+from tokmill.tasks.formats.quarantine import place_of
+from tokmill.tasks.formats.takedown import ExcludedDocuments, TakedownManifest
+from tokmill.tasks.store.record import Record
+from tokmill.tasks.tracing.naming import FoundDocument, find_documents
+from tokmill.tasks.tracing.origins import Origins
+from tokmill.tasks.tracing.pieces import pieces_of
 
 
 class PlacedPiece(BaseModel):

@@ -19,18 +19,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tasks.errors import StoreError
-from tasks.exclude import members_of
-from tasks.formats.corpus import Corpus
-from tasks.formats.encoded import Encoded, EncodedShard
-from tasks.formats.mixture import Mixture
-from tasks.formats.packed_files import PackedManifest, ShardFiles
-from tasks.formats.packed_shards import PieceRows
-from tasks.store.record import Record
-from tasks.store.store import Store
-from tasks.tracing.naming import FoundDocument
-from tasks.tracing.origins import Origins
-from tasks.tracing.pieces import Wanted
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.exclude import members_of
+from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.encoded import Encoded, EncodedShard
+from tokmill.tasks.formats.mixture import Mixture
+from tokmill.tasks.formats.packed_files import PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed_shards import PieceRows
+from tokmill.tasks.store.record import Record
+from tokmill.tasks.store.store import Store
+from tokmill.tasks.tracing.naming import FoundDocument
+from tokmill.tasks.tracing.origins import Origins
+from tokmill.tasks.tracing.pieces import Wanted
 
 _CANDIDATES = """
     SELECT kind, fingerprint FROM artifacts

@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.errors import TracingError
-from tasks.formats.corpus import Corpus, Segment, Shard, read_shard
-from tasks.formats.sources import nearest
-from tasks.tracing.origins import Origins
+from tokmill.tasks.errors import TracingError
+from tokmill.tasks.formats.corpus import Corpus, Segment, Shard, read_shard
+from tokmill.tasks.formats.sources import nearest
+from tokmill.tasks.tracing.origins import Origins
 
 _READERS = 4
 _SHOWN = 5

@@ -11,17 +11,17 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Self
 
-from tasks.errors import StoreError, TracingError
-from tasks.formats.corpus import Corpus, Shard
-from tasks.formats.encoded import Encoded, EncodedShard
-from tasks.formats.packed import PackedReader
-from tasks.formats.resolving import identity
-from tasks.stage import ArtifactRef
-from tasks.store.record import InputEntry, Record
-from tasks.store.store import Store
+from tokmill.tasks.errors import StoreError, TracingError
+from tokmill.tasks.formats.corpus import Corpus, Shard
+from tokmill.tasks.formats.encoded import Encoded, EncodedShard
+from tokmill.tasks.formats.packed import PackedReader
+from tokmill.tasks.formats.resolving import identity
+from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.store.record import InputEntry, Record
+from tokmill.tasks.store.store import Store
 
 if TYPE_CHECKING:
-    from tokenizer import Tokenizer
+    from tokmill.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Origins:
     @cached_property
     def tokenizer(self) -> "Tokenizer":
         """The tokenizer, after its probes."""
-        from tasks.formats.tokenizer import open_tokenizer
+        from tokmill.tasks.formats.tokenizer import open_tokenizer
 
         return open_tokenizer(self._path(self._ancestor(self._encoded_record, "tokenizer")))
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.formats.packed import PackedReader
-from tasks.formats.packed_files import ShardFiles
-from tasks.formats.packed_shards import PieceRows
-from tasks.tracing.members import Document, Members
-from tasks.tracing.origins import Origins
+from tokmill.tasks.formats.packed import PackedReader
+from tokmill.tasks.formats.packed_files import ShardFiles
+from tokmill.tasks.formats.packed_shards import PieceRows
+from tokmill.tasks.tracing.members import Document, Members
+from tokmill.tasks.tracing.origins import Origins
 
 
 class Wanted:

@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tasks.formats.packed_block import SequenceBlock, ShardShape, group_rows
-from tasks.formats.packed_files import PROVENANCE_SCHEMA, PackedManifest, ShardFiles
-from tasks.formats.packed_formats import write_pieces, write_sequences
-from tasks.formats.packed_shards import PieceRows, open_shard
-from tasks.formats.packing_plan import PackedShardEntry
-from tasks.kernels.gather import gather
-from tasks.packing.assemble import link
-from tasks.tracing.pieces import Wanted
+from tokmill.tasks.formats.packed_block import SequenceBlock, ShardShape, group_rows
+from tokmill.tasks.formats.packed_files import PROVENANCE_SCHEMA, PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed_formats import write_pieces, write_sequences
+from tokmill.tasks.formats.packed_shards import PieceRows, open_shard
+from tokmill.tasks.formats.packing_plan import PackedShardEntry
+from tokmill.tasks.kernels.gather import gather
+from tokmill.tasks.packing.assemble import link
+from tokmill.tasks.tracing.pieces import Wanted
 
 _BLOCK_TOKENS = 1 << 24
 

@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 
-from tasks.errors import TracingError
-from tasks.exclude import EXCLUDE, ExcludeParams
-from tasks.formats.packing_plan import PackingPlan
-from tasks.formats.takedown import TakedownManifest, TakenDocument
-from tasks.pack import PACK, PACK_PLAN, PACK_SHARD
-from tasks.stage import External, Inputs, Request
-from tasks.store.canonical import canonical_json
-from tasks.store.digest import digest_bytes
-from tasks.store.record import Record
-from tasks.store.store import Realized
-from tasks.tracing.origins import Origins
+from tokmill.tasks.errors import TracingError
+from tokmill.tasks.exclude import EXCLUDE, ExcludeParams
+from tokmill.tasks.formats.packing_plan import PackingPlan
+from tokmill.tasks.formats.takedown import TakedownManifest, TakenDocument
+from tokmill.tasks.pack import PACK, PACK_PLAN, PACK_SHARD
+from tokmill.tasks.stage import External, Inputs, Request
+from tokmill.tasks.store.canonical import canonical_json
+from tokmill.tasks.store.digest import digest_bytes
+from tokmill.tasks.store.record import Record
+from tokmill.tasks.store.store import Realized
+from tokmill.tasks.tracing.origins import Origins
 
 
 def repack(origins: Origins, documents: Sequence[TakenDocument]) -> Realized:

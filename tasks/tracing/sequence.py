@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from tasks.errors import SourceError, TracingError
-from tasks.formats.packed import Piece
-from tasks.formats.quarantine import place_of
-from tasks.tracing.naming import ids_of
-from tasks.tracing.origins import Origins
+from tokmill.tasks.errors import SourceError, TracingError
+from tokmill.tasks.formats.packed import Piece
+from tokmill.tasks.formats.quarantine import place_of
+from tokmill.tasks.tracing.naming import ids_of
+from tokmill.tasks.tracing.origins import Origins
 
 
 class TracedPiece(BaseModel):

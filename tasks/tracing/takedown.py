@@ -4,19 +4,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tasks.card import CARD
-from tasks.errors import StoreError, TracingError
-from tasks.formats.takedown import TakenDocument
-from tasks.stage import Account, ArtifactRef, Input, Inputs, Request
-from tasks.store.integrity import file_damages
-from tasks.store.record import Record
-from tasks.takedown import TAKEDOWN, TakedownParams
-from tasks.tracing.document import why_absent
-from tasks.tracing.holders import Holder, holders_of
-from tasks.tracing.naming import FoundDocument, find_documents
-from tasks.tracing.origins import Origins
-from tasks.tracing.pieces import pieces_of
-from tasks.tracing.repacking import listed, repack
+from tokmill.tasks.card import CARD
+from tokmill.tasks.errors import StoreError, TracingError
+from tokmill.tasks.formats.takedown import TakenDocument
+from tokmill.tasks.stage import Account, ArtifactRef, Input, Inputs, Request
+from tokmill.tasks.store.integrity import file_damages
+from tokmill.tasks.store.record import Record
+from tokmill.tasks.takedown import TAKEDOWN, TakedownParams
+from tokmill.tasks.tracing.document import why_absent
+from tokmill.tasks.tracing.holders import Holder, holders_of
+from tokmill.tasks.tracing.naming import FoundDocument, find_documents
+from tokmill.tasks.tracing.origins import Origins
+from tokmill.tasks.tracing.pieces import pieces_of
+from tokmill.tasks.tracing.repacking import listed, repack
 
 _EARLIER_MIXTURES, _EARLIER_PACKINGS = "earlier_mixtures", "earlier_packings"
 _CARDS = """

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tasks.formats.packed import PackedReader
-from tasks.formats.packed_masks import block_ranges, mask_function, varlen
 from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture
+from tokmill.tasks.formats.packed import PackedReader
+from tokmill.tasks.formats.packed_masks import block_ranges, mask_function, varlen
 
 torch = pytest.importorskip("torch")
 

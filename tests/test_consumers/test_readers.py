@@ -6,10 +6,10 @@ import re
 import numpy as np
 import pytest
 
-from tasks.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
-from tasks.formats.packed import PackedReader
-from tasks.formats.packed_masks import varlen
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
+from tokmill.tasks.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
+from tokmill.tasks.formats.packed import PackedReader
+from tokmill.tasks.formats.packed_masks import varlen
 
 # Their warnings are about their own dependencies.
 pytestmark = [pytest.mark.consumers, pytest.mark.filterwarnings("ignore")]

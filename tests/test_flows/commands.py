@@ -67,7 +67,7 @@ class Tokmill:
     def start(self, *arguments: str, **changes: str) -> "subprocess.Popen[str]":
         """Start a command and leave it running."""
         return subprocess.Popen(
-            [sys.executable, "-m", "flows", *arguments],
+            [sys.executable, "-m", "tokmill", *arguments],
             cwd=self.folder,
             env={**self.environment, "TOKMILL_STORE": str(self.store), **changes},
             stdout=subprocess.PIPE,

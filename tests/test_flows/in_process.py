@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.composition import Composition, Node, Step
-from flows.profile import load_profile
-from flows.sources import resolve_sources
-from tasks.stage import ArtifactRef
-from tasks.store import Store
+from tokmill.flows.composition import Composition, Node, Step
+from tokmill.flows.profile import load_profile
+from tokmill.flows.sources import resolve_sources
+from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.store import Store
 
 
 @dataclass(frozen=True)

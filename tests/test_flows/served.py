@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from flows.server.place import Place
 from tests.test_flows.commands import Outcome, Tokmill
+from tokmill.flows.server.place import Place
 
 UP_SECONDS = 180
 RUN_SECONDS = 180

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks.formats.corpus import Corpus
-from tasks.store import Store
 from tests.small_disk import on_small_disk
 from tests.test_flows.commands import Outcome, Tokmill
+from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.store import Store
 
 pytestmark = pytest.mark.server
 
@@ -263,7 +263,7 @@ def test_a_source_that_says_so_goes_on_without_its_bad_documents_and_lists_them(
 
 
 ON_SMALL_DISK = """
-tokmill() { "$PYTHON" -m flows "$@"; echo $?; }
+tokmill() { "$PYTHON" -m tokmill "$@"; echo $?; }
 tokmill run p.toml >run.out 2>run.err
 ls -A store/.tmp >left.out
 tokmill verify >verify.out 2>&1

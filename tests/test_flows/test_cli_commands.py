@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from flows.cli.app import main
-from flows.profile import load_profile
+from tokmill.flows.cli.app import main
+from tokmill.flows.profile import load_profile
 
 COMMANDS = [
     "run",
@@ -166,7 +166,7 @@ class TestFailures:
 
     def test_a_reader_that_goes_away_is_no_error(self, tmp_path):
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        command = [sys.executable, "-m", "flows", "profiles", "--keys"]
+        command = [sys.executable, "-m", "tokmill", "profiles", "--keys"]
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=tmp_path
         ) as child:
@@ -223,7 +223,7 @@ class TestProfiles:
 def imported_by(*arguments):
     """Return which heavy packages a command imports."""
     program = (
-        "import sys; from flows.cli.app import main; main(sys.argv[1:]); "
+        "import sys; from tokmill.flows.cli.app import main; main(sys.argv[1:]); "
         f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run(
@@ -244,6 +244,6 @@ def test_planning_imports_neither_prefect_nor_numba(tmp_path):
 
 def test_the_module_is_the_command():
     done = subprocess.run(
-        [sys.executable, "-m", "flows", "--version"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "tokmill", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("tokmill ")

@@ -7,8 +7,8 @@ import sys
 FAILING = """
 import sys, threading
 import duckdb
-from flows.cli.app import app, main
-from tasks.errors import TaskError
+from tokmill.flows.cli.app import app, main
+from tokmill.tasks.errors import TaskError
 
 kept = []
 

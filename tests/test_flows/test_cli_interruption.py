@@ -25,8 +25,8 @@ vocab_size = 400
 # It began a child and has come to a standstill in its main thread when the signal reaches it.
 STANDSTILL = """
 import os, signal, subprocess, threading
-from flows.children import start_tethered
-from flows.cli.interruption import keeping, noting_signals
+from tokmill.flows.children import start_tethered
+from tokmill.flows.cli.interruption import keeping, noting_signals
 started = start_tethered(["http.server", "0", "--bind", "127.0.0.1"], os.environ, subprocess.DEVNULL)
 with noting_signals():
     keeping(lambda: "something was kept")
@@ -63,7 +63,7 @@ def ended_by(tmp_path: Path, migrated_home: Path) -> Callable[[int, bool], Ended
     for number in range(40):
         (tmp_path / f"{number}.txt").write_text(f"Document {number} of many, with some words. " * 2000)
     (tmp_path / "own.toml").write_text(PROFILE)
-    command = [sys.executable, "-m", "flows", "run", "own.toml", "--workers", "1"]
+    command = [sys.executable, "-m", "tokmill", "run", "own.toml", "--workers", "1"]
     environment = clean_environment(PREFECT_HOME=str(home))
 
     def end(number: int, to_the_group: bool) -> Ended:
@@ -141,7 +141,7 @@ def test_a_server_that_does_not_answer_is_said(tmp_path):
         PREFECT_HOME=str(tmp_path / "prefect"), PREFECT_API_URL="http://127.0.0.1:9/api"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "flows", "run", "smoke"],
+        [sys.executable, "-m", "tokmill", "run", "smoke"],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

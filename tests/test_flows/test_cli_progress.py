@@ -8,11 +8,11 @@ import threading
 import pytest
 from rich.console import Console
 
-from flows.cli.pace import Pace
-from flows.cli.progress import LiveProgress, PlainProgress, display
-from flows.progress import Silent, group_of
-from tasks.advance import Advance
-from tasks.stage import ArtifactRef
+from tokmill.flows.cli.pace import Pace
+from tokmill.flows.cli.progress import LiveProgress, PlainProgress, display
+from tokmill.flows.progress import Silent, group_of
+from tokmill.tasks.advance import Advance
+from tokmill.tasks.stage import ArtifactRef
 
 REF = ArtifactRef(kind="corpus", name="x", fingerprint="0" * 64, content_digest="1" * 64)
 
@@ -127,7 +127,7 @@ def test_what_is_left_is_not_reckoned_by_a_standstill():
 
 def test_a_task_that_tells_how_far_it_is_shows_it(monkeypatch):
     shown, console = plain()
-    monkeypatch.setattr("flows.cli.progress._SIGN_OF_LIFE_SECONDS", -1.0)
+    monkeypatch.setattr("tokmill.flows.cli.progress._SIGN_OF_LIFE_SECONDS", -1.0)
     with shown:
         shown.on_start("train")
         shown.on_advance("train", Advance(3_000, 31_744, "merges"))

@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 
-from flows.cli.app import main
-from tasks.formats.packed import PackedReader
-from tasks.store import Store
 from tests.test_flows.in_process import InProcess
+from tokmill.flows.cli.app import main
+from tokmill.tasks.formats.packed import PackedReader
+from tokmill.tasks.store import Store
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,13 @@ import shutil
 
 import pytest
 
-from flows.cli.app import main
-from flows.cli.summaries import superseded_lines
-from flows.results import RunResult
-from tasks.store import Store
-from tasks.tracing import Origins
-from tasks.tracing.takedown import take_down
 from tests.test_tasks.traced_line import traced_line
+from tokmill.flows.cli.app import main
+from tokmill.flows.cli.summaries import superseded_lines
+from tokmill.flows.results import RunResult
+from tokmill.tasks.store import Store
+from tokmill.tasks.tracing import Origins
+from tokmill.tasks.tracing.takedown import take_down
 
 
 @pytest.fixture(scope="module")

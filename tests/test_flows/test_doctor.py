@@ -17,7 +17,7 @@ pytestmark = pytest.mark.server
 LOOK = """
 import json, sys
 from datetime import datetime
-from flows.server.doctor import look_at_runs
+from tokmill.flows.server.doctor import look_at_runs
 found = look_at_runs(sys.argv[1], datetime.fromisoformat(sys.argv[2]))
 print(json.dumps([finding.text for finding in found]))
 """

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from flows.embedded import start_embedded
-from flows.errors import ServeError
 from tests.small_disk import on_small_disk
 from tests.test_flows.commands import clean_environment
 from tests.test_flows.processes import processes_with
+from tokmill.flows.embedded import start_embedded
+from tokmill.flows.errors import ServeError
 
 STARTING = """
 import os
 from pathlib import Path
-from flows.embedded import start_embedded
+from tokmill.flows.embedded import start_embedded
 start_embedded(os.environ, Path(os.environ["PREFECT_HOME"]), 300.0, print)
 """
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli.app import main
-from flows.profile import load_profile
-from tasks.errors import TaskError
-from tasks.mixing.params import MixParams
-from tasks.mixing.quotas import asked
 from tests.test_flows.in_process import InProcess
+from tokmill.flows.cli.app import main
+from tokmill.flows.profile import load_profile
+from tokmill.tasks.errors import TaskError
+from tokmill.tasks.mixing.params import MixParams
+from tokmill.tasks.mixing.quotas import asked
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"# ([\w-]+\.\w+)\n")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from flows.errors import ProfileError
-from tasks.errors import TaskError
-from tasks.store import Store
 from tests.test_flows.corpora import PROFILE, write_jsonl
 from tests.test_flows.in_process import InProcess
+from tokmill.flows.errors import ProfileError
+from tokmill.tasks.errors import TaskError
+from tokmill.tasks.store import Store
 
 LATER = ("mixture", "pack_plan", "packed_shard", "packed", "card")
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from flows.errors import UsageError
-from flows.places import Machine, num_bytes
-from flows.profile import Execution
-from tasks.machine import quarter_of_the_ram
+from tokmill.flows.errors import UsageError
+from tokmill.flows.places import Machine, num_bytes
+from tokmill.flows.profile import Execution
+from tokmill.tasks.machine import quarter_of_the_ram
 
 
 @pytest.mark.parametrize(

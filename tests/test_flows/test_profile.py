@@ -5,9 +5,9 @@ import textwrap
 import pytest
 from pydantic import ValidationError
 
-from flows.errors import ProfileError
-from flows.profile import Profile, load_profile, shipped_names
-from flows.profile.reference import profile_keys
+from tokmill.flows.errors import ProfileError
+from tokmill.flows.profile import Profile, load_profile, shipped_names
+from tokmill.flows.profile.reference import profile_keys
 
 MINIMAL = """
 [sources.web]

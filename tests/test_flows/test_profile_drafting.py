@@ -8,11 +8,11 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from flows.errors import UsageError
-from flows.profile import load_profile
-from flows.profile.drafting import draft_profile
-from flows.profile.sniffing import sniff, sniff_all
-from tasks.errors import SourceError
+from tokmill.flows.errors import UsageError
+from tokmill.flows.profile import load_profile
+from tokmill.flows.profile.drafting import draft_profile
+from tokmill.flows.profile.sniffing import sniff, sniff_all
+from tokmill.tasks.errors import SourceError
 
 
 @pytest.fixture

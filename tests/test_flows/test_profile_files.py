@@ -4,9 +4,9 @@ import textwrap
 
 import pytest
 
-from flows.errors import ProfileError
-from flows.profile.files import Layered, dotted, find_profile, read_layers, with_absolute_paths
-from flows.profile.overrides import overrides_table, parse_override
+from tokmill.flows.errors import ProfileError
+from tokmill.flows.profile.files import Layered, dotted, find_profile, read_layers, with_absolute_paths
+from tokmill.flows.profile.overrides import overrides_table, parse_override
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.errors import FlowError, ProfileError
-from flows.profile import load_profile
-from flows.sources import resolve_sources
-from tasks.store import Store
+from tokmill.flows.errors import FlowError, ProfileError
+from tokmill.flows.profile import load_profile
+from tokmill.flows.sources import resolve_sources
+from tokmill.tasks.store import Store
 
 SECONDS = float(os.environ.get("TOKMILL_FUZZ_SECONDS", "2"))
 FIRST_SEED = int(os.environ.get("TOKMILL_FUZZ_SEED", "0"))

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from flows.errors import UsageError
-from flows.server.guard import Guard
-from flows.server.names import own_names, reachable
+from tokmill.flows.errors import UsageError
+from tokmill.flows.server.guard import Guard
+from tokmill.flows.server.names import own_names, reachable
 
 HOST = "127.0.0.1:4200"
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from flows.errors import ProfileError, ServeError
-from flows.profile.served import SERVED, require_served
-from flows.server.findings import look_at_faults, look_at_packages, out_of_bounds
-from flows.server.loops import Loops, write_faults
-from flows.server.place import Place
-from flows.server.presence import found, present
-from flows.server.watching import Watch
+from tokmill.flows.errors import ProfileError, ServeError
+from tokmill.flows.profile.served import SERVED, require_served
+from tokmill.flows.server.findings import look_at_faults, look_at_packages, out_of_bounds
+from tokmill.flows.server.loops import Loops, write_faults
+from tokmill.flows.server.place import Place
+from tokmill.flows.server.presence import found, present
+from tokmill.flows.server.watching import Watch
 
 
 @pytest.fixture

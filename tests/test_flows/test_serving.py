@@ -12,20 +12,20 @@ import pytest
 import yaml
 from selenium.webdriver.support.ui import WebDriverWait
 
-from flows.server.place import Place
 from tests.test_flows.commands import Tokmill, clean_environment, free_port
 from tests.test_flows.hostile import hostile_page
 from tests.test_flows.page import PAGE_SECONDS, browser_found, find, open_browser, start_run
 from tests.test_flows.processes import end_all, left_after, processes_with
 from tests.test_flows.served import RefusedError, Service, wait_for_line
+from tokmill.flows.server.place import Place
 
 pytestmark = pytest.mark.server
 
 SHOW_DEPLOYMENT = """
 import json
 from pathlib import Path
-from flows.deployment import deployment
-from flows.server.place import Place
+from tokmill.flows.deployment import deployment
+from tokmill.flows.server.place import Place
 made = deployment(Place(Path("/project"), Path("/store")))
 schedule = made.schedules[0]
 print(json.dumps({
@@ -197,7 +197,7 @@ def test_another_folder_gets_a_deployment_of_its_own(service: Service, tmp_path:
 
 def register(service: Service, place: Place) -> None:
     """Do what `up` does when it has started its server."""
-    command = [sys.executable, "-m", "flows.deployment", str(place.folder), str(place.store)]
+    command = [sys.executable, "-m", "tokmill.flows.deployment", str(place.folder), str(place.store)]
     environment = {**service.tokmill.environment, "PREFECT_API_URL": f"{service.url}/api"}
     subprocess.run(command, env=environment, capture_output=True, check=True)
 

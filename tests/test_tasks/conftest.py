@@ -8,13 +8,13 @@ from typing import Any
 import orjson
 import pytest
 
-from tasks.formats.corpus import Corpus
-from tasks.formats.resolving import resolve_files
-from tasks.formats.sources import SourceSpec
-from tasks.ingest import IngestParams
-from tasks.ingest import run as ingest
-from tasks.stage import External
-from tasks.store.digest import digest_file
+from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.resolving import resolve_files
+from tokmill.tasks.formats.sources import SourceSpec
+from tokmill.tasks.ingest import IngestParams
+from tokmill.tasks.ingest import run as ingest
+from tokmill.tasks.stage import External
+from tokmill.tasks.store.digest import digest_file
 
 
 class _Digests:

@@ -5,11 +5,17 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.formats.encoded import EncodedManifest, EncodedStatistics, ShardEntry, SourceEntry, token_dtype
-from tasks.formats.encoded_writer import write_shard
-from tasks.mix import MIX, MixParams
-from tasks.pack import PACK, PACK_PLAN, PACK_SHARD, PackParams
-from tasks.store.digest import digest_folder
+from tokmill.tasks.formats.encoded import (
+    EncodedManifest,
+    EncodedStatistics,
+    ShardEntry,
+    SourceEntry,
+    token_dtype,
+)
+from tokmill.tasks.formats.encoded_writer import write_shard
+from tokmill.tasks.mix import MIX, MixParams
+from tokmill.tasks.pack import PACK, PACK_PLAN, PACK_SHARD, PackParams
+from tokmill.tasks.store.digest import digest_folder
 
 
 @dataclass(frozen=True)

@@ -27,27 +27,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-import tasks
-from tasks.adopt import ADOPT, AdoptParams
-from tasks.audit import AuditParams
-from tasks.balance import BalanceParams
-from tasks.card import CardParams
-from tasks.consume import CONSUME, ConsumeParams
-from tasks.encode import ENCODE_SHARD, EncodeParams
-from tasks.exclude import EXCLUDE, ExcludeParams
-from tasks.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
-from tasks.formats.packed_files import PackedManifest
-from tasks.formats.sources import SourceSpec
-from tasks.ingest import IngestParams
-from tasks.mix import MIX, MixParams
-from tasks.mixing.params import CurriculumParams
-from tasks.pack import PackParams
-from tasks.score import SCORE_COLUMN, ColumnParams
-from tasks.stage import ArtifactRef, External, Stage
-from tasks.store import Store
-from tasks.takedown import TAKEDOWN, TakedownParams
-from tasks.train import TrainParams
 from tests.test_tasks.whole_line import Line, LineParams
+from tokmill import tasks
+from tokmill.tasks.adopt import ADOPT, AdoptParams
+from tokmill.tasks.audit import AuditParams
+from tokmill.tasks.balance import BalanceParams
+from tokmill.tasks.card import CardParams
+from tokmill.tasks.consume import CONSUME, ConsumeParams
+from tokmill.tasks.encode import ENCODE_SHARD, EncodeParams
+from tokmill.tasks.exclude import EXCLUDE, ExcludeParams
+from tokmill.tasks.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
+from tokmill.tasks.formats.packed_files import PackedManifest
+from tokmill.tasks.formats.sources import SourceSpec
+from tokmill.tasks.ingest import IngestParams
+from tokmill.tasks.mix import MIX, MixParams
+from tokmill.tasks.mixing.params import CurriculumParams
+from tokmill.tasks.pack import PackParams
+from tokmill.tasks.score import SCORE_COLUMN, ColumnParams
+from tokmill.tasks.stage import ArtifactRef, External, Stage
+from tokmill.tasks.store import Store
+from tokmill.tasks.takedown import TAKEDOWN, TakedownParams
+from tokmill.tasks.train import TrainParams
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden"
 DIGESTS = FOLDER / "digests.json"
@@ -93,7 +93,7 @@ class GoldenLine(Line):
 def all_stages() -> dict[str, Stage[Any]]:
     """Every stage that a module of `tasks` defines, by its verb."""
     names = [found.name for found in pkgutil.iter_modules(tasks.__path__) if found.name != "prefect_task"]
-    found = [value for name in names for value in vars(import_module(f"tasks.{name}")).values()]
+    found = [value for name in names for value in vars(import_module(f"tokmill.tasks.{name}")).values()]
     return {stage.verb: stage for stage in found if isinstance(stage, Stage)}
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from tasks.packing.pieces import Pieces
-from tasks.packing.strategies import packer
+from tokmill.tasks.packing.pieces import Pieces
+from tokmill.tasks.packing.strategies import packer
 
 
 def packed_by(strategy, lengths, capacity, long_documents="split", sizes=None, sources=None):

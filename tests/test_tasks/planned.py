@@ -7,12 +7,12 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
-from tasks.formats.mixture import Plan
-from tasks.formats.scores import components_of, write_scores
-from tasks.mix import MixParams, Planning
-from tasks.mixing.lengths import SourceLengths
-from tasks.mixing.orders import ScoreShards
-from tasks.mixing.sorting import Scratch
+from tokmill.tasks.formats.mixture import Plan
+from tokmill.tasks.formats.scores import components_of, write_scores
+from tokmill.tasks.mix import MixParams, Planning
+from tokmill.tasks.mixing.lengths import SourceLengths
+from tokmill.tasks.mixing.orders import ScoreShards
+from tokmill.tasks.mixing.sorting import Scratch
 
 
 def lengths_of(corpus):

@@ -12,15 +12,15 @@ from typing import Any
 import lz4.frame
 import zstandard
 
-from tasks.formats.corpus import Corpus
-from tasks.formats.readers import read_pieces
-from tasks.formats.records import Span
-from tasks.formats.resolving import resolve_files
-from tasks.formats.sources import ReadOptions, SourceSpec, format_of
-from tasks.ingest import IngestParams
-from tasks.ingest import run as ingest
-from tasks.stage import External, Outcome
-from tasks.store.digest import digest_file
+from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.readers import read_pieces
+from tokmill.tasks.formats.records import Span
+from tokmill.tasks.formats.resolving import resolve_files
+from tokmill.tasks.formats.sources import ReadOptions, SourceSpec, format_of
+from tokmill.tasks.ingest import IngestParams
+from tokmill.tasks.ingest import run as ingest
+from tokmill.tasks.stage import External, Outcome
+from tokmill.tasks.store.digest import digest_file
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "": lambda data: data,

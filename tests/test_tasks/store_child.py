@@ -19,10 +19,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tasks.errors import StoreError
-from tasks.stage import Outcome, Request
-from tasks.store import Store
 from tests.test_tasks.store_stages import WriteParams, ask, left_over, stage_of
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.stage import Outcome, Request
+from tokmill.tasks.store import Store
 
 _STEPS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate"}
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from tasks.stage import Account, External, Outcome, Params, Request, Stage
-from tasks.store import Store
-from tasks.store.tables import TABLES
+from tokmill.tasks.stage import Account, External, Outcome, Params, Request, Stage
+from tokmill.tasks.store import Store
+from tokmill.tasks.store.tables import TABLES
 
 
 class WriteParams(Params):

@@ -6,10 +6,10 @@ import duckdb
 import numpy as np
 import pytest
 
-from tasks.audit import AuditParams, verdict
-from tasks.audit_summary import Summary, renyi_efficiency, summarize, to_markdown
-from tasks.audit_tables import SourceUse, Vocabulary, audit_database, readable, rows, write_tables
-from tasks.formats.encoded import EncodedStatistics
+from tokmill.tasks.audit import AuditParams, verdict
+from tokmill.tasks.audit_summary import Summary, renyi_efficiency, summarize, to_markdown
+from tokmill.tasks.audit_tables import SourceUse, Vocabulary, audit_database, readable, rows, write_tables
+from tokmill.tasks.formats.encoded import EncodedStatistics
 
 VOCABULARY = Vocabulary(
     tokens=[b"a", b"\xe4", b"ab", b"abc", b"<|end|>", b"<|reserved_0|>"],

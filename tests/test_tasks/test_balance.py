@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tasks.balance import BalanceParams, SourceSize, balanced, scaled_counts, summary, weighted_counts
-from tasks.errors import BalanceError, StoreError
-from tasks.formats.balance import Balance
+from tokmill.tasks.balance import BalanceParams, SourceSize, balanced, scaled_counts, summary, weighted_counts
+from tokmill.tasks.errors import BalanceError, StoreError
+from tokmill.tasks.formats.balance import Balance
 
 SIZES = {"big": SourceSize(10, 900), "small": SourceSize(40, 100)}
 TOP = (1 << 64) - 1

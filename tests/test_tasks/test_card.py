@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from tasks.balance import BalanceParams
-from tasks.card import CARD, CardParams
-from tasks.card_facts import CardFacts
-from tasks.card_ledger import StageAccounts, ledger
-from tasks.card_text import _bar, _code, _size, to_markdown
-from tasks.encode import EncodeParams
-from tasks.errors import AccountError, StoreError, TaskError
-from tasks.formats.corpus import Corpus
-from tasks.formats.mixture import Mixture
-from tasks.formats.packed import PackedReader
-from tasks.formats.tokenizer import open_tokenizer
-from tasks.mix import MixParams
-from tasks.pack import PackParams
-from tasks.stage import Account
-from tasks.store import Store, read_record
 from tests.test_tasks.whole_line import Line, LineParams
+from tokmill.tasks.balance import BalanceParams
+from tokmill.tasks.card import CARD, CardParams
+from tokmill.tasks.card_facts import CardFacts
+from tokmill.tasks.card_ledger import StageAccounts, ledger
+from tokmill.tasks.card_text import _bar, _code, _size, to_markdown
+from tokmill.tasks.encode import EncodeParams
+from tokmill.tasks.errors import AccountError, StoreError, TaskError
+from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.mixture import Mixture
+from tokmill.tasks.formats.packed import PackedReader
+from tokmill.tasks.formats.tokenizer import open_tokenizer
+from tokmill.tasks.mix import MixParams
+from tokmill.tasks.pack import PackParams
+from tokmill.tasks.stage import Account
+from tokmill.tasks.store import Store, read_record
 
 WORDS = ("the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "rain", "falls")
 

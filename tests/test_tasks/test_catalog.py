@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tasks.errors import StoreError
-from tasks.stage import Outcome, Request
-from tasks.store import Provenance, RunArtifact, Store, digest_bytes
-from tasks.store.catalog import Catalog
 from tests.test_tasks.store_stages import WriteParams, ask, ask_joined, catalog_rows, stage_of
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.stage import Outcome, Request
+from tokmill.tasks.store import Provenance, RunArtifact, Store, digest_bytes
+from tokmill.tasks.store.catalog import Catalog
 
 CHECKOUT = Path(__file__).parents[2]
 

@@ -12,11 +12,11 @@ import duckdb
 import pytest
 from filelock import FileLock
 
-from tasks.errors import StoreError
-from tasks.store import Store
-from tasks.store.catalog import Catalog
 from tests.small_disk import permitted_mounts
 from tests.test_tasks.store_stages import ask, ask_joined, catalog_rows
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.store import Store
+from tokmill.tasks.store.catalog import Catalog
 
 CHECKOUT = Path(__file__).parents[2]
 

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tasks.errors import StoreError
-from tasks.stage import Outcome, Request
-from tasks.store import Store
-from tasks.store.catalog import Catalog
 from tests.test_tasks.store_stages import WriteParams, catalog_rows, stage_of
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.stage import Outcome, Request
+from tokmill.tasks.store import Store
+from tokmill.tasks.store.catalog import Catalog
 
 
 @pytest.fixture

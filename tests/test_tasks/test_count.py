@@ -6,18 +6,25 @@ import numpy as np
 import pytest
 import regex
 
-import tokenizer
-from tasks.count import COUNT_SHARD, CountParams, run, run_shard
-from tasks.counting import Tally, add_up
-from tasks.errors import StoreError
-from tasks.formats.corpus import DocumentBatch
-from tasks.formats.counts import Counts, merge_bounded, read_counts, read_parts, write_counts, write_parts
-from tasks.formats.documents import offsets_of
-from tasks.machine import allowing, memory_budget, quarter_of_the_ram
-from tasks.stage import Request
-from tasks.store import Store
-from tokenizer import PretokenCounts
-from tokenizer.errors import PatternError
+from tokmill import tokenizer
+from tokmill.tasks.count import COUNT_SHARD, CountParams, run, run_shard
+from tokmill.tasks.counting import Tally, add_up
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.formats.corpus import DocumentBatch
+from tokmill.tasks.formats.counts import (
+    Counts,
+    merge_bounded,
+    read_counts,
+    read_parts,
+    write_counts,
+    write_parts,
+)
+from tokmill.tasks.formats.documents import offsets_of
+from tokmill.tasks.machine import allowing, memory_budget, quarter_of_the_ram
+from tokmill.tasks.stage import Request
+from tokmill.tasks.store import Store
+from tokmill.tokenizer import PretokenCounts
+from tokmill.tokenizer.errors import PatternError
 
 DOCUMENTS = {
     "en": ["the cat the hat", "", "don't", "the <|endoftext|>the"],

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.errors import StoreError
-from tasks.formats.encoded import EncodedShard
-from tasks.formats.packed import PackedReader
-from tasks.formats.packed_files import PackedManifest
-from tasks.loading import PackedDataset
 from tests.test_tasks.fabricated import write_documents
 from tests.test_tasks.packings import packed_folder
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.formats.encoded import EncodedShard
+from tokmill.tasks.formats.packed import PackedReader
+from tokmill.tasks.formats.packed_files import PackedManifest
+from tokmill.tasks.loading import PackedDataset
 
 SECONDS = float(os.environ.get("TOKMILL_FUZZ_SECONDS", "2"))
 FIRST_SEED = os.environ.get("TOKMILL_FUZZ_SEED", "0")

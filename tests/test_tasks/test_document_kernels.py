@@ -10,12 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tasks.errors import StoreError
-from tasks.formats.document_hashes import document_hashes
-from tasks.formats.documents import piece_of
-from tasks.formats.encoded import EncodedStatistics
-from tasks.formats.encoded_writer import write_shard
-from tasks.kernels.gather import gather
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.formats.document_hashes import document_hashes
+from tokmill.tasks.formats.documents import piece_of
+from tokmill.tasks.formats.encoded import EncodedStatistics
+from tokmill.tasks.formats.encoded_writer import write_shard
+from tokmill.tasks.kernels.gather import gather
 
 WORD = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15

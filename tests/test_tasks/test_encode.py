@@ -2,17 +2,17 @@
 
 import pytest
 
-import tokenizer
-from tasks.audit import AUDIT, AuditParams, check_gate
-from tasks.audit import run as audit
-from tasks.audit_summary import read_summary
-from tasks.encode import ENCODE, ENCODE_SHARD, EncodeParams, run, run_shard
-from tasks.errors import GateError, StoreError
-from tasks.formats.encoded import Encoded, EncodedShard
-from tasks.formats.tokenizer import open_tokenizer, publish_tokenizer
-from tasks.stage import External, Request
-from tasks.store import Store
-from tokenizer.errors import SpecialTokenError
+from tokmill import tokenizer
+from tokmill.tasks.audit import AUDIT, AuditParams, check_gate
+from tokmill.tasks.audit import run as audit
+from tokmill.tasks.audit_summary import read_summary
+from tokmill.tasks.encode import ENCODE, ENCODE_SHARD, EncodeParams, run, run_shard
+from tokmill.tasks.errors import GateError, StoreError
+from tokmill.tasks.formats.encoded import Encoded, EncodedShard
+from tokmill.tasks.formats.tokenizer import open_tokenizer, publish_tokenizer
+from tokmill.tasks.stage import External, Request
+from tokmill.tasks.store import Store
+from tokmill.tokenizer.errors import SpecialTokenError
 
 DOCUMENTS = {
     "en": ["the cat", "", "a", "the hat and the cat"],

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tasks.errors import StoreError
-from tasks.formats.encoded import (
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.formats.encoded import (
     Encoded,
     EncodedManifest,
     EncodedShard,

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tokenizer
-from tasks.encoding import Additions, encode_batches, end_token_id, keep_documents
-from tasks.formats.corpus import DocumentBatch
-from tasks.formats.documents import offsets_of
-from tasks.formats.encoded import EncodedShard
-from tasks.rearranging import TextFim
-from tokenizer.errors import LawError, SpecialTokenError
+from tokmill import tokenizer
+from tokmill.tasks.encoding import Additions, encode_batches, end_token_id, keep_documents
+from tokmill.tasks.formats.corpus import DocumentBatch
+from tokmill.tasks.formats.documents import offsets_of
+from tokmill.tasks.formats.encoded import EncodedShard
+from tokmill.tasks.rearranging import TextFim
+from tokmill.tokenizer.errors import LawError, SpecialTokenError
 
 END = "<|endoftext|>"
 TEXTS = ["the cat sat", "", "the", "on  the mat, наконец", f"a {END} in the text", "\n\n", "猫が座った"]

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tasks.audit_tables import TABLES as AUDIT_TABLES
-from tasks.formats.packed_files import SEQUENCE_SCHEMA
-from tasks.formats.packing_plan import PIECE_SCHEMA
-from tasks.formats.quarantine import REASONS
-from tasks.store.record import Record
-from tasks.store.tables import TABLES as CATALOG_TABLES
 from tests.test_tasks.golden import all_stages
+from tokmill.tasks.audit_tables import TABLES as AUDIT_TABLES
+from tokmill.tasks.formats.packed_files import SEQUENCE_SCHEMA
+from tokmill.tasks.formats.packing_plan import PIECE_SCHEMA
+from tokmill.tasks.formats.quarantine import REASONS
+from tokmill.tasks.store.record import Record
+from tokmill.tasks.store.tables import TABLES as CATALOG_TABLES
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.errors import DocumentError, SourceError, StoreError
-from tasks.formats.corpus import Corpus, read_shard
-from tasks.ingest import IngestParams, run
 from tests.test_tasks.reading import COMPRESSORS, Ingested, ingested
+from tokmill.tasks.errors import DocumentError, SourceError, StoreError
+from tokmill.tasks.formats.corpus import Corpus, read_shard
+from tokmill.tasks.ingest import IngestParams, run
 
 DOCUMENTS = ["first", "", "zweites 🙂\nmit Zeilen", 'a "quoted", one', "x" * 300]
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.errors import StoreError
-from tasks.stage import External, Request
-from tasks.store import Absent, Difference, Store, canonical_json, diff, lineage, payload_differences
 from tests.test_tasks.store_stages import WRITE, WriteParams, ask, ask_joined
 from tests.test_tasks.test_store_canonical import plain_values
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.stage import External, Request
+from tokmill.tasks.store import Absent, Difference, Store, canonical_json, diff, lineage, payload_differences
 
 
 @pytest.fixture(scope="module")

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.errors import LoadingError, StoreError
-from tasks.formats.packed import PackedReader
-from tasks.formats.packed_files import ShardFiles
-from tasks.loading import PackedDataset
-from tasks.loading.order import Order
-from tasks.loading.prefetch import THREAD_NAME, made_ahead
-from tasks.loading.split import Split
 from tests.test_tasks.fabricated import numbered
 from tests.test_tasks.packings import FIELDS, LENGTHS, packed_folder, published, sequences
+from tokmill.tasks.errors import LoadingError, StoreError
+from tokmill.tasks.formats.packed import PackedReader
+from tokmill.tasks.formats.packed_files import ShardFiles
+from tokmill.tasks.loading import PackedDataset
+from tokmill.tasks.loading.order import Order
+from tokmill.tasks.loading.prefetch import THREAD_NAME, made_ahead
+from tokmill.tasks.loading.split import Split
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +188,7 @@ class TestSplit:
 
 PLAIN = """
 import hashlib, sys
-from tasks.loading import PackedDataset
+from tokmill.tasks.loading import PackedDataset
 found = hashlib.sha256()
 for dtype in ("stored", "int32", "int64"):
     fields = ("input_ids", "position_ids", "segment_ids", "loss_mask", "cu_seqlens")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.loading import Field, PackedDataset, Remainder
 from tests.test_tasks.packings import LENGTHS, packed_folder
+from tokmill.tasks.loading import Field, PackedDataset, Remainder
 
 BLOCKS = re.compile(r"```python\n(.*?)```", re.DOTALL)
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from tasks.errors import LoadingError
-from tasks.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
-from tasks.formats.packed_files import PackedManifest
-from tasks.loading import PackedDataset
-from tasks.stage import Request
-from tasks.store import Store
-from tasks.takedown import TAKEDOWN, TakedownParams
-from tasks.tracing.repacking import listed
 from tests.test_tasks.packings import packed_folder, published, sequences
+from tokmill.tasks.errors import LoadingError
+from tokmill.tasks.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
+from tokmill.tasks.formats.packed_files import PackedManifest
+from tokmill.tasks.loading import PackedDataset
+from tokmill.tasks.stage import Request
+from tokmill.tasks.store import Store
+from tokmill.tasks.takedown import TAKEDOWN, TakedownParams
+from tokmill.tasks.tracing.repacking import listed
 
 
 def exported(store, packed, formats):

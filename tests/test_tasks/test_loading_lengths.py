@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.errors import LoadingError
-from tasks.formats.packed import PackedReader
-from tasks.loading import PackedDataset
-from tasks.loading.lengths import RowLengths, cut_pieces
 from tests.test_tasks.packings import FIELDS, packed_folder
+from tokmill.tasks.errors import LoadingError
+from tokmill.tasks.formats.packed import PackedReader
+from tokmill.tasks.loading import PackedDataset
+from tokmill.tasks.loading.lengths import RowLengths, cut_pieces
 
 OWN = 16
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-import tokenizer
-from tasks.errors import LoadingError, StoreError
-from tasks.loading import PackedDataset
 from tests.test_tasks.traced_line import traced_line
+from tokmill import tokenizer
+from tokmill.tasks.errors import LoadingError, StoreError
+from tokmill.tasks.loading import PackedDataset
 
 
 @pytest.fixture(scope="module")

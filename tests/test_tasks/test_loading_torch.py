@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from tasks.loading import PackedDataset
 from tests.test_tasks.packings import FIELDS, packed_folder, sequences
+from tokmill.tasks.loading import PackedDataset
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = [

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.errors import MixingError
-from tasks.mixing.draw import Draw, Stop
-from tasks.mixing.lengths import SourceLengths
-from tasks.mixing.order import Shuffled
-from tasks.mixing.permutation import permutation, permutation_key, permuted
-from tasks.mixing.sorting import Scratch, sorted_rows
 from tests.test_tasks.planned import Planned, rows
+from tokmill.tasks.errors import MixingError
+from tokmill.tasks.mixing.draw import Draw, Stop
+from tokmill.tasks.mixing.lengths import SourceLengths
+from tokmill.tasks.mixing.order import Shuffled
+from tokmill.tasks.mixing.permutation import permutation, permutation_key, permuted
+from tokmill.tasks.mixing.sorting import Scratch, sorted_rows
 
 LENGTHS = st.lists(st.integers(1, 50), min_size=1, max_size=30)
 

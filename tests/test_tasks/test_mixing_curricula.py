@@ -13,12 +13,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tasks.errors import MixingError
-from tasks.kernels.drawing import logarithm
-from tasks.mix import MixParams
-from tasks.mixing.competence import Competence
-from tasks.mixing.difficulty import sortable
 from tests.test_tasks.planned import Planned, assert_shares_hold, rows
+from tokmill.tasks.errors import MixingError
+from tokmill.tasks.kernels.drawing import logarithm
+from tokmill.tasks.mix import MixParams
+from tokmill.tasks.mixing.competence import Competence
+from tokmill.tasks.mixing.difficulty import sortable
 
 KINDS = st.sampled_from(["linear", "sqrt", "exp", "step"])
 

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from tasks.errors import MixingError
-from tasks.kernels.drawing import LINEAR, Course, Rule, draw_times, logarithm
-from tasks.kernels.interleave import EMPTY, FRESH, Clock, Curve, Lanes, weave
 from tests.test_tasks.planned import Planned
+from tokmill.tasks.errors import MixingError
+from tokmill.tasks.kernels.drawing import LINEAR, Course, Rule, draw_times, logarithm
+from tokmill.tasks.kernels.interleave import EMPTY, FRESH, Clock, Curve, Lanes, weave
 
 
 @pytest.mark.parametrize("copies", [1, 3, 7, 1000, 65_535])

@@ -7,9 +7,9 @@ from math import ceil, floor
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tasks.errors import MixingError
-from tasks.mixing.params import MixParams
-from tasks.mixing.quotas import asked
+from tokmill.tasks.errors import MixingError
+from tokmill.tasks.mixing.params import MixParams
+from tokmill.tasks.mixing.quotas import asked
 
 CASES = st.dictionaries(
     st.sampled_from("abcd"),

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.errors import MixingError
-from tasks.mixing.params import MixParams
-from tasks.mixing.quotas import asked
+from tokmill.tasks.errors import MixingError
+from tokmill.tasks.mixing.params import MixParams
+from tokmill.tasks.mixing.quotas import asked
 
 
 def quotas(sizes, total=None, repetition=1.0, **rule):

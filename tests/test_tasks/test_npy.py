@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.errors import StoreError
-from tasks.formats.npy import NpyAppender, open_vector
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.formats.npy import NpyAppender, open_vector
 
 
 @given(

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.errors import PackingError
-from tasks.formats.packed import Sequence
-from tasks.formats.packed_masks import block_ranges, mask_function, varlen
+from tokmill.tasks.errors import PackingError
+from tokmill.tasks.formats.packed import Sequence
+from tokmill.tasks.formats.packed_masks import block_ranges, mask_function, varlen
 
 
 def by_hand():

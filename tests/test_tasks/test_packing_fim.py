@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.errors import PackingError
-from tasks.formats.packed import PackedReader
-from tasks.packing.fim import PSM, SPM, DocumentKeys, choose_cuts, choose_forms
 from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture
+from tokmill.tasks.errors import PackingError
+from tokmill.tasks.formats.packed import PackedReader
+from tokmill.tasks.packing.fim import PSM, SPM, DocumentKeys, choose_cuts, choose_forms
 
 PREFIX, SUFFIX, MIDDLE, END = 251, 252, 253, 254
 WHOLE = {"strategy": "best_fit", "fim_token_ids": (PREFIX, SUFFIX, MIDDLE)}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import zstandard
 
-import tokenizer
 from tests.test_tasks.packed_lengths import packed_by
+from tokmill import tokenizer
 
 pytestmark = [pytest.mark.shared_data, pytest.mark.slow]
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.formats.mixture import MixedSource
-from tasks.formats.packed import PackedReader
-from tasks.packing.lining_up import LONGEST_WAIT, LOOK_AHEAD
-from tasks.packing.shares import LIMIT, Shares, warnings
 from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture
 from tests.test_tasks.packed_lengths import packed_by
+from tokmill.tasks.formats.mixture import MixedSource
+from tokmill.tasks.formats.packed import PackedReader
+from tokmill.tasks.packing.lining_up import LONGEST_WAIT, LOOK_AHEAD
+from tokmill.tasks.packing.shares import LIMIT, Shares, warnings
 
 STRATEGIES = ["concat", "greedy", "best_fit", "first_fit_decreasing", "pad"]
 CAPACITY = 256
@@ -81,7 +81,7 @@ def mixed(name, share):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("sizes", [None, [700, 300, 900]])
 def test_what_is_measured_is_what_there_is(monkeypatch, strategy, sizes):
-    monkeypatch.setattr("tasks.packing.shares._BLOCK_TOKENS", 1)
+    monkeypatch.setattr("tokmill.tasks.packing.shares._BLOCK_TOKENS", 1)
     sources, lengths = ([*column[:2000]] for column in CONSTANT)
     sizes = [*(sizes or []), 2000 - sum(sizes or [])]
     measured, start = Shares(3, CAPACITY, 0), 0
@@ -137,7 +137,7 @@ def packed_artifact(folder, sources, lengths, **params):
 
 
 def test_record_and_manifest_say_the_deviation(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("tasks.packing.shares._BLOCK_TOKENS", 1)
+    monkeypatch.setattr("tokmill.tasks.packing.shares._BLOCK_TOKENS", 1)
     sources, lengths = ([*column[:3000]] for column in CONSTANT)
     outcome, reader = packed_artifact(
         tmp_path, sources, lengths, sequence_length=CAPACITY, strategy="best_fit"

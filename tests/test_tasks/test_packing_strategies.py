@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.formats.mixture import Plan
-from tasks.packing.blocks import blocks
-from tasks.packing.strategies import best_fit, first_fit_decreasing
 from tests.test_tasks.packed_lengths import packed_by
+from tokmill.tasks.formats.mixture import Plan
+from tokmill.tasks.packing.blocks import blocks
+from tokmill.tasks.packing.strategies import best_fit, first_fit_decreasing
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=40)
 LENGTH = st.integers(1, 25)
@@ -290,7 +290,7 @@ def test_long_documents_end_a_block_early():
 def test_the_kernels_run_as_plain_python():
     code = (
         "import numpy as np\n"
-        "from tasks.packing.strategies import best_fit, first_fit_decreasing, packer\n"
+        "from tokmill.tasks.packing.strategies import best_fit, first_fit_decreasing, packer\n"
         f"lengths = np.array({BY_HAND})\n"
         "nothing, sources = np.zeros(7, dtype=np.uint8), np.array([0, 1, 0, 1, 0, 1, 0], dtype=np.uint16)\n"
         "print(best_fit(lengths, 10).tolist(), first_fit_decreasing(lengths, 10).tolist())\n"

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.errors import DocumentError, SourceError
 from tests.test_tasks.reading import COMPRESSORS, ingested, read
+from tokmill.tasks.errors import DocumentError, SourceError
 
 TEXTS = ["one", "x" * 40_000, "two", "y" * 300_000, "z" * 1000]
 LIMIT = 1100

@@ -8,9 +8,9 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.errors import SourceError
-from tasks.formats.records import Span
 from tests.test_tasks.reading import read
+from tokmill.tasks.errors import SourceError
+from tokmill.tasks.formats.records import Span
 
 TEXTS = ["one", "", None, "zwei 🙂", "drei"]
 KEPT = [(0, b"one"), (1, b""), (3, "zwei 🙂".encode()), (4, b"drei")]

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.errors import SourceError
-from tasks.formats.readers import read_pieces
-from tasks.formats.records import Span
-from tasks.formats.sources import ReadOptions
 from tests.test_tasks.reading import read
+from tokmill.tasks.errors import SourceError
+from tokmill.tasks.formats.readers import read_pieces
+from tokmill.tasks.formats.records import Span
+from tokmill.tasks.formats.sources import ReadOptions
 
 
 def test_documents_by_hand(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.errors import TaskError
-from tasks.formats.corpus import read_shard
 from tests.test_tasks.reading import COMPRESSORS, Read, ingested, read
+from tokmill.tasks.errors import TaskError
+from tokmill.tasks.formats.corpus import read_shard
 
 SECONDS = float(os.environ.get("TOKMILL_FUZZ_SECONDS", "3"))
 FIRST_SEED = int(os.environ.get("TOKMILL_FUZZ_SEED", "0"))

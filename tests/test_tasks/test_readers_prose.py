@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.formats.prose import without_indentation
 from tests.test_tasks.reading import read
+from tokmill.tasks.formats.prose import without_indentation
 
 MODULE = '''
 """The module.

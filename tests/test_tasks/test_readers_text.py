@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.formats.records import Span, regrouped, separators
 from tests.test_tasks.reading import read
+from tokmill.tasks.formats.records import Span, regrouped, separators
 
 LINES = {
     b"": [],

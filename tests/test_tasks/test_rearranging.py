@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-import tokenizer
-from tasks.encode import ENCODE_SHARD, EncodeParams
-from tasks.encoding import Additions, encode_batches
-from tasks.formats.encoded import EncodedShard
-from tasks.formats.tokenizer import publish_tokenizer
-from tasks.rearranging import SHORTEST_CHARS, TextFim, encode_rearranged
 from tests.test_tasks.test_encoding import batches_of
-from tokenizer.errors import SpecialTokenError
+from tokmill import tokenizer
+from tokmill.tasks.encode import ENCODE_SHARD, EncodeParams
+from tokmill.tasks.encoding import Additions, encode_batches
+from tokmill.tasks.formats.encoded import EncodedShard
+from tokmill.tasks.formats.tokenizer import publish_tokenizer
+from tokmill.tasks.rearranging import SHORTEST_CHARS, TextFim, encode_rearranged
+from tokmill.tokenizer.errors import SpecialTokenError
 
 SPECIALS = ["<|endoftext|>", "<|prefix|>", "<|suffix|>", "<|middle|>"]
 TEXTS = [

@@ -4,16 +4,16 @@ import shutil
 
 import pytest
 
-from tasks.errors import StoreError
-from tasks.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
-from tasks.formats.packed_files import PackedManifest
-from tasks.stage import Request
-from tasks.store import Store
-from tasks.tracing import Origins, find_documents, trace_document
-from tasks.tracing.holders import holders_of
-from tasks.tracing.takedown import take_down
 from tests.test_tasks.store_stages import ask, ask_joined
 from tests.test_tasks.traced_line import traced_line
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
+from tokmill.tasks.formats.packed_files import PackedManifest
+from tokmill.tasks.stage import Request
+from tokmill.tasks.store import Store
+from tokmill.tasks.tracing import Origins, find_documents, trace_document
+from tokmill.tasks.tracing.holders import holders_of
+from tokmill.tasks.tracing.takedown import take_down
 
 
 @pytest.fixture(scope="module")

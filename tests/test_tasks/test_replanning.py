@@ -7,15 +7,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tasks.consume import CONSUME, ConsumeParams
-from tasks.errors import MixingError
-from tasks.exclude import EXCLUDE, ExcludeParams
-from tasks.formats.ledger import Ledger
-from tasks.formats.mixture import Mixture
-from tasks.formats.packed import PackedReader
-from tasks.mix import MIX, MixParams
 from tests.test_tasks.fabricated import encoded_corpus, made, numbered, pack_mixture
 from tests.test_tasks.planned import rows
+from tokmill.tasks.consume import CONSUME, ConsumeParams
+from tokmill.tasks.errors import MixingError
+from tokmill.tasks.exclude import EXCLUDE, ExcludeParams
+from tokmill.tasks.formats.ledger import Ledger
+from tokmill.tasks.formats.mixture import Mixture
+from tokmill.tasks.formats.packed import PackedReader
+from tokmill.tasks.mix import MIX, MixParams
 
 
 class Run:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tasks.errors import BalanceError
-from tasks.sampling import (
+from tokmill.tasks.errors import BalanceError
+from tokmill.tasks.sampling import (
     EXACT,
     UNLIMITED,
     SamplingParams,

@@ -11,15 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tokenizer
-from tasks.encode import ENCODE_SHARD, EncodeParams
-from tasks.errors import MixingError, SourceError, StoreError
-from tasks.formats.encoded import EncodedShard
-from tasks.formats.scores import ScoredShard, write_scores
-from tasks.formats.tokenizer import publish_tokenizer
-from tasks.formats.trigrams import TrigramModels
-from tasks.kernels.trigrams import surprisals
-from tasks.score import (
+from tests.test_tasks.fabricated import encoded_corpus, made, write_documents
+from tests.test_tasks.planned import Planned
+from tests.test_tasks.reading import ingested
+from tokmill import tokenizer
+from tokmill.tasks.encode import ENCODE_SHARD, EncodeParams
+from tokmill.tasks.errors import MixingError, SourceError, StoreError
+from tokmill.tasks.formats.encoded import EncodedShard
+from tokmill.tasks.formats.scores import ScoredShard, write_scores
+from tokmill.tasks.formats.tokenizer import publish_tokenizer
+from tokmill.tasks.formats.trigrams import TrigramModels
+from tokmill.tasks.kernels.trigrams import surprisals
+from tokmill.tasks.score import (
     FIT_TRIGRAMS,
     SCORE_COLUMN,
     SCORE_NOISE,
@@ -29,12 +32,9 @@ from tasks.score import (
     PerplexityParams,
     TrigramParams,
 )
-from tasks.scoring.blocks import token_blocks
-from tasks.scoring.noise import noise_of
-from tasks.scoring.trigrams import train
-from tests.test_tasks.fabricated import encoded_corpus, made, write_documents
-from tests.test_tasks.planned import Planned
-from tests.test_tasks.reading import ingested
+from tokmill.tasks.scoring.blocks import token_blocks
+from tokmill.tasks.scoring.noise import noise_of
+from tokmill.tasks.scoring.trigrams import train
 
 
 @functools.cache

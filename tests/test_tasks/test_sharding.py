@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.formats.documents import documents_of, piece_of
-from tasks.formats.grouping import Draft, Grouper
-from tasks.formats.measures import TextSize
-from tasks.formats.scanning import FileScan, scan_file
-from tasks.formats.sharding import (
+from tests.test_tasks.reading import COMPRESSORS, ingested
+from tokmill.tasks.formats.documents import documents_of, piece_of
+from tokmill.tasks.formats.grouping import Draft, Grouper
+from tokmill.tasks.formats.measures import TextSize
+from tokmill.tasks.formats.scanning import FileScan, scan_file
+from tokmill.tasks.formats.sharding import (
     MAX_SHARDS_FROM_START,
     Cutter,
     Limits,
@@ -22,8 +23,7 @@ from tasks.formats.sharding import (
     may_end,
     name_may_end,
 )
-from tasks.formats.sources import ReadOptions
-from tests.test_tasks.reading import COMPRESSORS, ingested
+from tokmill.tasks.formats.sources import ReadOptions
 
 SMALL = Limits(400)
 LINES = ReadOptions(format="lines")

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tasks.errors import SourceError
-from tasks.formats.globbing import expand, parse
-from tasks.formats.resolving import resolve_files
-from tasks.formats.sources import ReadOptions, SourceSpec, format_of
 from tests.test_tasks.reading import PlainDigests, read
+from tokmill.tasks.errors import SourceError
+from tokmill.tasks.formats.globbing import expand, parse
+from tokmill.tasks.formats.resolving import resolve_files
+from tokmill.tasks.formats.sources import ReadOptions, SourceSpec, format_of
 
 
 def make(folder: Path, *names: str) -> None:

@@ -6,15 +6,15 @@ import tracemalloc
 
 import numpy as np
 
-import tokenizer
-from tasks.count import COUNT_SHARD, CountParams
-from tasks.counting import Tally
-from tasks.encode import ENCODE_SHARD, EncodeParams
-from tasks.encoding import encode_batches
-from tasks.formats.corpus import DocumentBatch
-from tasks.formats.documents import offsets_of
-from tasks.formats.tokenizer import publish_tokenizer
-from tasks.stage import NO_SOURCE
+from tokmill import tokenizer
+from tokmill.tasks.count import COUNT_SHARD, CountParams
+from tokmill.tasks.counting import Tally
+from tokmill.tasks.encode import ENCODE_SHARD, EncodeParams
+from tokmill.tasks.encoding import encode_batches
+from tokmill.tasks.formats.corpus import DocumentBatch
+from tokmill.tasks.formats.documents import offsets_of
+from tokmill.tasks.formats.tokenizer import publish_tokenizer
+from tokmill.tasks.stage import NO_SOURCE
 
 
 def batches(number):

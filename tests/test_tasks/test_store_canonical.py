@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
-from tasks.errors import IdentityError
-from tasks.stage import ArtifactRef, External, Params, Request, Stage
-from tasks.store import NOT_IDENTITY, canonical_json, digest_bytes, fingerprint, fingerprint_payload
+from tokmill.tasks.errors import IdentityError
+from tokmill.tasks.stage import ArtifactRef, External, Params, Request, Stage
+from tokmill.tasks.store import NOT_IDENTITY, canonical_json, digest_bytes, fingerprint, fingerprint_payload
 
 
 class Colour(enum.Enum):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks.store import Store
 from tests.small_disk import on_small_disk
 from tests.test_tasks.store_child import slow_request
 from tests.test_tasks.store_stages import ask, catalog_rows, left_over
+from tokmill.tasks.store import Store
 
 CHECKOUT = Path(__file__).parents[2]
 REQUEST = ask(text="abc", times=3)

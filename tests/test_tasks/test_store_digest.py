@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.errors import SourceError
-from tasks.store import FileDigests, FileEntry, content_digest, digest_bytes, digest_file
+from tokmill.tasks.errors import SourceError
+from tokmill.tasks.store import FileDigests, FileEntry, content_digest, digest_bytes, digest_file
 
 EMPTY = "0e5751c026e543b2e8ab2eb06099daa1d1e5df47778f7787faab45cdf12fe3a8"  # b2sum -l 256 of nothing
 ABC = "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319"  # b2sum -l 256 of "abc"

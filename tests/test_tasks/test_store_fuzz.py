@@ -13,10 +13,10 @@ import shutil
 import time
 from pathlib import Path
 
-from tasks.errors import StoreError
-from tasks.store import Store, diff, digest_bytes, lineage
-from tasks.store.catalog import Catalog
 from tests.test_tasks.store_stages import ask, ask_joined
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.store import Store, diff, digest_bytes, lineage
+from tokmill.tasks.store.catalog import Catalog
 
 SECONDS = float(os.environ.get("TOKMILL_FUZZ_SECONDS", "2"))
 FIRST_SEED = int(os.environ.get("TOKMILL_FUZZ_SEED", "0"))

@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
-from tasks.errors import StoreError
-from tasks.stage import ArtifactRef
-from tasks.store import Store, read_record
-from tasks.store.record import encode_record
 from tests.test_tasks.store_stages import ask
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.store import Store, read_record
+from tokmill.tasks.store.record import encode_record
 
 
 @pytest.fixture

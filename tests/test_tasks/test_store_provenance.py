@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from tasks.store import Provenance
-from tasks.store.provenance import git_state
+from tokmill.tasks.store import Provenance
+from tokmill.tasks.store.provenance import git_state
 
 
 def git(folder, *arguments):

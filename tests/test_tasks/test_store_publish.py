@@ -7,11 +7,11 @@ import threading
 import numpy as np
 import pytest
 
-from tasks.errors import AccountError, PackingError, StoreError
-from tasks.stage import Account, Outcome, Request
-from tasks.store import Provenance, Store, digest_bytes, read_record
-from tasks.store.record import encode_record
 from tests.test_tasks.store_stages import WriteParams, ask, ask_joined, left_over, stage_of
+from tokmill.tasks.errors import AccountError, PackingError, StoreError
+from tokmill.tasks.stage import Account, Outcome, Request
+from tokmill.tasks.store import Provenance, Store, digest_bytes, read_record
+from tokmill.tasks.store.record import encode_record
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import shutil
 
 import pytest
 
-from tasks.store import Store, digest_bytes, read_record
-from tasks.store.catalog import Catalog
-from tasks.store.digest import FileEntry, content_digest
-from tasks.store.record import encode_record
 from tests.test_tasks.store_stages import WRITE, ask, ask_joined, catalog_rows
+from tokmill.tasks.store import Store, digest_bytes, read_record
+from tokmill.tasks.store.catalog import Catalog
+from tokmill.tasks.store.digest import FileEntry, content_digest
+from tokmill.tasks.store.record import encode_record
 
 REQUEST = ask(text="abcd")
 

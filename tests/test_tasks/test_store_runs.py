@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tasks.stage import ArtifactRef
-from tasks.store import RunArtifact, Store
-from tasks.store.liveness import SILENCE_SECONDS, Process
+from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.store import RunArtifact, Store
+from tokmill.tasks.store.liveness import SILENCE_SECONDS, Process
 
 WORKING = """
 import sys
 from pathlib import Path
-from tasks.store import Store
+from tokmill.tasks.store import Store
 catalog = Store.open(sys.argv[1]).catalog
 with catalog.alive("r"):
     catalog.add_run("r", profile="p")

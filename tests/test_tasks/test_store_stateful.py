@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tasks.store import Store
 from tests.test_tasks.store_stages import ask, catalog_rows, left_over
+from tokmill.tasks.store import Store
 
 names = st.sampled_from(["a", "a/1", "b"])
 texts = st.sampled_from(["x", "xx", "é"])

@@ -6,19 +6,19 @@ import numpy as np
 import orjson
 import pytest
 
-import tokenizer
-from tasks.adopt import AdoptParams
-from tasks.adopt import run as adopt
-from tasks.balance import BalanceParams
-from tasks.balance import run as balance
-from tasks.count import CountParams
-from tasks.count import run as count
-from tasks.count import run_shard as count_shard
-from tasks.errors import StoreError
-from tasks.formats.tokenizer import open_tokenizer
-from tasks.train import TrainParams
-from tasks.train import run as train
-from tokenizer.errors import FormatError, TokenizerError, TrainingError
+from tokmill import tokenizer
+from tokmill.tasks.adopt import AdoptParams
+from tokmill.tasks.adopt import run as adopt
+from tokmill.tasks.balance import BalanceParams
+from tokmill.tasks.balance import run as balance
+from tokmill.tasks.count import CountParams
+from tokmill.tasks.count import run as count
+from tokmill.tasks.count import run_shard as count_shard
+from tokmill.tasks.errors import StoreError
+from tokmill.tasks.formats.tokenizer import open_tokenizer
+from tokmill.tasks.train import TrainParams
+from tokmill.tasks.train import run as train
+from tokmill.tokenizer.errors import FormatError, TokenizerError, TrainingError
 
 DOCUMENTS = {
     "en": ["the theory of the thing", "this and that", "don't <|endoftext|> go there, then: 1234"],

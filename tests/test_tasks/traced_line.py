@@ -4,14 +4,14 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.encode import EncodeParams
-from tasks.formats.sources import SourceSpec
-from tasks.mix import MixParams
-from tasks.pack import PackParams
-from tasks.stage import ArtifactRef
-from tasks.store import Store
-from tasks.train import TrainParams
 from tests.test_tasks.whole_line import Line, LineParams
+from tokmill.tasks.encode import EncodeParams
+from tokmill.tasks.formats.sources import SourceSpec
+from tokmill.tasks.mix import MixParams
+from tokmill.tasks.pack import PackParams
+from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.store import Store
+from tokmill.tasks.train import TrainParams
 
 WEB = [
     {"id": "first", "text": "The first page tells of rivers, and of boats on rivers."},

@@ -4,19 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tasks.audit import AUDIT, AuditParams
-from tasks.balance import BALANCE, BalanceParams
-from tasks.card import CARD, CardParams
-from tasks.count import COUNT, COUNT_SHARD
-from tasks.encode import ENCODE, ENCODE_SHARD, EncodeParams
-from tasks.formats.corpus import Corpus
-from tasks.formats.packing_plan import PackingPlan
-from tasks.formats.resolving import resolve_files
-from tasks.formats.sources import SourceSpec
-from tasks.ingest import INGEST, IngestParams
-from tasks.mix import MIX, MixParams
-from tasks.pack import PACK, PACK_PLAN, PACK_SHARD, PackParams
-from tasks.score import (
+from tokmill.tasks.audit import AUDIT, AuditParams
+from tokmill.tasks.balance import BALANCE, BalanceParams
+from tokmill.tasks.card import CARD, CardParams
+from tokmill.tasks.count import COUNT, COUNT_SHARD
+from tokmill.tasks.encode import ENCODE, ENCODE_SHARD, EncodeParams
+from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.packing_plan import PackingPlan
+from tokmill.tasks.formats.resolving import resolve_files
+from tokmill.tasks.formats.sources import SourceSpec
+from tokmill.tasks.ingest import INGEST, IngestParams
+from tokmill.tasks.mix import MIX, MixParams
+from tokmill.tasks.pack import PACK, PACK_PLAN, PACK_SHARD, PackParams
+from tokmill.tasks.score import (
     FIT_TRIGRAMS,
     SCORE_NOISE,
     SCORE_PERPLEXITY,
@@ -24,9 +24,9 @@ from tasks.score import (
     PerplexityParams,
     TrigramParams,
 )
-from tasks.stage import ArtifactRef, External, Request
-from tasks.store import FileDigests, Store
-from tasks.train import TRAIN, TrainParams
+from tokmill.tasks.stage import ArtifactRef, External, Request
+from tokmill.tasks.store import FileDigests, Store
+from tokmill.tasks.train import TRAIN, TrainParams
 
 
 @dataclass(frozen=True)

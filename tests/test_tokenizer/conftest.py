@@ -9,8 +9,8 @@ import zstandard
 from hypothesis import settings
 from hypothesis import strategies as st
 
-import tokenizer
-from tokenizer import Tokenizer
+from tokmill import tokenizer
+from tokmill.tokenizer import Tokenizer
 
 # for kernels as plain Python, which is a thousand times slower
 settings.register_profile("plain", settings.get_profile("home"), max_examples=2)

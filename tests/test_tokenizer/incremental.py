@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from itertools import pairwise
 
-from tokenizer.reference import Pair, merge_everywhere
+from tokmill.tokenizer.reference import Pair, merge_everywhere
 
 
 class Last:

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-import tokenizer
 from tests.test_tokenizer.conftest import TRAINING_TEXTS
-from tokenizer import Tokenizer, TokenizerError, attestation
+from tokmill import tokenizer
+from tokmill.tokenizer import Tokenizer, TokenizerError, attestation
 
 
 def attested(tok: Tokenizer) -> dict:

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.test_tokenizer.conftest import any_text
-from tokenizer import PretokenCounts, TokenizerError, buffers, counting, pretoken_counts
-from tokenizer.counting import PretokenCounter, count_buffers, count_parts
-from tokenizer.splitting import compile_pattern
+from tokmill.tokenizer import PretokenCounts, TokenizerError, buffers, counting, pretoken_counts
+from tokmill.tokenizer.counting import PretokenCounter, count_buffers, count_parts
+from tokmill.tokenizer.splitting import compile_pattern
 
 GPT2 = compile_pattern("gpt2")
 

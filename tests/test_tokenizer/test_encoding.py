@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tokenizer
 from tests.test_tokenizer.conftest import SPECIALS, any_text, by_kernel
-from tokenizer import (
+from tokmill import tokenizer
+from tokmill.tokenizer import (
     LawError,
     SpecialTokenError,
     Tokenizer,
@@ -22,8 +22,8 @@ from tokenizer import (
     buffers,
     reference,
 )
-from tokenizer.definition import Definition
-from tokenizer.formats import tiktoken
+from tokmill.tokenizer.definition import Definition
+from tokmill.tokenizer.formats import tiktoken
 
 
 @pytest.fixture(scope="module")

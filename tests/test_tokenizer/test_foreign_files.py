@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import tokenizer
-from tokenizer import FormatError, Tokenizer, TokenizerError
-from tokenizer.alphabet import CHARACTERS
-from tokenizer.formats import files
+from tokmill import tokenizer
+from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError
+from tokmill.tokenizer.alphabet import CHARACTERS
+from tokmill.tokenizer.formats import files
 
 
 def huggingface_file(small: Tokenizer, folder: Path, **changes: object) -> Path:

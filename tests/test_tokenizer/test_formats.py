@@ -11,12 +11,12 @@ import tiktoken
 import tokenizers
 from hypothesis import given, settings
 
-import tokenizer
 from tests.test_tokenizer.conftest import SPECIALS, TRAINING_TEXTS, any_text
-from tokenizer import FormatError, Tokenizer, VocabularyError
-from tokenizer.alphabet import BYTE_ORDER, to_bytes, to_text
-from tokenizer.formats import WRITERS, files
-from tokenizer.splitting import SPLIT_PATTERNS
+from tokmill import tokenizer
+from tokmill.tokenizer import FormatError, Tokenizer, VocabularyError
+from tokmill.tokenizer.alphabet import BYTE_ORDER, to_bytes, to_text
+from tokmill.tokenizer.formats import WRITERS, files
+from tokmill.tokenizer.splitting import SPLIT_PATTERNS
 
 
 @pytest.mark.parametrize("name", WRITERS)

@@ -15,14 +15,23 @@ import numpy as np
 import pytest
 import tiktoken
 
-import tokenizer
-from tokenizer import PretokenCounts, Tokenizer, bpe, bpe_training, buffers, reference, running, specials
-from tokenizer.bpe_training import BpeTrainer, MergeRules
-from tokenizer.definition import Definition
-from tokenizer.formats.tiktoken import definition_of
-from tokenizer.kernels.encoding import BLOCK
-from tokenizer.kernels.training_state import MAX_NARROW
-from tokenizer.splitting import SPLIT_PATTERNS, compile_pattern, fallback
+from tokmill import tokenizer
+from tokmill.tokenizer import (
+    PretokenCounts,
+    Tokenizer,
+    bpe,
+    bpe_training,
+    buffers,
+    reference,
+    running,
+    specials,
+)
+from tokmill.tokenizer.bpe_training import BpeTrainer, MergeRules
+from tokmill.tokenizer.definition import Definition
+from tokmill.tokenizer.formats.tiktoken import definition_of
+from tokmill.tokenizer.kernels.encoding import BLOCK
+from tokmill.tokenizer.kernels.training_state import MAX_NARROW
+from tokmill.tokenizer.splitting import SPLIT_PATTERNS, compile_pattern, fallback
 
 SECONDS = float(os.environ.get("TOKMILL_FUZZ_SECONDS", "2"))
 FIRST_SEED = int(os.environ.get("TOKMILL_FUZZ_SEED", "0"))

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-import tokenizer
 from tests.test_tokenizer.test_fuzz import rounds
-from tokenizer import Tokenizer, TokenizerError
-from tokenizer.formats import WRITERS
-from tokenizer.splitting import fallback
-from tokenizer.template import Part, Template
+from tokmill import tokenizer
+from tokmill.tokenizer import Tokenizer, TokenizerError
+from tokmill.tokenizer.formats import WRITERS
+from tokmill.tokenizer.splitting import fallback
+from tokmill.tokenizer.template import Part, Template
 
 MOST_BYTES = 1 << 30  # that the process may grow by
 MOST_SECONDS = 60  # of the processor, for one file

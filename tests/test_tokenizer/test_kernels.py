@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tokenizer.kernels import Compilation, kernel, prepare
-from tokenizer.kernels.arrays import Bytes, BytesIn, Int64, Int64In, UInt64Table
-from tokenizer.kernels.intrinsics import load_u64
-from tokenizer.kernels.signatures import signature_of
+from tokmill.tokenizer.kernels import Compilation, kernel, prepare
+from tokmill.tokenizer.kernels.arrays import Bytes, BytesIn, Int64, Int64In, UInt64Table
+from tokmill.tokenizer.kernels.intrinsics import load_u64
+from tokmill.tokenizer.kernels.signatures import signature_of
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -107,13 +107,13 @@ def run_python(code: str, **environment: str) -> str:
 def test_importing_the_package_does_not_load_numba_or_numpy() -> None:
     code = "import sys, tokenizer; print(sorted({'numba', 'numpy', 'regex'} & set(sys.modules)))"
     assert run_python(code) == "[]\n"
-    code = "import sys; from tokenizer import Tokenizer, load, train; print('numba' in sys.modules)"
+    code = "import sys; from tokmill.tokenizer import Tokenizer, load, train; print('numba' in sys.modules)"
     assert run_python(code) == "False\n"
 
 
 CALLER = """
-from tokenizer.kernels import kernel
-from tokenizer.kernels.arrays import Int64In
+from tokmill.tokenizer.kernels import kernel
+from tokmill.tokenizer.kernels.arrays import Int64In
 from between import through
 
 @kernel
@@ -125,7 +125,7 @@ def total(values: Int64In) -> int:
 """
 
 BETWEEN = """
-from tokenizer.kernels import kernel
+from tokmill.tokenizer.kernels import kernel
 from callee import twice
 
 @kernel(inline=True)
@@ -134,7 +134,7 @@ def through(value: int) -> int:
 """
 
 CALLEE = """
-from tokenizer.kernels import kernel
+from tokmill.tokenizer.kernels import kernel
 
 @kernel(inline=True)
 def twice(value: int) -> int:
@@ -144,7 +144,7 @@ def twice(value: int) -> int:
 MAIN = """
 import sys; sys.path += {folders!r}
 import numpy as np
-from tokenizer.kernels import reports
+from tokmill.tokenizer.kernels import reports
 told = []
 reports._reports.append(told.append)
 from caller import total
@@ -215,7 +215,7 @@ def test_a_cache_folder_that_cannot_be_written_is_replaced(tmp_path: Path) -> No
     blocked = tmp_path / "file"
     blocked.write_text("")
     code = (
-        "from pathlib import Path; from tokenizer.kernels.machine_code import cache_folder; "
+        "from pathlib import Path; from tokmill.tokenizer.kernels.machine_code import cache_folder; "
         "print(cache_folder(Path('.')))"
     )
     found = Path(run_python(code, TOKMILL_KERNEL_CACHE=str(blocked / "cache"), TMPDIR=str(tmp_path)).strip())
@@ -228,7 +228,10 @@ def test_prepare_reports_every_kernel(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         assert prepare(told.append, modules=["decoding"]) >= 0
     names = {report.kernel for report in told}
-    assert names <= {"tokenizer.kernels.decoding.gather_tokens", "tokenizer.kernels.decoding.locate_tokens"}
+    assert names <= {
+        "tokmill.tokenizer.kernels.decoding.gather_tokens",
+        "tokmill.tokenizer.kernels.decoding.locate_tokens",
+    }
 
 
 @pytest.mark.slow

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tokenizer
 from tests.test_tokenizer.conftest import any_text
-from tokenizer import LawError, Tokenizer
-from tokenizer.laws import Tiling
+from tokmill import tokenizer
+from tokmill.tokenizer import LawError, Tokenizer
+from tokmill.tokenizer.laws import Tiling
 
 LENGTHS = [1, 1, 2, 3, 0]
 LAW = Tiling(np.cumsum([0, *LENGTHS]))

@@ -5,10 +5,10 @@ import random
 import pytest
 import tiktoken
 
-import tokenizer
-from tokenizer import Tokenizer, TokenizerError, bpe, specials
-from tokenizer.definition import Definition
-from tokenizer.kernels.encoding import BLOCK
+from tokmill import tokenizer
+from tokmill.tokenizer import Tokenizer, TokenizerError, bpe, specials
+from tokmill.tokenizer.definition import Definition
+from tokmill.tokenizer.kernels.encoding import BLOCK
 
 USUAL = bpe._USUAL_BYTES
 

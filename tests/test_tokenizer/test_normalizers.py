@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenizer import TokenizerError, buffers
-from tokenizer.normalizers import STEPS, normalize, normalize_pieces
+from tokmill.tokenizer import TokenizerError, buffers
+from tokmill.tokenizer.normalizers import STEPS, normalize, normalize_pieces
 
 TEXT = "ＡÉ e\u0301 ﬁ ΣΊΣ İ"
 

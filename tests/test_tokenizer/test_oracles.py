@@ -12,13 +12,13 @@ import tiktoken
 import tokenizers
 from tiktoken_ext import openai_public
 
-import tokenizer
 from tests.test_tokenizer import incremental
 from tests.test_tokenizer.conftest import corpus, ntrex
-from tokenizer import PretokenCounts, Tokenizer, buffers
-from tokenizer.alphabet import to_bytes
-from tokenizer.counting import count_buffers
-from tokenizer.splitting import compile_pattern
+from tokmill import tokenizer
+from tokmill.tokenizer import PretokenCounts, Tokenizer, buffers
+from tokmill.tokenizer.alphabet import to_bytes
+from tokmill.tokenizer.counting import count_buffers
+from tokmill.tokenizer.splitting import compile_pattern
 
 pytestmark = pytest.mark.shared_data
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-import tokenizer
 from tests.test_tokenizer.conftest import SPECIALS, TRAINING_TEXTS, corpus, ntrex
-from tokenizer import Tokenizer
-from tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS
+from tokmill import tokenizer
+from tokmill.tokenizer import Tokenizer
+from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS
 
 pytestmark = pytest.mark.readers
 

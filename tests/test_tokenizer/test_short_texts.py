@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tokenizer
 from tests.test_tokenizer.conftest import SPECIALS, TRAINING_TEXTS, any_text, ntrex
-from tokenizer import SpecialTokenError, Tokenizer, short_texts
-from tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS
+from tokmill import tokenizer
+from tokmill.tokenizer import SpecialTokenError, Tokenizer, short_texts
+from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS
 
 PATTERNS = [*SPLIT_PATTERNS, *SPLIT_CHAINS, r"(a)+|b", r"[a-z]+", r"(?<=a)b|\w+|\s"]
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenizer import SpecialTokenError, buffers, reference
-from tokenizer.specials import check_names, chunks, cut, find
+from tokmill.tokenizer import SpecialTokenError, buffers, reference
+from tokmill.tokenizer.specials import check_names, chunks, cut, find
 
 names = st.lists(st.text("ab<é", min_size=2, max_size=5), unique=True, max_size=5)
 

@@ -13,9 +13,9 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tokenizer.errors import PatternError
-from tokenizer.splitting import compile_pattern, fallback
-from tokenizer.splitting.splitter import compile_expression
+from tokmill.tokenizer.errors import PatternError
+from tokmill.tokenizer.splitting import compile_pattern, fallback
+from tokmill.tokenizer.splitting.splitter import compile_expression
 
 ATOMS = [
     *"aAsSkK1- é中,😀\u0301'",
@@ -199,7 +199,7 @@ def test_class_operations_and_nested_classes_are_read_as_other_engines_read_them
 
 PLAIN = r"""
 import numpy as np
-from tokenizer.splitting import compile_pattern, fallback
+from tokmill.tokenizer.splitting import compile_pattern, fallback
 text = "It's 12345 of\n\n   日本語 x\u0301 😀!! \n  \r\n end  ".encode() + b"\xe4\xb8 \xff a\xf0"
 data = np.frombuffer(text, np.uint8)
 offsets = np.array([0, 20, 20, len(text)], np.int64)

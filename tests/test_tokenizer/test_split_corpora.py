@@ -9,8 +9,8 @@ import pytest
 import zstandard
 from numpy.typing import NDArray
 
-from tokenizer.buffers import pack_bytes
-from tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS, compile_pattern, fallback
+from tokmill.tokenizer.buffers import pack_bytes
+from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS, compile_pattern, fallback
 
 CORPORA = ["chinese_poetry", "code", "english_docs", "japanese_literature", "multilingual_docs"]
 BYTES_A_CORPUS = 200_000

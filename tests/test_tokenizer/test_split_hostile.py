@@ -5,11 +5,11 @@ import re
 import pytest
 import regex
 
-from tokenizer.errors import PatternError
-from tokenizer.splitting import compile_pattern, fallback, resolve
-from tokenizer.splitting.automaton import build_tables
-from tokenizer.splitting.outline import outline
-from tokenizer.splitting.syntax import UnsupportedError
+from tokmill.tokenizer.errors import PatternError
+from tokmill.tokenizer.splitting import compile_pattern, fallback, resolve
+from tokmill.tokenizer.splitting.automaton import build_tables
+from tokmill.tokenizer.splitting.outline import outline
+from tokmill.tokenizer.splitting.syntax import UnsupportedError
 
 
 def nested(inner: str, times: int, around: str) -> str:

@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from tokenizer.errors import PatternError, TokenizerError
-from tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS, compile_pattern, resolve
-from tokenizer.splitting.fallback import compile_regex, isolate
+from tokmill.tokenizer.errors import PatternError, TokenizerError
+from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS, compile_pattern, resolve
+from tokmill.tokenizer.splitting.fallback import compile_regex, isolate
 
 NAMES = [*SPLIT_PATTERNS, *SPLIT_CHAINS]
 

@@ -8,15 +8,15 @@ import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tokenizer.kernels.split import write_cuts, write_pair_cuts
-from tokenizer.splitting import SPLIT_PATTERNS, charsets, compile_pattern, utf8
-from tokenizer.splitting.automaton import atoms_of, build_tables
-from tokenizer.splitting.charsets import partition
-from tokenizer.splitting.fallback import compile_regex, isolate
-from tokenizer.splitting.matcher import DEAD, build_matcher
-from tokenizer.splitting.parsing import parse
-from tokenizer.splitting.syntax import Choice, End, Look, OneOf, Sequence, Star, UnsupportedError
-from tokenizer.splitting.transducer import CUT_BEFORE, CUT_HERE, GAP, SLOW, START, build_transducer
+from tokmill.tokenizer.kernels.split import write_cuts, write_pair_cuts
+from tokmill.tokenizer.splitting import SPLIT_PATTERNS, charsets, compile_pattern, utf8
+from tokmill.tokenizer.splitting.automaton import atoms_of, build_tables
+from tokmill.tokenizer.splitting.charsets import partition
+from tokmill.tokenizer.splitting.fallback import compile_regex, isolate
+from tokmill.tokenizer.splitting.matcher import DEAD, build_matcher
+from tokmill.tokenizer.splitting.parsing import parse
+from tokmill.tokenizer.splitting.syntax import Choice, End, Look, OneOf, Sequence, Star, UnsupportedError
+from tokmill.tokenizer.splitting.transducer import CUT_BEFORE, CUT_HERE, GAP, SLOW, START, build_transducer
 
 ILL_FORMED = 255
 EVERYTHING = np.arange(charsets.NUM_CODE_POINTS)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tokenizer
 from tests.test_tokenizer.conftest import SPECIALS, TRAINING_TEXTS, any_text, corpus
-from tokenizer import SpecialTokenError, Tokenizer, TokenizerError, streaming
-from tokenizer.normalizers import STEPS, begins_anew, final_boundary, normalize
-from tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS, compile_pattern
-from tokenizer.splitting.growing import certain_pretokens
+from tokmill import tokenizer
+from tokmill.tokenizer import SpecialTokenError, Tokenizer, TokenizerError, streaming
+from tokmill.tokenizer.normalizers import STEPS, begins_anew, final_boundary, normalize
+from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS, compile_pattern
+from tokmill.tokenizer.splitting.growing import certain_pretokens
 
 PATTERNS = [*SPLIT_PATTERNS, *SPLIT_CHAINS, r"a.*b|a|\s", r"(?i:ab)+|x(?=y)"]
 

@@ -7,10 +7,10 @@ import pytest
 import tokenizers
 from tokenizers import processors
 
-import tokenizer
 from tests.test_tokenizer.conftest import TRAINING_TEXTS
-from tokenizer import FormatError, Tokenizer, TokenizerError, VocabularyError, attestation
-from tokenizer.formats import WRITERS, files
+from tokmill import tokenizer
+from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError, VocabularyError, attestation
+from tokmill.tokenizer.formats import WRITERS, files
 
 NAMES = ["<s>", "</s>", "[CLS]", "[SEP]", "<|begin|>"]
 IDS = {name: 300 - len(NAMES) + i for i, name in enumerate(NAMES)}

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tokenizer
 from tests.test_tokenizer import incremental
-from tokenizer import PretokenCounts, TokenizerError, TrainingError, buffers, reference
-from tokenizer.bpe_training import BpeTrainer, MergeRules
-from tokenizer.counting import count_buffers
-from tokenizer.splitting import compile_pattern
-from tokenizer.training_options import TrainingPlan
+from tokmill import tokenizer
+from tokmill.tokenizer import PretokenCounts, TokenizerError, TrainingError, buffers, reference
+from tokmill.tokenizer.bpe_training import BpeTrainer, MergeRules
+from tokmill.tokenizer.counting import count_buffers
+from tokmill.tokenizer.splitting import compile_pattern
+from tokmill.tokenizer.training_options import TrainingPlan
 
 # Sennrich et al. 2016, as CS336's first assignment works it out by hand.
 SENNRICH = {b"low": 5, b"lower": 2, b"widest": 3, b"newest": 6}

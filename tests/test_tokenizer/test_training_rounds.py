@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-import tokenizer
-from tokenizer import PretokenCounts, bpe_training, reference, stopping, training_layout
-from tokenizer.bpe_training import BpeTrainer, MergeRules
+from tokmill import tokenizer
+from tokmill.tokenizer import PretokenCounts, bpe_training, reference, stopping, training_layout
+from tokmill.tokenizer.bpe_training import BpeTrainer, MergeRules
 
 
 def trained(

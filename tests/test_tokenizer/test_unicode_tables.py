@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import regex
 
-import tokenizer
 from tests.test_tokenizer.conftest import TRAINING_TEXTS
-from tokenizer import Tokenizer, TokenizerError, VocabularyError
-from tokenizer.formats import files
-from tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS, charsets, compile_pattern
-from tokenizer.splitting.automaton import tables_digest
-from tokenizer.splitting.charsets import code_points
+from tokmill import tokenizer
+from tokmill.tokenizer import Tokenizer, TokenizerError, VocabularyError
+from tokmill.tokenizer.formats import files
+from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS, charsets, compile_pattern
+from tokmill.tokenizer.splitting.automaton import tables_digest
+from tokmill.tokenizer.splitting.charsets import code_points
 
 # Characters that were new in a version, of blocks that were new
 NEW_IN = {"18.0": "\U0003d123", "17.0": "\U00010941", "16.0": "\U000105c1"}

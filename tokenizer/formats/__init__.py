@@ -18,14 +18,14 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tokenizer.artifacts import artifact_folder
-from tokenizer.definition import Definition
-from tokenizer.errors import FormatError
-from tokenizer.formats import foreign, gpt2, huggingface, native, tiktoken
-from tokenizer.formats.files import read_json
-from tokenizer.formats.sidecar import SpecialTokens, Usage
-from tokenizer.splitting import Digits, PatternLike
-from tokenizer.tokenizer import Tokenizer
+from tokmill.tokenizer.artifacts import artifact_folder
+from tokmill.tokenizer.definition import Definition
+from tokmill.tokenizer.errors import FormatError
+from tokmill.tokenizer.formats import foreign, gpt2, huggingface, native, tiktoken
+from tokmill.tokenizer.formats.files import read_json
+from tokmill.tokenizer.formats.sidecar import SpecialTokens, Usage
+from tokmill.tokenizer.splitting import Digits, PatternLike
+from tokmill.tokenizer.tokenizer import Tokenizer
 
 __all__ = ["WRITERS", "load", "save"]
 

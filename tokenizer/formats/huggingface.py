@@ -12,17 +12,17 @@ from typing import Any
 
 import regex
 
-from tokenizer.alphabet import to_bytes, to_text
-from tokenizer.definition import Definition
-from tokenizer.errors import FormatError
-from tokenizer.formats import post_processors, transformers
-from tokenizer.formats.files import write_json
-from tokenizer.formats.gpt2 import alphabet_vocab
-from tokenizer.formats.spellings import SINGLE_DIGITS, byte_level, read_expression, write_chain
-from tokenizer.normalizers import steps_of
-from tokenizer.reading import reading
-from tokenizer.specials import reserved_name
-from tokenizer.splitting import SPLIT_PATTERNS, resolve
+from tokmill.tokenizer.alphabet import to_bytes, to_text
+from tokmill.tokenizer.definition import Definition
+from tokmill.tokenizer.errors import FormatError
+from tokmill.tokenizer.formats import post_processors, transformers
+from tokmill.tokenizer.formats.files import write_json
+from tokmill.tokenizer.formats.gpt2 import alphabet_vocab
+from tokmill.tokenizer.formats.spellings import SINGLE_DIGITS, byte_level, read_expression, write_chain
+from tokmill.tokenizer.normalizers import steps_of
+from tokmill.tokenizer.reading import reading
+from tokmill.tokenizer.specials import reserved_name
+from tokmill.tokenizer.splitting import SPLIT_PATTERNS, resolve
 
 FILE_NAME = "tokenizer.json"
 

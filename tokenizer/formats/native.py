@@ -6,8 +6,8 @@ It is the tokenizer's spec as canonical JSON, so equal tokenizers give equal fil
 from pathlib import Path
 from typing import Any
 
-from tokenizer.definition import Definition
-from tokenizer.formats.files import write_json
+from tokmill.tokenizer.definition import Definition
+from tokmill.tokenizer.formats.files import write_json
 
 FILE_NAME = "tokmill.json"
 

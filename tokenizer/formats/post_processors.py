@@ -7,8 +7,8 @@ Read: `TemplateProcessing`, `BertProcessing`, `RobertaProcessing`, `ByteLevel` (
 from collections.abc import Mapping
 from typing import Any
 
-from tokenizer.errors import FormatError
-from tokenizer.template import Part, Template
+from tokmill.tokenizer.errors import FormatError
+from tokmill.tokenizer.template import Part, Template
 
 Json = dict[str, Any]
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
-from tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS
+from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS
 
 Step = dict[str, Any]
 

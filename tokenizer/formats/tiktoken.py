@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from tokenizer.bpe import merges_from_ranks
-from tokenizer.buffers import pack_bytes
-from tokenizer.definition import Definition
-from tokenizer.errors import FormatError
-from tokenizer.formats import sidecar
-from tokenizer.formats.files import read_file, write_file
-from tokenizer.formats.sidecar import Usage
-from tokenizer.kernels.pairs import MAX_IDS
-from tokenizer.reading import reading
+from tokmill.tokenizer.bpe import merges_from_ranks
+from tokmill.tokenizer.buffers import pack_bytes
+from tokmill.tokenizer.definition import Definition
+from tokmill.tokenizer.errors import FormatError
+from tokmill.tokenizer.formats import sidecar
+from tokmill.tokenizer.formats.files import read_file, write_file
+from tokmill.tokenizer.formats.sidecar import Usage
+from tokmill.tokenizer.kernels.pairs import MAX_IDS
+from tokmill.tokenizer.reading import reading
 
 SUFFIX = ".tiktoken"
 FILE_NAME = "tokenizer.tiktoken"

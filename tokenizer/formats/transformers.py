@@ -9,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tokenizer.definition import Definition
-from tokenizer.formats.files import write_json
+from tokmill.tokenizer.definition import Definition
+from tokmill.tokenizer.formats.files import write_json
 
 FILE_NAME = "tokenizer_config.json"
 

@@ -4,7 +4,7 @@ Importing a kernel costs nothing: numba is loaded, and machine code compiled or 
 called. `prepare` does that ahead of time and says what it does. See `jit` for the rules.
 """
 
-from tokenizer.kernels.jit import Kernel, kernel, prepare
-from tokenizer.kernels.reports import Compilation
+from tokmill.tokenizer.kernels.jit import Kernel, kernel, prepare
+from tokmill.tokenizer.kernels.reports import Compilation
 
 __all__ = ["Compilation", "Kernel", "kernel", "prepare"]

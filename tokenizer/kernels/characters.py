@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenizer.kernels.arrays import Bytes, BytesIn, Int32Table, Int64In, UInt64
-from tokenizer.kernels.jit import kernel
+from tokmill.tokenizer.kernels.arrays import Bytes, BytesIn, Int32Table, Int64In, UInt64
+from tokmill.tokenizer.kernels.jit import kernel
 
 CODE_POINTS = 1 << 16
 NO_CHARACTER = -1

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenizer.kernels.arrays import Bytes, BytesIn, Int64, Int64In, UInt64, UInt64In, UInt64Table
-from tokenizer.kernels.intrinsics import load_u64, prefetch
-from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.words import MAX_SHORT, hash_long, hash_short, load_short
-from tokenizer.pages import zero_pages
+from tokmill.tokenizer.kernels.arrays import Bytes, BytesIn, Int64, Int64In, UInt64, UInt64In, UInt64Table
+from tokmill.tokenizer.kernels.intrinsics import load_u64, prefetch
+from tokmill.tokenizer.kernels.jit import kernel
+from tokmill.tokenizer.kernels.words import MAX_SHORT, hash_long, hash_short, load_short
+from tokmill.tokenizer.pages import zero_pages
 
 _HALF = np.uint64(32)
 _LOWER = np.uint64(0xFFFFFFFF)

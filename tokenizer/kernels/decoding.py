@@ -1,7 +1,7 @@
 """From ids to bytes."""
 
-from tokenizer.kernels.arrays import Bytes, BytesIn, Int64, Int64In
-from tokenizer.kernels.jit import kernel
+from tokmill.tokenizer.kernels.arrays import Bytes, BytesIn, Int64, Int64In
+from tokmill.tokenizer.kernels.jit import kernel
 
 
 @kernel

@@ -5,8 +5,8 @@ Look-ups wait for memory, so a block of pre-tokens has its places in the cache f
 
 import numpy as np
 
-from tokenizer.kernels.arrays import BytesIn, Int64, Int64In, UInt32
-from tokenizer.kernels.encoding_cache import (
+from tokmill.tokenizer.kernels.arrays import BytesIn, Int64, Int64In, UInt32
+from tokmill.tokenizer.kernels.encoding_cache import (
     middle_place,
     recall_middle,
     recall_short,
@@ -14,11 +14,11 @@ from tokenizer.kernels.encoding_cache import (
     remember_short,
     short_place,
 )
-from tokenizer.kernels.intrinsics import prefetch
-from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.model import Memory, Model
-from tokenizer.kernels.pieces import encode_anew
-from tokenizer.kernels.words import MAX_MIDDLE, MAX_SHORT, load_short
+from tokmill.tokenizer.kernels.intrinsics import prefetch
+from tokmill.tokenizer.kernels.jit import kernel
+from tokmill.tokenizer.kernels.model import Memory, Model
+from tokmill.tokenizer.kernels.pieces import encode_anew
+from tokmill.tokenizer.kernels.words import MAX_MIDDLE, MAX_SHORT, load_short
 
 BLOCK = 256
 """Pre-tokens whose places are fetched ahead."""

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenizer.kernels.arrays import BytesIn, Int64In, UInt32, UInt64
-from tokenizer.kernels.intrinsics import store_u64
-from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.words import MAX_SHORT, hash_middle, hash_short, load_middle, load_short
+from tokmill.tokenizer.kernels.arrays import BytesIn, Int64In, UInt32, UInt64
+from tokmill.tokenizer.kernels.intrinsics import store_u64
+from tokmill.tokenizer.kernels.jit import kernel
+from tokmill.tokenizer.kernels.words import MAX_SHORT, hash_middle, hash_short, load_middle, load_short
 
 _ZERO, _ONE, _TWO, _THREE, _FOUR = (np.uint64(number) for number in range(5))
 _TO_PLACE = np.uint64(29)

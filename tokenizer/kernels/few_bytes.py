@@ -7,11 +7,18 @@ places in the pair table are asked for together, before either is looked at.
 
 import numpy as np
 
-from tokenizer.kernels.arrays import BytesIn, Int32, UInt32
-from tokenizer.kernels.intrinsics import count_leading_zeros, count_trailing_zeros, prefetch
-from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.merges import Scratch
-from tokenizer.kernels.pairs import NO_MERGE, PairTables, fetch_pair, look_up_rank, may_merge, pair_key
+from tokmill.tokenizer.kernels.arrays import BytesIn, Int32, UInt32
+from tokmill.tokenizer.kernels.intrinsics import count_leading_zeros, count_trailing_zeros, prefetch
+from tokmill.tokenizer.kernels.jit import kernel
+from tokmill.tokenizer.kernels.merges import Scratch
+from tokmill.tokenizer.kernels.pairs import (
+    NO_MERGE,
+    PairTables,
+    fetch_pair,
+    look_up_rank,
+    may_merge,
+    pair_key,
+)
 
 FEW_BYTES = 16
 """Up to here looking through all pairs is faster than a heap, and without wide characters than `greedy`."""

@@ -10,11 +10,11 @@ import math
 
 import numpy as np
 
-from tokenizer.kernels.arrays import Int64, Int64Table, UInt32
-from tokenizer.kernels.intrinsics import prefetch
-from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.pair_queue import find_slot, mix_pair, step_of
-from tokenizer.kernels.training_state import (
+from tokmill.tokenizer.kernels.arrays import Int64, Int64Table, UInt32
+from tokmill.tokenizer.kernels.intrinsics import prefetch
+from tokmill.tokenizer.kernels.jit import kernel
+from tokmill.tokenizer.kernels.pair_queue import find_slot, mix_pair, step_of
+from tokmill.tokenizer.kernels.training_state import (
     MADE_ALL,
     NO_ROOM,
     NUM_PAIRS,

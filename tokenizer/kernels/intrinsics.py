@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer.kernels.arrays import UInt32, UInt64
-from tokenizer.kernels.jit import kernel
+from tokmill.tokenizer.kernels.arrays import UInt32, UInt64
+from tokmill.tokenizer.kernels.jit import kernel
 
 
 def _build_load_u64() -> Any:

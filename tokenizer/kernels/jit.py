@@ -31,8 +31,8 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from tokenizer.kernels.reports import Compilation, Report, announcing, reporting, tell
-from tokenizer.kernels.signatures import signature_of
+from tokmill.tokenizer.kernels.reports import Compilation, Report, announcing, reporting, tell
+from tokmill.tokenizer.kernels.signatures import signature_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -169,7 +169,7 @@ def _compiled(compiling: Kernel[..., Any]) -> Any:
     function = _with_dispatchers(compiling.py_func)
     if compiling.inline:
         return numba.njit(function, forceinline=True, **_OPTIONS)
-    from tokenizer.kernels.machine_code import alone, cache_folder, forget
+    from tokmill.tokenizer.kernels.machine_code import alone, cache_folder, forget
 
     signature = signature_of(compiling.py_func)
     started = time.perf_counter()

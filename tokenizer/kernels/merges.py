@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenizer.kernels.arrays import BytesIn, Int32, Int32In, Int64, Int64In, UInt32, UInt64
-from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.pairs import NO_MERGE, PairTables, find_rank, insert
+from tokmill.tokenizer.kernels.arrays import BytesIn, Int32, Int32In, Int64, Int64In, UInt32, UInt64
+from tokmill.tokenizer.kernels.jit import kernel
+from tokmill.tokenizer.kernels.pairs import NO_MERGE, PairTables, find_rank, insert
 
 LEAST_ROOM = 32
 """What `few_bytes` works in, and more."""

@@ -8,12 +8,12 @@ costs more than that; it makes no pair. See `training_state` for the data.
 
 import numpy as np
 
-from tokenizer.kernels.arrays import Int64
-from tokenizer.kernels.gathering import AHEAD
-from tokenizer.kernels.intrinsics import prefetch
-from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.pair_queue import make_pair, next_pair, rise, step_of, take_off
-from tokenizer.kernels.training_state import (
+from tokmill.tokenizer.kernels.arrays import Int64
+from tokmill.tokenizer.kernels.gathering import AHEAD
+from tokmill.tokenizer.kernels.intrinsics import prefetch
+from tokmill.tokenizer.kernels.jit import kernel
+from tokmill.tokenizer.kernels.pair_queue import make_pair, next_pair, rise, step_of, take_off
+from tokmill.tokenizer.kernels.training_state import (
     HOLE,
     MADE_ALL,
     NO_BYTES,
@@ -34,7 +34,7 @@ from tokenizer.kernels.training_state import (
     Tokens,
     Words,
 )
-from tokenizer.kernels.training_text import of_last_cell, symbol_in
+from tokmill.tokenizer.kernels.training_text import of_last_cell, symbol_in
 
 _EIGHT = np.uint64(8)
 _BEFORE, _BEHIND = 0, 1

@@ -4,15 +4,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenizer.kernels.arrays import Bytes, BytesIn, Int32, Int64, Int64In, UInt64
-from tokenizer.kernels.characters import Characters
-from tokenizer.kernels.encoding_cache import EncodingCache
-from tokenizer.kernels.greedy import GreedyScratch, TokenTable
-from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.merges import Scratch
-from tokenizer.kernels.pairs import PairTables
-from tokenizer.kernels.token_trie import TokenTrie
-from tokenizer.kernels.words import equal_bytes, hash_long
+from tokmill.tokenizer.kernels.arrays import Bytes, BytesIn, Int32, Int64, Int64In, UInt64
+from tokmill.tokenizer.kernels.characters import Characters
+from tokmill.tokenizer.kernels.encoding_cache import EncodingCache
+from tokmill.tokenizer.kernels.greedy import GreedyScratch, TokenTable
+from tokmill.tokenizer.kernels.jit import kernel
+from tokmill.tokenizer.kernels.merges import Scratch
+from tokmill.tokenizer.kernels.pairs import PairTables
+from tokmill.tokenizer.kernels.token_trie import TokenTrie
+from tokmill.tokenizer.kernels.words import equal_bytes, hash_long
 
 _HALF = np.uint64(32)
 

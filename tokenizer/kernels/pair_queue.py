@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tokenizer.kernels.arrays import Int64
-from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.training_state import (
+from tokmill.tokenizer.kernels.arrays import Int64
+from tokmill.tokenizer.kernels.jit import kernel
+from tokmill.tokenizer.kernels.training_state import (
     NUM_PAIRS,
     NUM_POSITIONS,
     NUM_QUEUED,

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenizer.kernels.arrays import Int32, Int32In, UInt32, UInt64
-from tokenizer.kernels.intrinsics import prefetch
-from tokenizer.kernels.jit import kernel
+from tokmill.tokenizer.kernels.arrays import Int32, Int32In, UInt32, UInt64
+from tokmill.tokenizer.kernels.intrinsics import prefetch
+from tokmill.tokenizer.kernels.jit import kernel
 
 MAX_IDS = (1 << 21) - 1
 MAX_MERGES = (1 << 22) - 1

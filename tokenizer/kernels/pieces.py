@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from tokenizer.kernels.arrays import BytesIn, Int32Table, UInt32
-from tokenizer.kernels.characters import NO_CHARACTER, apart, character_at
-from tokenizer.kernels.encoding_cache import recall_short, remember_short, short_place
-from tokenizer.kernels.few_bytes import merge_few
-from tokenizer.kernels.greedy import encode_greedily
-from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.merges import merge_bytes
-from tokenizer.kernels.model import Memory, Model, whole_token
-from tokenizer.kernels.words import MAX_SHORT, load_short, narrow
+from tokmill.tokenizer.kernels.arrays import BytesIn, Int32Table, UInt32
+from tokmill.tokenizer.kernels.characters import NO_CHARACTER, apart, character_at
+from tokmill.tokenizer.kernels.encoding_cache import recall_short, remember_short, short_place
+from tokmill.tokenizer.kernels.few_bytes import merge_few
+from tokmill.tokenizer.kernels.greedy import encode_greedily
+from tokmill.tokenizer.kernels.jit import kernel
+from tokmill.tokenizer.kernels.merges import merge_bytes
+from tokmill.tokenizer.kernels.model import Memory, Model, whole_token
+from tokmill.tokenizer.kernels.words import MAX_SHORT, load_short, narrow
 
 _PIECE = np.uint64(1 << 60)
 """Set in the key of a piece: a pre-token of the same bytes may be a whole token, a piece never is."""

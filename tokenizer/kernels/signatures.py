@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer.kernels import arrays
+from tokmill.tokenizer.kernels import arrays
 
 
 def signature_of(function: Callable[..., Any]) -> tuple[Any, ...]:

@@ -2,11 +2,11 @@
 
 from typing import Any, NamedTuple
 
-from tokenizer.kernels.gathering import count_buckets, list_places, make_pairs
-from tokenizer.kernels.jit import Kernel
-from tokenizer.kernels.merging import merge_pairs
-from tokenizer.kernels.training_state import WideWords, Words
-from tokenizer.kernels.training_text import compact
+from tokmill.tokenizer.kernels.gathering import count_buckets, list_places, make_pairs
+from tokmill.tokenizer.kernels.jit import Kernel
+from tokmill.tokenizer.kernels.merging import merge_pairs
+from tokmill.tokenizer.kernels.training_state import WideWords, Words
+from tokmill.tokenizer.kernels.training_text import compact
 
 
 class TrainingKernels(NamedTuple):

@@ -17,7 +17,7 @@ read again for the pairs that reach it.
 
 from typing import NamedTuple
 
-from tokenizer.kernels.arrays import Bytes, Int16, Int32, Int64, Int64Table, UInt32, UInt64
+from tokmill.tokenizer.kernels.arrays import Bytes, Int16, Int32, Int64, Int64Table, UInt32, UInt64
 
 SEPARATOR, HOLE = -1, -2
 

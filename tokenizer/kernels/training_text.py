@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tokenizer.kernels.arrays import BytesIn, Int32, Int64, Int64In, UInt64In
-from tokenizer.kernels.jit import kernel
-from tokenizer.kernels.training_state import HOLE, SEPARATOR, Words
+from tokmill.tokenizer.kernels.arrays import BytesIn, Int32, Int64, Int64In, UInt64In
+from tokmill.tokenizer.kernels.jit import kernel
+from tokmill.tokenizer.kernels.training_state import HOLE, SEPARATOR, Words
 
 
 @kernel(inline=True)

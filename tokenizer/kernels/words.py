@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tokenizer.kernels.arrays import BytesIn
-from tokenizer.kernels.intrinsics import load_u64
-from tokenizer.kernels.jit import kernel
+from tokmill.tokenizer.kernels.arrays import BytesIn
+from tokmill.tokenizer.kernels.intrinsics import load_u64
+from tokmill.tokenizer.kernels.jit import kernel
 
 MAX_SHORT = 15
 MAX_MIDDLE = 31

@@ -6,8 +6,8 @@
 See `patterns` for the names, `splitter` for the laws, and `fallback` for the dialect.
 """
 
-from tokenizer.splitting.patterns import SPLIT_CHAINS, SPLIT_PATTERNS, Digits, PatternLike, resolve
-from tokenizer.splitting.splitter import Pretokens, Splitter, compile_pattern
+from tokmill.tokenizer.splitting.patterns import SPLIT_CHAINS, SPLIT_PATTERNS, Digits, PatternLike, resolve
+from tokmill.tokenizer.splitting.splitter import Pretokens, Splitter, compile_pattern
 
 __all__ = [
     "SPLIT_CHAINS",

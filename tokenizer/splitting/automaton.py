@@ -6,13 +6,20 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer.kernels.split import SplitTables
-from tokenizer.splitting import charsets, syntax, utf8
-from tokenizer.splitting.fallback import dialect_flags, empty_match
-from tokenizer.splitting.matcher import MAX_ENTRIES, START, Matcher, build_matcher
-from tokenizer.splitting.parsing import parse
-from tokenizer.splitting.syntax import UnsupportedError
-from tokenizer.splitting.transducer import CUT_BEFORE, CUT_HERE, SLOW, TAKE_BACK, Transducer, build_transducer
+from tokmill.tokenizer.kernels.split import SplitTables
+from tokmill.tokenizer.splitting import charsets, syntax, utf8
+from tokmill.tokenizer.splitting.fallback import dialect_flags, empty_match
+from tokmill.tokenizer.splitting.matcher import MAX_ENTRIES, START, Matcher, build_matcher
+from tokmill.tokenizer.splitting.parsing import parse
+from tokmill.tokenizer.splitting.syntax import UnsupportedError
+from tokmill.tokenizer.splitting.transducer import (
+    CUT_BEFORE,
+    CUT_HERE,
+    SLOW,
+    TAKE_BACK,
+    Transducer,
+    build_transducer,
+)
 
 
 def build_tables(pattern: str) -> SplitTables:

@@ -11,7 +11,7 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from tokenizer.splitting.syntax import OneOf, UnsupportedError
+from tokmill.tokenizer.splitting.syntax import OneOf, UnsupportedError
 
 NUM_CODE_POINTS = 0x110000
 SURROGATES = slice(0xD800, 0xE000)

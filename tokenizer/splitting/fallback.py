@@ -15,9 +15,9 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from tokenizer.errors import PatternError
-from tokenizer.splitting.outline import outline
-from tokenizer.splitting.patterns import shown
+from tokmill.tokenizer.errors import PatternError
+from tokmill.tokenizer.splitting.outline import outline
+from tokmill.tokenizer.splitting.patterns import shown
 
 # A hundred times what an expression without pathological backtracking takes
 SECONDS_AT_LEAST = 20.0

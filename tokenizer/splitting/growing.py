@@ -11,8 +11,8 @@ Law: for every text that begins with `data`, the pre-tokens returned are its fir
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer.kernels.split import find_uncertain
-from tokenizer.splitting.splitter import Splitter
+from tokmill.tokenizer.kernels.split import find_uncertain
+from tokmill.tokenizer.splitting.splitter import Splitter
 
 Spans = tuple[NDArray[np.int64], NDArray[np.int64]]
 

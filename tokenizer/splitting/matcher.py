@@ -16,8 +16,17 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer.splitting.charsets import Alphabet
-from tokenizer.splitting.syntax import Choice, End, Look, Node, OneOf, Sequence, Star, UnsupportedError
+from tokmill.tokenizer.splitting.charsets import Alphabet
+from tokmill.tokenizer.splitting.syntax import (
+    Choice,
+    End,
+    Look,
+    Node,
+    OneOf,
+    Sequence,
+    Star,
+    UnsupportedError,
+)
 
 MAX_INSTRUCTIONS = 4000
 MAX_STEPS = 1_000_000  # of following instructions, a second or two; what is published takes some thousands

@@ -13,7 +13,7 @@ not know for certain raises `UnsupportedError`. Classes and properties are not r
 import re
 from typing import Literal, NamedTuple
 
-from tokenizer.splitting.syntax import (
+from tokmill.tokenizer.splitting.syntax import (
     Choice,
     End,
     Look,

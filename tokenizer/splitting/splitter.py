@@ -14,15 +14,15 @@ from typing import Literal, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer import buffers
-from tokenizer.errors import TokenizerError
-from tokenizer.kernels.split import SplitTables, scan_segments
-from tokenizer.splitting import fallback
-from tokenizer.splitting.automaton import build_tables, tables_digest
-from tokenizer.splitting.charsets import unicode_version
-from tokenizer.splitting.outline import outline
-from tokenizer.splitting.patterns import Digits, PatternLike, resolve, shown
-from tokenizer.splitting.syntax import UnsupportedError
+from tokmill.tokenizer import buffers
+from tokmill.tokenizer.errors import TokenizerError
+from tokmill.tokenizer.kernels.split import SplitTables, scan_segments
+from tokmill.tokenizer.splitting import fallback
+from tokmill.tokenizer.splitting.automaton import build_tables, tables_digest
+from tokmill.tokenizer.splitting.charsets import unicode_version
+from tokmill.tokenizer.splitting.outline import outline
+from tokmill.tokenizer.splitting.patterns import Digits, PatternLike, resolve, shown
+from tokmill.tokenizer.splitting.syntax import UnsupportedError
 
 logger = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer.splitting.matcher import DEAD, MAX_ENTRIES, Matcher
-from tokenizer.splitting.matcher import START as MATCHER_START
-from tokenizer.splitting.syntax import UnsupportedError
+from tokmill.tokenizer.splitting.matcher import DEAD, MAX_ENTRIES, Matcher
+from tokmill.tokenizer.splitting.matcher import START as MATCHER_START
+from tokmill.tokenizer.splitting.syntax import UnsupportedError
 
 CUT_HERE = 1
 CUT_BEFORE = 2

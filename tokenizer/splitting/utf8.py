@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer.splitting.charsets import SURROGATES
+from tokmill.tokenizer.splitting.charsets import SURROGATES
 
 INSIDE = 0
 _ROW = 64  # characters that share all but their last byte; the same again for the byte before

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from flows.cli.app import FAILED, app, examples
-from flows.cli.options import ArtifactArgument, JsonOption, StoreOption
-from flows.cli.output import draw, messages, print_json, say
+from tokmill.flows.cli.app import FAILED, app, examples
+from tokmill.flows.cli.options import ArtifactArgument, JsonOption, StoreOption
+from tokmill.flows.cli.output import draw, messages, print_json, say
 
 if TYPE_CHECKING:
-    from tasks.store import Store
+    from tokmill.tasks.store import Store
 
 
 @app.command(
@@ -27,8 +27,8 @@ def list_artifacts(
     as_json: JsonOption = False,
 ) -> None:
     """List the artifacts of the store."""
-    from flows.cli.finding import existing_store
-    from flows.cli.listing import listed, listing_table
+    from tokmill.flows.cli.finding import existing_store
+    from tokmill.flows.cli.listing import listed, listing_table
 
     opened = existing_store(store)
     found = listed(opened, kind, every=every)
@@ -60,8 +60,8 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show one artifact: figures, parameters, inputs, accounts, files, and where all of it came from."""
-    from flows.cli.finding import existing_store, find_artifact
-    from flows.cli.sheet import print_sheet, print_words
+    from tokmill.flows.cli.finding import existing_store, find_artifact
+    from tokmill.flows.cli.sheet import print_sheet, print_words
 
     opened = existing_store(store)
     ref = find_artifact(opened, artifact)
@@ -93,8 +93,8 @@ def lineage(
     store: StoreOption = None,
 ) -> None:
     """Show what an artifact was made from, or what was made from it; both with --up --down."""
-    from flows.cli.finding import existing_store, find_artifact
-    from tasks.store import lineage as trace
+    from tokmill.flows.cli.finding import existing_store, find_artifact
+    from tokmill.tasks.store import lineage as trace
 
     opened = existing_store(store)
     direction: Literal["up", "down", "both"] = "both" if up and down else "down" if down else "up"
@@ -115,8 +115,8 @@ def diff(
     a: ArtifactArgument, b: ArtifactArgument, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
     """Compare the recipes of two artifacts, field by field."""
-    from flows.cli.finding import existing_store, find_artifact
-    from tasks.store import diff as compare
+    from tokmill.flows.cli.finding import existing_store, find_artifact
+    from tokmill.tasks.store import diff as compare
 
     opened = existing_store(store)
     differences = compare(opened, find_artifact(opened, a), find_artifact(opened, b))
@@ -147,8 +147,8 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Check artifacts against their records, and records against the catalog; exit code 1 if one is wrong."""
-    from flows.cli.figures import counted
-    from flows.cli.finding import existing_store, find_artifact
+    from tokmill.flows.cli.figures import counted
+    from tokmill.flows.cli.finding import existing_store, find_artifact
 
     opened = existing_store(store)
     refs = [find_artifact(opened, artifact) for artifact in artifacts] if artifacts else None
@@ -186,8 +186,8 @@ def remove(
     as_json: JsonOption = False,
 ) -> None:
     """Delete an artifact for good; its record stays as a tombstone. Refused while others are made from it."""
-    from flows.cli.figures import counted
-    from flows.cli.finding import existing_store, find_artifact
+    from tokmill.flows.cli.figures import counted
+    from tokmill.flows.cli.finding import existing_store, find_artifact
 
     opened = existing_store(store)
     removed = opened.remove(find_artifact(opened, artifact), with_dependents=with_dependents)
@@ -214,7 +214,7 @@ def tag(
     store: StoreOption = None,
 ) -> None:
     """Point an alias at an artifact, so that it can be called by it."""
-    from flows.cli.finding import existing_store, find_artifact
+    from tokmill.flows.cli.finding import existing_store, find_artifact
 
     opened = existing_store(store)
     ref = find_artifact(opened, artifact)

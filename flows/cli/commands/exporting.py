@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.app import app, examples
-from flows.cli.options import JsonOption, StoreOption
-from flows.cli.output import draw, pairs, print_json, shown
-from flows.errors import UsageError
+from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.options import JsonOption, StoreOption
+from tokmill.flows.cli.output import draw, pairs, print_json, shown
+from tokmill.flows.errors import UsageError
 
 
 @app.command(
@@ -48,9 +48,9 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write packed sequences in another format, without encoding or packing again."""
-    from flows.cli.figures import key_figures
-    from flows.cli.finding import existing_store, find_artifact
-    from flows.exporting import asked_formats, copy_out, export_packed
+    from tokmill.flows.cli.figures import key_figures
+    from tokmill.flows.cli.finding import existing_store, find_artifact
+    from tokmill.flows.exporting import asked_formats, copy_out, export_packed
 
     wanted = asked_formats(formats)
     opened = existing_store(store)

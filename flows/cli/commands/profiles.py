@@ -9,13 +9,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.app import app, examples
-from flows.cli.options import JsonOption
-from flows.cli.output import Remarks, draw, print_json, say, table
-from flows.errors import UsageError
+from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.options import JsonOption
+from tokmill.flows.cli.output import Remarks, draw, print_json, say, table
+from tokmill.flows.errors import UsageError
 
 if TYPE_CHECKING:
-    from flows.profile.reference import Key
+    from tokmill.flows.profile.reference import Key
 
 
 @app.command(
@@ -39,7 +39,7 @@ def profiles(
 
 
 def _list_profiles(*, as_json: bool) -> None:
-    from flows.profile import load_profile, shipped_folder, shipped_names
+    from tokmill.flows.profile import load_profile, shipped_folder, shipped_names
 
     loaded = [load_profile(name) for name in shipped_names()]
     if as_json:
@@ -51,8 +51,8 @@ def _list_profiles(*, as_json: bool) -> None:
 
 
 def _list_keys(section: str | None, *, as_json: bool) -> None:
-    from flows.profile.nearest import suggestion
-    from flows.profile.reference import profile_keys
+    from tokmill.flows.profile.nearest import suggestion
+    from tokmill.flows.profile.reference import profile_keys
 
     known = profile_keys()
     wanted = [
@@ -105,8 +105,8 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
 ) -> None:
     """Write a profile for your own files: finds them, looks at what they hold, and says what to run next."""
-    from flows.profile.drafting import draft_profile
-    from flows.progress import noting_warnings
+    from tokmill.flows.profile.drafting import draft_profile
+    from tokmill.flows.progress import noting_warnings
 
     with noting_warnings(Remarks()):
         drafted = draft_profile(

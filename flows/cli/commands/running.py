@@ -4,8 +4,8 @@ import shlex
 import time
 from collections.abc import Sequence
 
-from flows.cli.app import app, examples
-from flows.cli.options import (
+from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.options import (
     JsonOption,
     MemoryOption,
     ProfileArgument,
@@ -15,7 +15,7 @@ from flows.cli.options import (
     VerifyOption,
     WorkersOption,
 )
-from flows.cli.output import Remarks, messages, print_json
+from tokmill.flows.cli.output import Remarks, messages, print_json
 
 
 @app.command(
@@ -37,13 +37,12 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run a profile, from raw text to packed shards; what is up to date is not made again."""
-    from flows.cli.finding import writable_store
-    from flows.cli.interruption import keeping
-    from flows.cli.progress import display
-    from flows.cli.summaries import print_run, run_document
-    from flows.places import store_url
-    from flows.profile import load_profile
-    from flows.settings import prepare_terminal_run
+    from tokmill.flows import calling
+    from tokmill.flows.cli.interruption import keeping
+    from tokmill.flows.cli.progress import display
+    from tokmill.flows.cli.summaries import print_run, run_document
+    from tokmill.flows.places import store_url, writable_store
+    from tokmill.flows.profile import load_profile
 
     loaded = load_profile(profile, overrides or [])
     location = store_url(store, loaded.execution)
@@ -53,24 +52,15 @@ def run(
         keeping(lambda: shown.kept(location))
         for note in loaded.notes:
             shown.note(note)
-        prepare_terminal_run()
-        # Prefect takes a second or two to import: the display is up before it.
-        from flows.cli.prefect_server import prefect_server
-        from flows.reconciling import reconcile
-        from flows.run import run_profile
-
-        with prefect_server(shown.note):
-            for name in reconcile(opened):
-                shown.note(f"run {name!r} was gone without a word; it is noted as crashed")
-            result = run_profile(
-                loaded,
-                location,
-                workers=workers,
-                memory=memory,
-                verify=verify,
-                rehash=rehash,
-                reporter=shown,
-            )
+        result = calling.run(
+            loaded,
+            store=location,
+            workers=workers,
+            memory=memory,
+            verify=verify,
+            rehash=rehash,
+            reporter=shown,
+        )
     seconds = time.monotonic() - began
     if as_json:
         print_json(run_document(loaded.name, opened, result, seconds))
@@ -99,12 +89,11 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Say what a run would do: what is cached, what would run, and which field makes the difference."""
-    from flows.cli.finding import open_store
-    from flows.cli.summaries import plan_document, print_plan
-    from flows.places import Machine
-    from flows.planning import plan_profile
-    from flows.profile import load_profile
-    from flows.progress import noting_warnings
+    from tokmill.flows.cli.summaries import plan_document, print_plan
+    from tokmill.flows.places import Machine, open_store
+    from tokmill.flows.planning import plan_profile
+    from tokmill.flows.profile import load_profile
+    from tokmill.flows.progress import noting_warnings
 
     loaded = load_profile(profile, overrides or [])
     machine = Machine.of(loaded.execution, store=store, rehash=rehash)

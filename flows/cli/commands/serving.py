@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.app import FAILED, app, examples
-from flows.cli.options import JsonOption, StoreOption
-from flows.cli.output import messages, print_json, say
+from tokmill.flows.cli.app import FAILED, app, examples
+from tokmill.flows.cli.options import JsonOption, StoreOption
+from tokmill.flows.cli.output import messages, print_json, say
 
 
 @app.command(
@@ -28,10 +28,9 @@ def up(
     ] = False,
 ) -> None:
     """Start a Prefect server and a worker, and register a deployment for this folder; Ctrl-C stops both."""
-    from flows import serving
-    from flows.cli.finding import writable_store
-    from flows.places import store_url
-    from flows.settings import require_prefect_home
+    from tokmill.flows import serving
+    from tokmill.flows.places import store_url, writable_store
+    from tokmill.flows.settings import require_prefect_home
 
     require_prefect_home()
     console = messages()
@@ -57,18 +56,17 @@ def up(
 )
 def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Look at the Prefect server: whether scheduled runs start, and whom it answers; exit code 1 if not."""
-    from flows.cli.finding import open_store
-    from flows.places import store_url
-    from flows.server.findings import look_at_faults, look_at_packages
-    from flows.server.presence import found
-    from flows.settings import prepare_terminal_run
+    from tokmill.flows.places import open_store, store_url
+    from tokmill.flows.server.findings import look_at_faults, look_at_packages
+    from tokmill.flows.server.presence import found
+    from tokmill.flows.settings import prepare_terminal_run
 
     prepare_terminal_run()
     logs = open_store(store_url(store)).root / ".up"
     serves = found(logs)
     from prefect.settings import PREFECT_API_URL
 
-    from flows.server.doctor import look_at_doors, look_at_runs
+    from tokmill.flows.server.doctor import look_at_doors, look_at_runs
 
     api = PREFECT_API_URL.value() or f"{serves.url if serves else 'http://127.0.0.1:4200'}/api"
     own = look_at_faults(logs) if serves and api == f"{serves.url}/api" else []

@@ -14,13 +14,13 @@ from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from flows.cli.app import app, examples
-from flows.cli.options import StoreOption
-from flows.errors import UsageError
-from tokenizer.errors import SpecialTokenError
+from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.options import StoreOption
+from tokmill.flows.errors import UsageError
+from tokmill.tokenizer.errors import SpecialTokenError
 
 if TYPE_CHECKING:
-    from tokenizer import Tokenizer
+    from tokmill.tokenizer import Tokenizer
 
 _BATCH = 1024
 
@@ -115,7 +115,7 @@ def decode(
 
 
 def _load(reference: str, store: str | None) -> "Tokenizer":
-    from flows.cli.finding import load_tokenizer
+    from tokmill.flows.cli.finding import load_tokenizer
 
     return load_tokenizer(reference, store)
 

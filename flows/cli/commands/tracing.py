@@ -5,18 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.app import app, examples
-from flows.cli.options import JsonOption, StoreOption
-from flows.cli.output import draw, print_json, say, table
-from flows.errors import UsageError
-from tasks.stage import NO_SOURCE
+from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.options import JsonOption, StoreOption
+from tokmill.flows.cli.output import draw, print_json, say, table
+from tokmill.flows.errors import UsageError
+from tokmill.tasks.stage import NO_SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tasks.stage import Scalar
-    from tasks.tracing import Origins, TracedDocument, TracedSequence
-    from tasks.tracing.takedown import TakenDown
+    from tokmill.tasks.stage import Scalar
+    from tokmill.tasks.tracing import Origins, TracedDocument, TracedSequence
+    from tokmill.tasks.tracing.takedown import TakenDown
 
 _SHOWN_CHARS = 60
 
@@ -67,8 +67,8 @@ def trace(
     as_json: JsonOption = False,
 ) -> None:
     """Say where a packed sequence comes from, or which sequences hold a document."""
-    from tasks.errors import TracingError
-    from tasks.tracing import trace_document, trace_sequence
+    from tokmill.tasks.errors import TracingError
+    from tokmill.tasks.tracing import trace_document, trace_sequence
 
     if bool(sequence) == (document is not None):
         raise UsageError("trace: say --sequence N or --document SOURCE:ID, one of them")
@@ -115,8 +115,8 @@ def takedown(
     as_json: JsonOption = False,
 ) -> None:
     """Make a version of a packed artifact without some documents: padding takes their place."""
-    from tasks.errors import TracingError
-    from tasks.tracing.takedown import read_names, take_down
+    from tokmill.tasks.errors import TracingError
+    from tokmill.tasks.tracing.takedown import read_names, take_down
 
     try:
         origins = _origins(packed, root, store)
@@ -152,8 +152,8 @@ def _taken_json(origins: "Origins", taken: "TakenDown") -> dict[str, object]:
 
 
 def _show_taken(origins: "Origins", taken: "TakenDown") -> None:
-    from flows.cli.figures import counted, number
-    from flows.cli.output import shown
+    from tokmill.flows.cli.figures import counted, number
+    from tokmill.flows.cli.output import shown
 
     record = taken.record
     for document, why in taken.absent:
@@ -195,8 +195,8 @@ def _show_holders(taken: "TakenDown") -> None:
 
 
 def _origins(packed: str, root: list[str] | None, store: str | None) -> "Origins":
-    from flows.cli.finding import existing_store, find_artifact
-    from tasks.tracing import Origins
+    from tokmill.flows.cli.finding import existing_store, find_artifact
+    from tokmill.tasks.tracing import Origins
 
     opened = existing_store(store)
     return Origins.of(opened, find_artifact(opened, packed), _roots(root or []))
@@ -225,7 +225,7 @@ def _show_sequences(origins: "Origins", traced: "list[TracedSequence]", *, as_js
 
 
 def _show_sequence(origins: "Origins", traced: "TracedSequence") -> None:
-    from flows.cli.figures import counted
+    from tokmill.flows.cli.figures import counted
 
     pieces, padding = len(traced.pieces), traced.num_padding_tokens
     rest = f", and {padding:,} of padding" if padding else ""
@@ -250,7 +250,7 @@ def _show_sequence(origins: "Origins", traced: "TracedSequence") -> None:
 
 
 def _show_documents(documents: "list[TracedDocument]", *, as_json: bool) -> None:
-    from flows.cli.figures import counted
+    from tokmill.flows.cli.figures import counted
 
     if as_json:
         print_json(documents)
@@ -283,7 +283,7 @@ def _show_documents(documents: "list[TracedDocument]", *, as_json: bool) -> None
 
 def _what_changed(taken: str, before: "Mapping[str, Scalar]", after: "Mapping[str, Scalar]") -> str:
     """Say in a line what a takedown did, by the metrics of the version before and of this one."""
-    from flows.cli.figures import counted, number
+    from tokmill.flows.cli.figures import counted, number
 
     if "num_changed_sequences" not in after:
         return (

@@ -5,8 +5,18 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from flows.embedded import start_embedded
-from flows.errors import ServeError
+from prefect.client.base import ServerType, determine_server_type
+from prefect.client.orchestration import get_client
+from prefect.settings import (
+    PREFECT_API_URL,
+    PREFECT_HOME,
+    PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS,
+    get_current_settings,
+    temporary_settings,
+)
+
+from tokmill.flows.embedded import start_embedded
+from tokmill.flows.errors import ServeError
 
 # Prefect's own words to the server that it embeds: no page, and one application for the whole process.
 _EMBEDDED = {
@@ -30,8 +40,6 @@ def prefect_server(note: Callable[[str], None]) -> Iterator[None]:
         ServeError: the configured server does not answer; none is configured and none may be embedded; the
             embedded one does not come up.
     """
-    from prefect.client.base import ServerType, determine_server_type
-
     kind = determine_server_type()
     if kind is ServerType.UNCONFIGURED:
         raise ServeError(
@@ -48,9 +56,6 @@ def prefect_server(note: Callable[[str], None]) -> Iterator[None]:
 
 
 def _ask_configured() -> None:
-    from prefect.client.orchestration import get_client
-    from prefect.settings import PREFECT_API_URL
-
     with get_client(sync_client=True) as client:
         problem = client.api_healthcheck()
     if problem is not None:
@@ -62,14 +67,6 @@ def _ask_configured() -> None:
 
 @contextmanager
 def _embedded(note: Callable[[str], None]) -> Iterator[None]:
-    from prefect.settings import (
-        PREFECT_API_URL,
-        PREFECT_HOME,
-        PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS,
-        get_current_settings,
-        temporary_settings,
-    )
-
     settings = get_current_settings().to_environment_variables(exclude_unset=True)
     seconds = PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS.value()
     server = start_embedded({**os.environ, **settings, **_EMBEDDED}, PREFECT_HOME.value(), seconds, note)

@@ -1,0 +1,128 @@
+"""The wheel, installed beside a project that has `tasks/`, `flows/` and a `tokenizer.py` of its own."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.server]
+
+THEIRS = "raise AssertionError('a module of the project was imported in place of one of tokmill')\n"
+SCRIPT = """
+import pickle
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import tokmill
+from tokmill import tokenizer
+from tokmill.tasks.loading import PackedDataset
+
+sys.path.insert(0, ".")  # as a training script's folder is
+
+
+def count(tok, text):
+    return tok.count_tokens(text)
+
+
+if __name__ == "__main__":
+    rows = tokmill.plan("smoke", store="store")
+    assert {row.action for row in rows} == {"cached"}, rows
+    result = tokmill.run("smoke", store="store")
+    assert result.num_made == 0, result
+    store = tokmill.Store.open("store")
+    tok = tokmill.load("tokenizer/smoke", store="store")
+    text = "a text, ein Text"
+    assert tok.decode(tok.encode(text)) == text
+    assert tokenizer.load(store.path(result.refs["tokenizer"])).vocab == tok.vocab
+    with PackedDataset("packed/smoke", store="store", batch_size=4) as dataset:
+        rows = sum(len(batch["input_ids"]) for batch in dataset)
+    assert rows == len(tokmill.PackedReader.open(store.path(result.refs["packed"]))) == dataset.num_sequences
+    assert tokmill.train([text] * 9, vocab_size=260).vocab_size == 260
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        assert pool.submit(count, tok, text).result() == tok.count_tokens(text)
+    print("all of it works")
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory, checkout):
+    """The wheel that pip makes of the checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), "."]
+    subprocess.run(command, cwd=checkout, check=True, capture_output=True)
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def python(wheel, tmp_path_factory):
+    """The Python of an environment that has the wheel, and of this one all but tokmill."""
+    folder = tmp_path_factory.mktemp("venv")
+    venv.create(folder, with_pip=False)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    # a path of a .pth file is searched, but its own .pth files, of which our checkout is one, are not read
+    packages.joinpath("requirements.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    return folder / "bin" / "python"
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A folder with modules that would stand in the way of packages called like ours once were."""
+    for name in ("flows", "tasks", "profiles", "tests"):
+        tmp_path.joinpath(name).mkdir()
+        tmp_path.joinpath(name, "__init__.py").write_text(THEIRS)
+    tmp_path.joinpath("tokenizer.py").write_text(THEIRS)
+    tmp_path.joinpath("train.py").write_text(SCRIPT)
+    return tmp_path
+
+
+def called(python: Path, project: Path, environment, *arguments: str) -> str:
+    """What a command says on standard output, in the project and with it on the path."""
+    done = subprocess.run(
+        [python, *arguments],
+        cwd=project,
+        env={**environment, "PYTHONPATH": str(project), "TOKMILL_STORE": "store"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_wheel_holds_one_package_with_everything_in_it(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"tokmill"}
+    expected = {"py.typed", "profiles/smoke.toml", "profiles/samples/de.txt", "flows/run.py", "tasks/pack.py"}
+    assert {f"tokmill/{name}" for name in expected} <= names
+
+
+def test_a_project_with_names_of_its_own_uses_all_of_it(python, project, prefect_server):
+    environment = {name: value for name, value in prefect_server.items() if name != "PYTHONPATH"}
+    where = called(python, project, environment, "-c", "import tokmill; print(tokmill.__file__)")
+    assert where.startswith(str(python.parent.parent)), "the environment imports the checkout"
+    summary = called(python, project, environment, "-m", "tokmill", "run", "smoke")
+    assert "packed/smoke@v1" in summary
+    assert "packed/smoke" in called(python, project, environment, "-m", "tokmill", "ls")
+    assert called(python, project, environment, "train.py") == "all of it works\n"
+
+
+def test_the_face_offers_what_it_lists_and_costs_nothing_until_it_is_used():
+    code = (
+        "import sys, tokmill\n"
+        "heavy = {'numpy', 'numba', 'prefect', 'duckdb', 'pyarrow', 'pydantic'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "assert all(getattr(tokmill, name) is not None for name in tokmill.__all__)\n"
+        "assert set(tokmill.__all__) <= set(dir(tokmill))\n"
+        "assert not hasattr(tokmill, 'nothing')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], env=os.environ, check=True)

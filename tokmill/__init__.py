@@ -1,0 +1,81 @@
+"""Raw text to training-ready token shards, and the tokenizers that make them.
+
+    import tokmill
+
+    result = tokmill.run("quickstart")           # a profile, from text to packed shards
+    tok = tokmill.load("tokenizer/quickstart")   # an artifact, or any tokenizer's file
+    dataset = tokmill.PackedDataset("packed/quickstart", batch_size=8)
+
+Importing this package is cheap: what a name needs is loaded when the name is first used. Below it lie
+`tokmill.tokenizer` (algorithms), `tokmill.tasks` (stages, formats, store) and `tokmill.flows` (profiles,
+command line, deployments). In the repository they are folders at the top, linked from here (docs/adr/0013).
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokmill.flows.calling import plan, run
+    from tokmill.flows.planning import PlanRow
+    from tokmill.flows.profile import Profile, load_profile
+    from tokmill.flows.results import RunResult
+    from tokmill.tasks.formats.packed import PackedReader
+    from tokmill.tasks.loading import PackedDataset
+    from tokmill.tasks.store import Store
+    from tokmill.tokenizer import (
+        EncodedBatch,
+        Tokenizer,
+        count_pretokens,
+        load,
+        train,
+        train_from_counts,
+        train_sweep_from_counts,
+    )
+
+_HOMES = {
+    "EncodedBatch": "tokenizer",
+    "PackedDataset": "tasks.loading",
+    "PackedReader": "tasks.formats.packed",
+    "PlanRow": "flows.planning",
+    "Profile": "flows.profile",
+    "RunResult": "flows.results",
+    "Store": "tasks.store",
+    "Tokenizer": "tokenizer",
+    "count_pretokens": "tokenizer",
+    "load": "tokenizer",
+    "load_profile": "flows.profile",
+    "plan": "flows.calling",
+    "run": "flows.calling",
+    "train": "tokenizer",
+    "train_from_counts": "tokenizer",
+    "train_sweep_from_counts": "tokenizer",
+}
+
+__all__ = [
+    "EncodedBatch",
+    "PackedDataset",
+    "PackedReader",
+    "PlanRow",
+    "Profile",
+    "RunResult",
+    "Store",
+    "Tokenizer",
+    "count_pretokens",
+    "load",
+    "load_profile",
+    "plan",
+    "run",
+    "train",
+    "train_from_counts",
+    "train_sweep_from_counts",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
