@@ -28,11 +28,11 @@ import pyarrow as pa
 import torch
 from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder
 
+from tokmill.tasks.encode.writer import write_shard
 from tokmill.tasks.formats.encoded import EncodedManifest, EncodedStatistics, ShardEntry, SourceEntry
-from tokmill.tasks.formats.encoded_writer import write_shard
 from tokmill.tasks.loading import PackedDataset
-from tokmill.tasks.mix import MIX, MixParams
-from tokmill.tasks.pack import PACK, PACK_PLAN, PACK_SHARD, PackParams
+from tokmill.tasks.mixing.stage import MIX, MixParams
+from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD, PackParams
 from tokmill.tasks.store.digest import digest_folder
 
 VOCAB_SIZE = 50_304

@@ -27,13 +27,13 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
+from tokmill.tasks.encode.writer import write_shard
 from tokmill.tasks.formats.encoded import EncodedShard, EncodedStatistics
-from tokmill.tasks.formats.encoded_writer import write_shard
 from tokmill.tasks.formats.mixture import Mixture, PlanWriter
 from tokmill.tasks.formats.trigrams import ModelManifest, TrigramModels
-from tokmill.tasks.mix import MixParams, Planning
 from tokmill.tasks.mixing.lengths import ShardLengths, SourceLengths
 from tokmill.tasks.mixing.sorting import scratch_below
+from tokmill.tasks.mixing.stage import MixParams, Planning
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 SHARD = 1_000_000
@@ -153,9 +153,9 @@ def plans(documents: int, cases: list[str]) -> None:
 
 def scores() -> None:
     from tokmill import tokenizer
-    from tokmill.tasks.scoring.noise import noise_of
-    from tokmill.tasks.scoring.perplexity import perplexity_of, sample_of
-    from tokmill.tasks.scoring.trigrams import train
+    from tokmill.tasks.score.noise import noise_of
+    from tokmill.tasks.score.perplexity import perplexity_of, sample_of
+    from tokmill.tasks.score.trigrams import train
 
     tok = tokenizer.load(SHARED / "vocabs" / "cl100k_base.tiktoken", split_pattern="cl100k")
     with tempfile.TemporaryDirectory(prefix="tokmill-mixing-") as name:

@@ -38,12 +38,12 @@ import pyarrow.parquet as pq
 import zstandard
 
 from tokmill import tokenizer
+from tokmill.tasks.encode.writer import write_shard
 from tokmill.tasks.formats.encoded import EncodedManifest, EncodedStatistics, ShardEntry, SourceEntry
-from tokmill.tasks.formats.encoded_writer import write_shard
 from tokmill.tasks.formats.mixture import Plan
-from tokmill.tasks.pack import PACK_SHARD, PackParams
 from tokmill.tasks.packing.pieces import cut_documents
 from tokmill.tasks.packing.plan import plan_packing
+from tokmill.tasks.packing.stage import PACK_SHARD, PackParams
 from tokmill.tasks.packing.strategies import packer
 from tokmill.tasks.store.digest import digest_folder
 

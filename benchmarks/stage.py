@@ -9,10 +9,10 @@ The text is the shared corpora, line by line, shuffled (seeded) and repeated unt
 vocabulary is cl100k. Every figure is of a process of its own that sees the text for the first time, in turn
 and `--repeat` times; medians are shown.
 
-    ingest    `tasks.ingest.run`: the file is read, measured and cut into shards
+    ingest    `tasks.ingest.stage.run`: the file is read, measured and cut into shards
     read      the shards are read again, as a stage gets them, and nothing is done with them
     kernel    `Tokenizer.encode_buffers` on documents that are in memory already, in one thread
-    stage     `tasks.encode.run_shard` for all shards, one after the other
+    stage     `tasks.encode.stage.run_shard` for all shards, one after the other
 
 MB are 10^6 bytes of text. CPU time is that of all threads. "its thread" is the one that encodes: its CPU time
 is what the clock would show were the machine idle and the other threads never late. The peak is the process'
@@ -21,10 +21,10 @@ are not in the times, nor is what a store does on top (digests, flushing, the re
 must give every id equally often, or nothing is shown.
 
 `--law` measures `kernel` and `stage` with and without the law that every encoding is held to
-(`tokenizer.laws`), which is taken out for this benchmark alone: there is no such option. Shard after shard is
-encoded both ways by two encoders with caches of their own, which take turns to have the law and to be first.
-Shown are MB per CPU second of the thread that encodes, and what the law adds to its CPU time: the median over
-pairs of shards.
+(`tokenizer.byte_bpe.laws`), which is taken out for this benchmark alone: there is no such option. Shard after
+shard is encoded both ways by two encoders with caches of their own, which take turns to have the law and to
+be first. Shown are MB per CPU second of the thread that encodes, and what the law adds to its CPU time: the
+median over pairs of shards.
 """
 
 import argparse
@@ -46,14 +46,14 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from tokmill.tasks.adopt import AdoptParams
-from tokmill.tasks.adopt import run as adopt
-from tokmill.tasks.encode import EncodeParams, run_shard
+from tokmill.tasks.encode.stage import EncodeParams, run_shard
 from tokmill.tasks.formats.corpus import Corpus, Shard, read_shard
-from tokmill.tasks.formats.sources import ReadOptions
+from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tasks.formats.tokenizer import open_tokenizer
-from tokmill.tasks.ingest import IngestParams
-from tokmill.tasks.ingest import run as ingest
+from tokmill.tasks.ingest.stage import IngestParams
+from tokmill.tasks.ingest.stage import run as ingest
+from tokmill.tasks.train.adopt import AdoptParams
+from tokmill.tasks.train.adopt import run as adopt
 from tokmill.tokenizer import Tokenizer
 
 SHARED = Path(os.environ.get("TOKMILL_SHARED_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))

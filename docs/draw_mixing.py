@@ -16,11 +16,11 @@ from drawing import Points, area, dots, line, svg, words, write
 from numpy.typing import NDArray
 
 from tokmill.tasks.formats.mixture import Plan
-from tokmill.tasks.mix import MixParams, Planning
 from tokmill.tasks.mixing.competence import Competence, Kind
 from tokmill.tasks.mixing.curves import Curves
 from tokmill.tasks.mixing.lengths import SourceLengths
 from tokmill.tasks.mixing.sorting import Scratch
+from tokmill.tasks.mixing.stage import MixParams, Planning
 
 COLORS = {"web": "#8db4e2", "code": "#f2bd7c", "papers": "#8cc49b"}
 DARK, PALE, AXIS = "#333333", "#ececec", "#999999"

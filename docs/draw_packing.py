@@ -11,8 +11,8 @@ import numpy as np
 from drawing import area, box, line, svg, words, write
 from numpy.typing import NDArray
 
-from tokmill.tasks.formats.packed import Sequence
-from tokmill.tasks.formats.packed_masks import block_ranges
+from tokmill.tasks.formats.packed.masks import block_ranges
+from tokmill.tasks.formats.packed.reader import Sequence
 from tokmill.tasks.packing.pieces import Pieces
 from tokmill.tasks.packing.strategies import packer
 

@@ -26,8 +26,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from tokmill.tasks.errors import TaskError
-from tokmill.tasks.stage import Params
+from tokmill.tasks.core.errors import TaskError
+from tokmill.tasks.core.stage import Params
 
 Method: TypeAlias = Literal["proportional", "temperature", "unimax", "weights", "proportions"]
 Weight: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tokmill.tokenizer.kernels import prepare
-from tokmill.tokenizer.kernels.jit import jit_disabled
+from tokmill.tokenizer.jit.kernel import jit_disabled
+from tokmill.tokenizer.preparing import prepare
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 # About half of what there is to compile each.

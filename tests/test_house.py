@@ -2,8 +2,11 @@
 
 import subprocess
 import sys
+from collections import defaultdict
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 CHECKS = {
@@ -23,3 +26,20 @@ def test_the_house_is_in_order(check: str, checkout: Path) -> None:
     done = subprocess.run(CHECKS[check], cwd=checkout, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_two_folders_import_each_other() -> None:
+    """However long the way round: a folder is understood once those below it are."""
+    graph = grimp.build_graph("tokmill", cache_dir=None)
+    packages = {module for module in graph.modules if graph.find_children(module)}
+    imports: dict[str, set[str]] = defaultdict(set)
+    for module in graph.modules - {"tokmill", "tokmill.__main__"}:
+        for imported in graph.find_modules_directly_imported_by(module):
+            imports[_folder(module, packages)].add(_folder(imported, packages))
+    sorter = TopologicalSorter({folder: known - {folder} for folder, known in imports.items()})
+
+    assert list(sorter.static_order())  # raises CycleError, with the folders of a cycle
+
+
+def _folder(module: str, packages: set[str]) -> str:
+    return module if module in packages else module.rpartition(".")[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-import tokmill.flows.cli.commands  # noqa: F401 - importing the commands registers them
+import tokmill.flows.commands  # noqa: F401 - importing the commands registers them
 from tokmill.flows.cli.app import app
 
 LINK = re.compile(r"\]\(([^)#]+)\)")

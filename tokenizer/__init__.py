@@ -14,8 +14,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokmill.tokenizer.buffers import EncodedBatch
-    from tokmill.tokenizer.errors import (
+    from tokmill.tokenizer.core.buffers import EncodedBatch
+    from tokmill.tokenizer.core.errors import (
         FormatError,
         LawError,
         PatternError,
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
         TrainingError,
         VocabularyError,
     )
-    from tokmill.tokenizer.formats import load
-    from tokmill.tokenizer.pretoken_counts import PretokenCounts
+    from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
+    from tokmill.tokenizer.loading import load
     from tokmill.tokenizer.splitting import SPLIT_PATTERNS
     from tokmill.tokenizer.tokenizer import Tokenizer
     from tokmill.tokenizer.training import count_pretokens, train, train_from_counts, train_sweep_from_counts
     from tokmill.tokenizer.training_options import TrainingOptions
 
 _HOMES = {
-    "EncodedBatch": "buffers",
-    "FormatError": "errors",
-    "LawError": "errors",
-    "PatternError": "errors",
-    "PretokenCounts": "pretoken_counts",
+    "EncodedBatch": "core.buffers",
+    "FormatError": "core.errors",
+    "LawError": "core.errors",
+    "PatternError": "core.errors",
+    "PretokenCounts": "core.pretoken_counts",
     "SPLIT_PATTERNS": "splitting",
-    "SpecialTokenError": "errors",
+    "SpecialTokenError": "core.errors",
     "Tokenizer": "tokenizer",
-    "TokenizerError": "errors",
-    "TrainingError": "errors",
+    "TokenizerError": "core.errors",
+    "TrainingError": "core.errors",
     "TrainingOptions": "training_options",
-    "VocabularyError": "errors",
+    "VocabularyError": "core.errors",
     "count_pretokens": "training",
-    "load": "formats",
+    "load": "loading",
     "train": "training",
     "train_from_counts": "training",
     "train_sweep_from_counts": "training",

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from tokmill.tokenizer.errors import TokenizerError
-from tokmill.tokenizer.normalizers import normalize
+from tokmill.tokenizer.components.normalizers import normalize
+from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.tokenizer import Tokenizer
 
 VERSION = 1

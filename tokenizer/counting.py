@@ -16,10 +16,16 @@ from typing import TypeAlias, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokmill.tokenizer import buffers, normalizers
-from tokmill.tokenizer.arrow import is_arrow
-from tokmill.tokenizer.buffers import Text, Texts
-from tokmill.tokenizer.errors import TokenizerError
+from tokmill.tokenizer.byte_bpe.kernels.words import MAX_SHORT
+from tokmill.tokenizer.components import normalizers
+from tokmill.tokenizer.components.specials import chunks, cut
+from tokmill.tokenizer.core import buffers
+from tokmill.tokenizer.core.arrow import is_arrow
+from tokmill.tokenizer.core.buffers import Text, Texts
+from tokmill.tokenizer.core.errors import TokenizerError
+from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
+from tokmill.tokenizer.core.stopping import heed_stop, slices
+from tokmill.tokenizer.jit.huge_pages import zero_pages
 from tokmill.tokenizer.kernels.counting import (
     ARENA,
     LONG,
@@ -30,12 +36,7 @@ from tokmill.tokenizer.kernels.counting import (
     move_short,
     move_slots,
 )
-from tokmill.tokenizer.kernels.words import MAX_SHORT
-from tokmill.tokenizer.pages import zero_pages
-from tokmill.tokenizer.pretoken_counts import PretokenCounts
-from tokmill.tokenizer.specials import chunks, cut
 from tokmill.tokenizer.splitting import Splitter
-from tokmill.tokenizer.stopping import heed_stop, slices
 
 Buffers: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int64]]
 Part = TypeVar("Part")

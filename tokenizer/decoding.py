@@ -12,9 +12,9 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokmill.tokenizer import buffers
-from tokmill.tokenizer.definition import Definition
-from tokmill.tokenizer.errors import VocabularyError
+from tokmill.tokenizer.components.definition import Definition
+from tokmill.tokenizer.core import buffers
+from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.kernels.decoding import gather_tokens
 
 _FEW = 1 << 12  # above, laying a list out as an array pays

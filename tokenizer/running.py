@@ -11,11 +11,11 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer import normalizers
-from tokmill.tokenizer.bpe import BytePairEncoder
-from tokmill.tokenizer.errors import LawError, TokenizerError
-from tokmill.tokenizer.laws import Breach
-from tokmill.tokenizer.specials import Segments, chunks
+from tokmill.tokenizer.byte_bpe.encoder import BytePairEncoder
+from tokmill.tokenizer.byte_bpe.laws import Breach
+from tokmill.tokenizer.components import normalizers
+from tokmill.tokenizer.components.specials import Segments, chunks
+from tokmill.tokenizer.core.errors import LawError, TokenizerError
 from tokmill.tokenizer.splitting import Pretokens, Splitter
 from tokmill.tokenizer.streaming import TextStream
 

@@ -16,10 +16,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer import buffers
-from tokmill.tokenizer.buffers import Text
-from tokmill.tokenizer.normalizers import final_boundary, normalize_pieces
-from tokmill.tokenizer.specials import find, refuse
+from tokmill.tokenizer.components.normalizers import final_boundary, normalize_pieces
+from tokmill.tokenizer.components.specials import find, refuse
+from tokmill.tokenizer.core import buffers
+from tokmill.tokenizer.core.buffers import Text
 from tokmill.tokenizer.splitting import Splitter
 from tokmill.tokenizer.splitting.growing import certain_pretokens
 

@@ -16,16 +16,18 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokmill.tokenizer import buffers, normalizers
-from tokmill.tokenizer.arrow import ArrowStrings, read_strings
-from tokmill.tokenizer.bpe import BytePairEncoder
-from tokmill.tokenizer.buffers import EncodedBatch, Text, Texts
+from tokmill.tokenizer import formats
+from tokmill.tokenizer.byte_bpe.encoder import BytePairEncoder
+from tokmill.tokenizer.components import normalizers
+from tokmill.tokenizer.components.definition import FAMILY, Definition
+from tokmill.tokenizer.components.specials import AllowedSpecial, AsText, active_specials, cut
+from tokmill.tokenizer.core import buffers
+from tokmill.tokenizer.core.arrow import ArrowStrings, read_strings
+from tokmill.tokenizer.core.buffers import EncodedBatch, Text, Texts
 from tokmill.tokenizer.decoding import Decoder
-from tokmill.tokenizer.definition import FAMILY, Definition
 from tokmill.tokenizer.kernels.decoding import locate_tokens
 from tokmill.tokenizer.running import Runner
 from tokmill.tokenizer.short_texts import ShortTexts
-from tokmill.tokenizer.specials import AllowedSpecial, AsText, active_specials, cut
 from tokmill.tokenizer.splitting import PatternLike, Splitter, compile_pattern
 from tokmill.tokenizer.streaming import encode_parts
 from tokmill.tokenizer.vocabulary import Merges, Vocab, definition_of
@@ -103,9 +105,7 @@ class Tokenizer:
         Raises:
             FormatError: the format cannot express this tokenizer; says why.
         """
-        from tokmill.tokenizer.formats import save  # noqa: PLC0415 - formats build tokenizers
-
-        return save(self, Path(path), format)
+        return formats.save(self.definition, Path(path), format)
 
     @property
     def vocab_size(self) -> int:

@@ -15,11 +15,11 @@ Hugging Face's `BpeTrainer`.
 from collections.abc import Mapping, Sequence
 from typing import Unpack
 
-from tokmill.tokenizer.bpe_training import BpeTrainer, Progress
-from tokmill.tokenizer.buffers import Texts
+from tokmill.tokenizer.byte_bpe.trainer import BpeTrainer, Progress
+from tokmill.tokenizer.core.buffers import Texts
+from tokmill.tokenizer.core.errors import TrainingError
+from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.counting import PretokenCounter, count_texts
-from tokmill.tokenizer.errors import TrainingError
-from tokmill.tokenizer.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.splitting import compile_pattern
 from tokmill.tokenizer.tokenizer import Tokenizer
 from tokmill.tokenizer.training_options import TrainingOptions, TrainingPlan

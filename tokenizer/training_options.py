@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict, get_args
 
-from tokmill.tokenizer.alphabet import BYTE_ORDER
-from tokmill.tokenizer.bpe_training import MergeRules
-from tokmill.tokenizer.definition import FAMILY, Definition
-from tokmill.tokenizer.errors import TrainingError
-from tokmill.tokenizer.kernels.pairs import MAX_IDS
-from tokmill.tokenizer.normalizers import steps_of
-from tokmill.tokenizer.specials import check_names, reserved_name
+from tokmill.tokenizer.byte_bpe.kernels.pairs import MAX_IDS
+from tokmill.tokenizer.byte_bpe.trainer import MergeRules
+from tokmill.tokenizer.components.definition import FAMILY, Definition
+from tokmill.tokenizer.components.normalizers import steps_of
+from tokmill.tokenizer.components.specials import check_names, reserved_name
+from tokmill.tokenizer.core.alphabet import BYTE_ORDER
+from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.splitting import Digits, PatternLike, compile_pattern, resolve
 from tokmill.tokenizer.tokenizer import Tokenizer
 

@@ -4,9 +4,9 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
-from tokmill.tokenizer.definition import Definition
-from tokmill.tokenizer.errors import VocabularyError
-from tokmill.tokenizer.specials import check_names
+from tokmill.tokenizer.components.definition import Definition
+from tokmill.tokenizer.components.specials import check_names
+from tokmill.tokenizer.core.errors import VocabularyError
 
 Vocab: TypeAlias = Mapping[bytes, int] | Mapping[int, bytes]
 Merges: TypeAlias = Sequence[tuple[bytes, bytes]]

@@ -15,11 +15,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokmill.flows.calling import plan, run
-    from tokmill.flows.planning import PlanRow
     from tokmill.flows.profile import Profile, load_profile
-    from tokmill.flows.results import RunResult
-    from tokmill.tasks.formats.packed import PackedReader
+    from tokmill.flows.run.calling import plan, run
+    from tokmill.flows.run.planning import PlanRow
+    from tokmill.flows.run.results import RunResult
+    from tokmill.tasks.formats.packed.reader import PackedReader
     from tokmill.tasks.loading import PackedDataset
     from tokmill.tasks.store import Store
     from tokmill.tokenizer import (
@@ -36,16 +36,16 @@ _HOMES = {
     "EncodedBatch": "tokenizer",
     "PackedDataset": "tasks.loading",
     "PackedReader": "tasks.formats.packed",
-    "PlanRow": "flows.planning",
+    "PlanRow": "flows.run.planning",
     "Profile": "flows.profile",
-    "RunResult": "flows.results",
+    "RunResult": "flows.run.results",
     "Store": "tasks.store",
     "Tokenizer": "tokenizer",
     "count_pretokens": "tokenizer",
     "load": "tokenizer",
     "load_profile": "flows.profile",
-    "plan": "flows.calling",
-    "run": "flows.calling",
+    "plan": "flows.run.calling",
+    "run": "flows.run.calling",
     "train": "tokenizer",
     "train_from_counts": "tokenizer",
     "train_sweep_from_counts": "tokenizer",

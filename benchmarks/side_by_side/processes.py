@@ -88,7 +88,7 @@ class Process:
 
 def compile_kernels() -> None:
     """Compile the kernels, so that neither memory nor time of what is measured has that in it."""
-    code = "from tokmill.tokenizer.kernels.jit import prepare; prepare()"
+    code = "from tokmill.tokenizer.preparing import prepare; prepare()"
     subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, env=child_environment(1), check=True)
 
 

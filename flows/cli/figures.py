@@ -6,7 +6,7 @@ from its name.
 
 from collections.abc import Mapping
 
-from tokmill.tasks.stage import Scalar
+from tokmill.tasks.core.stage import Scalar
 
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _SHOWN = 3

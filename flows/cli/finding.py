@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.places import open_store, store_url
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.stage import ArtifactRef
+from tokmill.flows.run.places import open_store, store_url
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
-from tokmill.tokenizer.errors import TokenizerError
+from tokmill.tokenizer.core.errors import TokenizerError
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer

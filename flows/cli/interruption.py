@@ -1,7 +1,7 @@
 """What a command does when it is told to end: by Ctrl-C, by SIGTERM, or because its terminal was closed.
 
-The signal becomes a KeyboardInterrupt in the main thread; `flows.deadline` sees to it that the process ends
-soon. What is said then, once, is what became of the work.
+The signal becomes a KeyboardInterrupt in the main thread; `flows.run.deadline` sees to it that the process
+ends soon. What is said then, once, is what became of the work.
 """
 
 import signal
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from tokmill.flows.deadline import end_soon, last_words
+from tokmill.flows.run.deadline import end_soon, last_words
 
 _NAMES = {
     signal.SIGINT: "interrupted",

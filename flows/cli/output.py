@@ -18,7 +18,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tokmill.flows.progress import Silent
+from tokmill.flows.run.progress import Silent
 
 _UNBOUNDED_COLUMNS = 10_000
 

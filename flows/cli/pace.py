@@ -9,7 +9,7 @@ import time
 from collections import deque
 
 from tokmill.flows.cli.figures import span
-from tokmill.tasks.advance import Advance
+from tokmill.tasks.core.progress import Advance
 
 _OF_LATE_SECONDS = 5.0
 _APART_SECONDS = 0.2

@@ -22,9 +22,9 @@ from rich.text import Text
 
 from tokmill.flows.cli.figures import counted, key_figures, outcome_words, span
 from tokmill.flows.cli.pace import Pace
-from tokmill.flows.progress import Reporter, group_of
-from tokmill.tasks.advance import Advance
-from tokmill.tasks.stage import ArtifactRef, How, Scalar
+from tokmill.flows.run.progress import Reporter, group_of
+from tokmill.tasks.core.progress import Advance
+from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
 
 _SIGN_OF_LIFE_SECONDS = 10.0
 _NAMES_SHOWN = 3

@@ -11,7 +11,7 @@ from rich.text import Text
 from tokmill.flows.cli.figures import number, size, span
 from tokmill.flows.cli.output import draw, pairs, results, say, shown, table
 from tokmill.flows.errors import UsageError
-from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import InputEntry, Record, Store
 
 _SHOWN = 12
@@ -106,7 +106,7 @@ def _quarantined(store: Store, record: Record) -> Table:
     rows = []
     if record.metrics.get("num_quarantined"):
         from tokmill.tasks.formats.corpus import Corpus
-        from tokmill.tasks.formats.quarantine import REASONS
+        from tokmill.tasks.formats.text.quarantine import REASONS
 
         listed = Corpus.open(store.path(record.ref)).table("quarantine")
         rows = [

@@ -15,11 +15,11 @@ from rich.text import Text
 
 from tokmill.flows.cli.figures import counted, key_figures, outcome_words, span
 from tokmill.flows.cli.output import draw, pairs, results, say, shown, table
-from tokmill.flows.places import store_url
-from tokmill.flows.planning import PlanRow
-from tokmill.flows.progress import group_of
-from tokmill.flows.results import RunResult, RunRow, wall_seconds
-from tokmill.tasks.stage import ArtifactRef
+from tokmill.flows.run.places import store_url
+from tokmill.flows.run.planning import PlanRow
+from tokmill.flows.run.progress import group_of
+from tokmill.flows.run.results import RunResult, RunRow, wall_seconds
+from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 
 _WHERE = {"packed": "packed shards", "tokenizer": "tokenizer", "card": "data card", "audit": "audit"}

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from tokmill.flows.errors import UsageError
 from tokmill.flows.profile.sniffing import Seen, sniff_all
-from tokmill.tasks.errors import SourceError
-from tokmill.tasks.formats.resolving import resolve_files
-from tokmill.tasks.formats.sources import UTF_8, SourceSpec
+from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.formats.text.resolving import resolve_files
+from tokmill.tasks.formats.text.sources import UTF_8, SourceSpec
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _TEMPLATE = """\

@@ -19,7 +19,7 @@ from tokmill.flows.profile.nearest import suggestion
 from tokmill.flows.profile.overrides import overrides_table
 from tokmill.flows.profile.problems import place, problems_of, profile_error
 from tokmill.flows.profile.shape import KeyPath, may_be_unset
-from tokmill.tokenizer.errors import PatternError
+from tokmill.tokenizer.core.errors import PatternError
 from tokmill.tokenizer.splitting.patterns import resolve
 
 

@@ -10,18 +10,18 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from tokmill.tasks.adopt import AdoptParams
-from tokmill.tasks.audit import AuditParams
-from tokmill.tasks.balance import BalanceParams
-from tokmill.tasks.card import CardParams
-from tokmill.tasks.consume import ConsumeParams
-from tokmill.tasks.encode import EncodeParams
-from tokmill.tasks.formats.sources import MAX_NAME_CHARS, SourceSpec
-from tokmill.tasks.ingest import IngestParams
-from tokmill.tasks.mix import MixParams
+from tokmill.tasks.audit.stage import AuditParams
+from tokmill.tasks.balance.stage import BalanceParams
+from tokmill.tasks.card.stage import CardParams
+from tokmill.tasks.encode.stage import EncodeParams
+from tokmill.tasks.formats.text.sources import MAX_NAME_CHARS, SourceSpec
+from tokmill.tasks.ingest.stage import IngestParams
+from tokmill.tasks.mixing.consume import ConsumeParams
+from tokmill.tasks.mixing.stage import MixParams
 from tokmill.tasks.packing.params import PackParams
-from tokmill.tasks.score import TrigramParams
-from tokmill.tasks.train import TrainParams
+from tokmill.tasks.score.stage import TrigramParams
+from tokmill.tasks.train.adopt import AdoptParams
+from tokmill.tasks.train.stage import TrainParams
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 # A name becomes a part of names of files, of which file systems take 255 bytes.

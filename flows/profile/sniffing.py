@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokmill.tasks.errors import SourceError
-from tokmill.tasks.formats.compression import BrokenArchiveError, blocks
-from tokmill.tasks.formats.sources import UTF_8, ReadOptions, format_of, inner_suffix
+from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.formats.text.compression import BrokenArchiveError, blocks
+from tokmill.tasks.formats.text.sources import UTF_8, ReadOptions, format_of, inner_suffix
 
 _TEXT_NAMES = ("text", "content", "body", "document", "raw_content", "article", "sentence", "message")
 _ID_NAMES = ("id", "doc_id", "document_id", "uuid", "url")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tokmill.flows.server.findings import Finding, look_at_packages
-from tokmill.flows.settings import prepare_terminal_run
+from tokmill.flows.server.settings import prepare_terminal_run
 
 DOCTOR_SECONDS = 60
 

@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from tokmill.tasks.formats.manifests import read_model, write_model
+from tokmill.tasks.formats.files.manifests import read_model, write_model
 
 _FILE = "balance.json"
 

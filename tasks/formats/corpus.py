@@ -25,11 +25,11 @@ import numpy as np
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.formats.documents import DocumentBatch, Ints
-from tokmill.tasks.formats.manifests import read_model
-from tokmill.tasks.formats.shard import Segment, Shard, read_shard
-from tokmill.tasks.formats.sources import ReadOptions, nearest
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.formats.files.manifests import read_model
+from tokmill.tasks.formats.text.documents import DocumentBatch, Ints
+from tokmill.tasks.formats.text.shard import Segment, Shard, read_shard
+from tokmill.tasks.formats.text.sources import ReadOptions, nearest
 
 __all__ = [
     "Corpus",

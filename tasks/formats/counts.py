@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.formats.manifests import read_model, readable
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.formats.files.manifests import read_model, readable
 
 if TYPE_CHECKING:
-    from tokmill.tokenizer.pretoken_counts import PretokenCounts
+    from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 
 MANIFEST_FILE = "sources.json"
 STATISTICS_FILE = "statistics.json"
@@ -160,7 +160,7 @@ def read_counts(path: Path) -> "PretokenCounts":
         StoreError: the file is missing, is not Parquet, or has other columns.
     """
     # reads kernels: not when a stage is merely listed
-    from tokmill.tokenizer.pretoken_counts import PretokenCounts
+    from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 
     with readable(path, "table of counts"):
         table = pq.read_table(path, schema=_SCHEMA)
@@ -175,7 +175,7 @@ def read_parts(path: Path, num_rows: int) -> "Iterator[PretokenCounts]":
     Raises:
         StoreError: the file is missing, is not Parquet, or its pre-tokens do not increase.
     """
-    from tokmill.tokenizer.pretoken_counts import PretokenCounts
+    from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 
     last = pa.array([], pa.large_binary())
     with readable(path, "table of counts"), pq.ParquetFile(path) as file:
@@ -219,7 +219,7 @@ def merge_bounded(parts: Iterable["PretokenCounts"]) -> "PretokenCounts":
     Parts wait until they hold as many entries as the sum so far, and are then merged into it: memory stays
     within a small multiple of the distinct pre-tokens plus one part.
     """
-    from tokmill.tokenizer.pretoken_counts import PretokenCounts
+    from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 
     waiting: list[PretokenCounts] = []
     num_waiting = 0

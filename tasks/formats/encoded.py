@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.formats.indices import check_ascending, check_within
-from tokmill.tasks.formats.manifests import read_model
-from tokmill.tasks.formats.npy import open_vector
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.formats.files.indices import check_ascending, check_within
+from tokmill.tasks.formats.files.manifests import read_model
+from tokmill.tasks.formats.files.npy import open_vector
 
 MANIFEST_FILE = "encoded.json"
 STATISTICS_FILE = "statistics.json"
@@ -54,7 +54,7 @@ class EncodedStatistics(BaseModel):
         num_tokens: values in tokens.npy, end tokens included.
         num_begin_tokens: begin-of-document tokens among them; 0 or `num_documents`.
         num_end_tokens: end-of-document tokens among them; 0 or `num_documents`.
-        num_fim_tokens: tokens among them that rearranging added; see `tasks.rearranging`.
+        num_fim_tokens: tokens among them that rearranging added; see `tasks.fim.characters`.
         num_dropped_documents: documents with fewer tokens of text than `min_tokens`.
         num_dropped_tokens: their tokens of text.
         num_dropped_bytes: their bytes of text.

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.formats.manifests import read_model, write_model
-from tokmill.tasks.formats.npy import open_vector
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.formats.files.manifests import read_model, write_model
+from tokmill.tasks.formats.files.npy import open_vector
 
 CONSUMED_FILE = "consumed.npy"
 MANIFEST_FILE = "ledger.json"

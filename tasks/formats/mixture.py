@@ -43,9 +43,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.formats.indices import check_within
-from tokmill.tasks.formats.manifests import read_model, readable, write_model
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.formats.files.indices import check_within
+from tokmill.tasks.formats.files.manifests import read_model, readable, write_model
 
 PLAN_FILE = "plan.parquet"
 SHARES_FILE = "shares.parquet"

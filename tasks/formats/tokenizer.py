@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tokmill.tasks.faults import broken
+from tokmill.tasks.core.faults import broken
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
@@ -73,7 +73,7 @@ def publish_tokenizer(tokenizer: "Tokenizer", out: Path, *, exports: bool = True
 def _export(tokenizer: "Tokenizer", attested: dict[str, Any], name: str, out: Path) -> dict[str, Any]:
     """Write one export and load it back; say which files it has, or why it cannot be."""
     from tokmill.tokenizer import attestation, load
-    from tokmill.tokenizer.errors import FormatError
+    from tokmill.tokenizer.core.errors import FormatError
     from tokmill.tokenizer.formats.spellings import difference
 
     folder = out / "exports" / name

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.formats.indices import check_ascending, check_within
-from tokmill.tasks.formats.manifests import read_model, write_model
-from tokmill.tasks.formats.npy import NpyAppender, open_vector
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.formats.files.indices import check_ascending, check_within
+from tokmill.tasks.formats.files.manifests import read_model, write_model
+from tokmill.tasks.formats.files.npy import NpyAppender, open_vector
 from tokmill.tasks.kernels.trigrams import Trigrams
 
 MANIFEST_FILE = "model.json"

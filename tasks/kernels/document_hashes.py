@@ -1,10 +1,10 @@
-"""The hash of short documents; `tasks.formats.document_hashes` says what it is."""
+"""The hash of short documents; `tasks.formats.text.document_hashes` says what it is."""
 
 import numpy as np
 
-from tokmill.tokenizer.kernels import kernel
-from tokmill.tokenizer.kernels.arrays import BytesIn, Int64In, UInt64
-from tokmill.tokenizer.kernels.intrinsics import load_u64
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import BytesIn, Int64In, UInt64
+from tokmill.tokenizer.jit.intrinsics import load_u64
 
 _GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
 _FIRST = np.uint64(0xBF58_476D_1CE4_E5B9)

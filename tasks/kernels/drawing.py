@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.kernels import kernel
-from tokmill.tokenizer.kernels.arrays import UInt64In
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import UInt64In
 
 LINEAR, SQRT, EXP, STEP = 0, 1, 2, 3
 _LN2 = 0.6931471805599453

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokmill.tokenizer.kernels import kernel
-from tokmill.tokenizer.kernels.arrays import Int32, Int64, Int64In, UInt64
-from tokmill.tokenizer.kernels.intrinsics import count_trailing_zeros
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import Int32, Int64, Int64In, UInt64
+from tokmill.tokenizer.jit.intrinsics import count_trailing_zeros
 
 
 class Rooms(NamedTuple):

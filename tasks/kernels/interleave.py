@@ -27,8 +27,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.kernels import kernel
-from tokmill.tokenizer.kernels.arrays import Int64, UInt32
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import Int64, UInt32
 
 # Doubles have 53 bits: what is nearer together than this part of a position is the same moment.
 _SAME = 1e-12

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokmill.tokenizer.kernels import kernel
-from tokmill.tokenizer.kernels.arrays import Bytes, BytesIn, Int64
-from tokmill.tokenizer.kernels.intrinsics import load_u64
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64
+from tokmill.tokenizer.jit.intrinsics import load_u64
 
 # What `progress` holds.
 POSITION, NUM_LINES, NUM_DOCUMENTS, NUM_BYTES, NUM_ODD_IDS = range(5)

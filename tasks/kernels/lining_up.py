@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.kernels import kernel
-from tokmill.tokenizer.kernels.arrays import Int64
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import Int64
 
 
 class Parts(NamedTuple):

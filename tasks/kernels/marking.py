@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from tokmill.tokenizer.kernels import kernel
-from tokmill.tokenizer.kernels.arrays import Bytes, Int32, Int32In, Int64In
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import Bytes, Int32, Int32In, Int64In
 
 
 @kernel

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.kernels.drawing import logarithm
-from tokmill.tokenizer.kernels import kernel
-from tokmill.tokenizer.kernels.arrays import Bytes, BytesIn, Int64, UInt64
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, UInt64
 
 PLAIN, SYMBOL, BROKEN = 0, 1, 2
 PLACES = 1 << 15

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.kernels import kernel
-from tokmill.tokenizer.kernels.arrays import Int64, UInt32, UInt64
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import Int64, UInt32, UInt64
 
 _BITS = 11
 _DIGITS = 6

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from tokmill.tokenizer.kernels import kernel
-from tokmill.tokenizer.kernels.arrays import Int32, Int64, Int64In, UInt16, UInt16In, UInt32In
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import Int32, Int64, Int64In, UInt16, UInt16In, UInt32In
 
 
 @kernel

@@ -10,9 +10,9 @@ words on both its sides. Text of ASCII alone has none of these to look at.
 
 import numpy as np
 
-from tokmill.tokenizer.kernels import kernel
-from tokmill.tokenizer.kernels.arrays import BytesIn, Int64, Int64In
-from tokmill.tokenizer.kernels.intrinsics import load_u64
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In
+from tokmill.tokenizer.jit.intrinsics import load_u64
 
 _HIGH_BITS = np.uint64(0x8080808080808080)
 _OTHER_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)

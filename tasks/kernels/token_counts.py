@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from tokmill.tokenizer.kernels import kernel
-from tokmill.tokenizer.kernels.arrays import UInt16In, UInt32In, UInt64
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import UInt16In, UInt32In, UInt64
 
 
 @kernel

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.kernels.drawing import logarithm
-from tokmill.tokenizer.kernels import kernel
-from tokmill.tokenizer.kernels.arrays import Int64, Int64In, UInt32
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import Int64, Int64In, UInt32
 
 _SMALL = 1e-200
 

@@ -1,7 +1,7 @@
 """What a batch holds, and how batches are made: several at a time, so that small ones cost no more.
 
-For B sequences of L tokens (`tasks.formats.packed` says what the words mean); where sequences are read as
-several rows (`tasks.loading.lengths`), B counts rows and L is theirs:
+For B sequences of L tokens (`tasks.formats.packed.reader` says what the words mean); where sequences are read
+as several rows (`tasks.loading.lengths`), B counts rows and L is theirs:
 
     sequence       int64 [B]             the sequences' numbers, as `tokmill trace` takes them; always there
     input_ids      [B, L]                uint16 | uint32 as stored, or int32 | int64
@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tasks.errors import LoadingError
+from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.kernels.marking import mark
 from tokmill.tasks.loading.lengths import cut_pieces
 from tokmill.tasks.loading.rows import PackedRows

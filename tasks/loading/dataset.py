@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from tokmill.tasks.errors import LoadingError
-from tokmill.tasks.formats.packed_files import PackedManifest
+from tokmill.tasks.core.errors import LoadingError
+from tokmill.tasks.formats.packed.layout import PackedManifest
 from tokmill.tasks.loading.batches import Batch, Block, Dtype, Field, Wanted, check_bounds, made
 from tokmill.tasks.loading.identity import checked_identity
 from tokmill.tasks.loading.lengths import RowLengths
@@ -30,8 +30,8 @@ from tokmill.tasks.loading.place import Place, Walk
 from tokmill.tasks.loading.prefetch import made_ahead
 from tokmill.tasks.loading.rows import PackedRows
 from tokmill.tasks.loading.split import Remainder, Split
-from tokmill.tasks.naming import artifact_folder
 from tokmill.tasks.store.integrity import Verify
+from tokmill.tasks.store.naming import artifact_folder
 
 if TYPE_CHECKING:
     from tokmill.tasks.loading.torch_dataset import TorchDataset

@@ -4,9 +4,9 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.formats.packed_files import MANIFEST_FILE, PackedManifest, ShardFiles
-from tokmill.tasks.formats.takedown import TakedownManifest
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.formats.packed.layout import MANIFEST_FILE, PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed.takedown import TakedownManifest
 from tokmill.tasks.store.integrity import Verify, file_damages
 from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.record import read_record

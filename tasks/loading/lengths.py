@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tasks.errors import LoadingError
+from tokmill.tasks.core.errors import LoadingError
 
 _SHORTEST = 8
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tokmill.tasks.errors import LoadingError
+from tokmill.tasks.core.errors import LoadingError
 
 STATE_FORMAT = 1
 _NUMBERS = ("format", "num_sequences", "seed", "epoch", "position")

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tasks.errors import LoadingError
-from tokmill.tasks.formats.packed_files import PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed_shards import MemmapShard
+from tokmill.tasks.core.errors import LoadingError
+from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed.shards import MemmapShard
 from tokmill.tasks.kernels.rows import copy_16_to_16, copy_16_to_32, copy_16_to_64, copy_32_to_64
 
 # By the bytes of what is read and what is written.

@@ -21,7 +21,7 @@ go on with another number of ranks, of workers, or another batch size.
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from tokmill.tasks.errors import LoadingError
+from tokmill.tasks.core.errors import LoadingError
 
 Remainder: TypeAlias = Literal["keep", "drop", "wrap"]
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tasks.errors import StoreError
+from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.mixing.lengths import LengthBlock, SourceLengths
 from tokmill.tasks.mixing.order import DOCUMENT, document_keys
 from tokmill.tasks.mixing.permutation import permutation_key

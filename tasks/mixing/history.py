@@ -17,7 +17,7 @@ from decimal import Decimal
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tasks.errors import MixingError
+from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.formats.ledger import CutDocument, Ledger, LedgerShard
 from tokmill.tasks.mixing.curves import Curves
 from tokmill.tasks.mixing.lengths import ShardLengths, SourceLengths

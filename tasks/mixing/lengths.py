@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tasks.errors import MixingError, StoreError
+from tokmill.tasks.core.errors import MixingError, StoreError
 from tokmill.tasks.formats.encoded import Encoded, EncodedShard
 from tokmill.tasks.formats.ledger import WITHDRAWN
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from typing import Self
 
-from tokmill.tasks.errors import MixingError
+from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.mixing.params import MixParams
 from tokmill.tasks.sampling import EXACT, check_sources, decimal
 

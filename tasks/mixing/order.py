@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tasks.errors import MixingError
+from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.mixing.draw import Drawn, Stop
 from tokmill.tasks.mixing.lengths import LengthBlock, SourceLengths
 from tokmill.tasks.mixing.permutation import Key, permutation_key, scrambled

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokmill.tasks.errors import MixingError
+from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.formats.encoded import EncodedManifest
 from tokmill.tasks.formats.scores import ScoredShard, components_of
 from tokmill.tasks.mixing.curriculum import Paced, Sorted

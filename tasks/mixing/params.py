@@ -7,11 +7,11 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
+from tokmill.tasks.core.stage import Params
 from tokmill.tasks.formats.scores import COLUMN, COMPONENTS
 from tokmill.tasks.mixing.competence import Competence, Kind
 from tokmill.tasks.mixing.schedule import Change
 from tokmill.tasks.sampling import Repetition, SamplingParams, Weight, check_proportions, decimal
-from tokmill.tasks.stage import Params
 
 ScheduleUnit: TypeAlias = Literal["fraction", "steps", "tokens"]
 Rank: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]

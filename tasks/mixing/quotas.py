@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from math import ceil
 
-from tokmill.tasks.errors import MixingError
+from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.mixing.curves import Curves
 from tokmill.tasks.mixing.draw import Stop
 from tokmill.tasks.mixing.feasible import SAME_PACE, Case, Pacing

@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-from tokmill.tasks.errors import MixingError
+from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.mixing.curves import Curves, Segment, Shares
 from tokmill.tasks.sampling import EXACT
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
-from tokmill.tasks.errors import MixingError
+from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.mixing.params import MixParams, RampParams, SchedulePoint
 from tokmill.tasks.mixing.schedule import Ramp, Timeline
 from tokmill.tasks.sampling import check_sources, explicit_weights, raw_weights

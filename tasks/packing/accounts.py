@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.tasks.core.stage import NO_SOURCE, Account
+from tokmill.tasks.fim.tokens import FIM_TOKENS
 from tokmill.tasks.formats.mixture import MixedSource
-from tokmill.tasks.packing.pieces import FIM_TOKENS, Pieces
-from tokmill.tasks.stage import NO_SOURCE, Account
+from tokmill.tasks.packing.pieces import Pieces
 
 ENDS = ("packed", "split", "truncated", "dropped:too_long", "dropped:last_sequence")
 _PACKED, _SPLIT, _TRUNCATED, _TOO_LONG, _LAST_SEQUENCE = range(len(ENDS))

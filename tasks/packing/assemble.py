@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokmill.tasks.errors import PackingError
-from tokmill.tasks.formats.packed_files import PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed_formats import write_folder_files
-from tokmill.tasks.formats.packing_plan import PackedShardEntry
+from tokmill.tasks.core.errors import PackingError
+from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed.plan import PackedShardEntry
+from tokmill.tasks.formats.packed.registry import write_folder_files
 
 
 def assembled(

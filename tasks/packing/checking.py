@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tokmill.tasks.errors import PackingError
+from tokmill.tasks.core.errors import PackingError
 from tokmill.tasks.formats.encoded import Encoded, ShardEntry
 from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file
 from tokmill.tasks.store.layout import RECORD_FILE

@@ -1,6 +1,6 @@
 """Which runs of an encoded shard's tokens go where, and which tokens are added between them.
 
-A piece that stands in its document's order is one run. A rearranged one (`tasks.packing.fim`) is up to five:
+A piece that stands in its document's order is one run. A rearranged one (`tasks.fim.tokens`) is up to five:
 the token that begins the document, three or two parts of its text, and the token that ends it.
 """
 
@@ -10,12 +10,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tasks.errors import PackingError
+from tokmill.tasks.core.errors import PackingError
+from tokmill.tasks.fim.tokens import FIM_TOKENS, SPM, DocumentKeys, choose_cuts
 from tokmill.tasks.formats.encoded import EncodedShard
-from tokmill.tasks.formats.packing import FimTokens, Packing
-from tokmill.tasks.formats.packing_plan import PieceTable
-from tokmill.tasks.packing.fim import SPM, DocumentKeys, choose_cuts
-from tokmill.tasks.packing.pieces import FIM_TOKENS
+from tokmill.tasks.formats.packed.figures import FimTokens, Packing
+from tokmill.tasks.formats.packed.plan import PieceTable
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def copies_of(packing: Packing, body: Body, pieces: PieceTable, places: NDArray[
 def _rearranged(
     fim: FimTokens, body: Body, pieces: PieceTable, places: NDArray[np.int64], chosen: NDArray[np.intp]
 ) -> Copies:
-    """The runs and tokens of the pieces `chosen`; see `tasks.packing.fim` for their order."""
+    """The runs and tokens of the pieces `chosen`; see `tasks.fim.tokens` for their order."""
     head, tail = body.head[chosen], body.tail[chosen]
     begin = body.begin[chosen] + head
     text = body.length[chosen] - head - tail

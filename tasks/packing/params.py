@@ -5,9 +5,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from tokmill.tasks.formats.packed_files import PackedFormat
-from tokmill.tasks.formats.packing import WINDOWED, LastSequence, LongDocuments, Strategy
-from tokmill.tasks.stage import Params
+from tokmill.tasks.core.stage import Params
+from tokmill.tasks.formats.packed.figures import WINDOWED, LastSequence, LongDocuments, Strategy
+from tokmill.tasks.formats.packed.layout import PackedFormat
 
 _LONGEST_WINDOWED = 1 << 24
 Rate = Annotated[float, Field(ge=0, le=1)]

@@ -2,7 +2,7 @@
 
 A document of more than `sequence_length` tokens is cut into full pieces and a rest, or truncated to one
 piece, or dropped. Every other document stays whole, unless the strategy is `concat`. A document that is
-rearranged to fill in its middle (`tasks.packing.fim`) takes three tokens more a piece; so one that only just
+rearranged to fill in its middle (`tasks.fim.tokens`) takes three tokens more a piece; so one that only just
 fits stays as it is.
 """
 
@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tasks.formats.packing import LongDocuments
+from tokmill.tasks.fim.tokens import FIM_TOKENS
+from tokmill.tasks.formats.packed.figures import LongDocuments
 
-FIM_TOKENS = 3
-"""Tokens that a rearranged piece has more than its document."""
 SHORTEST_FIM = 16
 """Pieces of fewer tokens are never rearranged: there is next to nothing to fill in."""
 
@@ -29,7 +28,7 @@ class Pieces:
         length: int64, tokens, those that were added included; at least 1.
         document: int64, index of the document it is of.
         document_start: int64, where in the document it starts, in tokens.
-        fim: uint8, 0 where the document's tokens stand in their order; else see `tasks.packing.fim`.
+        fim: uint8, 0 where the document's tokens stand in their order; else see `tasks.fim.tokens`.
     """
 
     sequence: NDArray[np.int64]

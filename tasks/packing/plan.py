@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tokmill.tasks.errors import PackingError
+from tokmill.tasks.core.errors import PackingError
+from tokmill.tasks.fim.tokens import DocumentKeys, choose_forms
 from tokmill.tasks.formats.encoded import EncodedManifest
 from tokmill.tasks.formats.mixture import Mixture, MixtureManifest, Plan
-from tokmill.tasks.formats.packing import WINDOWED, FimTokens
-from tokmill.tasks.formats.packing_plan import (
+from tokmill.tasks.formats.packed.figures import WINDOWED, FimTokens
+from tokmill.tasks.formats.packed.plan import (
     PackingManifest,
     PackingPlanWriter,
     PieceTable,
@@ -22,7 +23,6 @@ from tokmill.tasks.formats.packing_plan import (
 )
 from tokmill.tasks.packing.accounts import Tally
 from tokmill.tasks.packing.blocks import blocks
-from tokmill.tasks.packing.fim import DocumentKeys, choose_forms
 from tokmill.tasks.packing.params import PackPlanParams
 from tokmill.tasks.packing.pieces import Pieces
 from tokmill.tasks.packing.shares import Shares

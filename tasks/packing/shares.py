@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.formats.mixture import MixedSource
-from tokmill.tasks.formats.packing import PackedShare
+from tokmill.tasks.formats.packed.figures import PackedShare
 from tokmill.tasks.packing.pieces import Pieces
 
 LIMIT = 0.03

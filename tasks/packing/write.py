@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.tasks.errors import PackingError
+from tokmill.tasks.core.errors import PackingError
 from tokmill.tasks.formats.encoded import EncodedShard
-from tokmill.tasks.formats.packed_block import SequenceBlock, ShardShape, group_rows
-from tokmill.tasks.formats.packed_files import PROVENANCE_SCHEMA, PackedFormat, ShardFiles
-from tokmill.tasks.formats.packed_formats import write_pieces, write_sequences
-from tokmill.tasks.formats.packing import Packing
-from tokmill.tasks.formats.packing_plan import PackedShardEntry, PieceTable
+from tokmill.tasks.formats.packed.block import SequenceBlock, ShardShape, group_rows
+from tokmill.tasks.formats.packed.figures import Packing
+from tokmill.tasks.formats.packed.layout import PROVENANCE_SCHEMA, PackedFormat, ShardFiles
+from tokmill.tasks.formats.packed.plan import PackedShardEntry, PieceTable
+from tokmill.tasks.formats.packed.registry import write_pieces, write_sequences
 from tokmill.tasks.kernels.gather import gather
 from tokmill.tasks.packing.copies import Body, copies_of
 

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import BaseModel
 
-from tokmill.tasks.errors import IdentityError
+from tokmill.tasks.core.errors import IdentityError
 
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 

@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from tokmill.tasks.errors import StoreError
+from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store.connection import answer, locked, private, reading, replacing
 from tokmill.tasks.store.extra_tables import extra_tables_in_step, sync_extra_tables
 from tokmill.tasks.store.indexing import (

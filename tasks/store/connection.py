@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from filelock import FileLock, Timeout
 
-from tokmill.tasks.database import connect, is_database
-from tokmill.tasks.errors import StoreError
+from tokmill.tasks.core.database import connect, is_database
+from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store.durable import told_as
 from tokmill.tasks.store.indexing import BrokenCatalogError, check_tables, check_version, prepare
 from tokmill.tasks.store.layout import Layout

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
-from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store.canonical import Json, canonical_json, plain
 from tokmill.tasks.store.store import Store
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tokmill.tasks.errors import StoreError
+from tokmill.tasks.core.errors import StoreError
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 

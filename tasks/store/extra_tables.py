@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokmill.tasks.errors import StoreError
+from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store.indexing import ALL_TABLES, Report
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.regular import opened_regular

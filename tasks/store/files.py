@@ -16,8 +16,8 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from tokmill.tasks.errors import SourceError
-from tokmill.tasks.faults import unreadable
+from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.core.faults import unreadable
 from tokmill.tasks.store.digest import digest_file
 
 _TICK_NS = 2_000_000_000  # the coarsest clock of the file systems in use (FAT: 2 s)

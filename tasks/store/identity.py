@@ -10,8 +10,8 @@ paths, `External.value` and parameters declared with `NOT_IDENTITY` stay out.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tokmill.tasks.errors import IdentityError
-from tokmill.tasks.stage import ArtifactRef, External, Input, Request
+from tokmill.tasks.core.errors import IdentityError
+from tokmill.tasks.core.stage import ArtifactRef, External, Input, Request
 from tokmill.tasks.store.canonical import Json, canonical_json, plain
 from tokmill.tasks.store.digest import digest_bytes
 

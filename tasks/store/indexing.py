@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from tokmill.tasks.errors import MachineError, StoreError
+from tokmill.tasks.core.errors import MachineError, StoreError
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.record import read_record

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from tokmill.tasks.errors import MachineError, StoreError, TaskError
-from tokmill.tasks.faults import unreadable
+from tokmill.tasks.core.errors import MachineError, StoreError, TaskError
+from tokmill.tasks.core.faults import unreadable
 from tokmill.tasks.store.digest import FileEntry
 from tokmill.tasks.store.layout import PREFIX_CHARS, RECORD_FILE
 from tokmill.tasks.store.record import Record, contradictions, read_record

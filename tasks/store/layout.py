@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokmill.tasks.errors import StoreError
+from tokmill.tasks.core.errors import StoreError
 
 PREFIX_CHARS = 16
 RECORD_FILE = "record.json"

@@ -11,8 +11,8 @@ from collections import deque
 from contextlib import suppress
 from functools import cached_property
 
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store.graph import Direction, Edge, Graph, Node
 from tokmill.tasks.store.record import InputEntry, Record
 from tokmill.tasks.store.store import Store

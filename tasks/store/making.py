@@ -5,9 +5,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.faults import out_of_memory
-from tokmill.tasks.stage import Outcome, Request
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.faults import out_of_memory
+from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store.canonical import plain
 from tokmill.tasks.store.digest import content_digest
 from tokmill.tasks.store.durable import lack_of

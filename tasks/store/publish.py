@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tokmill.tasks.errors import AccountError, StoreError
-from tokmill.tasks.stage import Account
+from tokmill.tasks.core.errors import AccountError, StoreError
+from tokmill.tasks.core.stage import Account
 from tokmill.tasks.store.digest import FileEntry, digest_file
 from tokmill.tasks.store.durable import sync_path, write_new
 from tokmill.tasks.store.layout import RECORD_FILE, Layout

@@ -20,9 +20,9 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from tokmill.tasks.errors import IdentityError, MachineError, StoreError
-from tokmill.tasks.faults import unreadable
-from tokmill.tasks.stage import Account, ArtifactRef, External, Inputs, Scalar
+from tokmill.tasks.core.errors import IdentityError, MachineError, StoreError
+from tokmill.tasks.core.faults import unreadable
+from tokmill.tasks.core.stage import Account, ArtifactRef, External, Inputs, Scalar
 from tokmill.tasks.store.canonical import plain
 from tokmill.tasks.store.digest import ByteCount, Digest, FileEntry, content_digest, digest_bytes
 from tokmill.tasks.store.identity import fingerprint

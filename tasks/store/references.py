@@ -13,8 +13,8 @@ import difflib
 import re
 from pathlib import Path
 
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import PREFIX_CHARS, RECORD_FILE, Layout
 from tokmill.tasks.store.record import Record, read_record

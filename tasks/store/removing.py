@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.durable import told_as, write_atomically
 from tokmill.tasks.store.layout import RECORD_FILE, Layout

@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.stage import ArtifactRef, How
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import ArtifactRef, How
 from tokmill.tasks.store.moments import Moment
 from tokmill.tasks.store.provenance import Provenance
 from tokmill.tasks.store.regular import read_regular

@@ -8,7 +8,7 @@ last heard of.
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tokmill.tasks.errors import StoreError
+from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store.durable import told_as, write_atomically
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.liveness import SUFFIX, Process, silent

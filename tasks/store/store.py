@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.stage import ArtifactRef, External, How, Input, Request
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import ArtifactRef, External, How, Input, Request
 from tokmill.tasks.store.canonical import Json
 from tokmill.tasks.store.catalog import Catalog, Row
 from tokmill.tasks.store.durable import sync_path, told_as

@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.stage import Account
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import Account
 from tokmill.tasks.store.labels import ALIASES, LABELS, read_name, version_number
 from tokmill.tasks.store.layout import Layout, check_alias, check_kind, check_label, check_name
 from tokmill.tasks.store.record import Record, read_record

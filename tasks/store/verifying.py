@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokmill.tasks.errors import StoreError
+from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store.connection import attached, private
 from tokmill.tasks.store.indexing import check_version, sync_files
 from tokmill.tasks.store.integrity import Problem, problems

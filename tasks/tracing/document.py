@@ -3,8 +3,8 @@
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from tokmill.tasks.formats.quarantine import place_of
-from tokmill.tasks.formats.takedown import ExcludedDocuments, TakedownManifest
+from tokmill.tasks.formats.packed.takedown import ExcludedDocuments, TakedownManifest
+from tokmill.tasks.formats.text.quarantine import place_of
 from tokmill.tasks.store.record import Record
 from tokmill.tasks.tracing.naming import FoundDocument, find_documents
 from tokmill.tasks.tracing.origins import Origins

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokmill.tasks.errors import TracingError
+from tokmill.tasks.core.errors import TracingError
 from tokmill.tasks.formats.corpus import Corpus, Segment, Shard, read_shard
-from tokmill.tasks.formats.sources import nearest
+from tokmill.tasks.formats.text.sources import nearest
 from tokmill.tasks.tracing.origins import Origins
 
 _READERS = 4

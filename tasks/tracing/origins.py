@@ -11,12 +11,12 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Self
 
-from tokmill.tasks.errors import StoreError, TracingError
+from tokmill.tasks.core.errors import StoreError, TracingError
+from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.formats.corpus import Corpus, Shard
 from tokmill.tasks.formats.encoded import Encoded, EncodedShard
-from tokmill.tasks.formats.packed import PackedReader
-from tokmill.tasks.formats.resolving import identity
-from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.formats.packed.reader import PackedReader
+from tokmill.tasks.formats.text.resolving import identity
 from tokmill.tasks.store.record import InputEntry, Record
 from tokmill.tasks.store.store import Store
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tasks.formats.packed import PackedReader
-from tokmill.tasks.formats.packed_files import ShardFiles
-from tokmill.tasks.formats.packed_shards import PieceRows
+from tokmill.tasks.formats.packed.layout import ShardFiles
+from tokmill.tasks.formats.packed.reader import PackedReader
+from tokmill.tasks.formats.packed.shards import PieceRows
 from tokmill.tasks.tracing.members import Document, Members
 from tokmill.tasks.tracing.origins import Origins
 

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from tokmill.tasks.errors import SourceError, TracingError
-from tokmill.tasks.formats.packed import Piece
-from tokmill.tasks.formats.quarantine import place_of
+from tokmill.tasks.core.errors import SourceError, TracingError
+from tokmill.tasks.formats.packed.reader import Piece
+from tokmill.tasks.formats.text.quarantine import place_of
 from tokmill.tasks.tracing.naming import ids_of
 from tokmill.tasks.tracing.origins import Origins
 

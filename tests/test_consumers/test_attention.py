@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture
-from tokmill.tasks.formats.packed import PackedReader
-from tokmill.tasks.formats.packed_masks import block_ranges, mask_function, varlen
+from tokmill.tasks.formats.packed.masks import block_ranges, mask_function, varlen
+from tokmill.tasks.formats.packed.reader import PackedReader
 
 torch = pytest.importorskip("torch")
 

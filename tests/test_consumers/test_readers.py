@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
-from tokmill.tasks.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
-from tokmill.tasks.formats.packed import PackedReader
-from tokmill.tasks.formats.packed_masks import varlen
+from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
+from tokmill.tasks.formats.packed.masks import varlen
+from tokmill.tasks.formats.packed.reader import PackedReader
 
 # Their warnings are about their own dependencies.
 pytestmark = [pytest.mark.consumers, pytest.mark.filterwarnings("ignore")]

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tokmill.flows.cli.app import main
+from tokmill.flows.commands.main import main
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokmill.flows.composition import Composition, Node, Step
 from tokmill.flows.profile import load_profile
-from tokmill.flows.sources import resolve_sources
-from tokmill.tasks.stage import ArtifactRef
+from tokmill.flows.run.composition import Composition, Node, Step
+from tokmill.flows.run.sources import resolve_sources
+from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 
 

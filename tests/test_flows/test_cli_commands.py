@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tokmill.flows.cli.app import main
+from tokmill.flows.commands.main import main
 from tokmill.flows.profile import load_profile
 
 COMMANDS = [
@@ -223,7 +223,7 @@ class TestProfiles:
 def imported_by(*arguments):
     """Return which heavy packages a command imports."""
     program = (
-        "import sys; from tokmill.flows.cli.app import main; main(sys.argv[1:]); "
+        "import sys; from tokmill.flows.commands.main import main; main(sys.argv[1:]); "
         f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run(

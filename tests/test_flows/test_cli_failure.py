@@ -8,7 +8,7 @@ FAILING = """
 import sys, threading
 import duckdb
 from tokmill.flows.cli.app import app, main
-from tokmill.tasks.errors import TaskError
+from tokmill.tasks.core.errors import TaskError
 
 kept = []
 

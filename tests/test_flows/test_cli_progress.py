@@ -10,9 +10,9 @@ from rich.console import Console
 
 from tokmill.flows.cli.pace import Pace
 from tokmill.flows.cli.progress import LiveProgress, PlainProgress, display
-from tokmill.flows.progress import Silent, group_of
-from tokmill.tasks.advance import Advance
-from tokmill.tasks.stage import ArtifactRef
+from tokmill.flows.run.progress import Silent, group_of
+from tokmill.tasks.core.progress import Advance
+from tokmill.tasks.core.stage import ArtifactRef
 
 REF = ArtifactRef(kind="corpus", name="x", fingerprint="0" * 64, content_digest="1" * 64)
 

@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from tests.test_flows.in_process import InProcess
-from tokmill.flows.cli.app import main
-from tokmill.tasks.formats.packed import PackedReader
+from tokmill.flows.commands.main import main
+from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.store import Store
 
 

@@ -9,13 +9,13 @@ import pytest
 from tests.small_disk import on_small_disk
 from tests.test_flows.commands import clean_environment
 from tests.test_flows.processes import processes_with
-from tokmill.flows.embedded import start_embedded
 from tokmill.flows.errors import ServeError
+from tokmill.flows.server.embedded import start_embedded
 
 STARTING = """
 import os
 from pathlib import Path
-from tokmill.flows.embedded import start_embedded
+from tokmill.flows.server.embedded import start_embedded
 start_embedded(os.environ, Path(os.environ["PREFECT_HOME"]), 300.0, print)
 """
 

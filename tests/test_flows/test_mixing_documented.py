@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.test_flows.in_process import InProcess
-from tokmill.flows.cli.app import main
+from tokmill.flows.commands.main import main
 from tokmill.flows.profile import load_profile
-from tokmill.tasks.errors import TaskError
+from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.mixing.params import MixParams
 from tokmill.tasks.mixing.quotas import asked
 

@@ -12,7 +12,7 @@ import pytest
 from tests.test_flows.corpora import PROFILE, write_jsonl
 from tests.test_flows.in_process import InProcess
 from tokmill.flows.errors import ProfileError
-from tokmill.tasks.errors import TaskError
+from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.store import Store
 
 LATER = ("mixture", "pack_plan", "packed_shard", "packed", "card")

@@ -3,9 +3,9 @@
 import pytest
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.places import Machine, num_bytes
 from tokmill.flows.profile import Execution
-from tokmill.tasks.machine import quarter_of_the_ram
+from tokmill.flows.run.places import Machine, num_bytes
+from tokmill.tasks.core.machine import quarter_of_the_ram
 
 
 @pytest.mark.parametrize(

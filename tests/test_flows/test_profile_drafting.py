@@ -12,7 +12,7 @@ from tokmill.flows.errors import UsageError
 from tokmill.flows.profile import load_profile
 from tokmill.flows.profile.drafting import draft_profile
 from tokmill.flows.profile.sniffing import sniff, sniff_all
-from tokmill.tasks.errors import SourceError
+from tokmill.tasks.core.errors import SourceError
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from tokmill.flows.errors import FlowError, ProfileError
 from tokmill.flows.profile import load_profile
-from tokmill.flows.sources import resolve_sources
+from tokmill.flows.run.sources import resolve_sources
 from tokmill.tasks.store import Store
 
 SECONDS = float(os.environ.get("TOKMILL_FUZZ_SECONDS", "2"))

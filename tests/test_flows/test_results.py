@@ -1,7 +1,7 @@
 """What a run did, added up."""
 
-from tokmill.flows.results import RunRow, wall_seconds
-from tokmill.tasks.stage import ArtifactRef
+from tokmill.flows.run.results import RunRow, wall_seconds
+from tokmill.tasks.core.stage import ArtifactRef
 
 REF = ArtifactRef(kind="counts_shard", name="x", fingerprint="0" * 64, content_digest="1" * 64)
 

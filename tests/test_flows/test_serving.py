@@ -24,7 +24,7 @@ pytestmark = pytest.mark.server
 SHOW_DEPLOYMENT = """
 import json
 from pathlib import Path
-from tokmill.flows.deployment import deployment
+from tokmill.flows.run.deployment import deployment
 from tokmill.flows.server.place import Place
 made = deployment(Place(Path("/project"), Path("/store")))
 schedule = made.schedules[0]
@@ -197,7 +197,7 @@ def test_another_folder_gets_a_deployment_of_its_own(service: Service, tmp_path:
 
 def register(service: Service, place: Place) -> None:
     """Do what `up` does when it has started its server."""
-    command = [sys.executable, "-m", "tokmill.flows.deployment", str(place.folder), str(place.store)]
+    command = [sys.executable, "-m", "tokmill.flows.run.deployment", str(place.folder), str(place.store)]
     environment = {**service.tokmill.environment, "PREFECT_API_URL": f"{service.url}/api"}
     subprocess.run(command, env=environment, capture_output=True, check=True)
 

@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 import pytest
 
+from tokmill.tasks.core.stage import External
 from tokmill.tasks.formats.corpus import Corpus
-from tokmill.tasks.formats.resolving import resolve_files
-from tokmill.tasks.formats.sources import SourceSpec
-from tokmill.tasks.ingest import IngestParams
-from tokmill.tasks.ingest import run as ingest
-from tokmill.tasks.stage import External
+from tokmill.tasks.formats.text.resolving import resolve_files
+from tokmill.tasks.formats.text.sources import SourceSpec
+from tokmill.tasks.ingest.stage import IngestParams
+from tokmill.tasks.ingest.stage import run as ingest
 from tokmill.tasks.store.digest import digest_file
 
 

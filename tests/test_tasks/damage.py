@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered
-from tokmill.tasks.errors import TaskError
-from tokmill.tasks.export import EXPORT_SHARD, ExportShardParams
+from tokmill.tasks.core.errors import TaskError
+from tokmill.tasks.export.stage import EXPORT_SHARD, ExportShardParams
 from tokmill.tasks.formats.encoded import EncodedShard
-from tokmill.tasks.formats.packed import PackedReader
-from tokmill.tasks.formats.packed_files import PackedManifest
-from tokmill.tasks.formats.packing_plan import PackingPlan
+from tokmill.tasks.formats.packed.layout import PackedManifest
+from tokmill.tasks.formats.packed.plan import PackingPlan
+from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
-from tokmill.tasks.pack import PACK, PACK_PLAN, PACK_SHARD, PackParams
+from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD, PackParams
 
 FORMATS = ("arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet")
 FIELDS = ("input_ids", "position_ids", "segment_ids", "loss_mask", "cu_seqlens")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tokmill.tasks.encode.writer import write_shard
 from tokmill.tasks.formats.encoded import (
     EncodedManifest,
     EncodedStatistics,
@@ -12,9 +13,8 @@ from tokmill.tasks.formats.encoded import (
     SourceEntry,
     token_dtype,
 )
-from tokmill.tasks.formats.encoded_writer import write_shard
-from tokmill.tasks.mix import MIX, MixParams
-from tokmill.tasks.pack import PACK, PACK_PLAN, PACK_SHARD, PackParams
+from tokmill.tasks.mixing.stage import MIX, MixParams
+from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD, PackParams
 from tokmill.tasks.store.digest import digest_folder
 
 

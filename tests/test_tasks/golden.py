@@ -29,25 +29,25 @@ import zstandard
 
 from tests.test_tasks.whole_line import Line, LineParams
 from tokmill import tasks
-from tokmill.tasks.adopt import ADOPT, AdoptParams
-from tokmill.tasks.audit import AuditParams
-from tokmill.tasks.balance import BalanceParams
-from tokmill.tasks.card import CardParams
-from tokmill.tasks.consume import CONSUME, ConsumeParams
-from tokmill.tasks.encode import ENCODE_SHARD, EncodeParams
-from tokmill.tasks.exclude import EXCLUDE, ExcludeParams
-from tokmill.tasks.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
-from tokmill.tasks.formats.packed_files import PackedManifest
-from tokmill.tasks.formats.sources import SourceSpec
-from tokmill.tasks.ingest import IngestParams
-from tokmill.tasks.mix import MIX, MixParams
+from tokmill.tasks.audit.stage import AuditParams
+from tokmill.tasks.balance.stage import BalanceParams
+from tokmill.tasks.card.stage import CardParams
+from tokmill.tasks.core.stage import ArtifactRef, External, Stage
+from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
+from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
+from tokmill.tasks.formats.packed.layout import PackedManifest
+from tokmill.tasks.formats.text.sources import SourceSpec
+from tokmill.tasks.ingest.stage import IngestParams
+from tokmill.tasks.mixing.consume import CONSUME, ConsumeParams
 from tokmill.tasks.mixing.params import CurriculumParams
-from tokmill.tasks.pack import PackParams
-from tokmill.tasks.score import SCORE_COLUMN, ColumnParams
-from tokmill.tasks.stage import ArtifactRef, External, Stage
+from tokmill.tasks.mixing.stage import MIX, MixParams
+from tokmill.tasks.packing.stage import PackParams
+from tokmill.tasks.score.stage import SCORE_COLUMN, ColumnParams
 from tokmill.tasks.store import Store
-from tokmill.tasks.takedown import TAKEDOWN, TakedownParams
-from tokmill.tasks.train import TrainParams
+from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
+from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
+from tokmill.tasks.train.adopt import ADOPT, AdoptParams
+from tokmill.tasks.train.stage import TrainParams
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden"
 DIGESTS = FOLDER / "digests.json"
@@ -92,8 +92,9 @@ class GoldenLine(Line):
 
 def all_stages() -> dict[str, Stage[Any]]:
     """Every stage that a module of `tasks` defines, by its verb."""
-    names = [found.name for found in pkgutil.iter_modules(tasks.__path__) if found.name != "prefect_task"]
-    found = [value for name in names for value in vars(import_module(f"tokmill.tasks.{name}")).values()]
+    modules = pkgutil.walk_packages(tasks.__path__, "tokmill.tasks.")
+    names = [module.name for module in modules if not module.name.endswith("torch_dataset")]
+    found = [value for name in names for value in vars(import_module(name)).values()]
     return {stage.verb: stage for stage in found if isinstance(stage, Stage)}
 
 

@@ -3,7 +3,7 @@
 import shutil
 
 from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture
-from tokmill.tasks.stage import Outcome, Params, Request, Stage
+from tokmill.tasks.core.stage import Outcome, Params, Request, Stage
 from tokmill.tasks.store import Store
 
 FIELDS = ("input_ids", "position_ids", "segment_ids", "loss_mask", "cu_seqlens")

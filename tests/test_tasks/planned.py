@@ -9,10 +9,10 @@ import pytest
 
 from tokmill.tasks.formats.mixture import Plan
 from tokmill.tasks.formats.scores import components_of, write_scores
-from tokmill.tasks.mix import MixParams, Planning
 from tokmill.tasks.mixing.lengths import SourceLengths
 from tokmill.tasks.mixing.orders import ScoreShards
 from tokmill.tasks.mixing.sorting import Scratch
+from tokmill.tasks.mixing.stage import MixParams, Planning
 
 
 def lengths_of(corpus):

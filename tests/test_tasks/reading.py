@@ -12,14 +12,14 @@ from typing import Any
 import lz4.frame
 import zstandard
 
+from tokmill.tasks.core.stage import External, Outcome
 from tokmill.tasks.formats.corpus import Corpus
-from tokmill.tasks.formats.readers import read_pieces
-from tokmill.tasks.formats.records import Span
-from tokmill.tasks.formats.resolving import resolve_files
-from tokmill.tasks.formats.sources import ReadOptions, SourceSpec, format_of
-from tokmill.tasks.ingest import IngestParams
-from tokmill.tasks.ingest import run as ingest
-from tokmill.tasks.stage import External, Outcome
+from tokmill.tasks.formats.text.readers import read_pieces
+from tokmill.tasks.formats.text.records import Span
+from tokmill.tasks.formats.text.resolving import resolve_files
+from tokmill.tasks.formats.text.sources import ReadOptions, SourceSpec, format_of
+from tokmill.tasks.ingest.stage import IngestParams
+from tokmill.tasks.ingest.stage import run as ingest
 from tokmill.tasks.store.digest import digest_file
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {

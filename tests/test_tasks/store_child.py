@@ -20,8 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.test_tasks.store_stages import WriteParams, ask, left_over, stage_of
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.stage import Outcome, Request
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import Store
 
 _STEPS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate"}

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tokmill.tasks.stage import Account, External, Outcome, Params, Request, Stage
+from tokmill.tasks.core.stage import Account, External, Outcome, Params, Request, Stage
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.tables import TABLES
 

@@ -6,9 +6,9 @@ import duckdb
 import numpy as np
 import pytest
 
-from tokmill.tasks.audit import AuditParams, verdict
-from tokmill.tasks.audit_summary import Summary, renyi_efficiency, summarize, to_markdown
-from tokmill.tasks.audit_tables import SourceUse, Vocabulary, audit_database, readable, rows, write_tables
+from tokmill.tasks.audit.stage import AuditParams, verdict
+from tokmill.tasks.audit.summary import Summary, renyi_efficiency, summarize, to_markdown
+from tokmill.tasks.audit.tables import SourceUse, Vocabulary, audit_database, readable, rows, write_tables
 from tokmill.tasks.formats.encoded import EncodedStatistics
 
 VOCABULARY = Vocabulary(

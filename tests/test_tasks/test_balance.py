@@ -9,8 +9,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tokmill.tasks.balance import BalanceParams, SourceSize, balanced, scaled_counts, summary, weighted_counts
-from tokmill.tasks.errors import BalanceError, StoreError
+from tokmill.tasks.balance.stage import (
+    BalanceParams,
+    SourceSize,
+    balanced,
+    scaled_counts,
+    summary,
+    weighted_counts,
+)
+from tokmill.tasks.core.errors import BalanceError, StoreError
 from tokmill.tasks.formats.balance import Balance
 
 SIZES = {"big": SourceSize(10, 900), "small": SourceSize(40, 100)}

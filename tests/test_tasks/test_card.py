@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from tests.test_tasks.whole_line import Line, LineParams
-from tokmill.tasks.balance import BalanceParams
-from tokmill.tasks.card import CARD, CardParams
-from tokmill.tasks.card_facts import CardFacts
-from tokmill.tasks.card_ledger import StageAccounts, ledger
-from tokmill.tasks.card_text import _bar, _code, _size, to_markdown
-from tokmill.tasks.encode import EncodeParams
-from tokmill.tasks.errors import AccountError, StoreError, TaskError
+from tokmill.tasks.balance.stage import BalanceParams
+from tokmill.tasks.card.conservation import StageAccounts, ledger
+from tokmill.tasks.card.facts import CardFacts
+from tokmill.tasks.card.stage import CARD, CardParams
+from tokmill.tasks.card.text import _bar, _code, _size, to_markdown
+from tokmill.tasks.core.errors import AccountError, StoreError, TaskError
+from tokmill.tasks.core.stage import Account
+from tokmill.tasks.encode.stage import EncodeParams
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.mixture import Mixture
-from tokmill.tasks.formats.packed import PackedReader
+from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.formats.tokenizer import open_tokenizer
-from tokmill.tasks.mix import MixParams
-from tokmill.tasks.pack import PackParams
-from tokmill.tasks.stage import Account
+from tokmill.tasks.mixing.stage import MixParams
+from tokmill.tasks.packing.stage import PackParams
 from tokmill.tasks.store import Store, read_record
 
 WORDS = ("the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "rain", "falls")

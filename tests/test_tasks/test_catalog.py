@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.test_tasks.store_stages import WriteParams, ask, ask_joined, catalog_rows, stage_of
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.stage import Outcome, Request
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import Provenance, RunArtifact, Store, digest_bytes
 from tokmill.tasks.store.catalog import Catalog
 

@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from tests.small_disk import permitted_mounts
 from tests.test_tasks.store_stages import ask, ask_joined, catalog_rows
-from tokmill.tasks.errors import StoreError
+from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.catalog import Catalog
 

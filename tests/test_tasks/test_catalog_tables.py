@@ -7,8 +7,8 @@ import pytest
 from pyarrow import parquet
 
 from tests.test_tasks.store_stages import WriteParams, catalog_rows, stage_of
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.stage import Outcome, Request
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.catalog import Catalog
 

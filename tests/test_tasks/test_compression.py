@@ -9,9 +9,9 @@ import pytest
 import zstandard
 
 from tests.test_tasks.reading import COMPRESSORS, read
-from tokmill.tasks.errors import SourceError
-from tokmill.tasks.formats.codecs import FRAMES
-from tokmill.tasks.formats.compression import BLOCK_BYTES, BrokenArchiveError, blocks
+from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.formats.text.codecs import FRAMES
+from tokmill.tasks.formats.text.compression import BLOCK_BYTES, BrokenArchiveError, blocks
 
 CODECS = [suffix for suffix in COMPRESSORS if suffix]
 TEXT = b"".join(b"line %d of some text\n" % number for number in range(3000))

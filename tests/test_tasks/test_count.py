@@ -7,9 +7,11 @@ import pytest
 import regex
 
 from tokmill import tokenizer
-from tokmill.tasks.count import COUNT_SHARD, CountParams, run, run_shard
-from tokmill.tasks.counting import Tally, add_up
-from tokmill.tasks.errors import StoreError
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.machine import allowing, memory_budget, quarter_of_the_ram
+from tokmill.tasks.core.stage import Request
+from tokmill.tasks.count.counting import Tally, add_up
+from tokmill.tasks.count.stage import COUNT_SHARD, CountParams, run, run_shard
 from tokmill.tasks.formats.corpus import DocumentBatch
 from tokmill.tasks.formats.counts import (
     Counts,
@@ -19,12 +21,10 @@ from tokmill.tasks.formats.counts import (
     write_counts,
     write_parts,
 )
-from tokmill.tasks.formats.documents import offsets_of
-from tokmill.tasks.machine import allowing, memory_budget, quarter_of_the_ram
-from tokmill.tasks.stage import Request
+from tokmill.tasks.formats.text.documents import offsets_of
 from tokmill.tasks.store import Store
 from tokmill.tokenizer import PretokenCounts
-from tokmill.tokenizer.errors import PatternError
+from tokmill.tokenizer.core.errors import PatternError
 
 DOCUMENTS = {
     "en": ["the cat the hat", "", "don't", "the <|endoftext|>the"],

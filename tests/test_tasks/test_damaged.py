@@ -17,10 +17,10 @@ import pytest
 
 from tests.test_tasks.fabricated import write_documents
 from tests.test_tasks.packings import packed_folder
-from tokmill.tasks.errors import StoreError
+from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.encoded import EncodedShard
-from tokmill.tasks.formats.packed import PackedReader
-from tokmill.tasks.formats.packed_files import PackedManifest
+from tokmill.tasks.formats.packed.layout import PackedManifest
+from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
 
 SECONDS = float(os.environ.get("TOKMILL_FUZZ_SECONDS", "2"))

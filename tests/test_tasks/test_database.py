@@ -5,7 +5,7 @@ import sqlite3
 import duckdb
 import pytest
 
-from tokmill.tasks.database import connect
+from tokmill.tasks.core.database import connect
 
 EXTENSION_SETTINGS = """
     SELECT name FROM duckdb_settings()

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.formats.document_hashes import document_hashes
-from tokmill.tasks.formats.documents import piece_of
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.encode.writer import write_shard
 from tokmill.tasks.formats.encoded import EncodedStatistics
-from tokmill.tasks.formats.encoded_writer import write_shard
+from tokmill.tasks.formats.text.document_hashes import document_hashes
+from tokmill.tasks.formats.text.documents import piece_of
 from tokmill.tasks.kernels.gather import gather
 
 WORD = (1 << 64) - 1

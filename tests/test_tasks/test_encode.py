@@ -3,16 +3,16 @@
 import pytest
 
 from tokmill import tokenizer
-from tokmill.tasks.audit import AUDIT, AuditParams, check_gate
-from tokmill.tasks.audit import run as audit
-from tokmill.tasks.audit_summary import read_summary
-from tokmill.tasks.encode import ENCODE, ENCODE_SHARD, EncodeParams, run, run_shard
-from tokmill.tasks.errors import GateError, StoreError
+from tokmill.tasks.audit.stage import AUDIT, AuditParams, check_gate
+from tokmill.tasks.audit.stage import run as audit
+from tokmill.tasks.audit.summary import read_summary
+from tokmill.tasks.core.errors import GateError, StoreError
+from tokmill.tasks.core.stage import External, Request
+from tokmill.tasks.encode.stage import ENCODE, ENCODE_SHARD, EncodeParams, run, run_shard
 from tokmill.tasks.formats.encoded import Encoded, EncodedShard
 from tokmill.tasks.formats.tokenizer import open_tokenizer, publish_tokenizer
-from tokmill.tasks.stage import External, Request
 from tokmill.tasks.store import Store
-from tokmill.tokenizer.errors import SpecialTokenError
+from tokmill.tokenizer.core.errors import SpecialTokenError
 
 DOCUMENTS = {
     "en": ["the cat", "", "a", "the hat and the cat"],

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tokmill.tasks.errors import StoreError
+from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.encoded import (
     Encoded,
     EncodedManifest,

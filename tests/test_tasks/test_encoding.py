@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill import tokenizer
-from tokmill.tasks.encoding import Additions, encode_batches, end_token_id, keep_documents
+from tokmill.tasks.encode.encoding import Additions, encode_batches, end_token_id, keep_documents
+from tokmill.tasks.fim.characters import TextFim
 from tokmill.tasks.formats.corpus import DocumentBatch
-from tokmill.tasks.formats.documents import offsets_of
 from tokmill.tasks.formats.encoded import EncodedShard
-from tokmill.tasks.rearranging import TextFim
-from tokmill.tokenizer.errors import LawError, SpecialTokenError
+from tokmill.tasks.formats.text.documents import offsets_of
+from tokmill.tokenizer.core.errors import LawError, SpecialTokenError
 
 END = "<|endoftext|>"
 TEXTS = ["the cat sat", "", "the", "on  the mat, наконец", f"a {END} in the text", "\n\n", "猫が座った"]

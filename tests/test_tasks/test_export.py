@@ -5,10 +5,10 @@ import json
 import pytest
 
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
-from tokmill.tasks.errors import PackingError, StoreError
-from tokmill.tasks.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
-from tokmill.tasks.formats.packed import PackedReader
-from tokmill.tasks.formats.packed_files import PackedManifest
+from tokmill.tasks.core.errors import PackingError, StoreError
+from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
+from tokmill.tasks.formats.packed.layout import PackedManifest
+from tokmill.tasks.formats.packed.reader import PackedReader
 
 ALL_FORMATS = ("arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet")
 COMMON = {"sequence_length": 16, "strategy": "best_fit", "sequences_per_shard": 3, "mask_continued": True}
@@ -88,7 +88,7 @@ def test_a_missing_shard_is_refused(tmp_path, pack):
 
 
 def test_a_shard_over_four_gigabytes_is_refused_as_mds(tmp_path, pack, monkeypatch):
-    monkeypatch.setattr("tokmill.tasks.formats.packed_mds._MOST_BYTES", 300)
+    monkeypatch.setattr("tokmill.tasks.formats.packed.mds._MOST_BYTES", 300)
     with pytest.raises(PackingError, match=r"which must be at most 300 .* lower sequences_per_shard"):
         exported(pack(("memmap",)), ("mds",), tmp_path)
 

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.test_tasks.reading import COMPRESSORS, PlainDigests, ingested, read
-from tokmill.tasks.errors import MachineError, StoreError
-from tokmill.tasks.faults import broken, is_of_machine
-from tokmill.tasks.formats.manifests import readable
+from tokmill.tasks.core.errors import MachineError, StoreError
+from tokmill.tasks.core.faults import broken, is_of_machine
+from tokmill.tasks.formats.files.manifests import readable
 
 TEXTS = [f"{number} " + "x" * (8 << 20) for number in range(2)]
 
@@ -22,8 +22,8 @@ TEXTS = [f"{number} " + "x" * (8 << 20) for number in range(2)]
 CHILD = """
 import resource, sys
 from pathlib import Path
-from tokmill.tasks.formats.readers import read_pieces
-from tokmill.tasks.formats.sources import ReadOptions, format_of
+from tokmill.tasks.formats.text.readers import read_pieces
+from tokmill.tasks.formats.text.sources import ReadOptions, format_of
 
 def look(path):
     options = ReadOptions(on_error="quarantine", format="prose" if path.suffix == ".py" else "auto")

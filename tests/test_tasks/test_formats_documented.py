@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.test_tasks.golden import all_stages
-from tokmill.tasks.audit_tables import TABLES as AUDIT_TABLES
-from tokmill.tasks.formats.packed_files import SEQUENCE_SCHEMA
-from tokmill.tasks.formats.packing_plan import PIECE_SCHEMA
-from tokmill.tasks.formats.quarantine import REASONS
+from tokmill.tasks.audit.tables import TABLES as AUDIT_TABLES
+from tokmill.tasks.formats.packed.layout import SEQUENCE_SCHEMA
+from tokmill.tasks.formats.packed.plan import PIECE_SCHEMA
+from tokmill.tasks.formats.text.quarantine import REASONS
 from tokmill.tasks.store.record import Record
 from tokmill.tasks.store.tables import TABLES as CATALOG_TABLES
 

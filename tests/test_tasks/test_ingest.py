@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.test_tasks.reading import COMPRESSORS, Ingested, ingested
-from tokmill.tasks.errors import DocumentError, SourceError, StoreError
+from tokmill.tasks.core.errors import DocumentError, SourceError, StoreError
 from tokmill.tasks.formats.corpus import Corpus, read_shard
-from tokmill.tasks.ingest import IngestParams, run
+from tokmill.tasks.ingest.stage import IngestParams, run
 
 DOCUMENTS = ["first", "", "zweites 🙂\nmit Zeilen", 'a "quoted", one', "x" * 300]
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.store_stages import WRITE, WriteParams, ask, ask_joined
 from tests.test_tasks.test_store_canonical import plain_values
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.stage import External, Request
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import External, Request
 from tokmill.tasks.store import Absent, Difference, Store, canonical_json, diff, lineage, payload_differences
 
 

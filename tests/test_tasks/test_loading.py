@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.fabricated import numbered
 from tests.test_tasks.packings import FIELDS, LENGTHS, packed_folder, published, sequences
-from tokmill.tasks.errors import LoadingError, StoreError
-from tokmill.tasks.formats.packed import PackedReader
-from tokmill.tasks.formats.packed_files import ShardFiles
+from tokmill.tasks.core.errors import LoadingError, StoreError
+from tokmill.tasks.formats.packed.layout import ShardFiles
+from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.loading.order import Order
 from tokmill.tasks.loading.prefetch import THREAD_NAME, made_ahead

@@ -3,14 +3,14 @@
 import pytest
 
 from tests.test_tasks.packings import packed_folder, published, sequences
-from tokmill.tasks.errors import LoadingError
-from tokmill.tasks.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
-from tokmill.tasks.formats.packed_files import PackedManifest
+from tokmill.tasks.core.errors import LoadingError
+from tokmill.tasks.core.stage import Request
+from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
+from tokmill.tasks.formats.packed.layout import PackedManifest
 from tokmill.tasks.loading import PackedDataset
-from tokmill.tasks.stage import Request
 from tokmill.tasks.store import Store
-from tokmill.tasks.takedown import TAKEDOWN, TakedownParams
-from tokmill.tasks.tracing.repacking import listed
+from tokmill.tasks.takedown.repacking import listed
+from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
 
 
 def exported(store, packed, formats):

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.test_tasks.packings import FIELDS, packed_folder
-from tokmill.tasks.errors import LoadingError
-from tokmill.tasks.formats.packed import PackedReader
+from tokmill.tasks.core.errors import LoadingError
+from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.loading.lengths import RowLengths, cut_pieces
 

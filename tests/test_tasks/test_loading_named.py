@@ -4,7 +4,7 @@ import pytest
 
 from tests.test_tasks.traced_line import traced_line
 from tokmill import tokenizer
-from tokmill.tasks.errors import LoadingError, StoreError
+from tokmill.tasks.core.errors import LoadingError, StoreError
 from tokmill.tasks.loading import PackedDataset
 
 

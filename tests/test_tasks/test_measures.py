@@ -8,8 +8,8 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.tasks.formats.documents import DocumentBatch, batched, documents_of, offsets_of, piece_of
-from tokmill.tasks.formats.measures import is_utf8, text_size, without_invalid_utf8
+from tokmill.tasks.formats.text.documents import DocumentBatch, batched, documents_of, offsets_of, piece_of
+from tokmill.tasks.formats.text.measures import is_utf8, text_size, without_invalid_utf8
 
 ODD = "a b\t\n\v\f\r\x1c\x1f\u00e9\u2028\u00a0\u0085\u1680\u2003\u200b\u205f\u3000\u3001\U0001f600"
 WORD = regex.compile(r"\P{White_Space}+")

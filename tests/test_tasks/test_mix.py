@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered
 from tests.test_tasks.planned import Planned, assert_shares_hold, rows
-from tokmill.tasks.errors import MixingError, StoreError
+from tokmill.tasks.core.errors import MixingError, StoreError
 from tokmill.tasks.formats.mixture import Mixture
-from tokmill.tasks.mix import MIX, MixParams
+from tokmill.tasks.mixing.stage import MIX, MixParams
 
 LENGTHS = st.lists(st.lists(st.integers(0, 40), max_size=12), min_size=1, max_size=3).filter(
     lambda shards: any(map(any, shards))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.test_tasks.planned import Planned, rows
-from tokmill.tasks.errors import MixingError
+from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.mixing.draw import Draw, Stop
 from tokmill.tasks.mixing.lengths import SourceLengths
 from tokmill.tasks.mixing.order import Shuffled

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.test_tasks.planned import Planned, assert_shares_hold, rows
-from tokmill.tasks.errors import MixingError
+from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.kernels.drawing import logarithm
-from tokmill.tasks.mix import MixParams
 from tokmill.tasks.mixing.competence import Competence
 from tokmill.tasks.mixing.difficulty import sortable
+from tokmill.tasks.mixing.stage import MixParams
 
 KINDS = st.sampled_from(["linear", "sqrt", "exp", "step"])
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.test_tasks.planned import Planned
-from tokmill.tasks.errors import MixingError
+from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.kernels.drawing import LINEAR, Course, Rule, draw_times, logarithm
 from tokmill.tasks.kernels.interleave import EMPTY, FRESH, Clock, Curve, Lanes, weave
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
 from tests.test_tasks.planned import Planned, assert_shares_hold, rows
-from tokmill.tasks.errors import MixingError
-from tokmill.tasks.formats.packed import PackedReader
-from tokmill.tasks.mix import MIX, MixParams
+from tokmill.tasks.core.errors import MixingError
+from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.mixing.quotas import asked
+from tokmill.tasks.mixing.stage import MIX, MixParams
 
 LONG = {"a": [[100] * 2000], "b": [[45_000] * 3]}
 """Sources of which the second is asked for a fiftieth of one document."""

@@ -7,7 +7,7 @@ from math import ceil, floor
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tokmill.tasks.errors import MixingError
+from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.mixing.params import MixParams
 from tokmill.tasks.mixing.quotas import asked
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.test_tasks.planned import Planned, assert_shares_hold
-from tokmill.tasks.errors import MixingError
-from tokmill.tasks.mix import MixParams
+from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.mixing.quotas import asked
+from tokmill.tasks.mixing.stage import MixParams
 
 # A step is 8 × 125 tokens and a document 25,000 steps, so that a run of 600,000 steps has 24 documents, of
 # which the first point of the schedule holds 4, the second 16 and the third 4. Below, a document is the unit.

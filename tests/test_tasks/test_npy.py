@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.formats.npy import NpyAppender, open_vector
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.formats.files.npy import NpyAppender, open_vector
 
 
 @given(

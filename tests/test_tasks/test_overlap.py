@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.tasks.overlap import ahead, behind
+from tokmill.tasks.core.pipelining import ahead, behind
 
 SIZES = st.lists(st.integers(0, 5), max_size=30)
 LIMIT = st.integers(1, 12)

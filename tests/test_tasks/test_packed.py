@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
-from tokmill.tasks.errors import PackingError, StoreError
-from tokmill.tasks.formats.packed import PackedReader, Sequence
-from tokmill.tasks.formats.packed_files import PackedManifest
-from tokmill.tasks.pack import PACK, PACK_PLAN, PACK_SHARD, PackParams
+from tokmill.tasks.core.errors import PackingError, StoreError
+from tokmill.tasks.formats.packed.layout import PackedManifest
+from tokmill.tasks.formats.packed.reader import PackedReader, Sequence
+from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD, PackParams
 
 DOCUMENTS = {
     "a": [numbered([5, 30, 2]), numbered([9, 9], first=100)],
@@ -142,7 +142,7 @@ def test_the_columns_of_parquet(tmp_path):
 
 def test_parquet_rows_do_not_depend_on_the_row_groups(tmp_path, monkeypatch):
     corpus, _, path = packed(tmp_path / "whole", sequence_length=8, formats=["parquet"])
-    monkeypatch.setattr("tokmill.tasks.formats.packed_block._GROUP_TOKENS", 24)
+    monkeypatch.setattr("tokmill.tasks.formats.packed.block._GROUP_TOKENS", 24)
     _, _, cut = packed(tmp_path / "cut", sequence_length=8, formats=["parquet"])
     assert pq.read_metadata(cut / "shard-00000.parquet").num_row_groups > 2
     assert pq.read_table(cut / "shard-00000.parquet") == pq.read_table(path / "shard-00000.parquet")
@@ -152,7 +152,7 @@ def test_parquet_rows_do_not_depend_on_the_row_groups(tmp_path, monkeypatch):
 @pytest.mark.parametrize("strategy", ["concat", "best_fit"])
 def test_the_bytes_do_not_depend_on_the_blocks_that_are_written(tmp_path, monkeypatch, strategy):
     common = {"sequence_length": 8, "strategy": strategy, "formats": ALL_FORMATS}
-    monkeypatch.setattr("tokmill.tasks.formats.packed_block._GROUP_TOKENS", 16)
+    monkeypatch.setattr("tokmill.tasks.formats.packed.block._GROUP_TOKENS", 16)
     _, _, whole = packed(tmp_path / "whole", **common)
     monkeypatch.setattr("tokmill.tasks.packing.write._BLOCK_TOKENS", 48)
     _, _, cut = packed(tmp_path / "cut", **common)
@@ -290,7 +290,7 @@ def test_a_reader_may_go_to_another_process(tmp_path, formats):
 
 
 def test_threads_may_share_a_reader(tmp_path, monkeypatch):
-    monkeypatch.setattr("tokmill.tasks.formats.packed_block._GROUP_TOKENS", 16)
+    monkeypatch.setattr("tokmill.tasks.formats.packed.block._GROUP_TOKENS", 16)
     _, _, path = packed(tmp_path, sequence_length=8, formats=["parquet"])
     reader = PackedReader.open(path)
     expected = [sequence.input_ids.tolist() for sequence in reader]

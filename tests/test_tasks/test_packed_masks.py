@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.tasks.errors import PackingError
-from tokmill.tasks.formats.packed import Sequence
-from tokmill.tasks.formats.packed_masks import block_ranges, mask_function, varlen
+from tokmill.tasks.core.errors import PackingError
+from tokmill.tasks.formats.packed.masks import block_ranges, mask_function, varlen
+from tokmill.tasks.formats.packed.reader import Sequence
 
 
 def by_hand():

@@ -8,12 +8,12 @@ from pydantic import ValidationError
 
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered
 from tests.test_tasks.packed_lengths import packed_by
-from tokmill.tasks.errors import PackingError, StoreError
+from tokmill.tasks.core.errors import PackingError, StoreError
+from tokmill.tasks.core.stage import NO_SOURCE
 from tokmill.tasks.formats.mixture import MixedSource
-from tokmill.tasks.formats.packing_plan import PackingPlan
-from tokmill.tasks.pack import PACK_PLAN, PackParams
+from tokmill.tasks.formats.packed.plan import PackingPlan
 from tokmill.tasks.packing.accounts import Tally
-from tokmill.tasks.stage import NO_SOURCE
+from tokmill.tasks.packing.stage import PACK_PLAN, PackParams
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=40)
 LENGTH = st.integers(1, 25)

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture
-from tokmill.tasks.errors import PackingError
-from tokmill.tasks.formats.packed import PackedReader
-from tokmill.tasks.packing.fim import PSM, SPM, DocumentKeys, choose_cuts, choose_forms
+from tokmill.tasks.core.errors import PackingError
+from tokmill.tasks.fim.tokens import PSM, SPM, DocumentKeys, choose_cuts, choose_forms
+from tokmill.tasks.formats.packed.reader import PackedReader
 
 PREFIX, SUFFIX, MIDDLE, END = 251, 252, 253, 254
 WHOLE = {"strategy": "best_fit", "fim_token_ids": (PREFIX, SUFFIX, MIDDLE)}

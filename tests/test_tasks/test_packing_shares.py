@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture
 from tests.test_tasks.packed_lengths import packed_by
 from tokmill.tasks.formats.mixture import MixedSource
-from tokmill.tasks.formats.packed import PackedReader
+from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.packing.lining_up import LONGEST_WAIT, LOOK_AHEAD
 from tokmill.tasks.packing.shares import LIMIT, Shares, warnings
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.test_tasks.reading import COMPRESSORS, ingested, read
-from tokmill.tasks.errors import DocumentError, SourceError
+from tokmill.tasks.core.errors import DocumentError, SourceError
 
 TEXTS = ["one", "x" * 40_000, "two", "y" * 300_000, "z" * 1000]
 LIMIT = 1100

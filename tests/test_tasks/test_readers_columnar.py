@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.test_tasks.reading import read
-from tokmill.tasks.errors import SourceError
-from tokmill.tasks.formats.records import Span
+from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.formats.text.records import Span
 
 TEXTS = ["one", "", None, "zwei 🙂", "drei"]
 KEPT = [(0, b"one"), (1, b""), (3, "zwei 🙂".encode()), (4, b"drei")]

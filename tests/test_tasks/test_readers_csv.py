@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.test_tasks.reading import read
-from tokmill.tasks.errors import SourceError
-from tokmill.tasks.formats.readers import read_pieces
-from tokmill.tasks.formats.records import Span
-from tokmill.tasks.formats.sources import ReadOptions
+from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.formats.text.readers import read_pieces
+from tokmill.tasks.formats.text.records import Span
+from tokmill.tasks.formats.text.sources import ReadOptions
 
 
 def test_documents_by_hand(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.test_tasks.reading import ingested, read
-from tokmill.tasks.errors import SourceError
+from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.corpus import read_shard
-from tokmill.tasks.formats.sources import ReadOptions
+from tokmill.tasks.formats.text.sources import ReadOptions
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text(max_size=5),

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.test_tasks.reading import COMPRESSORS, Read, ingested, read
-from tokmill.tasks.errors import TaskError
+from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.formats.corpus import read_shard
 
 SECONDS = float(os.environ.get("TOKMILL_FUZZ_SECONDS", "3"))

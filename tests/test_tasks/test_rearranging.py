@@ -10,12 +10,12 @@ from pydantic import ValidationError
 
 from tests.test_tasks.test_encoding import batches_of
 from tokmill import tokenizer
-from tokmill.tasks.encode import ENCODE_SHARD, EncodeParams
-from tokmill.tasks.encoding import Additions, encode_batches
+from tokmill.tasks.encode.encoding import Additions, encode_batches
+from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
+from tokmill.tasks.fim.characters import SHORTEST_CHARS, TextFim, encode_rearranged
 from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
-from tokmill.tasks.rearranging import SHORTEST_CHARS, TextFim, encode_rearranged
-from tokmill.tokenizer.errors import SpecialTokenError
+from tokmill.tokenizer.core.errors import SpecialTokenError
 
 SPECIALS = ["<|endoftext|>", "<|prefix|>", "<|suffix|>", "<|middle|>"]
 TEXTS = [

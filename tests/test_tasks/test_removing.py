@@ -6,14 +6,14 @@ import pytest
 
 from tests.test_tasks.store_stages import ask, ask_joined
 from tests.test_tasks.traced_line import traced_line
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.export import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
-from tokmill.tasks.formats.packed_files import PackedManifest
-from tokmill.tasks.stage import Request
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import Request
+from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
+from tokmill.tasks.formats.packed.layout import PackedManifest
 from tokmill.tasks.store import Store
+from tokmill.tasks.takedown.holders import holders_of
+from tokmill.tasks.takedown.request import take_down
 from tokmill.tasks.tracing import Origins, find_documents, trace_document
-from tokmill.tasks.tracing.holders import holders_of
-from tokmill.tasks.tracing.takedown import take_down
 
 
 @pytest.fixture(scope="module")

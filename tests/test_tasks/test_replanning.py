@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.fabricated import encoded_corpus, made, numbered, pack_mixture
 from tests.test_tasks.planned import rows
-from tokmill.tasks.consume import CONSUME, ConsumeParams
-from tokmill.tasks.errors import MixingError
-from tokmill.tasks.exclude import EXCLUDE, ExcludeParams
+from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.formats.ledger import Ledger
 from tokmill.tasks.formats.mixture import Mixture
-from tokmill.tasks.formats.packed import PackedReader
-from tokmill.tasks.mix import MIX, MixParams
+from tokmill.tasks.formats.packed.reader import PackedReader
+from tokmill.tasks.mixing.consume import CONSUME, ConsumeParams
+from tokmill.tasks.mixing.stage import MIX, MixParams
+from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
 
 
 class Run:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tokmill.tasks.errors import BalanceError
+from tokmill.tasks.core.errors import BalanceError
 from tokmill.tasks.sampling import (
     EXACT,
     UNLIMITED,

@@ -15,14 +15,16 @@ from tests.test_tasks.fabricated import encoded_corpus, made, write_documents
 from tests.test_tasks.planned import Planned
 from tests.test_tasks.reading import ingested
 from tokmill import tokenizer
-from tokmill.tasks.encode import ENCODE_SHARD, EncodeParams
-from tokmill.tasks.errors import MixingError, SourceError, StoreError
+from tokmill.tasks.core.errors import MixingError, SourceError, StoreError
+from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
 from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.scores import ScoredShard, write_scores
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
 from tokmill.tasks.formats.trigrams import TrigramModels
 from tokmill.tasks.kernels.trigrams import surprisals
-from tokmill.tasks.score import (
+from tokmill.tasks.score.blocks import token_blocks
+from tokmill.tasks.score.noise import noise_of
+from tokmill.tasks.score.stage import (
     FIT_TRIGRAMS,
     SCORE_COLUMN,
     SCORE_NOISE,
@@ -32,9 +34,7 @@ from tokmill.tasks.score import (
     PerplexityParams,
     TrigramParams,
 )
-from tokmill.tasks.scoring.blocks import token_blocks
-from tokmill.tasks.scoring.noise import noise_of
-from tokmill.tasks.scoring.trigrams import train
+from tokmill.tasks.score.trigrams import train
 
 
 @functools.cache

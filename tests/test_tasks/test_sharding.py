@@ -9,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.test_tasks.reading import COMPRESSORS, ingested
-from tokmill.tasks.formats.documents import documents_of, piece_of
-from tokmill.tasks.formats.grouping import Draft, Grouper
-from tokmill.tasks.formats.measures import TextSize
-from tokmill.tasks.formats.scanning import FileScan, scan_file
-from tokmill.tasks.formats.sharding import (
+from tokmill.tasks.formats.text.documents import documents_of, piece_of
+from tokmill.tasks.formats.text.measures import TextSize
+from tokmill.tasks.formats.text.sharding import (
     MAX_SHARDS_FROM_START,
     Cutter,
     Limits,
@@ -23,7 +21,9 @@ from tokmill.tasks.formats.sharding import (
     may_end,
     name_may_end,
 )
-from tokmill.tasks.formats.sources import ReadOptions
+from tokmill.tasks.formats.text.sources import ReadOptions
+from tokmill.tasks.ingest.grouping import Draft, Grouper
+from tokmill.tasks.ingest.scanning import FileScan, scan_file
 
 SMALL = Limits(400)
 LINES = ReadOptions(format="lines")

@@ -14,10 +14,10 @@ import pytest
 from pydantic import ValidationError
 
 from tests.test_tasks.reading import PlainDigests, read
-from tokmill.tasks.errors import SourceError
-from tokmill.tasks.formats.globbing import expand, parse
-from tokmill.tasks.formats.resolving import resolve_files
-from tokmill.tasks.formats.sources import ReadOptions, SourceSpec, format_of
+from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.formats.text.globbing import expand, parse
+from tokmill.tasks.formats.text.resolving import resolve_files
+from tokmill.tasks.formats.text.sources import ReadOptions, SourceSpec, format_of
 
 
 def make(folder: Path, *names: str) -> None:

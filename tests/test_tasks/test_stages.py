@@ -7,14 +7,14 @@ import tracemalloc
 import numpy as np
 
 from tokmill import tokenizer
-from tokmill.tasks.count import COUNT_SHARD, CountParams
-from tokmill.tasks.counting import Tally
-from tokmill.tasks.encode import ENCODE_SHARD, EncodeParams
-from tokmill.tasks.encoding import encode_batches
+from tokmill.tasks.core.stage import NO_SOURCE
+from tokmill.tasks.count.counting import Tally
+from tokmill.tasks.count.stage import COUNT_SHARD, CountParams
+from tokmill.tasks.encode.encoding import encode_batches
+from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
 from tokmill.tasks.formats.corpus import DocumentBatch
-from tokmill.tasks.formats.documents import offsets_of
+from tokmill.tasks.formats.text.documents import offsets_of
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
-from tokmill.tasks.stage import NO_SOURCE
 
 
 def batches(number):

@@ -10,20 +10,20 @@ import zstandard
 from tiktoken.load import load_tiktoken_bpe
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from tokmill.tasks.adopt import AdoptParams
-from tokmill.tasks.adopt import run as adopt
-from tokmill.tasks.balance import BalanceParams
-from tokmill.tasks.balance import run as balance
-from tokmill.tasks.count import run as count
-from tokmill.tasks.count import run_shard as count_shard
-from tokmill.tasks.encode import EncodeParams
-from tokmill.tasks.encode import run_shard as encode_shard
+from tokmill.tasks.balance.stage import BalanceParams
+from tokmill.tasks.balance.stage import run as balance
+from tokmill.tasks.count.stage import run as count
+from tokmill.tasks.count.stage import run_shard as count_shard
+from tokmill.tasks.encode.stage import EncodeParams
+from tokmill.tasks.encode.stage import run_shard as encode_shard
 from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.tokenizer import open_tokenizer
-from tokmill.tasks.train import TrainParams
-from tokmill.tasks.train import run as train
+from tokmill.tasks.train.adopt import AdoptParams
+from tokmill.tasks.train.adopt import run as adopt
+from tokmill.tasks.train.stage import TrainParams
+from tokmill.tasks.train.stage import run as train
 from tokmill.tokenizer import SPLIT_PATTERNS
-from tokmill.tokenizer.alphabet import to_bytes
+from tokmill.tokenizer.core.alphabet import to_bytes
 
 pytestmark = [pytest.mark.shared_data, pytest.mark.slow]
 

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
-from tokmill.tasks.errors import IdentityError
-from tokmill.tasks.stage import ArtifactRef, External, Params, Request, Stage
+from tokmill.tasks.core.errors import IdentityError
+from tokmill.tasks.core.stage import ArtifactRef, External, Params, Request, Stage
 from tokmill.tasks.store import NOT_IDENTITY, canonical_json, digest_bytes, fingerprint, fingerprint_payload
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.tasks.errors import SourceError
+from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.store import FileDigests, FileEntry, content_digest, digest_bytes, digest_file
 
 EMPTY = "0e5751c026e543b2e8ab2eb06099daa1d1e5df47778f7787faab45cdf12fe3a8"  # b2sum -l 256 of nothing

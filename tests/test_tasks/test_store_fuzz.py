@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from tests.test_tasks.store_stages import ask, ask_joined
-from tokmill.tasks.errors import StoreError
+from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store, diff, digest_bytes, lineage
 from tokmill.tasks.store.catalog import Catalog
 

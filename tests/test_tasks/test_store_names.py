@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from tests.test_tasks.store_stages import ask
-from tokmill.tasks.errors import StoreError
-from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store, read_record
 from tokmill.tasks.store.record import encode_record
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.test_tasks.store_stages import WriteParams, ask, ask_joined, left_over, stage_of
-from tokmill.tasks.errors import AccountError, PackingError, StoreError
-from tokmill.tasks.stage import Account, Outcome, Request
+from tokmill.tasks.core.errors import AccountError, PackingError, StoreError
+from tokmill.tasks.core.stage import Account, Outcome, Request
 from tokmill.tasks.store import Provenance, Store, digest_bytes, read_record
 from tokmill.tasks.store.record import encode_record
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import RunArtifact, Store
 from tokmill.tasks.store.liveness import SILENCE_SECONDS, Process
 

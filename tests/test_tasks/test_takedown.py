@@ -13,17 +13,17 @@ from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, number
 from tests.test_tasks.packings import published
 from tests.test_tasks.test_packed import joined_by_hand
 from tests.test_tasks.traced_line import traced_line
-from tokmill.tasks.errors import MixingError, StoreError, TracingError
-from tokmill.tasks.export import EXPORT_SHARD, ExportShardParams
+from tokmill.tasks.core.errors import MixingError, StoreError, TracingError
+from tokmill.tasks.export.stage import EXPORT_SHARD, ExportShardParams
 from tokmill.tasks.formats.mixture import Mixture
-from tokmill.tasks.formats.packed import PackedReader
-from tokmill.tasks.formats.takedown import TakedownManifest
+from tokmill.tasks.formats.packed.reader import PackedReader
+from tokmill.tasks.formats.packed.takedown import TakedownManifest
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.store import Store
-from tokmill.tasks.takedown import TAKEDOWN, TakedownParams
+from tokmill.tasks.takedown.repacking import repack
+from tokmill.tasks.takedown.request import read_names, take_down
+from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
 from tokmill.tasks.tracing import Origins, find_documents, trace_document
-from tokmill.tasks.tracing.repacking import repack
-from tokmill.tasks.tracing.takedown import read_names, take_down
 
 FORMATS = ["arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet"]
 DOCUMENTS = {

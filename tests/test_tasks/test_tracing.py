@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.test_tasks.traced_line import ESSAY, NOTES, SPECIALS, WEB, traced_line
-from tokmill.tasks.errors import SourceError, StoreError, TracingError
-from tokmill.tasks.formats.packed import PackedReader
+from tokmill.tasks.core.errors import SourceError, StoreError, TracingError
+from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.store import Store
 from tokmill.tasks.tracing import Origins, find_documents, trace_document, trace_sequence
 

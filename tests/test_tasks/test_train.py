@@ -7,18 +7,18 @@ import orjson
 import pytest
 
 from tokmill import tokenizer
-from tokmill.tasks.adopt import AdoptParams
-from tokmill.tasks.adopt import run as adopt
-from tokmill.tasks.balance import BalanceParams
-from tokmill.tasks.balance import run as balance
-from tokmill.tasks.count import CountParams
-from tokmill.tasks.count import run as count
-from tokmill.tasks.count import run_shard as count_shard
-from tokmill.tasks.errors import StoreError
+from tokmill.tasks.balance.stage import BalanceParams
+from tokmill.tasks.balance.stage import run as balance
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.count.stage import CountParams
+from tokmill.tasks.count.stage import run as count
+from tokmill.tasks.count.stage import run_shard as count_shard
 from tokmill.tasks.formats.tokenizer import open_tokenizer
-from tokmill.tasks.train import TrainParams
-from tokmill.tasks.train import run as train
-from tokmill.tokenizer.errors import FormatError, TokenizerError, TrainingError
+from tokmill.tasks.train.adopt import AdoptParams
+from tokmill.tasks.train.adopt import run as adopt
+from tokmill.tasks.train.stage import TrainParams
+from tokmill.tasks.train.stage import run as train
+from tokmill.tokenizer.core.errors import FormatError, TokenizerError, TrainingError
 
 DOCUMENTS = {
     "en": ["the theory of the thing", "this and that", "don't <|endoftext|> go there, then: 1234"],

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.test_tasks.whole_line import Line, LineParams
 from tokmill.tasks.store import Store
-from tokmill.tasks.train import TrainParams
+from tokmill.tasks.train.stage import TrainParams
 
 CHECKOUT = Path(__file__).parents[2]
 PARAMS = LineParams(train=TrainParams(vocab_size=700))
@@ -17,7 +17,7 @@ PARAMS = LineParams(train=TrainParams(vocab_size=700))
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tokmill.tasks.advance import watched_by
+from tokmill.tasks.core.progress import watched_by
 from tokmill.tasks.store import Store
 from tests.test_tasks.test_train_crash import PARAMS
 from tests.test_tasks.whole_line import Line

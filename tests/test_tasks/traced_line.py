@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.test_tasks.whole_line import Line, LineParams
-from tokmill.tasks.encode import EncodeParams
-from tokmill.tasks.formats.sources import SourceSpec
-from tokmill.tasks.mix import MixParams
-from tokmill.tasks.pack import PackParams
-from tokmill.tasks.stage import ArtifactRef
+from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.encode.stage import EncodeParams
+from tokmill.tasks.formats.text.sources import SourceSpec
+from tokmill.tasks.mixing.stage import MixParams
+from tokmill.tasks.packing.stage import PackParams
 from tokmill.tasks.store import Store
-from tokmill.tasks.train import TrainParams
+from tokmill.tasks.train.stage import TrainParams
 
 WEB = [
     {"id": "first", "text": "The first page tells of rivers, and of boats on rivers."},

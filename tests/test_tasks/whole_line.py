@@ -4,19 +4,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokmill.tasks.audit import AUDIT, AuditParams
-from tokmill.tasks.balance import BALANCE, BalanceParams
-from tokmill.tasks.card import CARD, CardParams
-from tokmill.tasks.count import COUNT, COUNT_SHARD
-from tokmill.tasks.encode import ENCODE, ENCODE_SHARD, EncodeParams
+from tokmill.tasks.audit.stage import AUDIT, AuditParams
+from tokmill.tasks.balance.stage import BALANCE, BalanceParams
+from tokmill.tasks.card.stage import CARD, CardParams
+from tokmill.tasks.core.stage import ArtifactRef, External, Request
+from tokmill.tasks.count.stage import COUNT, COUNT_SHARD
+from tokmill.tasks.encode.stage import ENCODE, ENCODE_SHARD, EncodeParams
 from tokmill.tasks.formats.corpus import Corpus
-from tokmill.tasks.formats.packing_plan import PackingPlan
-from tokmill.tasks.formats.resolving import resolve_files
-from tokmill.tasks.formats.sources import SourceSpec
-from tokmill.tasks.ingest import INGEST, IngestParams
-from tokmill.tasks.mix import MIX, MixParams
-from tokmill.tasks.pack import PACK, PACK_PLAN, PACK_SHARD, PackParams
-from tokmill.tasks.score import (
+from tokmill.tasks.formats.packed.plan import PackingPlan
+from tokmill.tasks.formats.text.resolving import resolve_files
+from tokmill.tasks.formats.text.sources import SourceSpec
+from tokmill.tasks.ingest.stage import INGEST, IngestParams
+from tokmill.tasks.mixing.stage import MIX, MixParams
+from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD, PackParams
+from tokmill.tasks.score.stage import (
     FIT_TRIGRAMS,
     SCORE_NOISE,
     SCORE_PERPLEXITY,
@@ -24,9 +25,8 @@ from tokmill.tasks.score import (
     PerplexityParams,
     TrigramParams,
 )
-from tokmill.tasks.stage import ArtifactRef, External, Request
 from tokmill.tasks.store import FileDigests, Store
-from tokmill.tasks.train import TRAIN, TrainParams
+from tokmill.tasks.train.stage import TRAIN, TrainParams
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """A trainer in plain Python, fast enough for a real vocabulary: the definition, without counting all anew.
 
-Like `tokenizer.reference.train_merges` it knows nothing but strings of bytes, sets and sums; what it adds is
-to count again only the words that a merge changes.
+Like `tokenizer.reference.byte_bpe.train_merges` it knows nothing but strings of bytes, sets and sums; what it
+adds is to count again only the words that a merge changes.
 """
 
 import heapq
@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from itertools import pairwise
 
-from tokmill.tokenizer.reference import Pair, merge_everywhere
+from tokmill.tokenizer.reference.byte_bpe import Pair, merge_everywhere
 
 
 class Last:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.test_tokenizer.conftest import any_text
-from tokmill.tokenizer import PretokenCounts, TokenizerError, buffers, counting, pretoken_counts
+from tokmill.tokenizer import PretokenCounts, TokenizerError, counting
+from tokmill.tokenizer.core import buffers, pretoken_counts
 from tokmill.tokenizer.counting import PretokenCounter, count_buffers, count_parts
 from tokmill.tokenizer.splitting import compile_pattern
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from tests.test_tokenizer.conftest import SPECIALS, TRAINING_TEXTS, any_text
 from tokmill import tokenizer
 from tokmill.tokenizer import FormatError, Tokenizer, VocabularyError
-from tokmill.tokenizer.alphabet import BYTE_ORDER, to_bytes, to_text
+from tokmill.tokenizer.core.alphabet import BYTE_ORDER, to_bytes, to_text
 from tokmill.tokenizer.formats import WRITERS, files
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS
 

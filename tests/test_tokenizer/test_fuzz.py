@@ -16,21 +16,16 @@ import pytest
 import tiktoken
 
 from tokmill import tokenizer
-from tokmill.tokenizer import (
-    PretokenCounts,
-    Tokenizer,
-    bpe,
-    bpe_training,
-    buffers,
-    reference,
-    running,
-    specials,
-)
-from tokmill.tokenizer.bpe_training import BpeTrainer, MergeRules
-from tokmill.tokenizer.definition import Definition
+from tokmill.tokenizer import PretokenCounts, Tokenizer, running
+from tokmill.tokenizer.byte_bpe import encoder, trainer
+from tokmill.tokenizer.byte_bpe.kernels.encoding import BLOCK
+from tokmill.tokenizer.byte_bpe.kernels.training_state import MAX_NARROW
+from tokmill.tokenizer.byte_bpe.trainer import BpeTrainer, MergeRules
+from tokmill.tokenizer.components import specials
+from tokmill.tokenizer.components.definition import Definition
+from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.formats.tiktoken import definition_of
-from tokmill.tokenizer.kernels.encoding import BLOCK
-from tokmill.tokenizer.kernels.training_state import MAX_NARROW
+from tokmill.tokenizer.reference import byte_bpe as reference
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS, compile_pattern, fallback
 
 SECONDS = float(os.environ.get("TOKMILL_FUZZ_SECONDS", "2"))
@@ -132,7 +127,7 @@ def rounds() -> Iterator[int]:
 def test_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in rounds():
         dice = random.Random(seed)
-        monkeypatch.setattr(bpe, "_CACHE_BITS", dice.choice([(2, 1, 5), (12, 8, 9)]))
+        monkeypatch.setattr(encoder, "_CACHE_BITS", dice.choice([(2, 1, 5), (12, 8, 9)]))
         monkeypatch.setattr(specials, "CHUNK_BYTES", dice.choice([1, 64, 1 << 18]))
         tok, slowly = dice.choice([trained, shuffled, ranked])(dice, dice.choice(PATTERNS))
         documents = [random_bytes(dice) for _ in range(dice.randrange(1, 8))]
@@ -162,7 +157,7 @@ def test_the_published_patterns_cut_random_text_as_regex_does() -> None:
 def long_document(dice: random.Random, alphabet: str) -> str:
     """Up to some hundred KB, with pre-tokens that are longer than scratch, blocks of short ones between."""
     sizes = [int(2 ** dice.uniform(6, 16)) for _ in range(dice.randrange(1, 7))]
-    edges = [bpe._USUAL_BYTES + dice.randrange(-2, 3), 2 * bpe._USUAL_BYTES + dice.randrange(-2, 5)]
+    edges = [encoder._USUAL_BYTES + dice.randrange(-2, 3), 2 * encoder._USUAL_BYTES + dice.randrange(-2, 5)]
     sizes += dice.choices([*edges, specials.CHUNK_BYTES + dice.randrange(-2, 3)], k=dice.randrange(4))
     order = dice.choice(["growing", "shrinking", "any"])
     sizes = dice.sample(sizes, len(sizes)) if order == "any" else sorted(sizes, reverse=order == "shrinking")
@@ -197,10 +192,10 @@ def one_by_one(tok: Tokenizer, documents: list[str]) -> list[list[int]]:
 def test_nothing_is_found_in_long_pretokens(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in rounds():
         dice = random.Random(seed)
-        monkeypatch.setattr(bpe, "_USUAL_BYTES", dice.choice([1 << 5, 1 << 8, 1 << 12]))
-        monkeypatch.setattr(bpe, "_KEPT_BYTES", dice.choice([1, 1 << 13, 1 << 21]))
-        monkeypatch.setattr(bpe, "SLICE_BYTES", dice.choice([1, 1 << 10, 1 << 22]))
-        monkeypatch.setattr(bpe, "_USUAL_IDS", dice.choice([1 << 12, 1 << 19]))
+        monkeypatch.setattr(encoder, "_USUAL_BYTES", dice.choice([1 << 5, 1 << 8, 1 << 12]))
+        monkeypatch.setattr(encoder, "_KEPT_BYTES", dice.choice([1, 1 << 13, 1 << 21]))
+        monkeypatch.setattr(encoder, "SLICE_BYTES", dice.choice([1, 1 << 10, 1 << 22]))
+        monkeypatch.setattr(encoder, "_USUAL_IDS", dice.choice([1 << 12, 1 << 19]))
         monkeypatch.setattr(specials, "CHUNK_BYTES", dice.choice([1 << 10, 1 << 15, 1 << 18]))
         monkeypatch.setattr(running, "_LEAST_BYTES_A_PART", dice.choice([1 << 10, 1 << 16]))
         make, expected = dice.choice([(trained, of_tiktoken), (shuffled, one_by_one)])
@@ -241,19 +236,19 @@ def always(number: int) -> Callable[[int], int]:
 
 
 def test_training_makes_the_merges_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = bpe_training._num_buckets
+    usual = trainer._num_buckets
     for seed in rounds():
         dice = random.Random(seed)
         few = always(dice.choice([1, 2, 16, 256]))
-        monkeypatch.setattr(bpe_training, "_num_buckets", dice.choice([few, few, usual]))
-        monkeypatch.setattr(bpe_training, "_LEAST_ROOM", dice.choice([1, 1 << 16]))
-        monkeypatch.setattr(bpe_training, "_MERGES_A_STEP", dice.choice([1, 3, 100]))
-        monkeypatch.setattr(bpe_training, "_CELLS_A_SLICE", dice.choice([1, 50, 1 << 25]))
-        monkeypatch.setattr(bpe_training, "_PLACES_A_SLICE", dice.choice([1, 50, 1 << 23]))
+        monkeypatch.setattr(trainer, "_num_buckets", dice.choice([few, few, usual]))
+        monkeypatch.setattr(trainer, "_LEAST_ROOM", dice.choice([1, 1 << 16]))
+        monkeypatch.setattr(trainer, "_MERGES_A_STEP", dice.choice([1, 3, 100]))
+        monkeypatch.setattr(trainer, "_CELLS_A_SLICE", dice.choice([1, 50, 1 << 25]))
+        monkeypatch.setattr(trainer, "_PLACES_A_SLICE", dice.choice([1, 50, 1 << 23]))
         counts, number = random_counts(dice), dice.choice([1, 5, 60])
         rules = random_rules(dice, counts)
         room, narrow = dice.choice([None, 1, 10, 500]), dice.choice([256, 257, 260, 280, MAX_NARROW])
-        trainer = BpeTrainer(PretokenCounts.from_dict(counts), MergeRules(**rules), number, room, narrow)
-        trainer.run(dice.randrange(number + 1))
-        trainer.run(number)
-        assert trainer.merges() == reference.train_merges(counts, number, **rules), seed
+        training = BpeTrainer(PretokenCounts.from_dict(counts), MergeRules(**rules), number, room, narrow)
+        training.run(dice.randrange(number + 1))
+        training.run(number)
+        assert training.merges() == reference.train_merges(counts, number, **rules), seed

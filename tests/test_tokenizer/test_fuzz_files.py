@@ -18,9 +18,9 @@ import pytest
 from tests.test_tokenizer.test_fuzz import rounds
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer, TokenizerError
+from tokmill.tokenizer.components.post_processors import Part, Template
 from tokmill.tokenizer.formats import WRITERS
 from tokmill.tokenizer.splitting import fallback
-from tokmill.tokenizer.template import Part, Template
 
 MOST_BYTES = 1 << 30  # that the process may grow by
 MOST_SECONDS = 60  # of the processor, for one file

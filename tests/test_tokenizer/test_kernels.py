@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.kernels import Compilation, kernel, prepare
-from tokmill.tokenizer.kernels.arrays import Bytes, BytesIn, Int64, Int64In, UInt64Table
-from tokmill.tokenizer.kernels.intrinsics import load_u64
-from tokmill.tokenizer.kernels.signatures import signature_of
+from tokmill.tokenizer.jit import Compilation, kernel
+from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, UInt64Table
+from tokmill.tokenizer.jit.intrinsics import load_u64
+from tokmill.tokenizer.jit.signatures import signature_of
+from tokmill.tokenizer.preparing import prepare
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -112,8 +113,8 @@ def test_importing_the_package_does_not_load_numba_or_numpy() -> None:
 
 
 CALLER = """
-from tokmill.tokenizer.kernels import kernel
-from tokmill.tokenizer.kernels.arrays import Int64In
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import Int64In
 from between import through
 
 @kernel
@@ -125,7 +126,7 @@ def total(values: Int64In) -> int:
 """
 
 BETWEEN = """
-from tokmill.tokenizer.kernels import kernel
+from tokmill.tokenizer.jit import kernel
 from callee import twice
 
 @kernel(inline=True)
@@ -134,7 +135,7 @@ def through(value: int) -> int:
 """
 
 CALLEE = """
-from tokmill.tokenizer.kernels import kernel
+from tokmill.tokenizer.jit import kernel
 
 @kernel(inline=True)
 def twice(value: int) -> int:
@@ -144,7 +145,7 @@ def twice(value: int) -> int:
 MAIN = """
 import sys; sys.path += {folders!r}
 import numpy as np
-from tokmill.tokenizer.kernels import reports
+from tokmill.tokenizer.jit import reports
 told = []
 reports._reports.append(told.append)
 from caller import total
@@ -215,7 +216,7 @@ def test_a_cache_folder_that_cannot_be_written_is_replaced(tmp_path: Path) -> No
     blocked = tmp_path / "file"
     blocked.write_text("")
     code = (
-        "from pathlib import Path; from tokmill.tokenizer.kernels.machine_code import cache_folder; "
+        "from pathlib import Path; from tokmill.tokenizer.jit.machine_code import cache_folder; "
         "print(cache_folder(Path('.')))"
     )
     found = Path(run_python(code, TOKMILL_KERNEL_CACHE=str(blocked / "cache"), TMPDIR=str(tmp_path)).strip())

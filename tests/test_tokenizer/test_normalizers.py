@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.tokenizer import TokenizerError, buffers
-from tokmill.tokenizer.normalizers import STEPS, normalize, normalize_pieces
+from tokmill.tokenizer import TokenizerError
+from tokmill.tokenizer.components.normalizers import STEPS, normalize, normalize_pieces
+from tokmill.tokenizer.core import buffers
 
 TEXT = "ＡÉ e\u0301 ﬁ ΣΊΣ İ"
 

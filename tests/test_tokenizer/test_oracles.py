@@ -15,8 +15,9 @@ from tiktoken_ext import openai_public
 from tests.test_tokenizer import incremental
 from tests.test_tokenizer.conftest import corpus, ntrex
 from tokmill import tokenizer
-from tokmill.tokenizer import PretokenCounts, Tokenizer, buffers
-from tokmill.tokenizer.alphabet import to_bytes
+from tokmill.tokenizer import PretokenCounts, Tokenizer
+from tokmill.tokenizer.core import buffers
+from tokmill.tokenizer.core.alphabet import to_bytes
 from tokmill.tokenizer.counting import count_buffers
 from tokmill.tokenizer.splitting import compile_pattern
 

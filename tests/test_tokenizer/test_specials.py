@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.tokenizer import SpecialTokenError, buffers, reference
-from tokmill.tokenizer.specials import check_names, chunks, cut, find
+from tokmill.tokenizer import SpecialTokenError
+from tokmill.tokenizer.components.specials import check_names, chunks, cut, find
+from tokmill.tokenizer.core import buffers
+from tokmill.tokenizer.reference import byte_bpe as reference
 
 names = st.lists(st.text("ab<é", min_size=2, max_size=5), unique=True, max_size=5)
 

@@ -13,7 +13,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.errors import PatternError
+from tokmill.tokenizer.core.errors import PatternError
 from tokmill.tokenizer.splitting import compile_pattern, fallback
 from tokmill.tokenizer.splitting.splitter import compile_expression
 

@@ -9,7 +9,7 @@ import pytest
 import zstandard
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.buffers import pack_bytes
+from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS, compile_pattern, fallback
 
 CORPORA = ["chinese_poetry", "code", "english_docs", "japanese_literature", "multilingual_docs"]

@@ -5,7 +5,7 @@ import re
 import pytest
 import regex
 
-from tokmill.tokenizer.errors import PatternError
+from tokmill.tokenizer.core.errors import PatternError
 from tokmill.tokenizer.splitting import compile_pattern, fallback, resolve
 from tokmill.tokenizer.splitting.automaton import build_tables
 from tokmill.tokenizer.splitting.outline import outline

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from tokmill.tokenizer.errors import PatternError, TokenizerError
+from tokmill.tokenizer.core.errors import PatternError, TokenizerError
 from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS, compile_pattern, resolve
 from tokmill.tokenizer.splitting.fallback import compile_regex, isolate
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.test_tokenizer.conftest import SPECIALS, TRAINING_TEXTS, any_text, corpus
 from tokmill import tokenizer
 from tokmill.tokenizer import SpecialTokenError, Tokenizer, TokenizerError, streaming
-from tokmill.tokenizer.normalizers import STEPS, begins_anew, final_boundary, normalize
+from tokmill.tokenizer.components.normalizers import STEPS, begins_anew, final_boundary, normalize
 from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS, compile_pattern
 from tokmill.tokenizer.splitting.growing import certain_pretokens
 

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from tests.test_tokenizer import incremental
 from tokmill import tokenizer
-from tokmill.tokenizer import PretokenCounts, TokenizerError, TrainingError, buffers, reference
-from tokmill.tokenizer.bpe_training import BpeTrainer, MergeRules
+from tokmill.tokenizer import PretokenCounts, TokenizerError, TrainingError
+from tokmill.tokenizer.byte_bpe.trainer import BpeTrainer, MergeRules
+from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.counting import count_buffers
+from tokmill.tokenizer.reference import byte_bpe as reference
 from tokmill.tokenizer.splitting import compile_pattern
 from tokmill.tokenizer.training_options import TrainingPlan
 

@@ -6,8 +6,11 @@ import random
 import pytest
 
 from tokmill import tokenizer
-from tokmill.tokenizer import PretokenCounts, bpe_training, reference, stopping, training_layout
-from tokmill.tokenizer.bpe_training import BpeTrainer, MergeRules
+from tokmill.tokenizer import PretokenCounts
+from tokmill.tokenizer.byte_bpe import layout, trainer
+from tokmill.tokenizer.byte_bpe.trainer import BpeTrainer, MergeRules
+from tokmill.tokenizer.core import stopping
+from tokmill.tokenizer.reference import byte_bpe as reference
 
 
 def trained(
@@ -45,8 +48,8 @@ def test_a_shorter_training_is_a_prefix_where_rounds_need_more_room() -> None:
 def test_few_buckets_make_the_same_merges(
     buckets: int, room: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bpe_training, "_num_buckets", lambda _num_cells: buckets)
-    monkeypatch.setattr(bpe_training, "_LEAST_ROOM", 1)
+    monkeypatch.setattr(trainer, "_num_buckets", lambda _num_cells: buckets)
+    monkeypatch.setattr(trainer, "_LEAST_ROOM", 1)
     counts = random_counts(1)
     assert trained(counts, 30, room, max_narrow=265) == reference.train_merges(counts, 30)
 
@@ -55,9 +58,9 @@ def test_few_buckets_make_the_same_merges(
 def test_where_slices_end_changes_no_merge(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = random_counts(2)
     whole = trained(counts, 300)
-    monkeypatch.setattr(bpe_training, "_CELLS_A_SLICE", size)
-    monkeypatch.setattr(bpe_training, "_PLACES_A_SLICE", size)
-    monkeypatch.setattr(training_layout, "_WORDS_A_SLICE", size)
+    monkeypatch.setattr(trainer, "_CELLS_A_SLICE", size)
+    monkeypatch.setattr(trainer, "_PLACES_A_SLICE", size)
+    monkeypatch.setattr(layout, "_WORDS_A_SLICE", size)
     assert trained(counts, 300) == whole
 
 

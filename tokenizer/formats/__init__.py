@@ -13,21 +13,17 @@ splits as published models do, which for `cl100k` is another one at the end of s
 `huggingface_exact` does not, and is read by tokenizers 0.2x alone. Files are written whole or not at all.
 """
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tokmill.tokenizer.artifacts import artifact_folder
-from tokmill.tokenizer.definition import Definition
-from tokmill.tokenizer.errors import FormatError
+from tokmill.tokenizer.components.definition import FAMILY, Definition
+from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.formats import foreign, gpt2, huggingface, native, tiktoken
 from tokmill.tokenizer.formats.files import read_json
-from tokmill.tokenizer.formats.sidecar import SpecialTokens, Usage
-from tokmill.tokenizer.splitting import Digits, PatternLike
-from tokmill.tokenizer.tokenizer import Tokenizer
+from tokmill.tokenizer.formats.sidecar import Usage
 
-__all__ = ["WRITERS", "load", "save"]
+__all__ = ["WRITERS", "read", "save"]
 
 WRITERS: dict[str, Callable[[Definition, Path], list[Path]]] = {
     "tokmill": native.write,
@@ -38,13 +34,11 @@ WRITERS: dict[str, Callable[[Definition, Path], list[Path]]] = {
 }
 """Formats by name."""
 
-logger = logging.getLogger(__name__)
-
 _FOREIGN_NAMES = ("tekken.json", "encoder.json", "vocab.txt", "tokenizer.model", "spiece.model")
 _OF_OTHER_FAMILIES = {"sentencepiece", "bert"}
 
 
-def save(tok: Tokenizer, folder: Path, format_name: str = "tokmill") -> list[Path]:
+def save(definition: Definition, folder: Path, format_name: str = "tokmill") -> list[Path]:
     """Write a tokenizer into a folder, which is made if need be.
 
     Returns:
@@ -56,64 +50,24 @@ def save(tok: Tokenizer, folder: Path, format_name: str = "tokmill") -> list[Pat
     """
     if format_name in _OF_OTHER_FAMILIES:
         raise FormatError(
-            f"format={format_name!r} cannot express a {tok.family} tokenizer: it holds other families' "
+            f"format={format_name!r} cannot express a {FAMILY} tokenizer: it holds other families' "
             "models; use 'huggingface', 'gpt2' or 'tiktoken'"
         )
     if format_name not in WRITERS:
         raise FormatError(f"format={format_name!r} is not known; use one of {', '.join(WRITERS)}")
     if folder.is_file():
         raise FormatError(f"{folder}: is a file, but a tokenizer is saved into a folder; name its folder")
-    return WRITERS[format_name](tok.definition, folder)
+    return WRITERS[format_name](definition, folder)
 
 
-def load(
-    path: str | Path,
-    *,
-    store: str | Path | None = None,
-    split_pattern: PatternLike | None = None,
-    digits: Digits | None = None,
-    normalizer: str | None = None,
-    special_tokens: SpecialTokens | None = None,
-) -> Tokenizer:
-    """Load a tokenizer from a file, or from a folder that holds one in any format that we know.
-
-    Args:
-        path: `tokmill.json`, `tokenizer.json`, `*.tiktoken`, `*vocab.json` beside `*merges.txt`, or a
-            folder; where a folder holds several, the one that says the most is taken. Or the name of an
-            artifact, `tokenizer/name`, `tokenizer/name@v3`, where a store is given or found.
-        store: where a name is looked up; else TOKMILL_STORE, else `tokmill-store` in the working directory.
-        split_pattern: for `gpt2` and `tiktoken` files, which do not say it; goes before their sidecar.
-        digits: the same.
-        normalizer: the same.
-        special_tokens: the same; ids by name, or, if the file has them, names.
+def read(path: Path, usage: Usage) -> Definition:
+    """Read a tokenizer's file, or the one in a folder that says the most.
 
     Raises:
-        FormatError: nothing is there, it cannot be read, or an argument contradicts a file that says it all.
+        FormatError: nothing is there, it cannot be read, or `usage` contradicts a file that says it all.
         VocabularyError: the vocabulary breaks a law.
     """
-    usage = Usage(split_pattern, digits, normalizer, special_tokens)
-    place = artifact_folder(path, store)
-    if not place.exists():
-        raise FormatError(f"{place}: does not exist; pass a tokenizer's file or folder")
-    tok = Tokenizer(_read(_file_in(place) if place.is_dir() else place, usage))
-    _tell_of_other_tables(tok, place)
-    return tok
-
-
-def _tell_of_other_tables(tok: Tokenizer, place: Path) -> None:
-    """Say so where a tokenizer's training text was split with other Unicode tables than text is here."""
-    trained, here = tok.definition.unicode, tok.splitter.unicode if tok.definition.unicode else None
-    if trained is not None and here is not None and trained["tables"] != here["tables"]:
-        logger.warning(
-            "%s was trained with the tables of Unicode %s (%s), and text is split here with those of Unicode "
-            "%s (%s): characters that they do not class alike may be cut otherwise than in training; install "
-            "the version of the regex package that it was trained with to be sure",
-            place,
-            trained["version"],
-            trained["tables"],
-            here["version"],
-            here["tables"],
-        )
+    return _read(_file_in(path) if path.is_dir() else path, usage)
 
 
 def _file_in(folder: Path) -> Path:

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from tokmill.tokenizer.errors import FormatError
+from tokmill.tokenizer.core.errors import FormatError
 
 
 def write_file(path: Path, content: bytes) -> Path:

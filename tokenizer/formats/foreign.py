@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tokmill.tokenizer.errors import FormatError
+from tokmill.tokenizer.core.errors import FormatError
 
 _HEAD_BYTES = 64
 

@@ -11,13 +11,13 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from tokmill.tokenizer.alphabet import to_bytes, to_text
-from tokmill.tokenizer.definition import Definition
-from tokmill.tokenizer.errors import FormatError
+from tokmill.tokenizer.components.definition import Definition
+from tokmill.tokenizer.core.alphabet import to_bytes, to_text
+from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.reading import reading
 from tokmill.tokenizer.formats import foreign, sidecar
 from tokmill.tokenizer.formats.files import read_file, read_json, write_file
 from tokmill.tokenizer.formats.sidecar import SpecialTokens, Usage
-from tokmill.tokenizer.reading import reading
 
 VOCAB_NAME, MERGES_NAME, SIDECAR_NAME = "vocab.json", "merges.txt", "vocab.sidecar.json"
 _HEADER = "#version: 0.2"

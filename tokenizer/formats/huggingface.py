@@ -12,16 +12,16 @@ from typing import Any
 
 import regex
 
-from tokmill.tokenizer.alphabet import to_bytes, to_text
-from tokmill.tokenizer.definition import Definition
-from tokmill.tokenizer.errors import FormatError
+from tokmill.tokenizer.components.definition import Definition
+from tokmill.tokenizer.components.normalizers import steps_of
+from tokmill.tokenizer.components.specials import reserved_name
+from tokmill.tokenizer.core.alphabet import to_bytes, to_text
+from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.reading import reading
 from tokmill.tokenizer.formats import post_processors, transformers
 from tokmill.tokenizer.formats.files import write_json
 from tokmill.tokenizer.formats.gpt2 import alphabet_vocab
 from tokmill.tokenizer.formats.spellings import SINGLE_DIGITS, byte_level, read_expression, write_chain
-from tokmill.tokenizer.normalizers import steps_of
-from tokmill.tokenizer.reading import reading
-from tokmill.tokenizer.specials import reserved_name
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS, resolve
 
 FILE_NAME = "tokenizer.json"

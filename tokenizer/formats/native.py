@@ -6,7 +6,7 @@ It is the tokenizer's spec as canonical JSON, so equal tokenizers give equal fil
 from pathlib import Path
 from typing import Any
 
-from tokmill.tokenizer.definition import Definition
+from tokmill.tokenizer.components.definition import Definition
 from tokmill.tokenizer.formats.files import write_json
 
 FILE_NAME = "tokmill.json"

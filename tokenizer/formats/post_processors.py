@@ -7,8 +7,8 @@ Read: `TemplateProcessing`, `BertProcessing`, `RobertaProcessing`, `ByteLevel` (
 from collections.abc import Mapping
 from typing import Any
 
-from tokmill.tokenizer.errors import FormatError
-from tokmill.tokenizer.template import Part, Template
+from tokmill.tokenizer.components.post_processors import Part, Template
+from tokmill.tokenizer.core.errors import FormatError
 
 Json = dict[str, Any]
 

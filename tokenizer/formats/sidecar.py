@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tokmill.tokenizer.definition import Definition, pattern_of
-from tokmill.tokenizer.errors import FormatError
+from tokmill.tokenizer.components.definition import Definition, pattern_of
+from tokmill.tokenizer.components.post_processors import Template
+from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.reading import reading
 from tokmill.tokenizer.formats.files import read_json, write_json
-from tokmill.tokenizer.reading import reading
 from tokmill.tokenizer.splitting import Digits, PatternLike, resolve
-from tokmill.tokenizer.template import Template
 
 SIDECAR_FORMAT = "tokmill sidecar"
 SpecialTokens = Mapping[str, int] | Iterable[str]

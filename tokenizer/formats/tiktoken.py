@@ -1,9 +1,9 @@
 """tiktoken's format: a line a token, its bytes in base64 and its rank, which is its id.
 
-Only byte strings are ranked; the merges follow from that (see `tokenizer.bpe.merges_from_ranks`). A sidecar
-says the rest: split pattern and special tokens, as `pat_str` and `special_tokens` for `tiktoken.Encoding`
-as well. tiktoken takes a pre-token that is a token whole, so a vocabulary with tokens that merging does not
-lead to reads as `ignore_merges`.
+Only byte strings are ranked; the merges follow from that (`tokenizer.byte_bpe.encoder.merges_from_ranks`). A
+sidecar says the rest: split pattern and special tokens, as `pat_str` and `special_tokens` for
+`tiktoken.Encoding` as well. tiktoken takes a pre-token that is a token whole, so a vocabulary with tokens
+that merging does not lead to reads as `ignore_merges`.
 Source: openai/tiktoken `load.py`.
 """
 
@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from tokmill.tokenizer.bpe import merges_from_ranks
-from tokmill.tokenizer.buffers import pack_bytes
-from tokmill.tokenizer.definition import Definition
-from tokmill.tokenizer.errors import FormatError
+from tokmill.tokenizer.byte_bpe.encoder import merges_from_ranks
+from tokmill.tokenizer.byte_bpe.kernels.pairs import MAX_IDS
+from tokmill.tokenizer.components.definition import Definition
+from tokmill.tokenizer.core.buffers import pack_bytes
+from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.reading import reading
 from tokmill.tokenizer.formats import sidecar
 from tokmill.tokenizer.formats.files import read_file, write_file
 from tokmill.tokenizer.formats.sidecar import Usage
-from tokmill.tokenizer.kernels.pairs import MAX_IDS
-from tokmill.tokenizer.reading import reading
 
 SUFFIX = ".tiktoken"
 FILE_NAME = "tokenizer.tiktoken"

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tokmill.tokenizer.definition import Definition
+from tokmill.tokenizer.components.definition import Definition
 from tokmill.tokenizer.formats.files import write_json
 
 FILE_NAME = "tokenizer_config.json"

@@ -1,7 +1,7 @@
 """From ids to bytes."""
 
-from tokmill.tokenizer.kernels.arrays import Bytes, BytesIn, Int64, Int64In
-from tokmill.tokenizer.kernels.jit import kernel
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In
 
 
 @kernel

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tokmill.tokenizer.kernels.arrays import Bytes, BytesIn, Int64, Int64In, UInt64, UInt64In
-from tokmill.tokenizer.kernels.intrinsics import prefetch
-from tokmill.tokenizer.kernels.jit import kernel
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, UInt64, UInt64In
+from tokmill.tokenizer.jit.intrinsics import prefetch
 
 _EIGHT = np.uint64(8)
 _AHEAD = 16

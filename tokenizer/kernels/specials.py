@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokmill.tokenizer.kernels.arrays import Bytes, BytesIn, Int32, Int32Table, Int64, Int64In, UInt64
-from tokmill.tokenizer.kernels.intrinsics import count_trailing_zeros, load_u64
-from tokmill.tokenizer.kernels.jit import kernel
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int32, Int32Table, Int64, Int64In, UInt64
+from tokmill.tokenizer.jit.intrinsics import count_trailing_zeros, load_u64
 
 _EACH_BYTE = np.uint64(0x0101010101010101)
 _HIGH_BITS = np.uint64(0x8080808080808080)

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.kernels.arrays import BytesIn, Int32In, Int64, Int64In, UInt16In, UInt32In
-from tokmill.tokenizer.kernels.intrinsics import load_u64
-from tokmill.tokenizer.kernels.jit import kernel
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import BytesIn, Int32In, Int64, Int64In, UInt16In, UInt32In
+from tokmill.tokenizer.jit.intrinsics import load_u64
 
 _SLOW = 4
 _NOT_ASCII = np.uint64(0x8080808080808080)

@@ -7,9 +7,9 @@ were left: a string that ends comes before those that go on, and strings that en
 
 import numpy as np
 
-from tokmill.tokenizer.kernels.arrays import BytesIn, Int64, Int64In, Int64Table, UInt64
-from tokmill.tokenizer.kernels.intrinsics import prefetch
-from tokmill.tokenizer.kernels.jit import kernel
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In, Int64Table, UInt64
+from tokmill.tokenizer.jit.intrinsics import prefetch
 
 _EIGHT = np.uint64(8)
 _GOES_ON = np.uint64(8)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from tokmill.tokenizer.kernels.arrays import BytesIn, Int32In, Int64In, UInt32In
-from tokmill.tokenizer.kernels.jit import Kernel, kernel
+from tokmill.tokenizer.jit.arrays import BytesIn, Int32In, Int64In, UInt32In
+from tokmill.tokenizer.jit.kernel import Kernel, kernel
 
 
 @kernel

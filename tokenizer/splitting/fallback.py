@@ -15,7 +15,7 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.errors import PatternError
+from tokmill.tokenizer.core.errors import PatternError
 from tokmill.tokenizer.splitting.outline import outline
 from tokmill.tokenizer.splitting.patterns import shown
 

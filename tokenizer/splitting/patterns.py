@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Literal, TypeAlias, get_args
 
-from tokmill.tokenizer.errors import PatternError
+from tokmill.tokenizer.core.errors import PatternError
 
 Digits: TypeAlias = Literal["pattern", "single", "groups_of_three"]
 r"""How digits (`\p{N}`) are cut: as the pattern says, each alone, or up to three together from the left."""

@@ -14,8 +14,8 @@ from typing import Literal, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer import buffers
-from tokmill.tokenizer.errors import TokenizerError
+from tokmill.tokenizer.core import buffers
+from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.kernels.split import SplitTables, scan_segments
 from tokmill.tokenizer.splitting import fallback
 from tokmill.tokenizer.splitting.automaton import build_tables, tables_digest

@@ -1,0 +1,123 @@
+"""`tokmill profiles` and `tokmill init`: which profiles there are, and how to get one of one's own."""
+
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.options import JsonOption
+from tokmill.flows.cli.output import Remarks, draw, print_json, say, table
+from tokmill.flows.errors import UsageError
+
+if TYPE_CHECKING:
+    from tokmill.flows.profile.reference import Key
+
+
+@app.command(
+    rich_help_panel="Profiles",
+    epilog=examples("tokmill profiles", "tokmill profiles --keys", "tokmill profiles pack"),
+)
+def profiles(
+    section: Annotated[
+        str | None, typer.Argument(metavar="SECTION", help="List the keys of this table only, e.g. pack.")
+    ] = None,
+    keys: Annotated[
+        bool, typer.Option("--keys", help="List every key that a profile may have, with its meaning.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List the profiles that ship with tokmill, or the keys that a profile may have."""
+    if keys or section:
+        _list_keys(section, as_json=as_json)
+    else:
+        _list_profiles(as_json=as_json)
+
+
+def _list_profiles(*, as_json: bool) -> None:
+    from tokmill.flows.profile import load_profile, shipped_folder, shipped_names
+
+    loaded = [load_profile(name) for name in shipped_names()]
+    if as_json:
+        folder = shipped_folder()
+        print_json([{"path": str(folder / f"{one.name}.toml"), **one.resolved()} for one in loaded])
+        return
+    rows = [(one.name, str(len(one.sources)), one.description) for one in loaded]
+    draw(table(("profile", "sources", "what it is for"), rows, right=("sources",), wrap=True))
+
+
+def _list_keys(section: str | None, *, as_json: bool) -> None:
+    from tokmill.flows.profile.nearest import suggestion
+    from tokmill.flows.profile.reference import profile_keys
+
+    known = profile_keys()
+    wanted = [
+        key for key in known if section in (None, key.section, key.section.strip("[").partition(".")[0])
+    ]
+    if not wanted:
+        hint = suggestion(str(section), {key.section for key in known if key.section}, known_as="sections")
+        raise UsageError(f"profiles: there is no section {section}{hint}")
+    if as_json:
+        print_json([vars(key) for key in wanted])
+        return
+    for name, members in groupby(wanted, key=lambda key: key.section):
+        say(f"[{name}]" if name else "at the top")
+        draw(Padding(_key_table(list(members)), (0, 0, 1, 2)), width=100)
+
+
+def _key_table(keys: "list[Key]") -> Table:
+    made = Table.grid(padding=(0, 2))
+    made.add_column(style="cyan", no_wrap=True)
+    made.add_column(ratio=1)
+    for key in keys:
+        default = f"default {key.default}" if key.default not in {"", "required"} else key.default
+        about = Text(", ".join(part for part in (key.kind, default) if part), style="dim")
+        made.add_row(key.name, Text(key.description).append("\n").append(about))
+    return made
+
+
+@app.command(
+    rich_help_panel="Profiles",
+    epilog=examples(
+        "tokmill init own.toml --source books='data/books/*.txt' --source web='crawl/**/*.jsonl.zst'",
+        "tokmill init own.toml --source code='src/**/*.py' --vocab-size 32000 --sequence-length 4096",
+    ),
+)
+def init(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The profile to write, e.g. own.toml.")],
+    sources: Annotated[
+        list[str],
+        typer.Option(
+            "--source", metavar="NAME=GLOB", help="A source and its files; may be given several times."
+        ),
+    ],
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GLOB", help="Files or folders to leave out; may be given several times."),
+    ] = None,
+    encoding: Annotated[str, typer.Option(help="How the files are encoded, e.g. shift_jis.")] = "utf-8",
+    vocab_size: Annotated[int, typer.Option(min=257, help="Tokens in the vocabulary.")] = 32_000,
+    sequence_length: Annotated[int, typer.Option(min=8, help="Tokens in a packed sequence.")] = 2048,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
+) -> None:
+    """Write a profile for your own files: finds them, looks at what they hold, and says what to run next."""
+    from tokmill.flows.profile.drafting import draft_profile
+    from tokmill.flows.run.progress import noting_warnings
+
+    with noting_warnings(Remarks()):
+        drafted = draft_profile(
+            path,
+            sources,
+            vocab_size=vocab_size,
+            sequence_length=sequence_length,
+            overwrite=force,
+            exclude=exclude or (),
+            encoding=encoding,
+        )
+    rows = [(one.name, str(one.num_files), one.seen.options["format"], one.seen.remark) for one in drafted]
+    draw(table(("source", "files", "format", "because"), rows, right=("files",)))
+    say(f"\nwrote {path}\n\nnext:\n  tokmill plan {path}\n  tokmill run {path}")

@@ -1,0 +1,106 @@
+"""`tokmill run` and `tokmill plan`: do the work of a profile, or say what there is to do."""
+
+import shlex
+import time
+from collections.abc import Sequence
+
+from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.options import (
+    JsonOption,
+    MemoryOption,
+    ProfileArgument,
+    RehashOption,
+    SetOption,
+    StoreOption,
+    VerifyOption,
+    WorkersOption,
+)
+from tokmill.flows.cli.output import Remarks, messages, print_json
+
+
+@app.command(
+    rich_help_panel="Work",
+    epilog=examples(
+        "tokmill run quickstart",
+        "tokmill run own.toml --set pack.sequence_length=2048 --workers 8",
+        "tokmill run own.toml --store /data/store --verify full --json > run.json",
+    ),
+)
+def run(
+    profile: ProfileArgument,
+    overrides: SetOption = None,
+    store: StoreOption = None,
+    workers: WorkersOption = None,
+    memory: MemoryOption = None,
+    verify: VerifyOption = None,
+    rehash: RehashOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a profile, from raw text to packed shards; what is up to date is not made again."""
+    from tokmill.flows.cli.interruption import keeping
+    from tokmill.flows.cli.progress import display
+    from tokmill.flows.cli.summaries import print_run, run_document
+    from tokmill.flows.profile import load_profile
+    from tokmill.flows.run import calling
+    from tokmill.flows.run.places import store_url, writable_store
+
+    loaded = load_profile(profile, overrides or [])
+    location = store_url(store, loaded.execution)
+    opened = writable_store(location)
+    began = time.monotonic()
+    with display(messages()) as shown:
+        keeping(lambda: shown.kept(location))
+        for note in loaded.notes:
+            shown.note(note)
+        result = calling.run(
+            loaded,
+            store=location,
+            workers=workers,
+            memory=memory,
+            verify=verify,
+            rehash=rehash,
+            reporter=shown,
+        )
+    seconds = time.monotonic() - began
+    if as_json:
+        print_json(run_document(loaded.name, opened, result, seconds))
+    else:
+        print_run(_again(profile, overrides or []), opened, result, seconds)
+
+
+def _again(profile: str, overrides: Sequence[str]) -> str:
+    """The words after `tokmill run` that ask for the same again."""
+    return shlex.join([profile, *(word for override in overrides for word in ("--set", override))])
+
+
+@app.command(
+    rich_help_panel="Work",
+    epilog=examples(
+        "tokmill plan quickstart",
+        "tokmill plan quickstart --set balance.temperature=3",
+        "tokmill plan own.toml --json",
+    ),
+)
+def plan(
+    profile: ProfileArgument,
+    overrides: SetOption = None,
+    store: StoreOption = None,
+    rehash: RehashOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a run would do: what is cached, what would run, and which field makes the difference."""
+    from tokmill.flows.cli.summaries import plan_document, print_plan
+    from tokmill.flows.profile import load_profile
+    from tokmill.flows.run.places import Machine, open_store
+    from tokmill.flows.run.planning import plan_profile
+    from tokmill.flows.run.progress import noting_warnings
+
+    loaded = load_profile(profile, overrides or [])
+    machine = Machine.of(loaded.execution, store=store, rehash=rehash)
+    opened = open_store(machine.store)
+    with noting_warnings(Remarks()):
+        rows = plan_profile(loaded, opened, rehash=machine.rehash)
+    if as_json:
+        print_json(plan_document(loaded.name, opened, rows))
+    else:
+        print_plan(opened, rows)

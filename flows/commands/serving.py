@@ -1,0 +1,82 @@
+"""`tokmill up` and `tokmill doctor`: a Prefect server on this machine, and a look at any."""
+
+from typing import Annotated
+
+import typer
+
+from tokmill.flows.cli.app import FAILED, app, examples
+from tokmill.flows.cli.options import JsonOption, StoreOption
+from tokmill.flows.cli.output import messages, print_json, say
+
+
+@app.command(
+    rich_help_panel="Work",
+    epilog=examples("tokmill up", "tokmill up --port 4300 --store /data/store"),
+)
+def up(
+    store: StoreOption = None,
+    host: Annotated[str, typer.Option(help="Address that the server listens on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="TCP port of the server.")] = 4200,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A further name that the server answers to; may be given several times."
+        ),
+    ] = None,
+    allow_profiles: Annotated[
+        bool, typer.Option("--allow-profiles", help="Let runs name profiles outside of this folder.")
+    ] = False,
+) -> None:
+    """Start a Prefect server and a worker, and register a deployment for this folder; Ctrl-C stops both."""
+    from tokmill.flows.run.places import store_url, writable_store
+    from tokmill.flows.server import serving
+    from tokmill.flows.server.settings import require_prefect_home
+
+    require_prefect_home()
+    console = messages()
+
+    def announce(line: str) -> None:
+        console.print(line, markup=False, soft_wrap=True)
+
+    serving.up(
+        writable_store(store_url(store)).root,
+        serving.Address(host, port, allow_host or []),
+        any_profile=allow_profiles,
+        announce=announce,
+    )
+
+
+@app.command(
+    rich_help_panel="Work",
+    epilog=examples(
+        "tokmill doctor",
+        "PREFECT_API_URL=http://prefect.example.org/api tokmill doctor",
+        "tokmill doctor --json",
+    ),
+)
+def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Look at the Prefect server: whether scheduled runs start, and whom it answers; exit code 1 if not."""
+    from tokmill.flows.run.places import open_store, store_url
+    from tokmill.flows.server.findings import look_at_faults, look_at_packages
+    from tokmill.flows.server.presence import found
+    from tokmill.flows.server.settings import prepare_terminal_run
+
+    prepare_terminal_run()
+    logs = open_store(store_url(store)).root / ".up"
+    serves = found(logs)
+    from prefect.settings import PREFECT_API_URL
+
+    from tokmill.flows.server.doctor import look_at_doors, look_at_runs
+
+    api = PREFECT_API_URL.value() or f"{serves.url if serves else 'http://127.0.0.1:4200'}/api"
+    own = look_at_faults(logs) if serves and api == f"{serves.url}/api" else []
+    findings = [*look_at_packages(), *own, *look_at_runs(api), *look_at_doors(api)]
+    num_failing = sum(finding.fails for finding in findings)
+    if as_json:
+        print_json({"api": api, "findings": [{"text": each.text, "fails": each.fails} for each in findings]})
+    else:
+        for finding in findings:
+            say(f"{'fails' if finding.fails else 'note '}  {finding.text}")
+        say(f"{api}: {num_failing} of it fails" if findings else f"{api}: nothing found")
+    if num_failing:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,193 @@
+"""`tokmill encode` and `tokmill decode`: text to token ids and back, with any tokenizer.
+
+Both work a document at a time and keep to one line each, so that `encode | decode` gives back the lines that
+went in, empty ones too: a line of text is a document, and a line of ids is a document.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.options import StoreOption
+from tokmill.flows.errors import UsageError
+from tokmill.tokenizer.core.errors import SpecialTokenError
+
+if TYPE_CHECKING:
+    from tokmill.tokenizer import Tokenizer
+
+_BATCH = 1024
+
+TokenizerOption = Annotated[
+    str,
+    typer.Option(
+        "--tokenizer",
+        "-t",
+        envvar="TOKMILL_TOKENIZER",
+        metavar="ARTIFACT|PATH",
+        help="A tokenizer of the store (tokenizer/quickstart@v1, or just quickstart), or a file or folder.",
+    ),
+]
+FileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--file", "-f", metavar="PATH", exists=True, dir_okay=False, help="Read lines from this file."
+    ),
+]
+JsonLinesOption = Annotated[
+    bool, typer.Option("--json", help="Write one JSON object a document, a line each.")
+]
+
+
+@app.command(
+    rich_help_panel="Text",
+    epilog=examples(
+        'tokmill encode -t quickstart "def f(x): return x"',
+        "tokmill encode -t quickstart --file notes.txt > ids.txt",
+        "cat notes.txt | tokmill encode -t quickstart | tokmill decode -t quickstart",
+        'tokmill encode -t gpt2/vocab.json --json "Hello world"',
+    ),
+)
+def encode(
+    tokenizer: TokenizerOption,
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT", help="Documents; without any, lines are read.")
+    ] = None,
+    file: FileOption = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Take the input as one document, not a line each.")
+    ] = False,
+    special_tokens: Annotated[
+        Literal["raise", "allowed", "as_text"],
+        typer.Option(help="What a special token in the text is: an error, itself, or ordinary text."),
+    ] = "raise",
+    store: StoreOption = None,
+    as_json: JsonLinesOption = False,
+) -> None:
+    """Turn text into token ids: one line of ids for each document."""
+    loaded = _load(tokenizer, store)
+    documents = _documents(texts, file, whole=whole)
+    allowed = "all" if special_tokens == "allowed" else ()
+    num_encoded = 0
+    for batch in _batches(documents, file):
+        try:
+            encoded = loaded.encode_batch(batch, allowed_special=allowed, as_text=special_tokens == "as_text")
+        except SpecialTokenError as error:
+            raise SpecialTokenError(_in_our_words(error, num_encoded)) from error
+        num_encoded += len(batch)
+        for index in range(len(batch)):
+            ids = encoded[index].tolist()
+            _write(
+                json.dumps(_entry(loaded, ids), ensure_ascii=False) if as_json else " ".join(map(str, ids))
+            )
+
+
+@app.command(
+    rich_help_panel="Text",
+    epilog=examples(
+        "tokmill decode -t quickstart 40 374 257",
+        "tokmill decode -t quickstart --file ids.txt",
+        'echo "[40, 374, 257]" | tokmill decode -t tokenizer/quickstart@v1 --json',
+    ),
+)
+def decode(
+    tokenizer: TokenizerOption,
+    ids: Annotated[
+        list[int] | None,
+        typer.Argument(metavar="ID", help="Token ids of one document; without any, lines are read."),
+    ] = None,
+    file: FileOption = None,
+    store: StoreOption = None,
+    as_json: JsonLinesOption = False,
+) -> None:
+    """Turn token ids into text: a document a line, ids apart by spaces or as `encode --json` writes them."""
+    loaded = _load(tokenizer, store)
+    documents = iter([ids]) if ids else map(_parsed_ids, _numbered_lines(file))
+    for document in documents:
+        text = loaded.decode(document)
+        _write(json.dumps({"ids": document, "text": text}, ensure_ascii=False) if as_json else text)
+
+
+def _load(reference: str, store: str | None) -> "Tokenizer":
+    from tokmill.flows.cli.finding import load_tokenizer
+
+    return load_tokenizer(reference, store)
+
+
+def _entry(tokenizer: "Tokenizer", ids: list[int]) -> dict[str, object]:
+    """One document for a script: its ids, how many, and each token's own text."""
+    tokens = [tokenizer.token_bytes(token).decode("utf-8", errors="replace") for token in ids]
+    return {"ids": ids, "num_tokens": len(ids), "tokens": tokens}
+
+
+def _in_our_words(error: SpecialTokenError, num_before: int) -> str:
+    """Turn the library's advice into the command's, and count documents from 1 over all batches."""
+    problem = str(error).partition("; pass ")[0]
+    counted = re.sub(r"document (\d+)", lambda found: f"document {num_before + int(found[1]) + 1}", problem)
+    return f"{counted}; --special-tokens allowed encodes it as its id, --special-tokens as_text as text"
+
+
+def _documents(texts: list[str] | None, file: Path | None, *, whole: bool) -> Iterator[str]:
+    if texts and file:
+        raise UsageError("encode: give texts or --file, not both")
+    if texts:
+        return iter(texts)
+    if whole:
+        with _opened(file) as stream:
+            return iter([stream.read()])
+    return (line for _, line in _numbered_lines(file))
+
+
+def _numbered_lines(file: Path | None) -> Iterator[tuple[int, str]]:
+    """Yield lines without their ends, numbered from 1."""
+    if file is None and sys.stdin.isatty():
+        typer.echo("reading lines from the terminal; Ctrl-D ends", err=True)
+    with _opened(file) as stream:
+        for number, line in enumerate(stream, start=1):
+            yield number, line.removesuffix("\n")
+
+
+def _opened(file: Path | None) -> IO[str]:
+    """Open the input as UTF-8 without touching line ends within lines; what is not UTF-8 is an error."""
+    if file is None:
+        return open(sys.stdin.fileno(), encoding="utf-8", newline="\n", closefd=False)
+    return file.open(encoding="utf-8", newline="\n")
+
+
+def _batches(documents: Iterator[str], file: Path | None) -> Iterator[list[str]]:
+    """Yield documents in batches; one at a time where a person types them."""
+    size = 1 if file is None and sys.stdin.isatty() else _BATCH
+    try:
+        while batch := list(islice(documents, size)):
+            yield batch
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"encode: the input is not UTF-8 at byte {error.start} of a line; convert it first"
+        ) from error
+
+
+def _parsed_ids(numbered: tuple[int, str]) -> list[int]:
+    """Read one line: `40 374 257`, `[40, 374, 257]`, or an object with `ids`."""
+    number, line = numbered
+    try:
+        value = (
+            json.loads(line) if line.lstrip().startswith(("[", "{")) else [int(word) for word in line.split()]
+        )
+        ids = value["ids"] if isinstance(value, dict) else value
+        return [int(token) for token in ids]
+    except (ValueError, TypeError, KeyError) as error:
+        raise UsageError(
+            f"decode: line {number}: {line[:60]!r} is no list of token ids; write e.g. 40 374 257"
+        ) from error
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    if sys.stdout.isatty():
+        sys.stdout.flush()

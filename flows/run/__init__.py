@@ -1,0 +1,1 @@
+"""Running a profile: the composition of the stages, the flow, and what it reports."""

@@ -1,0 +1,106 @@
+"""Registers a place's work pool and deployment at the Prefect server that the environment names.
+
+`tokmill up` runs `python -m tokmill.flows.deployment FOLDER STORE`; teams that deploy from a checkout use
+`prefect.yaml`, which says the same (a test holds the two equal).
+
+What people set in the page stays: schedules with their parameters, the deployment's own parameters and tags,
+whether deployment and pool are paused, and their limits. Registering again brings what follows from the code:
+the form, the entry point, the description and the work pool's template.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import DeploymentUpdate, WorkPoolCreate, WorkPoolUpdate
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.deployments.runner import RunnerDeployment
+from prefect.exceptions import ObjectNotFound
+from prefect.schedules import Cron
+from prefect.types.entrypoint import EntrypointType
+from prefect.utilities.callables import parameter_schema
+
+from tokmill.flows.run.flow import build_corpus
+from tokmill.flows.server.place import Place
+
+DESCRIPTION = "Raw text to packed token shards: one profile, every stage cached by fingerprint."
+NIGHTLY = "0 3 * * *"
+FLOW = build_corpus.name
+
+
+def register(place: Place) -> None:
+    """Make or renew the work pool and the deployment of a place."""
+    with get_client(sync_client=True) as client:
+        _register_pool(client, place)
+        try:
+            known = client.read_deployment_by_name(f"{FLOW}/{place.name}")
+        except ObjectNotFound:
+            deployment(place).apply()
+        else:
+            client.update_deployment(known.id, _renewal(place, known))
+
+
+def deployment(place: Place) -> RunnerDeployment:
+    """The deployment as it is first registered; its schedule is there but paused."""
+    return RunnerDeployment.from_flow(
+        build_corpus,
+        place.name,
+        description=_described(place),
+        parameters={"profile": "quickstart"},
+        schedules=[Cron(NIGHTLY, timezone="UTC", active=False)],
+        work_pool_name=place.work_pool,
+        entrypoint_type=EntrypointType.MODULE_PATH,
+        tags=["tokmill"],
+    )
+
+
+def job_template(place: Place) -> dict[str, Any]:
+    """The work pool's template: where runs work is fixed, and a run has no variable to set.
+
+    Prefect's own for processes lets every run name its command, environment and working folder. `env` is left
+    out of the configuration too, because a run's would be laid over it; runs have the worker's environment.
+    """
+    return {
+        "job_configuration": {"working_dir": str(place.folder), "stream_output": True},
+        "variables": {"type": "object", "properties": {}, "additionalProperties": False},
+    }
+
+
+def _register_pool(client: SyncPrefectClient, place: Place) -> None:
+    template = job_template(place)
+    description = f"Runs work in {place.folder}"
+    try:
+        client.read_work_pool(place.work_pool)
+    except ObjectNotFound:
+        client.create_work_pool(
+            WorkPoolCreate(
+                name=place.work_pool, type="process", base_job_template=template, description=description
+            )
+        )
+    else:
+        renewed = WorkPoolUpdate(base_job_template=template, description=description)
+        client.update_work_pool(place.work_pool, renewed)
+
+
+def _renewal(place: Place, known: DeploymentResponse) -> DeploymentUpdate:
+    """What a deployment takes from the code; fields that are not named here stay as they are."""
+    made = deployment(place)
+    renewal = DeploymentUpdate(
+        description=made.description,
+        entrypoint=made.entrypoint,
+        job_variables={},
+        parameter_openapi_schema=parameter_schema(build_corpus).model_dump(exclude_unset=True),
+        pull_steps=[],
+    )
+    if known.work_pool_name is None:  # somebody deleted the pool
+        renewal.work_pool_name = place.work_pool
+    return renewal
+
+
+def _described(place: Place) -> str:
+    return f"{DESCRIPTION}\n\nRuns work in `{place.folder}` and keep their artifacts in `{place.store}`."
+
+
+if __name__ == "__main__":
+    register(Place(Path(sys.argv[1]), Path(sys.argv[2])))

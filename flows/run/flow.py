@@ -1,0 +1,215 @@
+"""The flow `build-corpus`: one profile, from raw text to packed shards and a data card.
+
+The flow's parameters are what the Prefect UI's form shows and what a schedule or a deployment sets. The
+machine (store, workers, how closely artifacts are checked) is among them but never enters a fingerprint. A
+run is in the store's catalog from its beginning, and publishes what it did as a markdown artifact: every
+run does, also one that found everything cached, because a cached task shows no artifact of its own.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from prefect import flow
+from prefect.artifacts import create_markdown_artifact
+from prefect.exceptions import TerminationSignal
+from prefect.runtime import deployment, flow_run
+from prefect.task_runners import ThreadPoolTaskRunner
+from pydantic import Field
+
+from tokmill.flows.errors import RunError
+from tokmill.flows.profile import Profile, Size, load_profile
+from tokmill.flows.profile.served import require_served
+from tokmill.flows.run.composition import Composition
+from tokmill.flows.run.deadline import SECONDS, end_soon
+from tokmill.flows.run.ending import held_state, state_of, told
+from tokmill.flows.run.execution import PrefectExecutor
+from tokmill.flows.run.form import Overrides
+from tokmill.flows.run.naming import run_name
+from tokmill.flows.run.places import Machine
+from tokmill.flows.run.progress import Reporter, Silent, noting_warnings
+from tokmill.flows.run.results import RunResult
+from tokmill.flows.run.sources import resolve_sources
+from tokmill.flows.run.summary import artifact_key, run_summary
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.store import Provenance, RunArtifact, Store, Verify
+from tokmill.tokenizer.core.stopping import allow_work, request_stop
+
+
+@dataclass
+class _Watcher:
+    """Whoever started a run from this process: brings the profile, hears of progress, gets the result."""
+
+    reporter: Reporter
+    profile: Profile | None = None
+    result: RunResult | None = None
+
+
+_SECONDS_OF_A_WORKERS_RUN = 2.0  # Prefect looks after three, and then again after three more
+
+# Empty in a run that a worker starts: that one is watched in the UI.
+_WATCHER: ContextVar[_Watcher | None] = ContextVar("watcher", default=None)
+
+
+@flow(
+    name="build-corpus",
+    flow_run_name=run_name,
+    description="Raw text to packed token shards: every stage cached by its fingerprint.",
+)
+def build_corpus(
+    profile: str = "quickstart",
+    overrides: Overrides = Overrides(),  # noqa: B008 - frozen
+    store: str | None = None,
+    workers: Annotated[int, Field(ge=1)] | None = None,
+    memory: Size | None = None,
+    verify: Verify | None = None,
+    rehash: bool = False,
+) -> dict[str, Any]:
+    """Build every artifact of a profile and return kind → reference of the artifacts.
+
+    Args:
+        profile: A profile that ships with tokmill (quickstart, smoke), or the path of a TOML file.
+        overrides: Values that replace the profile's own for this run.
+        store: Folder of the artifacts; empty for the profile's own, or TOKMILL_STORE.
+        workers: Tasks at a time; empty for one a core. Changes no result.
+        memory: Memory that counts may take, e.g. 4GB, before they go to the disk; empty for a quarter of the
+            RAM. Changes no result.
+        verify: What is checked of a found artifact before it is used: its files' sizes, or digests too.
+        rehash: Read every source file's digest again instead of trusting its size and time.
+
+    Raises:
+        ProfileError: the profile or an override is wrong.
+        SourceError: a source matches nothing, or a file twice.
+        RunError: a task failed; what was published before stays published.
+    """
+    watcher = _WATCHER.get() or _Watcher(Silent())
+    loaded = watcher.profile or _asked_for(profile, overrides)
+    machine = Machine.of(
+        loaded.execution, store=store, workers=workers, memory=memory, verify=verify, rehash=rehash
+    )
+    watcher.result = _build(loaded, machine, watcher.reporter)
+    return {kind: ref.model_dump() for kind, ref in watcher.result.refs.items()}
+
+
+def run_profile(
+    profile: Profile,
+    store: str,
+    *,
+    workers: int | None = None,
+    memory: str | None = None,
+    verify: Verify | None = None,
+    rehash: bool = False,
+    reporter: Reporter | None = None,
+) -> RunResult:
+    """Run the flow in this process, with Prefect's embedded server where no other is configured.
+
+    Args:
+        profile: what to build.
+        store: folder or URL of the artifacts.
+        workers: tasks at a time; one a core if None.
+        memory: memory that counts may take, e.g. `4GB`; a quarter of the RAM if None.
+        verify: how closely artifacts are checked that are found; the profile's own if None.
+        rehash: read every source file's digest again.
+        reporter: is told of the progress, from several threads.
+
+    Raises:
+        As `build_corpus`.
+    """
+    watcher = _Watcher(reporter or Silent(), profile)
+    token = _WATCHER.set(watcher)
+    try:
+        build_corpus(profile.name, store=store, workers=workers, memory=memory, verify=verify, rehash=rehash)
+    finally:
+        _WATCHER.reset(token)
+    if watcher.result is None:
+        raise RunError(f"profile {profile.name!r}: the flow ended without a result")
+    return watcher.result
+
+
+def _asked_for(profile: str, overrides: Overrides) -> Profile:
+    """Load the profile of a run that a worker starts."""
+    require_served(profile)
+    return load_profile(profile, overrides.assignments())
+
+
+def _build(profile: Profile, machine: Machine, reporter: Reporter) -> RunResult:
+    """Build the composition on Prefect, between the run's two entries in the catalog."""
+    store = machine.open_store()
+    run_id = str(flow_run.id)
+    provenance = Provenance.collect(flow_run_id=run_id, deployment_id=deployment.id)
+    with store.catalog.alive(run_id):
+        try:
+            parameters = profile.resolved()
+            store.catalog.add_run(run_id, profile=profile.name, parameters=parameters, provenance=provenance)
+            result = _compose(profile, machine, store, reporter, provenance)
+            artifacts = [RunArtifact(task=row.task, ref=row.ref, how=row.how) for row in result.rows]
+            store.catalog.finish_run(run_id, state="completed", artifacts=artifacts)
+        except BaseException as error:
+            if isinstance(error, TerminationSignal):
+                end_soon(error.signal, SECONDS if _WATCHER.get() else _SECONDS_OF_A_WORKERS_RUN)
+            _note_end(store, run_id, error)
+            raise
+    _publish(profile, store, result)
+    return result
+
+
+def _note_end(store: Store, run_id: str, error: BaseException) -> None:
+    """Note why a run ended; on a full disk, where it cannot be written, the run's own error is still told.
+
+    What was ended from outside has little time: its end is noted before the server is asked for the reason.
+    """
+    try:
+        if isinstance(error, Exception):
+            store.catalog.finish_run(run_id, state="failed", message=told(error))
+        else:
+            store.catalog.note_end(run_id, state=state_of(error), message=told(error))
+        held = held_state(run_id)
+        if held is not None:
+            store.catalog.note_end(run_id, state=held, message=told(error))
+    except StoreError as unwritten:
+        error.add_note(str(unwritten))
+
+
+def _compose(
+    profile: Profile, machine: Machine, store: Store, reporter: Reporter, provenance: Provenance
+) -> RunResult:
+    with _threads(machine.workers) as runner, noting_warnings(reporter):
+        sources = resolve_sources(profile, store, rehash=machine.rehash)
+        share = machine.memory_bytes // machine.workers
+        executor = PrefectExecutor(store, runner, reporter, machine.verify, share, provenance)
+        made = Composition(profile, executor, sources).build()
+    refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}
+    return RunResult(str(provenance.flow_run_id), executor.rows, refs)
+
+
+@contextmanager
+def _threads(workers: int) -> Iterator[ThreadPoolTaskRunner[Any]]:
+    """Run tasks in threads; the block waits for them, unless it is told to end: then it has them stop."""
+    runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=workers)
+    allow_work()
+    with ExitStack() as until_done:
+        until_done.enter_context(runner)
+        try:
+            yield runner
+        except Exception:
+            raise
+        except BaseException:
+            request_stop()
+            until_done.pop_all()
+            raise
+
+
+def _publish(profile: Profile, store: Store, result: RunResult) -> None:
+    """Leave the run's summary and the tokenizer's audit in the UI."""
+    create_markdown_artifact(
+        run_summary(profile, store, result), artifact_key("run", profile), description=profile.description
+    )
+    audit = store.path(result.refs["audit"]) / "summary.md"
+    create_markdown_artifact(
+        audit.read_text("utf-8"),
+        artifact_key("audit", profile),
+        description="What the tokenizer makes of the text.",
+    )

@@ -1,0 +1,93 @@
+"""What a person may change of a profile from the Prefect UI's form, as typed fields.
+
+Every field is empty by default and means "as the profile says". What has no field of its own goes into
+`more`, in the command line's own words: `section.key=value`.
+"""
+
+import json
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tokmill.tasks.formats.packed.figures import Strategy
+from tokmill.tasks.sampling import Method
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BalanceOverrides(_Section):
+    """How much of each source the tokenizer is trained on."""
+
+    model_config = ConfigDict(title="balance")
+
+    method: Method | None = Field(None, description="How training text is shared out among the sources.")
+    temperature: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="T in p ∝ n^(1/T): 1 keeps natural shares, larger values even them out."
+    )
+
+
+class TrainOverrides(_Section):
+    """The tokenizer."""
+
+    model_config = ConfigDict(title="train")
+
+    vocab_size: Annotated[int, Field(ge=257)] | None = Field(
+        None, description="Tokens in the vocabulary: 256 bytes, merges, special and reserved tokens."
+    )
+    split_pattern: str | None = Field(
+        None, description="gpt2, cl100k, o200k, llama3, qwen2, cs336, or a regular expression."
+    )
+
+
+class MixOverrides(_Section):
+    """The order and the shares of what a model will read."""
+
+    model_config = ConfigDict(title="mix")
+
+    method: Method | None = Field(None, description="How training tokens are shared out among the sources.")
+    seed: int | None = Field(None, description="Decides the order of documents, nothing else.")
+    total_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="Tokens in the mixture; empty for as many as the weights and repetition limits allow.",
+    )
+
+
+class PackOverrides(_Section):
+    """The sequences."""
+
+    model_config = ConfigDict(title="pack")
+
+    sequence_length: Annotated[int, Field(ge=8)] | None = Field(None, description="Tokens in a sequence.")
+    strategy: Strategy | None = Field(
+        None,
+        description="concat cuts documents where a sequence ends; best_fit keeps them whole and hardly pads.",
+    )
+
+
+class Overrides(_Section):
+    """Values that replace the profile's own for one run."""
+
+    balance: BalanceOverrides = BalanceOverrides()
+    train: TrainOverrides = TrainOverrides()
+    mix: MixOverrides = MixOverrides()
+    pack: PackOverrides = PackOverrides()
+    more: list[str] = Field(
+        default_factory=list, description="Anything else, as section.key=value; e.g. encode.min_tokens=16"
+    )
+
+    def assignments(self) -> list[str]:
+        """Return the fields that are set as `section.key=value`, values in TOML's notation, `more` last."""
+        given = self.model_dump(exclude={"more"}, exclude_none=True)
+        typed = [
+            f"{section}.{key}={_toml(value)}"
+            for section, keys in given.items()
+            for key, value in keys.items()
+        ]
+        return [*typed, *self.more]
+
+
+def _toml(value: Any) -> str:
+    # JSON's numbers and basic strings are TOML's too.
+    return json.dumps(value, ensure_ascii=False)

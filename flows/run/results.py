@@ -1,0 +1,69 @@
+"""What a run did, task by task: the rows that the command line and the Prefect artifact show."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One task of a run.
+
+    Attributes:
+        task: the title that people see, e.g. `encode[english/3]`.
+        ref: the artifact, made or found.
+        how: whether the task made the artifact, found it, or waited for another process to make it.
+        seconds: wall time of the work or of the waiting; 0 where it was cached.
+        began: when that began, in seconds of a clock that all tasks of the run share.
+    """
+
+    task: str
+    ref: ArtifactRef
+    how: How
+    seconds: float
+    metrics: Mapping[str, Scalar]
+    began: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The artifact's name, e.g. `quickstart.english/3`."""
+        return self.ref.name
+
+
+def wall_seconds(rows: Sequence[RunRow]) -> float:
+    """Return the time from the beginning of the first of some tasks to the end of the last."""
+    return max(row.began + row.seconds for row in rows) - min(row.began for row in rows)
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A run that ended well.
+
+    Attributes:
+        run_id: the run's key in the catalog; the Prefect flow run's id.
+        rows: one a task, in the order of the DAG.
+        refs: kind of artifact → the run's artifact of that kind (mapped kinds left out).
+    """
+
+    run_id: str
+    rows: Sequence[RunRow]
+    refs: Mapping[str, ArtifactRef]
+
+    @property
+    def num_made(self) -> int:
+        """How many tasks made their artifact."""
+        return self._num("made")
+
+    @property
+    def num_cached(self) -> int:
+        """How many tasks found their artifact in the store."""
+        return self._num("cached")
+
+    @property
+    def num_waited(self) -> int:
+        """How many tasks waited until another process had made their artifact."""
+        return self._num("waited")
+
+    def _num(self, how: How) -> int:
+        return sum(row.how == how for row in self.rows)

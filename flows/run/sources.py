@@ -1,0 +1,115 @@
+"""From what a profile names to what bears identity: the sources' files, and a tokenizer that exists."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tokmill.flows.errors import ProfileError
+from tokmill.flows.profile import Profile
+from tokmill.tasks.core.stage import ArtifactRef, External
+from tokmill.tasks.formats.scores import COLUMN
+from tokmill.tasks.formats.text.resolving import resolve_files
+from tokmill.tasks.score.presence import missing_values
+from tokmill.tasks.store import FileDigests, Store, digest_folder
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a run starts from.
+
+    Attributes:
+        files: the files of all sources, in order of source and name, with their digests.
+        roots: each source's folder (an absolute path), which bears no identity.
+        tokenizer: the tokenizer that the profile names; None where it trains one.
+        consumed: by role, what the ledger of a mixture is made from that the run goes on from; empty where
+            it begins anew.
+    """
+
+    files: Sequence[External]
+    roots: Mapping[str, str]
+    tokenizer: ArtifactRef | External | None
+    consumed: Mapping[str, ArtifactRef | Sequence[ArtifactRef]] = field(default_factory=dict)
+
+
+def resolve_sources(profile: Profile, store: Store, *, rehash: bool = False) -> Sources:
+    """Find and digest the files of every source, and the tokenizer if the profile names one.
+
+    Raises:
+        SourceError: a source matches nothing, or one file twice; a file cannot be read.
+        StoreError: the profile names a tokenizer or a mixture that the store does not have.
+        ProfileError: what it names is no tokenizer, or no mixture.
+    """
+    digests = FileDigests(store.root, rehash=rehash)
+    files: list[External] = []
+    roots: dict[str, str] = {}
+    for name in sorted(profile.sources):
+        found, roots[name] = resolve_files(profile.sources[name], Path.cwd(), digests, source=name)
+        files += found
+    _check_curriculum(profile, files)
+    tokenizer = (
+        None if profile.tokenizer is None else _tokenizer(profile, profile.tokenizer.use, store, digests)
+    )
+    consumed = {} if profile.replan is None else _consumed(profile, profile.replan.mixture, store)
+    return Sources(files, roots, tokenizer, consumed)
+
+
+def _check_curriculum(profile: Profile, files: Sequence[External]) -> None:
+    """Refuse a curriculum by a column that a source does not have, before anything is made for it.
+
+    Raises:
+        ProfileError: the files of a source have no columns, or lack this one, or no document has a value.
+    """
+    curriculum = profile.mix.curriculum
+    for measure in () if curriculum is None else curriculum.difficulty:
+        if curriculum is None or not measure.startswith(COLUMN):
+            continue
+        for source in sorted(profile.sources):
+            if curriculum.has(source):
+                of_source = [file.value for file in files if file.value["source"] == source]
+                problem = missing_values(measure.removeprefix(COLUMN), of_source, profile.sources[source])
+                if problem:
+                    raise ProfileError(
+                        f"profile {profile.name!r}: mix.curriculum: source '{source}': {problem}; name "
+                        "another column, or the sources that have it in mix.curriculum.sources"
+                    )
+
+
+def _tokenizer(profile: Profile, use: str, store: Store, digests: FileDigests) -> ArtifactRef | External:
+    """A path that exists is taken as one; anything else is a reference into the store."""
+    path = Path(use).expanduser()
+    if path.exists():
+        digest = digests.digest(path) if path.is_file() else digest_folder(path, digests.digest)
+        return External(digest=digest, value=str(path.absolute()))
+    ref = store.resolve(use)
+    if ref.kind != "tokenizer":
+        raise ProfileError(
+            f"profile {profile.name!r}: tokenizer.use={use!r} is a {ref.kind}; name a tokenizer"
+        )
+    return ref
+
+
+def _consumed(
+    profile: Profile, reference: str, store: Store
+) -> dict[str, ArtifactRef | Sequence[ArtifactRef]]:
+    """A mixture, the encoding that was mixed, and the ledger that it went on from, if it did."""
+    if reference.startswith("mixture/") and "@" not in reference:
+        raise ProfileError(
+            f"profile {profile.name!r}: replan.mixture={reference!r} must name a version, since this run "
+            f"makes the next one; use e.g. {reference}@v1"
+        )
+    mixture = store.resolve(reference)
+    if mixture.kind != "mixture":
+        raise ProfileError(
+            f"profile {profile.name!r}: replan.mixture={reference!r} is a {mixture.kind}; name a mixture"
+        )
+    record = store.record(mixture)
+    (encoded,), shards = record.refs("encoded"), record.refs("shards")
+    found: dict[str, ArtifactRef | Sequence[ArtifactRef]] = {
+        "mixture": mixture,
+        "encoded": encoded,
+        "shards": shards,
+    }
+    while earlier := record.refs("mixture"):  # something was taken out of that one
+        record = store.record(earlier[0])
+    ledgers = record.refs("ledger")
+    return found | ({"ledger": ledgers[0]} if ledgers else {})

@@ -1,0 +1,128 @@
+"""Child processes that are ended for certain: each in a process group of its own, tethered to this process.
+
+Ctrl-C in a terminal, or a signal to its group, reaches this process alone, because the children's groups
+are not the terminal's; who stops the children, and in which order, is then up to this process. If it is
+killed so that it cannot stop anybody, the tether ends them (`flows.server.tethered`).
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from tokmill.flows.errors import ServeError
+from tokmill.flows.server import tethered
+
+STOP_SECONDS = 30
+_LAST_LINES = 15
+_ALIVE: dict[subprocess.Popen[bytes], int] = {}  # and this process's end of the tether
+
+
+@dataclass(frozen=True)
+class Child:
+    """A running Python module and the file that it logs to."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def require_running(self) -> None:
+        """Raise ServeError, with the end of its log, if the child has ended."""
+        if self.process.poll() is None:
+            return
+        last = "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-_LAST_LINES:])
+        code = self.process.returncode
+        raise ServeError(
+            f"the Prefect {self.name} ended with exit code {code}; {self.log} ends with:\n{last}"
+        )
+
+
+@contextmanager
+def child(name: str, module: Sequence[str], environment: Mapping[str, str], logs: Path) -> Iterator[Child]:
+    """Run a Python module with its arguments for the length of the block, then stop its process group."""
+    logs.mkdir(parents=True, exist_ok=True)
+    log = logs / f"{name}.log"
+    with log.open("wb") as file:
+        process = start_tethered(module, environment, file)
+    try:
+        yield Child(name, process, log)
+    finally:
+        stop(process)
+
+
+def start_tethered(
+    module: Sequence[str], environment: Mapping[str, str], output: IO[bytes] | int
+) -> subprocess.Popen[bytes]:
+    """Start a Python module, in a process group of its own, that ends when this process does.
+
+    Args:
+        module: its name and its arguments.
+        environment: of the child.
+        output: takes standard output and standard error; a file, or `subprocess.PIPE`.
+    """
+    reading, writing = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-P", tethered.__file__, str(reading), *module],
+            env=environment,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            pass_fds=[reading],
+        )
+    except BaseException:
+        os.close(writing)
+        raise
+    finally:
+        os.close(reading)
+    _ALIVE[process] = writing
+    return process
+
+
+@contextmanager
+def interruptible() -> Iterator[threading.Event]:
+    """Turn SIGINT, SIGTERM and the end of the terminal into an event for the length of the block."""
+    stopped = threading.Event()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, lambda *_: stopped.set())
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def stop(
+    process: subprocess.Popen[bytes], patience: float = STOP_SECONDS, by: signal.Signals = signal.SIGINT
+) -> None:
+    """Ask once, wait, then end the group: a worker may outlive its first signal, and leave children."""
+    if process.poll() is None:
+        process.send_signal(by)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(patience)
+    _end(process)
+
+
+def end_all() -> None:
+    """End every child that is left, and what it started, at once."""
+    for process in list(_ALIVE):
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    writing = _ALIVE.pop(process, None)
+    if writing is not None:
+        os.close(writing)

@@ -1,0 +1,183 @@
+"""`tokmill up`: a Prefect server and a worker on this machine, with the deployment of this folder registered.
+
+When it is interrupted it stops the worker (and with it what the worker runs) before the server, and waits
+for both. The server keeps its history in Prefect's usual home (`PREFECT_HOME`); artifacts go to the
+store, and what server and worker log to `<store>/.up`. Nothing listens on any address but the one that is
+asked for, 127.0.0.1 unless told otherwise, and no web page but the server's own gets an answer
+(`flows.server.guard`). While it serves it watches: what fails in the server is said.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokmill.flows.errors import ServeError
+from tokmill.flows.profile.served import SERVED
+from tokmill.flows.server.app import FAULTS, protection
+from tokmill.flows.server.children import Child, child, interruptible
+from tokmill.flows.server.names import host_in_url, own_names, reachable
+from tokmill.flows.server.place import Place
+from tokmill.flows.server.presence import present
+from tokmill.flows.server.settings import PRIVATE
+from tokmill.flows.server.watching import Watch
+
+SERVER_START_SECONDS = 120
+LOOK_SECONDS = 0.5
+_SCHEDULER = "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS"
+
+Announce = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the server listens and what it is called.
+
+    Attributes:
+        host: address; 0.0.0.0 and :: are all of the machine's.
+        port: TCP port; must be free.
+        more: names that it answers to besides its own.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 4200
+    more: Sequence[str] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """What stands in `Host` when the server is meant."""
+        return own_names(self.host, self.port, self.more)
+
+    @property
+    def url(self) -> str:
+        """Where this machine reaches it."""
+        return f"http://{reachable(self.host)}:{self.port}"
+
+    @property
+    def seen_url(self) -> str:
+        """Where a browser is to look for it."""
+        return f"http://{self.more[0]}" if self.more else self.url
+
+
+def up(store: Path, address: Address, *, any_profile: bool = False, announce: Announce = print) -> None:
+    """Serve the working directory until interrupted.
+
+    Args:
+        store: the folder that runs keep their artifacts in unless they name another.
+        address: of the server.
+        any_profile: whether a run may name a profile outside the working directory.
+        announce: is told, a line at a time, what is up and where, and what fails.
+
+    Raises:
+        ServeError: the port is taken, the store is served already, or the server, the worker or the
+            registration failed.
+        UsageError: a name that the server is to answer to is none.
+    """
+    place, logs = Place.of(Path.cwd(), store), store.absolute() / ".up"
+    environment = _environment(address, place, logs, any_profile)
+    with present(place, address.url, logs), interruptible() as stopped, ExitStack() as children:
+        _require_free(address)
+        announce("starting the Prefect server …")
+        server = children.enter_context(child("server", _server(address), environment, logs))
+        _wait_until_healthy(server, f"{address.url}/api/health", stopped)
+        if stopped.is_set():
+            return
+        _register(place, environment)
+        _put_right(environment, announce)
+        work = ["prefect", "worker", "start", "--pool", place.work_pool, "--type", "process"]
+        worker = children.enter_context(child("worker", work, environment, logs))
+        announce(
+            f"up: {address.seen_url}/v2/deployments · deployment {place.name} · store {store} · "
+            "Ctrl-C stops it"
+        )
+        _serve([server, worker], Watch(f"{address.url}/api", logs, announce), stopped)
+        announce("stopping …")
+
+
+def _server(address: Address) -> list[str]:
+    served = ["--factory", "tokmill.flows.server.app:create_app", "--lifespan", "on", "--no-server-header"]
+    return ["uvicorn", *served, "--host", address.host, "--port", str(address.port)]
+
+
+def _environment(address: Address, place: Place, logs: Path, any_profile: bool) -> dict[str, str]:
+    """What every child sees: this server and its names, this place, no telemetry."""
+    return {
+        **os.environ,
+        **PRIVATE,
+        **protection(address.names),
+        "PREFECT_API_URL": f"{address.url}/api",
+        "PREFECT_SERVER_UI_API_URL": f"{address.seen_url}/api",
+        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+        # A person who presses the button, or sets a schedule, is waiting; Prefect's worker would look for
+        # work every ten seconds, its scheduler once a minute.
+        "PREFECT_WORKER_QUERY_SECONDS": os.environ.get("PREFECT_WORKER_QUERY_SECONDS", "2"),
+        _SCHEDULER: os.environ.get(_SCHEDULER, "10"),
+        "TOKMILL_STORE": str(place.store),
+        SERVED: "" if any_profile else str(place.folder),
+        FAULTS: str(logs / "faults.log"),
+    }
+
+
+def _require_free(address: Address) -> None:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address.host.strip("[]"), address.port))
+        except OSError as error:
+            reason = error.strerror or error
+            raise ServeError(
+                f"up: cannot listen on {host_in_url(address.host)}:{address.port} ({reason}); stop what uses "
+                "it or choose --port"
+            ) from error
+
+
+def _register(place: Place, environment: Mapping[str, str]) -> None:
+    done = _run_module(["tokmill.flows.run.deployment", str(place.folder), str(place.store)], environment)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()
+        raise ServeError(f"the deployment {place.name!r} could not be registered: {said}")
+
+
+def _put_right(environment: Mapping[str, str], announce: Announce) -> None:
+    """Have the server told of runs that ended without a word while nobody served."""
+    done = _run_module(["tokmill.flows.run.reconciling"], environment)
+    for name in done.stdout.splitlines():
+        announce(f"the run {name} is under way no more: its process is gone")
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
+        announce(f"runs whose processes are gone may still be shown as running: {last}")
+
+
+def _run_module(module: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run one of our modules to its end; -P, so that no folder `flows` of this folder takes its place."""
+    command = [sys.executable, "-P", "-m", *module]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def _wait_until_healthy(server: Child, health: str, stopped: threading.Event) -> None:
+    import httpx  # noqa: PLC0415 - comes with Prefect, and no other command needs it
+
+    with httpx.Client(timeout=1) as client:
+        for _ in range(SERVER_START_SECONDS * 4):
+            if stopped.wait(0.25):
+                return
+            server.require_running()
+            try:
+                if client.get(health).is_success:
+                    return
+            except httpx.HTTPError:
+                continue
+    raise ServeError(f"the Prefect server was not up after {SERVER_START_SECONDS} s; see {server.log}")
+
+
+def _serve(children: Sequence[Child], watch: Watch, stopped: threading.Event) -> None:
+    while not stopped.wait(LOOK_SECONDS):
+        for running in children:
+            running.require_running()
+        watch.look()

@@ -1,0 +1,1 @@
+"""Audit: what a tokenizer makes of the text, for each source."""

@@ -1,0 +1,226 @@
+"""The audit in short: what `summary.json` holds, and the same as Markdown.
+
+Ratios are None where there is nothing to divide by. All numbers follow from the tables alone.
+"""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from tokmill.tasks.audit.tables import SourceUse, Vocabulary, rows
+from tokmill.tasks.core.markdown import table
+from tokmill.tasks.formats.files.manifests import read_model
+
+SUMMARY_FILE = "summary.json"
+_RENYI_ORDER = 2.5
+_NUM_EXAMPLES = 40
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Yield(_Part):
+    """How much text a token carries, for one source or for all (`source` is then "all").
+
+    Attributes:
+        fertility: tokens per word.
+        used_share: of the vocabulary without special and reserved tokens, the part that occurs.
+        renyi_efficiency: see the function; None where no ordinary token occurs.
+    """
+
+    source: str
+    num_documents: int
+    num_tokens: int
+    num_bytes: int
+    num_chars: int
+    num_words: int
+    bytes_per_token: float | None
+    chars_per_token: float | None
+    fertility: float | None
+    used_share: float | None
+    renyi_efficiency: float | None
+
+
+class Length(_Part):
+    """Tokens of one length in bytes: how many there are, how many never occur, how often they occur."""
+
+    num_bytes: int
+    num_tokens: int
+    num_unused: int
+    num_occurrences: int
+
+
+class Summary(_Part):
+    """The content of `summary.json`.
+
+    Attributes:
+        num_ordinary_tokens: tokens of the vocabulary that are neither special nor reserved.
+        num_unused_tokens: those of them that never occur.
+        unused_examples: some of them, merged ones before single bytes, then by id; see `readable`.
+        renyi_efficiency: of all sources together, see the function; None if nothing was encoded.
+        gate: "passed", "failed: <why>", or "none" where no threshold was asked for.
+    """
+
+    vocab_size: int
+    num_ordinary_tokens: int
+    num_unused_tokens: int
+    unused_examples: list[str]
+    renyi_efficiency: float | None
+    overall: Yield
+    sources: list[Yield]
+    lengths: list[Length]
+    gate: str
+
+    @property
+    def unused_share(self) -> float:
+        """Unused tokens over ordinary ones; 0 for a vocabulary without any."""
+        return (
+            round(self.num_unused_tokens / self.num_ordinary_tokens, 6) if self.num_ordinary_tokens else 0.0
+        )
+
+
+def read_summary(path: Path) -> Summary:
+    """The summary of the audit artifact in the directory `path`.
+
+    Raises:
+        StoreError: it is missing or broken.
+    """
+    return read_model(path / SUMMARY_FILE, Summary, "audit summary")
+
+
+def summarize(
+    database: duckdb.DuckDBPyConnection, vocabulary: Vocabulary, sources: Mapping[str, SourceUse]
+) -> Summary:
+    """The summary of the tables in `database`, which were made of this vocabulary and these sources."""
+    ordinary = np.array([kind in {"byte", "merge"} for kind in vocabulary.kinds], dtype=np.bool_)
+    efficiencies = {name: renyi_efficiency(use.token_counts[ordinary]) for name, use in sources.items()}
+    total = sum((use.token_counts for use in sources.values()), np.zeros(len(ordinary), np.uint64))
+    of_all = renyi_efficiency(total[ordinary])
+    lengths = [Length(**row) for row in rows(database, "FROM audit_lengths ORDER BY num_bytes")]
+    examples = rows(database, _UNUSED, _NUM_EXAMPLES)
+    return Summary(
+        vocab_size=len(ordinary),
+        num_ordinary_tokens=sum(length.num_tokens for length in lengths),
+        num_unused_tokens=sum(length.num_unused for length in lengths),
+        unused_examples=[row["readable"] for row in examples],
+        renyi_efficiency=of_all,
+        overall=_yield(rows(database, _OVERALL)[0], of_all),
+        sources=[_yield(row, efficiencies[row["source"]]) for row in rows(database, "FROM audit_sources")],
+        lengths=lengths,
+        gate="none",
+    )
+
+
+def renyi_efficiency(token_counts: NDArray[np.uint64]) -> float | None:
+    """Rényi entropy of order 2.5 of the tokens' frequencies over the logarithm of their number.
+
+    Args:
+        token_counts: uint64 [n], how often each token of the vocabulary occurs. Those of the audit are the
+            ordinary ones: a special or reserved token carries no text, and an end token that follows each
+            document would say how long documents are.
+
+    Returns:
+        H / log n in [0, 1] to six digits, the efficiency of Zouhar et al. 2023, "Tokenization and the
+        Noiseless Channel", with the order that they recommend. They divide by the logarithm of the whole
+        vocabulary. None where nothing occurs, or n < 2.
+    """
+    counts = token_counts[token_counts > 0].tolist()
+    if not counts or len(token_counts) < 2:
+        return None
+    total = sum(counts)
+    power = math.fsum((count / total) ** _RENYI_ORDER for count in counts)
+    return round(math.log(power) / (1 - _RENYI_ORDER) / math.log(len(token_counts)), 6)
+
+
+def to_markdown(summary: Summary) -> str:
+    """`summary` as a Markdown document."""
+    unused = f"{summary.num_unused_tokens:,} of {summary.num_ordinary_tokens:,} ({summary.unused_share:.2%})"
+    lines = [
+        "# Tokenizer audit",
+        "",
+        f"- Gate: **{summary.gate}**",
+        f"- Vocabulary: {summary.vocab_size:,} tokens, special and reserved ones included",
+        f"- Ordinary tokens that never occur: {unused}",
+        f"- Rényi efficiency (order {_RENYI_ORDER}): {_number(summary.renyi_efficiency, 4)}",
+        "",
+        "## Sources",
+        "",
+        *table(_YIELD_HEAD, [_yield_cells(part) for part in (*summary.sources, summary.overall)]),
+        "",
+        "A word is a run of characters other than white space (Unicode's), so tokens per word says little of",
+        "a script that puts no spaces between words. Rényi efficiency: of the ordinary tokens' frequencies,",
+        "over the logarithm of their number.",
+        "",
+        "## Token lengths",
+        "",
+        *table(
+            ("bytes", "tokens", "never used", "occurrences"),
+            [_length_cells(part) for part in summary.lengths],
+        ),
+    ]
+    return "\n".join([*lines, *_examples(summary), ""])
+
+
+_UNUSED = """
+    SELECT readable FROM audit_tokens SEMI JOIN ordinary USING (token_id)
+    WHERE num_occurrences = 0 ORDER BY kind = 'byte', token_id LIMIT ?
+"""
+_OVERALL = r"""
+    SELECT 'all' AS source, num_documents, num_tokens, num_bytes, num_chars, num_words,
+        num_bytes / nullif(num_text_tokens, 0) AS bytes_per_token,
+        num_chars / nullif(num_text_tokens, 0) AS chars_per_token,
+        num_text_tokens / nullif(num_words, 0) AS fertility,
+        (SELECT avg((num_occurrences > 0)::INT) FROM audit_tokens SEMI JOIN ordinary USING (token_id))
+            AS used_share
+    FROM (SELECT coalesce(sum(COLUMNS('(num_.*)')), 0)::BIGINT AS '\1' FROM audit_sources)
+"""
+_YIELD_HEAD = (
+    *("source", "documents", "tokens", "bytes", "characters", "words"),
+    *("bytes per token", "characters per token", "tokens per word", "vocabulary used", "Rényi efficiency"),
+)
+
+
+def _yield(row: dict[str, Any], efficiency: float | None) -> Yield:
+    """A row of `audit_sources`, ratios to six digits, with its Rényi efficiency."""
+    known = {name: row[name] for name in Yield.model_fields if name in row}
+    ratios = {name: round(v, 6) if isinstance(v, float) else v for name, v in known.items()}
+    return Yield(**ratios, renyi_efficiency=efficiency)
+
+
+def _yield_cells(part: Yield) -> list[str]:
+    counts = (part.num_documents, part.num_tokens, part.num_bytes, part.num_chars, part.num_words)
+    ratios = (part.bytes_per_token, part.chars_per_token, part.fertility)
+    share = "–" if part.used_share is None else f"{part.used_share:.1%}"
+    return [
+        part.source,
+        *(f"{count:,}" for count in counts),
+        *(_number(ratio, 3) for ratio in ratios),
+        share,
+        _number(part.renyi_efficiency, 4),
+    ]
+
+
+def _length_cells(part: Length) -> list[str]:
+    return [
+        f"{value:,}" for value in (part.num_bytes, part.num_tokens, part.num_unused, part.num_occurrences)
+    ]
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _examples(summary: Summary) -> list[str]:
+    if not summary.unused_examples:
+        return []
+    shown = ", ".join(f"`{text.replace('`', chr(0x2BC))}`" for text in summary.unused_examples)
+    more = summary.num_unused_tokens - len(summary.unused_examples)
+    tail = f", and {more:,} more in the table `audit_tokens`" if more else ""
+    return ["", "## Tokens that never occur", "", f"{shown}{tail}"]

@@ -1,0 +1,171 @@
+"""The audit's tables, made by DuckDB in memory and written as Parquet.
+
+    audit_sources   a row a source, in the corpus' order
+    audit_tokens    a row a token of the vocabulary, by id
+    audit_lengths   a row a token length, shortest first
+
+Bytes, characters and words are those of the encoded documents' text; ratios leave out the tokens that were
+added to it (those that begin and end documents, and those that fill in the middle), since no text became one.
+A ratio with nothing below the line is NULL. A word is a run of characters other than white space: `fertility`
+says little of a script that puts no spaces between words.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tokmill.tasks.core.database import connect
+from tokmill.tasks.formats.encoded import EncodedStatistics
+
+TABLES = {
+    "audit_sources": """
+        SELECT source, num_documents, num_tokens, num_text_tokens, num_begin_tokens, num_end_tokens,
+            num_fim_tokens, num_bytes, num_chars, num_words,
+            num_bytes / nullif(num_text_tokens, 0) AS bytes_per_token,
+            num_chars / nullif(num_text_tokens, 0) AS chars_per_token,
+            num_text_tokens / nullif(num_words, 0) AS fertility,
+            coalesce(num_used, 0) AS num_used_tokens,
+            coalesce(num_used, 0) / nullif((SELECT count(*) FROM ordinary), 0) AS used_share
+        FROM (
+            SELECT *, num_tokens - num_begin_tokens - num_end_tokens - num_fim_tokens AS num_text_tokens
+            FROM sources
+        )
+        LEFT JOIN (
+            SELECT source, count(*) AS num_used
+            FROM occurrences SEMI JOIN ordinary USING (token_id) GROUP BY source
+        ) USING (source)
+        ORDER BY position
+    """,
+    "audit_tokens": """
+        SELECT token_id, token, readable, kind, num_bytes,
+            coalesce(num_occurrences, 0)::UBIGINT AS num_occurrences, coalesce(num_sources, 0) AS num_sources
+        FROM vocabulary
+        LEFT JOIN (
+            SELECT token_id, sum(num) AS num_occurrences, count(*) AS num_sources
+            FROM occurrences GROUP BY token_id
+        ) USING (token_id)
+        ORDER BY token_id
+    """,
+    "audit_lengths": """
+        SELECT num_bytes, count(*) AS num_tokens, count(*) FILTER (num_occurrences = 0) AS num_unused,
+            sum(num_occurrences)::UBIGINT AS num_occurrences
+        FROM audit_tokens SEMI JOIN ordinary USING (token_id)
+        GROUP BY num_bytes ORDER BY num_bytes
+    """,
+}
+
+
+_ORDINARY = "CREATE VIEW ordinary AS SELECT token_id FROM vocabulary WHERE kind IN ('byte', 'merge')"
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Every id: its token's bytes, and its kind: byte, merge, special, reserved, or hole for no token."""
+
+    tokens: Sequence[bytes]
+    kinds: Sequence[str]
+
+
+@dataclass(frozen=True)
+class SourceUse:
+    """What one source used: its statistics, and how often each id occurs, uint64 [vocab_size]."""
+
+    statistics: EncodedStatistics
+    token_counts: NDArray[np.uint64]
+
+
+@contextmanager
+def audit_database(
+    vocabulary: Vocabulary, sources: Mapping[str, SourceUse]
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """An in-memory database with the audit's tables; one thread, so that equal input gives equal files."""
+    with connect(threads=1) as database:
+        database.register("vocabulary", _vocabulary_table(vocabulary))
+        database.register("sources", _sources_table(sources))
+        database.register("occurrences", _occurrences_table(sources))
+        database.execute(_ORDINARY)
+        for name, query in TABLES.items():
+            database.execute(f"CREATE TABLE {name} AS {query}")
+        yield database
+
+
+def write_tables(database: duckdb.DuckDBPyConnection, folder: Path) -> None:
+    """Write each table to `<folder>/<table>.parquet`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in TABLES:
+        database.table(name).write_parquet(str(folder / f"{name}.parquet"), compression="zstd")
+
+
+def rows(database: duckdb.DuckDBPyConnection, query: str, *values: str | float) -> list[dict[str, Any]]:
+    """The rows of `query` as dictionaries, in its order."""
+    result = database.execute(query, values)
+    names = [column[0] for column in result.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+
+def readable(token: bytes) -> str:
+    r"""`token` as one line of text: no UTF-8 becomes `\x..`, the invisible is escaped, `\` is doubled."""
+    text = token.decode("utf-8", "surrogateescape")
+    return "".join(_shown(char) for char in text)
+
+
+def _shown(char: str) -> str:
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8, as surrogateescape keeps it
+        return f"\\x{code - 0xDC00:02x}"
+    if char == "\\":
+        return "\\\\"
+    # A fixed list rather than str.isprintable, whose answer depends on the Python version's Unicode tables.
+    invisible = code < 0x20 or 0x7F <= code <= 0xA0 or code in _INVISIBLE
+    return char.encode("unicode_escape").decode("ascii") if invisible else char
+
+
+_INVISIBLE = frozenset(
+    {0xAD, 0x3000, 0xFEFF, *range(0x2000, 0x2010), *range(0x2028, 0x2030), *range(0x205F, 0x2070)}
+)
+
+
+def _vocabulary_table(vocabulary: Vocabulary) -> pa.Table:
+    ids = [token_id for token_id, kind in enumerate(vocabulary.kinds) if kind != "hole"]
+    tokens = [vocabulary.tokens[token_id] for token_id in ids]
+    return pa.table(
+        {
+            "token_id": pa.array(ids, pa.uint32()),
+            "token": pa.array(tokens, pa.binary()),
+            "readable": pa.array([readable(token) for token in tokens], pa.string()),
+            "kind": pa.array([vocabulary.kinds[token_id] for token_id in ids], pa.string()),
+            "num_bytes": pa.array([len(token) for token in tokens], pa.int64()),
+        }
+    )
+
+
+def _sources_table(sources: Mapping[str, SourceUse]) -> pa.Table:
+    columns: dict[str, Any] = {
+        "position": pa.array(range(len(sources)), pa.int64()),
+        "source": pa.array(list(sources), pa.string()),
+    }
+    for field in EncodedStatistics.model_fields:
+        columns[field] = pa.array([getattr(use.statistics, field) for use in sources.values()], pa.int64())
+    return pa.table(columns)
+
+
+def _occurrences_table(sources: Mapping[str, SourceUse]) -> pa.Table:
+    """A row for each source and id that occurs in it."""
+    schema = pa.schema([("source", pa.string()), ("token_id", pa.uint32()), ("num", pa.uint64())])
+    parts = []
+    for name, use in sources.items():
+        used = np.flatnonzero(use.token_counts)
+        columns = [
+            pa.array([name] * len(used)),
+            pa.array(used.astype(np.uint32)),
+            pa.array(use.token_counts[used]),
+        ]
+        parts.append(pa.Table.from_arrays(columns, schema=schema))
+    return pa.concat_tables(parts) if parts else schema.empty_table()

@@ -1,0 +1,1 @@
+"""Balance: how much each source weighs in the training of the tokenizer."""

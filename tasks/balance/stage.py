@@ -1,0 +1,319 @@
+"""Balance: how much each source's text counts when a tokenizer is trained.
+
+The model. A source of size n (bytes or documents) gets an amount a by a rule (see `tasks.sampling`), at most
+`max_repetition` × n; its factor is a / n. The counts of its pre-tokens, made once, are multiplied by that
+factor: no text is read again when a weight changes.
+
+Laws. Proportional balance has factor 1 everywhere. The amounts add up to `total`. Counts are whole numbers,
+so all factors are multiplied by one `resolution` first, which makes the smallest of them at least 1,000:
+rounding then moves no count by more than one part in 2,000, and a source counts for its share in training.
+Whole factors need no rounding and have resolution 1: training then equals training on a corpus in which the
+text is repeated. Only a corpus of more than 2^58 weighted bytes lowers the resolution; factors that would
+have to be less than 1 are refused.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from tokmill.tasks.core.errors import BalanceError
+from tokmill.tasks.core.stage import Outcome, Scalar, Stage
+from tokmill.tasks.formats.balance import Balance, BalancedSource
+from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.sampling import (
+    EXACT,
+    UNLIMITED,
+    Filling,
+    Repetition,
+    SamplingParams,
+    capacity,
+    decimal,
+    proportions,
+    raw_weights,
+    rounded,
+    water_fill,
+)
+
+_U64 = 1 << 64
+_I63 = (1 << 63) - 1
+_FINE = 1000  # the smallest factor times the resolution, where there is room: rounding is half of 1 at most
+_ROOM_BYTES = 1 << 58  # weighted bytes; training counts up to 2^62 of them, and a normalizer may add some
+_REPEATED = 10  # a source that counts more often than this is warned of
+_FADED = 1000  # and so is one of which only one part in so many counts
+
+
+class BalanceParams(SamplingParams):
+    """How much each source counts in the tokenizer's training."""
+
+    unit: Literal["bytes", "documents"] = Field(
+        default="bytes",
+        description="What the size of a source is counted in: bytes of text, or documents.",
+    )
+    max_repetition: Repetition | None = Field(
+        default=10.0,
+        description=(
+            "The most times that a source's text may count, at least 1; empty for no limit. What the limit "
+            "takes off goes to the other sources by the same rule. With 'unimax' this is the number of "
+            "epochs. Text that counts a hundred times turns its rare words into tokens."
+        ),
+        examples=[4.0],
+    )
+    total: int | None = Field(
+        default=None,
+        ge=1,
+        description=(
+            "Size of the balanced corpus in `unit`. Empty: as large as the corpus is, or as the limits "
+            "allow. It decides what a `train.min_frequency` of 2 or more means, and nothing else."
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class SourceSize:
+    """What a source has: documents, and bytes of text."""
+
+    num_documents: int
+    num_bytes: int
+
+
+def balanced(params: BalanceParams, sizes: Mapping[str, SourceSize]) -> Balance:
+    """Balance sources of these sizes.
+
+    Raises:
+        BalanceError: a weight is missing or unknown, every source is empty, or `total` exceeds what the caps
+            allow.
+    """
+    natural = {
+        source: size.num_bytes if params.unit == "bytes" else size.num_documents
+        for source, size in sizes.items()
+    }
+    weights = raw_weights(params, natural, BalanceError, "balance")
+    _check_not_empty(weights, natural, params.unit)
+    total, filling = _fill(params, weights, natural)
+    factors = {source: _factor(filling.amounts[source], natural[source]) for source in natural}
+    natural_shares = proportions({source: Decimal(size) for source, size in natural.items()})
+    shares, asked = proportions(filling.amounts), proportions(weights)
+    entries = [
+        BalancedSource(
+            source=source,
+            num_documents=size.num_documents,
+            num_bytes=size.num_bytes,
+            natural_share=float(natural_shares[source]),
+            asked_share=float(asked[source]),
+            share=float(shares[source]),
+            factor=float(factors[source]),
+            capped=source in filling.capped,
+        )
+        for source, size in sizes.items()
+    ]
+    return Balance(
+        method=params.method,
+        temperature=params.temperature if params.method == "temperature" else None,
+        unit=params.unit,
+        max_repetition=params.max_repetition,
+        total=total,
+        resolution=_resolution(factors, sizes),
+        warnings=list(_warnings(params, entries)),
+        sources=entries,
+    )
+
+
+def _resolution(factors: Mapping[str, Decimal], sizes: Mapping[str, SourceSize]) -> int:
+    """By which power of ten to multiply all factors, so that rounding to whole counts changes little.
+
+    Raises:
+        BalanceError: 64 bits do not hold counts of the largest and of the smallest factor.
+    """
+    used = {source: factor for source, factor in factors.items() if factor}
+    if all(factor == factor.to_integral_value() for factor in used.values()):
+        return 1
+    least = min(used.values())
+    resolution = 1
+    with localcontext(EXACT):
+        weighted = sum((factor * sizes[source].num_bytes for source, factor in used.items()), Decimal(0))
+        while least * resolution < _FINE and weighted * resolution * 10 <= _ROOM_BYTES:
+            resolution *= 10
+        if least * resolution < 1:
+            raise BalanceError(
+                f"balance: factors from {least} to {max(used.values())} of {int(weighted)} bytes need counts "
+                "of more than 64 bits; use weights that are nearer together, or a smaller max_repetition"
+            )
+    return resolution
+
+
+def _warnings(params: BalanceParams, entries: list[BalancedSource]) -> Iterator[str]:
+    """What the shares do not show: text that counts very often or hardly, and shares that were cut."""
+    for entry in entries:
+        if entry.capped and params.tables:
+            yield (
+                f"source '{entry.source}' has a share of {entry.share:.2%}, and {entry.asked_share:.2%} was "
+                f"asked for: max_repetition={params.max_repetition:g} holds it back"
+            )
+        if entry.factor > _REPEATED:
+            yield (
+                f"source '{entry.source}' counts {entry.factor:.4g} times, so that its rare words become "
+                "tokens; lower its weight, the temperature or max_repetition, or give it text"
+            )
+        if 0 < entry.factor * _FADED < 1:
+            yield f"source '{entry.source}' counts {entry.factor:.2g} times: little of it is learned"
+
+
+def _check_not_empty(weights: Mapping[str, Decimal], natural: Mapping[str, int], unit: str) -> None:
+    empty = [source for source, weight in weights.items() if weight > 0 and not natural[source]]
+    if empty:
+        raise BalanceError(
+            f"balance: source '{empty[0]}' has a weight but 0 {unit} of text; set weights.{empty[0]}=0 or "
+            "give it text"
+        )
+    if not any(weights.values()):
+        raise BalanceError(f"balance: the corpus has 0 {unit} of text; give its sources text")
+
+
+def _fill(
+    params: BalanceParams, weights: Mapping[str, Decimal], natural: Mapping[str, int]
+) -> tuple[int, Filling]:
+    with localcontext(EXACT):
+        limit = UNLIMITED if params.max_repetition is None else decimal(params.max_repetition)
+        caps = {source: limit * size if size else Decimal(0) for source, size in natural.items()}
+    most = capacity(weights, caps)
+    if params.total is not None and params.total > most:
+        raise BalanceError(
+            f"balance: total={params.total} {params.unit} is more than "
+            f"max_repetition={params.max_repetition} allows; use at most {int(most)}, or a larger "
+            "max_repetition"
+        )
+    total = params.total if params.total is not None else int(min(Decimal(sum(natural.values())), most))
+    return total, water_fill(weights, caps, Decimal(total))
+
+
+def _factor(amount: Decimal, size: int) -> Decimal:
+    with localcontext(EXACT):
+        return rounded(amount / size) if size else Decimal(0)
+
+
+def weighted_counts(
+    balance: Balance, counts: Mapping[str, NDArray[np.uint64]]
+) -> dict[str, NDArray[np.uint64]]:
+    """Multiply each source's counts by its factor and the balance's resolution.
+
+    Args:
+        balance: has every source of `counts`.
+        counts: by source, any shape.
+
+    Returns:
+        Arrays of the same shapes; see `scaled_counts` for the rounding.
+
+    Raises:
+        BalanceError: a source is not in the balance, or a product exceeds 64 bits.
+    """
+    factors = balance.factors
+    unknown = [source for source in counts if source not in factors]
+    if unknown:
+        raise BalanceError(
+            f"balance: no factor for source '{unknown[0]}'; balance the corpus that was counted. Sources: "
+            f"{', '.join(factors)}"
+        )
+    with localcontext(EXACT):
+        scales = {source: factor * balance.resolution for source, factor in factors.items()}
+    return {source: scaled_counts(array, scales[source]) for source, array in counts.items()}
+
+
+def scaled_counts(counts: NDArray[np.uint64], factor: Decimal) -> NDArray[np.uint64]:
+    """Count × factor, exactly, then rounded half to even.
+
+    Exact means: `factor` is the decimal number p / q with whole p and q = 10^k, and count × p is divided by q
+    with its remainder, without floating point.
+
+    Raises:
+        BalanceError: a product exceeds 64 bits.
+    """
+    p, q = _fraction(factor)
+    if p == 0:
+        return np.zeros_like(counts)
+    scaled = np.zeros_like(counts)
+    if q <= _I63:
+        small = counts <= np.uint64((_I63 - q // 2) // p)
+        scaled[small] = _divided(counts[small] * np.uint64(p), np.uint64(q))
+    else:
+        small = counts <= np.uint64(min(q // 2 // p, _U64 - 1))  # at most one half: rounds to 0
+    # Few counts are large: pre-tokens follow Zipf's law, so Python's whole numbers do for the rest.
+    scaled[~small] = [_checked(int(count), p, q) for count in counts[~small]]
+    return scaled
+
+
+def _fraction(factor: Decimal) -> tuple[int, int]:
+    """`factor` as whole numbers p / 10^k, not reduced further: the divisor stays a power of ten."""
+    sign, digits, exponent = factor.normalize().as_tuple()
+    if sign or not isinstance(exponent, int):
+        raise BalanceError(f"balance: factor {factor} must be a number of at least 0; balance again")
+    p = int("".join(map(str, digits)))
+    return (p * 10**exponent, 1) if exponent >= 0 else (p, 10**-exponent)
+
+
+def _divided(products: NDArray[np.uint64], q: np.uint64) -> NDArray[np.uint64]:
+    """Products / q, half to even; twice a remainder stays below 2^64, since q ≤ 2^63."""
+    whole, rest = np.divmod(products, q)
+    twice = rest * np.uint64(2)
+    up = (twice > q) | ((twice == q) & (whole % np.uint64(2) == 1))
+    rounded_up: NDArray[np.uint64] = whole + up.astype(np.uint64)
+    return rounded_up
+
+
+def _checked(count: int, p: int, q: int) -> int:
+    whole, rest = divmod(count * p, q)
+    whole += 2 * rest > q or (2 * rest == q and whole % 2 == 1)
+    if whole >= _U64:
+        raise BalanceError(
+            f"balance: count {count} × factor {p}/{q} exceeds 64 bits; use a smaller total or max_repetition"
+        )
+    return whole
+
+
+def summary(balance: Balance) -> str:
+    """The balance as a Markdown table: natural against balanced share, and which caps bound."""
+    lines = [
+        f"Method {balance.method}, by {balance.unit}, {balance.total:,} {balance.unit} in all.",
+        "",
+        "| source | documents | bytes | natural share | balanced share | counts × | cap |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
+    ]
+    lines += [
+        f"| {entry.source} | {entry.num_documents:,} | {entry.num_bytes:,} | {entry.natural_share:.2%} | "
+        f"{entry.share:.2%} | {entry.factor:.6g} | {'bound' if entry.capped else '–'} |"
+        for entry in balance.sources
+    ]
+    lines += ["", *(f"**{warning}**" for warning in balance.warnings)] if balance.warnings else []
+    return "\n".join(lines) + "\n"
+
+
+def run(params: BalanceParams, *, out: Path, corpus: Path) -> Outcome:
+    """Balance the sources of the corpus in the directory `corpus`; writes `balance.json` and `summary.md`."""
+    opened = Corpus.open(corpus)
+    statistics = {source: opened.source_stats(source) for source in opened.sources}
+    sizes = {source: SourceSize(found.num_documents, found.num_bytes) for source, found in statistics.items()}
+    balance = balanced(params, sizes)
+    balance.save(out)
+    (out / "summary.md").write_text(summary(balance), encoding="utf-8")
+    return Outcome(metrics=_metrics(balance))
+
+
+def _metrics(balance: Balance) -> dict[str, Scalar]:
+    metrics: dict[str, Scalar] = {
+        "method": balance.method,
+        "total": balance.total,
+        "unit": balance.unit,
+        "num_sources": len(balance.sources),
+        "num_capped": sum(entry.capped for entry in balance.sources),
+        "resolution": balance.resolution,
+    }
+    metrics |= {"warnings": "; ".join(balance.warnings)} if balance.warnings else {}
+    return metrics | {f"share.{entry.source}": entry.share for entry in balance.sources}
+
+
+BALANCE = Stage(verb="balance", task="balance", kind="balance", version=2, params=BalanceParams, run=run)

@@ -1,0 +1,1 @@
+"""Card: the data card of a packed artifact."""

@@ -1,0 +1,92 @@
+"""card: what the data is, how it came about and how to load it, as Markdown and as JSON.
+
+Every number comes from the records and tables of the artifacts upstream (`tasks.card.facts`), is written as
+`card.json`, and laid out as `card.md` (`tasks.card.text`). The card is not made if the accounts of the stages
+do not lead from one to the next.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import Field
+
+from tokmill.tasks.core.errors import TaskError
+from tokmill.tasks.core.stage import Outcome, Params, Stage
+from tokmill.tasks.formats.files.manifests import write_model
+
+_KINDS = ("corpus", "counts", "balance", "tokenizer", "audit", "encoded", "mixture", "packed")
+
+
+class CardParams(Params):
+    """What only people know of the data."""
+
+    title: str = Field(
+        default="Training data", pattern=r"^[^\n]+$", description="Title of the data card; one line."
+    )
+    description: str = Field(
+        default="",
+        description="What the data is for, and what it is not; Markdown, a few sentences.",
+    )
+    license: str = Field(
+        default="", description="Under which terms the text may be used; name the license of each source."
+    )
+    source_notes: dict[str, str] = Field(
+        default_factory=dict,
+        description="A note on each source: where it is from, its license, what is wrong with it.",
+        examples=[{"english": "Project texts, CC BY 4.0"}],
+    )
+
+
+def run(
+    params: CardParams,
+    *,
+    out: Path,
+    earlier_mixtures: Sequence[Path] = (),
+    earlier_packings: Sequence[Path] = (),
+    **artifacts: Path,
+) -> Outcome:
+    """Write `card.md` and `card.json` into `out`.
+
+    Args:
+        params: what only people know.
+        out: the artifact's directory.
+        earlier_mixtures: where documents were taken down before packing again: the mixtures that they were
+            taken from, the oldest first.
+        earlier_packings: the same of packed artifacts in which padding took their place.
+        artifacts: by kind, the directories of corpus, tokenizer, audit, encoded, mixture and packed; and of
+            counts and balance, where the tokenizer was trained on this corpus.
+
+    Raises:
+        StoreError: an artifact has no record or is broken.
+        AccountError: the stages' accounts do not lead from one to the next.
+        TaskError: a note is for a source that does not exist.
+    """
+    from tokmill.tasks.card.facts import Upstream, gather_facts
+    from tokmill.tasks.card.text import to_markdown
+    from tokmill.tasks.sampling import check_sources
+
+    upstream = Upstream(
+        {kind: artifacts[kind] for kind in _KINDS if kind in artifacts},
+        {"mixture": earlier_mixtures, "packed": earlier_packings},
+    )
+    check_sources("source_notes", params.source_notes, upstream.corpus.sources, TaskError, "card")
+    facts = gather_facts(
+        upstream,
+        title=params.title,
+        description=params.description,
+        license_text=params.license,
+        notes=params.source_notes,
+    )
+    write_model(out / "card.json", facts)
+    (out / "card.md").write_text(to_markdown(facts), encoding="utf-8")
+    return Outcome(
+        metrics={
+            "num_sources": len(facts.sources),
+            "num_tokens": facts.packed.num_tokens,
+            "num_sequences": facts.packed.num_sequences,
+            "num_artifacts": len(facts.artifacts),
+        }
+    )
+
+
+CARD = Stage(verb="card", task="card", kind="card", version=3, params=CardParams, run=run)

@@ -1,0 +1,345 @@
+"""The data card as Markdown. Every number is one of `CardFacts`; this module only lays them out."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tokmill.tasks.card.conservation import Column
+from tokmill.tasks.card.facts import CardFacts, PackedFacts, SourceFacts, TokenizerFacts
+from tokmill.tasks.core.markdown import cell, table
+
+_BAR_WIDTH = 12
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_SHOWN_SPECIALS = 12
+# How the accounts' ends read in a table's head; the others read as they are called.
+_WORDS = {
+    "begin_of_document": "begin tokens",
+    "end_of_document": "end tokens",
+    "repetition": "read again",
+    "dropped:min_tokens": "too short",
+    "dropped:too_long": "too long",
+    "truncated": "cut off",
+}
+
+
+def to_markdown(facts: CardFacts) -> str:
+    """The card as a Markdown document."""
+    sections = [
+        _opening(facts),
+        _sources(facts),
+        _tokenizer(facts),
+        _mixture(facts),
+        _packing(facts.packed),
+        _conservation(facts),
+        _loading(facts),
+        _artifacts(facts),
+    ]
+    return "\n".join(line for section in sections for line in [*section, ""]).rstrip("\n") + "\n"
+
+
+def _opening(facts: CardFacts) -> list[str]:
+    packed, tokenizer = facts.packed, facts.tokenizer
+    glance = (
+        f"**{packed.num_tokens:,} tokens** in **{packed.num_sequences:,} sequences** of "
+        f"{packed.sequence_length:,}, {_percent(packed.fill)} full, from "
+        f"**{_number_of(len(facts.sources), 'source')}** with "
+        f"{_size(sum(source.num_bytes for source in facts.sources))} of text; a vocabulary of "
+        f"**{tokenizer.vocab_size:,}** at {_ratio(tokenizer.bytes_per_token)} bytes per token."
+    )
+    lines = [f"# {facts.title}", "", glance]
+    lines += ["", facts.description] if facts.description else []
+    return [*lines, "", f"License: {facts.license}"] if facts.license else lines
+
+
+def _sources(facts: CardFacts) -> list[str]:
+    trained = facts.balance is not None
+    head = ["source", "files", "documents", "text", "share of text"]
+    head += ["balanced share", "share in training"] if trained else []
+    head += ["tokens", "share of tokens", "share of the mixture", ""]
+    rows = [_source_row(source, facts.sources, trained) for source in facts.sources]
+    lines = ["## Sources", "", *table(head, rows, left=(0, len(head) - 1))]
+    notes = [f"- **{cell(source.source)}**: {source.note}" for source in facts.sources if source.note]
+    if facts.balance is not None:
+        lines += ["", f"*Balanced share*: what the balance gives each source ({_balance(facts)}). "]
+        lines[-1] += (
+            "*Share in training*: its part of the bytes that the tokenizer was trained on, as counted. "
+        )
+        lines[-1] = f"{lines[-1]}{_capped(facts.sources)}".rstrip()
+        lines += ["", *_warned(facts.balance.warnings)] if facts.balance.warnings else []
+    return [*lines, "", *notes] if notes else lines
+
+
+def _source_row(source: SourceFacts, every: Sequence[SourceFacts], trained: bool) -> list[str]:
+    largest = max(other.mixed_share for other in every)
+    balanced = _percent(source.balanced_share) + ("†" if source.training_capped else "")
+    training = [balanced, _percent(source.training_share)] if trained else []
+    return [
+        source.source,
+        f"{source.num_files:,}",
+        f"{source.num_documents:,}",
+        _size(source.num_bytes),
+        _percent(source.text_share),
+        *training,
+        f"{source.num_tokens:,}",
+        _percent(source.token_share),
+        _percent(source.mixed_share),
+        _bar(source.mixed_share, largest),
+    ]
+
+
+def _balance(facts: CardFacts) -> str:
+    balance = facts.balance
+    if balance is None:
+        return "an existing tokenizer was taken"
+    limit = "" if balance.max_repetition is None else f", at most {balance.max_repetition:g} times"
+    return f"{_method(balance.method, balance.temperature)} over {balance.unit}{limit}"
+
+
+def _warned(warnings: Sequence[str]) -> list[str]:
+    return [f"- **Warning**: {warning}" for warning in warnings]
+
+
+def _method(method: str, temperature: float | None) -> str:
+    return method if temperature is None else f"{method} {temperature:g}"
+
+
+def _capped(sources: Sequence[SourceFacts]) -> str:
+    return "† held back by its limit." if any(source.training_capped for source in sources) else ""
+
+
+def _tokenizer(facts: CardFacts) -> list[str]:
+    tokenizer = facts.tokenizer
+    head = [
+        "source",
+        "bytes per token",
+        "characters per token",
+        "tokens per word",
+        "vocabulary used",
+        "Rényi",
+    ]
+    rows = [
+        [
+            source.source,
+            _ratio(source.bytes_per_token),
+            _ratio(source.chars_per_token),
+            _ratio(source.fertility),
+            _percent(source.vocabulary_used, 1),
+            _ratio(source.renyi_efficiency),
+        ]
+        for source in facts.sources
+    ]
+    overall = [tokenizer.bytes_per_token, tokenizer.chars_per_token, tokenizer.fertility]
+    used = _percent(tokenizer.vocabulary_used, 1)
+    efficiency = _ratio(tokenizer.renyi_efficiency)
+    rows.append(
+        ["**all**", *(f"**{_ratio(value)}**" for value in overall), f"**{used}**", f"**{efficiency}**"]
+    )
+    note = (
+        "A word is a run of characters other than white space, so *tokens per word* says little of scripts "
+        "that put no spaces between words. *Rényi*: the efficiency of order 2.5, which is the entropy of the "
+        "ordinary tokens' frequencies over the logarithm of their number; 1 if all occur equally often."
+    )
+    return ["## Tokenizer", "", *_tokenizer_list(tokenizer), "", *table(head, rows), "", note]
+
+
+def _tokenizer_list(tokenizer: TokenizerFacts) -> list[str]:
+    specials = ", ".join(_code(name) for name in tokenizer.special_tokens[:_SHOWN_SPECIALS]) or "none"
+    more = len(tokenizer.special_tokens) - _SHOWN_SPECIALS
+    how = "trained on these sources" if tokenizer.origin == "trained" else "an existing tokenizer"
+    end = "none" if tokenizer.end_of_document is None else _code(tokenizer.end_of_document)
+    return [
+        f"- Byte-level BPE, {how}: {tokenizer.vocab_size:,} tokens, {tokenizer.num_merges:,} merges",
+        f"- Special tokens: {specials}{f' and {more:,} more' if more > 0 else ''}; "
+        f"{tokenizer.num_reserved:,} reserved; after each document: {end}",
+        f"- Split pattern: {_code(tokenizer.split_pattern)}; digits: {tokenizer.digits}; normalizer: "
+        f"{tokenizer.normalizer or 'none'}",
+        f"- {tokenizer.num_unused_tokens:,} ordinary tokens never occur in the encoded text; audit "
+        f"gate: {tokenizer.gate}",
+    ]
+
+
+def _mixture(facts: CardFacts) -> list[str]:
+    mixture, goes_on = facts.mixture, facts.mixture.first_position > 0
+    head = ["source", "asked for", "came out", "tokens", "times read"]
+    head += ["times read before", "at most in the whole run"] if goes_on else ["at most"]
+    rows = [_mixture_row(source, goes_on) for source in facts.sources]
+    lines = [
+        "## Mixture",
+        "",
+        f"{mixture.num_tokens:,} tokens in {mixture.num_documents:,} documents, by "
+        f"{_method(mixture.method, mixture.temperature)} over tokens, seed {mixture.seed}. Sources keep "
+        "their shares all along the way.",
+        "",
+        *table(head, rows),
+    ]
+    if goes_on:
+        lines[2] += (
+            f" **It goes on from token {mixture.first_position:,} of a run** that read another mixture up to "
+            "there: what is said here is of the rest of that run."
+        )
+    lines += ["", *_warned(mixture.warnings)] if mixture.warnings else []
+    limited = any(source.limits for source in facts.sources)
+    return [*lines, "", "‡ its limit sets the size of the mixture, or its share."] if limited else lines
+
+
+def _mixture_row(source: SourceFacts, goes_on: bool) -> list[str]:
+    before = [f"{source.read_before_tokens / max(1, source.num_tokens):.3f}"] if goes_on else []
+    return [
+        source.source + (" ‡" if source.limits else ""),
+        _percent(source.requested_share, 4),
+        _percent(source.mixed_share, 4),
+        f"{source.mixed_tokens:,}",
+        f"{source.epochs:.3f}",
+        *before,
+        f"{source.max_repetition:g}",
+    ]
+
+
+def _packing(packed: PackedFacts) -> list[str]:
+    long_documents = f"; long documents: {packed.long_documents}" if packed.long_documents else ""
+    last = f"; the last sequence: {packed.last_sequence}" if packed.last_sequence else ""
+    return [
+        "## Sequences",
+        "",
+        f"- {packed.num_sequences:,} sequences of {packed.sequence_length:,} tokens in "
+        f"{_number_of(packed.num_shards, 'shard')}, as {' and '.join(packed.formats)}",
+        f"- Packed by {packed.strategy}{long_documents}{last}",
+        f"- Of {sum(packed.documents.values()):,} documents {_ends(packed.documents)}",
+        f"- {packed.num_tokens:,} tokens and {packed.num_padding_tokens:,} of padding (id "
+        f"{packed.pad_id}): {_percent(packed.fill, 4)} full",
+        *_shares(packed),
+        f"- Tokens are {packed.dtype}; document boundaries are kept, so that attention can stay within them",
+    ]
+
+
+def _shares(packed: PackedFacts) -> list[str]:
+    """How well the packed sequences keep the mixture's shares, if that was measured."""
+    if not packed.shares:
+        return []
+    worst = max(packed.shares, key=lambda share: share.deviation)
+    changed = max(packed.shares, key=lambda share: abs(share.packed_share - share.mixed_share))
+    change = abs(changed.packed_share - changed.mixed_share)
+    return [
+        f"- Measured on the sequences, in blocks of {packed.share_block_sequences:,}: no source's share of "
+        f"the tokens is more than {_points(worst.deviation)} from the mixture's in the same place"
+        + (f" ({cell(worst.source)})" if worst.deviation else "")
+        + f"; in all, no share changed by more than {_points(change)}"
+        + (f" ({cell(changed.source)})" if change else "")
+    ]
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.2f} percentage points"
+
+
+def _ends(documents: Mapping[str, int]) -> str:
+    """What became of the documents, most telling first; ends that none came to are left out."""
+    words = {"packed": "are whole in one sequence", "split": "whole over several", "truncated": "cut off"}
+    told = [f"{documents[end]:,} {word}" for end, word in words.items() if documents.get(end)]
+    lost = sum(number for end, number in documents.items() if end not in words)
+    return ", ".join([*told, f"{lost:,} left out"] if lost else told)
+
+
+def _conservation(facts: CardFacts) -> list[str]:
+    lines = [
+        "## Conservation",
+        "",
+        "Every document and every token is accounted for. Read each row from left to right: what comes in, "
+        "plus what a stage adds, less what it leaves out, is what it hands on.",
+    ]
+    for ledger in facts.ledgers:
+        head = [ledger.unit, *(_column(column) for column in ledger.columns)]
+        rows = [[source, *_amounts(ledger.columns, row)] for source, row in ledger.rows.items()]
+        rows.append(["**all**", *(f"**{cell}**" for cell in _amounts(ledger.columns, ledger.total))])
+        lines += ["", *table(head, rows)]
+    packed = facts.packed
+    capacity = packed.num_sequences * packed.sequence_length
+    total = (
+        f"{packed.num_tokens:,} + {packed.num_padding_tokens:,} of padding = {capacity:,} = "
+        f"{packed.num_sequences:,} sequences × {packed.sequence_length:,}."
+    )
+    return [*lines, "", total]
+
+
+def _column(column: Column) -> str:
+    name = _WORDS.get(column.name, column.name.split(":")[-1].replace("_", " "))
+    return {"in": "in", "+": f"+ {name}", "-": f"− {name}", "=": f"= {name}"}[column.sign]
+
+
+def _amounts(columns: Sequence[Column], amounts: Sequence[int]) -> Iterable[str]:
+    for column, amount in zip(columns, amounts, strict=True):
+        yield f"{amount:,}" if amount or column.sign in {"in", "="} else "·"
+
+
+def _loading(facts: CardFacts) -> list[str]:
+    packed = facts.packed
+    lines = [
+        "## Loading",
+        "",
+        "```python",
+        "import tokmill",
+        "",
+        'reader = tokmill.PackedReader.open("path/to/packed")  # `tokmill show` says where it lies',
+        f"len(reader)  # {packed.num_sequences:,}",
+        "sequence = reader[0]",
+        f"sequence.input_ids  # {packed.dtype} [{packed.sequence_length}]",
+        "sequence.position_ids, sequence.segment_ids, sequence.loss_mask, sequence.cu_seqlens",
+        "sequence.document_mask()  # who may attend to whom",
+        "reader.provenance(0)  # source, shard and document of every piece",
+        "```",
+    ]
+    if "parquet" in packed.formats:
+        lines += ["", *_loading_parquet()]
+    return lines
+
+
+def _loading_parquet() -> list[str]:
+    return [
+        "The Parquet files need no code of ours:",
+        "",
+        "```python",
+        'datasets.load_dataset("parquet", data_files="path/to/packed/shard-*.parquet")',
+        "```",
+    ]
+
+
+def _artifacts(facts: CardFacts) -> list[str]:
+    rows = [
+        [artifact.kind, f"{artifact.num_files:,}", _size(artifact.num_bytes), f"`{artifact.content_digest}`"]
+        for artifact in facts.artifacts
+    ]
+    head = ["artifact", "files", "size", "content digest"]
+    return ["## Made from", "", *table(head, rows, left=(0, 3))]
+
+
+def _code(text: str) -> str:
+    """`text` as code, fenced by more backticks than it has in a row."""
+    longest = max((len(run) for run in "".join(c if c == "`" else " " for c in text).split()), default=0)
+    fence = "`" * (longest + 1)
+    space = " " if longest else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def _bar(share: float, largest: float) -> str:
+    """A bar in eighths of a character: how long `share` is beside `largest`; none but 0 is empty."""
+    eighths = round(share / largest * _BAR_WIDTH * 8) if largest else 0
+    full, rest = divmod(max(int(share > 0), eighths), 8)
+    return "█" * full + (_EIGHTHS[rest] if rest else "")
+
+
+def _percent(share: float | None, digits: int = 2) -> str:
+    return "–" if share is None else f"{share:.{digits}%}"
+
+
+def _ratio(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _number_of(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def _size(num_bytes: int) -> str:
+    """Bytes in the largest decimal unit that gives at least 1."""
+    for power, unit in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):
+        if num_bytes >= 1000**power:
+            return f"{num_bytes / 1000**power:.1f} {unit}"
+    return f"{num_bytes} B"

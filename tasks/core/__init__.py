@@ -1,0 +1,1 @@
+"""The frame of every stage: requests and outcomes, errors, memory, progress, pipelines, DuckDB."""

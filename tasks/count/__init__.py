@@ -1,0 +1,1 @@
+"""Count: how often each pre-token occurs, for each source."""

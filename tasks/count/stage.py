@@ -1,0 +1,148 @@
+"""count: how often each pre-token occurs in each source.
+
+`count_shard` normalizes and cuts the documents of one corpus shard and counts what comes out; `count` adds
+the shards of each source up. Training needs no more than that of the text, so text is read once, whatever
+becomes of balance, vocabulary size or tie rule.
+
+Laws. Special tokens are cut out first and counted nowhere. Counts are sums: the order of documents, batches
+and shards does not matter. Memory grows with the number of distinct pre-tokens, not with the text, up to the
+budget that there is (`tasks.core.machine`); what passes it goes by way of the disk.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from tokmill.tasks.core.machine import memory_budget
+from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
+from tokmill.tasks.formats.counts import COUNTS_FILE, MANIFEST_FILE, STATISTICS_FILE, Cut
+from tokmill.tasks.formats.files.manifests import write_model
+
+if TYPE_CHECKING:
+    from tokmill.tasks.formats.counts import CountedSource, CountsStatistics
+
+
+class CountParams(Params):
+    """How text is cut into pre-tokens."""
+
+    split_pattern: str = Field(
+        default="gpt2",
+        min_length=1,
+        description="How text is cut before merges are learned: gpt2, cl100k, o200k, llama3, qwen2, cs336, "
+        "or any regular expression.",
+    )
+    digits: Literal["pattern", "single", "groups_of_three"] = Field(
+        default="pattern",
+        description="Numbers are cut as the split pattern says, into single digits, or into groups of three.",
+    )
+    normalizer: str | None = Field(
+        default=None,
+        description="Steps joined with +, e.g. nfc or nfkc+lowercase; empty leaves text as it is.",
+    )
+    special_tokens: tuple[str, ...] = Field(
+        default=("<|endoftext|>",),
+        description="Tokens that are never split nor merged; their names in a text are not counted.",
+    )
+
+    @property
+    def cut(self) -> Cut:
+        """How text is cut; the order of the special tokens does not matter to it."""
+        return Cut(
+            split_pattern=self.split_pattern,
+            digits=self.digits,
+            normalizer=self.normalizer,
+            special_tokens=tuple(sorted(set(self.special_tokens))),
+        )
+
+
+def run_shard(params: CountParams, *, out: Path, shard: Mapping[str, Any]) -> Outcome:
+    """Count the pre-tokens of one corpus shard into `out`: `counts.parquet` and `statistics.json`.
+
+    Args:
+        params: how text is cut.
+        out: the artifact's directory.
+        shard: {"shard": a `Shard` as JSON, "roots": {source: absolute folder}}.
+
+    Raises:
+        PatternError: the split pattern does not parse.
+        SourceError: the text is gone, or is no longer what was ingested.
+    """
+    from tokmill.tasks.count.counting import Tally
+    from tokmill.tasks.formats.corpus import Shard, read_shard
+
+    plan = Shard.model_validate(shard["shard"])
+    tally = Tally(params.cut, memory_budget())
+    statistics = tally.count(read_shard(plan, shard["roots"]), out / COUNTS_FILE)
+    write_model(out / STATISTICS_FILE, statistics)
+    accounts = _accounts(NO_SOURCE, (plan.num_documents, plan.num_bytes), statistics)
+    return Outcome(metrics=statistics.model_dump(), accounts=accounts)
+
+
+def run(params: CountParams, *, out: Path, corpus: Path, shards: Sequence[Path]) -> Outcome:
+    """Add the counts of each source's shards up: `<source>.parquet` a source, and `sources.json`.
+
+    Args:
+        params: those that the shards were counted with.
+        out: the artifact's directory.
+        corpus: the corpus artifact.
+        shards: the counted shards, in the corpus' order: sources in order, then index.
+
+    Raises:
+        StoreError: there are more or fewer shards than the corpus has, or one is broken.
+    """
+    from tokmill.tasks.formats.corpus import Corpus
+    from tokmill.tasks.formats.counts import CountsManifest
+
+    opened = Corpus.open(corpus)
+    entries, accounts = [], []
+    for source, parts in opened.pair(shards, "count").items():
+        entries.append(_merge_source(source, [path for _, path in parts], out))
+        stats = opened.source_stats(source)
+        accounts += _accounts(source, (stats.num_documents, stats.num_bytes), entries[-1].statistics)
+    manifest = CountsManifest(cut=params.cut, sources=entries)
+    write_model(out / MANIFEST_FILE, manifest)
+    return Outcome(metrics=_metrics(entries), accounts=accounts)
+
+
+def _merge_source(source: str, shards: Sequence[Path], out: Path) -> "CountedSource":
+    """Write the sum of one source's shards."""
+    from tokmill.tasks.count.counting import add_up
+    from tokmill.tasks.formats.counts import CountedSource, CountsStatistics, read_statistics
+
+    parts = [read_statistics(shard) for shard in shards]
+    paths = [shard / COUNTS_FILE for shard in shards]
+    num_pretokens = sum(part.num_pretokens for part in parts)
+    totals = add_up(paths, out / f"{source}.parquet", num_pretokens, memory_budget())
+    statistics = CountsStatistics(
+        num_documents=sum(part.num_documents for part in parts),
+        num_bytes=sum(part.num_bytes for part in parts),
+        **totals._asdict(),
+    )
+    return CountedSource(source=source, statistics=statistics)
+
+
+def _metrics(entries: "Sequence[CountedSource]") -> dict[str, Scalar]:
+    """The sums over sources; distinct pre-tokens are distinct within their source."""
+    names = ("num_documents", "num_bytes", "num_pretokens", "num_distinct")
+    totals: dict[str, Scalar] = {
+        name: sum(getattr(entry.statistics, name) for entry in entries) for name in names
+    }
+    return totals | {"num_sources": len(entries)}
+
+
+def _accounts(source: str, num_in: tuple[int, int], statistics: "CountsStatistics") -> list[Account]:
+    """Documents and bytes in, as the corpus has them, and counted."""
+    counted = (statistics.num_documents, statistics.num_bytes)
+    units: tuple[Unit, Unit] = ("documents", "bytes")
+    return [
+        Account(source=source, unit=unit, num_in=came, became={"counted": went})
+        for unit, came, went in zip(units, num_in, counted, strict=True)
+    ]
+
+
+COUNT_SHARD = Stage(
+    verb="count_shard", task="count", kind="counts_shard", version=1, params=CountParams, run=run_shard
+)
+COUNT = Stage(verb="count", task="count", kind="counts", version=1, params=CountParams, run=run)

@@ -1,0 +1,1 @@
+"""Encode: a corpus becomes token ids, shard by shard."""

@@ -1,0 +1,226 @@
+"""Documents into an encoded shard: which are kept, where the end tokens go, and what is said of it.
+
+A batch at a time; the files that come out do not depend on how the documents came in batches. The caller's
+thread encodes, and does nothing else: its encoder's cache is its own. Another one measures and writes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tasks.core.pipelining import behind
+from tokmill.tasks.encode.writer import EncodedShardWriter, write_shard
+from tokmill.tasks.fim.characters import Encode, TextFim, encode_rearranged
+from tokmill.tasks.formats.encoded import EncodedStatistics
+from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of
+from tokmill.tasks.formats.text.measures import text_size
+from tokmill.tasks.kernels.gather import gather
+from tokmill.tokenizer.components.specials import find
+from tokmill.tokenizer.core.buffers import EncodedBatch
+from tokmill.tokenizer.core.errors import LawError, SpecialTokenError
+
+if TYPE_CHECKING:
+    from tokmill.tokenizer import Tokenizer
+
+# Text and tokens that may wait to be written before encoding waits too.
+_BEHIND_BYTES = 4 << 20
+
+_Done: TypeAlias = tuple[DocumentBatch, EncodedBatch, NDArray[np.int64]]
+"""A batch, its tokens, and how many of each document's were added."""
+
+
+class Additions(NamedTuple):
+    """What is put into documents besides the token that ends them.
+
+    Attributes:
+        begin_id: the token before each document, or None for none.
+        fim: how some documents are rearranged, or None for not at all.
+    """
+
+    begin_id: int | None = None
+    fim: TextFim | None = None
+
+
+SpecialTokensInText = Literal["as_text", "raise", "allowed"]
+
+
+def encode_batches(
+    tokenizer: "Tokenizer",
+    batches: Iterable[DocumentBatch],
+    out: Path,
+    *,
+    end_id: int | None,
+    min_tokens: int,
+    additions: Additions | None = None,
+    special_tokens_in_text: SpecialTokensInText = "as_text",
+    where: Callable[[int], str] = "document {}".format,
+) -> EncodedStatistics:
+    """Encode documents into the files of one encoded shard.
+
+    Args:
+        tokenizer: encodes them.
+        batches: the documents.
+        out: the directory that the files go to.
+        end_id: the token behind each document, or None for none.
+        min_tokens: documents with fewer tokens of text are dropped; at least 1.
+        additions: what else is put into documents, or None for nothing.
+        special_tokens_in_text: what a special token's name in a document is.
+        where: how an error calls the document with a given ordinal.
+
+    Returns:
+        What `statistics.json` holds.
+
+    Raises:
+        SpecialTokenError: a special token stands in a document and `special_tokens_in_text` is "raise".
+        LawError: an encoding broke the law of its family (`tokenizer.byte_bpe.laws`); names the document.
+    """
+    begin_id, fim = additions or Additions()
+    specials: Any = {"allowed_special": "all"} if special_tokens_in_text == "allowed" else {"as_text": True}
+    with write_shard(out, tokenizer.vocab_size) as writer:
+
+        def encode(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> EncodedBatch:
+            return tokenizer.encode_buffers(data, offsets, **specials)
+
+        def write(done: _Done) -> None:
+            _write(writer, *done, min_tokens, (begin_id, end_id))
+
+        with behind(write, limit=_BEHIND_BYTES, size=_num_bytes) as leave:
+            for batch in batches:
+                if special_tokens_in_text == "raise":
+                    _refuse_special_tokens(tokenizer, batch, where)
+                with _naming(batch, where):
+                    done = _encoded(encode, batch, fim)
+                leave((batch, *done))
+                del batch, done
+    return writer.statistics
+
+
+def _encoded(
+    encode: Encode, batch: DocumentBatch, fim: TextFim | None
+) -> tuple[EncodedBatch, NDArray[np.int64]]:
+    """A batch's tokens, and how many of each document's were added."""
+    if fim is None:
+        return encode(batch.data, batch.offsets), np.zeros(len(batch), dtype=np.int64)
+    return encode_rearranged(encode, batch, fim)
+
+
+@contextmanager
+def _naming(batch: DocumentBatch, where: Callable[[int], str]) -> Iterator[None]:
+    """Say in which document of the source a law was broken."""
+    try:
+        yield
+    except LawError as error:
+        place = where(int(batch.ordinals[error.document]))
+        raise LawError(error.says, error.document, place) from error
+
+
+def _num_bytes(done: _Done) -> int:
+    batch, encoded, _ = done
+    return len(batch.data) + int(encoded.ids.nbytes)
+
+
+def _write(
+    writer: EncodedShardWriter,
+    batch: DocumentBatch,
+    encoded: EncodedBatch,
+    added: NDArray[np.int64],
+    min_tokens: int,
+    boundary_ids: tuple[int | None, int | None],
+) -> None:
+    lengths = np.diff(encoded.offsets)
+    keep = lengths - added >= min_tokens
+    tokens, offsets = keep_documents(encoded.ids, lengths, keep, *boundary_ids)
+    num_kept = int(np.count_nonzero(keep))
+    begins, ends = (0 if token_id is None else num_kept for token_id in boundary_ids)
+    statistics = _statistics(batch, lengths - added, keep).model_copy(
+        update={
+            "num_tokens": len(tokens),
+            "num_begin_tokens": begins,
+            "num_end_tokens": ends,
+            "num_fim_tokens": int(added[keep].sum()),
+        }
+    )
+    writer.append(tokens, offsets, batch.ordinals[keep], statistics)
+
+
+def end_token_id(tokenizer: "Tokenizer", name: str | None, parameter: str = "end_of_document") -> int | None:
+    """The id of the special token `name`, which `parameter` names; None for no name.
+
+    Raises:
+        SpecialTokenError: the vocabulary has no such special token.
+    """
+    if name is None or name in tokenizer.special_tokens:
+        return None if name is None else int(tokenizer.special_tokens[name])
+    known = ", ".join(repr(special) for special in list(tokenizer.special_tokens)[:8]) or "none"
+    raise SpecialTokenError(
+        f"encode: {parameter}={name!r} is no special token of this vocabulary, which has {known}; "
+        f"name one of these, add it to the tokenizer's special_tokens, or leave {parameter} empty"
+    )
+
+
+def keep_documents(
+    tokens: NDArray[Any],
+    lengths: NDArray[np.int64],
+    keep: NDArray[np.bool_],
+    begin_id: int | None,
+    end_id: int | None,
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The documents where `keep` is true, each between its boundary tokens.
+
+    Args:
+        tokens: shape (sum of lengths,), the documents one after the other.
+        lengths: shape (n,), tokens a document.
+        keep: shape (n,).
+        begin_id: the token before each, or None to put none.
+        end_id: the token behind each, or None to put none.
+
+    Returns:
+        The kept documents' tokens, dtype as given, and their offsets, int64 (number kept + 1,).
+    """
+    kept = lengths[keep]
+    if begin_id is None and end_id is None and keep.all():
+        return tokens, offsets_of(kept)
+    before = int(begin_id is not None)
+    offsets = offsets_of(kept + before + (end_id is not None))
+    chosen = np.empty(offsets[-1], dtype=tokens.dtype)
+    width = tokens.itemsize
+    starts = (np.cumsum(lengths) - lengths)[keep]
+    places = (offsets[:-1] + before) * width
+    gather(tokens.view(np.uint8), starts * width, kept * width, places, chosen.view(np.uint8))
+    if begin_id is not None:
+        chosen[offsets[:-1]] = begin_id
+    if end_id is not None:
+        chosen[offsets[1:] - 1] = end_id
+    return chosen, offsets
+
+
+def _refuse_special_tokens(tokenizer: "Tokenizer", batch: DocumentBatch, where: Callable[[int], str]) -> None:
+    starts, ends, _ = find(batch.data, batch.offsets, tokenizer.special_tokens)
+    if not len(starts):
+        return
+    document = int(np.searchsorted(batch.offsets, starts[0], side="right")) - 1
+    raise SpecialTokenError(
+        f"encode: {where(int(batch.ordinals[document]))} holds the special token "
+        f"{batch.data[starts[0] : ends[0]].tobytes().decode()!r} at byte "
+        f"{int(starts[0] - batch.offsets[document])}; take it out of the text, or set "
+        "special_tokens_in_text to 'as_text' or 'allowed'"
+    )
+
+
+def _statistics(
+    batch: DocumentBatch, lengths: NDArray[np.int64], keep: NDArray[np.bool_]
+) -> EncodedStatistics:
+    """What `keep` keeps of a batch, and what it drops; `lengths` are the documents' tokens of text."""
+    sizes = np.diff(batch.offsets)
+    kept = batch.data if keep.all() else batch.data[np.repeat(keep, sizes)]
+    size = text_size(kept, offsets_of(sizes[keep]))
+    return EncodedStatistics(
+        **size._asdict(),
+        num_dropped_documents=int(np.count_nonzero(~keep)),
+        num_dropped_tokens=int(lengths[~keep].sum()),
+        num_dropped_bytes=int(sizes[~keep].sum()),
+    )

@@ -1,0 +1,271 @@
+"""encode: the documents of a corpus as token ids, a shard at a time.
+
+`encode_shard` writes one encoded shard (`tasks.formats.encoded`), reading and writing batches, so that memory
+does not grow with the shard. Before it encodes anything it checks that the tokenizer still does what it
+did when it was published. `encode` lists the shards of all sources in one manifest.
+
+Laws. The tokens of a kept document are those of `Tokenizer.encode` between the boundary tokens, unless it is
+rearranged to fill in its middle (`tasks.fim.characters`). Documents with fewer than `min_tokens` tokens of
+text are dropped and counted. The bytes written follow from the tokenizer and the documents, and not from how
+these came in batches.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
+from tokmill.tasks.formats.files.manifests import write_model
+from tokmill.tasks.formats.text.quarantine import place_of
+
+if TYPE_CHECKING:
+    from tokmill.tasks.fim.characters import TextFim
+    from tokmill.tasks.formats.corpus import Corpus, Shard
+    from tokmill.tasks.formats.encoded import EncodedStatistics, SourceEntry
+    from tokmill.tokenizer import Tokenizer
+
+Rate = Annotated[float, Field(ge=0, le=1)]
+
+
+class EncodeParams(Params):
+    """What is done to documents besides encoding them."""
+
+    end_of_document: str | None = Field(
+        default="<|endoftext|>",
+        description="Special token that is put after each document; empty for none.",
+    )
+    begin_of_document: str | None = Field(
+        default=None,
+        description="Special token that is put before each document; empty for none.",
+    )
+    min_tokens: int = Field(
+        default=1,
+        ge=1,
+        lt=1 << 31,
+        description="Documents with fewer tokens of text than this are dropped and counted.",
+    )
+    special_tokens_in_text: Literal["as_text", "raise", "allowed"] = Field(
+        default="as_text",
+        description="What a special token's name is where it stands in a text: ordinary text ('as_text'), "
+        "an error ('raise'), or the special token ('allowed').",
+    )
+    fim_rate: Rate | Mapping[str, Rate] = Field(
+        default=0.0,
+        description="Fill in the middle, on characters: the part of the documents, from 0 to 1, whose text "
+        "is cut in three and put together as prefix, suffix, middle; one number, or a table by source (0 for "
+        "those that it does not name). pack.fim_rate does it on tokens; use one of them.",
+    )
+    fim_spm_rate: Rate = Field(
+        default=0.5,
+        description="The part of the rearranged documents that has the suffix first (SPM instead of PSM).",
+    )
+    fim_tokens: tuple[str, str, str] | None = Field(
+        default=None,
+        description="Special tokens that stand before prefix, suffix and middle, in this order.",
+        examples=[["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]],
+    )
+    fim_seed: int = Field(
+        default=0,
+        ge=0,
+        lt=1 << 61,
+        description="Decides which documents are rearranged, and where they are cut.",
+    )
+
+    @property
+    def rearranges(self) -> bool:
+        """Whether any document may be rearranged."""
+        rates = self.fim_rate.values() if isinstance(self.fim_rate, Mapping) else [self.fim_rate]
+        return any(rate > 0 for rate in rates)
+
+    @model_validator(mode="after")
+    def _check_fim(self) -> Self:
+        if self.rearranges and (self.fim_tokens is None or len(set(self.fim_tokens)) < 3):
+            raise ValueError(
+                f"fim_tokens={self.fim_tokens} must be three different special tokens where fim_rate is not "
+                "0; name those of your vocabulary for prefix, suffix and middle"
+            )
+        return self
+
+    def for_source(self, source: str) -> "EncodeParams":
+        """What is done to the documents of one source: the same, with its own rate."""
+        if not isinstance(self.fim_rate, Mapping):
+            return self
+        return self.model_copy(update={"fim_rate": self.fim_rate.get(source, 0.0)})
+
+
+def run_shard(params: EncodeParams, *, out: Path, tokenizer: Path, shard: Mapping[str, Any]) -> Outcome:
+    """Encode one corpus shard into `out`.
+
+    Args:
+        params: see `EncodeParams`.
+        out: the artifact's directory.
+        tokenizer: the tokenizer artifact.
+        shard: {"shard": a `Shard` as JSON, "roots": {source: absolute folder}}.
+
+    Raises:
+        TokenizerError: the tokenizer does not do what its attestation says, or does not know the end token.
+        SpecialTokenError: a document holds a special token and `params.special_tokens_in_text` is "raise".
+        SourceError: the text is gone, or is no longer what was ingested.
+    """
+    from tokmill.tasks.encode.encoding import Additions, encode_batches, end_token_id
+    from tokmill.tasks.formats.corpus import Shard, read_shard
+    from tokmill.tasks.formats.tokenizer import open_tokenizer
+
+    encoder = open_tokenizer(tokenizer)
+    plan = Shard.model_validate(shard["shard"])
+    statistics = encode_batches(
+        encoder,
+        read_shard(plan, shard["roots"]),
+        out,
+        end_id=end_token_id(encoder, params.end_of_document),
+        min_tokens=params.min_tokens,
+        additions=Additions(
+            end_token_id(encoder, params.begin_of_document, "begin_of_document"),
+            _text_fim(params, encoder, plan),
+        ),
+        special_tokens_in_text=params.special_tokens_in_text,
+        where=lambda ordinal: _place(plan, ordinal),
+    )
+    return Outcome(
+        metrics=_metrics(statistics),
+        accounts=_accounts(NO_SOURCE, plan.num_documents, plan.num_bytes, statistics),
+    )
+
+
+def run(params: EncodeParams, *, out: Path, corpus: Path, tokenizer: Path, shards: Sequence[Path]) -> Outcome:
+    """List the encoded shards of all sources in `encoded.json`.
+
+    Args:
+        params: those that the shards were encoded with.
+        out: the artifact's directory.
+        corpus: the corpus artifact.
+        tokenizer: the tokenizer artifact.
+        shards: the encoded shards, in the corpus' order: sources in order, then index.
+
+    Raises:
+        StoreError: there are more or fewer shards than the corpus has, or one has another vocabulary.
+    """
+    from tokmill.tasks.encode.encoding import end_token_id
+    from tokmill.tasks.formats.corpus import Corpus
+    from tokmill.tasks.formats.encoded import MANIFEST_FILE, EncodedManifest, EncodedStatistics, token_dtype
+    from tokmill.tasks.formats.tokenizer import open_tokenizer
+
+    encoder, opened = open_tokenizer(tokenizer), Corpus.open(corpus)
+    entries = _entries(opened, shards, encoder.vocab_size)
+    manifest = EncodedManifest(
+        tokenizer=artifact_digest(tokenizer),
+        dtype=token_dtype(encoder.vocab_size),
+        vocab_size=encoder.vocab_size,
+        begin_of_document_id=end_token_id(encoder, params.begin_of_document, "begin_of_document"),
+        end_of_document_id=end_token_id(encoder, params.end_of_document),
+        sources=entries,
+    )
+    write_model(out / MANIFEST_FILE, manifest)
+    accounts = []
+    for entry in entries:
+        stats = opened.source_stats(entry.source)
+        accounts += _accounts(entry.source, stats.num_documents, stats.num_bytes, entry.statistics)
+    total = sum((entry.statistics for entry in entries), EncodedStatistics())
+    return Outcome(metrics={**_metrics(total), "num_shards": len(shards)}, accounts=accounts)
+
+
+def _text_fim(params: EncodeParams, tokenizer: "Tokenizer", shard: "Shard") -> "TextFim | None":
+    """How the shard's texts are rearranged; a table of rates has become the source's own by now."""
+    from tokmill.tasks.encode.encoding import end_token_id
+    from tokmill.tasks.fim.characters import TextFim
+
+    if isinstance(params.fim_rate, Mapping):
+        raise StoreError(
+            "encode: fim_rate is a table, and a shard does not know its source; give `for_source`'s"
+            " parameters"
+        )
+    if not params.fim_rate:
+        return None
+    ids = [end_token_id(tokenizer, name, "fim_tokens") for name in params.fim_tokens or ()]
+    prefix, suffix, middle = (token_id for token_id in ids if token_id is not None)
+    seed = params.fim_seed ^ int(shard.digest[:15], 16)
+    return TextFim(params.fim_rate, params.fim_spm_rate, (prefix, suffix, middle), seed)
+
+
+def _place(shard: "Shard", ordinal: int) -> str:
+    """Say where the document `ordinal` of `shard` stands, for people."""
+    segment = next(part for part in reversed(shard.segments) if part.first_ordinal <= ordinal)
+    row = segment.first_row + ordinal - segment.first_ordinal
+    return f"source '{shard.source}': {place_of(segment.file, row, segment.format)}"
+
+
+def _entries(corpus: "Corpus", shards: Sequence[Path], vocab_size: int) -> "list[SourceEntry]":
+    """The manifest's entries: the corpus' sources and shards, with what their encodings hold."""
+    from tokmill.tasks.formats.encoded import EncodedShard, EncodedStatistics, ShardEntry, SourceEntry
+
+    entries = []
+    for source, parts in corpus.pair(shards, "encode").items():
+        total, listed = EncodedStatistics(), []
+        for plan, path in parts:
+            shard = EncodedShard.open(path)
+            _check_vocabulary(shard.path, len(shard.token_counts), vocab_size)
+            total += shard.statistics
+            listed.append(
+                ShardEntry(
+                    index=plan.index,
+                    digest=artifact_digest(path),
+                    num_documents=shard.num_documents,
+                    num_tokens=shard.num_tokens,
+                )
+            )
+        entries.append(SourceEntry(source=source, statistics=total, shards=listed))
+    return entries
+
+
+def artifact_digest(directory: Path) -> str:
+    """The content digest of what lies in `directory`: from its record, or of its files if it has none."""
+    from tokmill.tasks.store.digest import digest_folder
+    from tokmill.tasks.store.layout import RECORD_FILE
+    from tokmill.tasks.store.record import read_record
+
+    published = (directory / RECORD_FILE).exists()
+    return read_record(directory).content_digest if published else digest_folder(directory)
+
+
+def _check_vocabulary(path: Path, found: int, vocab_size: int) -> None:
+    if found != vocab_size:
+        raise StoreError(
+            f"encode: shard {path} was encoded with {found} ids, but the tokenizer has {vocab_size}; "
+            "encode the shard with this tokenizer"
+        )
+
+
+def _metrics(statistics: "EncodedStatistics") -> dict[str, Scalar]:
+    return {name: int(value) for name, value in statistics.model_dump().items()}
+
+
+def _accounts(source: str, num_documents: int, num_bytes: int, found: "EncodedStatistics") -> list[Account]:
+    """What became of a source's documents and bytes, and of the tokens that were made of them."""
+    num_text_tokens = found.num_text_tokens + found.num_dropped_tokens
+    ends = {"end_of_document": found.num_end_tokens}
+    ends |= {"begin_of_document": found.num_begin_tokens} if found.num_begin_tokens else {}
+    ends |= {"fill_in_the_middle": found.num_fim_tokens} if found.num_fim_tokens else {}
+    flows: list[tuple[Unit, int, dict[str, int], int, int]] = [
+        ("documents", num_documents, {}, found.num_documents, found.num_dropped_documents),
+        ("bytes", num_bytes, {}, found.num_bytes, found.num_dropped_bytes),
+        ("tokens", num_text_tokens, ends, found.num_tokens, found.num_dropped_tokens),
+    ]
+    return [
+        Account(
+            source=source,
+            unit=unit,
+            num_in=num_in,
+            added=added,
+            became={"kept": kept, "dropped:min_tokens": dropped},
+        )
+        for unit, num_in, added, kept, dropped in flows
+    ]
+
+
+ENCODE_SHARD = Stage(
+    verb="encode_shard", task="encode", kind="encoded_shard", version=3, params=EncodeParams, run=run_shard
+)
+ENCODE = Stage(verb="encode", task="encode", kind="encoded", version=3, params=EncodeParams, run=run)

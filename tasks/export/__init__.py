@@ -1,0 +1,1 @@
+"""Export: packed sequences in other formats."""

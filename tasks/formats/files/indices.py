@@ -1,0 +1,200 @@
+"""Checks of numbers that come from disk and become places in arrays, once, when a file is opened.
+
+Whoever gets such numbers may hand them to a kernel, which trusts its arguments: one wrong number reads or
+writes memory that is somebody else's. Sizes alone do not tell, so here every number is looked at, in whole
+arrays and in parts of bounded size. What is found names the file, the number, its place and the rule.
+
+A shard's boundaries are checked in either of the two forms in which they lie on disk: as lengths of pieces
+with the first piece of each sequence, or as the flat `cu_seqlens` of the memmap format.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tasks.core.errors import StoreError
+
+_PART = 1 << 20
+_FORMS = 3  # of `fim`: as it was, prefix first, suffix first
+
+
+def check_ascending(
+    file: Path, what: str, values: NDArray[Any], *, first: int, last: int, step: int = 0
+) -> None:
+    """Refuse offsets that do not go from `first` to `last`, each at least `step` above the one before.
+
+    Args:
+        file: where they are from.
+        what: what to call them.
+        values: int64 [n], at least one.
+        first: what the first one must be.
+        last: what the last one must be.
+        step: the least difference between neighbours.
+
+    Raises:
+        StoreError: they do not.
+    """
+    ends = (int(values[0]), int(values[-1])) if len(values) else None
+    if ends != (first, last):
+        found = f"go from {ends[0]} to {ends[1]}" if ends else "are none"
+        raise untrue(file, f"{what} {found}, and must go from {first} to {last}")
+    for begin in range(0, len(values) - 1, _PART):
+        part = np.asarray(values[begin : begin + _PART + 1])
+        # not by their difference, which may be beyond the width of the numbers
+        wrong = np.flatnonzero((part[1:] < part[:-1]) | (part[1:] - part[:-1] < step))
+        if len(wrong):
+            place = int(wrong[0])
+            raise untrue(
+                file,
+                f"{what} number {begin + place + 1} is {int(part[place + 1])} after {int(part[place])}, and "
+                f"must be at least {step} more",
+            )
+
+
+def check_within(file: Path, what: str, values: NDArray[Any], *, least: int, below: int) -> None:
+    """Refuse numbers outside of [least, below).
+
+    Raises:
+        StoreError: one is.
+    """
+    for begin in range(0, len(values), _PART):
+        part = np.asarray(values[begin : begin + _PART])
+        wrong = np.flatnonzero((part < least) | (part >= below))
+        if len(wrong):
+            place = int(wrong[0])
+            raise untrue(
+                file,
+                f"{what} number {begin + place} is {int(part[place])}, and must be in [{least}, {below})",
+            )
+
+
+def check_lengths(file: Path, lengths: NDArray[Any], firsts: NDArray[np.int64], sequence_length: int) -> None:
+    """Refuse pieces that do not fit their sequences.
+
+    Args:
+        file: where they are from.
+        lengths: int [p], tokens of each piece.
+        firsts: int64 [n + 1], where each sequence's pieces begin among them; checked as well.
+        sequence_length: tokens that a sequence has.
+
+    Raises:
+        StoreError: a piece has no token, or a sequence's pieces have more than it.
+    """
+    check_ascending(file, "pieces of sequences", firsts, first=0, last=len(lengths))
+    check_within(file, "length of piece", lengths, least=1, below=sequence_length + 1)
+    sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    filled = sums[firsts[1:]] - sums[firsts[:-1]]
+    check_within(file, "tokens of sequence", filled, least=0, below=sequence_length + 1)
+
+
+def check_starts(
+    file: Path,
+    lengths: NDArray[Any],
+    firsts: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    sequence_length: int,
+) -> None:
+    """Refuse sequences that have not one start for each piece; padding is a length without one.
+
+    Args:
+        file: where they are from.
+        lengths: int [p], of pieces and of padding; checked before.
+        firsts: int64 [n + 1], where each sequence's begin among them.
+        counts: int64 [n], the starts that each sequence has.
+        sequence_length: tokens that a sequence has. Artifacts of the second version do not have a length of
+            padding.
+
+    Raises:
+        StoreError: there are others.
+    """
+    sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    whole = sums[firsts[1:]] - sums[firsts[:-1]] == sequence_length
+    missing = np.diff(firsts) - counts
+    wrong = np.flatnonzero((missing != 0) & ~((missing == 1) & whole))
+    if len(wrong):
+        row = int(wrong[0])
+        raise untrue(
+            file,
+            f"sequence {row} has {int(counts[row])} starts of pieces for {int(np.diff(firsts)[row])} lengths",
+        )
+
+
+def check_bounds(
+    file: Path, bounds: NDArray[np.int32], offsets: NDArray[np.int64], sequence_length: int
+) -> None:
+    """Refuse boundaries that do not fit their sequences.
+
+    Args:
+        file: where they are from.
+        bounds: int32 [p + n], of each sequence a 0 and then where its pieces end.
+        offsets: int64 [n + 1], where each sequence's begin among them; checked before.
+        sequence_length: tokens that a sequence has.
+
+    Raises:
+        StoreError: a sequence's do not begin with 0, do not ascend, or go beyond it.
+    """
+    for begin, part in _parts(offsets):
+        mine = np.asarray(bounds[part[0] : part[-1]])
+        begins = part[:-1] - part[0]
+        ascends = np.empty(len(mine), dtype=np.bool_)
+        ascends[1:] = mine[1:] > mine[:-1]
+        ascends[begins] = mine[begins] == 0
+        wrong = np.flatnonzero(~ascends | (mine > sequence_length))
+        if len(wrong):
+            place = int(wrong[0])
+            row = begin + int(np.searchsorted(begins, place, side="right")) - 1
+            raise untrue(
+                file,
+                f"boundary {int(mine[place])} of sequence {row} must be 0 at its beginning, ascend, and be "
+                f"at most {sequence_length}",
+            )
+
+
+def _parts(offsets: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Offsets in parts, each with the one after its last, and the number of the first."""
+    for begin in range(0, len(offsets) - 1, _PART):
+        yield begin, np.asarray(offsets[begin : begin + _PART + 1])
+
+
+def check_pieces(
+    file: Path, columns: Mapping[str, NDArray[Any]], sequences: range, sequence_length: int, num_sources: int
+) -> None:
+    """Refuse a table of pieces whose rows are no pieces of these sequences, end to end.
+
+    Args:
+        file: where it is from.
+        columns: of `PIECE_SCHEMA`, any others besides.
+        sequences: which sequences they must be of, in order.
+        sequence_length: tokens that a sequence has.
+        num_sources: of the packing.
+
+    Raises:
+        StoreError: a row is of another sequence or source, has no token, is not where the one before it ends,
+            or goes beyond the sequence.
+    """
+    sequence, start = columns["sequence"].astype(np.int64), columns["start"].astype(np.int64)
+    length = columns["length"].astype(np.int64)
+    check_within(file, "source of piece", columns["source"], least=0, below=num_sources)
+    check_within(file, "form of piece", columns["fim"], least=0, below=_FORMS)
+    check_within(file, "sequence of piece", sequence, least=sequences.start, below=sequences.stop)
+    check_within(file, "length of piece", length, least=1, below=sequence_length + 1)
+    same = sequence[1:] == sequence[:-1]
+    expected = np.concatenate([[0][: len(start)], np.where(same, start[:-1] + length[:-1], 0)])
+    wrong = np.flatnonzero((start != expected) | (start + length > sequence_length))
+    wrong = np.concatenate([wrong, np.flatnonzero(sequence[1:] < sequence[:-1]) + 1])
+    if len(wrong):
+        place = int(np.min(wrong))
+        raise untrue(
+            file,
+            f"piece {place} is [{start[place]}, {start[place] + length[place]}) of sequence "
+            f"{sequence[place]}, and must begin at {expected[place]}, end by {sequence_length}, and come "
+            "after those of earlier sequences",
+        )
+
+
+def untrue(file: Path, found: str) -> StoreError:
+    """What to raise of a file whose numbers cannot be trusted."""
+    return StoreError(f"{file}: {found}; verify the artifact it belongs to")

@@ -1,0 +1,43 @@
+"""The JSON files of artifacts, one pydantic model each, and what is said of any file that cannot be read."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+from pydantic import BaseModel, ValidationError
+
+from tokmill.tasks.core.faults import broken
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_model(file: Path, model: type[M], what: str) -> M:
+    """Read `file` as a `model`.
+
+    Args:
+        file: JSON.
+        model: what it holds.
+        what: what to call it where it cannot be read: "balance".
+
+    Raises:
+        StoreError: the file is missing or broken.
+        MachineError: it cannot be read, whatever it holds.
+    """
+    with readable(file, what):
+        return model.model_validate_json(file.read_bytes())
+
+
+def write_model(file: Path, value: BaseModel) -> None:
+    """Write `value` into `file` as JSON; equal values give equal bytes."""
+    file.write_text(value.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def readable(file: Path, what: str) -> Iterator[None]:
+    """Raise StoreError, naming `file` and `what` it should be, where the block cannot read it."""
+    try:
+        yield
+    except (OSError, ValidationError, UnicodeDecodeError, pa.ArrowException) as error:
+        raise broken(file, f"not a readable {what}", error) from error

@@ -1,0 +1,142 @@
+"""One-dimensional `.npy` files that grow: append arrays of any length, know the final length at the end.
+
+A `.npy` header states the shape, which a writer that streams does not know yet. numpy pads the header so
+that the length of the first axis may grow in place; so the header is written for length 0, the values are
+appended, and the header is written again over itself. The file equals what `numpy.save` writes for the whole
+array, byte for byte, and no more than one appended array is ever in memory.
+"""
+
+import io
+import math
+import re
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.faults import broken
+
+_HEADER = re.compile(
+    r"\{'descr': '(?P<descr>[<>|=]?\w+)', 'fortran_order': False, "
+    r"'shape': \((?P<shape>[\d, ]*)\), \}"
+)
+
+
+def _header(dtype: np.dtype[Any], length: int) -> bytes:
+    """The header that numpy writes for a C-ordered vector of `length` values."""
+    buffer = io.BytesIO()
+    description = {"descr": npy_format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
+    npy_format.write_array_header_1_0(buffer, description)
+    return buffer.getvalue()
+
+
+class NpyAppender:
+    """Writes a one-dimensional `.npy` file array by array; a context manager.
+
+    Attributes:
+        length: values written so far.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype[Any] | type[np.generic]) -> None:
+        self._dtype = np.dtype(dtype)
+        self._file: BinaryIO = path.open("wb")
+        self._path = path
+        self._header_bytes = self._file.write(_header(self._dtype, 0))
+        self.length = 0
+
+    def append(self, values: NDArray[Any]) -> None:
+        """Append `values`, shape (n,), whose dtype must convert to the file's without loss.
+
+        Raises:
+            TypeError: a value may not fit the file's dtype.
+        """
+        array = np.ascontiguousarray(values.astype(self._dtype, casting="safe", copy=False))
+        self._file.write(array.data)
+        self.length += array.size
+
+    def close(self) -> None:
+        """Write the final header and close the file."""
+        header = _header(self._dtype, self.length)
+        if len(header) != self._header_bytes:  # numpy leaves room for 21 digits
+            raise StoreError(f"{self._path}: {self.length} values do not fit the header's room; write fewer")
+        self._file.seek(0)
+        self._file.write(header)
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._file.close()
+
+
+def open_vector(path: Path, *dtypes: type[np.generic]) -> NDArray[Any]:
+    """The one-dimensional array in the `.npy` file `path`, memory-mapped and read-only.
+
+    Args:
+        path: the file.
+        dtypes: of which its values must be one, little-endian; of any number, if none is given.
+
+    Raises:
+        StoreError: the file is missing, is cut short or too long, or holds something else.
+    """
+    found = open_array(path, 1)
+    if dtypes and found.dtype not in [np.dtype(wanted).newbyteorder("<") for wanted in dtypes]:
+        names = " or ".join(np.dtype(wanted).name for wanted in dtypes)
+        raise StoreError(
+            f"{path}: holds values of {found.dtype}, which must be {names}; verify the artifact it belongs to"
+        )
+    return found
+
+
+def open_array(path: Path, num_axes: int) -> NDArray[Any]:
+    """The array of numbers in the `.npy` file `path`, in C order, memory-mapped and read-only.
+
+    Raises:
+        StoreError: the file is missing, is cut short or too long, or holds something else.
+    """
+    try:
+        dtype, shape, offset = _read_header(path)
+        _check_header(dtype, shape, num_axes, path.stat().st_size - offset)
+        if not math.prod(shape):  # nothing cannot be mapped
+            return np.empty(shape, dtype=dtype)
+        return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
+    except (OSError, ValueError, EOFError, TypeError) as error:
+        raise broken(path, "not a readable .npy file", error) from error
+
+
+def _check_header(dtype: np.dtype[Any], shape: tuple[int, ...], num_axes: int, num_bytes: int) -> None:
+    if len(shape) != num_axes:
+        axes = "one axis" if num_axes == 1 else f"{num_axes} axes"
+        raise ValueError(f"shape {shape} must have {axes}")
+    if dtype.kind not in "uifb":
+        raise ValueError(f"values of {dtype} are no numbers")
+    expected = math.prod(shape) * dtype.itemsize
+    if num_bytes != expected:
+        raise ValueError(f"{num_bytes} bytes of values must be {expected}, for shape {shape} of {dtype}")
+
+
+def _read_header(path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    """The dtype, the shape, and where the values begin.
+
+    numpy reads the header as Python source. Threads that do so at once, as those do that open shards, make
+    CPython 3.11 fail now and then: its count of how deep a syntax tree is belongs to all threads together.
+    """
+    with path.open("rb") as file:
+        major, _ = npy_format.read_magic(file)
+        length = int.from_bytes(file.read(2 if major == 1 else 4), "little")
+        header = file.read(length).decode("latin-1")
+        found = _HEADER.fullmatch(header.strip())
+        if len(header) < length or found is None:
+            raise ValueError(f"its header {header[:80]!r} is not of numpy's form for numbers")
+        shape = tuple(int(size) for size in found["shape"].split(",") if size.strip())
+        return np.dtype(found["descr"]), shape, file.tell()

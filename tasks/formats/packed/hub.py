@@ -1,0 +1,40 @@
+"""The `README.md` by which Hugging Face's `datasets` knows which files of a folder are data.
+
+Without it `load_dataset(folder)` takes for data whatever it can read: manifests, or a record. Its head says
+which files are; in a folder whose formats `datasets` does not read it names those all the same, so that the
+library refuses them instead of loading something else.
+"""
+
+from pathlib import Path
+
+from tokmill.tasks.formats.packed.layout import PackedFormat, PackedManifest
+
+CARD_FILE = "README.md"
+# Those that `datasets` reads come first, in the order of preference.
+_PATTERNS: dict[PackedFormat, str] = {
+    "parquet": "shard-*.parquet",
+    "arrow": "shard-*.arrow",
+    "jsonl": "shard-*.jsonl.zst",
+    "mds": "shard.*.mds",
+    "memmap": "shard-*.bin",
+    "npy": "tokens-*.npy",
+    "megatron": "megatron-*.bin",
+}
+
+
+def write_dataset_card(out: Path, manifest: PackedManifest) -> None:
+    """Write `README.md` into a folder of packed shards."""
+    pattern = next(pattern for name, pattern in _PATTERNS.items() if name in manifest.formats)
+    lines = [
+        "---",
+        "configs:",
+        "- config_name: default",
+        "  data_files:",
+        "  - split: train",
+        f'    path: "{pattern}"',
+        "---",
+        "",
+        f"{manifest.num_sequences:,} packed sequences of {manifest.sequence_length:,} tokens, as "
+        f"{', '.join(manifest.formats)}. `packed.json` says how they were packed.",
+    ]
+    (out / CARD_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,0 +1,106 @@
+"""The format "jsonl": a JSON object a sequence and line, in Zstandard.
+
+An object has the columns of the Parquet format under the same names; `loss_mask` is 0 or 1. The reader holds
+a shard in memory.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import zstandard
+from numpy.typing import NDArray
+
+from tokmill.tasks.core.faults import broken
+from tokmill.tasks.formats.files.indices import check_lengths, check_starts, untrue
+from tokmill.tasks.formats.packed.block import Append, SequenceBlock, ShardShape
+from tokmill.tasks.formats.packed.columnar import check_rows, sequence_schema
+from tokmill.tasks.formats.packed.layout import IGNORED_LABEL, PackedManifest, ShardFiles
+
+
+@contextmanager
+def write_jsonl(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
+    """Write one line a sequence."""
+    with files.jsonl.open("wb") as raw, zstandard.ZstdCompressor(level=3).stream_writer(raw) as out:
+
+        def append(block: SequenceBlock) -> None:
+            for line in _lines(block, shape.labels):
+                out.write(line)
+
+        yield append
+
+
+def _lines(block: SequenceBlock, labels: bool) -> Iterator[bytes]:
+    positions, segments, loss = (values.reshape(block.rows.shape) for values in block.per_token())
+    firsts, lengths = block.with_padding
+    names = sequence_schema(labels).names
+    counted = block.label_mask.reshape(block.rows.shape) if labels else loss
+    for row in range(len(block)):
+        pieces = slice(int(block.firsts[row]), int(block.firsts[row + 1]))
+        values: tuple[NDArray[Any], ...] = (
+            block.rows[row].astype(np.uint32),
+            positions[row],
+            segments[row],
+            loss[row].astype(np.uint8),
+            lengths[int(firsts[row]) : int(firsts[row + 1])],
+            block.document_starts[pieces],
+        )
+        if labels:
+            label = np.where(counted[row], block.rows[row].astype(np.int64), IGNORED_LABEL)
+            values += (label, (segments[row] > 0).astype(np.uint8))
+        line = dict(zip(names, values, strict=True))
+        yield orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
+
+
+class JsonlShard:
+    """The JSON lines format, read whole."""
+
+    def __init__(self, files: ShardFiles, manifest: PackedManifest) -> None:
+        """Read the file.
+
+        Raises:
+            StoreError: it is missing, broken, or has another number of lines than the manifest says.
+        """
+        self._dtype = np.dtype(manifest.dtype)
+        try:
+            with files.jsonl.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as stream:
+                self._rows: list[dict[str, Any]] = [
+                    orjson.loads(line) for line in stream.read().splitlines() if line
+                ]
+        except (OSError, ValueError, zstandard.ZstdError) as error:
+            raise broken(files.jsonl, "not readable as JSON lines", error) from error
+        check_rows(files.jsonl, len(self._rows), manifest.num_sequences_of(files.index))
+        try:
+            self._check(files.jsonl, manifest.sequence_length)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise untrue(files.jsonl, f"a line is no packed sequence ({error!r})") from error
+
+    def _check(self, file: Path, sequence_length: int) -> None:
+        """Look at every line once."""
+        lengths, counts = [], []
+        for row, line in enumerate(self._rows):
+            starts = np.array(line["document_starts"], dtype=np.int64)
+            lengths.append(np.array(line["seq_lengths"], dtype=np.int64))
+            counts.append(len(starts))
+            if (self.tokens(row).shape, lengths[-1].ndim, starts.ndim) != ((sequence_length,), 1, 1):
+                raise ValueError(f"line {row} has lists of other lengths")
+        firsts = np.cumsum([0, *map(len, lengths)], dtype=np.int64)
+        flat = np.concatenate([np.empty(0, np.int64), *lengths])
+        check_lengths(file, flat, firsts, sequence_length)
+        check_starts(file, flat, firsts, np.array(counts, dtype=np.int64), sequence_length)
+
+    def tokens(self, row: int) -> NDArray[Any]:
+        """See `ShardReader`."""
+        return np.array(self._rows[row]["input_ids"], dtype=self._dtype)
+
+    def cu_seqlens(self, row: int) -> NDArray[np.int32]:
+        """See `ShardReader`."""
+        line = self._rows[row]
+        return np.cumsum([0, *line["seq_lengths"][: len(line["document_starts"])]], dtype=np.int32)
+
+    def document_starts(self, row: int) -> NDArray[np.int64] | None:
+        """See `ShardReader`."""
+        return np.array(self._rows[row]["document_starts"], dtype=np.int64)

@@ -1,0 +1,185 @@
+"""Names, manifest and columns of packed shards; `tasks.formats.packed.reader` says what they mean."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self, TypeAlias
+
+import pyarrow as pa
+from pydantic import Field
+
+from tokmill.tasks.formats.files.manifests import read_model, write_model
+from tokmill.tasks.formats.packed.plan import PIECE_SCHEMA, ShardedPacking
+
+PackedFormat: TypeAlias = Literal["arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet"]
+
+MANIFEST_FILE = "packed.json"
+WITH_BOUNDARIES: frozenset[PackedFormat] = frozenset({"memmap", "npy"})
+"""The formats that hold tokens alone, with other files beside them."""
+
+
+def _column(name: str, element: pa.DataType) -> pa.Field:
+    return pa.field(name, pa.list_(pa.field("element", element, nullable=False)), nullable=False)
+
+
+SEQUENCE_SCHEMA = pa.schema(
+    [
+        _column("input_ids", pa.int32()),
+        _column("position_ids", pa.int32()),
+        _column("segment_ids", pa.int32()),
+        _column("loss_mask", pa.bool_()),
+        _column("seq_lengths", pa.int32()),
+        _column("document_starts", pa.int64()),
+    ]
+)
+LABEL_FIELDS = (_column("labels", pa.int32()), _column("attention_mask", pa.bool_()))
+IGNORED_LABEL = -100
+"""The label of a token whose prediction does not count, as in PyTorch's loss and Hugging Face's trainers."""
+PIECES_FOLDER = "__pieces__"
+"""No reader of a folder takes its files for data: `datasets` skips `__…`, Arrow and Spark skip `_…`."""
+PROVENANCE_SCHEMA = PIECE_SCHEMA.append(pa.field("ordinal", pa.uint64(), nullable=False))
+
+
+@dataclass(frozen=True)
+class ShardFiles:
+    """Where the files of one packed shard lie in the directory `folder`."""
+
+    folder: Path
+    index: int
+
+    def _named(self, ending: str, stem: str = "shard") -> Path:
+        return self.folder / f"{stem}-{self.index:05d}{ending}"
+
+    @property
+    def pieces(self) -> Path:
+        """Which document each piece is of, for every format; in a folder that no reader takes for data."""
+        name = f"pieces-{self.index:05d}.parquet"
+        earlier = self.folder / name  # where versions 1 and 2 have it
+        return earlier if earlier.is_file() else self.folder / PIECES_FOLDER / name
+
+    @property
+    def tokens(self) -> Path:
+        """The memmap format's tokens."""
+        return self._named(".bin")
+
+    @property
+    def rows(self) -> Path:
+        """The npy format's tokens; no boundaries' file has such a name."""
+        return self._named(".npy", "tokens")
+
+    @property
+    def cu_seqlens(self) -> Path:
+        """Boundaries, flat; of the memmap and the npy format."""
+        return self._named(".cu_seqlens.npy")
+
+    @property
+    def cu_offsets(self) -> Path:
+        """Where each sequence's boundaries are among the flat ones."""
+        return self._named(".cu_offsets.npy")
+
+    @property
+    def document_starts(self) -> Path:
+        """Where in its document each piece starts, flat."""
+        return self._named(".document_starts.npy")
+
+    @property
+    def label_mask(self) -> Path:
+        """Whether each token's prediction counts, for OLMo; `shard-*.bin` does not match it."""
+        return self._named(".bin", "label_mask")
+
+    @property
+    def parquet(self) -> Path:
+        """The Parquet format's only file."""
+        return self._named(".parquet")
+
+    @property
+    def arrow(self) -> Path:
+        """The Arrow format's only file of a shard."""
+        return self._named(".arrow")
+
+    @property
+    def jsonl(self) -> Path:
+        """The JSON lines format's only file."""
+        return self._named(".jsonl.zst")
+
+    @property
+    def megatron_bin(self) -> Path:
+        """Megatron's tokens; `shard-*.bin` does not match it."""
+        return self._named(".bin", "megatron")
+
+    @property
+    def megatron_idx(self) -> Path:
+        """Megatron's index."""
+        return self._named(".idx", "megatron")
+
+    @property
+    def mds(self) -> Path:
+        """MosaicML's shard, under the name that its own writer gives."""
+        return self.folder / f"shard.{self.index:05d}.mds"
+
+    @property
+    def boundaries(self) -> list[Path]:
+        """The files that say where pieces are, beside a format that holds tokens alone."""
+        return [self.cu_seqlens, self.cu_offsets, self.document_starts]
+
+    def of_format(self, name: PackedFormat, labels: bool = False) -> list[Path]:
+        """The files of this shard that a format consists of.
+
+        Args:
+            name: the format.
+            labels: whether trainers' labels are written with it.
+        """
+        files = {
+            "arrow": [self.arrow],
+            "jsonl": [self.jsonl],
+            "mds": [self.mds],
+            "megatron": [self.megatron_bin, self.megatron_idx],
+            "memmap": [self.tokens, *self.boundaries],
+            "npy": [self.rows, *self.boundaries],
+            "parquet": [self.parquet],
+        }[name]
+        return [*files, self.label_mask] if labels and name in WITH_BOUNDARIES else files
+
+    def written(self, formats: Sequence[PackedFormat], labels: bool) -> list[Path]:
+        """All files of this shard in these formats, each once, and its table of pieces."""
+        files = [file for name in formats for file in self.of_format(name, labels)]
+        return [*dict.fromkeys(files), self.pieces]
+
+
+class PackedManifest(ShardedPacking):
+    """The content of `packed.json`; a packed shard has one too, with itself as the only shard.
+
+    Attributes:
+        formats: in which formats every shard lies here; sorted.
+        pad_id: what fills sequences up.
+        mask_continued: whether `loss_mask` leaves out the first token of a piece that does not begin its
+            document.
+        labels: whether what trainers take for the loss is written, too; see `SequenceBlock.label_mask`.
+        origin: content digest of the packed artifact that this one is an export of; None for no export.
+        predecessors: of artifacts whose sequences have the same numbers as the origin's; see
+            `tasks.formats.packed.takedown`.
+    """
+
+    formats: tuple[PackedFormat, ...] = Field(min_length=1)
+    pad_id: int = Field(ge=0)
+    mask_continued: bool = False
+    labels: bool = False
+    origin: str | None = None
+    predecessors: tuple[str, ...] = ()
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Read `packed.json` in the directory `path`.
+
+        Raises:
+            StoreError: it is missing or broken.
+        """
+        return read_model(path / MANIFEST_FILE, cls, "packed manifest")
+
+    def save(self, path: Path) -> None:
+        """Write `packed.json` into the directory `path`."""
+        write_model(path / MANIFEST_FILE, self)
+
+    def num_sequences_of(self, index: int) -> int:
+        """Sequences of the shard that is called `index`."""
+        return next(entry.num_sequences for entry in self.shards if entry.index == index)

@@ -1,0 +1,175 @@
+"""Who may attend to whom in packed sequences, in the forms that attention kernels take.
+
+The rule: a token sees itself and the earlier tokens of its own piece. Padding sees itself alone, so that no
+row of a softmax is empty; `loss_mask` keeps it out of the loss. The forms say the same thing:
+
+    document_mask    a table, bool [L, L]
+    mask_function    a function of (batch, head, query, key), for FlexAttention's `create_block_mask`
+    block_ranges     which blocks of keys each block of queries sees, in part or in full, for FlexAttention's
+                     `BlockMask.from_kv_blocks`; found from the boundaries, without looking at L² pairs
+    varlen           bounds of a whole batch as one line, for `flash_attn_varlen_func` with `causal=True`
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tasks.core.errors import PackingError
+
+_MOST_BOUND = (1 << 31) - 1
+
+
+def document_mask(segment_ids: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """The rule as a table.
+
+    Args:
+        segment_ids: int32 [L]; 0 on padding.
+
+    Returns:
+        bool [L, L], row = query, column = key.
+    """
+    same = (segment_ids[:, None] == segment_ids[None, :]) & (segment_ids > 0)[:, None]
+    mask: NDArray[np.bool_] = np.tril(same) | np.eye(len(segment_ids), dtype=bool)
+    return mask
+
+
+def mask_function(segment_ids: Any) -> Callable[[Any, Any, Any, Any], Any]:
+    """The rule as a function that says of a query and a key whether the one sees the other.
+
+    Args:
+        segment_ids: int32 [B, L], an array or a tensor; 0 on padding.
+
+    Returns:
+        A function of (b, h, q, k), each a number, array or tensor, as FlexAttention's `mask_mod`.
+    """
+
+    def sees(b: Any, h: Any, q: Any, k: Any) -> Any:
+        mine = segment_ids[b, q]
+        return (q == k) | ((q > k) & (mine == segment_ids[b, k]) & (mine > 0))
+
+    return sees
+
+
+@dataclass(frozen=True, eq=False)
+class BlockRanges:
+    """Which blocks of keys each of n blocks of queries sees; what is not listed is not seen.
+
+    Attributes:
+        kv_num_blocks: int32 [B, 1, n], how many blocks are seen in part.
+        kv_indices: int32 [B, 1, n, n], which; the first `kv_num_blocks` of a row count, the rest is 0.
+        full_kv_num_blocks: int32 [B, 1, n], how many blocks are seen in full, every pair of them.
+        full_kv_indices: int32 [B, 1, n, n], which.
+        block_size: tokens a block.
+    """
+
+    kv_num_blocks: NDArray[np.int32]
+    kv_indices: NDArray[np.int32]
+    full_kv_num_blocks: NDArray[np.int32]
+    full_kv_indices: NDArray[np.int32]
+    block_size: int
+
+
+def block_ranges(
+    cu_seqlens: Sequence[NDArray[np.int32]], sequence_length: int, block_size: int = 128
+) -> BlockRanges:
+    """The rule by blocks, from the boundaries alone.
+
+    Args:
+        cu_seqlens: of each of B sequences, int32 [pieces + 1]; what lies behind the last one is padding.
+        sequence_length: L, a multiple of `block_size`.
+        block_size: tokens a block, ≥ 1.
+
+    Raises:
+        ValueError: `sequence_length` is no multiple of `block_size`.
+    """
+    if sequence_length % block_size:
+        raise ValueError(
+            f"block_size={block_size} must divide sequence_length={sequence_length}; use a divisor of it"
+        )
+    each = [_ranges_of(bounds, sequence_length, block_size) for bounds in cu_seqlens]
+    partial, full = (np.stack([found[k] for found in each])[:, None] for k in range(2))
+    return BlockRanges(
+        partial.sum(axis=-1, dtype=np.int32),
+        _indices(partial),
+        full.sum(axis=-1, dtype=np.int32),
+        _indices(full),
+        block_size,
+    )
+
+
+def _ranges_of(
+    bounds: NDArray[np.int32], sequence_length: int, block_size: int
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Whether each block of queries sees each block of keys in part, and in full: bool [n, n] each."""
+    num_blocks = sequence_length // block_size
+    blocks = np.arange(num_blocks)
+    first, last = blocks * block_size, blocks * block_size + block_size - 1
+    # The earliest key that a query sees is where its piece begins, or itself on padding.
+    begin_of_first = _begins(bounds, first)
+    begin_of_last = _begins(bounds, last)
+    earliest = begin_of_first // block_size
+    before = blocks[None, :] < blocks[:, None]
+    some = (blocks[None, :] >= earliest[:, None]) & (before | np.eye(num_blocks, dtype=bool))
+    # Of an earlier block every key is seen if the piece of the last query began before it: then so did those
+    # of all queries, and it is the same piece. The last query of padding sees nothing before itself.
+    full = before & (first[None, :] >= begin_of_last[:, None])
+    if block_size == 1:
+        full |= np.eye(num_blocks, dtype=bool)
+    return some & ~full, full
+
+
+def _begins(bounds: NDArray[np.int32], places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The earliest key that the query at each place sees."""
+    piece = np.searchsorted(bounds, places, side="right") - 1
+    return np.where(places < bounds[-1], bounds[piece], places)
+
+
+def _indices(chosen: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """For each row the chosen columns in order, then zeros."""
+    width = chosen.shape[-1]
+    order = np.argsort(~chosen, axis=-1, kind="stable")
+    counted = np.arange(width) < chosen.sum(axis=-1, keepdims=True)
+    return np.where(counted, order, 0).astype(np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Varlen:
+    """A batch laid end to end, as variable-length attention takes it.
+
+    Attributes:
+        cu_seqlens: int32 [s + 1], from 0 to B × L; padding is cut into runs of its own, which attend among
+            themselves and to nothing else.
+        max_seqlen: the longest run.
+    """
+
+    cu_seqlens: NDArray[np.int32]
+    max_seqlen: int
+
+
+def varlen(cu_seqlens: Sequence[NDArray[np.int32]], sequence_length: int) -> Varlen:
+    """Bounds of a whole batch, flattened to one line of B × L tokens.
+
+    Args:
+        cu_seqlens: of each of B sequences, int32 [pieces + 1].
+        sequence_length: L.
+
+    A run of padding is causal in itself, which differs from the rule in rows that no loss counts.
+
+    Raises:
+        PackingError: the line is longer than an int32 can count.
+    """
+    if len(cu_seqlens) * sequence_length > _MOST_BOUND:
+        raise PackingError(
+            f"varlen: {len(cu_seqlens)} sequences of {sequence_length} tokens end at "
+            f"{len(cu_seqlens) * sequence_length}, but cu_seqlens is int32; use at most "
+            f"{_MOST_BOUND // sequence_length} sequences"
+        )
+    bounds = [np.zeros(1, dtype=np.int64)]
+    for row, mine in enumerate(cu_seqlens):
+        ends = mine[1:] if mine[-1] == sequence_length else np.append(mine[1:], sequence_length)
+        bounds.append(ends.astype(np.int64) + row * sequence_length)
+    flat = np.concatenate(bounds).astype(np.int32)
+    return Varlen(flat, int(np.diff(flat).max(initial=0)))

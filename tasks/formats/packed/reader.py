@@ -1,0 +1,228 @@
+"""Packed sequences on disk, and the reader that gives them back.
+
+A packed artifact is `packed.json` (`PackedManifest`), for every shard `__pieces__/pieces-00000.parquet`,
+which says where every piece comes from (the columns of the packing plan, and the ordinal by which the corpus
+shard knows the document), and every shard in one or several formats:
+
+    memmap     shard-00000.bin               `tasks.formats.packed.memmap`, with boundaries as .npy
+    npy        tokens-00000.npy              the same with numpy's header
+    parquet    shard-00000.parquet           `tasks.formats.packed.columnar`
+    arrow      shard-00000.arrow             likewise
+    jsonl      shard-00000.jsonl.zst         `tasks.formats.packed.jsonl`
+    megatron   megatron-00000.bin, .idx      `tasks.formats.packed.megatron`
+    mds        shard.00000.mds               `tasks.formats.packed.mds`
+
+What the words mean. A piece is a run of tokens of one document. Of a sequence's tokens, `cu_seqlens` gives
+the pieces: piece k is [cu_seqlens[k], cu_seqlens[k + 1]), and the last boundary is where padding begins.
+`segment_ids` counts pieces from 1 and is 0 on padding. `position_ids` starts again at 0 with every piece, and
+is 0 on padding. `document_starts` says how many tokens of its document stand before a piece, in other
+sequences; such a piece is a continued one. `loss_mask` says whether the prediction of a token counts: not
+that of padding and, where the packing says so, not that of a continued piece's first token, of which nothing
+that could be seen has told.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed.masks import document_mask
+from tokmill.tasks.formats.packed.shards import PieceRows, ShardReader, open_shard
+
+if TYPE_CHECKING:
+    from tokmill.tasks.formats.packed.joined import JoinedReader
+
+
+@dataclass(frozen=True, eq=False)
+class Sequence:
+    """One packed sequence of L tokens, padding included.
+
+    Attributes:
+        input_ids: uint16 | uint32 [L]; read-only where it is a view of a memory map.
+        cu_seqlens: int32 [pieces + 1], from 0 to the number of tokens that are not padding.
+        document_starts: int64 [pieces], where in its document each piece starts; None where it is not known,
+            as in the reader of an artifact of the first version.
+        mask_continued: whether `loss_mask` leaves out the first token of a continued piece.
+    """
+
+    input_ids: NDArray[Any]
+    cu_seqlens: NDArray[np.int32]
+    document_starts: NDArray[np.int64] | None = None
+    mask_continued: bool = False
+
+    @cached_property
+    def segment_ids(self) -> NDArray[np.int32]:
+        """Which piece each token is of, from 1; 0 on padding. int32 [L]."""
+        segments = np.zeros(len(self.input_ids), dtype=np.int32)
+        lengths = np.diff(self.cu_seqlens)
+        segments[: self.num_tokens] = np.repeat(np.arange(1, len(lengths) + 1), lengths)
+        return segments
+
+    @cached_property
+    def position_ids(self) -> NDArray[np.int32]:
+        """Place in the piece, from 0; 0 on padding. int32 [L]."""
+        positions = np.zeros(len(self.input_ids), dtype=np.int32)
+        begins = np.repeat(self.cu_seqlens[:-1], np.diff(self.cu_seqlens))
+        positions[: self.num_tokens] = np.arange(self.num_tokens) - begins
+        return positions
+
+    @cached_property
+    def loss_mask(self) -> NDArray[np.bool_]:
+        """Whether the prediction of each token counts: bool [L]; see the module."""
+        mask = np.arange(len(self.input_ids)) < self.num_tokens
+        if self.mask_continued and self.document_starts is not None:
+            mask[self.cu_seqlens[:-1][self.document_starts > 0]] = False
+        return mask
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that are not padding."""
+        return int(self.cu_seqlens[-1])
+
+    def document_mask(self) -> NDArray[np.bool_]:
+        """Who may attend to whom: bool [L, L], row = query, column = key; see `packed_masks`."""
+        return document_mask(self.segment_ids)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Where a run of tokens comes from.
+
+    Attributes:
+        start: its place in the sequence, in tokens.
+        length: tokens.
+        source: name of the source.
+        shard: index of the encoded shard, and of the corpus shard, among that source's shards.
+        document: position in the encoded shard.
+        ordinal: the document's row in the corpus shard.
+        document_start: where in the document it starts, in tokens.
+        epoch: which time through the source this is, from 0.
+        fim: 0 where the tokens are [document_start, document_start + length) of the document; 1 or 2 where
+            they are rearranged, with three added ones among them: see `tasks.fim.tokens`.
+    """
+
+    start: int
+    length: int
+    source: str
+    shard: int
+    document: int
+    ordinal: int
+    document_start: int
+    epoch: int
+    fim: int = 0
+
+    @property
+    def num_document_tokens(self) -> int:
+        """Tokens of the document in the piece."""
+        return self.length - 3 if self.fim else self.length
+
+
+class PackedReader:
+    """Random access to the sequences of a packed artifact: `len(reader)`, `reader[i]`, iteration.
+
+    It may be shared by threads, and sent to other processes, where it opens its files again.
+
+    Attributes:
+        manifest: what `packed.json` says.
+    """
+
+    def __init__(self, path: Path, manifest: PackedManifest) -> None:
+        self.manifest = manifest
+        self._path = path
+        self._firsts = np.array([shard.first_sequence for shard in manifest.shards])
+        self._shard = lru_cache(maxsize=None)(self._open_shard)
+        self._pieces = lru_cache(maxsize=4)(self._open_pieces)
+
+    @classmethod
+    def open(cls, path: Path | str) -> Self:
+        """Open the artifact in the directory `path`; shards are opened when they are first asked for.
+
+        Raises:
+            StoreError: the manifest is missing or broken.
+        """
+        return cls(Path(path), PackedManifest.open(Path(path)))
+
+    def __reduce__(self) -> tuple[Callable[[Path], "PackedReader"], tuple[Path]]:
+        return PackedReader.open, (self._path,)
+
+    def __len__(self) -> int:
+        return self.manifest.num_sequences
+
+    def __getitem__(self, index: int) -> Sequence:
+        """Sequence `index`; negative ones count from the end.
+
+        Raises:
+            IndexError: there is no such sequence.
+            StoreError: its files are missing, broken, or contradict each other.
+        """
+        shard, row = self.place(index)
+        opened = self._shard(shard)
+        starts = opened.document_starts(row)
+        if starts is None and self.manifest.mask_continued:
+            starts = self.piece_rows(shard).value("document_start", row).astype(np.int64)
+        bounds = opened.cu_seqlens(row)
+        if starts is not None and len(starts) != len(bounds) - 1:
+            raise StoreError(
+                f"packed: sequence {index} has {len(bounds) - 1} pieces and {len(starts)} starts of pieces; "
+                "verify the artifact"
+            )
+        return Sequence(opened.tokens(row), bounds, starts, self.manifest.mask_continued)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return (self[index] for index in range(len(self)))
+
+    def at_length(self, sequence_length: int) -> "JoinedReader":
+        """The same packing as sequences of a multiple of its length; see `tasks.formats.packed.joined`.
+
+        Raises:
+            PackingError: it is no multiple of the packing's own.
+        """
+        from tokmill.tasks.formats.packed.joined import JoinedReader
+
+        return JoinedReader(self, sequence_length)
+
+    def document_mask(self, index: int) -> NDArray[np.bool_]:
+        """Who may attend to whom in sequence `index`; see `Sequence.document_mask`."""
+        return self[index].document_mask()
+
+    def provenance(self, index: int) -> list[Piece]:
+        """Where the pieces of sequence `index` come from, in order."""
+        shard, row = self.place(index)
+        names = self.manifest.sources
+        rows = self.piece_rows(shard).rows(row)
+        fields = [name for name in Piece.__dataclass_fields__ if name != "source"]
+        return [
+            Piece(source=names[found["source"]], **{name: found[name] for name in fields}) for found in rows
+        ]
+
+    def place(self, index: int) -> tuple[int, int]:
+        """The position of a sequence's shard in the manifest, and its row there.
+
+        Raises:
+            IndexError: there is no such sequence.
+        """
+        wanted = index + len(self) if index < 0 else index
+        if not 0 <= wanted < len(self):
+            raise IndexError(f"sequence {index}: the artifact has {len(self)} sequences")
+        shard = int(np.searchsorted(self._firsts, wanted, side="right")) - 1
+        return shard, wanted - int(self._firsts[shard])
+
+    def _open_shard(self, position: int) -> ShardReader:
+        return open_shard(self._path, self.manifest.shards[position].index, self.manifest)
+
+    def piece_rows(self, position: int) -> PieceRows:
+        """Where the pieces of the manifest's shard number `position` come from.
+
+        Raises:
+            StoreError: the file is missing or broken.
+        """
+        return self._pieces(position)
+
+    def _open_pieces(self, position: int) -> PieceRows:
+        return PieceRows.open(ShardFiles(self._path, self.manifest.shards[position].index), self.manifest)

@@ -1,0 +1,1 @@
+"""Text as it is read: files, compression, encodings, documents and shards of them."""

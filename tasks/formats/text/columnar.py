@@ -1,0 +1,246 @@
+"""Parquet and Arrow (IPC file, Feather, IPC stream): one document a row, without a copy where possible.
+
+Rows are numbered from 0 through all row groups or record batches. The text column may hold strings or bytes,
+of any width, also dictionary-encoded. Ids are written as text. A column that is missing or of another type
+concerns the whole file, and is an error whatever the policy; a null text concerns its row.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.core.faults import is_of_machine, refuse_irregular, unreadable
+from tokmill.tasks.formats.text.compression import blocks
+from tokmill.tasks.formats.text.documents import BATCH_BYTES, ArrowArray, Bytes, Ints, Piece
+from tokmill.tasks.formats.text.quarantine import BadDocument
+from tokmill.tasks.formats.text.records import Span
+from tokmill.tasks.formats.text.sources import ReadOptions, check_column, compression_of
+
+_SPOOL_BYTES = 64 << 20
+_MAX_ROWS = 1 << 16
+# Whether bytes are UTF-8 is not asked where it is asked whether an array holds together.
+_AS_BYTES = {"string": pa.binary(), "large_string": pa.large_binary(), "string_view": pa.binary_view()}
+
+
+class BrokenFileError(Exception):
+    """A columnar file that cannot be read further; internal, becomes a bad document."""
+
+
+def read_parquet(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
+    """Yield the documents of the span's rows.
+
+    Raises:
+        SourceError: the text or id column is missing, or the text column does not hold text.
+        BrokenFileError: the file ends early or is damaged.
+    """
+    with _source(path) as source:
+        if not source.size():
+            return
+        file = pq.ParquetFile(source)
+        _check(path.name, file.schema_arrow, options)
+        row = 0
+        for group in range(file.num_row_groups):
+            num_rows = file.metadata.row_group(group).num_rows
+            if _overlaps(row, num_rows, span):
+                yield from _pieces(_row_group(file, group, options), row, span, options)
+            row += num_rows
+
+
+def read_arrow(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
+    """Yield the documents of the span's rows, of an IPC file (Feather) or an IPC stream.
+
+    Raises:
+        SourceError: as for Parquet.
+        BrokenFileError: as for Parquet.
+    """
+    with _source(path) as source:
+        if not source.size():
+            return
+        schema, batches = _ipc(source)
+        _check(path.name, schema, options)
+        row = 0
+        for batch in batches:
+            if _overlaps(row, batch.num_rows, span):
+                yield from _pieces(iter([batch]), row, span, options)
+            row += batch.num_rows
+            if _is_past(row, span):
+                return
+
+
+def largest_row_group(path: Path) -> int:
+    """Return the decompressed size of a Parquet file's largest row group, read for any row in it.
+
+    Raises:
+        BrokenFileError: the file is damaged.
+    """
+    with _source(path) as source:
+        if not source.size():
+            return 0
+        metadata = pq.ParquetFile(source).metadata
+        groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
+        return max((group.total_byte_size for group in groups), default=0)
+
+
+@contextmanager
+def _source(path: Path) -> Iterator[pa.NativeFile]:
+    """Open a file for seeking, a compressed one by way of a temporary file, and tell its errors apart."""
+    try:
+        refuse_irregular(path)
+        if compression_of(path.name) is None:
+            with pa.OSFile(str(path)) as file:
+                yield file
+        else:
+            with tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES) as spool:
+                for block in blocks(path):
+                    spool.write(block)
+                spool.seek(0)
+                with pa.PythonFile(spool, mode="r") as file:
+                    yield file
+    except pa.ArrowCancelled:
+        raise
+    except (pa.ArrowException, OSError) as error:  # Parquet raises either for a damaged file
+        raise _fault(path, error) from error
+
+
+def _fault(path: Path, error: Exception) -> Exception:
+    if not is_of_machine(error):
+        return BrokenFileError(_first_line(error))
+    if isinstance(error, OSError) and error.errno is not None:
+        return unreadable(path, error)
+    return MemoryError(_first_line(error))
+
+
+def _ipc(source: pa.NativeFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    try:
+        reader = pa.ipc.open_file(source)
+    except pa.ArrowInvalid:
+        source.seek(0)
+        stream = pa.ipc.open_stream(source)
+        return stream.schema, iter(stream)
+    return reader.schema, (reader.get_batch(index) for index in range(reader.num_record_batches))
+
+
+def _row_group(file: pq.ParquetFile, group: int, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    metadata = file.metadata.row_group(group)
+    average = max(1, metadata.total_byte_size // max(1, metadata.num_rows))
+    rows = min(_MAX_ROWS, max(1, BATCH_BYTES // average))
+    columns = [name for name in (options.text_column, options.id_column) if name]
+    return iter(file.iter_batches(batch_size=rows, row_groups=[group], columns=columns, use_threads=False))
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).split("\n", 1)[0]
+
+
+def _overlaps(row: int, num_rows: int, span: Span) -> bool:
+    return row + num_rows > span.first_row and not _is_past(row, span)
+
+
+def _is_past(row: int, span: Span) -> bool:
+    return span.num_rows is not None and row >= span.first_row + span.num_rows
+
+
+def _check(name: str, schema: pa.Schema, options: ReadOptions) -> None:
+    for option, column in (("text_column", options.text_column), ("id_column", options.id_column)):
+        check_column(name, column, schema.names, option)
+    kind = schema.field(options.text_column).type
+    if not _is_text(kind):
+        texts = [field.name for field in schema if _is_text(field.type)]
+        msg = (
+            f"{name}: column {options.text_column!r} holds {kind}, not text; "
+            f"set text_column to one that holds strings ({', '.join(texts) or 'there is none'})"
+        )
+        raise SourceError(msg)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    tests = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
+    return any(getattr(pa.types, f"is_{test}")(kind) for test in tests)
+
+
+def _pieces(batches: Iterator[pa.RecordBatch], row: int, span: Span, options: ReadOptions) -> Iterator[Piece]:
+    for batch in batches:
+        if _is_past(row, span):
+            return
+        ids = None if options.id_column is None else _as_ids(_column(batch, options.id_column))
+        yield _piece(_sound(_column(batch, options.text_column)), ids, row)
+        row += batch.num_rows
+
+
+def _column(batch: pa.RecordBatch, name: str) -> ArrowArray:
+    """Return a column; where a name with a dot in it chose a part of a nested one too, there are more."""
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        raise SourceError(f"{name!r} names several columns or parts of them; rename the column in the file")
+    return batch.column(index)
+
+
+def _sound(column: ArrowArray) -> ArrowArray:
+    """Return a column of text as bytes, whose offsets and indices lie within what they point into.
+
+    Bytes that are not UTF-8 are looked for later, document by document.
+
+    Raises:
+        ArrowInvalid: they do not.
+    """
+    column.validate()
+    if pa.types.is_dictionary(column.type):
+        values = _sound(column.dictionary)
+        column = pa.DictionaryArray.from_arrays(column.indices, values, safe=True)
+    elif str(column.type) in _AS_BYTES:
+        column = column.cast(_AS_BYTES[str(column.type)])
+    column.validate(full=True)
+    return column
+
+
+def _piece(column: ArrowArray, ids: ArrowArray | None, row: int) -> Piece:
+    present = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
+    bad = tuple(
+        BadDocument(row + index, "null_text", "", "the text is null")
+        for index in np.flatnonzero(~present).tolist()
+    )
+    data, offsets = _buffers(column)
+    return Piece(
+        data=data,
+        offsets=offsets,
+        rows=np.flatnonzero(present) + row,
+        ids=None if ids is None else ids.filter(pa.array(present)),
+        bad=bad,
+    )
+
+
+def _buffers(texts: ArrowArray) -> tuple[Bytes, Ints]:
+    """Return the texts that are not null as data and offsets from 0."""
+    large = _as_large_binary(texts).drop_null()
+    _, offset_buffer, data_buffer = large.buffers()
+    stop = large.offset + len(large) + 1
+    offsets = np.frombuffer(offset_buffer or b"\0" * 8, dtype=np.int64)[large.offset : stop]
+    data = np.frombuffer(data_buffer or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
+    return data, offsets - offsets[0]
+
+
+def _as_large_binary(texts: ArrowArray) -> ArrowArray:
+    plain = texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
+    return plain.cast(pa.large_binary())
+
+
+def _as_ids(column: ArrowArray) -> ArrowArray:
+    """Return ids as Arrow writes them, and lists, structs and bytes that are no text as Python does.
+
+    An id may be anything that tells documents apart, as in JSON lines. The type does not say whether there is
+    a cast: bytes may or may not be UTF-8.
+    """
+    column = _sound(column)
+    try:
+        return column.cast(pa.large_string())
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        written = [None if value is None else str(value) for value in column.to_pylist()]
+        return pa.array(written, pa.large_string())

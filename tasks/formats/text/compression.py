@@ -1,0 +1,153 @@
+"""Bytes of plain and compressed files, as a stream of blocks that can start anywhere.
+
+gz, zst, bz2, xz and lz4 all go through one loop over a decompressor object: a file is one or more frames,
+one after the other, and each must be complete. A plain file is entered by seeking; in a compressed one what
+lies before is decompressed and thrown away. A break in a compressed file raises `BrokenArchiveError`, after
+everything before it was yielded. Zero bytes after the last frame are padding. However much a file is
+compressed, no more than `BLOCK_BYTES` are decompressed at a time.
+"""
+
+import codecs
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from tokmill.tasks.core.faults import is_of_machine, refuse_irregular, unreadable
+from tokmill.tasks.formats.text.codecs import FRAMES, Frame, errors_of
+from tokmill.tasks.formats.text.sources import UTF_8, compression_of
+
+BLOCK_BYTES = 1 << 20
+FIRST_BLOCK_BYTES = 128 << 10
+_COMPRESSED_BYTES = 64 << 10
+
+
+class BrokenArchiveError(Exception):
+    """A compressed file that ends early or does not decompress; internal, becomes a bad document.
+
+    Attributes:
+        reason: `truncated_archive` or `broken_archive`.
+        detail: the codec's own words.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+def blocks(path: Path, start: int = 0, end: int | None = None, encoding: str = UTF_8) -> Iterator[bytes]:
+    """Yield the bytes `start:end` of a file's decompressed content, in blocks of `BLOCK_BYTES` or more.
+
+    Content in another encoding is counted, and given, as UTF-8; bytes that are wrong in it become 0xff, which
+    is wrong in UTF-8, so that they are noticed where documents are looked at.
+
+    The first few are smaller, so that whoever reads ahead of others soon has something for them.
+
+    Raises:
+        SourceError: the file cannot be opened.
+        MachineError: the disk or the network that it lies on fails.
+        MemoryError: the codec gets no memory.
+        BrokenArchiveError: a compressed file breaks; what lies before was yielded.
+    """
+    codec = compression_of(path.name)
+    try:
+        refuse_irregular(path)
+        with path.open("rb") as file:
+            if codec is None and encoding == UTF_8:
+                stream = _plain(file, start)
+            else:
+                inside = _plain(file, 0) if codec is None else _decompressed(file, codec)
+                stream = _after(inside if encoding == UTF_8 else _recoded(inside, encoding), start)
+            yield from _gathered(_until(stream, None if end is None else end - start))
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _plain(file: IO[bytes], start: int) -> Iterator[bytes]:
+    file.seek(start)
+    size = FIRST_BLOCK_BYTES
+    while block := file.read(size):
+        yield block
+        size = min(2 * size, BLOCK_BYTES)
+
+
+def _decompressed(file: IO[bytes], codec: str) -> Iterator[bytes]:
+    frame: Frame | None = None
+    num_frames = 0
+    while taken := file.read(_COMPRESSED_BYTES):
+        while taken or not (frame is None or frame.needs_input):
+            if frame is None:
+                taken = taken.lstrip(b"\0") if num_frames else taken
+                frame, num_frames = (FRAMES[codec](), num_frames + 1) if taken else (None, num_frames)
+                continue
+            yield _step(frame, taken, codec)
+            taken = (frame.unused_data or b"") if frame.eof else b""
+            frame = None if frame.eof else frame
+    if frame is not None:
+        reason = "truncated_archive"
+        raise BrokenArchiveError(reason, f"the {codec} file ends in the middle of frame {num_frames}")
+
+
+def _step(frame: Frame, taken: bytes, codec: str) -> bytes:
+    try:
+        return frame.decompress(taken, BLOCK_BYTES)
+    except errors_of(codec) as error:
+        if is_of_machine(error):
+            raise MemoryError(str(error)) from error
+        reason = "broken_archive"
+        raise BrokenArchiveError(reason, str(error)) from error
+
+
+def _recoded(stream: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder(encoding)(_MARK)
+    for block in stream:
+        yield decoder.decode(block).encode("utf-8", "surrogateescape")
+    yield decoder.decode(b"", final=True).encode("utf-8", "surrogateescape")
+
+
+def _marked(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return "\udcff", error.end
+
+
+_MARK = "tokmill.marked"
+codecs.register_error(_MARK, _marked)
+
+
+def _after(stream: Iterator[bytes], start: int) -> Iterator[bytes]:
+    """Drop the first `start` bytes."""
+    for block in stream:
+        if start < len(block):
+            yield block[start:] if start else block
+        start = max(0, start - len(block))
+
+
+def _until(stream: Iterator[bytes], length: int | None) -> Iterator[bytes]:
+    """Stop after `length` bytes, without asking for a block more."""
+    if length is None:
+        yield from stream
+        return
+    while length > 0 and (block := next(stream, None)) is not None:
+        yield block[:length]
+        length -= len(block)
+
+
+def _gathered(stream: Iterator[bytes]) -> Iterator[bytes]:
+    """Join blocks until they are large enough; a break comes after what was gathered before it."""
+    held: list[bytes] = []
+    num_held, enough = 0, FIRST_BLOCK_BYTES
+    broken: BrokenArchiveError | None = None
+    try:
+        for block in stream:
+            held.append(block)
+            num_held += len(block)
+            if num_held >= enough:
+                yield held[0] if len(held) == 1 else b"".join(held)
+                held, num_held, enough = [], 0, min(2 * enough, BLOCK_BYTES)
+    except BrokenArchiveError as error:
+        broken = error
+    if num_held:
+        yield b"".join(held)
+    if broken is not None:
+        raise broken

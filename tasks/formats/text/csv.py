@@ -1,0 +1,168 @@
+"""CSV: a header, then one document a row, fields quoted with `"` and quotes doubled (RFC 4180).
+
+Rows are numbered from 0 after the header; empty lines are no rows. A row must have as many fields as the
+header. CSV has no null: an empty field is a document of 0 bytes. Rows may span lines, so reading can begin
+in the middle of a file only where a row is known to begin. Bytes that are not UTF-8 are carried through the
+parser and named afterwards.
+"""
+
+import csv
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.formats.text.compression import BLOCK_BYTES
+from tokmill.tasks.formats.text.documents import Piece, piece_of
+from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, invalid_utf8
+from tokmill.tasks.formats.text.records import Span, records
+from tokmill.tasks.formats.text.sources import ReadOptions, check_column, inner_suffix
+
+
+class _Row(NamedTuple):
+    start: int
+    end: int
+    fields: list[str]
+    error: str = ""
+    is_long: bool = False
+
+
+class _Columns(NamedTuple):
+    text: int
+    id: int | None
+    number: int
+
+
+class _LongRowError(Exception):
+    """A row of more bytes than a document may have."""
+
+
+class _Lines(Iterator[str]):
+    """Lines with their endings, as text; knows how far into the file the parser has got.
+
+    Attributes:
+        position: where the next line begins.
+        row: where the row began that the parser is in.
+        last: the line that it got last.
+    """
+
+    def __init__(self, path: Path, span: Span, options: ReadOptions) -> None:
+        self.position = span.start
+        self.row = span.start
+        self.last = ""
+        self._limit = options.max_document_bytes
+        self._encoding = options.encoding
+        self._lines = self._read(path, span)
+
+    def __next__(self) -> str:
+        start, line = next(self._lines)
+        self.position = start + len(line)
+        if self.position - self.row > self._limit + 2:  # a line's ending is not the row's
+            raise _LongRowError
+        self.last = line.decode("utf-8", "surrogateescape")
+        return self.last
+
+    def _read(self, path: Path, span: Span) -> Iterator[tuple[int, bytes]]:
+        for found in records(path, span, b"\n", self._limit + 2, self._encoding):
+            for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True):
+                yield found.position + start, bytes(found.block[start:end])
+
+
+def read_csv(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
+    """Yield the documents of the span's rows.
+
+    Raises:
+        SourceError: the header lacks the text or the id column.
+    """
+    delimiter = options.delimiter or ("\t" if inner_suffix(path.name) == ".tsv" else ",")
+    header = next(_rows(path, Span(), delimiter, options), None)
+    if header is None:
+        return
+    if header.error:
+        msg = f"{path.name}: the header cannot be read ({header.error}); the first line must name the columns"
+        raise SourceError(msg)
+    columns = _columns(path.name, header.fields, options)
+    inside = span._replace(start=max(span.start, header.end))
+    held: list[_Row] = []
+    first, num_bytes = span.first_row, 0
+    for row in _rows(path, inside, delimiter, options):
+        held.append(row)
+        num_bytes += row.end - row.start
+        if num_bytes >= BLOCK_BYTES:
+            yield _piece(held, first, columns)
+            first, num_bytes, held = first + len(held), 0, []
+    if held:
+        yield _piece(held, first, columns)
+
+
+def _rows(path: Path, span: Span, delimiter: str, options: ReadOptions) -> Iterator[_Row]:
+    # A text may be longer than the parser's default limit of 128 KiB a field.
+    csv.field_size_limit(min(sys.maxsize, (1 << 31) - 1))
+    lines = _Lines(path, span, options)
+    parser = csv.reader(lines, delimiter=delimiter, strict=True)
+    while True:
+        start = lines.row = lines.position
+        try:
+            fields = next(parser)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield _Row(start, lines.position, [lines.last], str(error))
+            continue
+        except _LongRowError:  # nobody knows where the next one begins
+            problem = f"over {options.max_document_bytes:,} bytes; what comes after it was not read"
+            yield _Row(start, lines.position, [lines.last], problem, is_long=True)
+            return
+        if fields:
+            yield _Row(start, lines.position, fields)
+
+
+def _columns(name: str, header: list[str], options: ReadOptions) -> _Columns:
+    wanted = {"text_column": options.text_column, "id_column": options.id_column}
+    for option, column in wanted.items():
+        check_column(name, column, header, option)
+    id_index = None if options.id_column is None else header.index(options.id_column)
+    return _Columns(header.index(options.text_column), id_index, len(header))
+
+
+def _piece(held: list[_Row], first: int, columns: _Columns) -> Piece:
+    bad: list[BadDocument] = []
+    kept: list[int] = []
+    texts: list[bytes] = []
+    for index, row in enumerate(held):
+        text = _text(row, first + index, columns)
+        if isinstance(text, BadDocument):
+            bad.append(text)
+        else:
+            kept.append(index)
+            texts.append(text)
+    bounds = np.array([(held[index].start, held[index].end) for index in kept], dtype=np.int64).reshape(-1, 2)
+    ids = None
+    if columns.id is not None:
+        ids = pa.array([_clean(held[index].fields[columns.id]) for index in kept], pa.large_string())
+    rows = np.array(kept, dtype=np.int64) + first
+    return piece_of(texts, rows, bounds=bounds, ids=ids, bad=tuple(bad))
+
+
+def _text(row: _Row, number: int, columns: _Columns) -> bytes | BadDocument:
+    if row.is_long:
+        return BadDocument(number, "too_long", excerpt(_clean(row.fields[0][:1000])), row.error)
+    if row.error:
+        return BadDocument(number, "broken_csv", excerpt(_clean(row.fields[0])), row.error)
+    if len(row.fields) != columns.number:
+        detail = f"{len(row.fields)} fields, and the header has {columns.number}"
+        return BadDocument(number, "broken_csv", excerpt(_clean(" | ".join(row.fields))), detail)
+    field = row.fields[columns.text]
+    try:
+        return field.encode("utf-8")
+    except UnicodeEncodeError:
+        return invalid_utf8(number, field.encode("utf-8", "surrogateescape"))
+
+
+def _clean(field: str) -> str:
+    """Undo the parser's stand-ins for bytes that are not UTF-8."""
+    return field.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

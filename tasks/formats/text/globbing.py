@@ -1,0 +1,262 @@
+"""Finding files: paths and globs, with loops of symbolic links cut and every list in the same order.
+
+A pattern is a path with `*`, `?`, `[…]` and `**` (any number of folders). It may begin with `~`, with a
+placeholder (`{stdlib}`, `{samples}`), be absolute, or be relative to a base folder. As in a shell, `*` does
+not match a leading dot unless it is asked to, and no wildcard matches what is no regular file (a FIFO, a
+socket, a device); what is passed over so is counted. Folders are walked in sorted order and links to folders
+are followed, except into a folder that is being walked already.
+"""
+
+import os
+import re
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from fnmatch import translate
+from pathlib import Path
+
+from tokmill import tasks
+from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.core.faults import unreadable
+
+# Installed packages lie below the standard library's folder on many systems, but are not a part of it.
+_NOT_STDLIB = ("site-packages", "dist-packages", "__pycache__")
+_PLACEHOLDER = re.compile(r"^\{([A-Za-z_]+)\}(?=/|$)")
+_MAGIC = re.compile(r"[*?\[]")
+# How `glob.escape` writes a character that is meant as itself.
+_ESCAPED = re.compile(r"\[([*?\[])\]")
+_URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A pattern made absolute.
+
+    Attributes:
+        text: as the profile says it.
+        folder: the part without wildcards.
+        parts: the components below `folder`, with wildcards; empty where `folder` is a file.
+        pruned: names of folders that are never entered.
+    """
+
+    text: str
+    folder: Path
+    parts: tuple[str, ...]
+    pruned: tuple[str, ...] = ()
+
+
+@dataclass
+class PassedOver:
+    """What wildcards would have matched, but for the kind of thing that it is.
+
+    Attributes:
+        hidden_files: files whose names begin with a dot.
+        hidden_folders: folders of that kind; what is in them is not looked at.
+        others: names of what is neither a file nor a folder.
+    """
+
+    hidden_files: list[Path] = field(default_factory=list)
+    hidden_folders: list[Path] = field(default_factory=list)
+    others: list[Path] = field(default_factory=list)
+
+
+def placeholders() -> dict[str, Path]:
+    """Return what a pattern may begin with in braces, and the folder that it stands for."""
+    shipped = Path(next(iter(tasks.__path__))).parent / "profiles" / "samples"
+    return {"stdlib": Path(sysconfig.get_path("stdlib")), "samples": shipped}
+
+
+def parse(text: str, base: Path) -> Pattern:
+    """Return the pattern made absolute; `base` is the folder that relative ones start from.
+
+    Raises:
+        SourceError: a URL, an unknown placeholder, an empty pattern, or no home folder for `~`.
+    """
+    if not text.strip():
+        msg = "an empty pattern names no file; write a path or a glob such as data/**/*.txt"
+        raise SourceError(msg)
+    if _URL.match(text):
+        msg = f"{text!r} is a URL, which is not supported; download it first and name the local file"
+        raise SourceError(msg)
+    found = _PLACEHOLDER.match(text)
+    path = _filled(text, found) if found else _home(text, base)
+    path = Path(os.path.normpath(path))
+    pruned = _NOT_STDLIB if found and found[1] == "stdlib" else ()
+    num_plain = _num_plain(path)
+    folder = Path(*(_ESCAPED.sub(r"\1", part) for part in path.parts[:num_plain]))
+    return Pattern(text=text, folder=folder, parts=path.parts[num_plain:], pruned=pruned)
+
+
+def _filled(text: str, found: re.Match[str]) -> Path:
+    known = placeholders()
+    if found[1] not in known:
+        close = get_close_matches(found[1], known, n=1)
+        hint = (
+            f"did you mean {{{close[0]}}}?" if close else f"known are {', '.join(f'{{{k}}}' for k in known)}"
+        )
+        msg = f"{text!r}: there is no placeholder {{{found[1]}}}; {hint}"
+        raise SourceError(msg)
+    return known[found[1]] / text[found.end() :].lstrip("/")
+
+
+def _home(text: str, base: Path) -> Path:
+    try:
+        return base.absolute() / Path(text).expanduser()
+    except RuntimeError as error:
+        msg = f"{text!r}: {error}; write the folder in full"
+        raise SourceError(msg) from error
+
+
+def _num_plain(path: Path) -> int:
+    """How many components come before the first with wildcards; all of a path that exists as it stands."""
+    if os.path.lexists(path):
+        return len(path.parts)
+    plain = (index for index, part in enumerate(path.parts) if _MAGIC.search(_ESCAPED.sub("", part)))
+    return next(plain, len(path.parts))
+
+
+def expand(
+    pattern: Pattern, *, hidden: bool = False, passed_over: PassedOver | None = None
+) -> Iterator[Path]:
+    """Yield the files that a pattern names, each once; a link that leads nowhere counts as a file.
+
+    Args:
+        pattern: what to look for.
+        hidden: whether wildcards match a leading dot.
+        passed_over: takes in what wildcards did not match.
+
+    Raises:
+        SourceError: a folder on the way cannot be listed, or the pattern names a folder.
+    """
+    if pattern.parts:
+        matcher = _Matcher(pattern.parts, hidden=hidden)
+        walk = _Walk(
+            matcher, _Matcher(pattern.parts, hidden=True), pattern.pruned, passed_over or PassedOver()
+        )
+        yield from walk.files(pattern.folder, {0}, ())
+    elif pattern.folder.is_dir():
+        msg = f"{pattern.text!r} is a folder; say which files in it, e.g. {pattern.text.rstrip('/')}/**/*.txt"
+        raise SourceError(msg)
+    elif os.path.lexists(pattern.folder):
+        yield pattern.folder
+
+
+class _Matcher:
+    """Matches a path one component at a time; a state is the set of components that may come next."""
+
+    def __init__(self, parts: tuple[str, ...], *, hidden: bool = False) -> None:
+        self._recursive = [part == "**" for part in parts]
+        self._hidden = [hidden or part.startswith(".") for part in parts]
+        self._matches = [re.compile(translate(part)).match for part in parts]
+        self._end = len(parts)
+
+    def step(self, state: set[int], name: str) -> set[int]:
+        following = {index for at in self._open(state) for index in self._after(at, name)}
+        return self._open(following)
+
+    def accepts(self, state: set[int]) -> bool:
+        return self._end in state
+
+    def goes_on(self, state: set[int]) -> bool:
+        return any(index < self._end for index in state)
+
+    def _open(self, state: set[int]) -> set[int]:
+        opened = set(state)
+        for index in range(self._end):
+            if index in opened and self._recursive[index]:
+                opened.add(index + 1)
+        return opened
+
+    def _after(self, at: int, name: str) -> Iterator[int]:
+        if at == self._end or (name.startswith(".") and not self._hidden[at]):
+            return
+        if self._recursive[at]:
+            yield at
+        elif self._matches[at](name):
+            yield at + 1
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """A walk through folders.
+
+    Attributes:
+        matcher: says which files are yielded.
+        any_name: the same, where a leading dot is matched as any character is.
+        pruned: names of folders that are not entered.
+        passed_over: takes in what only `any_name` matches, and what is no regular file.
+    """
+
+    matcher: _Matcher
+    any_name: _Matcher
+    pruned: Sequence[str]
+    passed_over: PassedOver
+
+    def files(self, folder: Path, state: set[int], above: tuple[str, ...]) -> Iterator[Path]:
+        real = os.path.realpath(folder)
+        if real in above:
+            return
+        for entry in _entries(folder):
+            after = self.matcher.step(state, entry.name)
+            if entry.is_dir():
+                if entry.name in self.pruned:
+                    continue
+                if self.matcher.goes_on(after):
+                    yield from self.files(Path(entry.path), after, (*above, real))
+                elif self._is_hidden(entry) and self.any_name.goes_on(self.any_name.step(state, entry.name)):
+                    self.passed_over.hidden_folders.append(Path(entry.path))
+            elif self.matcher.accepts(after):
+                yield from self._file(entry)
+            elif self._is_hidden(entry) and self.any_name.accepts(self.any_name.step(state, entry.name)):
+                self.passed_over.hidden_files.append(Path(entry.path))
+
+    def _is_hidden(self, entry: os.DirEntry[str]) -> bool:
+        return entry.name.startswith(".")
+
+    def _file(self, entry: os.DirEntry[str]) -> Iterator[Path]:
+        if entry.is_file() or not Path(entry.path).exists():
+            yield Path(entry.path)
+        else:
+            self.passed_over.others.append(Path(entry.path))
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise unreadable(folder, error) from error
+
+
+def excluder(patterns: Sequence[str], base: Path, root: Path) -> Callable[[Path], bool]:
+    """Return a test of whether a path is left out, by itself or by a folder that it lies in.
+
+    A pattern without a slash is compared with every name below `root`; the others with whole paths, as
+    `parse` reads them.
+    """
+    by_path = [text for text in patterns if "/" in text.rstrip("/") or _PLACEHOLDER.match(text)]
+    names = [re.compile(translate(text.rstrip("/"))).match for text in patterns if text not in by_path]
+    matchers = [
+        (pattern.folder, _Matcher(pattern.parts)) for pattern in (parse(text, base) for text in by_path)
+    ]
+
+    def excluded(path: Path) -> bool:
+        return any(match(part) for match in names for part in path.relative_to(root).parts) or any(
+            _lies_in(path, folder, matcher) for folder, matcher in matchers
+        )
+
+    return excluded
+
+
+def _lies_in(path: Path, folder: Path, matcher: _Matcher) -> bool:
+    if not path.is_relative_to(folder):
+        return False
+    state = {0}
+    for name in path.relative_to(folder).parts:
+        if matcher.accepts(state):
+            return True
+        state = matcher.step(state, name)
+    return matcher.accepts(state)

@@ -1,0 +1,167 @@
+"""JSON files with one array: its elements are objects, the text is under one key.
+
+Elements are taken one by one, so that a file may be larger than the memory. Each is read as a line of a JSON
+lines file is; its row is its number in the array. What is between elements has to be JSON: where it is not,
+nobody knows where the next one begins, and the rest of the file is one bad document.
+"""
+
+import codecs
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.formats.text.compression import BLOCK_BYTES
+from tokmill.tasks.formats.text.documents import Piece, empty_piece, piece_of
+from tokmill.tasks.formats.text.jsonl import as_id, parsed
+from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, too_long
+from tokmill.tasks.formats.text.records import Span, content
+from tokmill.tasks.formats.text.sources import ReadOptions
+
+_WHITE = " \t\r\n"
+
+
+class _BrokenError(Exception):
+    """The array cannot be read further."""
+
+    def __init__(self, reason: str, seen: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.seen = seen
+
+
+def read_json(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
+    """Yield the documents of the span's elements.
+
+    Raises:
+        SourceError: the file holds an object and no array.
+    """
+    last = None if span.num_rows is None else span.first_row + span.num_rows
+    held: list[tuple[int, bytes]] = []
+    num_bytes, next_row = 0, 0
+    try:
+        for element in _elements(path, options):
+            if last is not None and next_row >= last:
+                break
+            if next_row >= span.first_row:
+                held.append((next_row, element))
+                num_bytes += len(element)
+            next_row += 1
+            if num_bytes >= BLOCK_BYTES:
+                yield _piece(held, options)
+                held, num_bytes = [], 0
+    except _BrokenError as error:
+        if held:
+            yield _piece(held, options)
+        yield empty_piece([BadDocument(next_row, error.reason, excerpt(error.seen), str(error))])
+        return
+    if held:
+        yield _piece(held, options)
+
+
+def _piece(held: list[tuple[int, bytes]], options: ReadOptions) -> Piece:
+    kept: list[int] = []
+    texts: list[bytes] = []
+    ids: list[str | None] = []
+    bad: list[BadDocument] = []
+    for row, element in held:
+        value = parsed(element, row, options.text_column)
+        if len(element) > options.max_document_bytes:
+            bad.append(too_long(row, element, options.max_document_bytes))
+        elif isinstance(value, BadDocument):
+            bad.append(value)
+        else:
+            kept.append(row)
+            texts.append(value[options.text_column].encode())
+            ids.append(None if options.id_column is None else as_id(value.get(options.id_column)))
+    found = None if options.id_column is None else pa.array(ids, pa.large_string())
+    return piece_of(texts, np.array(kept, dtype=np.int64), ids=found, bad=tuple(bad))
+
+
+def _elements(path: Path, options: ReadOptions) -> Iterator[bytes]:
+    """Yield the elements of the array as they stand in the file."""
+    text = _Text(path, options)
+    first = text.after_white()
+    if not first:
+        return
+    if first == "{":
+        raise SourceError(
+            f"{path.name} holds one object, and not an array of them; write one object a line (.jsonl), or "
+            "say format = 'text'"
+        )
+    if first != "[":
+        raise _BrokenError("broken_json", text.ahead(), "the file is not an array")
+    text.skip()
+    if text.after_white() == "]":
+        text.skip()
+    else:
+        while True:
+            yield text.value()
+            if (following := text.after_white()) not in (",", "]"):
+                raise _BrokenError("broken_json", text.ahead(), "expected , or ] after an element")
+            text.skip()
+            if following == "]":
+                break
+            text.after_white()
+    if text.after_white():
+        raise _BrokenError("broken_json", text.ahead(), "something stands behind the array")
+
+
+class _Text:
+    """The file as text, of which a part is at hand; bytes that are not UTF-8 have stand-ins."""
+
+    def __init__(self, path: Path, options: ReadOptions) -> None:
+        self._limit = options.max_document_bytes
+        self._blocks = content(path, Span(), options.encoding)
+        self._decode = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+        self._scan = json.JSONDecoder().raw_decode
+        self._text = ""
+        self._at = 0
+        self._is_whole = False
+
+    def _more(self, num_chars: int = 1) -> None:
+        """Have some more at hand, if there is more."""
+        parts = [self._text[self._at :]]
+        while num_chars > 0 and not self._is_whole:
+            block = next(self._blocks, None)
+            self._is_whole = block is None
+            parts.append(self._decode.decode(block[0] if block else b"", final=block is None))
+            num_chars -= len(parts[-1])
+        self._text, self._at = "".join(parts), 0
+
+    def after_white(self) -> str:
+        """Return the next character that is no white space, or nothing at the end."""
+        while True:
+            while self._at < len(self._text) and self._text[self._at] in _WHITE:
+                self._at += 1
+            if self._at < len(self._text) or self._is_whole:
+                return self._text[self._at : self._at + 1]
+            self._more()
+
+    def skip(self) -> None:
+        self._at += 1
+
+    def ahead(self) -> str:
+        return self._text[self._at : self._at + 200]
+
+    def value(self) -> bytes:
+        """Return the next value as it stands in the file."""
+        while True:
+            try:
+                _, end = self._scan(self._text, self._at)
+                if end < len(self._text) or self._is_whole:  # a number may go on
+                    break
+                problem = ""
+            except (json.JSONDecodeError, RecursionError) as error:
+                problem = str(error).split(":")[0] or "nested too deeply"
+            if self._is_whole:
+                raise _BrokenError("broken_json", self.ahead(), problem)
+            if len(self._text) - self._at > self._limit:
+                detail = f"over {self._limit:,} bytes, or not JSON; what comes after it was not read"
+                raise _BrokenError("too_long", self.ahead(), detail)
+            self._more(len(self._text) - self._at)  # twice as much, so that few attempts fail
+        start, self._at = self._at, end
+        return self._text[start:end].encode("utf-8", "surrogateescape")

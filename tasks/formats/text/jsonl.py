@@ -1,0 +1,237 @@
+"""JSON lines: one object a line, the text under one key.
+
+A kernel reads whole blocks of lines (`tasks.kernels.json_lines`). Lines that it leaves, unusual or bad, go
+through orjson one by one, which has the say on what is right and on what is wrong. The row of a document is
+the number of its line, from 0. Lines of nothing but white space are no documents. An id that is no string is
+written as JSON; a missing or null one is null, and so is one that is nested more than 254 deep. Where a key
+stands twice, the last one counts.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tokmill.tasks.formats.text.documents import ArrowArray, Bytes, Ints, Piece, empty_piece
+from tokmill.tasks.formats.text.measures import is_utf8
+from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, invalid_utf8, too_long
+from tokmill.tasks.formats.text.records import Span, lines, separators
+from tokmill.tasks.formats.text.sources import ReadOptions, nearest
+from tokmill.tasks.kernels.json_lines import (
+    NUM_BYTES,
+    NUM_DOCUMENTS,
+    NUM_LINES,
+    NUM_ODD_IDS,
+    POSITION,
+    SLACK,
+    Documents,
+    read_lines,
+)
+
+
+def read_jsonl(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
+    """Yield the documents of the span's lines; all are valid UTF-8."""
+    row, room = span.first_row, None
+    limit = options.max_document_bytes
+    for block, position in (
+        part for whole in lines(path, span, limit, options.encoding) for part in _parts(*whole, limit)
+    ):
+        if len(block) > limit and block.find(b"\n", 0, limit + 1) < 0:
+            yield empty_piece([too_long(row, bytes(block[:1000]), limit)])
+            row += 1
+            continue
+        room = _room(len(block), len(options.text_column.encode()), room)
+        reading = _Reading(block, row, options, room)
+        found = [reading.piece(position)]
+        row = reading.next_row
+        del block, reading
+        room = room._replace(text=_NOTHING)  # it is the piece's now
+        yield found.pop()
+
+
+def _parts(block: bytearray, position: int, limit: int) -> Iterator[tuple[bytearray, int]]:
+    """Yield a block of lines; in parts where a line is longer than `limit`, so that it is alone."""
+    if len(block) <= limit:
+        yield block, position
+        return
+    ends = np.append(separators(block, b"\n") + 1, len(block))
+    starts = np.concatenate(([0], ends[:-1]))
+    begun = 0
+    for index in np.flatnonzero(ends - starts > limit).tolist():
+        start, end = int(starts[index]), int(ends[index])
+        for first, last in ((begun, start), (start, end)):
+            if last > first:
+                yield block[first:last], position + first
+        begun = end
+    if begun < len(block):
+        yield block[begun:], position + begun
+
+
+class _Reading:
+    """Reads a block of whole lines, the first of which has the number `row`.
+
+    Attributes:
+        next_row: the number of the line behind the block.
+    """
+
+    def __init__(self, block: bytearray, row: int, options: ReadOptions, room: Documents) -> None:
+        self._block = block
+        self._row = row
+        self._column = options.text_column
+        self._id_column = options.id_column
+        self._bad: list[BadDocument] = []
+        self._ids: dict[int, str | None] = {}
+        self._data: Bytes = np.frombuffer(block, dtype=np.uint8)
+        self._documents = room
+        self._read()
+        self.next_row = row + int(room.progress[NUM_LINES])
+
+    def _read(self) -> None:
+        column, id_column = _name(self._column), _name(self._id_column or "")
+        is_valid = is_utf8(self._data, np.array([0, len(self._data)], dtype=np.int64))
+        while not (is_valid and read_lines(self._data, column, id_column, self._documents)):
+            self._read_line()
+            if self._documents.progress[POSITION] == len(self._data):
+                return
+
+    def _read_line(self) -> None:
+        """Read one line as orjson does."""
+        progress = self._documents.progress
+        start = int(progress[POSITION])
+        newline = self._block.find(b"\n", start)
+        end = newline + 1 or len(self._block)
+        line = bytes(self._block[start:end]).removesuffix(b"\n")
+        if line.strip(b" \t\r"):
+            value = parsed(line, self._row + int(progress[NUM_LINES]), self._column)
+            if isinstance(value, BadDocument):
+                self._bad.append(value)
+            else:
+                self._add(value, start, end)
+        progress[POSITION], progress[NUM_LINES] = end, progress[NUM_LINES] + 1
+
+    def _add(self, value: dict[str, Any], start: int, end: int) -> None:
+        """Take in the document of a line, as the kernel would; its id is put aside."""
+        documents = self._documents
+        document = int(documents.progress[NUM_DOCUMENTS])
+        text = value[self._column].encode()
+        first, after = int(documents.ends[document]), int(documents.ends[document]) + len(text)
+        documents.text[first:after] = np.frombuffer(text, dtype=np.uint8)
+        documents.ends[document + 1] = after
+        documents.lines[document] = documents.progress[NUM_LINES]
+        documents.bounds[2 * document : 2 * document + 2] = start, end
+        documents.ids[2 * document : 2 * document + 2] = 0
+        documents.id_ends[document + 1] = documents.id_ends[document]
+        documents.progress[NUM_DOCUMENTS], documents.progress[NUM_BYTES] = document + 1, after
+        if self._id_column is not None:
+            self._ids[document] = as_id(value.get(self._id_column))
+
+    def piece(self, position: int) -> Piece:
+        """Return what was read, given where the block begins in the file's content."""
+        documents = self._documents
+        number = int(documents.progress[NUM_DOCUMENTS])
+        return Piece(
+            data=documents.text[: documents.progress[NUM_BYTES]],
+            offsets=documents.ends[: number + 1].copy(),
+            rows=documents.lines[:number] + self._row,
+            bounds=documents.bounds[: 2 * number].reshape(-1, 2) + position,
+            ids=None if self._id_column is None else self._id_array(number),
+            bad=tuple(self._bad),
+        )
+
+    def _id_array(self, number: int) -> ArrowArray:
+        spans = self._documents.ids[: 2 * number].reshape(-1, 2)
+        if not self._ids and not self._documents.progress[NUM_ODD_IDS]:
+            ends = self._documents.id_ends[: number + 1].copy()
+            return _strings(self._documents.id_text[: ends[-1]].copy(), ends, spans[:, 1] > 0)
+        values = [
+            as_id(orjson.loads(self._block[start:end])) if end else None for start, end in spans.tolist()
+        ]
+        for document, value in self._ids.items():
+            values[document] = value
+        return pa.array(values, pa.large_string())
+
+
+_NOTHING: Bytes = np.empty(0, dtype=np.uint8)
+
+
+def _room(num_bytes: int, column_bytes: int, before: Documents | None) -> Documents:
+    """Return room for a block, most of it that of the block before if it is large enough."""
+    most = (num_bytes + 1) // (len('{"":""}\n') + column_bytes) + 1  # one for a line that turns out bad
+    text = np.empty(num_bytes + SLACK, dtype=np.uint8)
+    if before is not None and len(before.lines) >= most and len(before.id_text) >= len(text):
+        before.progress[:] = 0
+        return before._replace(text=text)
+    return Documents(
+        progress=np.zeros(5, dtype=np.int64),
+        text=text,
+        ends=np.zeros(most + 1, dtype=np.int64),
+        lines=np.empty(most, dtype=np.int64),
+        bounds=np.empty(2 * most, dtype=np.int64),
+        ids=np.empty(2 * most, dtype=np.int64),
+        id_text=np.empty(num_bytes + SLACK, dtype=np.uint8),
+        id_ends=np.zeros(most + 1, dtype=np.int64),
+    )
+
+
+def _name(name: str) -> Bytes:
+    return np.frombuffer(name.encode(), dtype=np.uint8)
+
+
+def _strings(text: Bytes, ends: Ints, present: NDArray[np.bool_]) -> ArrowArray:
+    valid = np.packbits(present, bitorder="little")
+    buffers = (pa.py_buffer(ends), pa.py_buffer(text), pa.py_buffer(valid))
+    return pa.LargeStringArray.from_buffers(len(present), *buffers)
+
+
+def parsed(line: bytes, row: int, column: str) -> dict[str, Any] | BadDocument:
+    """Return a line's object, or why it is none with a text."""
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        return _unreadable(line, row, error)
+    if not isinstance(value, dict):
+        return BadDocument(row, "not_an_object", excerpt(line), f"the line holds a {_kind(value)}")
+    if column not in value:
+        keys = ", ".join(nearest(column, list(value))) or "none"
+        return BadDocument(row, "missing_column", excerpt(line), f"no key {column!r}; there are: {keys}")
+    text = value[column]
+    if text is None:
+        return BadDocument(row, "null_text", excerpt(line), f"{column!r} is null")
+    if not isinstance(text, str):
+        return BadDocument(row, "not_text", excerpt(line), f"{column!r} is a {_kind(text)}")
+    return value
+
+
+def _unreadable(line: bytes, row: int, error: orjson.JSONDecodeError) -> BadDocument:
+    """Tell broken UTF-8 (raw bytes, or escapes of half a surrogate pair) from broken JSON."""
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return invalid_utf8(row, line)
+    if "surrogate" in error.msg:
+        return BadDocument(row, "invalid_utf8", excerpt(line), f"half a surrogate pair{_where(error)}")
+    return BadDocument(row, "broken_json", excerpt(line), f"{error.msg}{_where(error)}")
+
+
+def _where(error: orjson.JSONDecodeError) -> str:
+    """Say where in the line; orjson's own words count lines too, and each line is all that it sees."""
+    return f" at character {error.pos + 1}"
+
+
+def _kind(value: object) -> str:
+    names = {"dict": "object", "list": "list", "str": "string", "bool": "boolean", "NoneType": "null"}
+    return names.get(type(value).__name__, "number")
+
+
+def as_id(value: object) -> str | None:
+    """Return an id as it is written down."""
+    if value is None or isinstance(value, str):
+        return value
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:  # it reads deeper nesting than it writes
+        return None

@@ -1,0 +1,68 @@
+r"""Plain text: a file that is one document, documents on lines, or documents between delimiters.
+
+Bytes are left as they are: no newline is translated and nothing is trimmed. A line's document is the line
+without its ending, `\n` or `\r\n`; a `\r` alone ends no line. An empty line is a document of 0 bytes,
+and so is what stands between two delimiters next to each other. An empty file, or one with nothing but a
+byte order mark, has no document.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tokmill.tasks.formats.text.documents import Ints, Piece, offsets_of
+from tokmill.tasks.formats.text.records import Records, Span, content, records
+from tokmill.tasks.formats.text.sources import ReadOptions
+
+_CARRIAGE_RETURN = 13
+
+
+def read_text(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
+    """Yield the whole file as one document; of one that is too long, the beginning is enough."""
+    text, start = bytearray(), 0
+    for block, position in content(path, span, options.encoding):
+        start = start if text else position
+        text += block
+        if len(text) > options.max_document_bytes:
+            break
+    if text:
+        yield Piece(
+            data=np.frombuffer(text, dtype=np.uint8),
+            offsets=np.array([0, len(text)], dtype=np.int64),
+            rows=np.zeros(1, dtype=np.int64),
+            bounds=np.array([[start, start + len(text)]], dtype=np.int64),
+        )
+
+
+def read_lines(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
+    """Yield each line as a document."""
+    row = span.first_row
+    for found in records(path, span, b"\n", options.max_document_bytes, options.encoding):
+        buffer = np.frombuffer(found.block, dtype=np.uint8)
+        # A last line without its newline keeps a carriage return: only "\r\n" is a line's ending.
+        ended = (found.stops > found.starts) & (found.ends > found.stops)
+        returns = ended & (buffer[found.stops - 1] == _CARRIAGE_RETURN)
+        block = found.block.replace(b"\r\n", b"\n") if returns.any() else found.block
+        lengths = found.stops - found.starts - returns
+        yield _piece(found, block.replace(b"\n", b""), lengths, row)
+        row += len(lengths)
+
+
+def read_delimited(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
+    """Yield what stands between delimiters; one at the end of the file begins no further document."""
+    separator = (options.delimiter or "").encode("utf-8")
+    row = span.first_row
+    for found in records(path, span, separator, options.max_document_bytes, options.encoding):
+        lengths = found.stops - found.starts
+        yield _piece(found, found.block.replace(separator, b""), lengths, row)
+        row += len(lengths)
+
+
+def _piece(found: Records, text: bytearray, lengths: Ints, row: int) -> Piece:
+    return Piece(
+        data=np.frombuffer(text, dtype=np.uint8),
+        offsets=offsets_of(lengths),
+        rows=np.arange(row, row + len(lengths)),
+        bounds=found.bounds,
+    )

@@ -1,0 +1,132 @@
+"""Prose out of an installation: docstrings of Python files, and the whole of any other file.
+
+A `.py` file's documents are, in the order in which they stand: the docstrings of its module, classes and
+functions, with their indentation taken off; and the values of dictionaries that are written out at the top
+level, map to nothing but strings, and hold running text, that is, values with a line break
+(`pydoc_data/topics.py` is such a file, a table of names is not). The same file gives the same documents under
+every Python version that can parse it.
+"""
+
+import ast
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tokmill.tasks.core.faults import judged
+from tokmill.tasks.formats.text.documents import Piece, piece_of
+from tokmill.tasks.formats.text.plain import read_text
+from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, too_long
+from tokmill.tasks.formats.text.records import Span, content
+from tokmill.tasks.formats.text.sources import ReadOptions, inner_suffix
+
+# The name that the parser is given, by which its warnings about the text's own code are silenced.
+_PARSED_NAME = "tokmill-prose"
+_PARSING = threading.Lock()
+# Fields that hold statements, or what holds them in turn. A lambda's body is an expression, and no list.
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+_Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def read_prose(path: Path, _span: Span, options: ReadOptions) -> Iterator[Piece]:
+    """Yield a file's prose; a `.py` file that does not parse is one bad document."""
+    if inner_suffix(path.name) != ".py":
+        yield from read_text(path, Span(), options)
+        return
+    limit = options.max_document_bytes
+    source = _source(path, options)
+    tree = too_long(0, source, limit) if len(source) > limit else _parsed(source)
+    if isinstance(tree, BadDocument):
+        yield piece_of([], np.empty(0, dtype=np.int64), bad=(tree,))
+    else:
+        yield _piece([text for _, _, text in sorted(_prose(tree), key=lambda found: found[:2])])
+
+
+def _source(path: Path, options: ReadOptions) -> bytes:
+    """Return a file's bytes, or more than a document may have."""
+    source = bytearray()
+    for block, _ in content(path, Span(), options.encoding):
+        source += block
+        if len(source) > options.max_document_bytes:
+            break
+    return bytes(source)
+
+
+def _parsed(source: bytes) -> ast.Module | BadDocument:
+    try:
+        with _PARSING:
+            _silence()
+            return judged(lambda: ast.parse(source, filename=_PARSED_NAME), len(source))
+    except SyntaxError as error:
+        where = f"line {error.lineno}: " if error.lineno else ""
+        return BadDocument(0, "syntax_error", excerpt(source[:200]), f"{where}{error.msg}")
+    except (ValueError, RecursionError) as error:
+        return BadDocument(0, "syntax_error", excerpt(source[:200]), str(error) or type(error).__name__)
+
+
+def _silence() -> None:
+    """Ignore warnings about the parsed text, and only those.
+
+    Saving and restoring all filters, as `warnings.catch_warnings` does, would meddle with other threads.
+    """
+    if not any(entry[3] is not None and entry[3].pattern == _PARSED_NAME for entry in warnings.filters[:1]):
+        warnings.filterwarnings("ignore", module=_PARSED_NAME)
+
+
+def _prose(tree: ast.Module) -> Iterator[tuple[int, int, str]]:
+    """Yield (line, column, text), in no particular order."""
+    for node in _statements(tree):
+        if isinstance(node, _Documented) and (text := ast.get_docstring(node, clean=False)):
+            yield node.body[0].lineno, node.body[0].col_offset, without_indentation(text)
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and isinstance(statement.value, ast.Dict):
+            yield from _values(statement.value)
+
+
+def without_indentation(docstring: str) -> str:
+    """Return a docstring as Python 3.13's `inspect.cleandoc` does: earlier ones strip more than spaces.
+
+    Tabs become spaces. The first line loses the spaces before it, the others as many as all of them begin
+    with, blank ones aside; empty lines at the beginning and the end are dropped.
+    """
+    first, *others = docstring.expandtabs().split("\n")
+    margins = [len(line) - len(line.lstrip(" ")) for line in others if line.strip(" ")]
+    margin = min(margins, default=0)
+    return "\n".join([first.lstrip(" "), *(line[margin:] for line in others)]).strip("\n")
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield the module and its statements; expressions, most of a tree, hold no docstrings."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for field in _BLOCKS:
+            if isinstance(inner := getattr(node, field, None), list):
+                waiting += inner
+
+
+def _values(table: ast.Dict) -> Iterator[tuple[int, int, str]]:
+    constants = [value for value in table.values if isinstance(value, ast.Constant)]
+    texts = [(at.lineno, at.col_offset, at.value) for at in constants if isinstance(at.value, str)]
+    if len(texts) == len(table.values):
+        yield from ((line, column, text) for line, column, text in texts if "\n" in text)
+
+
+def _piece(texts: list[str]) -> Piece:
+    kept: list[int] = []
+    encoded: list[bytes] = []
+    bad: list[BadDocument] = []
+    for row, text in enumerate(texts):
+        try:
+            encoded.append(text.encode("utf-8"))
+            kept.append(row)
+        except UnicodeEncodeError as error:
+            bad.append(
+                BadDocument(
+                    row, "invalid_utf8", excerpt(text), f"half a surrogate pair at character {error.start}"
+                )
+            )
+    return piece_of(encoded, np.array(kept, dtype=np.int64), bad=tuple(bad))

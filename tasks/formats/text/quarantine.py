@@ -1,0 +1,116 @@
+"""Documents that break a rule: why, where, and what is shown of them.
+
+A reader never raises for a bad document. It yields a `BadDocument`, and the source's policy decides:
+`on_error = "fail"` turns the first one (in file order, then row order) into a `DocumentError`,
+`on_error = "quarantine"` writes it aside with file, row, reason and an excerpt. The reasons are stable
+codes: they appear in accounts (`quarantined:<reason>`), in tables and in people's queries.
+"""
+
+from dataclasses import dataclass
+
+from tokmill.tasks.core.errors import DocumentError
+
+MAX_EXCERPT_CHARS = 200
+
+# reason -> (the rule that was broken, how to mend it)
+REASONS: dict[str, tuple[str, str]] = {
+    "invalid_utf8": ("a document must be valid UTF-8", "convert the file to UTF-8"),
+    "invalid_encoding": ("a document must be valid in its source's encoding", "name another encoding"),
+    "broken_json": ("every line or element must be one JSON value", "repair it"),
+    "not_an_object": ("every line must be a JSON object", 'write {"text": "…"} on each line'),
+    "missing_column": ("every document must have the text column", "name another text_column, or add it"),
+    "null_text": ("a text must not be null", "remove the row, or write an empty string"),
+    "not_text": ("a text must be a string", "name another text_column, or write the text as a string"),
+    "broken_csv": ("every row must have the header's number of fields, well quoted", "repair the quoting"),
+    "too_long": (
+        "a document must not have more than max_document_bytes, nor the line or row that it stands in",
+        "say format = 'lines' or 'delimited' where a file holds many documents, or raise max_document_bytes",
+    ),
+    "syntax_error": ("a .py file read as prose must parse", "exclude the file"),
+    "truncated_archive": ("a compressed file must be complete", "fetch or compress the file again"),
+    "broken_archive": ("a compressed file must decompress without error", "fetch or compress the file again"),
+    "broken_file": ("a columnar file must be readable to its end", "fetch or write the file again"),
+}
+# Reasons whose details are in a library's words (orjson's, csv's, Python's parser's, a codec's), which change
+# with its version: they are said in messages, but an artifact holds none of them.
+_OTHERS_WORDS = {
+    "broken_json",
+    "broken_csv",
+    "syntax_error",
+    "truncated_archive",
+    "broken_archive",
+    "broken_file",
+}
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+_CONTROL |= {9: "\\t", 10: "\\n", 13: "\\r", 92: "\\\\"}
+_CONTROL |= {code: f"\\u{code:04x}" for code in (*range(0xD800, 0xE000), 0x2028, 0x2029)}
+# How Python stands in for a byte that is not UTF-8.
+_CONTROL |= {0xDC00 + byte: f"\\x{byte:02x}" for byte in range(128, 256)}
+
+
+@dataclass(frozen=True)
+class BadDocument:
+    """A document that cannot be used.
+
+    Attributes:
+        row: the document's number in its file, from 0.
+        reason: a key of `REASONS`.
+        excerpt: at most 200 characters of it, escaped; empty where there is nothing to show.
+        detail: what exactly is wrong, in a few words.
+    """
+
+    row: int
+    reason: str
+    excerpt: str = ""
+    detail: str = ""
+
+    @property
+    def lasting_detail(self) -> str:
+        """The detail where it is in our own words, the same whatever is installed; else empty."""
+        return "" if self.reason in _OTHERS_WORDS else self.detail
+
+
+def excerpt(value: bytes | str) -> str:
+    """Return at most 200 printable characters of `value`; what is not UTF-8 or not printable is escaped."""
+    if isinstance(value, bytes):
+        value = value[: 4 * MAX_EXCERPT_CHARS].decode("utf-8", "surrogateescape")
+    shown = value[:MAX_EXCERPT_CHARS].translate(_CONTROL)
+    return shown if len(shown) <= MAX_EXCERPT_CHARS else shown[: MAX_EXCERPT_CHARS - 1] + "…"
+
+
+def invalid_utf8(row: int, document: bytes) -> BadDocument:
+    """Describe a document that is not UTF-8: which byte, at which offset, and what stands around it."""
+    try:
+        document.decode("utf-8")
+    except UnicodeDecodeError as error:
+        around = document[max(0, error.start - 40) : error.start + 40]
+        detail = (
+            f"byte 0x{document[error.start]:02x} at offset {error.start} of the document ({error.reason})"
+        )
+        return BadDocument(row, "invalid_utf8", excerpt(around), detail)
+    msg = "the document is valid UTF-8"
+    raise ValueError(msg)
+
+
+def too_long(row: int, beginning: bytes, limit: int) -> BadDocument:
+    """Describe a document that has more than `limit` bytes."""
+    return BadDocument(row, "too_long", excerpt(beginning[: 4 * MAX_EXCERPT_CHARS]), f"over {limit:,} bytes")
+
+
+def place_of(name: str, row: int, file_format: str) -> str:
+    """Say where a document stands, as an editor would where rows are lines: `a.jsonl, row 5 (line 6)`."""
+    if file_format == "text":
+        return name
+    counting = f"line {row + 1}" if file_format in ("jsonl", "lines") else "counted from 0"
+    return f"{name}, row {row} ({counting})"
+
+
+def document_error(source: str, name: str, file_format: str, bad: BadDocument) -> DocumentError:
+    """Return the error that a bad document becomes while its source's policy is `fail`."""
+    rule, fix = REASONS[bad.reason]
+    detail = f" ({bad.detail})" if bad.detail else ""
+    value = f": '{bad.excerpt}'" if bad.excerpt else ""  # escaped already
+    return DocumentError(
+        f"source '{source}': {place_of(name, bad.row, file_format)}: {bad.reason}{detail}{value}; "
+        f"{rule}; {fix}, or set on_error = 'quarantine'"
+    )

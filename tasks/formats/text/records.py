@@ -1,0 +1,169 @@
+"""Records separated by a fixed byte string: lines, or documents with a delimiter between them.
+
+The bytes are looked at a block at a time. Separators are found from left to right and do not overlap. A
+separator ends a record, so that one at the end of the file begins no further record; bytes after the last
+one are a record. Of a record that is longer than a limit, one byte more than the limit is kept.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tokmill.tasks.formats.text.compression import blocks
+from tokmill.tasks.formats.text.documents import Bytes, Ints
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class Span(NamedTuple):
+    """The part of a file that a reader is asked for.
+
+    Attributes:
+        first_row: the number in the file of the first document that is met.
+        num_rows: how many rows from there; None to the end.
+        start: where to begin, in bytes of the decompressed content; 0 where the format has no such positions.
+        end: where to end; None for the end of the file.
+    """
+
+    first_row: int = 0
+    num_rows: int | None = None
+    start: int = 0
+    end: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Consecutive records.
+
+    Attributes:
+        block: the bytes, beginning with a record and ending with one.
+        starts: int64[n], where each record begins in `block`.
+        stops: int64[n], where its separator begins; the block's length for a last record without one.
+        ends: int64[n], where its separator ends.
+        position: where `block` begins in the file's content.
+    """
+
+    block: bytearray
+    starts: Ints
+    stops: Ints
+    ends: Ints
+    position: int
+
+    @property
+    def bounds(self) -> Ints:
+        """The records with their separators as positions in the file's content, int64[n, 2]."""
+        return np.stack((self.starts, self.ends), axis=1) + self.position
+
+
+def content(path: Path, span: Span, encoding: str) -> Iterator[tuple[bytes, int]]:
+    """Yield the span's blocks with their positions, without a byte order mark at the file's head."""
+    position = span.start
+    for block in blocks(path, span.start, span.end, encoding):
+        marked = position == 0 and block.startswith(_BOM)
+        yield (block[len(_BOM) :], len(_BOM)) if marked else (block, position)
+        position += len(block)
+
+
+def records(path: Path, span: Span, separator: bytes, limit: int, encoding: str) -> Iterator[Records]:
+    """Yield the records of the span, about a block at a time; `limit` as for `whole`.
+
+    A break in a compressed file takes the record that it falls into with it.
+    """
+    return regrouped(content(path, span, encoding), separator, limit)
+
+
+def lines(path: Path, span: Span, limit: int, encoding: str) -> Iterator[tuple[bytearray, int]]:
+    """Yield the span's lines, about a block at a time, with each block's position; see `whole`."""
+    return whole(content(path, span, encoding), b"\n", limit)
+
+
+def regrouped(stream: Iterator[tuple[bytes, int]], separator: bytes, limit: int) -> Iterator[Records]:
+    """Yield the records in consecutive blocks, each given with its position, wherever the blocks are cut."""
+    for block, position in whole(stream, separator, limit):
+        stops = separators(block, separator)
+        ends = stops + len(separator)
+        if not len(ends) or ends[-1] < len(block):  # the last record of all may lack its separator
+            stops, ends = np.append(stops, len(block)), np.append(ends, len(block))
+        yield Records(block, np.concatenate(([0], ends[:-1])), stops, ends, position)
+
+
+def whole(
+    stream: Iterator[tuple[bytes, int]], separator: bytes, limit: int
+) -> Iterator[tuple[bytearray, int]]:
+    """Cut consecutive blocks anew, so that each ends with a separator; the last of all may lack it.
+
+    A single record may be most of what fits in memory. So it grows in one place, which the system moves
+    without copying it, and nothing of it is held on to once it is out. One that has grown beyond `limit`
+    bytes is cut after one more: it lacks its separator, too, and is a block of its own.
+    """
+    growing, start = bytearray(), 0
+    rest: _Rest | None = None
+    for block, position in stream:
+        if rest is not None:
+            after = rest.end(block)
+            if after is None:
+                continue
+            yield growing, start
+            growing, rest = bytearray(), None
+            block, position = block[after:], position + after  # noqa: PLW2901
+        start = start if growing else position
+        searched = max(0, len(growing) - len(separator) + 1)
+        growing += block
+        if growing.find(separator, searched) < 0:
+            if len(growing) >= limit + len(separator):
+                rest = _Rest(separator, bytes(growing[1 - len(separator) :]))
+                del growing[limit + 1 :]
+            continue
+        end = _last_end(growing, separator)
+        finished, growing = [growing], growing[end:]
+        del finished[0][end:], block
+        yield finished.pop(), start
+        start += end
+    if growing:
+        yield growing, start
+
+
+class _Rest:
+    """What is left of a record that is too long: only where it ends is of interest."""
+
+    def __init__(self, separator: bytes, before: bytes) -> None:
+        self._separator = separator
+        self._seen = before if len(separator) > 1 else b""
+
+    def end(self, block: bytes) -> int | None:
+        """Return how many bytes of the block that follows belong to the record; None for all, and more."""
+        joined = self._seen + block
+        found = joined.find(self._separator)
+        if found >= 0:
+            return found + len(self._separator) - len(self._seen)
+        self._seen = joined[1 - len(self._separator) :] if len(self._separator) > 1 else b""
+        return None
+
+
+def _last_end(block: bytearray, separator: bytes) -> int:
+    """Return where the last separator ends, of those that `separators` finds; there is one."""
+    overlaps = any(separator.startswith(separator[index:]) for index in range(1, len(separator)))
+    last = int(separators(block, separator)[-1]) if overlaps else block.rfind(separator)
+    return last + len(separator)
+
+
+def separators(block: bytes | bytearray, separator: bytes) -> Ints:
+    """Return where `separator` stands in `block`; from left to right, not overlapping."""
+    buffer: Bytes = np.frombuffer(block, dtype=np.uint8)
+    found = np.flatnonzero(buffer[: max(0, len(block) - len(separator) + 1)] == separator[0])
+    for index in range(1, len(separator)):
+        found = found[buffer[found + index] == separator[index]]
+    return _without_overlaps(found, len(separator))
+
+
+def _without_overlaps(found: Ints, length: int) -> Ints:
+    if length == 1 or len(found) < 2 or int(np.diff(found).min()) >= length:
+        return found
+    kept: list[int] = []
+    for position in found.tolist():
+        if not kept or position >= kept[-1] + length:
+            kept.append(position)
+    return np.array(kept, dtype=np.int64)

@@ -1,0 +1,191 @@
+"""From a source's patterns to its files, each with a digest that bears identity.
+
+The root of a source is the deepest folder that all of its patterns share (their parts before the first
+wildcard), so that it does not move when files come and go. A file's name is its path from there, with
+slashes; names are unique and sorted. A file's identity is its source, its name and its content, because the
+corpus that is made from it holds all three.
+"""
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from tokmill.tasks.core.errors import MachineError, SourceError
+from tokmill.tasks.core.faults import refuse_irregular, unreadable
+from tokmill.tasks.core.stage import External
+from tokmill.tasks.formats.text.globbing import PassedOver, Pattern, excluder, expand, parse
+from tokmill.tasks.formats.text.sources import SourceSpec, format_of, nearest
+
+_SHOWN = 3
+_LOG = logging.getLogger(__name__)
+
+
+class Digests(Protocol):
+    """What gives a file's content digest (`tasks.store.files.FileDigests` does, and remembers it)."""
+
+    def digest(self, path: Path) -> str:
+        """Return the file's content digest, as hex."""
+
+
+def resolve_files(
+    spec: SourceSpec, base: Path, digests: Digests, *, source: str
+) -> tuple[list[External], str]:
+    """Find a source's files.
+
+    Args:
+        spec: the source as the profile says it.
+        base: the profile's folder, from which relative patterns start.
+        digests: gives the files' content digests.
+        source: the source's name.
+
+    Returns:
+        The files in order of their names, each an `External` whose value is {"source", "name" (from the
+        root, with slashes), "path" (absolute), "digest" (of the content), "size", "mtime_ns"}, and the root,
+        an absolute path.
+
+    Raises:
+        SourceError: a pattern that matches nothing or is a URL, a file seen twice (also through a link), one
+            that cannot be read, or one whose suffix says that it holds no text.
+    """
+    try:
+        patterns = [parse(text, base) for text in spec.files]
+        root = _root(patterns)
+        found = _matched(patterns, excluder(spec.exclude, base, root), base, source, spec)
+        names = {_name(path, root): path for path in found}
+        _refuse_twins(names)
+        files = [_external(source, name, names[name], spec, digests) for name in sorted(names)]
+    except (SourceError, MachineError) as error:
+        msg = f"source '{source}': {error}"
+        raise type(error)(msg) from error
+    return files, str(root)
+
+
+def _root(patterns: list[Pattern]) -> Path:
+    folders = [pattern.folder if pattern.parts else pattern.folder.parent for pattern in patterns]
+    root = Path(os.path.commonpath(folders))
+    if root == Path(root.anchor) and len(set(folders)) > 1:
+        shown = " and ".join(sorted({str(folder) for folder in folders})[:2])
+        msg = f"its files lie in {shown}, which share no folder; make a source of each"
+        raise SourceError(msg)
+    return root
+
+
+def _matched(
+    patterns: list[Pattern], excluded: Callable[[Path], bool], base: Path, source: str, spec: SourceSpec
+) -> dict[Path, str]:
+    """Return path -> the pattern that matched it, and say what the patterns passed over."""
+    found: dict[Path, str] = {}
+    passed_over = PassedOver()
+    for pattern in patterns:
+        everything = list(expand(pattern, hidden=spec.hidden == "include", passed_over=passed_over))
+        paths = [path for path in everything if not excluded(path)]
+        if not paths:
+            raise _nothing_matched(pattern, base, len(everything))
+        for path in paths:
+            if path in found:
+                msg = f"{path} is seen twice: by {found[path]!r} and by {pattern.text!r}; narrow one"
+                raise SourceError(msg)
+            found[path] = pattern.text
+    _say_passed_over(passed_over, source, lambda path: excluded(path) or path in found)
+    return found
+
+
+def _say_passed_over(passed_over: PassedOver, source: str, known: Callable[[Path], bool]) -> None:
+    files, folders, others = (
+        sorted({path for path in paths if not known(path)})
+        for paths in (passed_over.hidden_files, passed_over.hidden_folders, passed_over.others)
+    )
+    if files or folders:
+        names = " and ".join(filter(None, (_number(files, "file"), _number(folders, "folder"))))
+        _LOG.warning(
+            "source '%s': left out %s with a name that begins with a dot (%s); hidden = 'include' takes them "
+            "in",
+            source,
+            names,
+            _shown([*files, *folders]),
+        )
+    if others:
+        _LOG.warning(
+            "source '%s': left out %s that can be read once at most (%s): a FIFO, socket or device is no "
+            "text",
+            source,
+            _number(others, "entry", "entries"),
+            _shown(others),
+        )
+
+
+def _number(paths: list[Path], word: str, words: str = "") -> str:
+    return "" if not paths else f"1 {word}" if len(paths) == 1 else f"{len(paths):,} {words or word + 's'}"
+
+
+def _shown(paths: list[Path]) -> str:
+    return ", ".join([*(path.name for path in paths[:_SHOWN]), *(["…"] if len(paths) > _SHOWN else [])])
+
+
+def _nothing_matched(pattern: Pattern, base: Path, num_excluded: int) -> SourceError:
+    if num_excluded:
+        num = f"{num_excluded} files" if num_excluded > 1 else "the file"
+        return SourceError(f"{pattern.text!r}: 'exclude' leaves out {num} that it matches; narrow it")
+    start = "" if _stands_alone(pattern.text) else f"; relative paths start from {base.absolute()}"
+    fix = "mend the pattern, or put the files there"
+    return SourceError(f"{pattern.text!r} matches no file ({_looked(pattern)}{start}); {fix}")
+
+
+def _looked(pattern: Pattern) -> str:
+    """Say what is there instead of what a pattern is meant to match."""
+    folder = pattern.folder if pattern.parts else pattern.folder.parent
+    if not folder.is_dir():
+        return f"there is no folder {folder}"
+    there = nearest(Path(pattern.text).name, sorted(path.name for path in folder.iterdir()), limit=_SHOWN + 1)
+    shown = ", ".join([*there[:_SHOWN], "…"] if len(there) > _SHOWN else there)
+    return f"{folder} holds {shown}" if there else f"{folder} is empty"
+
+
+def _stands_alone(text: str) -> bool:
+    """Whether a pattern says itself where it starts: it is absolute, or from `~` or a placeholder."""
+    return text.startswith(("/", "~", "{"))
+
+
+def _name(path: Path, root: Path) -> str:
+    name = path.relative_to(root).as_posix()
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        msg = f"the name of {os.fsencode(path)!r} is not UTF-8; rename the file"
+        raise SourceError(msg) from None
+    return name
+
+
+def _refuse_twins(names: Mapping[str, Path]) -> None:
+    """Refuse two names of one file; copies are two files, also where a system links them to save space."""
+    seen: dict[str, str] = {}
+    for name in sorted(names):
+        real = os.path.realpath(names[name])
+        if real in seen:
+            msg = f"{seen[real]} and {name} are the same file ({real}); exclude one of them"
+            raise SourceError(msg)
+        seen[real] = name
+
+
+def _external(source: str, name: str, path: Path, spec: SourceSpec, digests: Digests) -> External:
+    format_of(name, spec)
+    try:
+        status = path.stat()
+        refuse_irregular(path, status)
+        with path.open("rb"):
+            digest = digests.digest(path)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    value: dict[str, str | int] = {"source": source, "name": name, "path": str(path), "digest": digest}
+    value |= {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
+    return External(digest=identity(source, name, digest), value=value)
+
+
+def identity(source: str, name: str, digest: str) -> str:
+    """Return the digest of a file as a part of a source: source, name and content."""
+    text = json.dumps([source, name, digest], ensure_ascii=False, separators=(",", ":"))
+    return hashlib.blake2b(text.encode("utf-8"), digest_size=32).hexdigest()

@@ -1,0 +1,139 @@
+"""A shard: a bounded piece of a source's text, known by its content, read again whenever a stage needs it.
+
+A shard says which stretches of which files hold its documents. Reading it verifies, at its end, that the
+documents are still those that were ingested: whoever uses a shard's documents must read it to the end before
+publishing anything. A thread reads ahead of whoever works on the documents.
+"""
+
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.core.faults import out_of_memory
+from tokmill.tasks.core.pipelining import ahead
+from tokmill.tasks.formats.text.documents import BATCH_BYTES, DocumentBatch, batched
+from tokmill.tasks.formats.text.readers import read_pieces
+from tokmill.tasks.formats.text.records import Span
+from tokmill.tasks.formats.text.sharding import ShardHasher
+from tokmill.tasks.formats.text.sources import Format, ReadOptions
+
+# Batches, the one that is being worked on among them, that may be in memory before reading stops to wait.
+_AHEAD = 3
+
+
+class Segment(BaseModel):
+    """Consecutive rows of one file that belong to a shard.
+
+    Attributes:
+        file: name from the source's root.
+        format: how the file is read.
+        first_ordinal: ordinal in the shard of the first row.
+        first_row: that row's number in the file, from 0.
+        num_rows: rows, bad ones among them included.
+        start: where they begin, in bytes of the decompressed content; None where the format has no such
+            positions.
+        end: where they end, likewise.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file: str
+    format: Format
+    first_ordinal: int
+    first_row: int
+    num_rows: int
+    start: int | None = None
+    end: int | None = None
+
+    def span(self) -> Span:
+        """Return what to ask a reader for."""
+        return Span(self.first_row, self.num_rows, self.start or 0, self.end)
+
+
+class Shard(BaseModel):
+    """A piece of a source.
+
+    Attributes:
+        source: the source's name.
+        index: number in the source, from 0; bears no identity.
+        digest: of the documents' ordinals, lengths and bytes.
+        options: how the files are read.
+        segments: where the documents lie, in order.
+        num_documents: kept documents.
+        num_bytes: of their text.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str
+    index: int
+    digest: str
+    options: ReadOptions
+    segments: list[Segment]
+    num_documents: int
+    num_bytes: int
+
+    def digest_with(self, files: Mapping[tuple[str, str], str]) -> str:
+        """A digest of the documents and of all else that their files hold.
+
+        Args:
+            files: the files' content digests, by source and name.
+        """
+        parts = [self.digest, *(files[self.source, segment.file] for segment in self.segments)]
+        return blake2b("\n".join(parts).encode(), digest_size=32).hexdigest()
+
+
+def read_shard(
+    shard: Shard, roots: Mapping[str, str | Path], *, batch_bytes: int = BATCH_BYTES
+) -> Iterator[DocumentBatch]:
+    """Yield a shard's documents in order, and verify at the end that they are what was ingested.
+
+    Args:
+        shard: which documents.
+        roots: source -> the folder that its names are relative to.
+        batch_bytes: most bytes of text a batch, unless a single document has more.
+
+    Raises:
+        SourceError: a file is gone, cannot be read, or no longer holds what was ingested.
+    """
+    batches = _verified(shard, _root(shard, roots), batch_bytes)
+    yield from ahead(batches, limit=_AHEAD * batch_bytes, size=lambda batch: len(batch.data) + 1)
+
+
+def _verified(shard: Shard, root: Path, batch_bytes: int) -> Iterator[DocumentBatch]:
+    hasher = ShardHasher()
+    for batch in batched(_documents(shard, root), batch_bytes):
+        hasher.update(batch.ordinals, batch.offsets, batch.data)
+        yield batch
+    if hasher.hexdigest() != shard.digest:
+        names = ", ".join(segment.file for segment in shard.segments[:3]) + (
+            "…" if len(shard.segments) > 3 else ""
+        )
+        msg = f"shard {shard.source}/{shard.index} ({names}) changed since ingest; run again to read it anew"
+        raise SourceError(msg)
+
+
+def _root(shard: Shard, roots: Mapping[str, str | Path]) -> Path:
+    if shard.source not in roots:
+        msg = (
+            f"no folder was given for source '{shard.source}'; known are {', '.join(sorted(roots)) or 'none'}"
+        )
+        raise SourceError(msg)
+    return Path(roots[shard.source])
+
+
+def _documents(shard: Shard, root: Path) -> Iterator[DocumentBatch]:
+    for segment in shard.segments:
+        try:
+            for piece in read_pieces(root / segment.file, segment.format, shard.options, segment.span()):
+                if len(piece):
+                    ordinals = piece.rows - segment.first_row + segment.first_ordinal
+                    yield DocumentBatch(piece.data, piece.offsets, ordinals, piece.ids)
+        except SourceError as error:
+            msg = f"shard {shard.source}/{shard.index}: {error} (changed or moved since ingest: run again)"
+            raise SourceError(msg) from error
+        except MemoryError as error:
+            raise out_of_memory(f"shard {shard.source}/{shard.index}: {segment.file}", error) from error

@@ -1,0 +1,232 @@
+"""What a source is: which files, and how documents are read from them.
+
+`SourceSpec` is what a profile says. Its `files` and `exclude` are about this machine and stay out of every
+fingerprint; the rest, `ReadOptions`, decides which documents the files hold and bears identity. Compression
+follows from the last suffix (.gz .zst .bz2 .xz .lz4), the format from the one before it where it is "auto".
+"""
+
+import codecs
+from difflib import get_close_matches
+from pathlib import PurePosixPath
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+
+from tokmill.tasks.core.errors import SourceError
+
+Format = Literal["text", "lines", "delimited", "jsonl", "json", "parquet", "arrow", "csv", "prose"]
+MAX_NAME_CHARS = 80
+SourceName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=MAX_NAME_CHARS)
+]
+
+UTF_8 = "utf-8"
+# Spellings of text in programs and addresses.
+_NOT_OF_FILES = ("idna", "punycode", "unicode-escape", "raw-unicode-escape", "unicode_escape")
+COMPRESSIONS = {".gz": "gz", ".zst": "zst", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz4"}
+# Formats whose segments are ranges of bytes, so that reading can begin in the middle of a file.
+BY_BYTES = ("text", "lines", "delimited", "jsonl", "csv")
+WITH_COLUMNS = ("jsonl", "json", "parquet", "arrow", "csv")
+
+_BY_SUFFIX: dict[str, Format] = {
+    ".jsonl": "jsonl", ".ndjson": "jsonl",
+    ".json": "json",
+    ".parquet": "parquet", ".pq": "parquet",
+    ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
+    ".csv": "csv", ".tsv": "csv",
+}  # fmt: skip
+_NOT_TEXT = {
+    **dict.fromkeys(
+        (".zip", ".tar", ".tgz", ".7z", ".rar", ".whl", ".jar"),
+        "archives of several files are not supported; unpack it and name the files in it",
+    ),
+    **dict.fromkeys(
+        (".pdf", ".docx", ".xlsx", ".epub", ".sqlite", ".db", ".npy", ".npz", ".pkl", ".avro", ".orc"),
+        "this is no text format; convert it to .txt, .jsonl or .parquet first",
+    ),
+}
+
+
+class ReadOptions(BaseModel):
+    """How the documents of a source's files are read; all of it bears identity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal["auto"] | Format = Field(
+        default="auto",
+        description=(
+            "How a file holds documents. auto: by its suffix (.jsonl .json .parquet .arrow .feather .csv "
+            ".tsv; anything else is text). text: the whole file is one document. lines: each line is one. "
+            "delimited: cut where 'delimiter' stands. jsonl: one JSON object a line. json: an array of "
+            "objects. parquet, arrow, csv: one row each. prose: the docstrings of .py files, and the whole "
+            "of any other file."
+        ),
+    )
+    text_column: str = Field(
+        default="text",
+        min_length=1,
+        description="Column or JSON key that holds the text (jsonl, parquet, arrow, csv).",
+    )
+    id_column: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Column or JSON key that holds a document's own id; empty for none.",
+    )
+    delimiter: str | None = Field(
+        default=None,
+        min_length=1,
+        description=(
+            "delimited: the text that separates documents, for example <|endoftext|>. csv: the character "
+            "between fields (a comma, and a tab in .tsv files, when empty)."
+        ),
+    )
+    encoding: str = Field(
+        default=UTF_8,
+        description=(
+            "Encoding of the files' text, by Python's name (shift_jis, gb18030, cp1252, utf-16). It is "
+            "decoded strictly: a document with other bytes is bad. A byte order mark is dropped."
+        ),
+    )
+    max_document_bytes: int = Field(
+        default=256 << 20,
+        ge=1,
+        le=(1 << 31) - 1,
+        description=(
+            "Bytes that a document may have, or the line or row that it stands in. A longer one is a bad "
+            "document, and takes no more memory than this."
+        ),
+    )
+    on_error: Literal["fail", "quarantine"] = Field(
+        default="fail",
+        description=(
+            "What a bad document (invalid UTF-8, a broken line, a null text, a truncated archive) does, and "
+            "a source of empty files. fail: stop and name it. quarantine: leave it out, and list it with "
+            "file, row and reason."
+        ),
+    )
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, name: str) -> str:
+        """Return Python's own name of the encoding, one for all of its aliases."""
+        try:
+            found = codecs.lookup(name)
+            b"a".decode(found.name, "replace")  # refuses what does not give text
+            codecs.getincrementaldecoder(found.name)
+        except (LookupError, ValueError):
+            found = None
+        if found is None or found.name in _NOT_OF_FILES:
+            msg = f"encoding={name[:40]!r} is not one that Python knows; use e.g. shift_jis"
+            raise ValueError(msg)
+        return found.name
+
+    @model_validator(mode="after")
+    def _check_combination(self) -> Self:
+        problem = self._problem()
+        if problem:
+            raise ValueError(problem)
+        return self
+
+    def _problem(self) -> str | None:
+        if self.format == "delimited" and self.delimiter is None:
+            return "format='delimited' needs a delimiter, e.g. delimiter='<|endoftext|>'"
+        if self.delimiter is not None and self.format not in ("delimited", "csv", "auto"):
+            return f"delimiter={self.delimiter!r} means nothing for format={self.format!r}; remove it"
+        single = self.delimiter is None or (len(self.delimiter) == 1 and self.delimiter not in '\r\n"')
+        if self.format in ("csv", "auto") and not (single and (self.delimiter or ",").isascii()):
+            return (
+                f"delimiter={self.delimiter!r} of a csv must be one ASCII character; "
+                "for documents between longer ones say format='delimited'"
+            )
+        if self.encoding != UTF_8 and self.format in ("parquet", "arrow"):
+            return f"encoding={self.encoding!r} means nothing for format={self.format!r}; remove it"
+        if self.id_column is not None and self.format not in (*WITH_COLUMNS, "auto"):
+            return f"id_column={self.id_column!r} means nothing for format={self.format!r}; remove it"
+        return None
+
+
+class SourceSpec(ReadOptions):
+    """A source of a profile: its files, and how documents are read from them."""
+
+    files: list[str] = Field(
+        min_length=1,
+        description=(
+            "Paths or globs (** crosses folders), absolute, from ~, or relative to the profile's folder. "
+            "{stdlib} is the standard library of the running Python, {samples} the texts that come "
+            "with tokmill."
+        ),
+    )
+    exclude: list[str] = Field(
+        default=[],
+        description=(
+            "Globs of files or folders to leave out. One without a slash goes by name, at any depth "
+            "(test, *.min.js)."
+        ),
+    )
+
+    hidden: Literal["skip", "include"] = Field(
+        default="skip",
+        description=(
+            "What wildcards do about names that begin with a dot. skip: as in a shell, they match none; how "
+            "many that leaves out is said. include: they match them as any other."
+        ),
+    )
+
+    def read_options(self) -> ReadOptions:
+        """Return the part that bears identity."""
+        return ReadOptions(**{name: getattr(self, name) for name in ReadOptions.model_fields})
+
+
+def compression_of(name: str) -> str | None:
+    """Return the compression that a file's last suffix says, or None."""
+    return COMPRESSIONS.get(PurePosixPath(name).suffix.lower())
+
+
+def is_compressed(name: str) -> bool:
+    """Whether a file holds more text than it has bytes, as its name says."""
+    return compression_of(name) is not None or inner_suffix(name) in (".parquet", ".pq")
+
+
+def inner_suffix(name: str) -> str:
+    """Return the suffix that says the format, in lower case: `.jsonl` of `a.jsonl.gz`."""
+    path = PurePosixPath(name)
+    return (PurePosixPath(path.stem) if compression_of(name) else path).suffix.lower()
+
+
+def format_of(name: str, options: ReadOptions) -> Format:
+    """Return how the file is read.
+
+    Raises:
+        SourceError: the format is "auto" and the suffix is known to be no text.
+    """
+    if options.format != "auto":
+        return options.format
+    suffix = inner_suffix(name)
+    if suffix in _NOT_TEXT:
+        msg = f"{name}: no documents can be read from {suffix}: {_NOT_TEXT[suffix]}"
+        raise SourceError(msg)
+    return _BY_SUFFIX.get(suffix, "text")
+
+
+def nearest(word: str, known: list[str], limit: int = 8) -> list[str]:
+    """Return `known` with the names most like `word` first, at most `limit`."""
+    close = get_close_matches(word, known, n=limit, cutoff=0.4)
+    return [*close, *(other for other in known if other not in close)][:limit]
+
+
+def check_column(name: str, column: str | None, known: list[str], option: str) -> None:
+    """Refuse a file that lacks a whole column, or has several of its name.
+
+    Raises:
+        SourceError: there is not one column `column`, where it is not None, among those that are `known`.
+    """
+    num_columns = 1 if column is None else known.count(column)
+    if num_columns > 1:
+        raise SourceError(
+            f"{name}: {option}={column!r} names {num_columns} of its columns; rename all but one in the file"
+        )
+    if not num_columns:
+        shown = ", ".join(nearest(column or "", known)) or "none"
+        raise SourceError(
+            f"{name}: {option}={column!r} is not among its columns ({shown}); set {option} to one of them"
+        )

@@ -1,0 +1,166 @@
+"""ingest: read every document once, and publish what there is and how it is divided into shards.
+
+The corpus holds statistics, digests and positions, no text (see `tasks.formats.corpus`). What comes in per
+source is every document that its files hold; it is kept, or left out under a reason. An empty document is
+kept as a document of 0 bytes; an empty file has no document and is counted; a source whose files are all
+empty follows its policy: an error, or a warning. Shards are fixed by the text (see
+`tasks.formats.text.sharding`), never by workers.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import Field
+
+from tokmill.tasks.core.errors import MachineError, SourceError
+from tokmill.tasks.core.faults import out_of_memory, unreadable
+from tokmill.tasks.core.stage import Account, Outcome, Params, Stage
+from tokmill.tasks.formats.corpus import CorpusSource, SourceStats
+from tokmill.tasks.formats.text.sharding import Limits, default_shard_bytes, estimated_text_bytes
+from tokmill.tasks.formats.text.sources import ReadOptions, SourceName, is_compressed
+from tokmill.tasks.ingest.scanning import FileScan, scan_file
+from tokmill.tasks.ingest.writer import CorpusWriter
+
+# Reading waits for disks and for code outside of the interpreter lock, so a few threads do good anywhere.
+DEFAULT_WORKERS = 4
+
+
+class IngestParams(Params):
+    """How sources are read and divided."""
+
+    shard_bytes: int | None = Field(
+        default=None,
+        ge=64 << 10,
+        le=1 << 30,
+        description=(
+            "Bytes of text that a shard has about; it ends with a document, between a quarter and four "
+            "times of it. A shard is the unit of work and of caching: with smaller ones less is made again "
+            "after a change, and each costs some tenths of a second. Left out, it follows from the size of "
+            "the files: 8 MiB for a corpus below 64 MiB, 32 below 512, 64 below 4 GiB, 256 below 64, "
+            "else 1 GiB."
+        ),
+    )
+    sources: dict[SourceName, ReadOptions] = Field(
+        default={}, description="How each source's files are read; filled in from the profile's sources."
+    )
+
+
+File = Mapping[str, Any]
+T = TypeVar("T")
+
+_LOG = logging.getLogger(__name__)
+
+
+def run(params: IngestParams, *, out: Path, files: Sequence[File], workers: int = DEFAULT_WORKERS) -> Outcome:
+    """Read all files and write the corpus into `out`.
+
+    Args:
+        params: how the sources are read and divided.
+        out: an empty directory.
+        files: the values of what `resolve_files` gives, for all sources, each source's in order of names.
+        workers: files that are read at a time; has no influence on the result.
+
+    Raises:
+        SourceError: a file cannot be read, lacks the text column, or changed since it was found; a source
+            has no files, or nothing but empty ones while its `on_error` is "fail".
+        DocumentError: a document is bad, and its source's `on_error` is "fail".
+    """
+    by_source = _by_source(params, files)
+    limits = Limits(params.shard_bytes or _shard_bytes(files))
+    writer = CorpusWriter(limits)
+    for source, options in sorted(params.sources.items()):
+        writer.begin(source, options)
+        scans = _in_order(by_source[source], lambda file: _scan(file, params, limits), workers)
+        for file, scan in zip(by_source[source], scans, strict=True):
+            writer.add(scan, size_bytes=file["size"], digest=file["digest"])
+    manifest = writer.write(out)
+    for one in manifest.sources:
+        _check_not_empty(one)
+    return Outcome(
+        metrics=manifest.metrics(), accounts=[_account(one.name, one.stats) for one in manifest.sources]
+    )
+
+
+def _shard_bytes(files: Sequence[File]) -> int:
+    """Choose the size of shards by what the files hold, roughly; where they lie has no influence."""
+    return default_shard_bytes(
+        sum(estimated_text_bytes(file["size"], compressed=is_compressed(file["name"])) for file in files)
+    )
+
+
+def _by_source(params: IngestParams, files: Sequence[File]) -> dict[str, list[File]]:
+    by_source: dict[str, list[File]] = {source: [] for source in params.sources}
+    if not by_source:
+        msg = "ingest: there are no sources; name at least one, e.g. [sources.english] files = ['data/*.txt']"
+        raise SourceError(msg)
+    for file in files:
+        if file["source"] not in by_source:
+            msg = f"ingest: {file['name']} is of source '{file['source']}', which the parameters do not have"
+            raise SourceError(msg)
+        by_source[file["source"]].append(file)
+    for source, its in by_source.items():
+        if not its:
+            msg = f"ingest: source '{source}' has no files; give it some, or leave it out"
+            raise SourceError(msg)
+        its.sort(key=lambda file: str(file["name"]))
+    return by_source
+
+
+def _check_not_empty(source: CorpusSource) -> None:
+    stats = source.stats
+    if stats.num_documents or stats.num_quarantined:
+        return
+    holds = "its file holds" if stats.num_files == 1 else f"its {stats.num_files} files hold"
+    problem = f"source '{source.name}': {holds} no document"
+    if source.options.on_error == "fail":
+        msg = f"{problem}; give it text, leave the source out, or set on_error = 'quarantine'"
+        raise SourceError(msg)
+    _LOG.warning("%s", problem)
+
+
+def _scan(file: File, params: IngestParams, limits: Limits) -> FileScan:
+    path, source = Path(file["path"]), file["source"]
+    try:
+        scan = scan_file(path, file["name"], source, params.sources[source], limits)
+        status = path.stat()
+    except (SourceError, MachineError) as error:
+        msg = f"source '{source}': {error}"
+        raise type(error)(msg) from error
+    except MemoryError as error:
+        raise out_of_memory(f"source '{source}': {path}", error) from error
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if (status.st_size, status.st_mtime_ns) != (file["size"], file["mtime_ns"]):
+        msg = f"source '{source}': {path} changed while it was read; run again when it is finished"
+        raise SourceError(msg)
+    return scan
+
+
+def _in_order(items: Iterable[T], work: Callable[[T], FileScan], workers: int) -> Iterator[FileScan]:
+    """Do the work on a few items at a time and yield what comes of it in the items' order."""
+    waiting: deque[Future[FileScan]] = deque()
+    with ThreadPoolExecutor(workers, thread_name_prefix="ingest") as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(work, item))
+                if len(waiting) > 2 * workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _account(source: str, stats: SourceStats) -> Account:
+    quarantined = {f"quarantined:{reason}": number for reason, number in stats.quarantined.items()}
+    num_in = stats.num_documents + stats.num_quarantined
+    return Account(
+        source=source, unit="documents", num_in=num_in, became={"kept": stats.num_documents, **quarantined}
+    )
+
+
+INGEST = Stage(verb="ingest", task="ingest", kind="corpus", version=2, params=IngestParams, run=run)

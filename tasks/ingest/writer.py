@@ -1,0 +1,143 @@
+"""Writing a corpus: the tables are gathered source by source, and written at the end in one order."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tokmill.tasks.formats.corpus import MANIFEST_FILE, CorpusSource, Manifest, SourceStats
+from tokmill.tasks.formats.files.manifests import write_model
+from tokmill.tasks.formats.text.measures import TextSize
+from tokmill.tasks.formats.text.sharding import Limits
+from tokmill.tasks.formats.text.sources import ReadOptions, compression_of
+from tokmill.tasks.ingest.grouping import Draft, Grouper
+from tokmill.tasks.ingest.scanning import NOTHING, FileScan
+
+_STRING, _INT = pa.string(), pa.int64()
+_SCHEMAS: dict[str, pa.Schema] = {
+    "files": pa.schema(
+        {
+            "source": _STRING,
+            "name": _STRING,
+            "size_bytes": _INT,
+            "digest": _STRING,
+            "format": _STRING,
+            "compression": _STRING,
+            "num_documents": _INT,
+            "num_bytes": _INT,
+            "num_quarantined": _INT,
+        }
+    ),
+    "shards": pa.schema(
+        {"source": _STRING, "shard": _INT, "digest": _STRING, "num_documents": _INT, "num_bytes": _INT}
+    ),
+    "segments": pa.schema(
+        {
+            "source": _STRING,
+            "shard": _INT,
+            "file": _STRING,
+            "format": _STRING,
+            "first_ordinal": _INT,
+            "first_row": _INT,
+            "num_rows": _INT,
+            "start": _INT,
+            "end": _INT,
+        }
+    ),
+    "quarantine": pa.schema(
+        {
+            "source": _STRING,
+            "file": _STRING,
+            "row": _INT,
+            "reason": _STRING,
+            "detail": _STRING,
+            "excerpt": _STRING,
+        }
+    ),
+}
+
+
+class _Source:
+    """What was gathered of one source."""
+
+    def __init__(self, name: str, options: ReadOptions, limits: Limits) -> None:
+        self.name = name
+        self.options = options
+        self.grouper = Grouper(limits)
+        self.size: TextSize = NOTHING
+        self.num_files = 0
+        self.num_files_without_documents = 0
+        self.quarantined: Counter[str] = Counter()
+
+    def stats(self, num_shards: int) -> SourceStats:
+        return SourceStats(
+            **self.size._asdict(),
+            num_files=self.num_files,
+            num_files_without_documents=self.num_files_without_documents,
+            num_shards=num_shards,
+            num_quarantined=self.quarantined.total(),
+            quarantined=dict(sorted(self.quarantined.items())),
+        )
+
+
+class CorpusWriter:
+    """Gathers scans and writes the corpus."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._sources: list[_Source] = []
+        self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in _SCHEMAS}
+
+    def begin(self, source: str, options: ReadOptions) -> None:
+        """Begin the next source."""
+        self._sources.append(_Source(source, options, self._limits))
+
+    def add(self, scan: FileScan, *, size_bytes: int, digest: str) -> None:
+        """Take in the next file of the source, in order of names; `size_bytes` and `digest` are its own."""
+        source = self._sources[-1]
+        source.num_files += 1
+        source.num_files_without_documents += scan.is_empty
+        source.size = source.size.plus(scan.size)
+        source.quarantined.update(bad.reason for bad in scan.bad)
+        source.grouper.add(scan)
+        about = (
+            scan.file_format,
+            compression_of(scan.name),
+            scan.size.num_documents,
+            scan.size.num_bytes,
+            len(scan.bad),
+        )
+        self._rows["files"].append((source.name, scan.name, size_bytes, digest, *about))
+        self._rows["quarantine"] += [
+            (source.name, scan.name, bad.row, bad.reason, bad.lasting_detail, bad.excerpt) for bad in scan.bad
+        ]
+
+    def write(self, out: Path) -> Manifest:
+        """Write the manifest and the tables into the directory `out`."""
+        sources = []
+        for source in self._sources:
+            drafts = source.grouper.finished()
+            self._add_shards(source.name, drafts)
+            sources.append(
+                CorpusSource(name=source.name, options=source.options, stats=source.stats(len(drafts)))
+            )
+        manifest = Manifest(shard_bytes=self._limits.average, sources=sources)
+        for name, schema in _SCHEMAS.items():
+            table = _table(self._rows[name], schema)
+            pq.write_table(table, out / f"{name}.parquet", compression="zstd")
+        write_model(out / MANIFEST_FILE, manifest)
+        return manifest
+
+    def _add_shards(self, source: str, drafts: list[Draft]) -> None:
+        for index, draft in enumerate(drafts):
+            self._rows["shards"].append((source, index, draft.digest, draft.num_documents, draft.num_bytes))
+            for segment in draft.segments:
+                self._rows["segments"].append((source, index, *segment.model_dump().values()))
+
+
+def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)

@@ -1,0 +1,292 @@
+"""Mix: which documents of which source, in which order, planned on lengths only.
+
+The model. A rule, or a schedule, gives every source a share of the mixture's tokens at any moment
+(`tasks.mixing.quotas`). Each source gives whole documents in a seeded order, a new one each epoch, until its
+tokens are nearest to its quota (`tasks.mixing.draw`). The documents are woven so that every source keeps its
+share all along the way (`tasks.mixing.weave`).
+
+Laws. At every point of the plan the tokens given of a source are at most one of its own documents more than
+those requested, and at most the longest document of any source less. Where a source stopped short of what is
+asked of it in all (by less than a document; the manifest says by how much, and from where on), others may be
+ahead by that much in addition; and by less than a document where its share drops to 0 in the midst of one.
+They are never above `max_repetition` times what it has. Nothing is repeated before everything of that source
+has been drawn once. The same parameters and lengths give the same plan, whatever the machine. Memory does not
+grow with the number of documents. What is not drawn is in the accounts. What misses the request by more than
+the tolerance is refused or warned of (`tasks.mixing.misses`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+
+from tokmill.tasks.core.errors import MixingError
+from tokmill.tasks.core.stage import Account, Outcome, Scalar, Stage, Unit
+from tokmill.tasks.formats.encoded import Encoded
+from tokmill.tasks.formats.ledger import CutDocument, Ledger
+from tokmill.tasks.formats.mixture import MixedSource, MixtureManifest, Plan, PlanWriter, ShareTable
+from tokmill.tasks.mixing.draw import Draw, Tally
+from tokmill.tasks.mixing.history import NOTHING, History, with_consumed
+from tokmill.tasks.mixing.lengths import SourceLengths, Standing, source_lengths
+from tokmill.tasks.mixing.misses import Misses
+from tokmill.tasks.mixing.orders import ScoreShards, orders
+from tokmill.tasks.mixing.params import MixParams
+from tokmill.tasks.mixing.quotas import Asked, Quota, asked
+from tokmill.tasks.mixing.sorting import Scratch, scratch_below
+from tokmill.tasks.mixing.weave import Weaver
+from tokmill.tasks.sampling import proportions, rounded
+
+__all__ = ["MIX", "MixParams", "run"]
+
+_MOST_SOURCES = (1 << 16) - 1
+
+
+@dataclass(frozen=True)
+class Planning:
+    """A mixture in the making: go through `blocks` once, then ask for the rest.
+
+    Attributes:
+        params: what was asked for.
+        sources: the documents.
+        settled: what each source is to give.
+        draws: how each source gives it.
+        weaver: puts them together.
+        standings: what can be drawn of each source.
+    """
+
+    params: MixParams
+    sources: Mapping[str, SourceLengths]
+    settled: Asked
+    draws: Mapping[str, Draw]
+    weaver: Weaver
+    standings: Mapping[str, Standing]
+
+    @classmethod
+    def of(
+        cls,
+        params: MixParams,
+        sources: Mapping[str, SourceLengths],
+        scratch: Scratch,
+        scores: ScoreShards | None = None,
+        ledger: Ledger | None = None,
+    ) -> "Planning":
+        """Settle the request on sources, of which a ledger may say what was consumed before.
+
+        Raises:
+            MixingError: an unknown source, a source without tokens, or a request that is not feasible; or
+                what was consumed is not all there.
+        """
+        if len(sources) > _MOST_SOURCES:
+            raise MixingError(
+                f"mix: {len(sources)} sources must be at most {_MOST_SOURCES}; join some of them"
+            )
+        history = NOTHING if ledger is None else History.of(ledger, sources)
+        sources = sources if ledger is None else with_consumed(sources, ledger)
+        standings = {source: found.standing(source) for source, found in sources.items()}
+        sizes = {
+            source: found.num_tokens - standings[source].withdrawn[1] for source, found in sources.items()
+        }
+        settled = asked(params, sizes, history)
+        found = orders(params, sources, settled, scores or ScoreShards(), standings, scratch)
+        draws = {
+            source: Draw(found[source], quota.stop(splits=params.long_documents == "split"))
+            for source, quota in settled.quotas.items()
+        }
+        num_documents = sum(lengths.num_documents for lengths in sources.values())
+        weaver = Weaver(list(draws.values()), settled, num_documents)
+        return cls(params, sources, settled, draws, weaver, standings)
+
+    @property
+    def cut(self) -> CutDocument | None:
+        """The document of an earlier mixture with the rest of which this one begins."""
+        return self.settled.history.cut
+
+    def blocks(self) -> Iterator[Plan]:
+        """The plan, in blocks."""
+        if self.cut is not None:
+            yield self._rest_of(self.cut)
+        yield from self.weaver.blocks()
+
+    def _rest_of(self, cut: CutDocument) -> Plan:
+        """The plan's first row: what is left of a document that was begun before."""
+        tally = self.draws[cut.source].tally
+        digests = [shard.digest for shard in self.sources[cut.source].shards]
+        tally.num_documents, tally.num_tokens, tally.longest = 1, cut.num_tokens, cut.num_tokens
+        if cut.epoch == 0:
+            tally.unique_documents, tally.unique_tokens = 1, cut.num_tokens
+        return Plan(
+            source=np.array([list(self.sources).index(cut.source)], dtype=np.uint16),
+            shard=np.array([digests.index(cut.digest)], dtype=np.uint32),
+            document=np.array([cut.document], dtype=np.uint32),
+            epoch=np.array([cut.epoch], dtype=np.uint16),
+            num_tokens=np.array([cut.num_tokens], dtype=np.uint32),
+        )
+
+    def shares(self) -> ShareTable:
+        """What was requested and given along the way."""
+        return self.weaver.shares()
+
+    def accounts(self) -> list[Account]:
+        """What became of every source's documents and tokens."""
+        return [
+            self._account(source, found, unit)
+            for source, found in self.sources.items()
+            for unit in ("documents", "tokens")
+        ]
+
+    def _account(self, source: str, found: SourceLengths, unit: Unit) -> Account:
+        """In + repeated = kept + repeated + left out; a document without tokens can never be drawn."""
+        tally, standing, cut = self.draws[source].tally, self.standings[source], self.cut
+        goes_on = cut is not None and cut.source == source and cut.epoch == 0  # kept, and not consumed before
+        if unit == "documents":
+            num_in, empty, rest = found.num_documents, standing.empty, int(goes_on)
+            kept, again = tally.unique_documents, tally.num_documents - tally.unique_documents
+        else:
+            num_in, empty, rest = found.num_tokens, 0, cut.num_tokens if cut is not None and goes_on else 0
+            kept, again = tally.unique_tokens, tally.num_tokens - tally.unique_tokens
+        consumed, withdrawn = (pair[unit == "tokens"] for pair in (standing.consumed, standing.withdrawn))
+        became = {"kept": kept, "repeated": again, "dropped:empty": empty}
+        if self.settled.history.position:
+            became |= {"dropped:consumed_before": consumed - rest, "dropped:taken_down": withdrawn}
+        became["dropped:not_drawn"] = (
+            num_in - kept - sum(amount for end, amount in became.items() if end.startswith("dropped:"))
+        )
+        return Account(source=source, unit=unit, num_in=num_in, added={"repetition": again}, became=became)
+
+    def warnings(self) -> list[str]:
+        """Where the mixture misses what was asked for.
+
+        Raises:
+            MixingError: it does, and `on_miss` is "fail".
+        """
+        given = {source: draw.stop.num_tokens for source, draw in self.draws.items()}
+        missed = Misses(self.params.tolerance, self.settled.quotas, given)
+        if missed.found and self.params.on_miss == "fail":
+            raise MixingError(missed.refusal)
+        return missed.found
+
+    def manifest(self) -> MixtureManifest:
+        """What was asked for and what came of it."""
+        tallies = {source: draw.tally for source, draw in self.draws.items()}
+        shares = proportions({source: Decimal(tally.num_tokens) for source, tally in tallies.items()})
+        ahead, behind, short = (
+            self.weaver.ahead().tolist(),
+            self.weaver.behind().tolist(),
+            self.weaver.short(),
+        )
+        scheduled = bool(self.params.schedule)
+        return MixtureManifest(
+            method="schedule" if scheduled else self.params.method,
+            temperature=self.params.temperature if self.params.method == "temperature" else None,
+            change=self.params.change if scheduled else None,
+            seed=self.params.seed,
+            num_documents=sum(tally.num_documents for tally in tallies.values()),
+            num_tokens=sum(tally.num_tokens for tally in tallies.values()),
+            long_documents=self.params.long_documents,
+            tolerance=self.params.tolerance,
+            warnings=self.warnings(),
+            longest_document_tokens=max(tally.longest for tally in tallies.values()),
+            first_position=self.settled.history.begin,
+            first_document_start=self.cut.start if self.cut is not None else 0,
+            sources=[
+                MixedSource(
+                    share=float(shares[source]),
+                    most_ahead_tokens=round(ahead[index], 3),
+                    most_behind_tokens=round(behind[index], 3),
+                    short_tokens=round(short[index][0], 3),
+                    short_from=round(short[index][1]) if short[index][0] else None,
+                    **_given(source, self.sources[source], self.settled.quotas[source], tally),
+                )
+                for index, (source, tally) in enumerate(tallies.items())
+            ],
+        )
+
+
+def _given(source: str, found: SourceLengths, quota: Quota, tally: Tally) -> dict[str, Scalar]:
+    epochs = Decimal(tally.num_tokens) / max(1, found.num_tokens)
+    return {
+        "source": source,
+        "num_documents": found.num_documents,
+        "num_tokens": found.num_tokens,
+        "requested_share": float(quota.share),
+        "quota_tokens": quota.num_tokens,
+        "given_before_tokens": quota.given_tokens,
+        "drawn_documents": tally.num_documents,
+        "drawn_tokens": tally.num_tokens,
+        "unique_documents": tally.unique_documents,
+        "unique_tokens": tally.unique_tokens,
+        "epochs": float(rounded(epochs)),
+        "max_repetition": quota.max_repetition,
+        "min_epochs": quota.min_epochs,
+        "limits": quota.limits,
+    }
+
+
+def run(
+    params: MixParams,
+    *,
+    out: Path,
+    encoded: Path,
+    shards: Sequence[Path],
+    ledger: Path | None = None,
+    **scores: Sequence[Path],
+) -> Outcome:
+    """Plan the mixture of an encoded corpus; writes the files of `tasks.formats.mixture`.
+
+    Args:
+        params: see `MixParams`.
+        out: the artifact's directory.
+        encoded: the manifest.
+        shards: the encoded shards, in its order.
+        ledger: what was consumed before; None for a mixture that begins a run.
+        scores: by measure that the curriculum asks for, the scores of the shards of all sources that have a
+            curriculum, in the same order.
+
+    Raises:
+        MixingError: the request is not feasible, or scores are missing.
+        StoreError: a shard or a score is broken.
+    """
+    opened = Encoded.open(encoded)
+    sources = source_lengths(opened, shards)
+    _check_dropped(params, opened)
+    scored = ScoreShards.of(opened.manifest, params.curriculum, scores)
+    with scratch_below(out, len(sources)) as scratch:
+        before = Ledger.open(ledger) if ledger is not None else None
+        planning = Planning.of(params, sources, scratch, scored, before)
+        with PlanWriter(out) as writer:
+            for block in planning.blocks():
+                writer.append(block)
+    planning.shares().save(out)
+    planning.settled.curves.table().save(out)
+    manifest = planning.manifest()
+    manifest.save(out)
+    return Outcome(metrics=_metrics(manifest), accounts=planning.accounts())
+
+
+def _metrics(manifest: MixtureManifest) -> dict[str, Scalar]:
+    metrics: dict[str, Scalar] = {
+        "method": manifest.method,
+        "num_documents": manifest.num_documents,
+        "num_tokens": manifest.num_tokens,
+        "limited_by": ", ".join(entry.source for entry in manifest.sources if entry.limits),
+    }
+    metrics |= {"warnings": "; ".join(manifest.warnings)} if manifest.warnings else {}
+    return metrics | {f"share.{entry.source}": entry.share for entry in manifest.sources}
+
+
+def _check_dropped(params: MixParams, encoded: Encoded) -> None:
+    """Refuse a weight for a source of which every document was dropped when it was encoded."""
+    given = [point.given for point in params.schedule] or [params.tables]
+    for source in encoded.sources:
+        statistics = encoded.source(source).statistics
+        dropped = statistics.num_dropped_documents if not statistics.num_documents else 0
+        if dropped and any(weights.get(source) for weights in given):
+            raise MixingError(
+                f"mix: source '{source}' has a weight but no tokens: its {dropped} documents have fewer than "
+                f"encode.min_tokens and were dropped; lower that, or set weights.{source}=0"
+            )
+
+
+MIX = Stage(verb="mix", task="mix", kind="mixture", version=5, params=MixParams, run=run)

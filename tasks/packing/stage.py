@@ -1,0 +1,153 @@
+"""Pack: a mixture's documents become sequences of one length, with the boundaries kept.
+
+The model. First it is planned, on lengths only, which piece of which document goes where
+(`tasks.packing.strategies`); then every shard of sequences is written on its own, in each format asked for
+(`tasks.packing.write`); last the shards are put together under one manifest. So another format does not plan
+again, and a crash costs the shards in flight.
+
+Laws. Per source: tokens in = packed + truncated + dropped. No sequence is longer than `sequence_length`, and
+only padding fills it up. The sequences are in the mixture's order, or keep it to within a window, and the
+sources keep their shares along it, which is measured (`tasks.packing.shares`). The same plan gives the same
+bytes, whatever the number of workers. `tasks.formats.packed.reader` says how to read them.
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokmill.tasks.core.errors import PackingError
+from tokmill.tasks.core.stage import Outcome, Scalar, Stage
+from tokmill.tasks.formats.encoded import Encoded
+from tokmill.tasks.formats.mixture import Mixture
+from tokmill.tasks.formats.packed.figures import Packing
+from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed.plan import PackedShardEntry, PackingManifest, PackingPlan
+from tokmill.tasks.packing.assemble import assembled
+from tokmill.tasks.packing.checking import check_digests, check_same_sources
+from tokmill.tasks.packing.params import PackParams, PackPlanParams, PackShardParams
+from tokmill.tasks.packing.plan import plan_packing
+from tokmill.tasks.packing.shares import warnings
+from tokmill.tasks.packing.write import Recipe, ShardPaths, write_shard
+
+_LOG = logging.getLogger(__name__)
+
+
+def run_plan(
+    params: PackPlanParams, *, out: Path, mixture: Path, encoded: Path, shards: Sequence[Path]
+) -> Outcome:
+    """Plan the packing of a mixture; writes `packing.json` and `pieces.parquet`.
+
+    The encoded shards' digests are checked here, once; the plan is made of the lengths in the mixture.
+
+    Raises:
+        PackingError: no sequence comes out, the mixture is of another encoding, or a shard was damaged.
+    """
+    mixed, tokens = Mixture.open(mixture), Encoded.open(encoded)
+    check_same_sources(mixed.sources, tokens.sources)
+    check_digests(tokens, shards)
+    manifest = plan_packing(params, mixed, tokens.manifest, out)
+    for message in warnings(manifest.shares, manifest.strategy, manifest.window):
+        _LOG.warning(message)
+    return Outcome(metrics=_metrics(manifest), accounts=manifest.accounts)
+
+
+def _metrics(manifest: PackingManifest) -> dict[str, Scalar]:
+    capacity = manifest.num_sequences * manifest.sequence_length
+    return {
+        "sequence_length": manifest.sequence_length,
+        "num_sequences": manifest.num_sequences,
+        "num_tokens": manifest.num_tokens,
+        "num_padding_tokens": manifest.num_padding_tokens,
+        "padding_share": round(manifest.num_padding_tokens / capacity, 12),
+        "share_deviation": manifest.share_deviation,
+        "num_documents": manifest.num_documents,
+        "num_split_documents": manifest.num_split_documents,
+        "num_cut_documents": manifest.num_cut_documents,
+        "num_lost_tokens": manifest.num_lost_tokens,
+        "num_shards": len(manifest.shards),
+    }
+
+
+def run_shard(
+    params: PackShardParams, *, out: Path, plan: Path, encoded: Path, shards: Sequence[Path]
+) -> Outcome:
+    """Write shard `params.index` of a plan; writes its files in every format, and a manifest of its own.
+
+    Raises:
+        PackingError: the plan does not fit the encoding, or an id is beyond the vocabulary.
+    """
+    opened = PackingPlan.open(plan)
+    manifest = opened.manifest
+    if params.index >= opened.num_shards:
+        raise PackingError(
+            f"pack: shard index {params.index} must be below {opened.num_shards}, the plan's number of shards"
+        )
+    entry = manifest.shards[params.index].entry
+    recipe = Recipe(
+        manifest,
+        params.formats,
+        _pad_id(params.pad_id, manifest),
+        mask_continued=params.mask_continued,
+        labels=params.labels,
+    )
+    paths = _shard_paths(manifest.sources, Encoded.open(encoded), shards)
+    write_shard(recipe, entry, opened.pieces(params.index), paths, ShardFiles(out, params.index))
+    _packed_manifest(manifest, recipe, [entry]).save(out)
+    return Outcome(metrics={"num_sequences": entry.num_sequences, "num_tokens": entry.num_tokens})
+
+
+def _pad_id(asked: int | None, manifest: PackingManifest) -> int:
+    end = manifest.end_of_document_id
+    pad_id = asked if asked is not None else (end if end is not None else 0)
+    if pad_id >= manifest.vocab_size:
+        raise PackingError(
+            f"pack: pad_id={pad_id} must be below vocab_size={manifest.vocab_size}; use a token of the "
+            "vocabulary"
+        )
+    return pad_id
+
+
+def _shard_paths(sources: Sequence[str], encoded: Encoded, shards: Sequence[Path]) -> ShardPaths:
+    return {(sources.index(source), entry.index): path for source, entry, path in encoded.pair(shards)}
+
+
+def _packed_manifest(
+    plan: PackingManifest, recipe: Recipe, shards: Sequence[PackedShardEntry]
+) -> PackedManifest:
+    num_sequences = sum(shard.num_sequences for shard in shards)
+    num_tokens = sum(shard.num_tokens for shard in shards)
+    figures = {
+        "num_sequences": num_sequences,
+        "num_tokens": num_tokens,
+        "num_padding_tokens": num_sequences * plan.sequence_length - num_tokens,
+    }
+    shared = {name: getattr(plan, name) for name in Packing.model_fields} | figures
+    return PackedManifest(
+        **shared,
+        formats=recipe.formats,
+        pad_id=recipe.pad_id,
+        mask_continued=recipe.mask_continued,
+        labels=recipe.labels,
+        shards=tuple(shards),
+    )
+
+
+def run(params: PackParams, *, out: Path, plan: Path, shards: Sequence[Path]) -> Outcome:
+    """Put the packed shards of a plan together; hard-links their files and writes `packed.json`.
+
+    Raises:
+        PackingError: the shards are not those of the plan.
+    """
+    manifest = PackingPlan.open(plan).manifest
+    assembled(shards, [shard.entry for shard in manifest.shards], out)
+    return Outcome(metrics=_metrics(manifest), accounts=manifest.accounts)
+
+
+PACK_PLAN = Stage(
+    verb="pack_plan", task="pack", kind="pack_plan", version=3, params=PackPlanParams, run=run_plan
+)
+PACK_SHARD = Stage(
+    verb="pack_shard", task="pack", kind="packed_shard", version=3, params=PackShardParams, run=run_shard
+)
+PACK = Stage(verb="pack", task="pack", kind="packed", version=3, params=PackParams, run=run)
+"""Packing: documents into sequences of one length, planned on lengths and written shard by shard."""

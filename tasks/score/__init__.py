@@ -1,0 +1,1 @@
+"""Score: how difficult each document is, for curricula."""

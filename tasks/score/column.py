@@ -1,0 +1,98 @@
+"""A number of the source's own for each document of an encoded shard, read from a column of its files."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.formats.encoded import EncodedShard
+from tokmill.tasks.formats.text.documents import ArrowArray
+from tokmill.tasks.formats.text.quarantine import place_of
+from tokmill.tasks.formats.text.shard import Shard, read_shard
+from tokmill.tasks.formats.text.sources import WITH_COLUMNS
+
+
+def column_of(
+    column: str, shard: Shard, roots: Mapping[str, str | Path], encoded: EncodedShard
+) -> NDArray[np.float32]:
+    """Read a column for the documents that were kept when the shard was encoded.
+
+    Args:
+        column: its name; of JSON lines, a key.
+        shard: the corpus shard.
+        roots: source -> the folder that its names are relative to.
+        encoded: the encoded shard, which says which documents were kept.
+
+    Returns:
+        float32 [d]; NaN where a document has no value or null.
+
+    Raises:
+        SourceError: the files have no columns, or lack this one, a value of it is no number, or no document
+            has a value.
+    """
+    _check_columns(column, shard)
+    try:
+        values = _read(column, shard, roots, encoded)
+    except SourceError as error:
+        raise SourceError(
+            f"score: column '{column}' of source '{shard.source}' cannot be read: {error}"
+        ) from error
+    if len(values) and np.isnan(values).all():
+        raise SourceError(
+            f"score: column '{column}' of source '{shard.source}': no document of shard {shard.index} has a "
+            "value; name another column, or the sources that have it in mix.curriculum.sources"
+        )
+    return values
+
+
+def _read(
+    column: str, shard: Shard, roots: Mapping[str, str | Path], encoded: EncodedShard
+) -> NDArray[np.float32]:
+    options = shard.options.model_copy(update={"id_column": column})  # a value is read as an id would be
+    values = np.full(len(encoded.ordinals), np.nan, dtype=np.float32)
+    for batch in read_shard(shard.model_copy(update={"options": options}), roots):
+        _, kept, places = np.intersect1d(
+            batch.ordinals, encoded.ordinals, assume_unique=True, return_indices=True
+        )
+        if batch.ids is not None and len(kept):
+            texts = batch.ids.take(pa.array(kept))
+            values[places] = _numbers(column, shard, texts, batch.ordinals[kept])
+    return values
+
+
+def _check_columns(column: str, shard: Shard) -> None:
+    for segment in shard.segments:
+        if segment.format not in WITH_COLUMNS:
+            raise SourceError(
+                f"score: column '{column}' of source '{shard.source}': {segment.file} is read as "
+                f"{segment.format}, which has no columns; name the sources that do in mix.curriculum.sources"
+            )
+
+
+def _numbers(
+    column: str, shard: Shard, texts: ArrowArray, ordinals: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    trimmed = pc.utf8_trim_whitespace(texts)
+    present = pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, trimmed.type), trimmed)
+    try:
+        numbers = pc.cast(present, pa.float64())
+    except pa.ArrowInvalid:
+        raise SourceError(_not_a_number(column, shard, present, ordinals)) from None
+    return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float32)
+
+
+def _not_a_number(column: str, shard: Shard, texts: ArrowArray, ordinals: NDArray[np.int64]) -> str:
+    """Say which value is no number, and where it stands."""
+    for text, ordinal in zip(texts.to_pylist(), ordinals.tolist(), strict=True):
+        try:
+            float(text or 0)
+        except ValueError:
+            segment = next(part for part in reversed(shard.segments) if part.first_ordinal <= ordinal)
+            row = segment.first_row + ordinal - segment.first_ordinal
+            where = place_of(segment.file, row, segment.format)
+            return f"{where} holds {text[:40]!r}, which is no number; take another column"
+    return "it holds what is no number; take another column"

@@ -1,0 +1,191 @@
+"""Score: numbers that say how hard each document is, for a curriculum. They are costly, and so kept.
+
+`score_noise` measures the text that the tokens of an encoded shard decode to (`tasks.kernels.noise`).
+`score_column` reads a column of the source's own from its files. Both give one number (noise: four) for each
+document of the encoded shard, in its order. `fit_trigrams` trains a small model on the encoded corpus, and
+`score_perplexity` says how surprising each document is to one that did not see it (`tasks.scoring`).
+
+Laws. Noise and column of a document depend on its shard alone, perplexity on the corpus; another schedule,
+weight or curriculum does not score again.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Stage
+from tokmill.tasks.formats.encoded import EncodedShard
+from tokmill.tasks.formats.scores import COLUMN, write_scores
+
+if TYPE_CHECKING:
+    from tokmill.tasks.formats.scores import ScoreManifest
+
+
+class NoiseParams(Params):
+    """What is no text of a document."""
+
+    end_of_document: str | None = Field(
+        default="<|endoftext|>", description="Special token that stands after each document; empty for none."
+    )
+
+
+class ColumnParams(Params):
+    """Which column of the source's own to take."""
+
+    column: str = Field(min_length=1, description="Name of a column or JSON key that holds a number.")
+
+
+def run_noise(params: NoiseParams, *, out: Path, tokenizer: Path, shard: Path) -> Outcome:
+    """Measure the noise of an encoded shard's documents.
+
+    Args:
+        params: see `NoiseParams`.
+        out: the artifact's directory.
+        tokenizer: the tokenizer that it was encoded with.
+        shard: the encoded shard.
+    """
+    from tokmill.tasks.encode.encoding import end_token_id
+    from tokmill.tasks.formats.tokenizer import open_tokenizer
+    from tokmill.tasks.score.noise import noise_of
+
+    opened = open_tokenizer(tokenizer)
+    end_id = end_token_id(opened, params.end_of_document)
+    return _outcome(write_scores(out, "noise", noise_of(opened, EncodedShard.open(shard), end_id)))
+
+
+def run_column(params: ColumnParams, *, out: Path, text: Mapping[str, Any], shard: Path) -> Outcome:
+    """Read a column for an encoded shard's documents.
+
+    Args:
+        params: see `ColumnParams`.
+        out: the artifact's directory.
+        text: {"shard": a corpus `Shard` as JSON, "roots": {source: absolute folder}}.
+        shard: the encoded shard.
+
+    Raises:
+        SourceError: the files have no such column, or it holds what is no number.
+    """
+    from tokmill.tasks.formats.text.shard import Shard
+    from tokmill.tasks.score.column import column_of
+
+    plan = Shard.model_validate(text["shard"])
+    values = column_of(params.column, plan, text["roots"], EncodedShard.open(shard))
+    return _outcome(write_scores(out, f"{COLUMN}{params.column}", {"value": values}))
+
+
+class TrigramParams(Params):
+    """The model that says how surprising documents are."""
+
+    train_tokens: int = Field(
+        default=10_000_000,
+        ge=1,
+        lt=1 << 31,
+        description=(
+            "Tokens that each of the two models is trained on, about: a sample of documents where the corpus "
+            "has more. Memory grows with it, by about 60 bytes per token."
+        ),
+    )
+    seed: int = Field(default=0, ge=0, lt=1 << 63, description="Decides which model a document belongs to.")
+
+
+class PerplexityParams(Params):
+    """There are none: the model knows all."""
+
+
+def run_fit(params: TrigramParams, *, out: Path, encoded: Path, shards: Sequence[Path]) -> Outcome:
+    """Train a trigram model on each of two halves of an encoded corpus.
+
+    Args:
+        params: see `TrigramParams`.
+        out: the artifact's directory.
+        encoded: the manifest.
+        shards: the encoded shards, in its order.
+
+    Raises:
+        MixingError: a half has no documents, or the vocabulary is too large.
+    """
+    from tokmill.tasks.formats.encoded import Encoded
+    from tokmill.tasks.formats.trigrams import ModelManifest, write_manifest, write_trigrams
+    from tokmill.tasks.score.perplexity import FOLDS, sample_of
+    from tokmill.tasks.score.trigrams import train
+
+    opened = Encoded.open(encoded)
+    known = ModelManifest(
+        vocab_size=opened.manifest.vocab_size,
+        seed=params.seed,
+        end_of_document_id=opened.manifest.end_of_document_id,
+        num_tokens=(0, 0),
+        num_documents=(0, 0),
+    )
+    num_tokens = sum(entry.num_tokens for source in opened.manifest.sources for entry in source.shards)
+    share = min(1.0, 2 * params.train_tokens / max(1, num_tokens))
+    sizes = []
+    for fold in FOLDS:
+        samples = [
+            document
+            for _, entry, path in opened.pair(shards)
+            for document in sample_of(EncodedShard.open(path), entry.digest, known, fold, share)
+        ]
+        write_trigrams(out, fold, train(samples, known.vocab_size))
+        sizes.append((len(samples), sum(map(len, samples))))
+    (documents, tokens), (other_documents, other_tokens) = sizes
+    figures = {"num_documents": (documents, other_documents), "num_tokens": (tokens, other_tokens)}
+    write_manifest(out, known.model_copy(update=figures))
+    return Outcome(
+        metrics={
+            "vocab_size": known.vocab_size,
+            "num_documents": documents + other_documents,
+            "num_tokens": tokens + other_tokens,
+        }
+    )
+
+
+def run_perplexity(params: PerplexityParams, *, out: Path, model: Path, shard: Path) -> Outcome:
+    """Score an encoded shard's documents by the model that did not see them.
+
+    Args:
+        params: none.
+        out: the artifact's directory.
+        model: what `fit_trigrams` made of the corpus that the shard belongs to.
+        shard: the encoded shard.
+
+    Raises:
+        StoreError: the model is broken.
+    """
+    from tokmill.tasks.encode.stage import artifact_digest
+    from tokmill.tasks.formats.trigrams import TrigramModels
+    from tokmill.tasks.score.perplexity import perplexity_of
+
+    opened = EncodedShard.open(shard)
+    scores = perplexity_of(opened, artifact_digest(shard), TrigramModels.open(model))
+    return _outcome(write_scores(out, "perplexity", {"surprisal": scores}))
+
+
+def _outcome(manifest: "ScoreManifest") -> Outcome:
+    number, missing = manifest.num_documents, manifest.num_missing
+    became = {"scored": number - missing, "missing": missing}
+    return Outcome(
+        metrics={"measure": manifest.measure, "num_documents": number, "num_missing": missing},
+        accounts=[Account(source=NO_SOURCE, unit="documents", num_in=number, became=became)],
+    )
+
+
+SCORE_NOISE = Stage(
+    verb="score_noise", task="score", kind="noise_scores", version=1, params=NoiseParams, run=run_noise
+)
+SCORE_COLUMN = Stage(
+    verb="score_column", task="score", kind="column_scores", version=1, params=ColumnParams, run=run_column
+)
+FIT_TRIGRAMS = Stage(
+    verb="fit_trigrams", task="fit", kind="trigrams", version=1, params=TrigramParams, run=run_fit
+)
+SCORE_PERPLEXITY = Stage(
+    verb="score_perplexity",
+    task="score",
+    kind="perplexity_scores",
+    version=1,
+    params=PerplexityParams,
+    run=run_perplexity,
+)

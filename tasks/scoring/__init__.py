@@ -1,1 +1,0 @@
-"""Scoring: how hard documents are, by the text that they decode to, by a model of the corpus, by a column."""

@@ -1,0 +1,34 @@
+"""What a person calls an artifact: its folder, or its name in a store."""
+
+import os
+from pathlib import Path
+
+from tokmill.tasks.core.errors import LoadingError
+from tokmill.tasks.store import Store
+from tokmill.tasks.store.layout import DEFAULT_STORE
+
+
+def artifact_folder(kind: str, path: str | Path, store: str | Path | None) -> Path:
+    """Return the folder of an artifact.
+
+    Args:
+        kind: `packed`, `tokenizer`, ...
+        path: the folder; or, where a store is given or no such folder is there, the artifact's name:
+            `kind/name`, `kind/name@v3`, `kind/name@prod`.
+        store: where the name is looked up; else TOKMILL_STORE, else `tokmill-store` in the working directory.
+
+    Raises:
+        LoadingError: there is no such store.
+        StoreError: the store has no artifact of that name.
+    """
+    place, name = Path(path), str(path)
+    if store is None and (place.exists() or not name.startswith(f"{kind}/")):
+        return place
+    location = str(store or os.environ.get("TOKMILL_STORE") or DEFAULT_STORE)
+    opened = Store.open(location)
+    if not opened.root.is_dir():
+        raise LoadingError(
+            f"loading: {name} is no folder, and there is no store at {location} to look it up in; give the "
+            "artifact's folder, or store='…'"
+        )
+    return opened.path(opened.resolve(name))

@@ -1,0 +1,1 @@
+"""Takedown: packed artifacts and mixtures without some documents."""

@@ -1,0 +1,173 @@
+"""Exclude: a mixture without some documents, for packing it again.
+
+The model. The rows of the documents are left out, each time that they were drawn, and all others keep their
+order. Nothing is drawn in their place, so the shares are what is left of them; the requests stay on record as
+they were made, and the table of shares scales them to the tokens that are left.
+
+Laws. Per source: documents and tokens in the mixture before = kept + taken down. The same mixture and
+documents give the same bytes, in whatever order the documents are listed.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tasks.core.errors import MixingError
+from tokmill.tasks.core.stage import Account, Outcome, Params, Scalar, Stage, Unit
+from tokmill.tasks.formats.encoded import Encoded, EncodedShard
+from tokmill.tasks.formats.mixture import MixedSource, Mixture, MixtureManifest, Plan, PlanWriter, ShareTable
+from tokmill.tasks.formats.packed.takedown import ExcludedDocuments
+from tokmill.tasks.tracing.members import Document, Members
+
+
+class ExcludeParams(Params):
+    """There are none: what is left out is an input."""
+
+
+def run(
+    params: ExcludeParams,
+    *,
+    out: Path,
+    mixture: Path,
+    encoded: Path,
+    shards: Sequence[Path],
+    documents: Sequence[Mapping[str, Any]],
+) -> Outcome:
+    """Write the mixture in `mixture` without the documents.
+
+    Args:
+        params: none.
+        out: the new mixture's directory.
+        mixture: the old one's.
+        encoded: the encoding that was mixed.
+        shards: its shards, in the manifest's order.
+        documents: the fields of a `TakenDocument` each, in any order.
+
+    Raises:
+        MixingError: nothing is left of it.
+        StoreError: a file is missing or broken.
+    """
+    before = Mixture.open(mixture)
+    taken = ExcludedDocuments.of(documents)
+    members = members_of(taken.documents, before.sources, Encoded.open(encoded), shards)
+    tally = _Tally(before)
+    with PlanWriter(out) as writer:
+        for plan in before.batches():
+            gone = members.among(plan.source, plan.shard, plan.document)
+            tally.add(plan, gone)
+            writer.append(_where(plan, ~gone))
+    made = tally.manifest()
+    if not made.num_documents:
+        raise MixingError("exclude: no document of the mixture is left; delete the packed artifact instead")
+    made.save(out)
+    tally.shares().save(out)
+    taken.save(out)
+    metrics: dict[str, Scalar] = {
+        "num_documents": made.num_documents,
+        "num_tokens": made.num_tokens,
+        "limited_by": "",
+    }
+    return Outcome(metrics=metrics, accounts=tally.accounts())
+
+
+def members_of(
+    documents: Sequence[Document], sources: Sequence[str], encoded: Encoded, shards: Sequence[Path]
+) -> Members:
+    """The documents as a plan knows them: by their positions in the encoded shards."""
+    ordinals: dict[tuple[str, int], list[int]] = {}
+    for document in documents:
+        ordinals.setdefault((document.source, document.shard), []).append(document.ordinal)
+    rows = [np.empty((3, 0), dtype=np.int64)]
+    for source, entry, path in encoded.pair(shards):
+        its = ordinals.get((source, entry.index))
+        if its is not None:
+            at = np.flatnonzero(np.isin(EncodedShard.open(path).ordinals, its))
+            rows.append(
+                np.stack([np.full(len(at), sources.index(source)), np.full(len(at), entry.index), at])
+            )
+    return Members(*np.concatenate(rows, axis=1))
+
+
+def _where(plan: Plan, keep: NDArray[np.bool_]) -> Plan:
+    return Plan(**{name: getattr(plan, name)[keep] for name in Plan.__dataclass_fields__})
+
+
+class _Tally:
+    """Counts what goes, by source and by point of the table of shares."""
+
+    def __init__(self, mixture: Mixture) -> None:
+        self._mixture = mixture.manifest
+        self._table = mixture.shares()
+        size = len(mixture.sources)
+        self._gone = np.zeros((4, size), dtype=np.int64)  # documents, tokens; the same of first times alone
+        self._before = np.zeros((len(self._table.positions) + 1, size))  # tokens, by the next point
+        self._position = mixture.manifest.first_position
+        self._first_is_gone = False
+
+    def add(self, plan: Plan, gone: NDArray[np.bool_]) -> None:
+        """Take the next rows, and which of them go."""
+        if self._position == self._mixture.first_position:
+            self._first_is_gone = bool(gone[:1].any())
+        lengths = plan.num_tokens.astype(np.int64)
+        starts = self._position + np.cumsum(lengths) - lengths
+        self._position += int(lengths.sum())
+        source, tokens = plan.source[gone], lengths[gone]
+        for row, chosen in ((0, np.ones(len(source), dtype=np.bool_)), (2, plan.epoch[gone] == 0)):
+            np.add.at(self._gone[row], source[chosen], 1)
+            np.add.at(self._gone[row + 1], source[chosen], tokens[chosen])
+        points = np.searchsorted(self._table.positions, starts[gone], side="right")
+        np.add.at(self._before, (points, source), tokens)
+
+    def manifest(self) -> MixtureManifest:
+        """The manifest of what is left."""
+        left = self._mixture.num_tokens - int(self._gone[1].sum())
+        table = self.shares()
+        sources = [self._source(k, left, table) for k in range(len(self._mixture.sources))]
+        figures = {
+            "num_documents": self._mixture.num_documents - int(self._gone[0].sum()),
+            "num_tokens": left,
+            "first_document_start": 0 if self._first_is_gone else self._mixture.first_document_start,
+            "sources": sources,
+        }
+        return self._mixture.model_copy(update=figures)
+
+    def _source(self, index: int, num_tokens: int, table: ShareTable) -> MixedSource:
+        was, gone = self._mixture.sources[index], self._gone[:, index].tolist()
+        drawn = was.drawn_tokens - gone[1]
+        ahead = table.given[:, index] - table.requested[:, index]
+        figures = {
+            "share": round(drawn / max(1, num_tokens), 12),
+            "drawn_documents": was.drawn_documents - gone[0],
+            "drawn_tokens": drawn,
+            "unique_documents": was.unique_documents - gone[2],
+            "unique_tokens": was.unique_tokens - gone[3],
+            "epochs": round(drawn / max(1, was.num_tokens), 12),
+            "most_ahead_tokens": float(np.round(np.max(ahead, initial=0.0), 6)),
+            "most_behind_tokens": float(np.round(np.max(-ahead, initial=0.0), 6)),
+        }
+        return was.model_copy(update=figures)
+
+    def shares(self) -> ShareTable:
+        """The table of shares at the same points of the plan, over the tokens that are left."""
+        gone = np.cumsum(self._before, axis=0)[:-1]
+        positions = self._table.positions - gone.sum(axis=1)
+        scale = positions / np.maximum(self._table.positions, 1)
+        return ShareTable(positions, self._table.requested * scale[:, None], self._table.given - gone)
+
+    def accounts(self) -> list[Account]:
+        """Per source its documents, each time that they were drawn, and tokens."""
+        accounts = []
+        units: tuple[Unit, Unit] = ("documents", "tokens")
+        for index, source in enumerate(self._mixture.sources):
+            for row, unit in enumerate(units):
+                drawn = source.drawn_documents if unit == "documents" else source.drawn_tokens
+                gone = int(self._gone[row, index])
+                became = {"kept": drawn - gone, "taken_down": gone}
+                accounts.append(Account(source=source.source, unit=unit, num_in=drawn, became=became))
+        return accounts
+
+
+EXCLUDE = Stage(verb="exclude", task="takedown", kind="mixture", version=1, params=ExcludeParams, run=run)

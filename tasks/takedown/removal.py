@@ -1,0 +1,147 @@
+"""Takes pieces out of packed shards: what is left of a sequence moves together, and padding follows it.
+
+A shard that has none of the pieces is linked, byte for byte as it was. In one that has some, every sequence
+without them keeps its bytes, and no sequence changes its number.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tokmill.tasks.formats.packed.block import SequenceBlock, ShardShape, group_rows
+from tokmill.tasks.formats.packed.layout import PROVENANCE_SCHEMA, PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed.plan import PackedShardEntry
+from tokmill.tasks.formats.packed.registry import write_pieces, write_sequences
+from tokmill.tasks.formats.packed.shards import PieceRows, open_shard
+from tokmill.tasks.kernels.gather import gather
+from tokmill.tasks.packing.assemble import link
+from tokmill.tasks.tracing.pieces import Wanted
+
+_BLOCK_TOKENS = 1 << 24
+
+Columns = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What became of a shard.
+
+    Attributes:
+        entry: what the manifest says of it now.
+        pieces: those that are gone, as they were: the columns of `pieces-*.parquet`.
+        taken: documents and tokens of them, int64 [sources, 2]; see `tally`.
+        kept: the same of the pieces that are left.
+    """
+
+    entry: PackedShardEntry
+    pieces: Columns
+    taken: NDArray[np.int64]
+    kept: NDArray[np.int64]
+
+
+def tally(pieces: Columns, num_sources: int) -> NDArray[np.int64]:
+    """Documents and tokens of pieces, by source: int64 [sources, 2].
+
+    A document is counted where it begins, each time that it is gone through; whatever packing keeps of one,
+    its beginning is there.
+    """
+    begun = pieces["source"][pieces["document_start"] == 0]
+    tokens = np.bincount(pieces["source"], weights=pieces["length"], minlength=num_sources)
+    return np.stack([np.bincount(begun, minlength=num_sources), tokens.astype(np.int64)], axis=1)
+
+
+def remove(
+    path: Path, manifest: PackedManifest, entry: PackedShardEntry, wanted: Wanted, out: Path
+) -> Removed:
+    """Write a shard of the artifact in `path` without the pieces that are wanted away.
+
+    Raises:
+        StoreError: a file of the shard is missing or broken.
+    """
+    files = ShardFiles(path, entry.index)
+    pieces = PieceRows.open(files, manifest)
+    gone = wanted.among(pieces)
+    taken, kept = (
+        {name: values[chosen] for name, values in pieces.columns.items()} for chosen in (gone, ~gone)
+    )
+    if gone.any():
+        _write(path, manifest, entry, _Pieces(pieces, ~gone), ShardFiles(out, entry.index))
+    else:
+        for file in files.written(manifest.formats, manifest.labels):
+            link(file, out / file.relative_to(path))
+    num_tokens = int(kept["length"].sum())
+    num_sources = len(manifest.sources)
+    return Removed(
+        entry.model_copy(update={"num_tokens": num_tokens}),
+        taken,
+        tally(taken, num_sources),
+        tally(kept, num_sources),
+    )
+
+
+class _Pieces:
+    """The pieces of a shard that are kept, with their places before and after.
+
+    Attributes:
+        firsts: int64 [n + 1]; those of the shard's sequence i are [firsts[i], firsts[i + 1]).
+        columns: theirs, `start` as it is now.
+        starts: int64 [p], where they started before.
+    """
+
+    def __init__(self, pieces: PieceRows, keep: NDArray[np.bool_]) -> None:
+        columns = {name: values[keep] for name, values in pieces.columns.items()}
+        self.firsts = np.concatenate([[0], np.cumsum(keep)])[pieces.firsts]
+        self.starts = columns["start"].astype(np.int64)
+        ends = np.concatenate([[0], np.cumsum(columns["length"], dtype=np.int64)])
+        begins = np.repeat(ends[self.firsts[:-1]], np.diff(self.firsts))
+        self.columns = columns | {"start": (ends[:-1] - begins).astype(np.uint32)}
+
+    def part(self, rows: range) -> tuple[slice, NDArray[np.int64]]:
+        """Which pieces the sequences `rows` have, and where each one's begin among them."""
+        firsts = self.firsts[rows.start : rows.stop + 1]
+        return slice(int(firsts[0]), int(firsts[-1])), firsts - firsts[0]
+
+
+def _write(
+    path: Path, manifest: PackedManifest, entry: PackedShardEntry, pieces: _Pieces, files: ShardFiles
+) -> None:
+    dtype = np.dtype(manifest.dtype).newbyteorder("<")
+    shape = ShardShape(entry.num_sequences, manifest.sequence_length, dtype, manifest.labels)
+    reader = open_shard(path, entry.index, manifest)
+    with write_sequences(files, shape, manifest.formats) as append, write_pieces(files) as append_pieces:
+        for rows in _blocks(entry.num_sequences, manifest.sequence_length):
+            before = np.stack([reader.tokens(row) for row in rows])
+            its, firsts = pieces.part(rows)
+            append(_moved(before, pieces, its, firsts, manifest))
+            columns = {name: pieces.columns[name][its] for name in PROVENANCE_SCHEMA.names}
+            append_pieces(pa.table(columns, schema=PROVENANCE_SCHEMA))
+
+
+def _blocks(num_sequences: int, sequence_length: int) -> Iterator[range]:
+    group = group_rows(sequence_length)
+    step = max(1, _BLOCK_TOKENS // (group * sequence_length)) * group
+    return (range(first, min(first + step, num_sequences)) for first in range(0, num_sequences, step))
+
+
+def _moved(
+    before: NDArray[Any], pieces: _Pieces, its: slice, firsts: NDArray[np.int64], manifest: PackedManifest
+) -> SequenceBlock:
+    """Sequences with the kept pieces moved together, and padding after them."""
+    rows = np.full_like(before, manifest.pad_id)
+    lengths = pieces.columns["length"][its].astype(np.int64)
+    size, width = before.itemsize, before.shape[1]
+    base = np.repeat(np.arange(len(before)) * width, np.diff(firsts))
+    gather(
+        before.reshape(-1).view(np.uint8),
+        (base + pieces.starts[its]) * size,
+        lengths * size,
+        (base + pieces.columns["start"][its]) * size,
+        rows.reshape(-1).view(np.uint8),
+    )
+    starts = pieces.columns["document_start"][its].astype(np.int64)
+    return SequenceBlock(rows, firsts, lengths, starts, manifest.mask_continued)

@@ -1,0 +1,146 @@
+"""Asking for a takedown: from names to a request, and what came of it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tokmill.tasks.card.stage import CARD
+from tokmill.tasks.core.errors import StoreError, TracingError
+from tokmill.tasks.core.stage import Account, ArtifactRef, Input, Inputs, Request
+from tokmill.tasks.formats.packed.takedown import TakenDocument
+from tokmill.tasks.store.integrity import file_damages
+from tokmill.tasks.store.record import Record
+from tokmill.tasks.takedown.holders import Holder, holders_of
+from tokmill.tasks.takedown.repacking import listed, repack
+from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
+from tokmill.tasks.tracing.document import why_absent
+from tokmill.tasks.tracing.naming import FoundDocument, find_documents
+from tokmill.tasks.tracing.origins import Origins
+from tokmill.tasks.tracing.pieces import pieces_of
+
+_EARLIER_MIXTURES, _EARLIER_PACKINGS = "earlier_mixtures", "earlier_packings"
+_CARDS = """
+    SELECT a.fingerprint FROM inputs i JOIN artifacts a USING (fingerprint)
+    WHERE a.stage = 'card' AND i.role = 'packed' AND i.input_fingerprint = $fingerprint
+    ORDER BY a.stage_version DESC, a.ended DESC
+"""
+
+
+@dataclass(frozen=True)
+class TakenDown:
+    """What a takedown came to.
+
+    Attributes:
+        record: of the new version; None where no sequence had a piece of the documents.
+        accounts: of the documents and tokens that were left and taken down, by source.
+        made: whether it was made now, and not found.
+        documents: those that were taken down.
+        absent: those of which no sequence had a piece, each with the reason.
+        holders: every artifact of the store that holds one of the documents still, or may.
+        card: the card of the new version; None where the old one has none, or what it tells of was removed.
+    """
+
+    record: Record | None
+    accounts: Sequence[Account]
+    made: bool
+    documents: list[FoundDocument]
+    absent: list[tuple[FoundDocument, str]]
+    holders: list[Holder]
+    card: Record | None = None
+
+
+def read_names(file: Path) -> list[str]:
+    """The names in a list: one a line; blank lines and those that begin with # are none.
+
+    Raises:
+        TracingError: the file cannot be read as UTF-8, or has no name.
+    """
+    try:
+        lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise TracingError(
+            f"{file}: cannot be read ({error}); give a UTF-8 file with a document a line"
+        ) from error
+    names = [line for line in lines if line and not line.startswith("#")]
+    if not names:
+        raise TracingError(
+            f"{file}: there is no document in it; write SOURCE:ID or SOURCE:FILE:ROW, one a line"
+        )
+    return names
+
+
+def take_down(origins: Origins, names: Iterable[str], *, repacked: bool = False) -> TakenDown:
+    """Publish a version of a packed artifact without the documents of these names.
+
+    Args:
+        origins: of the packed artifact.
+        names: what the documents are called.
+        repacked: whether the mixture is packed again without them; else padding takes their place.
+
+    Raises:
+        TracingError: nothing is called by one of the names; nothing is published.
+        StoreError: the artifact, or one that it goes back to, is missing or damaged.
+        SourceError: ids have to be looked for, and a file is gone or no longer what was ingested.
+    """
+    documents = _once(find_documents(origins, names))
+    sources = origins.reader.manifest.sources
+    held = {(sources[row["source"]], row["shard"], row["ordinal"]) for row in pieces_of(origins, documents)}
+    present = [one for one in documents if (one.source, one.shard, one.ordinal) in held]
+    absent = [(one, why_absent(origins, one)) for one in documents if one not in present]
+    if not present:
+        return TakenDown(None, [], False, [], absent, holders_of(origins, documents))
+    _check_sound(origins)
+    realized = (
+        repack(origins, _taken(present)) if repacked else origins.store.realize(_request(origins, present))
+    )
+    record = origins.store.record(realized.ref)
+    made_by = Origins.of(origins.store, realized.ref).ancestor("mixture") if repacked else record
+    card = _card_of(origins, realized.ref, made_by.ref if repacked else None)
+    holders = holders_of(origins, documents)
+    return TakenDown(record, made_by.accounts, not realized.cached, present, absent, holders, card)
+
+
+def _card_of(origins: Origins, packed: ArtifactRef, mixture: ArtifactRef | None) -> Record | None:
+    """Publish for a new version the card that the old one has: made in the same way, of the new version."""
+    made = origins.store.catalog.query(_CARDS, {"fingerprint": origins.packed.fingerprint})
+    if not made:
+        return None
+    old = origins.store.read("card", made[0]["fingerprint"])
+    inputs: dict[str, Input | Sequence[Input]] = {
+        entry.role: entry.ref for entry in old.inputs if entry.ref is not None and entry.position is None
+    }
+    before = {role: old.refs(role) for role in (_EARLIER_MIXTURES, _EARLIER_PACKINGS)}
+    inputs["packed"] = packed
+    if mixture is None:
+        before[_EARLIER_PACKINGS].append(origins.packed.ref)
+    else:
+        inputs["mixture"] = mixture
+        before = {_EARLIER_MIXTURES: [*before[_EARLIER_MIXTURES], origins.ancestor("mixture").ref]}
+    inputs |= {role: refs for role, refs in before.items() if refs}
+    used = [ref for given in inputs.values() for ref in (given if isinstance(given, Sequence) else [given])]
+    if not all(origins.store.holds(ref) for ref in used if isinstance(ref, ArtifactRef)):
+        return None
+    card = origins.store.realize(Request(CARD, packed.name, CARD.params(**old.params), inputs))
+    return origins.store.record(card.ref)
+
+
+def _once(documents: list[FoundDocument]) -> list[FoundDocument]:
+    """Each document under the first of its names."""
+    return list({(one.source, one.shard, one.ordinal): one for one in reversed(documents)}.values())[::-1]
+
+
+def _check_sound(origins: Origins) -> None:
+    """Refuse to make a new version of what is not what was published."""
+    for name, message in file_damages(origins.path, origins.packed, full=True):
+        raise StoreError(
+            f"{origins.packed.reference}: {name} {message}; have it made again before anything is taken down"
+        )
+
+
+def _request(origins: Origins, documents: list[FoundDocument]) -> Request:
+    inputs: Inputs = {"packed": origins.packed.ref, "documents": listed(_taken(documents))}
+    return Request(TAKEDOWN, origins.packed.name, TakedownParams(), inputs)
+
+
+def _taken(documents: list[FoundDocument]) -> list[TakenDocument]:
+    return [TakenDocument(**asdict(document)) for document in documents]

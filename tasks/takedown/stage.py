@@ -1,0 +1,132 @@
+"""Takedown: a packed artifact without some documents, as a new version of it.
+
+The model. Every piece of the documents is taken out of its sequence; the pieces that are left move together,
+and padding fills the sequence up again. Nothing is packed anew: every sequence keeps its number, all that had
+no piece of them are what they were, bit for bit, and shards of such sequences alone are the same files. So a
+training run goes on with the new version where it was with the old one. A sequence that had nothing else is
+all padding.
+
+Laws. Per source: tokens in the old version = tokens here + taken down; padding grows by what was taken down.
+The same artifact and the same documents give the same bytes, in whatever order they are listed. What is
+upstream (the text, the encoded shards, older versions) is left alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
+from tokmill.tasks.formats.packed.layout import PackedManifest
+from tokmill.tasks.formats.packed.registry import write_folder_files
+from tokmill.tasks.formats.packed.takedown import (
+    PIECES_FILE,
+    TAKEN_DOWN_SCHEMA,
+    TakedownManifest,
+    TakenDocument,
+    in_order,
+)
+from tokmill.tasks.store.record import read_record
+from tokmill.tasks.takedown.removal import Columns, Removed, remove
+from tokmill.tasks.tracing.pieces import Wanted
+
+
+class TakedownParams(Params):
+    """There are none: what is taken down is an input."""
+
+
+def run(
+    params: TakedownParams, *, out: Path, packed: Path, documents: Sequence[Mapping[str, Any]]
+) -> Outcome:
+    """Write the packed artifact in `packed` without the documents.
+
+    Args:
+        params: none.
+        out: the new artifact's directory.
+        packed: the old one's.
+        documents: the fields of a `TakenDocument` each, in any order.
+
+    Raises:
+        StoreError: a file of the old artifact is missing or broken.
+    """
+    manifest = PackedManifest.open(packed)
+    taken = in_order(documents)
+    wanted = Wanted(manifest.sources, taken)
+    shards = [remove(packed, manifest, entry, wanted, out) for entry in manifest.shards]
+    made = _manifest(manifest, shards)
+    write_folder_files(out, made)
+    gone = {name: np.concatenate([shard.pieces[name] for shard in shards]) for name in shards[0].pieces}
+    pq.write_table(pa.table(gone).select(TAKEN_DOWN_SCHEMA.names).cast(TAKEN_DOWN_SCHEMA), out / PIECES_FILE)
+    said = _takedown(packed, taken, gone)
+    said.save(out)
+    return Outcome(metrics=_metrics(made, shards, said), accounts=_accounts(manifest, made, shards))
+
+
+def _manifest(manifest: PackedManifest, shards: Sequence[Removed]) -> PackedManifest:
+    num_tokens = sum(shard.entry.num_tokens for shard in shards)
+    figures = {
+        "num_tokens": num_tokens,
+        "num_padding_tokens": manifest.num_sequences * manifest.sequence_length - num_tokens,
+        "shards": tuple(shard.entry for shard in shards),
+        "origin": None,  # its sequences are no longer those of the artifact that it was an export of
+        "predecessors": tuple(sorted({*manifest.predecessors, *filter(None, [manifest.origin])})),
+    }
+    return manifest.model_copy(update=figures)
+
+
+def _takedown(packed: Path, taken: Sequence[TakenDocument], gone: Columns) -> TakedownManifest:
+    digest, before = read_record(packed).content_digest, TakedownManifest.of(packed)
+    return TakedownManifest(
+        previous=digest,
+        predecessors=(*(before.predecessors if before else ()), digest),
+        documents=tuple(taken),
+        changed_sequences=tuple(np.unique(gone["sequence"]).tolist()),
+    )
+
+
+def _metrics(made: PackedManifest, shards: Sequence[Removed], said: TakedownManifest) -> dict[str, Scalar]:
+    return {
+        "sequence_length": made.sequence_length,
+        "num_sequences": made.num_sequences,
+        "num_tokens": made.num_tokens,
+        "num_padding_tokens": made.num_padding_tokens,
+        "padding_share": round(made.num_padding_tokens / (made.num_sequences * made.sequence_length), 12),
+        "num_shards": len(shards),
+        "num_changed_shards": sum(len(shard.pieces["length"]) > 0 for shard in shards),
+        "num_changed_sequences": len(said.changed_sequences),
+        "num_taken_down_pieces": sum(len(shard.pieces["length"]) for shard in shards),
+        "num_taken_down_tokens": sum(int(shard.taken[:, 1].sum()) for shard in shards),
+    }
+
+
+def _accounts(before: PackedManifest, after: PackedManifest, shards: Sequence[Removed]) -> list[Account]:
+    """Per source its documents (each time that they are gone through) and tokens; and everything's tokens.
+
+    The last is over what the old manifest says that there was, and not over what was found.
+    """
+    kept, taken = (sum(getattr(shard, name) for shard in shards) for name in ("kept", "taken"))
+    units: tuple[Unit, Unit] = ("documents", "tokens")
+    accounts = [
+        Account(
+            source=source,
+            unit=unit,
+            num_in=int(kept[index, column] + taken[index, column]),
+            became={"packed": int(kept[index, column]), "taken_down": int(taken[index, column])},
+        )
+        for index, source in enumerate(before.sources)
+        for column, unit in enumerate(units)
+    ]
+    lost = int(taken[:, 1].sum())
+    num_in, added = before.num_tokens + before.num_padding_tokens, {"padding": lost}
+    became = {
+        "packed": after.num_tokens,
+        "padding": before.num_padding_tokens + lost,
+        "taken_down": lost,
+    }
+    return [*accounts, Account(source=NO_SOURCE, unit="tokens", num_in=num_in, added=added, became=became)]
+
+
+TAKEDOWN = Stage(verb="takedown", task="takedown", kind="packed", version=2, params=TakedownParams, run=run)

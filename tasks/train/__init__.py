@@ -1,0 +1,1 @@
+"""Train a tokenizer on balanced counts, or adopt one that exists."""

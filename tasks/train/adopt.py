@@ -1,0 +1,87 @@
+"""adopt: a tokenizer that exists, as a tokenizer artifact with an attestation.
+
+It is loaded from any format that we know, written in tokmill's own, loaded back from that and held to its
+own probes; it gets exports as one that was trained does. The files that it came from are not copied.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from tokmill.tasks.core.stage import Outcome, Params, Stage
+
+
+class AdoptParams(Params):
+    """What the files alone do not say."""
+
+    format: Literal["auto", "tokmill", "huggingface", "gpt2", "tiktoken"] = Field(
+        default="auto",
+        description="Which of a folder's tokenizer files to take: tokmill.json, tokenizer.json, vocab.json "
+        "with merges.txt, or *.tiktoken; 'auto' takes the one that says the most.",
+    )
+    split_pattern: str | None = Field(
+        default=None,
+        description="How text is cut, where the files do not say (tiktoken, gpt2): a name such as cl100k, "
+        "or a regular expression.",
+    )
+    special_tokens: dict[str, int] = Field(
+        default={}, description="Special tokens and their ids, where the files do not say (tiktoken, gpt2)."
+    )
+
+
+_FILES = {
+    "tokmill": "tokmill.json",
+    "huggingface": "tokenizer.json",
+    "gpt2": "*vocab.json",
+    "tiktoken": "*.tiktoken",
+}
+
+
+def run(params: AdoptParams, *, out: Path, file: str | Path) -> Outcome:
+    """Adopt a tokenizer into `out`.
+
+    Args:
+        params: see `AdoptParams`.
+        out: the artifact's directory.
+        file: the tokenizer's file, or a folder that holds it.
+
+    Raises:
+        TokenizerError: the file cannot be read, or the tokenizer does not survive being written and loaded.
+    """
+    from tokmill.tasks.formats.tokenizer import publish_tokenizer
+    from tokmill.tokenizer import load
+
+    tokenizer = load(
+        _chosen(Path(file), params.format),
+        split_pattern=params.split_pattern,
+        special_tokens=params.special_tokens or None,
+    )
+    exports = publish_tokenizer(tokenizer, out)
+    return Outcome(
+        metrics={
+            "vocab_size": tokenizer.vocab_size,
+            "num_merges": len(tokenizer.merges),
+            "num_special_tokens": len(tokenizer.special_tokens),
+            "exports": ", ".join(exports),
+            "unicode_tables": "{version} ({tables})".format(**tokenizer.splitter.unicode),
+        }
+    )
+
+
+def _chosen(path: Path, file_format: str) -> Path:
+    """The file of the wanted format, where `path` is a folder."""
+    from tokmill.tokenizer.core.errors import FormatError
+
+    if file_format == "auto" or not path.is_dir():
+        return path
+    found = sorted(path.glob(_FILES[file_format]))
+    if len(found) == 1:
+        return found[0]
+    raise FormatError(
+        f"adopt: format={file_format!r} means one file {_FILES[file_format]}, and {path} holds {len(found)}; "
+        "name the file itself, or another format"
+    )
+
+
+ADOPT = Stage(verb="adopt", task="adopt", kind="tokenizer", version=2, params=AdoptParams, run=run)

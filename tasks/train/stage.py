@@ -1,0 +1,164 @@
+"""train: a tokenizer from pre-token counts and a balance.
+
+Each source's counts are multiplied by its factor (and by the balance's resolution, which keeps rounding
+small) and added up, and merges are learned from the sum; no text is read. What each source counted for is
+measured on what was learned from: its part of the weighted pre-tokens' bytes is `share.SOURCE` in the record.
+Publishes a tokenizer artifact (`tasks.formats.tokenizer`) with exports, each of which was loaded back and
+encoded the probes alike.
+"""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from tokmill.tasks.core.progress import tell_advance
+from tokmill.tasks.core.stage import Outcome, Stage
+from tokmill.tasks.count.stage import CountParams
+from tokmill.tasks.sampling import proportions
+
+if TYPE_CHECKING:
+    from tokmill.tasks.formats.balance import Balance
+    from tokmill.tasks.formats.counts import Counts, Cut
+    from tokmill.tokenizer import PretokenCounts, Tokenizer
+
+
+class TrainParams(CountParams):
+    """The vocabulary to learn, and how text is cut before."""
+
+    vocab_size: int = Field(
+        default=32_000,
+        gt=256,
+        le=1 << 24,
+        description="Tokens in all: the 256 bytes, merges, special tokens and reserved ones.",
+    )
+    family: Literal["byte_bpe"] = Field(
+        default="byte_bpe", description="The kind of tokenizer: byte-level BPE."
+    )
+    num_reserved: int = Field(
+        default=0,
+        ge=0,
+        le=1 << 20,
+        description="Special tokens <|reserved_0|>, <|reserved_1|>, … kept for later use.",
+    )
+    min_frequency: int = Field(
+        default=1,
+        ge=1,
+        description="Pairs that occur less often, after balancing, are never merged; at 1 any may be.",
+    )
+    max_token_bytes: int | None = Field(
+        default=None,
+        ge=2,
+        lt=1 << 31,
+        description="Merges that would make a longer token are not made; empty for no limit.",
+    )
+    tie_break: Literal["lexicographic_max", "lowest_ids"] = Field(
+        default="lexicographic_max",
+        description="Which of equally frequent pairs is merged first: the greatest pair of byte strings, "
+        "or the lowest ids, as Hugging Face does.",
+    )
+
+    def count_params(self) -> CountParams:
+        """The parameters of `count` that these need; equal for equal cuts."""
+        return CountParams(**self.cut.model_dump())
+
+
+def run(params: TrainParams, *, out: Path, counts: Path, balance: Path) -> Outcome:
+    """Train a tokenizer into `out`.
+
+    Args:
+        params: see `TrainParams`.
+        out: the artifact's directory.
+        counts: the counts artifact.
+        balance: the balance artifact.
+
+    Raises:
+        TrainingError: the counts were cut in another way, or hold too few pairs for the vocabulary.
+        BalanceError: a counted source is not in the balance.
+        TokenizerError: an export does not encode the probes as the tokenizer does.
+    """
+    from tokmill.tasks.formats.balance import Balance
+    from tokmill.tasks.formats.counts import Counts, merge_bounded
+    from tokmill.tasks.formats.tokenizer import publish_tokenizer
+
+    counted, balanced = Counts.open(counts), Balance.open(balance)
+    _check_cut(params.cut, counted.cut)
+    amounts: dict[str, int] = {}
+    weighted = merge_bounded(weighted_parts(counted, balanced, amounts))
+    tokenizer = _trained(params, weighted, balanced.resolution)
+    shares = proportions({source: Decimal(amount) for source, amount in amounts.items()})
+    exports = publish_tokenizer(tokenizer, out)
+    return Outcome(
+        metrics={
+            "vocab_size": tokenizer.vocab_size,
+            "num_merges": len(tokenizer.merges),
+            "num_special_tokens": len(tokenizer.special_tokens),
+            "longest_token_bytes": max((len(left + right) for left, right in tokenizer.merges), default=1),
+            "num_pretokens": round(int(weighted.counts.sum()) / balanced.resolution),
+            "num_distinct_pretokens": len(weighted),
+            "num_distinct_bytes": weighted.num_distinct_bytes,
+            "exports": ", ".join(exports),
+            "unicode_tables": "{version} ({tables})".format(**tokenizer.splitter.unicode),
+            **{f"share.{source}": float(share) for source, share in shares.items()},
+        }
+    )
+
+
+def _trained(params: TrainParams, weighted: "PretokenCounts", resolution: int) -> "Tokenizer":
+    """Learn the vocabulary from counts that are `resolution` times those of the balanced corpus."""
+    from tokmill.tokenizer import train_from_counts
+    from tokmill.tokenizer.core.errors import TrainingError
+
+    least = params.min_frequency * resolution if params.min_frequency > 1 else 1
+    options = params.model_dump() | {"min_frequency": least}
+    try:
+        return train_from_counts(weighted, **options, progress=_tell)
+    except TrainingError as error:
+        if least == params.min_frequency:
+            raise
+        scale = f"counts are {resolution} times those of the balanced corpus: min_frequency"
+        raise TrainingError(f"{error} ({scale}={params.min_frequency} is {least} of them)") from error
+
+
+def weighted_parts(
+    counts: "Counts", balance: "Balance", amounts: dict[str, int] | None = None
+) -> "Iterator[PretokenCounts]":
+    """The counts of each source, times its factor; sources that the balance leaves out are skipped.
+
+    Args:
+        counts: the counts of all sources.
+        balance: has every source of them.
+        amounts: written: by source, the weighted bytes of its pre-tokens.
+    """
+    import numpy as np
+
+    from tokmill.tasks.balance.stage import weighted_counts
+    from tokmill.tokenizer import PretokenCounts
+
+    for source in counts.sources:
+        found = counts.counts(source)
+        scaled = weighted_counts(balance, {source: found.counts})[source]
+        if amounts is not None:
+            amounts[source] = int((scaled * np.diff(found.offsets).astype(np.uint64)).sum())
+        if scaled.any():
+            yield PretokenCounts(found.data, found.offsets, scaled)
+
+
+def _tell(made: int, wanted: int) -> None:
+    tell_advance(made, wanted, "merges")
+
+
+def _check_cut(wanted: "Cut", found: "Cut") -> None:
+    from tokmill.tokenizer.core.errors import TrainingError
+
+    for name in type(wanted).model_fields:
+        if getattr(wanted, name) != getattr(found, name):
+            raise TrainingError(
+                f"train: {name}={getattr(wanted, name)!r}, but the text was counted with "
+                f"{getattr(found, name)!r}; count with the same parameters"
+            )
+
+
+TRAIN = Stage(verb="train", task="train", kind="tokenizer", version=2, params=TrainParams, run=run)

@@ -1,0 +1,279 @@
+"""The encoder of a byte-level BPE definition: tables for the kernels, and a workspace for each thread.
+
+Tables are made once and only read afterwards. A thread that encodes is lent a workspace, which holds all that
+is written; so threads share nothing but tables, and the kernels run without the GIL.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.byte_bpe.kernels.cache import EncodingCache, copy_cache, empty_cache, remember_tokens
+from tokmill.tokenizer.byte_bpe.kernels.characters import Characters, empty_characters, note_joined
+from tokmill.tokenizer.byte_bpe.kernels.encoding import (
+    BLOCK,
+    DONE,
+    NUM_IDS,
+    PAUSED,
+    PRETOKEN,
+    encode_pretokens,
+)
+from tokmill.tokenizer.byte_bpe.kernels.encoding_merges import derive_merges, find_last_merges, make_scratch
+from tokmill.tokenizer.byte_bpe.kernels.greedy import (
+    LEFT,
+    PREFIX,
+    RANK,
+    RIGHT,
+    TokenTable,
+    encode_characters,
+    make_greedy_scratch,
+)
+from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model, WholeTokens, index_whole_tokens
+from tokmill.tokenizer.byte_bpe.kernels.pairs import PairTables, empty_tables, insert_merges
+from tokmill.tokenizer.byte_bpe.kernels.token_trie import TokenTrie, TrieRoom, build_trie
+from tokmill.tokenizer.byte_bpe.laws import Law, Tiling
+from tokmill.tokenizer.components.definition import Definition
+from tokmill.tokenizer.core.errors import TokenizerError, VocabularyError
+from tokmill.tokenizer.core.stopping import SLICE_BYTES, heed_stop
+from tokmill.tokenizer.kernels.sorting import merge_neighbours, read_prefixes
+from tokmill.tokenizer.splitting import Pretokens
+
+_USUAL_BYTES = 1 << 12
+_KEPT_BYTES = 1 << 21  # scratch for longer pre-tokens is let go after use
+_MAX_BYTES = (1 << 31) - 1
+_USUAL_IDS = 1 << 19
+_BEHIND = 8  # ids that are written at a time, whether there are so many or not
+_CACHE_BITS = 18, 15, 20
+
+
+class BytePairEncoder:
+    """Turns pre-tokens into ids.
+
+    Attributes:
+        law: what every encoding is held to.
+    """
+
+    def __init__(self, definition: Definition) -> None:
+        self.law: Law = Tiling(definition.token_offsets)
+        self._model = _lay_out(definition)
+        self._cache = _first_cache(definition, self._model)
+        self._free: list[Workspace] = []
+
+    @contextmanager
+    def workspace(self) -> Iterator["Workspace"]:
+        """Lend what one thread needs to encode; what it learns stays for whoever comes next."""
+        try:
+            lent = self._free.pop()
+        except IndexError:
+            lent = Workspace(self._model, copy_cache(self._cache))
+        try:
+            yield lent
+        finally:
+            self._free.append(lent)
+
+
+class Workspace:
+    """An encoder's model, and memory of its own to use it with; for one thread at a time."""
+
+    def __init__(self, model: Model, cache: EncodingCache) -> None:
+        block = np.empty(BLOCK, np.int64), *np.empty((2, BLOCK), np.uint64)
+        self._model = model
+        self._usual = make_greedy_scratch(_USUAL_BYTES), make_scratch(_USUAL_BYTES)
+        self._memory = Memory(cache, *self._usual, *block)
+        self._ids = np.empty(_USUAL_IDS, np.uint32)
+
+    def encode(
+        self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """Encode the pre-tokens of segments.
+
+        Args:
+            data: uint8, the text.
+            pretokens: of each segment of it.
+            kinds: int64, shape (num_segments,); -1 for text, or the id that stands for the whole segment.
+
+        Returns:
+            uint32 ids, which the next call overwrites, and int64 offsets of shape (num_segments + 1,).
+
+        Raises:
+            TokenizerError: a pre-token is longer than positions can tell.
+        """
+        offsets = np.zeros(kinds.shape[0] + 1, np.int64)
+        if not pretokens.starts.shape[0]:
+            return self._ids[:0], offsets
+        most = int(pretokens.ends[-1] - pretokens.starts[0]) + kinds.shape[0] + _BEHIND
+        ids = self._ids if most <= _USUAL_IDS else np.empty(most, np.uint32)
+        given = data, pretokens.starts, pretokens.ends, pretokens.offsets, kinds, self._model
+        progress, lacking = np.zeros(3, np.int64), PAUSED
+        while lacking != DONE:
+            heed_stop()
+            until = int(pretokens.starts[progress[PRETOKEN]]) + SLICE_BYTES
+            lacking = encode_pretokens(*given, self._memory, ids, offsets, progress, until)
+            if lacking > 0:
+                self._make_room(lacking)
+        if self._memory.greedy.given_up.shape[0] > _KEPT_BYTES:
+            self._memory = self._memory._replace(greedy=self._usual[0], merging=self._usual[1])
+        return ids[: progress[NUM_IDS]], offsets
+
+    def _make_room(self, longest: int) -> None:
+        """Have scratch for pre-tokens of some length; twice what there was at least, so that it is rare."""
+        if longest > _MAX_BYTES:
+            raise TokenizerError(
+                f"encode: a pre-token has {longest} bytes, but at most {_MAX_BYTES} can be encoded; "
+                "cut the document, or use a split pattern that does"
+            )
+        length = max(longest, 2 * self._memory.greedy.given_up.shape[0])
+        greedy = self._memory.greedy._replace(given_up=np.zeros(length + 1, np.int64))
+        merging = self._memory.merging if self._model.ordered else make_scratch(length)
+        self._memory = self._memory._replace(greedy=greedy, merging=merging)
+
+
+def _lay_out(definition: Definition) -> Model:
+    """Lay a vocabulary out for the kernels."""
+    left, right, result = (np.ascontiguousarray(definition.merges[:, column]) for column in range(3))
+    pairs = empty_tables(definition.byte_ids, left.shape[0])
+    clash = insert_merges(pairs, left, right, result)
+    if clash >= 0:
+        raise VocabularyError(
+            f"vocabulary: merge {clash} joins a pair that an earlier merge joins; remove it"
+        )
+    longer = _longer_tokens(definition)
+    ranks = _last_merges(definition, pairs, longer)
+    made = longer[ranks[longer] >= 0]
+    facts = np.full((definition.vocab_size, 4), -1, np.int32)
+    facts[:, RANK] = ranks
+    facts[made, LEFT], facts[made, RIGHT] = left[ranks[made]], right[ranks[made]]
+    trie, facts[:, PREFIX] = _trie(definition, made)
+    ordered = bool((np.maximum(ranks[left], ranks[right]) < np.arange(left.shape[0])).all())
+    others = longer[ranks[longer] < 0] if definition.ignore_merges else longer[:0]
+    table = TokenTable(facts, np.diff(definition.token_offsets).astype(np.int32))
+    characters = _characters(definition, made)
+    if ordered:
+        room = np.zeros(3, np.uint8), np.zeros(3, np.uint32)
+        encode_characters(pairs, trie, table, make_greedy_scratch(3), *room, characters.ids)
+    return Model(pairs, trie, table, characters, _whole_tokens(definition, others), ordered)
+
+
+def _first_cache(definition: Definition, model: Model) -> EncodingCache:
+    """Return a cache that knows the tokens themselves, so that most of what is new to it is not."""
+    lengths = np.diff(definition.token_offsets)
+    lengths[list(definition.special_tokens.values())] = 0
+    known = (model.table.facts[:, RANK] >= 0) | (lengths == 1) | definition.ignore_merges
+    tokens = np.flatnonzero(known & (lengths > 0))[: 1 << (_CACHE_BITS[0] - 1)][::-1]
+    cache, room = empty_cache(*_CACHE_BITS), np.zeros(1, np.uint32)
+    remember_tokens(cache, definition.token_data, definition.token_offsets, tokens.copy(), room)
+    return cache
+
+
+def _longer_tokens(definition: Definition) -> NDArray[np.int64]:
+    """Return the ids of tokens of two bytes or more, shortest first, special tokens left out."""
+    lengths = np.diff(definition.token_offsets)
+    lengths[list(definition.special_tokens.values())] = 0
+    longer = np.flatnonzero(lengths > 1)
+    return longer[np.argsort(lengths[longer], kind="stable")]
+
+
+def _last_merges(definition: Definition, pairs: PairTables, tokens: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the rank of the merge that makes each token of its bytes, -1 if none does."""
+    ranks = np.full(definition.vocab_size, -1, np.int32)
+    longest = int(np.diff(definition.token_offsets).max())
+    find_last_merges(
+        pairs,
+        definition.token_data,
+        definition.token_offsets,
+        tokens,
+        ranks,
+        make_scratch(longest),
+        np.empty(longest, np.uint32),
+    )
+    return ranks
+
+
+def _trie(definition: Definition, tokens: NDArray[np.int64]) -> tuple[TokenTrie, NDArray[np.int32]]:
+    """Return the trie of tokens of two bytes or more, and the longest other token that each begins with."""
+    data, offsets = definition.token_data, definition.token_offsets
+    prefixes = np.full(definition.vocab_size, -1, np.int32)
+    room = int((offsets[tokens + 1] - offsets[tokens]).sum())
+    trie = TokenTrie(
+        np.ascontiguousarray(definition.byte_ids, np.int32),
+        np.full(1 << 16, -1, np.int32),
+        np.empty(room + 1, np.int32),
+        np.zeros(room, np.int32),
+        np.empty(room + 8, np.uint8),
+    )
+    order, work = _by_bytes(data, offsets, tokens), TrieRoom(*np.empty((4, room), np.int32))
+    number = build_trie(trie, data, offsets, order, prefixes, work)
+    nodes, labels = trie.nodes[: number + 1].copy(), trie.labels[: number + 8].copy()
+    return trie._replace(nodes=nodes, tokens=trie.tokens[:number].copy(), labels=labels), prefixes
+
+
+def _by_bytes(
+    data: NDArray[np.uint8], offsets: NDArray[np.int64], tokens: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return tokens sorted by their bytes."""
+    prefixes = np.empty(offsets.shape[0] - 1, np.uint64)
+    read_prefixes(data, offsets, prefixes)
+    order, spare, runs = tokens.copy(), np.empty_like(tokens), np.arange(tokens.shape[0] + 1)
+    left = tokens.shape[0]
+    while left > 1:
+        left = merge_neighbours(data, offsets, prefixes, runs, order, spare)
+        order, spare = spare, order
+    return order
+
+
+def _characters(definition: Definition, tokens: NDArray[np.int64]) -> Characters:
+    """Return which characters tokens join."""
+    sized = empty_characters(0)
+    pairs = note_joined(definition.token_data, definition.token_offsets, tokens, sized)
+    characters = empty_characters(pairs)
+    note_joined(definition.token_data, definition.token_offsets, tokens, characters)
+    return characters
+
+
+def _whole_tokens(definition: Definition, ids: NDArray[np.int64]) -> WholeTokens:
+    """Index tokens that a pre-token of their bytes becomes without merging."""
+    slots = np.full(1 << max((2 * ids.shape[0]).bit_length(), 4), -1, np.int32)
+    index_whole_tokens(slots, definition.token_data, definition.token_offsets, ids)
+    return WholeTokens(ids.shape[0], slots, definition.token_data, definition.token_offsets)
+
+
+def merges_from_ranks(
+    token_data: NDArray[np.uint8], token_offsets: NDArray[np.int64], special_ids: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find the merges of a vocabulary that only ranks byte strings by id, as tiktoken's files do.
+
+    Args:
+        token_data: uint8, the bytes of all tokens, by id.
+        token_offsets: int64, shape (vocab_size + 1,).
+        special_ids: ids that take no part.
+
+    Returns:
+        The merges as int64 rows of left, right and resulting id, in order of rank (which is the order of
+        their results' ids); and the ids of tokens that merging does not lead to.
+
+    Raises:
+        VocabularyError: a byte is no token.
+    """
+    lengths = np.diff(token_offsets)
+    lengths[special_ids] = 0
+    byte_ids = np.full(256, -1, np.int32)
+    singles = np.flatnonzero(lengths == 1)
+    byte_ids[token_data[token_offsets[singles]]] = singles
+    if (byte_ids < 0).any():
+        raise VocabularyError(
+            f"vocabulary: the byte {int(np.argmin(byte_ids)):#04x} is no token, but all 256 must be there"
+        )
+    longer = np.flatnonzero(lengths > 1)
+    by_length = longer[np.argsort(lengths[longer], kind="stable")]
+    rank_of = np.full(lengths.shape[0], -1, np.int32)
+    rank_of[longer] = np.arange(longer.shape[0])
+    parents = np.full(lengths.shape[0], -1, np.int64)
+    tables = empty_tables(byte_ids, longer.shape[0])
+    longest = int(lengths.max())
+    scratch, out = make_scratch(longest), np.empty(longest, np.uint32)
+    derive_merges(tables, token_data, token_offsets, by_length, rank_of, parents, scratch, out)
+    made = longer[parents[longer] >= 0]
+    merges = np.stack([parents[made] >> 32, parents[made] & 0xFFFFFFFF, made], axis=1)
+    return merges, longer[parents[longer] < 0]

@@ -1,0 +1,149 @@
+"""From pre-tokens to ids: a pre-token is looked up in a cache, and encoded only if it is not there.
+
+Look-ups wait for memory, so a block of pre-tokens has its places in the cache fetched ahead, all at once.
+"""
+
+import numpy as np
+
+from tokmill.tokenizer.byte_bpe.kernels.cache import (
+    middle_place,
+    recall_middle,
+    recall_short,
+    remember_middle,
+    remember_short,
+    short_place,
+)
+from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model
+from tokmill.tokenizer.byte_bpe.kernels.pieces import encode_anew
+from tokmill.tokenizer.byte_bpe.kernels.words import MAX_MIDDLE, MAX_SHORT, load_short
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In, UInt32
+from tokmill.tokenizer.jit.intrinsics import prefetch
+
+BLOCK = 256
+"""Pre-tokens whose places are fetched ahead."""
+
+SEGMENT, PRETOKEN, NUM_IDS = 0, 1, 2
+"""What stands where in `progress`: the segment and the pre-token that come next, and the ids so far."""
+
+DONE, PAUSED = 0, -1
+"""Why `encode_pretokens` returned, if not for want of scratch."""
+
+_LONG, _MIDDLE = np.int64(-1), np.int64(-2)
+"""For a place: there is none; and from here downwards, one in the cache of middle pre-tokens."""
+
+
+@kernel(inline=True)
+def fetch_ahead(data: BytesIn, starts: Int64In, ends: Int64In, first: int, after: int, memory: Memory) -> int:
+    """Find the places in the cache of the pre-tokens from `first` to `after`, and ask for them.
+
+    Returns:
+        The length of the longest.
+    """
+    longest = np.int64(0)
+    for k in range(first, after):
+        start = starts[np.uint64(k)]
+        length = ends[np.uint64(k)] - start
+        longest = max(longest, length)
+        low, high, place = np.uint64(0), np.uint64(0), _LONG
+        if length <= MAX_SHORT:
+            low, high = load_short(data, start, length)
+            place = short_place(memory.cache, low, high)
+            prefetch(memory.cache.short, place)
+        elif length <= MAX_MIDDLE:
+            place = middle_place(memory.cache, data, start, length)
+            prefetch(memory.cache.middle, place)
+            place = _MIDDLE - place
+        i = np.uint64(k - first)
+        memory.places[i], memory.lows[i], memory.highs[i] = place, low, high
+    return longest
+
+
+@kernel(inline=True)
+def encode_other(
+    data: BytesIn, start: int, end: int, block: int, model: Model, memory: Memory, out: UInt32, at: int
+) -> int:
+    """Encode a pre-token that the short cache does not know, the one with a number in its block.
+
+    Returns:
+        How many ids were written.
+    """
+    place, count = memory.places[block], np.int64(0)
+    if place <= _MIDDLE:
+        count = recall_middle(memory.cache, _MIDDLE - place, data, start, end - start, out, at)
+    if count == 0:
+        count = encode_anew(data, start, end, model, memory, out, at)
+        if place >= 0:
+            remember_short(memory.cache, place, memory.lows[block], memory.highs[block], out, at, count)
+        elif place <= _MIDDLE:
+            remember_middle(memory.cache, _MIDDLE - place, data, start, end - start, out, at, count)
+    return count
+
+
+@kernel
+def encode_pretokens(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    offsets: Int64In,
+    kinds: Int64In,
+    model: Model,
+    memory: Memory,
+    out: UInt32,
+    out_offsets: Int64,
+    progress: Int64,
+    until: int,
+) -> int:
+    """Encode the pre-tokens of segments, from where `progress` says.
+
+    Args:
+        data: the text.
+        starts: shape (num_pretokens,).
+        ends: shape (num_pretokens,).
+        offsets: shape (num_segments + 1,), the pre-tokens of each segment.
+        kinds: shape (num_segments,), -1 for text, or the id that stands for the whole segment.
+        model: the vocabulary.
+        memory: this thread's.
+        out: room for one id a byte and eight more; receives the ids.
+        out_offsets: shape (num_segments + 1,), the first one 0; receives where each segment's ids end.
+        progress: shape (3,), zeros at first; receives how far this is. See SEGMENT, PRETOKEN, NUM_IDS.
+        until: a place in the text; a block of pre-tokens that begins there or behind it is not begun.
+
+    Returns:
+        DONE; PAUSED if `until` was reached; or, if the next block holds a pre-token that is longer than the
+        scratch, the length of its longest. Whatever it is, a further call with the same arguments, but for
+        `until` and more scratch, goes on from there.
+    """
+    segment, k, position = progress[SEGMENT], progress[PRETOKEN], progress[NUM_IDS]
+    block, fetched, lacking = k, k, np.int64(DONE)
+    while segment < kinds.shape[0] and lacking == DONE:
+        last = offsets[segment + 1]
+        if kinds[segment] >= 0:
+            out[position] = kinds[segment]
+            position += 1
+            k = last
+        while k < last:
+            if k >= fetched:
+                block, fetched = k, min(k + BLOCK, starts.shape[0])
+                longest = fetch_ahead(data, starts, ends, block, fetched, memory)
+                if longest >= memory.greedy.given_up.shape[0]:
+                    lacking = longest
+                    break
+                if starts[k] >= until:
+                    lacking = np.int64(PAUSED)
+                    break
+            for i in range(k - block, min(last, fetched) - block):
+                place, count = memory.places[np.uint64(i)], np.int64(0)
+                if place >= 0:
+                    low, high = memory.lows[np.uint64(i)], memory.highs[np.uint64(i)]
+                    count = recall_short(memory.cache, place, low, high, out, position)
+                if count == 0:
+                    start, end = starts[block + i], ends[block + i]
+                    count = encode_other(data, start, end, i, model, memory, out, position)
+                position += count
+            k = min(last, fetched)
+        if lacking == DONE:
+            segment += 1
+            out_offsets[segment] = position
+    progress[SEGMENT], progress[PRETOKEN], progress[NUM_IDS] = segment, k, position
+    return lacking

@@ -1,0 +1,202 @@
+"""Pairs in order of frequency, and pairs by their symbols; see `training_state`."""
+
+import numpy as np
+
+from tokmill.tokenizer.byte_bpe.kernels.training_state import (
+    NUM_PAIRS,
+    NUM_POSITIONS,
+    NUM_QUEUED,
+    THRESHOLD,
+    Pairs,
+    Rules,
+    Tokens,
+    Words,
+)
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import Int64
+
+_HALF = np.uint64(32)
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+
+
+@kernel(inline=True)
+def step_of(words: Words, position: int, step: int) -> int:
+    """Return the step that a position lies in, which is `step` or a later one."""
+    if words.step_at[step + 1] > position:
+        return step
+    low, high = step + 1, words.step_count.shape[0] - 1
+    while low < high:
+        middle = (low + high + 1) >> 1
+        if words.step_at[middle] <= position:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@kernel(inline=True)
+def is_greater(tokens: Tokens, first: int, second: int) -> bool:
+    """Whether one symbol's bytes are greater than another's."""
+    if tokens.prefix[first] != tokens.prefix[second]:
+        return tokens.prefix[first] > tokens.prefix[second]
+    for i in range(8, min(tokens.length[first], tokens.length[second])):
+        one, other = tokens.data[tokens.at[first] + i], tokens.data[tokens.at[second] + i]
+        if one != other:
+            return one > other
+    return tokens.length[first] > tokens.length[second]
+
+
+@kernel(inline=True)
+def wins(tokens: Tokens, pairs: Pairs, rules: Rules, first: int, second: int) -> bool:
+    """Whether the first of two equally frequent pairs is merged before the second."""
+    one, other = pairs.left[first], pairs.left[second]
+    if one == other:
+        one, other = pairs.right[first], pairs.right[second]
+    return is_greater(tokens, one, other) if rules.lexicographic else one < other
+
+
+@kernel(inline=True)
+def precedes(
+    tokens: Tokens,
+    pairs: Pairs,
+    rules: Rules,
+    pair: int,
+    count: int,
+    place: int,
+) -> bool:
+    """Whether a pair with a count is merged before the one at a place in the queue."""
+    if count != pairs.queue_count[place]:
+        return count > pairs.queue_count[place]
+    return wins(tokens, pairs, rules, pair, pairs.queue[place])
+
+
+@kernel(inline=True)
+def sink(tokens: Tokens, pairs: Pairs, rules: Rules, size: int, hole: int, pair: int, count: int) -> None:
+    """Put a pair where it belongs in the queue, at or below a hole."""
+    child = 2 * hole + 1
+    while child < size:
+        other = child + 1
+        if other < size and precedes(
+            tokens, pairs, rules, np.int64(pairs.queue[other]), pairs.queue_count[other], child
+        ):
+            child = other
+        if precedes(tokens, pairs, rules, pair, count, child):
+            break
+        pairs.queue[hole], pairs.queue_count[hole] = pairs.queue[child], pairs.queue_count[child]
+        hole = child
+        child = 2 * hole + 1
+    pairs.queue[hole], pairs.queue_count[hole] = pair, count
+
+
+@kernel(inline=True)
+def rise(tokens: Tokens, pairs: Pairs, rules: Rules, hole: int, pair: int, count: int) -> None:
+    """Put a pair where it belongs in the queue, at or above a hole."""
+    while hole > 0:
+        parent = (hole - 1) >> 1
+        if not precedes(tokens, pairs, rules, pair, count, parent):
+            break
+        pairs.queue[hole], pairs.queue_count[hole] = pairs.queue[parent], pairs.queue_count[parent]
+        hole = parent
+    pairs.queue[hole], pairs.queue_count[hole] = pair, count
+
+
+@kernel(inline=True)
+def mix_pair(left: int, right: int) -> np.uint64:
+    """Hash a pair."""
+    mixed = (np.uint64(left) << _HALF | np.uint64(right)) * _MULTIPLIER
+    return mixed ^ mixed >> _HALF
+
+
+@kernel(inline=True)
+def find_slot(pairs: Pairs, left: int, right: int) -> int:
+    """Return the slot of a pair, or the empty one where it belongs."""
+    mask = np.int64(pairs.slots.shape[0] - 1)
+    slot = np.int64(mix_pair(left, right) & np.uint64(mask))
+    while pairs.slots[slot] >= 0:
+        pair = pairs.slots[slot]
+        if pairs.left[pair] == left and pairs.right[pair] == right:
+            break
+        slot = (slot + 1) & mask
+    return slot
+
+
+@kernel(inline=True)
+def make_pair(pairs: Pairs, counters: Int64, left: int, right: int, count: int, number: int) -> int:
+    """Make a pair with room for its positions, outside of the queue; return where its positions go."""
+    pair, first = counters[NUM_PAIRS], counters[NUM_POSITIONS]
+    pairs.left[pair], pairs.right[pair] = left, right
+    pairs.frequency[pair] = count
+    pairs.first[pair], pairs.number[pair] = first, number
+    pairs.slots[find_slot(pairs, left, right)] = pair
+    counters[NUM_PAIRS] += 1
+    counters[NUM_POSITIONS] += number
+    return first
+
+
+@kernel(inline=True)
+def take_off(pairs: Pairs, left: int, right: int, count: int) -> None:
+    """Lower a pair's count, if there is such a pair."""
+    pair = pairs.slots[find_slot(pairs, left, right)]
+    if pair >= 0:
+        pairs.frequency[pair] -= count
+
+
+@kernel
+def enter_pairs(pairs: Pairs, counters: Int64) -> None:
+    """Put all pairs into the slots, which are empty."""
+    for pair in range(counters[NUM_PAIRS]):
+        pairs.slots[find_slot(pairs, np.int64(pairs.left[pair]), np.int64(pairs.right[pair]))] = pair
+
+
+@kernel
+def fill_queue(tokens: Tokens, pairs: Pairs, rules: Rules, counters: Int64) -> None:
+    """Make the queue of all pairs.
+
+    Args:
+        tokens: the symbols.
+        pairs: the queue is filled.
+        rules: which pair comes first.
+        counters: NUM_QUEUED is set.
+    """
+    size = counters[NUM_PAIRS]
+    for pair in range(size):
+        pairs.queue[pair], pairs.queue_count[pair] = pair, pairs.frequency[pair]
+    for hole in range((size >> 1) - 1, -1, -1):
+        pair = np.int64(pairs.queue[hole])
+        sink(tokens, pairs, rules, size, hole, pair, pairs.queue_count[hole])
+    counters[NUM_QUEUED] = size
+
+
+@kernel(inline=True)
+def is_forbidden(tokens: Tokens, rules: Rules, left: int, right: int) -> bool:
+    """Whether two symbols would make forbidden bytes."""
+    first, length = tokens.length[left], tokens.length[left] + tokens.length[right]
+    for k in range(rules.forbidden_offsets.shape[0] - 1):
+        start = rules.forbidden_offsets[k]
+        if rules.forbidden_offsets[k + 1] - start != length:
+            continue
+        same = True
+        for i in range(length):
+            part = tokens.at[left] + i if i < first else tokens.at[right] + i - first
+            same = same and tokens.data[part] == rules.forbidden[start + i]
+        if same:
+            return True
+    return False
+
+
+@kernel(inline=True)
+def next_pair(tokens: Tokens, pairs: Pairs, rules: Rules, counters: Int64) -> int:
+    """Bring the most frequent pair that may be merged to the head of the queue and return it, or -1."""
+    while counters[NUM_QUEUED] > 0:
+        pair, size = np.int64(pairs.queue[0]), counters[NUM_QUEUED]
+        count = pairs.frequency[pair]
+        if count == pairs.queue_count[0]:
+            if not is_forbidden(tokens, rules, pairs.left[pair], pairs.right[pair]):
+                return pair
+            count = np.int64(0)
+        if count < counters[THRESHOLD]:
+            size -= 1
+            counters[NUM_QUEUED] = size
+            pair, count = np.int64(pairs.queue[size]), pairs.queue_count[size]
+        sink(tokens, pairs, rules, size, np.int64(0), pair, count)
+    return -1

@@ -1,0 +1,96 @@
+"""Encoding a pre-token that is not in the cache: cut where no token reaches across, each piece by itself."""
+
+import numpy as np
+
+from tokmill.tokenizer.byte_bpe.kernels.cache import recall_short, remember_short, short_place
+from tokmill.tokenizer.byte_bpe.kernels.characters import NO_CHARACTER, apart, character_at
+from tokmill.tokenizer.byte_bpe.kernels.encoding_merges import merge_bytes
+from tokmill.tokenizer.byte_bpe.kernels.few_bytes import merge_few
+from tokmill.tokenizer.byte_bpe.kernels.greedy import encode_greedily
+from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model, whole_token
+from tokmill.tokenizer.byte_bpe.kernels.words import MAX_SHORT, load_short, narrow
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import BytesIn, Int32Table, UInt32
+
+_PIECE = np.uint64(1 << 60)
+"""Set in the key of a piece: a pre-token of the same bytes may be a whole token, a piece never is."""
+
+
+@kernel(inline=True)
+def write_character(code: int, ids: Int32Table, out: UInt32, at: int) -> int:
+    """Write the ids of one character into `out`, where there is room for three; return how many."""
+    out[at], out[at + 1], out[at + 2] = ids[code, 1], ids[code, 2], ids[code, 3]
+    return np.int64(ids[code, 0])
+
+
+@kernel(inline=True)
+def encode_piece(
+    data: BytesIn, start: int, end: int, known: bool, model: Model, memory: Memory, out: UInt32, at: int
+) -> int:
+    """Encode a piece; return how many ids were written.
+
+    Args:
+        data: the text.
+        start: where the piece begins.
+        end: where it ends.
+        known: whether to look for it in the cache, and to keep it there.
+        model: the vocabulary.
+        memory: this thread's.
+        out: receives the ids.
+        at: where in it they begin.
+    """
+    low, high, place, count = np.uint64(0), np.uint64(0), np.int64(0), np.int64(0)
+    if known:
+        low, high = load_short(data, start, end - start)
+        high |= _PIECE
+        place = short_place(memory.cache, low, high)
+        count = recall_short(memory.cache, place, low, high, out, at)
+    if count == 0:
+        count = encode_greedily(
+            data, start, end, model.pairs, model.trie, model.table, memory.greedy, out, at
+        )
+        if known:
+            remember_short(memory.cache, place, low, high, out, at, count)
+    return count
+
+
+@kernel(inline=True)
+def encode_in_pieces(
+    data: BytesIn, start: int, end: int, model: Model, memory: Memory, out: UInt32, at: int
+) -> int:
+    """Encode a pre-token, cut between characters that are apart; return how many ids were written."""
+    count, piece, here = np.int64(0), start, start
+    code, code_at, before = np.int64(NO_CHARACTER), start, np.int64(NO_CHARACTER)
+    while piece < end:
+        size = np.int64(0)
+        before, before_at = code, code_at
+        if here < end:
+            code, size = character_at(data, here, end)
+            code_at = here
+        if here == end or (before >= 0 and code >= 0 and apart(before, code, model.characters)):
+            if before >= 0 and before_at == piece:
+                count += write_character(before, model.characters.ids, out, at + count)
+            else:
+                known = here - piece <= MAX_SHORT and here - piece < end - start
+                count += encode_piece(data, piece, here, known, model, memory, out, at + count)
+            piece = here
+        here += size
+    return count
+
+
+@kernel(inline=True)
+def encode_anew(
+    data: BytesIn, start: int, end: int, model: Model, memory: Memory, out: UInt32, at: int
+) -> int:
+    """Encode one pre-token without looking for it; return how many ids were written to `out` from `at` on."""
+    if model.whole.size > 0:
+        token = whole_token(data, start, end, model.whole)
+        if token >= 0:
+            out[at] = token
+            return np.int64(1)
+    if model.ordered:
+        if end - start <= MAX_SHORT and narrow(*load_short(data, start, end - start)):
+            return merge_few(data, start, end, model.pairs, memory.merging, out, at)
+        return encode_in_pieces(data, start, end, model, memory, out, at)
+    count, _ = merge_bytes(data, start, end, model.pairs, memory.merging, out, at)
+    return count

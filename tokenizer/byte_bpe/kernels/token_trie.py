@@ -1,0 +1,154 @@
+"""The longest token that begins at a byte: a trie over the bytes of a vocabulary.
+
+A node is a string of two bytes or more that begins a token. Nodes are numbered level by level, so that those
+that go on from one node stand side by side: their last bytes are looked through eight at a time, and where
+they stand is told by where the next node's begin. The first two bytes lead to their node by one look into a
+table.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int32, Int64In
+from tokmill.tokenizer.jit.intrinsics import count_trailing_zeros, load_u64
+
+_EACH_BYTE = np.uint64(0x0101010101010101)
+_HIGH_BITS = np.uint64(0x8080808080808080)
+
+
+class TokenTrie(NamedTuple):
+    """A vocabulary as a trie.
+
+    Attributes:
+        byte_ids: shape (256,), the token of each byte.
+        first_two: shape (65536,), the node of two bytes, by first * 256 + second; -1 if no token begins so.
+        nodes: shape (num_nodes + 1,): twice the first of the nodes that go on from here (they end where those
+            of the next node begin), and one more if it is a token itself.
+        tokens: shape (num_nodes,), the token that a node is.
+        labels: shape (num_nodes + 8,), each node's last byte.
+    """
+
+    byte_ids: Int32
+    first_two: Int32
+    nodes: Int32
+    tokens: Int32
+    labels: Bytes
+
+
+class TrieRoom(NamedTuple):
+    """What building a trie writes to, beside the trie; shape (most nodes,) each.
+
+    Attributes:
+        first: the first string that a node begins, in the sorted order.
+        after: the one behind the last.
+        depth: bytes of the node.
+        above: the longest token that it begins with, itself left out.
+    """
+
+    first: Int32
+    after: Int32
+    depth: Int32
+    above: Int32
+
+
+@kernel(inline=True)
+def longest_token(data: BytesIn, at: int, end: int, trie: TokenTrie) -> tuple[int, int]:
+    """Return the longest token that begins at `at` and ends by `end`, and where it ends."""
+    token, after = np.int64(trie.byte_ids[data[at]]), at + 1
+    if after >= end:
+        return token, after
+    node = np.int64(trie.first_two[np.int64(data[at]) << 8 | np.int64(data[after])])
+    at += 2
+    found = np.int64(-1)
+    while node >= 0:
+        children = np.int64(trie.nodes[np.uint64(node)])
+        if children & 1:
+            found, after = node, at
+        if at >= end:
+            break
+        node = child_of(node, children >> 1, np.int64(data[at]), trie)
+        at += 1
+    if found >= 0:
+        token = np.int64(trie.tokens[found])
+    return token, after
+
+
+@kernel(inline=True)
+def child_of(node: int, child: int, byte: int, trie: TokenTrie) -> int:
+    """Return the node that goes on from a node with a byte, or -1; `child` is the first that goes on."""
+    last = np.int64(trie.nodes[np.uint64(node + 1)]) >> 1
+    wanted = np.uint64(byte) * _EACH_BYTE
+    while child < last:
+        differences = load_u64(trie.labels, child) ^ wanted
+        equal = (differences - _EACH_BYTE) & ~differences & _HIGH_BITS  # its lowest bit is no false alarm
+        if equal != 0:
+            child += np.int64(count_trailing_zeros(equal) >> 3)
+            return child if child < last else np.int64(-1)
+        child += 8
+    return np.int64(-1)
+
+
+@kernel
+def build_trie(
+    trie: TokenTrie,
+    token_data: BytesIn,
+    token_offsets: Int64In,
+    order: Int64In,
+    prefixes: Int32,
+    room: TrieRoom,
+) -> int:
+    """Build a trie.
+
+    Args:
+        trie: with room for as many nodes as the tokens have bytes; filled, but for `byte_ids`.
+        token_data: the tokens' bytes, by id.
+        token_offsets: shape (num_ids + 1,).
+        order: ids of tokens of two bytes or more, sorted by their bytes.
+        prefixes: shape (num_ids,); receives the longest other token that each of them begins with.
+        room: working memory.
+
+    Returns:
+        The number of nodes.
+    """
+    number, lead = 0, -1
+    for k in range(order.shape[0]):
+        start = token_offsets[order[k]]
+        pair = np.int64(token_data[start]) << 8 | np.int64(token_data[start + 1])
+        if pair != lead:
+            trie.first_two[pair] = number
+            number = add_node(
+                trie, room, number, k, 2, trie.byte_ids[token_data[start]], token_data[start + 1]
+            )
+            lead = pair
+        room.after[number - 1] = k + 1
+    node = 0
+    while node < number:
+        k, depth, above = np.int64(room.first[node]), np.int64(room.depth[node]), room.above[node]
+        itself = 0
+        if token_offsets[order[k] + 1] - token_offsets[order[k]] == depth:
+            trie.tokens[node], prefixes[order[k]] = order[k], above
+            above, itself = np.int32(order[k]), 1
+            k += 1
+        trie.nodes[node] = number << 1 | itself
+        label = -1
+        for child in range(k, room.after[node]):
+            byte = token_data[token_offsets[order[child]] + depth]
+            if byte != label:
+                number = add_node(trie, room, number, child, depth + 1, above, byte)
+                label = np.int64(byte)
+            room.after[number - 1] = child + 1
+        node += 1
+    trie.nodes[number] = number << 1
+    return number
+
+
+@kernel(inline=True)
+def add_node(
+    trie: TokenTrie, room: TrieRoom, node: int, first: int, depth: int, above: int, label: int
+) -> int:
+    """Add a node; return the number of nodes."""
+    room.first[node], room.depth[node], room.above[node] = first, depth, above
+    trie.labels[node] = label
+    return node + 1

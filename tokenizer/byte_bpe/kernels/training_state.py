@@ -1,0 +1,137 @@
+"""What BPE training keeps in memory: see `merging` and `gathering` for how it is used.
+
+*Words* (distinct pre-tokens) lie in one array of cells, with a separator before, between and after them. A
+symbol takes a cell when words are laid out or moved together, and as many as its two parts when it is made by
+a merge, so it takes the same number of cells wherever it stands. It is written in its first cell and, as
+`of_last_cell` tells, in its last one, so that both neighbours of any place are read at once; cells in between
+are holes. Words are in order of falling counts, so the count of the word at a position is found among the few
+positions where it changes.
+
+A *pair* is known while it occurs as often as a threshold says, or more often: with its count, and with a list
+of all its positions in order. A pair is made when the younger of its symbols is, and from then on it can only
+lose places, so its list is never extended; a place that is lost is noticed when the list is used, and a count
+is exact at all times. The *queue* is a heap by count at the time of entry; a pair that comes up with a lower
+count by now is put back at its place. When no known pair is left, the threshold is lowered, and the text is
+read again for the pairs that reach it.
+"""
+
+from typing import NamedTuple
+
+from tokmill.tokenizer.jit.arrays import Bytes, Int16, Int32, Int64, Int64Table, UInt32, UInt64
+
+SEPARATOR, HOLE = -1, -2
+
+NUM_PAIRS, NUM_QUEUED, NUM_POSITIONS, NUM_TOKENS, NUM_MERGES, NUM_BYTES = 0, 1, 2, 3, 4, 5
+THRESHOLD = 6
+COUNTERS = 7
+"""What stands where in the array of counters."""
+
+MAX_NARROW = (1 << 15) - 2
+"""How many symbols narrow cells can tell apart, each in two forms."""
+
+MADE_ALL, NO_PAIRS, NO_ROOM, NO_BYTES, PAUSED = 0, 1, 2, 3, 4
+"""Why a kernel returned."""
+
+
+class Words(NamedTuple):
+    """The training text, in narrow cells: for symbols below MAX_NARROW.
+
+    Attributes:
+        cells: the symbol that begins in a cell; or the one that ends there, in its other form; or SEPARATOR
+            or HOLE.
+        step_at: where the count of words changes, in order; the last one is behind all words.
+        step_count: the words' count from there on.
+    """
+
+    cells: Int16
+    step_at: Int64
+    step_count: Int64
+
+
+class WideWords(NamedTuple):
+    """The same in wider cells, for any symbol."""
+
+    cells: Int32
+    step_at: Int64
+    step_count: Int64
+
+
+class Tokens(NamedTuple):
+    """The symbols, by id.
+
+    Attributes:
+        data: the bytes of all symbols.
+        at: where the symbol's bytes begin.
+        length: how many bytes it has.
+        width: how many cells it takes.
+        prefix: its first eight bytes as a big-endian number.
+        left: the symbols that it was made of; -1 for bytes.
+        right: the same.
+    """
+
+    data: Bytes
+    at: Int64
+    length: Int32
+    width: Int32
+    prefix: UInt64
+    left: Int32
+    right: Int32
+
+
+class Pairs(NamedTuple):
+    """Pairs of symbols that are frequent enough.
+
+    Attributes:
+        left: the first symbol.
+        right: the second symbol.
+        frequency: how often the pair stands in the text, at this time; 0 for those that are merged.
+        first: where its list of positions begins.
+        number: how many positions are in its list.
+        slots: pairs by hash of their symbols, -1 where empty.
+        queue: indices of pairs, as a heap.
+        queue_count: the count with which each entered it.
+        positions: all lists, and behind them one element for what belongs to none.
+    """
+
+    left: Int32
+    right: Int32
+    frequency: Int64
+    first: Int64
+    number: Int64
+    slots: Int32
+    queue: Int32
+    queue_count: Int64
+    positions: UInt32
+
+
+class Side(NamedTuple):
+    """What stands on one side of the places of a merge.
+
+    Attributes:
+        symbols: the symbol at each place, or SEPARATOR.
+        rows: by symbol + 1: how often it stands there, and at how many places, then where its positions go;
+            zeros between merges.
+        seen: the symbols that stand there.
+    """
+
+    symbols: Int32
+    rows: Int64Table
+    seen: Int32
+
+
+class Rules(NamedTuple):
+    """What may be merged, and which pair comes first.
+
+    Attributes:
+        min_count: pairs that occur less often are not merged.
+        max_length: longer symbols are not made.
+        lexicographic: whether equal counts are decided by the greater bytes; else by the lower ids.
+        forbidden: bytes that no symbol may have, one after the other.
+        forbidden_offsets: where each begins.
+    """
+
+    min_count: int
+    max_length: int
+    lexicographic: bool
+    forbidden: Bytes
+    forbidden_offsets: Int64

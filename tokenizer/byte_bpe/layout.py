@@ -1,0 +1,133 @@
+"""The arrays that BPE training works on: filled from counts, or empty and of the right size.
+
+See `kernels.training_state` for what they hold.
+"""
+
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.byte_bpe.kernels.pair_queue import enter_pairs
+from tokmill.tokenizer.byte_bpe.kernels.training_kernels import TrainingKernels
+from tokmill.tokenizer.byte_bpe.kernels.training_state import (
+    NUM_PAIRS,
+    SEPARATOR,
+    Pairs,
+    Side,
+    Tokens,
+    WideWords,
+    Words,
+)
+from tokmill.tokenizer.byte_bpe.kernels.training_text import lay_out
+from tokmill.tokenizer.core.alphabet import BYTE_ORDER
+from tokmill.tokenizer.core.errors import TrainingError
+from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
+from tokmill.tokenizer.core.stopping import slices
+from tokmill.tokenizer.jit.huge_pages import zero_pages
+
+Number = TypeVar("Number", bound=np.generic)
+AnyWords: TypeAlias = Words | WideWords
+
+_MAX_CELLS = (1 << 32) - 1
+_WORDS_A_SLICE = 1 << 20
+
+
+def laid_out(counts: PretokenCounts) -> AnyWords:
+    """Lay pre-tokens out, in order of falling counts; those of one byte have no pairs and stay out.
+
+    Raises:
+        TrainingError: there is more text than positions can number, or counts whose sum is no int64.
+    """
+    lengths = np.diff(counts.offsets)
+    useful = np.flatnonzero((lengths > 1) & (counts.counts > 0))
+    order = useful[np.argsort(~counts.counts[useful], kind="stable")]
+    weights = counts.counts[order]
+    num_cells = int(lengths[order].sum()) + order.shape[0] + 1
+    if num_cells > _MAX_CELLS or float((weights.astype(np.float64) * lengths[order]).sum()) >= 2.0**62:
+        most = int(np.max(weights))
+        raise TrainingError(
+            f"train: {order.shape[0]} pre-tokens with {num_cells} bytes and counts up to {most} "
+            f"are too many: at most {_MAX_CELLS} bytes and 2**62 pairs can be counted; leave out the rarest "
+            "pre-tokens, or divide the counts"
+        )
+    num_steps = np.count_nonzero(weights[1:] != weights[:-1]) + min(1, weights.shape[0])
+    words = Words(
+        zero_pages(num_cells, np.int16), np.empty(num_steps + 1, np.int64), np.empty(num_steps, np.int64)
+    )
+    symbol_of = np.argsort(np.array(BYTE_ORDER)).astype(np.int32)
+    words.cells[0], progress = SEPARATOR, np.array([0, 1, 0, -1])
+    words.step_at[0] = 1
+    for _, until in slices(0, order.shape[0], _WORDS_A_SLICE):
+        lay_out(counts.data, counts.offsets, counts.counts, order, symbol_of, words, progress, until)
+    return words
+
+
+def moved_together(words: AnyWords, kernels: TrainingKernels, widened: bool) -> AnyWords:
+    """Move symbols together, each into one cell, in memory of their size; into wide cells if wished."""
+    num_steps = kernels.compact(words)
+    num_cells = int(words.step_at[num_steps])
+    steps = words.step_at[: num_steps + 1], words.step_count[:num_steps]
+    if widened or isinstance(words, WideWords):
+        return WideWords(_in_pages(words.cells[:num_cells], np.int32), *steps)
+    return Words(_in_pages(words.cells[:num_cells], np.int16), *steps)
+
+
+def _in_pages(array: NDArray[Any], kind: type[Number]) -> NDArray[Number]:
+    pages = zero_pages(array.shape[0], kind)
+    pages[:] = array
+    return pages
+
+
+def byte_tokens(max_tokens: int) -> Tokens:
+    """Return the symbols of single bytes, with room for others."""
+    tokens = Tokens(
+        np.zeros(1 << 12, np.uint8),
+        np.zeros(max_tokens, np.int64),
+        np.ones(max_tokens, np.int32),
+        np.ones(max_tokens, np.int32),
+        np.zeros(max_tokens, np.uint64),
+        np.full(max_tokens, -1, np.int32),
+        np.full(max_tokens, -1, np.int32),
+    )
+    tokens.data[:256], tokens.at[:256] = BYTE_ORDER, np.arange(256)
+    tokens.prefix[:256] = np.array(BYTE_ORDER, np.uint64) << np.uint64(56)
+    return tokens
+
+
+def with_more_bytes(tokens: Tokens) -> Tokens:
+    """Return the same symbols with twice the room for their bytes."""
+    return tokens._replace(data=np.concatenate([tokens.data, np.empty_like(tokens.data)]))
+
+
+def empty_pairs(max_pairs: int, positions: NDArray[np.uint32]) -> Pairs:
+    """Return room for pairs."""
+    return Pairs(
+        left=np.empty(max_pairs, np.int32),
+        right=np.empty(max_pairs, np.int32),
+        frequency=np.empty(max_pairs, np.int64),
+        first=np.empty(max_pairs, np.int64),
+        number=np.empty(max_pairs, np.int64),
+        slots=np.full(1 << (2 * max_pairs - 1).bit_length(), -1, np.int32),
+        queue=np.empty(max_pairs, np.int32),
+        queue_count=np.empty(max_pairs, np.int64),
+        positions=positions,
+    )
+
+
+def with_more_pairs(pairs: Pairs, counters: NDArray[np.int64]) -> Pairs:
+    """Return the same pairs, which are not queued yet, with twice the room."""
+    larger, number = empty_pairs(2 * pairs.left.shape[0], pairs.positions), int(counters[NUM_PAIRS])
+    for name in ("left", "right", "frequency", "first", "number"):
+        getattr(larger, name)[:number] = getattr(pairs, name)[:number]
+    enter_pairs(larger, counters)
+    return larger
+
+
+def empty_side(max_places: int, max_tokens: int) -> Side:
+    """Return room for what stands on one side of a merge's places."""
+    return Side(
+        np.empty(max_places, np.int32),
+        np.zeros((max_tokens + 1, 2), np.int64),
+        np.empty(max_tokens + 2, np.int32),  # with the separator, and one that is written before it counts
+    )

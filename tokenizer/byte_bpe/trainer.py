@@ -1,0 +1,247 @@
+"""The BPE trainer: lays counts out for the kernels, gives them room, and hands the merges over.
+
+See `training` for the laws, and `kernels.merging` and `kernels.gathering` for how it is done. Training goes
+in rounds: each gathers the pairs that reach a threshold, and merges until none of them is left. A lower
+threshold makes fewer rounds with longer lists of positions, so it is taken as low as there is room for their
+lists, but no lower than gives pairs enough for the merges that are wanted. It decides time and memory, never
+a merge.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.byte_bpe.kernels.gathering import count_magnitudes, lay_out_lists
+from tokmill.tokenizer.byte_bpe.kernels.pair_queue import fill_queue
+from tokmill.tokenizer.byte_bpe.kernels.training_kernels import NARROW, WIDE
+from tokmill.tokenizer.byte_bpe.kernels.training_state import (
+    COUNTERS,
+    MADE_ALL,
+    MAX_NARROW,
+    NO_BYTES,
+    NO_PAIRS,
+    NO_ROOM,
+    NUM_BYTES,
+    NUM_MERGES,
+    NUM_PAIRS,
+    NUM_POSITIONS,
+    NUM_TOKENS,
+    PAUSED,
+    THRESHOLD,
+    Rules,
+)
+from tokmill.tokenizer.byte_bpe.layout import (
+    byte_tokens,
+    empty_pairs,
+    empty_side,
+    laid_out,
+    moved_together,
+    with_more_bytes,
+    with_more_pairs,
+)
+from tokmill.tokenizer.core.alphabet import BYTE_ORDER
+from tokmill.tokenizer.core.buffers import pack_bytes
+from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
+from tokmill.tokenizer.core.stopping import heed_stop, slices
+from tokmill.tokenizer.jit.huge_pages import zero_pages
+
+Progress = Callable[[int, int], None]
+
+_NO_LIMIT = 1 << 40
+_MERGES_A_STEP = 100
+_LEAST_ROOM = 1 << 16
+_BYTE_PAIRS = 1 << 16
+_MAX_BUCKETS = 1 << 20
+_MAGNITUDES = 64
+_CELLS_A_SLICE = 1 << 25  # for kernels that read the text, and for those that go from place to place: a part
+_PLACES_A_SLICE = 1 << 23  # of a second each
+
+
+@dataclass(frozen=True)
+class MergeRules:
+    """What may be merged, and which of the most frequent pairs comes first.
+
+    Attributes:
+        tie_break: `lexicographic_max` or `lowest_ids`.
+        min_frequency: pairs that occur less often are not merged.
+        max_token_bytes: longer tokens are not made.
+        forbidden: bytes that no token may have.
+    """
+
+    tie_break: str = "lexicographic_max"
+    min_frequency: int = 1
+    max_token_bytes: int | None = None
+    forbidden: Sequence[bytes] = ()
+
+    def for_kernels(self) -> Rules:
+        """Lay the rules out for the kernels."""
+        data, offsets = pack_bytes(list(self.forbidden))
+        longest = _NO_LIMIT if self.max_token_bytes is None else self.max_token_bytes
+        lexicographic = self.tie_break == "lexicographic_max"
+        return Rules(max(self.min_frequency, 1), longest, lexicographic, data.copy(), offsets)
+
+
+class BpeTrainer:
+    """Makes merges one after the other; what it has made does not depend on how many are asked for later.
+
+    Attributes:
+        num_distinct_bytes: how many of the 256 bytes occur in the pre-tokens.
+    """
+
+    def __init__(
+        self,
+        counts: PretokenCounts,
+        rules: MergeRules,
+        max_merges: int,
+        room: int | None = None,
+        max_narrow: int = MAX_NARROW,
+    ) -> None:
+        """Lay out the counts, which are not needed any more afterwards.
+
+        Args:
+            counts: how often each pre-token occurs, in any order.
+            rules: what may be merged.
+            max_merges: how many merges there is room for.
+            room: how many positions are listed at a time, about; by default a quarter of the bytes that there
+                are to begin with, and more as the text grows shorter. Decides time and memory, never a merge.
+            max_narrow: up to how many symbols two bytes are taken for one; at most MAX_NARROW.
+
+        Raises:
+            TrainingError: there is more text than positions can number, or counts whose sum is no int64.
+        """
+        self.num_distinct_bytes = counts.num_distinct_bytes
+        self._rules = rules.for_kernels()
+        self._words = laid_out(counts)
+        self._cells_at_first = self._words.cells.shape[0]
+        self._max_tokens = 256 + max_merges
+        self._tokens = byte_tokens(self._max_tokens)
+        self._counters = np.zeros(COUNTERS, np.int64)
+        self._counters[NUM_TOKENS] = self._counters[NUM_BYTES] = 256
+        self._room = room
+        self._kernels, self._narrow_tokens = NARROW, max_narrow
+
+    def run(self, num_merges: int, progress: Progress | None = None) -> int:
+        """Make merges until there are `num_merges`, or none is left to make; return how many there are.
+
+        Args:
+            num_merges: at most `max_merges`.
+            progress: called now and then with the number of merges made and wanted.
+        """
+        if not self._counters[THRESHOLD]:
+            self._gather(_MAGNITUDES)
+        while (made := int(self._counters[NUM_MERGES])) < num_merges:
+            heed_stop()
+            outcome = self._merge(min(made + _MERGES_A_STEP, num_merges))
+            threshold = int(self._counters[THRESHOLD])
+            if outcome == NO_PAIRS and threshold == self._rules.min_count:
+                break
+            if outcome == NO_BYTES:
+                self._tokens = with_more_bytes(self._tokens)
+            elif outcome not in {MADE_ALL, PAUSED}:
+                self._move_together()
+                self._gather(threshold.bit_length() if outcome == NO_PAIRS else _MAGNITUDES)
+            if progress is not None:
+                progress(int(self._counters[NUM_MERGES]), num_merges)
+        return int(self._counters[NUM_MERGES])
+
+    def merges(self) -> list[tuple[bytes, bytes]]:
+        """Return the merges made so far, in order."""
+        tokens = [bytes([byte]) for byte in BYTE_ORDER]
+        pairs = []
+        last = int(self._counters[NUM_TOKENS])
+        lefts, rights = self._tokens.left[256:last].tolist(), self._tokens.right[256:last].tolist()
+        for left, right in zip(lefts, rights, strict=True):
+            pairs.append((tokens[left], tokens[right]))
+            tokens.append(tokens[left] + tokens[right])
+        return pairs
+
+    def _merge(self, until: int) -> int:
+        """Merge until there are so many merges; in narrow cells, while they can hold the symbols."""
+        most = self._narrow_tokens - 256 if self._kernels is NARROW else until
+        if most <= self._counters[NUM_MERGES]:
+            return NO_ROOM
+        state = (self._words, self._tokens, self._pairs, self._before, self._behind)
+        how = self._rules, self._counters, np.empty(2, np.int64), min(until, most)
+        return self._kernels.merge_pairs(*state, *how, _PLACES_A_SLICE)
+
+    def _move_together(self) -> None:
+        """End a round: shorten the text, and let go what is made anew."""
+        del self._pairs, self._before, self._behind
+        widened = self._kernels is NARROW and self._counters[NUM_TOKENS] >= self._narrow_tokens
+        self._words = moved_together(self._words, self._kernels, bool(widened))
+        self._kernels = WIDE if widened else self._kernels
+        self._tokens.width[:] = 1
+
+    def _gather(self, num_magnitudes: int) -> None:
+        """Begin a round: choose a threshold, and gather the pairs that reach it.
+
+        Args:
+            num_magnitudes: all pairs are below `2**(num_magnitudes - 1)`.
+        """
+        num_cells = self._words.cells.shape[0]
+        of_bytes = bool(self._counters[NUM_TOKENS] == 256) and num_cells >= _BYTE_PAIRS
+        buckets = zero_pages((_BYTE_PAIRS if of_bytes else _num_buckets(num_cells), 2), np.int64)
+        for part in slices(1, num_cells, _CELLS_A_SLICE):
+            self._kernels.count_buckets(self._words, buckets, of_bytes, *part)
+        room = self._room or max(self._cells_at_first // 2 - num_cells // 4, _LEAST_ROOM)
+        threshold = self._choose_threshold(buckets, num_magnitudes, room)
+        places = buckets[buckets[:, 0] >= threshold, 1]
+        longest = int(np.max(places, initial=0))
+        lists = np.empty((places.shape[0], 2), np.int64)
+        # once the lists are made a merge can make two others as long, so there is room for one merge at least
+        positions = zero_pages(max(2 * room, int(places.sum()) + 2 * longest) + 1, np.uint32)
+        lay_out_lists(buckets, lists, threshold, positions.shape[0] - 1)
+        for part in slices(1, num_cells, _CELLS_A_SLICE):
+            self._kernels.list_places(self._words, buckets, positions, of_bytes, *part)
+        self._counters[THRESHOLD] = threshold
+        self._make_pairs(lists, positions, longest, of_bytes)
+        self._before, self._behind = (empty_side(longest, self._max_tokens) for _ in range(2))
+
+    def _choose_threshold(self, buckets: NDArray[np.int64], num_magnitudes: int, room: int) -> int:
+        """Return a power of two, or the least count that is merged, if that is more."""
+        counted = np.zeros((_MAGNITUDES, 2), np.int64)
+        count_magnitudes(buckets, counted)
+        wanted = self._max_tokens - int(self._counters[NUM_TOKENS])
+        num_pairs, num_places, threshold = 0, 0, 1
+        for magnitude, (num_buckets, places) in reversed(list(enumerate(counted.tolist()))):
+            num_places += places
+            if num_pairs and (num_places > room or num_pairs > 2 * wanted):
+                threshold = 1 << magnitude
+                break
+            # greater counts are those of buckets with many pairs, as no single one is as frequent
+            num_pairs += num_buckets if magnitude < num_magnitudes else 0
+        return max(threshold, self._rules.min_count)
+
+    def _make_pairs(
+        self, lists: NDArray[np.int64], positions: NDArray[np.uint32], longest: int, of_bytes: bool
+    ) -> None:
+        max_pairs = 2 * lists.shape[0] + 2 * self._max_tokens + 1
+        self._pairs = empty_pairs(max_pairs, positions)
+        self._counters[NUM_PAIRS] = self._counters[NUM_POSITIONS] = 0
+        scratch = lists, np.empty(longest, np.uint32), np.empty(2, np.int64)
+        progress = np.zeros(3, np.int64)
+        for until in _lists_a_slice(lists[:, 1]):
+            heed_stop()
+            while self._kernels.make_pairs(*self._state, *scratch, of_bytes, progress, until) == NO_ROOM:
+                self._pairs = with_more_pairs(self._pairs, self._counters)
+        fill_queue(self._tokens, self._pairs, self._rules, self._counters)
+
+    @property
+    def _state(self) -> tuple[Any, ...]:
+        return self._words, self._tokens, self._pairs, self._rules, self._counters
+
+
+def _lists_a_slice(ends: NDArray[np.int64]) -> Iterator[int]:
+    """Yield how many lists, which end at these places, are about so many slices' worth of places."""
+    done = 0
+    while done < ends.shape[0]:
+        wanted = ends[done] + _PLACES_A_SLICE
+        done = int(np.searchsorted(ends, wanted, side="right"))
+        yield done
+
+
+def _num_buckets(num_cells: int) -> int:
+    return min(1 << max(num_cells.bit_length() - 3, 8), _MAX_BUCKETS)

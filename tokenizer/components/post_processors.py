@@ -1,0 +1,141 @@
+"""Templates: the special tokens that a tokenizer puts around one text, or around two that belong together.
+
+Model: a template is a row of parts for one text and one for two. A part is a special token, or the text `A`
+or `B`, and has a type id, which models such as BERT read beside the ids. Laws: for one text, A stands in it
+once and B never; for two, each stands in it once. Nothing is added unless `add_special_tokens` asks for it.
+Source: `TemplateProcessing` of Hugging Face's tokenizers; `[CLS] A [SEP] B [SEP]` is BERT's.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from tokmill.tokenizer.core.buffers import EncodedBatch
+from tokmill.tokenizer.core.errors import VocabularyError
+
+MAX_PARTS = 64
+Kind = Literal["special", "sequence"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A special token, or a text, and its type id.
+
+    Attributes:
+        kind: `special`, or `sequence` for a text.
+        name: the special token's name, or `A` or `B`.
+        type_id: what a model may read beside the ids.
+    """
+
+    kind: Kind
+    name: str
+    type_id: int = 0
+
+    def to_spec(self) -> list[Any]:
+        """Give the part as JSON-able data."""
+        return [self.kind, self.name, self.type_id]
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What stands around one text, and around two.
+
+    Attributes:
+        single: for one text.
+        pair: for two.
+    """
+
+    single: tuple[Part, ...]
+    pair: tuple[Part, ...]
+
+    def __post_init__(self) -> None:
+        for name, parts, wanted in (("single", self.single, ["A"]), ("pair", self.pair, ["A", "B"])):
+            texts = sorted(part.name for part in parts if part.kind == "sequence")
+            if texts != wanted or len(parts) > MAX_PARTS:
+                raise VocabularyError(
+                    f"template: {name} has {len(parts)} parts with the texts {texts!r:.200}, but must have "
+                    f"at most {MAX_PARTS} with {wanted}, each once"
+                )
+        for part in (*self.single, *self.pair):
+            if type(part.type_id) is not int or not 0 <= part.type_id < 1 << 31:
+                raise VocabularyError(
+                    f"template: type id {part.type_id!r:.80} of {part.name!r:.200} must be from 0 to 2^31 - 1"
+                )
+
+    @property
+    def names(self) -> list[str]:
+        """The special tokens, each once, in the order in which they come first."""
+        parts = (*self.single, *self.pair)
+        return list(dict.fromkeys(part.name for part in parts if part.kind == "special"))
+
+    def around(self) -> tuple[list[str], list[str]]:
+        """Return the special tokens before and behind one text."""
+        place = next(i for i, part in enumerate(self.single) if part.kind == "sequence")
+        names = [part.name for part in self.single]
+        return names[:place], names[place + 1 :]
+
+    def check(self, special_tokens: Mapping[str, int]) -> None:
+        """Check that its special tokens are a tokenizer's.
+
+        Raises:
+            VocabularyError: one is none of them.
+        """
+        missing = [name for name in self.names if name not in special_tokens]
+        if missing:
+            raise VocabularyError(
+                f"template: {missing[0]!r:.200} is no special token of this vocabulary; add it to them"
+            )
+
+    def wrap(self, batch: EncodedBatch, special_tokens: Mapping[str, int]) -> EncodedBatch:
+        """Put the special tokens around each document of a batch."""
+        before, behind = (
+            np.array([special_tokens[name] for name in names], batch.ids.dtype) for names in self.around()
+        )
+        lengths = np.diff(batch.offsets) + len(before) + len(behind)
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        ids = np.empty(int(offsets[-1]), batch.ids.dtype)
+        inside = np.ones(len(ids), np.bool_)
+        for first, tokens in ((offsets[:-1], before), (offsets[1:] - len(behind), behind)):
+            places = (first[:, None] + np.arange(len(tokens))).ravel()
+            ids[places] = np.tile(tokens, len(first))
+            inside[places] = False
+        ids[inside] = batch.ids
+        return EncodedBatch(ids, offsets)
+
+    def join(self, texts: list[list[int]], special_tokens: Mapping[str, int] | None) -> list[int]:
+        """Join the ids of one text or two with the special tokens around them, or, for None, without."""
+        by_name = dict(zip("AB", texts, strict=False))
+        ids: list[int] = []
+        for part in self.single if len(texts) == 1 else self.pair:
+            if part.kind == "sequence":
+                ids += by_name[part.name]
+            elif special_tokens is not None:
+                ids.append(special_tokens[part.name])
+        return ids
+
+    def to_spec(self) -> dict[str, Any]:
+        """Give the template as JSON-able data."""
+        return {
+            "single": [part.to_spec() for part in self.single],
+            "pair": [part.to_spec() for part in self.pair],
+        }
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> Self:
+        """Build a template from what `to_spec` gave.
+
+        Raises:
+            VocabularyError: it breaks a law.
+            TypeError, KeyError, ValueError: it is not of this form.
+        """
+        return cls(_parts(spec["single"]), _parts(spec["pair"]))
+
+
+def _parts(rows: Iterable[Any]) -> tuple[Part, ...]:
+    parts = tuple(Part(kind, name, type_id) for kind, name, type_id in rows)
+    for part in parts:
+        if part.kind not in ("special", "sequence") or not isinstance(part.name, str):
+            raise VocabularyError(f"template: {part.to_spec()!r:.200} must be a special token or a text")
+    return parts

@@ -1,0 +1,223 @@
+"""Special tokens: never split, never made by merging, and never taken out of ordinary text by accident.
+
+What a special token's text means where it stands in a document is decided a call, as in tiktoken: *allowed*
+ones become their id, those taken *as text* are encoded like any other text, and any other is an error,
+which is the default. The longest special token at a place wins.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.core.errors import SpecialTokenError
+from tokmill.tokenizer.kernels.specials import Trie, find_specials
+
+AllowedSpecial = Literal["all"] | Collection[str]
+AsText = bool | Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """A batch of documents, cut at its special tokens.
+
+    Attributes:
+        bounds: int64, shape (num_segments + 1,); segment s is `data[bounds[s]:bounds[s + 1]]`.
+        kinds: int64, shape (num_segments,); the id of a special token, or -1 for text.
+        documents: int64, shape (num_documents + 1,); document d has the segments `documents[d]:documents[d
+            + 1]`.
+    """
+
+    bounds: NDArray[np.int64]
+    kinds: NDArray[np.int64]
+    documents: NDArray[np.int64]
+
+
+def reserved_name(number: int) -> str:
+    """Return the name of a reserved token."""
+    return f"<|reserved_{number}|>"
+
+
+def check_names(names: Iterable[str], where: str) -> list[str]:
+    """Return special tokens as a list.
+
+    Raises:
+        SpecialTokenError: one is empty, a single byte, not text, or named twice.
+    """
+    if isinstance(names, str):
+        raise SpecialTokenError(f"{where}={names!r} must be a list of texts; use [{names!r}]")
+    checked: dict[str, None] = {}
+    for name in names:
+        if not isinstance(name, str) or len(name.encode("utf-8", "replace")) < 2:
+            raise SpecialTokenError(
+                f"{where}: {name!r} must be a text of two bytes or more, because single bytes are ordinary "
+                "tokens; use e.g. '<|endoftext|>'"
+            )
+        if name in checked:
+            raise SpecialTokenError(f"{where}: {name!r} is named twice; leave one out")
+        checked[name] = None
+    return list(checked)
+
+
+def active_specials(
+    specials: Mapping[str, int], allowed_special: AllowedSpecial, as_text: AsText
+) -> tuple[dict[str, int], frozenset[str]]:
+    """Decide which special tokens to look for, and which of them are errors.
+
+    Returns:
+        Those to look for with their ids, and the names of those that may not stand in the text.
+
+    Raises:
+        SpecialTokenError: a name that is no special token, or one that is both allowed and text.
+    """
+    allowed = (
+        set(specials) if allowed_special == "all" else _known(specials, allowed_special, "allowed_special")
+    )
+    if isinstance(as_text, bool):
+        text = set(specials) - allowed if as_text else set()
+    else:
+        text = _known(specials, as_text, "as_text")
+    both = sorted(allowed & text)
+    if both:
+        raise SpecialTokenError(
+            f"encode: {both[0]!r} is both in allowed_special and in as_text; leave one out"
+        )
+    looked_for = {name: token for name, token in specials.items() if name not in text}
+    return looked_for, frozenset(looked_for.keys() - allowed)
+
+
+def _known(specials: Mapping[str, int], names: str | Collection[str], where: str) -> set[str]:
+    wanted = {names} if isinstance(names, str) else set(names)
+    unknown = sorted(wanted.difference(specials))
+    if unknown:
+        has = ", ".join(list(specials)[:8]) or "none"
+        raise SpecialTokenError(
+            f"encode: {where} names {unknown[0]!r}, which is no special token of this vocabulary; "
+            f"it has {has}"
+        )
+    return wanted
+
+
+def cut(
+    data: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    specials: Mapping[str, int],
+    disallowed: Collection[str] = (),
+) -> Segments:
+    """Cut documents into text and special tokens.
+
+    Args:
+        data: uint8, shape (num_bytes,).
+        offsets: int64, shape (num_documents + 1,).
+        specials: the special tokens to look for, with their ids.
+        disallowed: those that may not stand there.
+
+    Raises:
+        SpecialTokenError: a disallowed one does; names it, the document and the byte.
+    """
+    starts, ends, ids = find(data, offsets, specials)
+    if disallowed and ids.shape[0]:
+        refuse(data, offsets, starts, ends, disallowed)
+    if not ids.shape[0]:
+        return Segments(
+            offsets, np.full(offsets.shape[0] - 1, -1, np.int64), np.arange(offsets.shape[0], dtype=np.int64)
+        )
+    bounds = np.unique(np.concatenate([offsets, starts, ends]))
+    kinds = np.full(bounds.shape[0] - 1, -1, np.int64)
+    kinds[np.searchsorted(bounds, starts)] = ids
+    return Segments(bounds, kinds, np.searchsorted(bounds, offsets).astype(np.int64))
+
+
+MAX_ENTRIES = 1 << 26  # of the table of beginnings; 100,000 reserved tokens need a tenth of it
+CHUNK_BYTES = 1 << 18
+"""How much text is worked on at a time; more only makes what lies between leave the CPU's caches."""
+
+
+def chunks(bounds: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Divide segments into runs of about CHUNK_BYTES, at least one segment each."""
+    first, last = 0, bounds.shape[0] - 1
+    while first < last:
+        after = int(np.searchsorted(bounds, bounds[first] + CHUNK_BYTES, side="right")) - 1
+        after = min(max(after, first + 1), last)
+        yield first, after
+        first = after
+
+
+def find(
+    data: NDArray[np.uint8], offsets: NDArray[np.int64], specials: Mapping[str, int]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Find special tokens in documents: where each starts and ends, and its id, in order."""
+    if not specials or not data.shape[0]:
+        return tuple(np.zeros(0, np.int64) for _ in range(3))  # type: ignore[return-value]
+    trie = _trie(tuple(specials.items()))
+    capacity = 64
+    while True:
+        found = np.empty((3, capacity), np.int64)
+        number = find_specials(data, offsets, trie, found[0], found[1], found[2])
+        if number <= capacity:
+            return found[0, :number], found[1, :number], found[2, :number]
+        capacity = number
+
+
+@lru_cache(maxsize=32)
+def _trie(specials: tuple[tuple[str, int], ...]) -> Trie:
+    classes = np.zeros(256, np.uint8)
+    letters = sorted({byte for name, _ in specials for byte in name.encode()})
+    classes[letters] = np.arange(1, len(letters) + 1)
+    nodes: list[dict[int, int]] = [{}]
+    ids = [-1]
+    for name, token in specials:
+        node = 0
+        for byte in name.encode():
+            if byte not in nodes[node]:
+                nodes[node][byte] = len(nodes)
+                nodes.append({})
+                ids.append(-1)
+            node = nodes[node][byte]
+        ids[node] = token
+        if len(nodes) * (len(letters) + 1) > MAX_ENTRIES:
+            raise SpecialTokenError(
+                f"special tokens: {len(specials)} names of {len(letters)} different bytes have too many "
+                "different beginnings to look for; use fewer or shorter names"
+            )
+    children = np.zeros((len(nodes), len(letters) + 1), np.int32)
+    for node, following in enumerate(nodes):
+        for byte, child in following.items():
+            children[node, classes[byte]] = child
+    firsts = np.array(sorted(nodes[0]), np.uint64) * np.uint64(0x0101010101010101)
+    return Trie(classes, children, np.array(ids, np.int32), firsts)
+
+
+def refuse(
+    data: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    disallowed: Collection[str],
+    before: int = 0,
+) -> None:
+    """Refuse special tokens that may not stand where they were found.
+
+    Args:
+        data: uint8, the text.
+        offsets: int64, shape (num_documents + 1,).
+        starts: int64, where special tokens begin.
+        ends: int64, where they end.
+        disallowed: those that may not be there.
+        before: bytes of the first document that came earlier.
+
+    Raises:
+        SpecialTokenError: one of them is there; names it, the document and the byte.
+    """
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        name = data[start:end].tobytes().decode()
+        if name in disallowed:
+            document = int(np.searchsorted(offsets, start, side="right")) - 1
+            byte = start - int(offsets[document]) + before * (document == 0)
+            raise SpecialTokenError(
+                f"encode: document {document} holds the special token {name!r} at byte {byte}; pass "
+                f"allowed_special={{{name!r}}} to encode it as its id, or as_text=True to encode it as text"
+            )

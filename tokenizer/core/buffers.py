@@ -1,0 +1,193 @@
+"""Text and tokens as flat arrays: many documents in one buffer, cut by offsets, as Arrow lays them out.
+
+`data[offsets[d]:offsets[d + 1]]` is document d. Text is UTF-8 in uint8; ids are uint16 where the vocabulary
+has at most 65,536 ids, else uint32. Offsets are int64 and never decrease.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tokmill.tokenizer.core.arrow import ArrowStrings, is_arrow, read_strings
+from tokmill.tokenizer.core.errors import TokenizerError, VocabularyError
+
+Ids: TypeAlias = NDArray[np.uint16 | np.uint32]
+Text: TypeAlias = str | bytes
+Texts: TypeAlias = Iterable[Text] | ArrowStrings
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """The ids of many documents, ragged; indexing gives one document's ids, without a copy.
+
+    Attributes:
+        ids: uint16 or uint32, shape (num_tokens,).
+        offsets: int64, shape (num_documents + 1,).
+    """
+
+    ids: Ids
+    offsets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> Ids:
+        document = range(len(self))[index]
+        return self.ids[self.offsets[document] : self.offsets[document + 1]]
+
+    def __iter__(self) -> Iterator[Ids]:
+        return (self[document] for document in range(len(self)))
+
+    def to_lists(self) -> list[list[int]]:
+        """Return Python lists, one a document."""
+        return [document.tolist() for document in self]
+
+
+def utf8(text: Text, where: str = "text") -> bytes:
+    """Encode a text; a lone surrogate, which no UTF-8 can hold, becomes U+FFFD as in tiktoken.
+
+    Raises:
+        TokenizerError: it is neither str nor bytes; the message begins with `where`.
+    """
+    if isinstance(text, str):
+        try:
+            return text.encode()
+        except UnicodeEncodeError:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+    if isinstance(text, bytes | bytearray):
+        return bytes(text)
+    raise TokenizerError(
+        f"{where}: {text!r:.60} is of type {type(text).__name__}, but a text must be str, or bytes of UTF-8"
+    )
+
+
+def pack(texts: Texts, first: int = 0) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Lay texts into one buffer and return it with its offsets.
+
+    Args:
+        texts: str or bytes, or a pyarrow array of strings, whose buffers are read where they are.
+        first: the number of the first one, for errors.
+
+    Raises:
+        TokenizerError: one text in place of several, or something that is no text; says which.
+    """
+    check_many(texts)
+    if is_arrow(texts):
+        return read_strings(cast(ArrowStrings, texts))
+    return pack_bytes(
+        [utf8(text, f"text {number}") for number, text in enumerate(cast(Iterable[Text], texts), first)]
+    )
+
+
+def check_many(texts: Texts) -> None:
+    """Refuse one text where several are asked for: a str is also a sequence of str, its characters.
+
+    Raises:
+        TokenizerError: it is one text, or nothing that can be gone through.
+    """
+    if isinstance(texts, str | bytes | bytearray):
+        raise TokenizerError(
+            f"texts={texts!r:.60} is one text, but several are asked for; put it into a list"
+        )
+    if not isinstance(texts, Iterable) and not is_arrow(texts):
+        raise TokenizerError(
+            f"texts={texts!r:.60} is of type {type(texts).__name__}, but must be a list of texts or a "
+            "pyarrow array of strings"
+        )
+
+
+def pack_bytes(pieces: list[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Lay byte strings into one buffer and return it with its offsets."""
+    offsets = np.zeros(len(pieces) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces)), out=offsets[1:])
+    return np.frombuffer(b"".join(pieces), np.uint8), offsets
+
+
+def unpack(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> list[bytes]:
+    """Return the byte strings of a buffer, one object each."""
+    whole, cuts = data.tobytes(), offsets.tolist()
+    return [whole[cuts[i] : cuts[i + 1]] for i in range(len(cuts) - 1)]
+
+
+def checked(data: ArrayLike, offsets: ArrayLike) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return a text buffer and its offsets as contiguous arrays, copied only where they are not.
+
+    Raises:
+        TokenizerError: `data` is not one-dimensional uint8, or `offsets` are not one-dimensional integers
+            that start at 0 or above, never decrease and end within `data`.
+    """
+    flat, cuts = np.ascontiguousarray(data), np.asarray(offsets)
+    if flat.dtype != np.uint8 or flat.ndim != 1:
+        raise TokenizerError(
+            f"buffers: data has dtype {flat.dtype} and {flat.ndim} dimensions, but text is one-dimensional "
+            "uint8; use np.frombuffer(text.encode(), np.uint8)"
+        )
+    if cuts.ndim != 1 or cuts.shape[0] == 0 or not np.issubdtype(cuts.dtype, np.integer):
+        raise TokenizerError(
+            f"buffers: offsets of shape {cuts.shape} and dtype {cuts.dtype} must be integers of shape "
+            "(num_documents + 1,); use [0, len(data)] for one document"
+        )
+    cuts = np.ascontiguousarray(cuts, np.int64)
+    if cuts[0] < 0 or cuts[-1] > flat.shape[0] or (cuts[1:] < cuts[:-1]).any():
+        raise TokenizerError(
+            f"buffers: offsets from {cuts[0]} to {cuts[-1]} must never decrease and must lie within the "
+            f"{flat.shape[0]} bytes of data"
+        )
+    return flat, cuts
+
+
+def id_type(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
+    """Return the narrowest type of ids below `vocab_size`."""
+    return np.uint16 if vocab_size <= 1 << 16 else np.uint32
+
+
+def as_ids(ids: ArrayLike | Iterable[int]) -> NDArray[np.int64]:
+    """Return token ids as int64, whatever sequence or array of integers they come in.
+
+    Raises:
+        VocabularyError: one is beyond 64 bits; names it and its place.
+        TokenizerError: they are not a flat sequence of integers.
+    """
+    array = _as_array(ids)
+    if array.size == 0:
+        return np.zeros(0, np.int64)
+    if array.ndim != 1 or not _holds_integers(array):
+        raise TokenizerError(
+            f"decode: ids of shape {array.shape} and dtype {array.dtype} must be a flat sequence of "
+            "integers; decode_batch takes many documents"
+        )
+    if array.dtype.kind != "i":
+        _check_width(array)
+    return np.ascontiguousarray(array, np.int64)
+
+
+def _as_array(ids: ArrayLike | Iterable[int]) -> NDArray[Any]:
+    try:
+        some = ids if isinstance(ids, np.ndarray | list | tuple) else list(cast(Iterable[int], ids))
+        array = np.asarray(some)
+        # integers of 64 bits, signed and not, become float in numpy, which loses the last digits
+        return np.array(some, object) if array.dtype.kind == "f" and array is not some else array
+    except (TypeError, ValueError, OverflowError) as error:  # no sequence, or rows of different lengths
+        raise TokenizerError(
+            f"decode: ids of type {type(ids).__name__} must be a flat sequence of integers ({error}); use "
+            "e.g. [464, 2068], or decode_batch for many documents"
+        ) from None
+
+
+def _holds_integers(array: NDArray[Any]) -> bool:
+    if array.dtype == object:  # integers beyond 64 bits among them, or no integers at all
+        return all(type(value) is int for value in array.ravel())
+    return bool(np.issubdtype(array.dtype, np.integer))
+
+
+def _check_width(array: NDArray[Any]) -> None:
+    limits = np.iinfo(np.int64)
+    wide = np.flatnonzero((array < limits.min) | (array > limits.max))
+    if wide.size:
+        raise VocabularyError(
+            f"decode: id {array[wide[0]]} at position {wide[0]} is no token of any vocabulary; was it made "
+            "by another tokenizer?"
+        )

@@ -1,0 +1,116 @@
+"""Distinct pre-tokens and how often each occurs, as flat arrays in order of their bytes."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.core import buffers
+from tokmill.tokenizer.core.errors import TokenizerError
+from tokmill.tokenizer.core.stopping import heed_stop
+from tokmill.tokenizer.jit.huge_pages import zero_pages
+from tokmill.tokenizer.kernels.sorting import gather_strings, merge_neighbours, read_prefixes, sum_equal
+from tokmill.tokenizer.kernels.string_sort import MAX_PARTS, sort_strings
+
+_BYTES_AT_A_TIME = 1 << 18
+_STRINGS_A_SLICE = 1 << 22
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PretokenCounts:
+    """Distinct pre-tokens and how often each occurs.
+
+    Attributes:
+        data: uint8, shape (num_bytes,); the pre-tokens, sorted by bytes, one after the other.
+        offsets: int64, shape (num_pretokens + 1,).
+        counts: uint64, shape (num_pretokens,).
+    """
+
+    data: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    counts: NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    @property
+    def num_distinct_bytes(self) -> int:
+        """How many of the 256 bytes occur."""
+        occurs = np.zeros(256, np.bool_)
+        for first in range(0, self.data.shape[0], _BYTES_AT_A_TIME):  # what they are counted in is wider
+            occurs |= np.bincount(self.data[first : first + _BYTES_AT_A_TIME], minlength=256) > 0
+        return int(np.count_nonzero(occurs))
+
+    def to_dict(self) -> dict[bytes, int]:
+        """Return counts by pre-token, in order."""
+        return dict(zip(buffers.unpack(self.data, self.offsets), self.counts.tolist(), strict=True))
+
+    @classmethod
+    def from_dict(cls, counts: Mapping[bytes, int]) -> Self:
+        """Sort counts that come in any order.
+
+        Raises:
+            TokenizerError: a pre-token is not bytes, or a count is no integer from 0 to 2**64 - 1.
+        """
+        if not isinstance(counts, Mapping):
+            raise TokenizerError(
+                f"counts: {type(counts).__name__} must be a mapping of pre-tokens to counts, "
+                "such as {b' the': 3}"
+            )
+        for word, count in counts.items():
+            if not isinstance(word, bytes):
+                raise TokenizerError(f"counts: the pre-token {word!r} must be bytes; use {word!r}.encode()")
+            if not isinstance(count, int | np.integer) or not 0 <= count < 1 << 64:
+                raise TokenizerError(
+                    f"counts: {word!r} has {count!r}, but a count is an integer from 0 to 2**64 - 1"
+                )
+        data, offsets = buffers.pack_bytes(list(counts))
+        return cls.sorted(data, offsets, np.fromiter(counts.values(), np.uint64, len(counts)))
+
+    @classmethod
+    def sorted(cls, data: NDArray[np.uint8], offsets: NDArray[np.int64], counts: NDArray[np.uint64]) -> Self:
+        """Sort pre-tokens that stand in any order, and add up the counts of those that stand there twice."""
+        order, keys = zero_pages(counts.shape[0], np.int64), zero_pages(counts.shape[0], np.uint64)
+        order[:] = np.arange(counts.shape[0])
+        parts, height = np.empty((MAX_PARTS, 3), np.int64), -1
+        while height:
+            heed_stop()
+            height = sort_strings(data, offsets, order, keys, parts, max(height, 0), _STRINGS_A_SLICE)
+        read_prefixes(data, offsets, keys)
+        return cls._summed(data, offsets, counts, keys, order)
+
+    @classmethod
+    def merge(cls, many: Iterable[Self]) -> Self:
+        """Add counts up."""
+        parts = [part for part in many if len(part)]
+        data = np.concatenate([np.zeros(0, np.uint8), *(part.data for part in parts)])
+        lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)])
+        counts = np.concatenate([np.zeros(0, np.uint64), *(part.counts for part in parts)])
+        offsets, prefixes = np.cumsum(lengths), np.empty(counts.shape[0], np.uint64)
+        read_prefixes(data, offsets, prefixes)
+        order, spare = np.arange(counts.shape[0]), np.empty(counts.shape[0], np.int64)
+        runs, left = np.cumsum([0, *map(len, parts)], dtype=np.int64), len(parts)
+        while left > 1:
+            left = merge_neighbours(data, offsets, prefixes, runs, order, spare)
+            order, spare = spare, order
+        return cls._summed(data, offsets, counts, prefixes, order)
+
+    @classmethod
+    def _summed(
+        cls,
+        data: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+        counts: NDArray[np.uint64],
+        prefixes: NDArray[np.uint64],
+        order: NDArray[np.int64],
+    ) -> Self:
+        """Lay pre-tokens out in a sorted order, and add up the counts of equal ones."""
+        firsts, sums = zero_pages(counts.shape[0], np.int64), zero_pages(counts.shape[0], np.uint64)
+        distinct = sum_equal(data, offsets, prefixes, order, counts, firsts, sums)
+        firsts = firsts[:distinct]
+        out_offsets = zero_pages(distinct + 1, np.int64)
+        out = zero_pages(int((offsets[firsts + 1] - offsets[firsts]).sum()), np.uint8)
+        gather_strings(data, offsets, firsts, out, out_offsets)
+        return cls(out, out_offsets, sums[:distinct])

@@ -1,0 +1,26 @@
+"""Reading data that others wrote: what is missing or of another form becomes an error that says where."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tokmill.tokenizer.core.errors import FormatError, TokenizerError
+
+
+@contextmanager
+def reading(where: str) -> Iterator[None]:
+    """Turn what goes wrong while data is taken apart into a `FormatError`.
+
+    Args:
+        where: the file, or what else the data came in; the message begins with it.
+
+    Raises:
+        FormatError: a key was missing, or a value of another type or form.
+    """
+    try:
+        yield
+    except TokenizerError:
+        raise
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
+        raise FormatError(
+            f"{where}: broken: {type(error).__name__}: {error!s:.300}; save the tokenizer again"
+        ) from error

@@ -1,0 +1,121 @@
+"""LLVM within reach: the few operations that numba has no word for, each beside its plain twin.
+
+All intrinsics live in this module. Little-endian machines only, as numba's wheels are.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import UInt32, UInt64
+
+
+def _build_load_u64() -> Any:
+    from llvmlite import ir
+    from numba.core import cgutils, types
+    from numba.core.extending import intrinsic
+
+    def load_u64(typingctx: Any, data: Any, position: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            array = context.make_array(signature.args[0])(context, builder, args[0])
+            place = cgutils.gep_inbounds(builder, array.data, args[1])
+            word = builder.bitcast(place, ir.IntType(64).as_pointer())
+            loaded = builder.load(word)
+            loaded.align = 1
+            return loaded
+
+        return types.uint64(data, types.intp), generate
+
+    return intrinsic(load_u64)
+
+
+@kernel(build=_build_load_u64)
+def load_u64(data: NDArray[np.uint8], position: int) -> np.uint64:
+    """Read `data[position:position + 8]` as a little-endian number; all eight bytes must lie in `data`."""
+    return np.uint64(int.from_bytes(data[position : position + 8].tobytes(), "little"))
+
+
+def _build_store_u64() -> Any:
+    from llvmlite import ir
+    from numba.core import cgutils, types
+    from numba.core.extending import intrinsic
+
+    def store_u64(typingctx: Any, data: Any, position: Any, word: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            array = context.make_array(signature.args[0])(context, builder, args[0])
+            place = cgutils.gep_inbounds(builder, array.data, args[1])
+            stored = builder.store(args[2], builder.bitcast(place, ir.IntType(64).as_pointer()))
+            stored.align = 4
+            return context.get_dummy_value()
+
+        return types.void(data, types.intp, types.uint64), generate
+
+    return intrinsic(store_u64)
+
+
+@kernel(build=_build_store_u64)
+def store_u64(data: UInt32, position: int, word: np.uint64) -> None:
+    """Write a number into `data[position:position + 2]`, the lower half first; both must lie in `data`."""
+    data[position] = np.uint32(word & np.uint64(0xFFFFFFFF))
+    data[position + 1] = np.uint32(word >> np.uint64(32))
+
+
+def _build_prefetch() -> Any:
+    from llvmlite import ir
+    from numba.core import cgutils, types
+    from numba.core.extending import intrinsic
+
+    def prefetch(typingctx: Any, data: Any, position: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            array = context.make_array(signature.args[0])(context, builder, args[0])
+            place = cgutils.gep_inbounds(builder, array.data, args[1])
+            byte = builder.bitcast(place, ir.IntType(8).as_pointer())
+            word = ir.IntType(32)
+            ask = builder.module.declare_intrinsic(
+                "llvm.prefetch", [byte.type], ir.FunctionType(ir.VoidType(), [byte.type, word, word, word])
+            )
+            builder.call(ask, [byte, word(0), word(3), word(1)])  # to read, and keep it close
+            return context.get_dummy_value()
+
+        return types.void(data, types.intp), generate
+
+    return intrinsic(prefetch)
+
+
+@kernel(build=_build_prefetch)
+def prefetch(data: UInt64, position: int) -> None:
+    """Ask for the cache line of a place that is read soon; changes nothing but the time that takes."""
+
+
+def _build_count(operation: str) -> Callable[[], Any]:
+    """Return what builds an operation of LLVM that counts bits from one end of a number other than zero."""
+
+    def build() -> Any:
+        from llvmlite import ir
+        from numba.core import types
+        from numba.core.extending import intrinsic
+
+        def count(typingctx: Any, word: Any) -> Any:
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                return getattr(builder, operation)(args[0], ir.IntType(1)(1))
+
+            return types.uint64(types.uint64), generate
+
+        return intrinsic(count)
+
+    return build
+
+
+@kernel(build=_build_count("cttz"))
+def count_trailing_zeros(word: np.uint64) -> np.uint64:
+    """Return the place of the lowest bit that is set in a number other than zero."""
+    return np.uint64((int(word) & -int(word)).bit_length() - 1)
+
+
+@kernel(build=_build_count("ctlz"))
+def count_leading_zeros(word: np.uint64) -> np.uint64:
+    """Return how many bits above the highest one that is set are zero, in a number other than zero."""
+    return np.uint64(64 - int(word).bit_length())

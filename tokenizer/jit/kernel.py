@@ -1,0 +1,240 @@
+"""Kernels: plain Python functions over flat arrays that numba turns into machine code on first use.
+
+Laws:
+- A kernel's machine signature is its annotations (see `arrays`), so there is one specialisation of each, and
+  an argument of another type is an error instead of a second, silent compilation.
+- With `NUMBA_DISABLE_JIT=1` every kernel runs as the Python function that it is; integers wrap there too.
+- A kernel allocates nothing: it is given what it writes to, and says if there is not enough room.
+- Machine code is cached below a digest of all sources in the folders of this package, of the kernel and of
+  the kernels that it calls (`machine_code`): numba itself only looks at the file that a kernel stands in, and
+  would not notice a change in a callee elsewhere.
+- numba is imported when a kernel is first called, and its global configuration is left as it was.
+
+A kernel may call other kernels, above all `kernel(inline=True)` ones: functions without a signature of their
+own, compiled into their callers. A callee is found among the module's globals, so it is imported by name.
+"""
+
+import functools
+import importlib
+import logging
+import os
+import pickle
+import threading
+import time
+import types
+import typing
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+import numpy as np
+
+from tokmill.tokenizer.jit.reports import Compilation, Report, announcing, reporting, tell
+from tokmill.tokenizer.jit.signatures import signature_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# numba would count references to every array at every call and assignment, which costs more than the work
+# of a small kernel, and half of the compilation. The caller holds all arrays, so nothing has to be counted.
+_OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False}
+
+# A cache that cannot be read (a file cut short) or written (a full disk) is no reason to stop.
+_CACHE_FAILURES = (OSError, EOFError, pickle.PickleError, ValueError)
+
+logger = logging.getLogger(__name__)
+
+_lock = threading.RLock()
+_registry: list["Kernel[Any, Any]"] = []
+
+
+class Kernel(Generic[P, R]):
+    """A function that becomes machine code when it is first called.
+
+    Attributes:
+        py_func: the function as written.
+        inline: whether it has no signature of its own and lives in its callers.
+    """
+
+    def __init__(self, py_func: Callable[P, R], inline: bool, build: Callable[[], Any] | None) -> None:
+        functools.update_wrapper(self, py_func)
+        self.py_func = py_func
+        self.inline = inline
+        self._build = build
+        self._call: Callable[P, R] | None = None
+        self._dispatcher: Any = None
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}>"
+
+    @property
+    def name(self) -> str:
+        """Module and name."""
+        return f"{self.py_func.__module__}.{self.py_func.__name__}"
+
+    def retyped(self, types: Mapping[Any, Any]) -> "Kernel[..., R]":
+        """Return a kernel of the same code for other types of arguments, with its own machine signature."""
+        hints = typing.get_type_hints(self.py_func, include_extras=True)
+        function = _copied(self.py_func, self.py_func.__globals__)
+        function.__annotations__ = {name: types.get(hint, hint) for name, hint in hints.items()}
+        made: Kernel[..., R] = Kernel(function, False, None)
+        _registry.append(made)
+        return made
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the machine code, made first if need be."""
+        call = self._call or self.ready()
+        return call(*args, **kwargs)
+
+    def ready(self) -> Callable[P, R]:
+        """Compile the kernel, or read it from the cache, unless that is done; return what a call runs."""
+        with _lock:
+            if self._call is None:
+                self._call = self._make_call()
+            return self._call
+
+    def _make_call(self) -> Callable[P, R]:
+        if jit_disabled():
+            return self.py_func if self.inline else np.errstate(over="ignore")(self.py_func)
+        return self.py_func if self._build is not None else typing.cast(Callable[P, R], self.dispatcher())
+
+    def dispatcher(self) -> Any:
+        """Return what numba calls in place of this kernel."""
+        with _lock:
+            if self._dispatcher is None:
+                self._dispatcher = self._build() if self._build is not None else _compiled(self)
+            return self._dispatcher
+
+
+@overload
+def kernel(function: Callable[P, R]) -> Kernel[P, R]: ...
+@overload
+def kernel(
+    *, inline: bool = False, build: Callable[[], Any] | None = None
+) -> Callable[[Callable[P, R]], Kernel[P, R]]: ...
+
+
+def kernel(
+    function: Callable[P, R] | None = None, *, inline: bool = False, build: Callable[[], Any] | None = None
+) -> Kernel[P, R] | Callable[[Callable[P, R]], Kernel[P, R]]:
+    """Mark a function as a kernel.
+
+    Args:
+        function: annotated with the types of `arrays`, int, float, bool, or NamedTuples of these.
+        inline: it has no signature of its own and is compiled into the kernels that call it.
+        build: makes what numba calls in place of the function (an intrinsic); the function is its plain twin.
+    """
+
+    def mark(marked: Callable[P, R]) -> Kernel[P, R]:
+        made = Kernel(marked, inline or build is not None, build)
+        if not made.inline:
+            _registry.append(made)
+        return made
+
+    return mark if function is None else mark(function)
+
+
+def make_ready(modules: Collection[str], report: Report | None = None) -> float:
+    """Compile the kernels of some modules, or read them from the cache.
+
+    Args:
+        modules: full names.
+        report: called when a compilation begins (`seconds` is None) and whenever a kernel is ready.
+
+    Returns:
+        Seconds that it took altogether.
+    """
+    started = time.perf_counter()
+    for module in modules:
+        importlib.import_module(module)
+    with _lock, reporting(report):
+        for known in _registry:
+            if known.py_func.__module__ in modules:
+                known.ready()
+    return time.perf_counter() - started
+
+
+def jit_disabled() -> bool:
+    """Whether `NUMBA_DISABLE_JIT` asks for plain Python."""
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
+
+
+def _compiled(compiling: Kernel[..., Any]) -> Any:
+    import numba
+
+    function = _with_dispatchers(compiling.py_func)
+    if compiling.inline:
+        return numba.njit(function, forceinline=True, **_OPTIONS)
+    from tokmill.tokenizer.jit.machine_code import alone, cache_folder, forget
+
+    signature = signature_of(compiling.py_func)
+    started = time.perf_counter()
+    folder = cache_folder(*sorted(_homes(compiling)))
+    with _numba_cache_in(folder):
+        dispatcher = numba.njit(function, cache=True, **_OPTIONS)
+    _read_lightly(dispatcher)
+    with announcing(compiling.name, dispatcher, folder), alone(folder, compiling.name):
+        try:
+            dispatcher.compile(signature)
+        except _CACHE_FAILURES as error:
+            logger.warning("%s: %s: compiled without the cache in %s", compiling.name, error, folder)
+            forget(folder, compiling.py_func.__name__)
+            dispatcher = numba.njit(function, **_OPTIONS)
+            dispatcher.compile(signature)
+    dispatcher.disable_compile()
+    cached = bool(dispatcher.stats.cache_hits)
+    tell(Compilation(compiling.name, cached, time.perf_counter() - started))
+    return dispatcher
+
+
+def _callees(function: Callable[..., Any]) -> "dict[str, Kernel[..., Any]]":
+    """The kernels that a function calls, by the names that its module has for them."""
+    seen = function.__globals__
+    return {name: seen[name] for name in function.__code__.co_names if isinstance(seen.get(name), Kernel)}
+
+
+def _homes(compiling: Kernel[..., Any]) -> set[Path]:
+    """The folders of a kernel and of all that it calls, directly or not, and that become part of its code."""
+    found, waiting = {compiling}, [compiling]
+    while waiting:
+        new = set(_callees(waiting.pop().py_func).values()) - found
+        found |= new
+        waiting += new
+    return {Path(known.py_func.__code__.co_filename).parent for known in found}
+
+
+def _with_dispatchers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Copy a function so that it sees numba's objects where its module has kernels."""
+    callees = {name: callee.dispatcher() for name, callee in _callees(function).items()}
+    return _copied(function, dict(function.__globals__) | callees)
+
+
+def _copied(function: Callable[..., Any], seen: dict[str, Any]) -> Callable[..., Any]:
+    """Copy a function so that it sees other globals."""
+    copy = types.FunctionType(function.__code__, seen, function.__name__, function.__defaults__)
+    return functools.update_wrapper(copy, function)
+
+
+def _read_lightly(dispatcher: Any) -> None:
+    """Have numba read machine code without loading first what it only needs to compile.
+
+    That would take longer than all else from the import to the first result, and most of the memory.
+    Compiling loads it anyway. A version of numba that has no such method does as it always did.
+    """
+    light = getattr(dispatcher._cache, "_load_overload", None)
+    if light is not None:
+        dispatcher._cache.load_overload = light
+
+
+@contextmanager
+def _numba_cache_in(folder: Path) -> Iterator[None]:
+    """Have numba keep the machine code of what is decorated meanwhile in a folder."""
+    from numba.core import config
+
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(folder)
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = before

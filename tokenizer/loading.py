@@ -1,0 +1,92 @@
+"""Loading a tokenizer from a file, a folder, or by the name of an artifact.
+
+Names are looked up without knowing of stores: whoever keeps artifacts declares an entry point, `folder` in
+the group `tokmill.artifacts`, a function of kind, path and store that returns a folder. It is looked up, and
+the store's code is loaded, only where a name is given in place of a path.
+"""
+
+import logging
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from tokmill.tokenizer import formats
+from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.formats.sidecar import SpecialTokens, Usage
+from tokmill.tokenizer.splitting import Digits, PatternLike
+from tokmill.tokenizer.tokenizer import Tokenizer
+
+_KIND = "tokenizer"
+
+logger = logging.getLogger(__name__)
+
+
+def load(
+    path: str | Path,
+    *,
+    store: str | Path | None = None,
+    split_pattern: PatternLike | None = None,
+    digits: Digits | None = None,
+    normalizer: str | None = None,
+    special_tokens: SpecialTokens | None = None,
+) -> Tokenizer:
+    """Load a tokenizer from a file, or from a folder that holds one in any format that we know.
+
+    Args:
+        path: `tokmill.json`, `tokenizer.json`, `*.tiktoken`, `*vocab.json` beside `*merges.txt`, or a
+            folder; where a folder holds several, the one that says the most is taken. Or the name of an
+            artifact, `tokenizer/name`, `tokenizer/name@v3`, where a store is given or found.
+        store: where a name is looked up; else TOKMILL_STORE, else `tokmill-store` in the working directory.
+        split_pattern: for `gpt2` and `tiktoken` files, which do not say it; goes before their sidecar.
+        digits: the same.
+        normalizer: the same.
+        special_tokens: the same; ids by name, or, if the file has them, names.
+
+    Raises:
+        FormatError: nothing is there, it cannot be read, or an argument contradicts a file that says it all.
+        VocabularyError: the vocabulary breaks a law.
+    """
+    usage = Usage(split_pattern, digits, normalizer, special_tokens)
+    place = _folder_of(path, store)
+    if not place.exists():
+        raise FormatError(f"{place}: does not exist; pass a tokenizer's file or folder")
+    tok = Tokenizer(formats.read(place, usage))
+    _tell_of_other_tables(tok, place)
+    return tok
+
+
+def _tell_of_other_tables(tok: Tokenizer, place: Path) -> None:
+    """Say so where a tokenizer's training text was split with other Unicode tables than text is here."""
+    trained, here = tok.definition.unicode, tok.splitter.unicode if tok.definition.unicode else None
+    if trained is not None and here is not None and trained["tables"] != here["tables"]:
+        logger.warning(
+            "%s was trained with the tables of Unicode %s (%s), and text is split here with those of Unicode "
+            "%s (%s): characters that they do not class alike may be cut otherwise than in training; install "
+            "the version of the regex package that it was trained with to be sure",
+            place,
+            trained["version"],
+            trained["tables"],
+            here["version"],
+            here["tables"],
+        )
+
+
+def _folder_of(path: str | Path, store: str | Path | None) -> Path:
+    """Return the folder of a tokenizer that is named; a path as it is.
+
+    Args:
+        path: what is there, or `tokenizer/name`, `tokenizer/name@v3`.
+        store: where a name is looked up; a path that exists goes before a name if this is not given.
+
+    Raises:
+        FormatError: a name, and nothing that keeps artifacts is installed.
+        ValueError: whatever the store says of a name that it does not have.
+    """
+    place = Path(path)
+    if store is None and (place.exists() or not str(path).startswith(f"{_KIND}/")):
+        return place
+    for found in entry_points(group="tokmill.artifacts", name="folder"):
+        return Path(found.load()(_KIND, path, store))
+    raise FormatError(
+        f"{path}: does not exist, and no package that finds artifacts by name is installed; pass a "
+        "tokenizer's file or folder, or install tokmill"
+    )

@@ -1,0 +1,32 @@
+"""Compiling kernels ahead of time, so that later calls do not wait."""
+
+import importlib
+import pkgutil
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from tokmill.tokenizer.jit import make_ready
+from tokmill.tokenizer.jit.reports import Report
+
+KERNEL_PACKAGES: Final = ("tokmill.tokenizer.kernels", "tokmill.tokenizer.byte_bpe.kernels")
+
+
+def kernel_modules() -> Iterator[str]:
+    """Yield the full name of every module with kernels, by package and name."""
+    for package in KERNEL_PACKAGES:
+        folders = importlib.import_module(package).__path__
+        yield from sorted(f"{package}.{found.name}" for found in pkgutil.iter_modules(folders))
+
+
+def prepare(report: Report | None = None, modules: Collection[str] | None = None) -> float:
+    """Compile kernels, or read them from the cache.
+
+    Args:
+        report: called when a compilation begins (`seconds` is None) and whenever a kernel is ready.
+        modules: names of modules within their packages, e.g. `split`; all by default.
+
+    Returns:
+        Seconds that it took altogether.
+    """
+    wanted = [name for name in kernel_modules() if modules is None or name.rpartition(".")[2] in modules]
+    return make_ready(wanted, report)

@@ -1,0 +1,114 @@
+"""Slow, obvious implementations that the kernels are held to. Nothing here is used at run time.
+
+Byte-pair encoding in two definitions:
+- *training*: while the vocabulary has room, count every adjacent pair of symbols in every pre-token
+  (overlapping places count: `aaa` has the pair a a twice), take the pair with the highest count, and join
+  it everywhere, from the left. Equal counts are decided by the tie rule.
+- *encoding*: while a pre-token has adjacent symbols that a merge joins, join those of the earliest merge, the
+  leftmost first.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from tokmill.tokenizer.core.alphabet import BYTE_ORDER
+
+Pair = tuple[bytes, bytes]
+
+_NO_TOKEN = 1 << 62
+
+
+def merge_everywhere(symbols: list[bytes], pair: Pair) -> list[bytes]:
+    """Join each place where a pair stands, from the left."""
+    out: list[bytes] = []
+    i = 0
+    while i < len(symbols):
+        if i + 1 < len(symbols) and (symbols[i], symbols[i + 1]) == pair:
+            out.append(symbols[i] + symbols[i + 1])
+            i += 2
+        else:
+            out.append(symbols[i])
+            i += 1
+    return out
+
+
+def train_merges(
+    counts: Mapping[bytes, int],
+    num_merges: int,
+    *,
+    tie_break: str = "lexicographic_max",
+    min_frequency: int = 1,
+    max_token_bytes: int | None = None,
+    forbidden: Sequence[bytes] = (),
+) -> list[Pair]:
+    """Train merges by recounting all pairs for every merge; shorter than asked where the pairs run out."""
+    words = {word: [word[i : i + 1] for i in range(len(word))] for word in counts}
+    ids = {bytes([byte]): i for i, byte in enumerate(BYTE_ORDER)}
+    merges: list[Pair] = []
+    while len(merges) < num_merges:
+        pairs: Counter[Pair] = Counter()
+        for word, symbols in words.items():
+            for pair in pairwise(symbols):
+                pairs[pair] += counts[word]
+        possible = [
+            (count, pair)
+            for pair, count in pairs.items()
+            if count >= max(min_frequency, 1)
+            and (max_token_bytes is None or len(pair[0] + pair[1]) <= max_token_bytes)
+            and pair[0] + pair[1] not in forbidden
+        ]
+        if not possible:
+            return merges
+        if tie_break == "lexicographic_max":
+            best = max(possible)[1]
+        else:
+            best = min(possible, key=lambda found: (-found[0], ids[found[1][0]], ids[found[1][1]]))[1]
+        merges.append(best)
+        ids.setdefault(best[0] + best[1], len(ids))
+        words = {word: merge_everywhere(symbols, best) for word, symbols in words.items()}
+    return merges
+
+
+def encode_pretoken(pretoken: bytes, ranks: Mapping[Pair, int]) -> list[bytes]:
+    """Encode one pre-token by merges: `ranks` maps a pair to its place in the order of merges."""
+    symbols = [pretoken[i : i + 1] for i in range(len(pretoken))]
+    while len(symbols) > 1:
+        rank, i = min((ranks.get(pair, len(ranks)), i) for i, pair in enumerate(pairwise(symbols)))
+        if rank == len(ranks):
+            break
+        symbols[i : i + 2] = [symbols[i] + symbols[i + 1]]
+    return symbols
+
+
+def encode_by_token_ranks(pretoken: bytes, vocab: Mapping[bytes, int]) -> list[int]:
+    """Encode one pre-token as tiktoken does.
+
+    A pre-token that is a token is one token; else any two neighbours whose joined bytes are a token are a
+    pair, and the pair that makes the token of the lowest id is joined first.
+    """
+    if pretoken in vocab:
+        return [vocab[pretoken]]
+    symbols = [pretoken[i : i + 1] for i in range(len(pretoken))]
+    while len(symbols) > 1:
+        joined = [vocab.get(a + b, _NO_TOKEN) for a, b in pairwise(symbols)]
+        i = min(range(len(joined)), key=joined.__getitem__)
+        if joined[i] == _NO_TOKEN:
+            break
+        symbols[i : i + 2] = [symbols[i] + symbols[i + 1]]
+    return [vocab[symbol] for symbol in symbols]
+
+
+def find_specials(data: bytes, specials: Mapping[bytes, int]) -> list[tuple[int, int, int]]:
+    """Find special tokens as (start, end, id): leftmost first, the longest at a place, none overlapping."""
+    found = []
+    i = 0
+    while i < len(data):
+        here = [special for special in specials if special and data.startswith(special, i)]
+        if here:
+            longest = max(here, key=len)
+            found.append((i, i + len(longest), specials[longest]))
+            i += len(longest)
+        else:
+            i += 1
+    return found
