@@ -1,6 +1,6 @@
 """Registers a place's work pool and deployment at the Prefect server that the environment names.
 
-`tokmill up` runs `python -m tokmill.flows.deployment FOLDER STORE`; teams that deploy from a checkout use
+`tokmill up` runs `python -m tokmill.flows.run.deployment FOLDER STORE`; teams that deploy from a checkout use
 `prefect.yaml`, which says the same (a test holds the two equal).
 
 What people set in the page stays: schedules with their parameters, the deployment's own parameters and tags,

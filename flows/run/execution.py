@@ -29,7 +29,7 @@ _SOURCE = re.compile(r"\[(.+)/\d+\]$")  # of a task over shards: `encode[english
 
 
 class PrefectExecutor:
-    """An executor that makes artifacts; see `flows.composition.Executor`.
+    """An executor that makes artifacts; see `flows.run.composition.Executor`.
 
     Attributes:
         rows: what each task did, in the order of the steps.

@@ -40,7 +40,7 @@ class PlanRow:
 
 
 class PlanningExecutor:
-    """An executor that makes nothing; see `flows.composition.Executor`."""
+    """An executor that makes nothing; see `flows.run.composition.Executor`."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

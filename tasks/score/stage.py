@@ -3,7 +3,7 @@
 `score_noise` measures the text that the tokens of an encoded shard decode to (`tasks.kernels.noise`).
 `score_column` reads a column of the source's own from its files. Both give one number (noise: four) for each
 document of the encoded shard, in its order. `fit_trigrams` trains a small model on the encoded corpus, and
-`score_perplexity` says how surprising each document is to one that did not see it (`tasks.scoring`).
+`score_perplexity` says how surprising each document is to one that did not see it (`tasks.score`).
 
 Laws. Noise and column of a document depend on its shard alone, perplexity on the corpus; another schedule,
 weight or curriculum does not score again.

@@ -13,7 +13,7 @@ from tokmill.tasks.store import Store
 
 @dataclass(frozen=True)
 class InProcess:
-    """An executor that makes artifacts here; see `flows.composition.Executor`."""
+    """An executor that makes artifacts here; see `flows.run.composition.Executor`."""
 
     store: Store
 
