@@ -9,7 +9,7 @@ import time
 from collections import deque
 
 from tokmill.flows.cli.figures import span
-from tokmill.tasks.core.progress import Advance
+from tokmill.tasks.core.progress import StageProgress
 
 _OF_LATE_SECONDS = 5.0
 _APART_SECONDS = 0.2
@@ -21,9 +21,9 @@ class Pace:
     def __init__(self) -> None:
         self._told: deque[tuple[float, int]] = deque()
         self._began = 0.0
-        self.advance = Advance(0, 0, "")
+        self.advance = StageProgress(0, 0, "")
 
-    def note(self, advance: Advance, now: float | None = None) -> None:
+    def note(self, advance: StageProgress, now: float | None = None) -> None:
         """Take in what a task tells, at some time of a clock that only goes forward."""
         now = time.monotonic() if now is None else now
         self.advance = advance

@@ -23,7 +23,7 @@ from rich.text import Text
 from tokmill.flows.cli.figures import counted, key_figures, outcome_words, span
 from tokmill.flows.cli.pace import Pace
 from tokmill.flows.run.progress import Reporter, group_of
-from tokmill.tasks.core.progress import Advance
+from tokmill.tasks.core.progress import StageProgress
 from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
 
 _SIGN_OF_LIFE_SECONDS = 10.0
@@ -132,7 +132,7 @@ class _Groups(ABC):
             group.began = time.monotonic() if group.began is None else group.began
             group.at_work[task_name] = None
 
-    def on_advance(self, task_name: str, advance: Advance) -> None:
+    def on_progress(self, task_name: str, advance: StageProgress) -> None:
         """A task tells how far it is."""
         with self.lock:
             group = self._group(task_name)

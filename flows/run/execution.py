@@ -69,7 +69,7 @@ class PrefectExecutor:
         """
         for group, num_tasks in Counter(group_of(step.title) for step in steps).items():
             self.reporter.expect(group, num_tasks)
-        with Told(self._begin, self.reporter.on_advance, self._ended.__setitem__).of_tasks():
+        with Told(self._begin, self.reporter.on_progress, self._ended.__setitem__).of_tasks():
             futures = {self._submit(step): step for step in steps}
         ended = {future: self._end(futures[future], future) for future in as_completed(list(futures))}
         _let_go_of_untold([ended[future] for future in futures])

@@ -25,9 +25,9 @@ from prefect.results import ResultStore
 from prefect.serializers import JSONSerializer
 from prefect.utilities.annotations import quote
 
-from tokmill.tasks.core.context import holding
-from tokmill.tasks.core.machine import allowing
-from tokmill.tasks.core.progress import Advance, watched_by
+from tokmill.tasks.core.context import context_value
+from tokmill.tasks.core.machine import memory_limited_to
+from tokmill.tasks.core.progress import StageProgress, progress_reported_to
 from tokmill.tasks.core.stage import ArtifactRef, How, Request
 from tokmill.tasks.store import Provenance, Store, Verify
 from tokmill.tokenizer.core.stopping import heed_stop
@@ -50,12 +50,12 @@ class Told:
     """
 
     on_start: Callable[[str], None]
-    on_advance: Callable[[str, Advance], None]
+    on_progress: Callable[[str, StageProgress], None]
     on_end: Callable[[str, How], None]
 
     def of_tasks(self) -> AbstractContextManager[None]:
         """Tell of the tasks that are submitted in this block."""
-        return holding(_TOLD, self)
+        return context_value(_TOLD, self)
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,8 @@ def realize(ask: Ask, title: str) -> ArtifactRef:
     if told:
         told.on_start(title)
     logger = get_run_logger()
-    watcher = partial(told.on_advance, title) if told else None
-    with allowing(ask.memory_bytes), watched_by(watcher):
+    watcher = partial(told.on_progress, title) if told else None
+    with memory_limited_to(ask.memory_bytes), progress_reported_to(watcher):
         realized = Store.open(ask.store).realize(
             ask.request, provenance=ask.provenance, report=logger.info, verify=ask.verify
         )

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
-from tokmill.tasks.core.progress import Advance
+from tokmill.tasks.core.progress import StageProgress
 from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
 
 _SHARD = re.compile(r"(?P<step>[^\[]+)\[(.*/)?\d+\]")
@@ -30,7 +30,7 @@ class Reporter(Protocol):
     def on_start(self, task_name: str) -> None:
         """A task (`encode[code/3]`, `ingest`) begins to work; not called for one found in the cache."""
 
-    def on_advance(self, task_name: str, advance: Advance) -> None:
+    def on_progress(self, task_name: str, advance: StageProgress) -> None:
         """A task that takes long tells how far it is, as often as it likes."""
 
     def on_finish(
@@ -54,7 +54,7 @@ class Silent:
     def on_start(self, task_name: str) -> None:
         """Ignore it."""
 
-    def on_advance(self, task_name: str, advance: Advance) -> None:
+    def on_progress(self, task_name: str, advance: StageProgress) -> None:
         """Ignore it."""
 
     def on_finish(

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def holding(variable: ContextVar[T], value: T) -> Iterator[None]:
+def context_value(variable: ContextVar[T], value: T) -> Iterator[None]:
     """Give a context variable a value in this block."""
     token = variable.set(value)
     try:

@@ -106,7 +106,7 @@ def out_of_memory(where: str, error: BaseException) -> MachineError:
     )
 
 
-def judged(parse: Callable[[], T], num_bytes: int) -> T:
+def call_parser(parse: Callable[[], T], num_bytes: int) -> T:
     """Return what a parser gives that raises MemoryError also where the text is too deep for it.
 
     Args:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from pathlib import Path
 
-from tokmill.tasks.core.context import holding
+from tokmill.tasks.core.context import context_value
 
 _SHARE_OF_THE_RAM = 4
 _CONTROL_GROUP = Path("/sys/fs/cgroup/memory.max")
@@ -17,9 +17,9 @@ _CONTROL_GROUP = Path("/sys/fs/cgroup/memory.max")
 _MEMORY_BYTES: ContextVar[int | None] = ContextVar("memory_bytes", default=None)
 
 
-def allowing(memory_bytes: int | None) -> AbstractContextManager[None]:
+def memory_limited_to(memory_bytes: int | None) -> AbstractContextManager[None]:
     """Let stages that run in this block take so much memory for what grows with their input."""
-    return holding(_MEMORY_BYTES, memory_bytes)
+    return context_value(_MEMORY_BYTES, memory_bytes)
 
 
 def memory_budget() -> int:

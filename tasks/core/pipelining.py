@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-def ahead(items: Iterable[T], *, limit: int, size: Callable[[T], int]) -> Iterator[T]:
+def read_ahead(items: Iterable[T], *, limit: int, size: Callable[[T], int]) -> Iterator[T]:
     """Yield items that a thread takes from their iterable ahead of time.
 
     Args:
@@ -41,7 +41,7 @@ def ahead(items: Iterable[T], *, limit: int, size: Callable[[T], int]) -> Iterat
             if isinstance(iterator, Generator):
                 iterator.close()
 
-    thread = Thread(target=take, name="ahead", daemon=True)
+    thread = Thread(target=take, name="read_ahead", daemon=True)
     thread.start()
     try:
         yield from channel.items()
@@ -51,7 +51,7 @@ def ahead(items: Iterable[T], *, limit: int, size: Callable[[T], int]) -> Iterat
 
 
 @contextmanager
-def behind(
+def write_behind(
     work: Callable[[T], object], *, limit: int, size: Callable[[T], int]
 ) -> Iterator[Callable[[T], None]]:
     """Give a function that leaves an item to a thread, which does `work` on it; all is done at the end.
@@ -81,7 +81,7 @@ def behind(
             raise failures[0]
         channel.add(item)
 
-    thread = Thread(target=take, name="behind", daemon=True)
+    thread = Thread(target=take, name="write_behind", daemon=True)
     thread.start()
     try:
         yield leave

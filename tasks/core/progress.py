@@ -5,10 +5,10 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import NamedTuple, TypeAlias
 
-from tokmill.tasks.core.context import holding
+from tokmill.tasks.core.context import context_value
 
 
-class Advance(NamedTuple):
+class StageProgress(NamedTuple):
     """How much of its work a stage has done.
 
     Attributes:
@@ -22,17 +22,17 @@ class Advance(NamedTuple):
     unit: str
 
 
-Watcher: TypeAlias = Callable[[Advance], None]
+ProgressCallback: TypeAlias = Callable[[StageProgress], None]
 
-_WATCHER: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
+_WATCHER: ContextVar[ProgressCallback | None] = ContextVar("watcher", default=None)
 
 
-def watched_by(watcher: Watcher | None) -> AbstractContextManager[None]:
+def progress_reported_to(watcher: ProgressCallback | None) -> AbstractContextManager[None]:
     """Have `watcher` called with what stages tell that run in this block; nobody if None."""
-    return holding(_WATCHER, watcher)
+    return context_value(_WATCHER, watcher)
 
 
-def tell_advance(done: int, total: int, unit: str) -> None:
+def report_progress(done: int, total: int, unit: str) -> None:
     """Tell whoever watches how far this stage is."""
     if watcher := _WATCHER.get():
-        watcher(Advance(done, total, unit))
+        watcher(StageProgress(done, total, unit))

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from tokmill.tasks.core.machine import memory_budget
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
-from tokmill.tasks.formats.counts import COUNTS_FILE, MANIFEST_FILE, STATISTICS_FILE, Cut
+from tokmill.tasks.formats.counts import COUNTS_FILE, MANIFEST_FILE, STATISTICS_FILE, PreTokenization
 from tokmill.tasks.formats.files.manifests import write_model
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ class CountParams(Params):
     )
 
     @property
-    def cut(self) -> Cut:
+    def cut(self) -> PreTokenization:
         """How text is cut; the order of the special tokens does not matter to it."""
-        return Cut(
+        return PreTokenization(
             split_pattern=self.split_pattern,
             digits=self.digits,
             normalizer=self.normalizer,
@@ -69,12 +69,12 @@ def run_shard(params: CountParams, *, out: Path, shard: Mapping[str, Any]) -> Ou
         PatternError: the split pattern does not parse.
         SourceError: the text is gone, or is no longer what was ingested.
     """
-    from tokmill.tasks.count.counting import Tally
+    from tokmill.tasks.count.counter import DocumentCounter
     from tokmill.tasks.formats.corpus import Shard, read_shard
 
     plan = Shard.model_validate(shard["shard"])
-    tally = Tally(params.cut, memory_budget())
-    statistics = tally.count(read_shard(plan, shard["roots"]), out / COUNTS_FILE)
+    counter = DocumentCounter(params.cut, memory_budget())
+    statistics = counter.count(read_shard(plan, shard["roots"]), out / COUNTS_FILE)
     write_model(out / STATISTICS_FILE, statistics)
     accounts = _accounts(NO_SOURCE, (plan.num_documents, plan.num_bytes), statistics)
     return Outcome(metrics=statistics.model_dump(), accounts=accounts)
@@ -108,7 +108,7 @@ def run(params: CountParams, *, out: Path, corpus: Path, shards: Sequence[Path])
 
 def _merge_source(source: str, shards: Sequence[Path], out: Path) -> "CountedSource":
     """Write the sum of one source's shards."""
-    from tokmill.tasks.count.counting import add_up
+    from tokmill.tasks.count.counter import add_up
     from tokmill.tasks.formats.counts import CountedSource, CountsStatistics, read_statistics
 
     parts = [read_statistics(shard) for shard in shards]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tasks.core.pipelining import behind
+from tokmill.tasks.core.pipelining import write_behind
 from tokmill.tasks.encode.writer import EncodedShardWriter, write_shard
 from tokmill.tasks.fim.characters import Encode, TextFim, encode_rearranged
 from tokmill.tasks.formats.encoded import EncodedStatistics
@@ -65,7 +65,7 @@ def encode_batches(
         tokenizer: encodes them.
         batches: the documents.
         out: the directory that the files go to.
-        end_id: the token behind each document, or None for none.
+        end_id: the token after each document, or None for none.
         min_tokens: documents with fewer tokens of text are dropped; at least 1.
         additions: what else is put into documents, or None for nothing.
         special_tokens_in_text: what a special token's name in a document is.
@@ -88,7 +88,7 @@ def encode_batches(
         def write(done: _Done) -> None:
             _write(writer, *done, min_tokens, (begin_id, end_id))
 
-        with behind(write, limit=_BEHIND_BYTES, size=_num_bytes) as leave:
+        with write_behind(write, limit=_BEHIND_BYTES, size=_num_bytes) as leave:
             for batch in batches:
                 if special_tokens_in_text == "raise":
                     _refuse_special_tokens(tokenizer, batch, where)
@@ -176,7 +176,7 @@ def keep_documents(
         lengths: shape (n,), tokens a document.
         keep: shape (n,).
         begin_id: the token before each, or None to put none.
-        end_id: the token behind each, or None to put none.
+        end_id: the token after each, or None to put none.
 
     Returns:
         The kept documents' tokens, dtype as given, and their offsets, int64 (number kept + 1,).

@@ -28,15 +28,15 @@ from pydantic import BaseModel, ConfigDict
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.manifests import read_model
 from tokmill.tasks.formats.text.documents import DocumentBatch, Ints
-from tokmill.tasks.formats.text.shard import Segment, Shard, read_shard
+from tokmill.tasks.formats.text.shard import FileSegment, Shard, read_shard
 from tokmill.tasks.formats.text.sources import ReadOptions, nearest
 
 __all__ = [
     "Corpus",
     "CorpusSource",
     "DocumentBatch",
+    "FileSegment",
     "Manifest",
-    "Segment",
     "Shard",
     "SourceStats",
     "read_shard",
@@ -204,10 +204,10 @@ class Corpus:
 
     @cached_property
     def _shards(self) -> Mapping[str, list[Shard]]:
-        segments: dict[tuple[str, int], list[Segment]] = {}
+        segments: dict[tuple[str, int], list[FileSegment]] = {}
         for row in self.table("segments").to_pylist():
             key = (row.pop("source"), row.pop("shard"))
-            segments.setdefault(key, []).append(Segment(**row))
+            segments.setdefault(key, []).append(FileSegment(**row))
         shards: dict[str, list[Shard]] = {name: [] for name in self._sources}
         for row in self.table("shards").to_pylist():
             source, index = row.pop("source"), row.pop("shard")

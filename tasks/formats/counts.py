@@ -33,7 +33,7 @@ _ROW_GROUP = 1 << 20
 _COPIES, _BYTES_A_ROW = 3, 72  # while counts are added up: theirs, those of the sum, and their order
 
 
-class Cut(BaseModel):
+class PreTokenization(BaseModel):
     """How text was cut into pre-tokens: everything that the counts depend on besides the text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -69,7 +69,7 @@ class CountsManifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    cut: Cut
+    cut: PreTokenization
     sources: list[CountedSource]
 
 
@@ -90,7 +90,7 @@ class Counts:
         return cls(path, read_model(path / MANIFEST_FILE, CountsManifest, "counts manifest"))
 
     @property
-    def cut(self) -> Cut:
+    def cut(self) -> PreTokenization:
         """How the text was cut."""
         return self.manifest.cut
 

@@ -6,8 +6,8 @@ between them. See `tasks.formats.text.sharding` for where a group ends.
 
 from dataclasses import dataclass
 
-from tokmill.tasks.formats.text.documents import Piece
-from tokmill.tasks.formats.text.shard import Segment
+from tokmill.tasks.formats.text.documents import FileBatch
+from tokmill.tasks.formats.text.shard import FileSegment
 from tokmill.tasks.formats.text.sharding import Limits, ShardHasher, name_may_end
 from tokmill.tasks.formats.text.sources import Format
 from tokmill.tasks.ingest.scanning import FileScan, Stretch, stretch_of, weight_of
@@ -19,7 +19,7 @@ class Draft:
 
     place: tuple[int, int]
     digest: str
-    segments: tuple[Segment, ...]
+    segments: tuple[FileSegment, ...]
     num_documents: int
     num_bytes: int
 
@@ -43,7 +43,7 @@ class Grouper:
                 (place, stretch.first_row), digest, (segment,), stretch.num_documents, stretch.num_bytes
             )
             self._done.append(drafted)
-        if scan.pieces:
+        if scan.batches:
             self._add_small(scan, place)
 
     def _add_small(self, scan: FileScan, place: int) -> None:
@@ -71,7 +71,7 @@ class _Group:
 
     def __init__(self) -> None:
         self.weight = 0
-        self.segments: list[Segment] = []
+        self.segments: list[FileSegment] = []
         self._hasher = ShardHasher()
         self._place = (0, 0)
         self._num_rows = 0
@@ -79,12 +79,12 @@ class _Group:
         self._num_bytes = 0
 
     def add(self, scan: FileScan, place: int, weight: int) -> None:
-        stretch = _whole(scan.pieces, scan.file_format)
+        stretch = _whole(scan.batches, scan.file_format)
         if not self.segments:
             self._place = (place, stretch.first_row)
-        for piece in scan.pieces:
-            ordinals = piece.rows - stretch.first_row + self._num_rows
-            self._hasher.update(ordinals, piece.offsets, piece.data)
+        for batch in scan.batches:
+            ordinals = batch.rows - stretch.first_row + self._num_rows
+            self._hasher.update(ordinals, batch.offsets, batch.data)
         self.segments.append(segment_of(scan.name, scan.file_format, stretch, self._num_rows))
         self._num_rows += stretch.num_rows
         self._num_documents += stretch.num_documents
@@ -96,16 +96,16 @@ class _Group:
         return Draft(self._place, digest, tuple(self.segments), self._num_documents, self._num_bytes)
 
 
-def _whole(pieces: list[Piece], file_format: Format) -> Stretch:
-    first, *others = (stretch_of(piece, file_format) for piece in pieces)
+def _whole(batches: list[FileBatch], file_format: Format) -> Stretch:
+    first, *others = (stretch_of(batch, file_format) for batch in batches)
     for other in others:
         first = first.joined(other)
     return first
 
 
-def segment_of(name: str, file_format: Format, stretch: Stretch, first_ordinal: int) -> Segment:
+def segment_of(name: str, file_format: Format, stretch: Stretch, first_ordinal: int) -> FileSegment:
     """Return the segment of a shard that holds a stretch of a file."""
-    return Segment(
+    return FileSegment(
         file=name,
         format=file_format,
         first_ordinal=first_ordinal,

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tokmill.tasks.formats.text.columnar import BrokenFileError, largest_row_group
-from tokmill.tasks.formats.text.documents import Piece
+from tokmill.tasks.formats.text.documents import FileBatch
 from tokmill.tasks.formats.text.measures import TextSize, text_size
 from tokmill.tasks.formats.text.quarantine import BadDocument, document_error
-from tokmill.tasks.formats.text.readers import read_pieces
+from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sharding import Cutter, Limits, ShardHasher, limits_of_file, may_end
 from tokmill.tasks.formats.text.sources import BY_BYTES, UTF_8, Format, ReadOptions, compression_of, format_of
 
@@ -62,7 +62,7 @@ class FileScan:
         size: the kept text.
         bad: the bad documents, in row order.
         shards: a large file's shards: where each lies, and its digest.
-        pieces: a small file's documents.
+        batches: a small file's documents.
     """
 
     name: str
@@ -70,7 +70,7 @@ class FileScan:
     size: TextSize
     bad: list[BadDocument]
     shards: list[tuple[Stretch, str]]
-    pieces: list[Piece]
+    batches: list[FileBatch]
 
     @property
     def is_empty(self) -> bool:
@@ -94,10 +94,10 @@ def scan_file(path: Path, name: str, source: str, options: ReadOptions, limits: 
     """
     file_format = format_of(name, options)
     scan = _Scan(name, file_format, _limits(path, file_format, limits, options.encoding))
-    for piece in read_pieces(path, file_format, options):
-        if piece.bad and options.on_error == "fail":
-            raise document_error(source, name, file_format, piece.bad[0])
-        scan.add(piece)
+    for batch in read_file_batches(path, file_format, options):
+        if batch.bad and options.on_error == "fail":
+            raise document_error(source, name, file_format, batch.bad[0])
+        scan.add(batch)
     return scan.finished()
 
 
@@ -115,7 +115,7 @@ def _limits(path: Path, file_format: Format, limits: Limits, encoding: str) -> L
 
 
 class _Scan:
-    """Takes in a file's pieces; keeps them while the file is small, cuts them up once it is large."""
+    """Takes in a file's batches; keeps them while the file is small, cuts them up once it is large."""
 
     def __init__(self, name: str, file_format: Format, limits: Limits) -> None:
         self._name = name
@@ -123,15 +123,15 @@ class _Scan:
         self._limits = limits
         self._size = NOTHING
         self._bad: list[BadDocument] = []
-        self._held: list[Piece] = []
+        self._held: list[FileBatch] = []
         self._shards: _Shards | None = None
 
-    def add(self, piece: Piece) -> None:
-        self._bad.extend(piece.bad)
-        if not len(piece):
+    def add(self, batch: FileBatch) -> None:
+        self._bad.extend(batch.bad)
+        if not len(batch):
             return
-        self._size = self._size.plus(text_size(piece.data, piece.offsets))
-        self._held.append(piece)
+        self._size = self._size.plus(text_size(batch.data, batch.offsets))
+        self._held.append(batch)
         if self._shards is None and weight_of(self._size) >= self._limits.is_large:
             self._shards = _Shards(self._format, self._limits)
         if self._shards is not None:
@@ -155,11 +155,11 @@ class _Shards:
         self._open: Stretch | None = None
         self._hasher = ShardHasher()
 
-    def add(self, piece: Piece) -> None:
-        cuts = self._cutter.cuts(piece.lengths + 1, may_end(piece.data, piece.offsets, self._limits))
-        for start, stop in _ranges(cuts, len(piece)):
+    def add(self, batch: FileBatch) -> None:
+        cuts = self._cutter.cuts(batch.lengths + 1, may_end(batch.data, batch.offsets, self._limits))
+        for start, stop in _ranges(cuts, len(batch)):
             if stop > start:
-                self._extend(piece.cut(start, stop))
+                self._extend(batch.cut(start, stop))
             if stop in cuts:
                 self._close()
 
@@ -167,10 +167,10 @@ class _Shards:
         self._close()
         return self._done
 
-    def _extend(self, piece: Piece) -> None:
-        here = stretch_of(piece, self._format)
+    def _extend(self, batch: FileBatch) -> None:
+        here = stretch_of(batch, self._format)
         self._open = here if self._open is None else self._open.joined(here)
-        self._hasher.update(piece.rows - self._open.first_row, piece.offsets, piece.data)
+        self._hasher.update(batch.rows - self._open.first_row, batch.offsets, batch.data)
 
     def _close(self) -> None:
         if self._open is not None:
@@ -187,17 +187,17 @@ def _ranges(cuts: Iterable[int], num: int) -> Iterator[tuple[int, int]]:
         yield start, num
 
 
-def stretch_of(piece: Piece, file_format: Format) -> Stretch:
-    """Return where the documents of a piece lie; the piece has one at least."""
-    first, last = int(piece.rows[0]), int(piece.rows[-1])
-    by_bytes = piece.bounds is not None and file_format in BY_BYTES
+def stretch_of(batch: FileBatch, file_format: Format) -> Stretch:
+    """Return where the documents of a batch lie; the batch has one at least."""
+    first, last = int(batch.rows[0]), int(batch.rows[-1])
+    by_bytes = batch.bounds is not None and file_format in BY_BYTES
     return Stretch(
         first_row=first,
         num_rows=last - first + 1,
-        start=int(piece.bounds[0, 0]) if by_bytes and piece.bounds is not None else 0,
-        end=int(piece.bounds[-1, 1]) if by_bytes and piece.bounds is not None else None,
-        num_documents=len(piece),
-        num_bytes=len(piece.data),
+        start=int(batch.bounds[0, 0]) if by_bytes and batch.bounds is not None else 0,
+        end=int(batch.bounds[-1, 1]) if by_bytes and batch.bounds is not None else None,
+        num_documents=len(batch),
+        num_bytes=len(batch.data),
     )
 
 

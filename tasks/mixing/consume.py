@@ -75,19 +75,19 @@ def run(
     opened, corpus = Mixture.open(mixture), Encoded.open(encoded)
     before = None if ledger is None else Ledger.open(ledger)
     _check_ledger(opened, before)
-    counting = _Counting(out, opened, corpus.manifest, before)
+    counter = _ConsumedCounter(out, opened, corpus.manifest, before)
     for plan in opened.batches():
-        counting.add(plan, params.consumed_tokens)
-    if counting.position < params.consumed_tokens:
+        counter.add(plan, params.consumed_tokens)
+    if counter.position < params.consumed_tokens:
         raise MixingError(
             f"consume: consumed_tokens={params.consumed_tokens}, but the mixture ends at token "
-            f"{counting.position} of the run; give at most that"
+            f"{counter.position} of the run; give at most that"
         )
-    _withdraw(counting, mixture, corpus, shards)
-    made = counting.manifest(artifact_digest(mixture), params.consumed_tokens)
+    _withdraw(counter, mixture, corpus, shards)
+    made = counter.manifest(artifact_digest(mixture), params.consumed_tokens)
     made.save(out)
-    metrics = {"consumed_tokens": params.consumed_tokens, "num_documents": int(counting.consumed[0].sum())}
-    return Outcome(metrics=metrics, accounts=counting.accounts())
+    metrics = {"consumed_tokens": params.consumed_tokens, "num_documents": int(counter.consumed[0].sum())}
+    return Outcome(metrics=metrics, accounts=counter.accounts())
 
 
 def _check_ledger(mixture: Mixture, before: Ledger | None) -> None:
@@ -99,7 +99,7 @@ def _check_ledger(mixture: Mixture, before: Ledger | None) -> None:
         )
 
 
-class _Counting:
+class _ConsumedCounter:
     """Counts the rows of a plan up to a position.
 
     Attributes:
@@ -227,7 +227,7 @@ class _Counting:
         return accounts
 
 
-def _withdraw(counting: _Counting, mixture: Path, encoded: Encoded, shards: Sequence[Path]) -> None:
+def _withdraw(counter: _ConsumedCounter, mixture: Path, encoded: Encoded, shards: Sequence[Path]) -> None:
     """Mark what was taken out of the mixture when it was packed again."""
     taken = ExcludedDocuments.found(mixture)
     ordinals: dict[tuple[str, int], list[int]] = {}
@@ -238,7 +238,7 @@ def _withdraw(counting: _Counting, mixture: Path, encoded: Encoded, shards: Sequ
         its = ordinals.get((source, entry.index))
         if its is not None:
             found = np.flatnonzero(np.isin(EncodedShard.open(path).ordinals, its))
-            counting.withdraw(places[source], entry.index, found)
+            counter.withdraw(places[source], entry.index, found)
 
 
 CONSUME = Stage(verb="consume", task="consume", kind="ledger", version=1, params=ConsumeParams, run=run)

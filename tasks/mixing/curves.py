@@ -24,7 +24,7 @@ Shares: TypeAlias = tuple[Decimal, ...]
 
 
 @dataclass(frozen=True)
-class Segment:
+class Interval:
     """From one position to another each source's share moves in a straight line.
 
     Attributes:
@@ -40,7 +40,7 @@ class Segment:
     last: Shares
 
     def given(self, source: int, position: Decimal) -> Decimal:
-        """Tokens requested of a source from the segment's start to a position in it."""
+        """Tokens requested of a source from the interval's start to a position in it."""
         passed = position - self.start
         slope = (self.last[source] - self.first[source]) / (self.stop - self.start)
         return self.first[source] * passed + slope * passed * passed / 2
@@ -52,52 +52,52 @@ class Curves:
 
     Attributes:
         sources: their names.
-        segments: in order, from position 0, each beginning where the one before it stops.
+        intervals: in order, from position 0, each beginning where the one before it stops.
     """
 
     sources: tuple[str, ...]
-    segments: tuple[Segment, ...]
+    intervals: tuple[Interval, ...]
 
     @property
     def end(self) -> Decimal:
         """The last position."""
-        return self.segments[-1].stop
+        return self.intervals[-1].stop
 
     @cached_property
     def _sums(self) -> list[Shares]:
-        """Tokens requested of each source before each segment, and after the last."""
+        """Tokens requested of each source before each interval, and after the last."""
         with localcontext(EXACT):
-            per_segment = [
-                tuple(segment.given(k, segment.stop) for k in range(len(self.sources)))
-                for segment in self.segments
+            per_interval = [
+                tuple(interval.given(k, interval.stop) for k in range(len(self.sources)))
+                for interval in self.intervals
             ]
             nothing = (Decimal(0),) * len(self.sources)
-            return list(accumulate(per_segment, _added, initial=nothing))
+            return list(accumulate(per_interval, _added, initial=nothing))
 
     @cached_property
     def _stops(self) -> list[Decimal]:
-        return [segment.stop for segment in self.segments]
+        return [interval.stop for interval in self.intervals]
 
     def requested(self, position: Decimal) -> dict[str, Decimal]:
         """Tokens requested of each source up to a position in [0, end]."""
         with localcontext(EXACT):
             index = bisect_left(self._stops, position)
-            before, segment = self._sums[index], self.segments[index]
-            return {source: before[k] + segment.given(k, position) for k, source in enumerate(self.sources)}
+            before, interval = self._sums[index], self.intervals[index]
+            return {source: before[k] + interval.given(k, position) for k, source in enumerate(self.sources)}
 
     def reaches(self, source: str, tokens: Decimal) -> Decimal | None:
         """The last position up to which at most `tokens` are requested of a source; None if it is the end."""
         k = self.sources.index(source)
         with localcontext(EXACT):
-            for index, segment in enumerate(self.segments):
+            for index, interval in enumerate(self.intervals):
                 if self._sums[index + 1][k] > tokens:
-                    return segment.start + _solved(segment, k, tokens - self._sums[index][k])
+                    return interval.start + _solved(interval, k, tokens - self._sums[index][k])
         return None
 
     def doubles(self, source: int, positions: NDArray[np.float64]) -> NDArray[np.float64]:
         """Tokens requested of one source up to each position, float64 [n]; behind the end nothing more is."""
         curve, size = self.arrays, len(self.sources)
-        at = np.clip(np.searchsorted(curve.knots, positions, side="right") - 1, 0, len(self.segments) - 1)
+        at = np.clip(np.searchsorted(curve.knots, positions, side="right") - 1, 0, len(self.intervals) - 1)
         first, last = curve.firsts[at * size + source], curve.lasts[at * size + source]
         width = curve.knots[at + 1] - curve.knots[at]
         passed = np.minimum(positions - curve.knots[at], width)
@@ -105,7 +105,7 @@ class Curves:
 
     def table(self) -> RequestTable:
         """The curves as they are kept on disk."""
-        curve, shape = self.arrays, (len(self.segments), len(self.sources))
+        curve, shape = self.arrays, (len(self.intervals), len(self.sources))
         return RequestTable(
             curve.knots,
             curve.firsts.reshape(shape),
@@ -117,9 +117,9 @@ class Curves:
     def arrays(self) -> Curve:
         """The curves as the kernel takes them."""
         return Curve(
-            knots=_doubles([[self.segments[0].start], *([segment.stop] for segment in self.segments)]),
-            firsts=_doubles([segment.first for segment in self.segments]),
-            lasts=_doubles([segment.last for segment in self.segments]),
+            knots=_doubles([[self.intervals[0].start], *([interval.stop] for interval in self.intervals)]),
+            firsts=_doubles([interval.first for interval in self.intervals]),
+            lasts=_doubles([interval.last for interval in self.intervals]),
             sums=_doubles(self._sums),
         )
 
@@ -128,10 +128,10 @@ def _added(a: Shares, b: Shares) -> Shares:
     return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
-def _solved(segment: Segment, source: int, tokens: Decimal) -> Decimal:
-    """How far into a segment `tokens` of a source, less than it holds, are requested."""
-    first = segment.first[source]
-    slope = (segment.last[source] - first) / (segment.stop - segment.start)
+def _solved(interval: Interval, source: int, tokens: Decimal) -> Decimal:
+    """How far into an interval `tokens` of a source, less than it holds, are requested."""
+    first = interval.first[source]
+    slope = (interval.last[source] - first) / (interval.stop - interval.start)
     root = (first * first + 2 * slope * tokens).sqrt()
     if not first + root:  # nothing is asked for yet, and the share only begins to grow
         return Decimal(0)

@@ -105,7 +105,7 @@ class Order(Protocol):
 
 
 @dataclass
-class Tally:
+class DrawnTotals:
     """What was drawn of a source so far.
 
     Attributes:
@@ -139,16 +139,16 @@ class Draw:
     Attributes:
         order: gives them.
         stop: ends it.
-        tally: what was drawn so far.
+        drawn: what was drawn so far.
     """
 
     order: Order
     stop: Stop
-    tally: Tally = field(default_factory=Tally)
+    drawn: DrawnTotals = field(default_factory=DrawnTotals)
 
     def blocks(self) -> Iterator[Drawn]:
         """Yield the documents in order."""
         for drawn in self.order.blocks(self.stop):
-            self.tally.add(drawn)
+            self.drawn.add(drawn)
             yield drawn
-        self.tally.longest = max(self.tally.longest, self.stop.refused)
+        self.drawn.longest = max(self.drawn.longest, self.stop.refused)

@@ -172,7 +172,7 @@ def _settled(case: Case, total: Decimal, limiting: tuple[str, ...] | list[str]) 
     amounts, paces = case.amounts(total), case.paces(total)
     given = {source: history.given.get(source, 0) for source in amounts}
     shares = proportions({source: max(Decimal(0), amounts[source] - given[source]) for source in amounts})
-    last = curves.segments[-1]
+    last = curves.intervals[-1]
     quotas = {}
     for index, (source, tokens) in enumerate(_whole(amounts).items()):
         ends_early = tokens > 0 and not last.first[index] and not last.last[index]

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Literal, TypeAlias
 
 from tokmill.tasks.core.errors import MixingError
-from tokmill.tasks.mixing.curves import Curves, Segment, Shares
+from tokmill.tasks.mixing.curves import Curves, Interval, Shares
 from tokmill.tasks.sampling import EXACT
 
 Change: TypeAlias = Literal["hold", "linear", "cosine"]
@@ -107,11 +107,11 @@ class Timeline:
             scale = end if self.relative else Decimal(1)
             own_end = Decimal(1) if self.relative else end
             bounds = [bound for bound in self._bounds() if bound < own_end]
-            segments = [
-                Segment(first * scale, end if last == own_end else last * scale, *shares)
+            intervals = [
+                Interval(first * scale, end if last == own_end else last * scale, *shares)
                 for first, last, shares in self._lines([*bounds, own_end])
             ]
-        return Curves(self.sources, tuple(segments))
+        return Curves(self.sources, tuple(intervals))
 
     def _bounds(self) -> list[Decimal]:
         """Every position at which something begins or ends to change, in order."""

@@ -27,7 +27,7 @@ from tokmill.tasks.core.stage import Account, Outcome, Scalar, Stage, Unit
 from tokmill.tasks.formats.encoded import Encoded
 from tokmill.tasks.formats.ledger import CutDocument, Ledger
 from tokmill.tasks.formats.mixture import MixedSource, MixtureManifest, Plan, PlanWriter, ShareTable
-from tokmill.tasks.mixing.draw import Draw, Tally
+from tokmill.tasks.mixing.draw import Draw, DrawnTotals
 from tokmill.tasks.mixing.history import NOTHING, History, with_consumed
 from tokmill.tasks.mixing.lengths import SourceLengths, Standing, source_lengths
 from tokmill.tasks.mixing.misses import Misses
@@ -111,11 +111,11 @@ class Planning:
 
     def _rest_of(self, cut: CutDocument) -> Plan:
         """The plan's first row: what is left of a document that was begun before."""
-        tally = self.draws[cut.source].tally
+        drawn = self.draws[cut.source].drawn
         digests = [shard.digest for shard in self.sources[cut.source].shards]
-        tally.num_documents, tally.num_tokens, tally.longest = 1, cut.num_tokens, cut.num_tokens
+        drawn.num_documents, drawn.num_tokens, drawn.longest = 1, cut.num_tokens, cut.num_tokens
         if cut.epoch == 0:
-            tally.unique_documents, tally.unique_tokens = 1, cut.num_tokens
+            drawn.unique_documents, drawn.unique_tokens = 1, cut.num_tokens
         return Plan(
             source=np.array([list(self.sources).index(cut.source)], dtype=np.uint16),
             shard=np.array([digests.index(cut.digest)], dtype=np.uint32),
@@ -138,14 +138,14 @@ class Planning:
 
     def _account(self, source: str, found: SourceLengths, unit: Unit) -> Account:
         """In + repeated = kept + repeated + left out; a document without tokens can never be drawn."""
-        tally, standing, cut = self.draws[source].tally, self.standings[source], self.cut
+        drawn, standing, cut = self.draws[source].drawn, self.standings[source], self.cut
         goes_on = cut is not None and cut.source == source and cut.epoch == 0  # kept, and not consumed before
         if unit == "documents":
             num_in, empty, rest = found.num_documents, standing.empty, int(goes_on)
-            kept, again = tally.unique_documents, tally.num_documents - tally.unique_documents
+            kept, again = drawn.unique_documents, drawn.num_documents - drawn.unique_documents
         else:
             num_in, empty, rest = found.num_tokens, 0, cut.num_tokens if cut is not None and goes_on else 0
-            kept, again = tally.unique_tokens, tally.num_tokens - tally.unique_tokens
+            kept, again = drawn.unique_tokens, drawn.num_tokens - drawn.unique_tokens
         consumed, withdrawn = (pair[unit == "tokens"] for pair in (standing.consumed, standing.withdrawn))
         became = {"kept": kept, "repeated": again, "dropped:empty": empty}
         if self.settled.history.position:
@@ -169,8 +169,8 @@ class Planning:
 
     def manifest(self) -> MixtureManifest:
         """What was asked for and what came of it."""
-        tallies = {source: draw.tally for source, draw in self.draws.items()}
-        shares = proportions({source: Decimal(tally.num_tokens) for source, tally in tallies.items()})
+        drawn_by_source = {source: draw.drawn for source, draw in self.draws.items()}
+        shares = proportions({source: Decimal(drawn.num_tokens) for source, drawn in drawn_by_source.items()})
         ahead, behind, short = (
             self.weaver.ahead().tolist(),
             self.weaver.behind().tolist(),
@@ -182,12 +182,12 @@ class Planning:
             temperature=self.params.temperature if self.params.method == "temperature" else None,
             change=self.params.change if scheduled else None,
             seed=self.params.seed,
-            num_documents=sum(tally.num_documents for tally in tallies.values()),
-            num_tokens=sum(tally.num_tokens for tally in tallies.values()),
+            num_documents=sum(drawn.num_documents for drawn in drawn_by_source.values()),
+            num_tokens=sum(drawn.num_tokens for drawn in drawn_by_source.values()),
             long_documents=self.params.long_documents,
             tolerance=self.params.tolerance,
             warnings=self.warnings(),
-            longest_document_tokens=max(tally.longest for tally in tallies.values()),
+            longest_document_tokens=max(drawn.longest for drawn in drawn_by_source.values()),
             first_position=self.settled.history.begin,
             first_document_start=self.cut.start if self.cut is not None else 0,
             sources=[
@@ -197,15 +197,15 @@ class Planning:
                     most_behind_tokens=round(behind[index], 3),
                     short_tokens=round(short[index][0], 3),
                     short_from=round(short[index][1]) if short[index][0] else None,
-                    **_given(source, self.sources[source], self.settled.quotas[source], tally),
+                    **_given(source, self.sources[source], self.settled.quotas[source], drawn),
                 )
-                for index, (source, tally) in enumerate(tallies.items())
+                for index, (source, drawn) in enumerate(drawn_by_source.items())
             ],
         )
 
 
-def _given(source: str, found: SourceLengths, quota: Quota, tally: Tally) -> dict[str, Scalar]:
-    epochs = Decimal(tally.num_tokens) / max(1, found.num_tokens)
+def _given(source: str, found: SourceLengths, quota: Quota, drawn: DrawnTotals) -> dict[str, Scalar]:
+    epochs = Decimal(drawn.num_tokens) / max(1, found.num_tokens)
     return {
         "source": source,
         "num_documents": found.num_documents,
@@ -213,10 +213,10 @@ def _given(source: str, found: SourceLengths, quota: Quota, tally: Tally) -> dic
         "requested_share": float(quota.share),
         "quota_tokens": quota.num_tokens,
         "given_before_tokens": quota.given_tokens,
-        "drawn_documents": tally.num_documents,
-        "drawn_tokens": tally.num_tokens,
-        "unique_documents": tally.unique_documents,
-        "unique_tokens": tally.unique_tokens,
+        "drawn_documents": drawn.num_documents,
+        "drawn_tokens": drawn.num_tokens,
+        "unique_documents": drawn.unique_documents,
+        "unique_tokens": drawn.unique_tokens,
         "epochs": float(rounded(epochs)),
         "max_repetition": quota.max_repetition,
         "min_epochs": quota.min_epochs,

@@ -58,7 +58,7 @@ def kept_tokens(lengths: NDArray[np.int64], pieces: Pieces) -> NDArray[np.int64]
     )
 
 
-class Tally:
+class PackedTotals:
     """Adds up, block after block, what became of each source's documents."""
 
     def __init__(self, num_sources: int, sequence_length: int, drops_long: bool) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.kernels.fitting import by_sequence
 from tokmill.tasks.kernels.lining_up import InPlan, Parts, Sums, Waiting, line_up
-from tokmill.tasks.packing.pieces import Cut
+from tokmill.tasks.packing.pieces import UnplacedPieces
 
 LOOK_AHEAD = 256
 LONGEST_WAIT = 8 * LOOK_AHEAD
@@ -29,7 +29,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the golden ratio's fraction of 2^64
 
 
 def lined_up(
-    cut: Cut, bins: NDArray[np.int64], source: NDArray[np.int64], capacity: int
+    cut: UnplacedPieces, bins: NDArray[np.int64], source: NDArray[np.int64], capacity: int
 ) -> NDArray[np.int64]:
     """The place of each bin among the sequences of its window.
 

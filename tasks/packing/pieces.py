@@ -62,7 +62,7 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class Cut:
+class UnplacedPieces:
     """Pieces without a place yet, in the order of the documents; see `Pieces` for the arrays."""
 
     length: NDArray[np.int64]
@@ -77,7 +77,7 @@ class Cut:
 
 def cut_documents(
     lengths: NDArray[np.int64], sequence_length: int, long_documents: LongDocuments, fim: NDArray[np.uint8]
-) -> Cut:
+) -> UnplacedPieces:
     """Cut what is longer than a sequence.
 
     Args:
@@ -98,7 +98,7 @@ def cut_documents(
     document_start = nth * room[document]
     length = np.minimum(lengths[document] - document_start, room[document])
     form = np.where(length >= SHORTEST_FIM, form[document], 0).astype(np.uint8)
-    return Cut(length + FIM_TOKENS * (form > 0), document, document_start, form)
+    return UnplacedPieces(length + FIM_TOKENS * (form > 0), document, document_start, form)
 
 
 def spread(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -21,7 +21,7 @@ from tokmill.tasks.formats.packed.plan import (
     PlannedShard,
     write_packing_plan,
 )
-from tokmill.tasks.packing.accounts import Tally
+from tokmill.tasks.packing.accounts import PackedTotals
 from tokmill.tasks.packing.blocks import blocks
 from tokmill.tasks.packing.params import PackPlanParams
 from tokmill.tasks.packing.pieces import Pieces
@@ -48,7 +48,7 @@ def plan_packing(
     """
     check_fim_tokens(rule, encoded.vocab_size)
     sources = mixture.manifest.sources
-    tally = Tally(len(sources), rule.sequence_length, _drops_long(rule))
+    totals = PackedTotals(len(sources), rule.sequence_length, _drops_long(rule))
     shares = Shares(len(sources), rule.sequence_length, mixture.manifest.num_tokens)
     shortest = _Shortest()
     with write_packing_plan(out) as writer:
@@ -56,7 +56,7 @@ def plan_packing(
         first_start = mixture.manifest.first_document_start  # of a document that an earlier mixture began
         for block, pieces, num_closed in _packed_blocks(rule, mixture):
             lengths = block.num_tokens.astype(np.int64)
-            tally.add(block.source, lengths, pieces)
+            totals.add(block.source, lengths, pieces)
             shares.add(block.source, pieces)
             shortest.see(int(np.min(lengths, initial=shortest.length)))
             _check_number(pieces.num_sequences)
@@ -65,7 +65,7 @@ def plan_packing(
         shards.close()
         if not shards.planned:
             raise PackingError(_nothing_left(rule, mixture.manifest, shortest.length))
-        manifest = _manifest(rule, mixture.manifest, encoded, tally, shards.planned)
+        manifest = _manifest(rule, mixture.manifest, encoded, totals, shards.planned)
         measured = {
             "shares": shares.measured(sources),
             "share_block_sequences": shares.block_sequences,
@@ -226,7 +226,7 @@ def _manifest(
     rule: PackPlanParams,
     mixture: MixtureManifest,
     encoded: EncodedManifest,
-    tally: Tally,
+    totals: PackedTotals,
     shards: list[PlannedShard],
 ) -> PackingManifest:
     num_sequences = sum(shard.num_sequences for shard in shards)
@@ -247,13 +247,13 @@ def _manifest(
         num_sequences=num_sequences,
         num_tokens=num_tokens,
         num_padding_tokens=num_padding,
-        num_documents=tally.num_documents(),
-        num_split_documents=tally.num_documents("split"),
-        num_cut_documents=tally.num_cut_documents,
-        num_lost_tokens=tally.num_lost_tokens,
+        num_documents=totals.num_documents(),
+        num_split_documents=totals.num_documents("split"),
+        num_cut_documents=totals.num_cut_documents,
+        num_lost_tokens=totals.num_lost_tokens,
         sources=tuple(source.source for source in mixture.sources),
         shards=tuple(shards),
-        accounts=tuple(tally.accounts(mixture.sources, num_padding)),
+        accounts=tuple(totals.accounts(mixture.sources, num_padding)),
     )
 
 

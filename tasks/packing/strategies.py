@@ -33,7 +33,7 @@ from tokmill.tasks.kernels.fitting import (
     next_fit,
 )
 from tokmill.tasks.packing.lining_up import lined_up
-from tokmill.tasks.packing.pieces import Cut, Pieces, cut_documents, spread
+from tokmill.tasks.packing.pieces import Pieces, UnplacedPieces, cut_documents, spread
 
 
 class Packer(Protocol):
@@ -198,7 +198,7 @@ def _rooms(num_pieces: int, capacity: int) -> Rooms:
     )
 
 
-def _laid_out(cut: Cut, bins: NDArray[np.int64], ranks: NDArray[np.int64], first: int) -> Pieces:
+def _laid_out(cut: UnplacedPieces, bins: NDArray[np.int64], ranks: NDArray[np.int64], first: int) -> Pieces:
     """Sequences from number `first` on, in the order of the bins' ranks; pieces in their own order."""
     sequence, start, order = (np.empty_like(bins) for _ in range(3))
     lay_out(bins, cut.length, ranks, np.zeros(len(ranks), dtype=np.int64), sequence, start)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.formats.encoded import EncodedShard
-from tokmill.tasks.formats.trigrams import ModelManifest, TrigramModels
-from tokmill.tasks.kernels.trigrams import surprisals
+from tokmill.tasks.formats.trigram_models import ModelManifest, TrigramModels
+from tokmill.tasks.kernels.surprisal import surprisals
 from tokmill.tasks.mixing.permutation import permutation_key, scrambled
 from tokmill.tasks.score.blocks import TokenBlock, token_blocks
 

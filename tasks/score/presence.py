@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.readers import read_pieces
+from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sources import WITH_COLUMNS, ReadOptions, format_of
 
 
@@ -25,8 +25,8 @@ def missing_values(column: str, files: Sequence[Mapping[str, Any]], options: Rea
         if file_format not in WITH_COLUMNS:
             return f"{file['name']} is read as {file_format}, which has no columns"
         try:
-            pieces = read_pieces(path, file_format, wanted)
-            if any(piece.ids is not None and piece.ids.null_count < len(piece.ids) for piece in pieces):
+            pieces = read_file_batches(path, file_format, wanted)
+            if any(batch.ids is not None and batch.ids.null_count < len(batch.ids) for batch in pieces):
                 return ""
         except SourceError as error:
             return str(error).replace("id_column=", "column ")

@@ -107,9 +107,9 @@ def run_fit(params: TrigramParams, *, out: Path, encoded: Path, shards: Sequence
         MixingError: a half has no documents, or the vocabulary is too large.
     """
     from tokmill.tasks.formats.encoded import Encoded
-    from tokmill.tasks.formats.trigrams import ModelManifest, write_manifest, write_trigrams
+    from tokmill.tasks.formats.trigram_models import ModelManifest, write_manifest, write_trigrams
+    from tokmill.tasks.score.kneser_ney import train
     from tokmill.tasks.score.perplexity import FOLDS, sample_of
-    from tokmill.tasks.score.trigrams import train
 
     opened = Encoded.open(encoded)
     known = ModelManifest(
@@ -155,7 +155,7 @@ def run_perplexity(params: PerplexityParams, *, out: Path, model: Path, shard: P
         StoreError: the model is broken.
     """
     from tokmill.tasks.encode.stage import artifact_digest
-    from tokmill.tasks.formats.trigrams import TrigramModels
+    from tokmill.tasks.formats.trigram_models import TrigramModels
     from tokmill.tasks.score.perplexity import perplexity_of
 
     opened = EncodedShard.open(shard)

@@ -53,24 +53,24 @@ def run(
     before = Mixture.open(mixture)
     taken = ExcludedDocuments.of(documents)
     members = members_of(taken.documents, before.sources, Encoded.open(encoded), shards)
-    tally = _Tally(before)
+    exclusion = _Exclusion(before)
     with PlanWriter(out) as writer:
         for plan in before.batches():
             gone = members.among(plan.source, plan.shard, plan.document)
-            tally.add(plan, gone)
+            exclusion.add(plan, gone)
             writer.append(_where(plan, ~gone))
-    made = tally.manifest()
+    made = exclusion.manifest()
     if not made.num_documents:
         raise MixingError("exclude: no document of the mixture is left; delete the packed artifact instead")
     made.save(out)
-    tally.shares().save(out)
+    exclusion.shares().save(out)
     taken.save(out)
     metrics: dict[str, Scalar] = {
         "num_documents": made.num_documents,
         "num_tokens": made.num_tokens,
         "limited_by": "",
     }
-    return Outcome(metrics=metrics, accounts=tally.accounts())
+    return Outcome(metrics=metrics, accounts=exclusion.accounts())
 
 
 def members_of(
@@ -95,7 +95,7 @@ def _where(plan: Plan, keep: NDArray[np.bool_]) -> Plan:
     return Plan(**{name: getattr(plan, name)[keep] for name in Plan.__dataclass_fields__})
 
 
-class _Tally:
+class _Exclusion:
     """Counts what goes, by source and by point of the table of shares."""
 
     def __init__(self, mixture: Mixture) -> None:

@@ -34,7 +34,7 @@ class Removed:
     Attributes:
         entry: what the manifest says of it now.
         pieces: those that are gone, as they were: the columns of `pieces-*.parquet`.
-        taken: documents and tokens of them, int64 [sources, 2]; see `tally`.
+        taken: documents and tokens of them, int64 [sources, 2]; see `count_by_source`.
         kept: the same of the pieces that are left.
     """
 
@@ -44,7 +44,7 @@ class Removed:
     kept: NDArray[np.int64]
 
 
-def tally(pieces: Columns, num_sources: int) -> NDArray[np.int64]:
+def count_by_source(pieces: Columns, num_sources: int) -> NDArray[np.int64]:
     """Documents and tokens of pieces, by source: int64 [sources, 2].
 
     A document is counted where it begins, each time that it is gone through; whatever packing keeps of one,
@@ -79,8 +79,8 @@ def remove(
     return Removed(
         entry.model_copy(update={"num_tokens": num_tokens}),
         taken,
-        tally(taken, num_sources),
-        tally(kept, num_sources),
+        count_by_source(taken, num_sources),
+        count_by_source(kept, num_sources),
     )
 
 

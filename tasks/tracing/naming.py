@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.tasks.core.errors import TracingError
-from tokmill.tasks.formats.corpus import Corpus, Segment, Shard, read_shard
+from tokmill.tasks.formats.corpus import Corpus, FileSegment, Shard, read_shard
 from tokmill.tasks.formats.text.sources import nearest
 from tokmill.tasks.tracing.origins import Origins
 
@@ -124,7 +124,7 @@ class _Places:
 
     def __init__(self, corpus: Corpus, source: str) -> None:
         self._corpus = corpus
-        self._segments: dict[str, list[tuple[Shard, Segment]]] = {}
+        self._segments: dict[str, list[tuple[Shard, FileSegment]]] = {}
         for shard in corpus.shards(source):
             for segment in shard.segments:
                 self._segments.setdefault(segment.file, []).append((shard, segment))
@@ -141,7 +141,7 @@ class _Places:
         return None
 
 
-def _has(segment: Segment, row: int, *, whole: bool) -> bool:
+def _has(segment: FileSegment, row: int, *, whole: bool) -> bool:
     """Whether a row is in a segment; a name without a row is that of a file that is one document."""
     inside = segment.first_row <= row < segment.first_row + segment.num_rows
     return inside and (not whole or segment.format == "text")

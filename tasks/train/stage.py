@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from tokmill.tasks.core.progress import tell_advance
+from tokmill.tasks.core.progress import report_progress
 from tokmill.tasks.core.stage import Outcome, Stage
 from tokmill.tasks.count.stage import CountParams
 from tokmill.tasks.sampling import proportions
 
 if TYPE_CHECKING:
     from tokmill.tasks.formats.balance import Balance
-    from tokmill.tasks.formats.counts import Counts, Cut
+    from tokmill.tasks.formats.counts import Counts, PreTokenization
     from tokmill.tokenizer import PretokenCounts, Tokenizer
 
 
@@ -147,10 +147,10 @@ def weighted_parts(
 
 
 def _tell(made: int, wanted: int) -> None:
-    tell_advance(made, wanted, "merges")
+    report_progress(made, wanted, "merges")
 
 
-def _check_cut(wanted: "Cut", found: "Cut") -> None:
+def _check_cut(wanted: "PreTokenization", found: "PreTokenization") -> None:
     from tokmill.tokenizer.core.errors import TrainingError
 
     for name in type(wanted).model_fields:

@@ -11,7 +11,7 @@ from rich.console import Console
 from tokmill.flows.cli.pace import Pace
 from tokmill.flows.cli.progress import LiveProgress, PlainProgress, display
 from tokmill.flows.run.progress import Silent, group_of
-from tokmill.tasks.core.progress import Advance
+from tokmill.tasks.core.progress import StageProgress
 from tokmill.tasks.core.stage import ArtifactRef
 
 REF = ArtifactRef(kind="corpus", name="x", fingerprint="0" * 64, content_digest="1" * 64)
@@ -98,21 +98,21 @@ def test_an_unannounced_task_is_a_group_of_one():
 
 def test_a_pace_says_how_fast_and_how_long():
     pace = Pace()
-    pace.note(Advance(0, 30_000, "merges"), now=10.0)
+    pace.note(StageProgress(0, 30_000, "merges"), now=10.0)
     assert pace.words(11.0) == "0/30,000 merges"
-    pace.note(Advance(10_000, 30_000, "merges"), now=14.0)
+    pace.note(StageProgress(10_000, 30_000, "merges"), now=14.0)
     assert pace.words(14.0) == "2,500 merges/s, 8.0 s left (10,000/30,000)"
     assert pace.words(18.0) == "1,250 merges/s, 16 s left (10,000/30,000)"
-    pace.note(Advance(30_000, 30_000, "merges"), now=20.0)
+    pace.note(StageProgress(30_000, 30_000, "merges"), now=20.0)
     assert pace.words(21.0) == "30,000/30,000 merges"
 
 
 def test_a_pace_is_that_of_late():
     pace = Pace()
     for second in range(60):
-        pace.note(Advance(10 * second, 10_000, "merges"), now=float(second))
+        pace.note(StageProgress(10 * second, 10_000, "merges"), now=float(second))
     for second in range(60, 70):
-        pace.note(Advance(590 + 1000 * (second - 59), 20_590, "merges"), now=float(second))
+        pace.note(StageProgress(590 + 1000 * (second - 59), 20_590, "merges"), now=float(second))
     assert pace.words(69.0) == "1,000 merges/s, 10 s left (10,590/20,590)"
 
 
@@ -120,7 +120,7 @@ def test_what_is_left_is_not_reckoned_by_a_standstill():
     pace, made = Pace(), 0
     for second in range(102):  # eight seconds of merging, then seven of looking for pairs, and so on
         made += 1000 if second % 15 < 8 else 0
-        pace.note(Advance(made, 60_000, "merges"), now=float(second))
+        pace.note(StageProgress(made, 60_000, "merges"), now=float(second))
     assert made == 56_000
     assert pace.words(102.0) == "167 merges/s, 8.0 s left (56,000/60,000)"  # at 500 a second since 50
 
@@ -130,7 +130,7 @@ def test_a_task_that_tells_how_far_it_is_shows_it(monkeypatch):
     monkeypatch.setattr("tokmill.flows.cli.progress._SIGN_OF_LIFE_SECONDS", -1.0)
     with shown:
         shown.on_start("train")
-        shown.on_advance("train", Advance(3_000, 31_744, "merges"))
+        shown.on_progress("train", StageProgress(3_000, 31_744, "merges"))
         shown.on_finish("train", "made", 2.0, REF, {})
     assert [line.split() for line in lines(console)] == [
         ["train", "at", "work", "0.0", "s", "3,000/31,744", "merges"],
@@ -142,7 +142,7 @@ def test_a_terminal_shows_a_bar_and_the_pace_of_a_task_that_tells_it():
     console = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
     shown = LiveProgress(console)
     shown.on_start("train")
-    shown.on_advance("train", Advance(15_000, 30_000, "merges"))
+    shown.on_progress("train", StageProgress(15_000, 30_000, "merges"))
     console.print(shown.drawn())
     assert "━" * 11 in console.file.getvalue()
     assert "15,000/30,000 merges" in console.file.getvalue()
@@ -215,7 +215,7 @@ def test_silence_takes_everything():
     silent = Silent()
     silent.expect("a", 1)
     silent.on_start("a")
-    silent.on_advance("a", Advance(1, 2, "merges"))
+    silent.on_progress("a", StageProgress(1, 2, "merges"))
     silent.on_finish("a", "cached", 0.0, REF, {})
     silent.on_fail("a", "")
     silent.note("")

@@ -96,7 +96,7 @@ def left_to_others(planned, given, asked):
         left[last:, source] = max(0.0, wanted - given[-1, source])
         pauses = [
             float(planned.curves.requested(segment.start)[planned.manifest.sources[source].source])
-            for segment in planned.curves.segments
+            for segment in planned.curves.intervals
             if not segment.first[source] and not segment.last[source]
         ]
         for first, row in zip([0, *(rows[:-1] + 1)], rows, strict=False):

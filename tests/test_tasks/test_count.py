@@ -8,9 +8,9 @@ import regex
 
 from tokmill import tokenizer
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.machine import allowing, memory_budget, quarter_of_the_ram
+from tokmill.tasks.core.machine import memory_budget, memory_limited_to, quarter_of_the_ram
 from tokmill.tasks.core.stage import Request
-from tokmill.tasks.count.counting import Tally, add_up
+from tokmill.tasks.count.counter import DocumentCounter, add_up
 from tokmill.tasks.count.stage import COUNT_SHARD, CountParams, run, run_shard
 from tokmill.tasks.formats.corpus import DocumentBatch
 from tokmill.tasks.formats.counts import (
@@ -95,8 +95,8 @@ def test_a_source_without_documents_has_no_counts(tmp_path, text_corpus):
 @pytest.mark.parametrize("num_each", [1, 2, 3])
 def test_batches_do_not_matter(tmp_path, num_each, memory_bytes):
     texts = DOCUMENTS["en"]
-    tally = Tally(CountParams().cut, memory_bytes)
-    statistics = tally.count(batches_of(texts, num_each), tmp_path / "counts.parquet")
+    counter = DocumentCounter(CountParams().cut, memory_bytes)
+    statistics = counter.count(batches_of(texts, num_each), tmp_path / "counts.parquet")
     expected = plain_counts(texts)
     assert read_counts(tmp_path / "counts.parquet").to_dict() == expected
     assert (statistics.num_distinct, statistics.num_pretokens) == (len(expected), sum(expected.values()))
@@ -110,7 +110,7 @@ def test_a_tiny_budget_gives_the_same_bytes_and_leaves_nothing_behind(tmp_path, 
     corpus = text_corpus({"many": texts, "few": ["one two"]})
     outs = {}
     for memory_bytes in (None, 0):
-        with allowing(memory_bytes):
+        with memory_limited_to(memory_bytes):
             outs[memory_bytes] = tmp_path / f"out-{memory_bytes}"
             outcome, counts = count_all(corpus, CountParams(), outs[memory_bytes])
         assert counts.counts("many").to_dict() == plain_counts(texts)
@@ -127,7 +127,7 @@ def test_a_budget_is_no_part_of_what_an_artifact_is(tmp_path, text_corpus):
     found = []
     for memory_bytes in (None, 0):
         store = Store.open(tmp_path / f"store-{memory_bytes}")
-        with allowing(memory_bytes):
+        with memory_limited_to(memory_bytes):
             request = Request(COUNT_SHARD, "en-0", CountParams(), {"shard": corpus.shards[0]})
             found.append(store.realize(request).ref)
     assert found[0] == found[1]
@@ -141,7 +141,7 @@ def test_runs_are_gone_after_a_failure(tmp_path):
         raise StoreError("the text is gone")
 
     with pytest.raises(StoreError, match="the text is gone"):
-        Tally(CountParams().cut, 0).count(broken(), tmp_path / "counts.parquet")
+        DocumentCounter(CountParams().cut, 0).count(broken(), tmp_path / "counts.parquet")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -180,7 +180,7 @@ def test_parts_that_do_not_increase_are_refused(tmp_path):
 
 def test_a_budget_is_a_quarter_of_the_memory_unless_it_is_said():
     assert memory_budget() == quarter_of_the_ram() > 0
-    with allowing(7):
+    with memory_limited_to(7):
         assert memory_budget() == 7
     assert memory_budget() == quarter_of_the_ram()
 

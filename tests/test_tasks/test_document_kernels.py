@@ -14,7 +14,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.encode.writer import write_shard
 from tokmill.tasks.formats.encoded import EncodedStatistics
 from tokmill.tasks.formats.text.document_hashes import document_hashes
-from tokmill.tasks.formats.text.documents import piece_of
+from tokmill.tasks.formats.text.documents import file_batch
 from tokmill.tasks.kernels.gather import gather
 
 WORD = (1 << 64) - 1
@@ -40,7 +40,7 @@ def hashed(document: bytes) -> int:
 @given(st.lists(st.binary(max_size=30), max_size=8))
 @example([b"", b"a", b"12345678", b"123456789", b"\0" * 16, b"\xff" * 17])
 def test_documents_are_hashed_word_by_word(documents: list[bytes]) -> None:
-    piece = piece_of(documents, np.arange(len(documents)))
+    piece = file_batch(documents, np.arange(len(documents)))
 
     assert document_hashes(piece.data, piece.offsets).tolist() == [hashed(one) for one in documents]
 

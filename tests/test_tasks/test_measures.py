@@ -8,7 +8,7 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.tasks.formats.text.documents import DocumentBatch, batched, documents_of, offsets_of, piece_of
+from tokmill.tasks.formats.text.documents import DocumentBatch, batched, documents_of, file_batch, offsets_of
 from tokmill.tasks.formats.text.measures import is_utf8, text_size, without_invalid_utf8
 
 ODD = "a b\t\n\v\f\r\x1c\x1f\u00e9\u2028\u00a0\u0085\u1680\u2003\u200b\u205f\u3000\u3001\U0001f600"
@@ -16,7 +16,7 @@ WORD = regex.compile(r"\P{White_Space}+")
 
 
 def buffers(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    piece = piece_of(texts, np.arange(len(texts)))
+    piece = file_batch(texts, np.arange(len(texts)))
     return piece.data, piece.offsets
 
 
@@ -80,7 +80,7 @@ def test_documents_that_are_not_utf8_are_taken_out(texts: list[bytes]) -> None:
             return False
         return True
 
-    piece = without_invalid_utf8(piece_of(texts, np.arange(len(texts))))
+    piece = without_invalid_utf8(file_batch(texts, np.arange(len(texts))))
 
     assert [bad.row for bad in piece.bad] == [row for row, text in enumerate(texts) if not valid(text)]
     assert documents_of(piece.data, piece.offsets) == [text for text in texts if valid(text)]

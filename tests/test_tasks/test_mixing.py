@@ -86,7 +86,7 @@ class Given:
         self.lengths = np.array([n for block in blocks for n in block.rows["num_tokens"]], dtype=np.int64)
         self.epochs = np.array([epoch for block in blocks for epoch in block.epochs], dtype=np.int64)
         self.num_tokens = int(self.lengths.sum())
-        self.tally = draw.tally
+        self.drawn = draw.drawn
 
 
 drawn = Given

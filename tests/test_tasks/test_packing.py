@@ -12,7 +12,7 @@ from tokmill.tasks.core.errors import PackingError, StoreError
 from tokmill.tasks.core.stage import NO_SOURCE
 from tokmill.tasks.formats.mixture import MixedSource
 from tokmill.tasks.formats.packed.plan import PackingPlan
-from tokmill.tasks.packing.accounts import Tally
+from tokmill.tasks.packing.accounts import PackedTotals
 from tokmill.tasks.packing.stage import PACK_PLAN, PackParams
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=40)
@@ -35,9 +35,9 @@ def mixed_source(lengths):
 
 
 def accounts_of(lengths, pieces, capacity, drops_long=False):
-    tally = Tally(1, capacity, drops_long)
-    tally.add(np.zeros(len(lengths), dtype=np.uint16), np.array(lengths), pieces)
-    return tally.accounts([mixed_source(lengths)], pieces.num_sequences * capacity - pieces.num_tokens)
+    totals = PackedTotals(1, capacity, drops_long)
+    totals.add(np.zeros(len(lengths), dtype=np.uint16), np.array(lengths), pieces)
+    return totals.accounts([mixed_source(lengths)], pieces.num_sequences * capacity - pieces.num_tokens)
 
 
 def became(accounts):

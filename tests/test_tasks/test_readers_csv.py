@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.reading import read
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.readers import read_pieces
-from tokmill.tasks.formats.text.records import Span
+from tokmill.tasks.formats.text.delimited import Span
+from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sources import ReadOptions
 
 
@@ -108,7 +108,7 @@ def test_any_text_comes_back_from_any_row_on(scratch: Path, texts: list[str], fi
     assert read(path).documents == list(enumerate(text.encode() for text in texts))
 
     first %= len(texts)
-    (piece,) = read_pieces(path, "csv", ReadOptions())
+    (piece,) = read_file_batches(path, "csv", ReadOptions())
     start, end = int(piece.bounds[first, 0]), int(piece.bounds[-1, 1])
     rest = read(path, Span(first, len(texts) - first, start, end))
     assert rest.documents == list(enumerate((text.encode() for text in texts[first:]), first))

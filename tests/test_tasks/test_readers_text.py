@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.test_tasks.reading import read
-from tokmill.tasks.formats.text.records import Span, regrouped, separators
+from tokmill.tasks.formats.text.delimited import Span, regrouped, separators
 
 LINES = {
     b"": [],

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.test_tasks.reading import COMPRESSORS, ingested
-from tokmill.tasks.formats.text.documents import documents_of, piece_of
+from tokmill.tasks.formats.text.documents import documents_of, file_batch
 from tokmill.tasks.formats.text.measures import TextSize
 from tokmill.tasks.formats.text.sharding import (
     MAX_SHARDS_FROM_START,
@@ -33,8 +33,8 @@ def cut_points(texts: list[bytes], limits: Limits, batch: int) -> list[int]:
     """Return before which documents a shard begins, when they come `batch` at a time."""
     cutter, found = Cutter(limits), []
     for start in range(0, len(texts), batch):
-        piece = piece_of(texts[start : start + batch], np.arange(len(texts[start : start + batch])))
-        cuts = cutter.cuts(piece.lengths + 1, may_end(piece.data, piece.offsets, limits))
+        one_batch = file_batch(texts[start : start + batch], np.arange(len(texts[start : start + batch])))
+        cuts = cutter.cuts(one_batch.lengths + 1, may_end(one_batch.data, one_batch.offsets, limits))
         found += [start + cut for cut in cuts]
     return [cut for cut in found if cut < len(texts)]
 
@@ -44,13 +44,13 @@ def reference(texts: list[bytes], limits: Limits) -> list[int]:
     found: list[int] = []
     size = 0
     for index, text in enumerate(texts):
-        piece = piece_of([text], np.zeros(1, dtype=np.int64))
+        one_batch = file_batch([text], np.zeros(1, dtype=np.int64))
         weight = len(text) + 1
         if size and size + weight > limits.maximum:
             found.append(index)
             size = 0
         size += weight
-        if size >= limits.minimum and may_end(piece.data, piece.offsets, limits)[0]:
+        if size >= limits.minimum and may_end(one_batch.data, one_batch.offsets, limits)[0]:
             found.append(index + 1)
             size = 0
     return [cut for cut in found if cut < len(texts)]
@@ -85,8 +85,8 @@ def test_whether_a_document_may_end_a_shard_hangs_on_it_alone() -> None:
         b"a",
         b"1234567",
     ]
-    together = piece_of(texts, np.arange(len(texts)))
-    alone = [piece_of([text], np.zeros(1, dtype=np.int64)) for text in texts]
+    together = file_batch(texts, np.arange(len(texts)))
+    alone = [file_batch([text], np.zeros(1, dtype=np.int64)) for text in texts]
 
     marks = may_end(together.data, together.offsets, SMALL)
 
@@ -156,9 +156,9 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def small_file(name: str, text: bytes) -> FileScan:
-    piece = piece_of([text], np.zeros(1, dtype=np.int64))
+    one_batch = file_batch([text], np.zeros(1, dtype=np.int64))
     size = scan_size(text)
-    return FileScan(name=name, file_format="text", size=size, bad=[], shards=[], pieces=[piece])
+    return FileScan(name=name, file_format="text", size=size, bad=[], shards=[], batches=[one_batch])
 
 
 def scan_size(text: bytes) -> TextSize:
@@ -248,9 +248,11 @@ def test_the_digest_does_not_hang_on_batches(texts: list[bytes], batch: int) -> 
     def digest(size: int) -> str:
         hasher = ShardHasher()
         for start in range(0, len(texts), size):
-            piece = piece_of(texts[start : start + size], np.arange(start, min(start + size, len(texts))))
-            assert documents_of(piece.data, piece.offsets) == texts[start : start + size]
-            hasher.update(piece.rows, piece.offsets, piece.data)
+            one_batch = file_batch(
+                texts[start : start + size], np.arange(start, min(start + size, len(texts)))
+            )
+            assert documents_of(one_batch.data, one_batch.offsets) == texts[start : start + size]
+            hasher.update(one_batch.rows, one_batch.offsets, one_batch.data)
         return hasher.hexdigest()
 
     assert digest(batch) == digest(len(texts) + 1)
@@ -259,8 +261,8 @@ def test_the_digest_does_not_hang_on_batches(texts: list[bytes], batch: int) -> 
 def test_the_digest_tells_documents_and_ordinals_apart() -> None:
     def digest(texts: list[bytes], ordinals: list[int]) -> str:
         hasher = ShardHasher()
-        piece = piece_of(texts, np.array(ordinals, dtype=np.int64))
-        hasher.update(piece.rows, piece.offsets, piece.data)
+        one_batch = file_batch(texts, np.array(ordinals, dtype=np.int64))
+        hasher.update(one_batch.rows, one_batch.offsets, one_batch.data)
         return hasher.hexdigest()
 
     variants = [

@@ -8,7 +8,7 @@ import numpy as np
 
 from tokmill import tokenizer
 from tokmill.tasks.core.stage import NO_SOURCE
-from tokmill.tasks.count.counting import Tally
+from tokmill.tasks.count.counter import DocumentCounter
 from tokmill.tasks.count.stage import COUNT_SHARD, CountParams
 from tokmill.tasks.encode.encoding import encode_batches
 from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
@@ -37,7 +37,9 @@ def peak_bytes(work):
 
 def test_counting_more_text_of_the_same_words_takes_no_more_memory(tmp_path):
     def count(number):
-        return lambda: Tally(CountParams().cut, 1 << 30).count(batches(number), tmp_path / "counts.parquet")
+        return lambda: DocumentCounter(CountParams().cut, 1 << 30).count(
+            batches(number), tmp_path / "counts.parquet"
+        )
 
     count(1)()
     assert peak_bytes(count(24)) < 1.2 * peak_bytes(count(3))

@@ -17,7 +17,7 @@ PARAMS = LineParams(train=TrainParams(vocab_size=700))
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tokmill.tasks.core.progress import watched_by
+from tokmill.tasks.core.progress import progress_reported_to
 from tokmill.tasks.store import Store
 from tests.test_tasks.test_train_crash import PARAMS
 from tests.test_tasks.whole_line import Line
@@ -27,7 +27,7 @@ def die(advance):
     os.kill(os.getpid(), signal.SIGKILL)
 
 line = Line(Store.open(sys.argv[1]), Path(sys.argv[2]))
-with watched_by(die):
+with progress_reported_to(die):
     line.tokenizer(PARAMS, *line.corpus())
 """
 

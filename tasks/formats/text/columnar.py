@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.core.faults import is_of_machine, refuse_irregular, unreadable
 from tokmill.tasks.formats.text.compression import blocks
-from tokmill.tasks.formats.text.documents import BATCH_BYTES, ArrowArray, Bytes, Ints, Piece
+from tokmill.tasks.formats.text.delimited import Span
+from tokmill.tasks.formats.text.documents import BATCH_BYTES, ArrowArray, Bytes, FileBatch, Ints
 from tokmill.tasks.formats.text.quarantine import BadDocument
-from tokmill.tasks.formats.text.records import Span
 from tokmill.tasks.formats.text.sources import ReadOptions, check_column, compression_of
 
 _SPOOL_BYTES = 64 << 20
@@ -32,7 +32,7 @@ class BrokenFileError(Exception):
     """A columnar file that cannot be read further; internal, becomes a bad document."""
 
 
-def read_parquet(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
+def read_parquet(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield the documents of the span's rows.
 
     Raises:
@@ -48,11 +48,11 @@ def read_parquet(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece
         for group in range(file.num_row_groups):
             num_rows = file.metadata.row_group(group).num_rows
             if _overlaps(row, num_rows, span):
-                yield from _pieces(_row_group(file, group, options), row, span, options)
+                yield from _file_batches(_row_group(file, group, options), row, span, options)
             row += num_rows
 
 
-def read_arrow(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
+def read_arrow(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield the documents of the span's rows, of an IPC file (Feather) or an IPC stream.
 
     Raises:
@@ -67,7 +67,7 @@ def read_arrow(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
         row = 0
         for batch in batches:
             if _overlaps(row, batch.num_rows, span):
-                yield from _pieces(iter([batch]), row, span, options)
+                yield from _file_batches(iter([batch]), row, span, options)
             row += batch.num_rows
             if _is_past(row, span):
                 return
@@ -166,12 +166,14 @@ def _is_text(kind: pa.DataType) -> bool:
     return any(getattr(pa.types, f"is_{test}")(kind) for test in tests)
 
 
-def _pieces(batches: Iterator[pa.RecordBatch], row: int, span: Span, options: ReadOptions) -> Iterator[Piece]:
+def _file_batches(
+    batches: Iterator[pa.RecordBatch], row: int, span: Span, options: ReadOptions
+) -> Iterator[FileBatch]:
     for batch in batches:
         if _is_past(row, span):
             return
         ids = None if options.id_column is None else _as_ids(_column(batch, options.id_column))
-        yield _piece(_sound(_column(batch, options.text_column)), ids, row)
+        yield _file_batch(_sound(_column(batch, options.text_column)), ids, row)
         row += batch.num_rows
 
 
@@ -201,14 +203,14 @@ def _sound(column: ArrowArray) -> ArrowArray:
     return column
 
 
-def _piece(column: ArrowArray, ids: ArrowArray | None, row: int) -> Piece:
+def _file_batch(column: ArrowArray, ids: ArrowArray | None, row: int) -> FileBatch:
     present = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
     bad = tuple(
         BadDocument(row + index, "null_text", "", "the text is null")
         for index in np.flatnonzero(~present).tolist()
     )
     data, offsets = _buffers(column)
-    return Piece(
+    return FileBatch(
         data=data,
         offsets=offsets,
         rows=np.flatnonzero(present) + row,

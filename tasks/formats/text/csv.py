@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.compression import BLOCK_BYTES
-from tokmill.tasks.formats.text.documents import Piece, piece_of
+from tokmill.tasks.formats.text.delimited import Span, row_blocks
+from tokmill.tasks.formats.text.documents import FileBatch, file_batch
 from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, invalid_utf8
-from tokmill.tasks.formats.text.records import Span, records
 from tokmill.tasks.formats.text.sources import ReadOptions, check_column, inner_suffix
 
 
@@ -67,12 +67,12 @@ class _Lines(Iterator[str]):
         return self.last
 
     def _read(self, path: Path, span: Span) -> Iterator[tuple[int, bytes]]:
-        for found in records(path, span, b"\n", self._limit + 2, self._encoding):
+        for found in row_blocks(path, span, b"\n", self._limit + 2, self._encoding):
             for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True):
                 yield found.position + start, bytes(found.block[start:end])
 
 
-def read_csv(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
+def read_csv(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield the documents of the span's rows.
 
     Raises:
@@ -93,10 +93,10 @@ def read_csv(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
         held.append(row)
         num_bytes += row.end - row.start
         if num_bytes >= BLOCK_BYTES:
-            yield _piece(held, first, columns)
+            yield _file_batch(held, first, columns)
             first, num_bytes, held = first + len(held), 0, []
     if held:
-        yield _piece(held, first, columns)
+        yield _file_batch(held, first, columns)
 
 
 def _rows(path: Path, span: Span, delimiter: str, options: ReadOptions) -> Iterator[_Row]:
@@ -129,7 +129,7 @@ def _columns(name: str, header: list[str], options: ReadOptions) -> _Columns:
     return _Columns(header.index(options.text_column), id_index, len(header))
 
 
-def _piece(held: list[_Row], first: int, columns: _Columns) -> Piece:
+def _file_batch(held: list[_Row], first: int, columns: _Columns) -> FileBatch:
     bad: list[BadDocument] = []
     kept: list[int] = []
     texts: list[bytes] = []
@@ -145,7 +145,7 @@ def _piece(held: list[_Row], first: int, columns: _Columns) -> Piece:
     if columns.id is not None:
         ids = pa.array([_clean(held[index].fields[columns.id]) for index in kept], pa.large_string())
     rows = np.array(kept, dtype=np.int64) + first
-    return piece_of(texts, rows, bounds=bounds, ids=ids, bad=tuple(bad))
+    return file_batch(texts, rows, bounds=bounds, ids=ids, bad=tuple(bad))
 
 
 def _text(row: _Row, number: int, columns: _Columns) -> bytes | BadDocument:

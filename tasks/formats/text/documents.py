@@ -1,6 +1,6 @@
 """Documents in memory: Arrow-style buffers, never a Python object a document.
 
-A `Piece` is what a reader yields from one file: the texts, one after the other in `data`, with
+A `FileBatch` is what a reader yields from one file: the texts, one after the other in `data`, with
 `offsets[i]:offsets[i + 1]` the i-th of them; the row that each has in its file; where it lies in the file,
 for formats that can be entered in the middle; and the bad documents met on the way. A `DocumentBatch` is what
 a stage gets to see: the same buffers, with the ordinal that each document has in its shard.
@@ -54,7 +54,7 @@ class DocumentBatch:
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class FileBatch:
     """Consecutive documents of one file, as its reader yields them.
 
     Attributes:
@@ -64,7 +64,7 @@ class Piece:
         bounds: int64[n, 2], the bytes of the (decompressed) file that hold the document and what ends it;
             None where the format cannot be entered in the middle by byte.
         ids: string array of n, or None.
-        bad: the bad documents between the last piece's rows and this one's end, in row order.
+        bad: the bad documents between the last batch's rows and this one's end, in row order.
     """
 
     data: Bytes
@@ -82,10 +82,10 @@ class Piece:
         """Bytes a document, int64[n]."""
         return np.diff(self.offsets)
 
-    def cut(self, start: int, stop: int) -> "Piece":
+    def cut(self, start: int, stop: int) -> "FileBatch":
         """Return documents `start:stop` (without the bad ones), sharing the buffers."""
         first, last = self.offsets[start], self.offsets[stop]
-        return Piece(
+        return FileBatch(
             data=self.data[first:last],
             offsets=self.offsets[start : stop + 1] - first,
             rows=self.rows[start:stop],
@@ -93,7 +93,7 @@ class Piece:
             ids=None if self.ids is None else self.ids.slice(start, stop - start),
         )
 
-    def select(self, keep: NDArray[np.bool_]) -> "Piece":
+    def select(self, keep: NDArray[np.bool_]) -> "FileBatch":
         """Return the documents where `keep` is true, with their texts moved together."""
         lengths = self.lengths
         return replace(
@@ -120,24 +120,24 @@ def documents_of(data: Bytes, offsets: Ints) -> list[bytes]:
     return [raw[start:stop] for start, stop in pairwise(bounds)]
 
 
-def piece_of(
+def file_batch(
     texts: Sequence[bytes],
     rows: Ints,
     *,
     bounds: Ints | None = None,
     ids: ArrowArray | None = None,
     bad: tuple[BadDocument, ...] = (),
-) -> Piece:
-    """Return a piece of texts that are Python bytes already."""
+) -> FileBatch:
+    """Return a batch of texts that are Python bytes already."""
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     data = np.frombuffer(b"".join(texts), dtype=np.uint8)
-    return Piece(data=data, offsets=offsets_of(lengths), rows=rows, bounds=bounds, ids=ids, bad=bad)
+    return FileBatch(data=data, offsets=offsets_of(lengths), rows=rows, bounds=bounds, ids=ids, bad=bad)
 
 
-def empty_piece(bad: Iterable[BadDocument] = ()) -> Piece:
-    """Return a piece without documents, to carry bad ones."""
+def empty_file_batch(bad: Iterable[BadDocument] = ()) -> FileBatch:
+    """Return a batch without documents, to carry bad ones."""
     none = np.empty(0, dtype=np.int64)
-    return Piece(
+    return FileBatch(
         data=np.empty(0, dtype=np.uint8), offsets=np.zeros(1, dtype=np.int64), rows=none, bad=tuple(bad)
     )
 

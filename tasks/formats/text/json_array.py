@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.compression import BLOCK_BYTES
-from tokmill.tasks.formats.text.documents import Piece, empty_piece, piece_of
+from tokmill.tasks.formats.text.delimited import Span, content
+from tokmill.tasks.formats.text.documents import FileBatch, empty_file_batch, file_batch
 from tokmill.tasks.formats.text.jsonl import as_id, parsed
 from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, too_long
-from tokmill.tasks.formats.text.records import Span, content
 from tokmill.tasks.formats.text.sources import ReadOptions
 
 _WHITE = " \t\r\n"
@@ -33,7 +33,7 @@ class _BrokenError(Exception):
         self.seen = seen
 
 
-def read_json(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
+def read_json(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield the documents of the span's elements.
 
     Raises:
@@ -51,18 +51,18 @@ def read_json(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
                 num_bytes += len(element)
             next_row += 1
             if num_bytes >= BLOCK_BYTES:
-                yield _piece(held, options)
+                yield _file_batch(held, options)
                 held, num_bytes = [], 0
     except _BrokenError as error:
         if held:
-            yield _piece(held, options)
-        yield empty_piece([BadDocument(next_row, error.reason, excerpt(error.seen), str(error))])
+            yield _file_batch(held, options)
+        yield empty_file_batch([BadDocument(next_row, error.reason, excerpt(error.seen), str(error))])
         return
     if held:
-        yield _piece(held, options)
+        yield _file_batch(held, options)
 
 
-def _piece(held: list[tuple[int, bytes]], options: ReadOptions) -> Piece:
+def _file_batch(held: list[tuple[int, bytes]], options: ReadOptions) -> FileBatch:
     kept: list[int] = []
     texts: list[bytes] = []
     ids: list[str | None] = []
@@ -78,7 +78,7 @@ def _piece(held: list[tuple[int, bytes]], options: ReadOptions) -> Piece:
             texts.append(value[options.text_column].encode())
             ids.append(None if options.id_column is None else as_id(value.get(options.id_column)))
     found = None if options.id_column is None else pa.array(ids, pa.large_string())
-    return piece_of(texts, np.array(kept, dtype=np.int64), ids=found, bad=tuple(bad))
+    return file_batch(texts, np.array(kept, dtype=np.int64), ids=found, bad=tuple(bad))
 
 
 def _elements(path: Path, options: ReadOptions) -> Iterator[bytes]:

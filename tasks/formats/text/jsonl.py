@@ -16,10 +16,10 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.tasks.formats.text.documents import ArrowArray, Bytes, Ints, Piece, empty_piece
+from tokmill.tasks.formats.text.delimited import Span, lines, separators
+from tokmill.tasks.formats.text.documents import ArrowArray, Bytes, FileBatch, Ints, empty_file_batch
 from tokmill.tasks.formats.text.measures import is_utf8
 from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, invalid_utf8, too_long
-from tokmill.tasks.formats.text.records import Span, lines, separators
 from tokmill.tasks.formats.text.sources import ReadOptions, nearest
 from tokmill.tasks.kernels.json_lines import (
     NUM_BYTES,
@@ -33,7 +33,7 @@ from tokmill.tasks.kernels.json_lines import (
 )
 
 
-def read_jsonl(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
+def read_jsonl(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield the documents of the span's lines; all are valid UTF-8."""
     row, room = span.first_row, None
     limit = options.max_document_bytes
@@ -41,15 +41,15 @@ def read_jsonl(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
         part for whole in lines(path, span, limit, options.encoding) for part in _parts(*whole, limit)
     ):
         if len(block) > limit and block.find(b"\n", 0, limit + 1) < 0:
-            yield empty_piece([too_long(row, bytes(block[:1000]), limit)])
+            yield empty_file_batch([too_long(row, bytes(block[:1000]), limit)])
             row += 1
             continue
         room = _room(len(block), len(options.text_column.encode()), room)
         reading = _Reading(block, row, options, room)
-        found = [reading.piece(position)]
+        found = [reading.batch(position)]
         row = reading.next_row
         del block, reading
-        room = room._replace(text=_NOTHING)  # it is the piece's now
+        room = room._replace(text=_NOTHING)  # it is the batch's now
         yield found.pop()
 
 
@@ -129,11 +129,11 @@ class _Reading:
         if self._id_column is not None:
             self._ids[document] = as_id(value.get(self._id_column))
 
-    def piece(self, position: int) -> Piece:
+    def batch(self, position: int) -> FileBatch:
         """Return what was read, given where the block begins in the file's content."""
         documents = self._documents
         number = int(documents.progress[NUM_DOCUMENTS])
-        return Piece(
+        return FileBatch(
             data=documents.text[: documents.progress[NUM_BYTES]],
             offsets=documents.ends[: number + 1].copy(),
             rows=documents.lines[:number] + self._row,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tokmill.tasks.formats.text.documents import Bytes, Ints, Piece
+from tokmill.tasks.formats.text.documents import Bytes, FileBatch, Ints
 from tokmill.tasks.formats.text.quarantine import BadDocument, invalid_utf8, too_long
 from tokmill.tasks.kernels.text_size import count_text
 
@@ -47,32 +47,32 @@ def is_utf8(data: Bytes, offsets: Ints) -> bool:
     return True
 
 
-def without_invalid_utf8(piece: Piece) -> Piece:
-    """Return the piece with the documents that are not UTF-8 moved to its bad ones."""
-    if is_utf8(piece.data, piece.offsets):
-        return piece
-    broken = _invalid(piece.data, piece.offsets, 0, len(piece))
-    keep = np.ones(len(piece), dtype=np.bool_)
+def without_invalid_utf8(batch: FileBatch) -> FileBatch:
+    """Return the batch with the documents that are not UTF-8 moved to its bad ones."""
+    if is_utf8(batch.data, batch.offsets):
+        return batch
+    broken = _invalid(batch.data, batch.offsets, 0, len(batch))
+    keep = np.ones(len(batch), dtype=np.bool_)
     keep[broken] = False
-    bad = sorted((*piece.bad, *(_describe(piece, index) for index in broken)), key=lambda one: one.row)
-    return replace(piece.select(keep), bad=tuple(bad))
+    bad = sorted((*batch.bad, *(_describe(batch, index) for index in broken)), key=lambda one: one.row)
+    return replace(batch.select(keep), bad=tuple(bad))
 
 
-def without_long(piece: Piece, limit: int) -> Piece:
-    """Return the piece with the documents of more than `limit` bytes moved to its bad ones."""
-    if len(piece.data) <= limit:
-        return piece
-    keep = piece.lengths <= limit
+def without_long(batch: FileBatch, limit: int) -> FileBatch:
+    """Return the batch with the documents of more than `limit` bytes moved to its bad ones."""
+    if len(batch.data) <= limit:
+        return batch
+    keep = batch.lengths <= limit
     if keep.all():
-        return piece
+        return batch
     found = [
         too_long(
-            int(piece.rows[index]), piece.data[piece.offsets[index] :][: limit + 1][:1000].tobytes(), limit
+            int(batch.rows[index]), batch.data[batch.offsets[index] :][: limit + 1][:1000].tobytes(), limit
         )
         for index in np.flatnonzero(~keep).tolist()
     ]
-    bad = sorted((*piece.bad, *found), key=lambda one: one.row)
-    return replace(piece.select(keep), bad=tuple(bad))
+    bad = sorted((*batch.bad, *found), key=lambda one: one.row)
+    return replace(batch.select(keep), bad=tuple(bad))
 
 
 def _invalid(data: Bytes, offsets: Ints, start: int, stop: int) -> list[int]:
@@ -85,6 +85,6 @@ def _invalid(data: Bytes, offsets: Ints, start: int, stop: int) -> list[int]:
     return _invalid(data, offsets, start, middle) + _invalid(data, offsets, middle, stop)
 
 
-def _describe(piece: Piece, index: int) -> BadDocument:
-    document = piece.data[piece.offsets[index] : piece.offsets[index + 1]].tobytes()
-    return invalid_utf8(int(piece.rows[index]), document)
+def _describe(batch: FileBatch, index: int) -> BadDocument:
+    document = batch.data[batch.offsets[index] : batch.offsets[index + 1]].tobytes()
+    return invalid_utf8(int(batch.rows[index]), document)

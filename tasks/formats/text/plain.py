@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from tokmill.tasks.formats.text.documents import Ints, Piece, offsets_of
-from tokmill.tasks.formats.text.records import Records, Span, content, records
+from tokmill.tasks.formats.text.delimited import RowBlock, Span, content, row_blocks
+from tokmill.tasks.formats.text.documents import FileBatch, Ints, offsets_of
 from tokmill.tasks.formats.text.sources import ReadOptions
 
 _CARRIAGE_RETURN = 13
 
 
-def read_text(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
+def read_text(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield the whole file as one document; of one that is too long, the beginning is enough."""
     text, start = bytearray(), 0
     for block, position in content(path, span, options.encoding):
@@ -27,7 +27,7 @@ def read_text(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
         if len(text) > options.max_document_bytes:
             break
     if text:
-        yield Piece(
+        yield FileBatch(
             data=np.frombuffer(text, dtype=np.uint8),
             offsets=np.array([0, len(text)], dtype=np.int64),
             rows=np.zeros(1, dtype=np.int64),
@@ -35,32 +35,32 @@ def read_text(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
         )
 
 
-def read_lines(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
+def read_lines(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield each line as a document."""
     row = span.first_row
-    for found in records(path, span, b"\n", options.max_document_bytes, options.encoding):
+    for found in row_blocks(path, span, b"\n", options.max_document_bytes, options.encoding):
         buffer = np.frombuffer(found.block, dtype=np.uint8)
         # A last line without its newline keeps a carriage return: only "\r\n" is a line's ending.
         ended = (found.stops > found.starts) & (found.ends > found.stops)
         returns = ended & (buffer[found.stops - 1] == _CARRIAGE_RETURN)
         block = found.block.replace(b"\r\n", b"\n") if returns.any() else found.block
         lengths = found.stops - found.starts - returns
-        yield _piece(found, block.replace(b"\n", b""), lengths, row)
+        yield _file_batch(found, block.replace(b"\n", b""), lengths, row)
         row += len(lengths)
 
 
-def read_delimited(path: Path, span: Span, options: ReadOptions) -> Iterator[Piece]:
+def read_delimited(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield what stands between delimiters; one at the end of the file begins no further document."""
     separator = (options.delimiter or "").encode("utf-8")
     row = span.first_row
-    for found in records(path, span, separator, options.max_document_bytes, options.encoding):
+    for found in row_blocks(path, span, separator, options.max_document_bytes, options.encoding):
         lengths = found.stops - found.starts
-        yield _piece(found, found.block.replace(separator, b""), lengths, row)
+        yield _file_batch(found, found.block.replace(separator, b""), lengths, row)
         row += len(lengths)
 
 
-def _piece(found: Records, text: bytearray, lengths: Ints, row: int) -> Piece:
-    return Piece(
+def _file_batch(found: RowBlock, text: bytearray, lengths: Ints, row: int) -> FileBatch:
+    return FileBatch(
         data=np.frombuffer(text, dtype=np.uint8),
         offsets=offsets_of(lengths),
         rows=np.arange(row, row + len(lengths)),

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tokmill.tasks.core.faults import judged
-from tokmill.tasks.formats.text.documents import Piece, piece_of
+from tokmill.tasks.core.faults import call_parser
+from tokmill.tasks.formats.text.delimited import Span, content
+from tokmill.tasks.formats.text.documents import FileBatch, file_batch
 from tokmill.tasks.formats.text.plain import read_text
 from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, too_long
-from tokmill.tasks.formats.text.records import Span, content
 from tokmill.tasks.formats.text.sources import ReadOptions, inner_suffix
 
 # The name that the parser is given, by which its warnings about the text's own code are silenced.
@@ -30,7 +30,7 @@ _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def read_prose(path: Path, _span: Span, options: ReadOptions) -> Iterator[Piece]:
+def read_prose(path: Path, _span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield a file's prose; a `.py` file that does not parse is one bad document."""
     if inner_suffix(path.name) != ".py":
         yield from read_text(path, Span(), options)
@@ -39,9 +39,9 @@ def read_prose(path: Path, _span: Span, options: ReadOptions) -> Iterator[Piece]
     source = _source(path, options)
     tree = too_long(0, source, limit) if len(source) > limit else _parsed(source)
     if isinstance(tree, BadDocument):
-        yield piece_of([], np.empty(0, dtype=np.int64), bad=(tree,))
+        yield file_batch([], np.empty(0, dtype=np.int64), bad=(tree,))
     else:
-        yield _piece([text for _, _, text in sorted(_prose(tree), key=lambda found: found[:2])])
+        yield _file_batch([text for _, _, text in sorted(_prose(tree), key=lambda found: found[:2])])
 
 
 def _source(path: Path, options: ReadOptions) -> bytes:
@@ -58,7 +58,7 @@ def _parsed(source: bytes) -> ast.Module | BadDocument:
     try:
         with _PARSING:
             _silence()
-            return judged(lambda: ast.parse(source, filename=_PARSED_NAME), len(source))
+            return call_parser(lambda: ast.parse(source, filename=_PARSED_NAME), len(source))
     except SyntaxError as error:
         where = f"line {error.lineno}: " if error.lineno else ""
         return BadDocument(0, "syntax_error", excerpt(source[:200]), f"{where}{error.msg}")
@@ -115,7 +115,7 @@ def _values(table: ast.Dict) -> Iterator[tuple[int, int, str]]:
         yield from ((line, column, text) for line, column, text in texts if "\n" in text)
 
 
-def _piece(texts: list[str]) -> Piece:
+def _file_batch(texts: list[str]) -> FileBatch:
     kept: list[int] = []
     encoded: list[bytes] = []
     bad: list[BadDocument] = []
@@ -129,4 +129,4 @@ def _piece(texts: list[str]) -> Piece:
                     row, "invalid_utf8", excerpt(text), f"half a surrogate pair at character {error.start}"
                 )
             )
-    return piece_of(encoded, np.array(kept, dtype=np.int64), bad=tuple(bad))
+    return file_batch(encoded, np.array(kept, dtype=np.int64), bad=tuple(bad))

@@ -15,17 +15,17 @@ import numpy as np
 from tokmill.tasks.formats.text.columnar import BrokenFileError, read_arrow, read_parquet
 from tokmill.tasks.formats.text.compression import BrokenArchiveError
 from tokmill.tasks.formats.text.csv import read_csv
-from tokmill.tasks.formats.text.documents import Piece, empty_piece
+from tokmill.tasks.formats.text.delimited import Span
+from tokmill.tasks.formats.text.documents import FileBatch, empty_file_batch
 from tokmill.tasks.formats.text.json_array import read_json
 from tokmill.tasks.formats.text.jsonl import read_jsonl
 from tokmill.tasks.formats.text.measures import without_invalid_utf8, without_long
 from tokmill.tasks.formats.text.plain import read_delimited, read_lines, read_text
 from tokmill.tasks.formats.text.prose import read_prose
 from tokmill.tasks.formats.text.quarantine import BadDocument
-from tokmill.tasks.formats.text.records import Span
 from tokmill.tasks.formats.text.sources import UTF_8, Format, ReadOptions
 
-_READERS: dict[Format, Callable[[Path, Span, ReadOptions], Iterator[Piece]]] = {
+_READERS: dict[Format, Callable[[Path, Span, ReadOptions], Iterator[FileBatch]]] = {
     "text": read_text,
     "lines": read_lines,
     "delimited": read_delimited,
@@ -43,7 +43,9 @@ _VALID = ("jsonl", "json")
 WHOLE = Span()
 
 
-def read_pieces(path: Path, file_format: Format, options: ReadOptions, span: Span = WHOLE) -> Iterator[Piece]:
+def read_file_batches(
+    path: Path, file_format: Format, options: ReadOptions, span: Span = WHOLE
+) -> Iterator[FileBatch]:
     """Yield a file's documents, or those of a span of it.
 
     Raises:
@@ -51,19 +53,19 @@ def read_pieces(path: Path, file_format: Format, options: ReadOptions, span: Spa
     """
     next_row = span.first_row
     try:
-        for piece in _READERS[file_format](path, span, options):
-            inside = _inside(piece, span)
+        for batch in _READERS[file_format](path, span, options):
+            inside = _inside(batch, span)
             inside = without_long(inside, options.max_document_bytes)
             checked = inside if file_format in _VALID else without_invalid_utf8(inside)
             if options.encoding != UTF_8:
                 checked = replace(checked, bad=tuple(_in_encoding(bad, options) for bad in checked.bad))
             next_row = max(next_row, _last_row(checked) + 1)
-            del piece, inside
+            del batch, inside
             yield checked
     except BrokenArchiveError as error:
-        yield empty_piece([BadDocument(next_row, error.reason, "", error.detail)])
+        yield empty_file_batch([BadDocument(next_row, error.reason, "", error.detail)])
     except BrokenFileError as error:
-        yield empty_piece([BadDocument(next_row, "broken_file", "", str(error))])
+        yield empty_file_batch([BadDocument(next_row, "broken_file", "", str(error))])
 
 
 def _in_encoding(bad: BadDocument, options: ReadOptions) -> BadDocument:
@@ -72,14 +74,14 @@ def _in_encoding(bad: BadDocument, options: ReadOptions) -> BadDocument:
     return replace(bad, reason="invalid_encoding", detail=f"not {options.encoding}")
 
 
-def _inside(piece: Piece, span: Span) -> Piece:
+def _inside(batch: FileBatch, span: Span) -> FileBatch:
     """Return what lies in the span, for formats that are read in larger units."""
     if span.num_rows is None:
-        return piece
-    first, last = np.searchsorted(piece.rows, (span.first_row, span.first_row + span.num_rows))
-    return piece if last - first == len(piece) else piece.cut(int(first), int(last))
+        return batch
+    first, last = np.searchsorted(batch.rows, (span.first_row, span.first_row + span.num_rows))
+    return batch if last - first == len(batch) else batch.cut(int(first), int(last))
 
 
-def _last_row(piece: Piece) -> int:
-    rows = [one.row for one in piece.bad[-1:]] + piece.rows[-1:].tolist()
+def _last_row(batch: FileBatch) -> int:
+    rows = [one.row for one in batch.bad[-1:]] + batch.rows[-1:].tolist()
     return max(rows, default=-1)

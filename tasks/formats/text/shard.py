@@ -1,4 +1,4 @@
-"""A shard: a bounded piece of a source's text, known by its content, read again whenever a stage needs it.
+"""A shard: a bounded part of a source's text, known by its content, read again whenever a stage needs it.
 
 A shard says which stretches of which files hold its documents. Reading it verifies, at its end, that the
 documents are still those that were ingested: whoever uses a shard's documents must read it to the end before
@@ -13,10 +13,10 @@ from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.core.faults import out_of_memory
-from tokmill.tasks.core.pipelining import ahead
+from tokmill.tasks.core.pipelining import read_ahead
+from tokmill.tasks.formats.text.delimited import Span
 from tokmill.tasks.formats.text.documents import BATCH_BYTES, DocumentBatch, batched
-from tokmill.tasks.formats.text.readers import read_pieces
-from tokmill.tasks.formats.text.records import Span
+from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sharding import ShardHasher
 from tokmill.tasks.formats.text.sources import Format, ReadOptions
 
@@ -24,7 +24,7 @@ from tokmill.tasks.formats.text.sources import Format, ReadOptions
 _AHEAD = 3
 
 
-class Segment(BaseModel):
+class FileSegment(BaseModel):
     """Consecutive rows of one file that belong to a shard.
 
     Attributes:
@@ -54,7 +54,7 @@ class Segment(BaseModel):
 
 
 class Shard(BaseModel):
-    """A piece of a source.
+    """A part of a source.
 
     Attributes:
         source: the source's name.
@@ -72,7 +72,7 @@ class Shard(BaseModel):
     index: int
     digest: str
     options: ReadOptions
-    segments: list[Segment]
+    segments: list[FileSegment]
     num_documents: int
     num_bytes: int
 
@@ -100,7 +100,7 @@ def read_shard(
         SourceError: a file is gone, cannot be read, or no longer holds what was ingested.
     """
     batches = _verified(shard, _root(shard, roots), batch_bytes)
-    yield from ahead(batches, limit=_AHEAD * batch_bytes, size=lambda batch: len(batch.data) + 1)
+    yield from read_ahead(batches, limit=_AHEAD * batch_bytes, size=lambda batch: len(batch.data) + 1)
 
 
 def _verified(shard: Shard, root: Path, batch_bytes: int) -> Iterator[DocumentBatch]:
@@ -128,10 +128,12 @@ def _root(shard: Shard, roots: Mapping[str, str | Path]) -> Path:
 def _documents(shard: Shard, root: Path) -> Iterator[DocumentBatch]:
     for segment in shard.segments:
         try:
-            for piece in read_pieces(root / segment.file, segment.format, shard.options, segment.span()):
-                if len(piece):
-                    ordinals = piece.rows - segment.first_row + segment.first_ordinal
-                    yield DocumentBatch(piece.data, piece.offsets, ordinals, piece.ids)
+            for batch in read_file_batches(
+                root / segment.file, segment.format, shard.options, segment.span()
+            ):
+                if len(batch):
+                    ordinals = batch.rows - segment.first_row + segment.first_ordinal
+                    yield DocumentBatch(batch.data, batch.offsets, ordinals, batch.ids)
         except SourceError as error:
             msg = f"shard {shard.source}/{shard.index}: {error} (changed or moved since ingest: run again)"
             raise SourceError(msg) from error

@@ -1,6 +1,6 @@
 """Where shards begin and end: decided by the text, so that a change stays where it is made.
 
-Shards are bounded pieces of work, about `shard_bytes` of text each. Their bounds are found as
+Shards are bounded units of work, about `shard_bytes` of text each. Their bounds are found as
 content-defined chunking finds them (Muthitacharoen et al. 2001, "A Low-bandwidth Network File System"):
 going through the documents, a shard ends after one whose own hash says so, once the shard has a minimum
 size, and before one that would take it over a maximum. A document that is added, changed or taken away

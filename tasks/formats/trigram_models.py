@@ -1,6 +1,6 @@
 """Trigram models on disk: one for each half of a corpus, so that no document meets a model that saw it.
 
-    <fold>-<name>.npy   the arrays of `tasks.kernels.trigrams.Trigrams`, for fold 0 and 1
+    <fold>-<name>.npy   the arrays of `tasks.kernels.surprisal.TrigramModel`, for fold 0 and 1
     model.json          `ModelManifest`
 
 Model k was trained on documents of fold k, and is for those of fold 1 - k.
@@ -18,7 +18,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.indices import check_ascending, check_within
 from tokmill.tasks.formats.files.manifests import read_model, write_model
 from tokmill.tasks.formats.files.npy import NpyAppender, open_vector
-from tokmill.tasks.kernels.trigrams import Trigrams
+from tokmill.tasks.kernels.surprisal import TrigramModel
 
 MANIFEST_FILE = "model.json"
 _DTYPES: dict[str, type[np.generic]] = {
@@ -59,7 +59,7 @@ class TrigramModels:
     """Both models in a directory."""
 
     manifest: ModelManifest
-    models: tuple[Trigrams, Trigrams]
+    models: tuple[TrigramModel, TrigramModel]
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -72,7 +72,7 @@ class TrigramModels:
         return cls(manifest, (_read(path, 0, manifest), _read(path, 1, manifest)))
 
 
-def write_trigrams(path: Path, fold: int, model: Trigrams) -> None:
+def write_trigrams(path: Path, fold: int, model: TrigramModel) -> None:
     """Write one model into the directory `path`."""
     for name, dtype in _DTYPES.items():
         with NpyAppender(path / f"{fold}-{name}.npy", dtype) as file:
@@ -84,10 +84,10 @@ def write_manifest(path: Path, manifest: ModelManifest) -> None:
     write_model(path / MANIFEST_FILE, manifest)
 
 
-def _read(path: Path, fold: int, manifest: ModelManifest) -> Trigrams:
+def _read(path: Path, fold: int, manifest: ModelManifest) -> TrigramModel:
     files = {name: open_vector(path / f"{fold}-{name}.npy", dtype) for name, dtype in _DTYPES.items()}
     arrays = {name: np.array(values, dtype=_DTYPES[name]) for name, values in files.items()}
-    model = Trigrams(**arrays)
+    model = TrigramModel(**arrays)
     size, bigrams = manifest.vocab_size + 1, len(model.second)
     found = [len(model.unigrams), len(model.rests), len(model.starts) - 1, _last(model.starts)]
     found += [len(model.bigrams), len(model.bigram_rests), len(model.bigram_starts) - 1]

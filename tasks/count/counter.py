@@ -17,7 +17,7 @@ from tokmill.tasks.core.database import connect
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.counts import (
     CountsStatistics,
-    Cut,
+    PreTokenization,
     Totals,
     merge_bounded,
     num_bytes_in_memory,
@@ -37,7 +37,7 @@ _LEAST_FOR_DUCKDB = 256 << 20
 _ROWS_AT_A_TIME = 1 << 17
 
 
-class Tally:
+class DocumentCounter:
     """Counts documents batch by batch.
 
     Attributes:
@@ -45,7 +45,7 @@ class Tally:
         num_bytes: bytes of their text, as read.
     """
 
-    def __init__(self, cut: Cut, memory_bytes: int) -> None:
+    def __init__(self, cut: PreTokenization, memory_bytes: int) -> None:
         """Begin with no documents.
 
         Args:

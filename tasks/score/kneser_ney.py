@@ -24,13 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import MixingError
-from tokmill.tasks.kernels.trigrams import Trigrams
+from tokmill.tasks.kernels.surprisal import TrigramModel
 
 _MOST_BITS = 21  # three ids in 63 bits
 Keys = NDArray[np.uint64]
 
 
-def train(documents: Sequence[NDArray[Any]], vocab_size: int) -> Trigrams:
+def train(documents: Sequence[NDArray[Any]], vocab_size: int) -> TrigramModel:
     """Train a model.
 
     Args:
@@ -70,7 +70,7 @@ def trigram_keys(documents: Sequence[NDArray[Any]], vocab_size: int) -> Keys:
     return np.asarray(keys[inside[2:]], dtype=np.uint64)
 
 
-def _model(keys: Keys, counts: NDArray[np.int64], vocab_size: int) -> Trigrams:
+def _model(keys: Keys, counts: NDArray[np.int64], vocab_size: int) -> TrigramModel:
     bits = np.uint64(_bits(vocab_size))
     low, both = np.uint64((1 << int(bits)) - 1), np.uint64((1 << 2 * int(bits)) - 1)
     contexts, first, num_follow = np.unique(keys >> bits, return_index=True, return_counts=True)
@@ -92,7 +92,7 @@ def _model(keys: Keys, counts: NDArray[np.int64], vocab_size: int) -> Trigrams:
     bigram_rests, follow = np.ones(len(pairs)), np.zeros(len(pairs), dtype=np.int64)
     bigram_rests[at] = discount * num_follow / context_counts
     follow[at] = num_follow
-    return Trigrams(
+    return TrigramModel(
         unigrams=_unigrams(pairs[num_before > 0] & low, vocab_size).astype(np.float32),
         rests=np.where(middles > 0, pair_discount * kinds / np.maximum(middles, 1), 1).astype(np.float32),
         starts=np.searchsorted(of_first, np.arange(size + 1)).astype(np.int64),

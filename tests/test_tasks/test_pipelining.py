@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.tasks.core.pipelining import ahead, behind
+from tokmill.tasks.core.pipelining import read_ahead, write_behind
 
 SIZES = st.lists(st.integers(0, 5), max_size=30)
 LIMIT = st.integers(1, 12)
 
 
 def threads() -> set[str]:
-    return {thread.name for thread in threading.enumerate()} & {"ahead", "behind"}
+    return {thread.name for thread in threading.enumerate()} & {"read_ahead", "write_behind"}
 
 
 def failing_after(number: int) -> Iterator[int]:
@@ -26,7 +26,7 @@ def failing_after(number: int) -> Iterator[int]:
 
 @given(SIZES, LIMIT)
 def test_items_taken_ahead_are_the_items(sizes: list[int], limit: int) -> None:
-    assert list(ahead(sizes, limit=limit, size=lambda size: size)) == sizes
+    assert list(read_ahead(sizes, limit=limit, size=lambda size: size)) == sizes
     assert not threads()
 
 
@@ -41,14 +41,14 @@ def test_nothing_is_begun_while_the_limit_is_reached(sizes: list[int], limit: in
             begun += size
             yield size
 
-    for size in ahead(counted(), limit=limit, size=lambda size: size):
+    for size in read_ahead(counted(), limit=limit, size=lambda size: size):
         given_back[0] += size  # a little early, so that what is held is never taken for more than it is
 
     assert all(held < limit for held in held_at_begin)
 
 
 def test_an_error_comes_after_the_items_before_it() -> None:
-    items = ahead(failing_after(3), limit=100, size=lambda _: 1)
+    items = read_ahead(failing_after(3), limit=100, size=lambda _: 1)
 
     assert [next(items), next(items), next(items)] == [0, 1, 2]
     with pytest.raises(OSError, match="the disk is gone"):
@@ -67,16 +67,16 @@ def test_whoever_leaves_early_stops_the_thread_and_closes_the_generator(limit: i
         finally:
             closed.append(threading.current_thread().name)
 
-    items = ahead(endless(), limit=limit, size=lambda _: 1)
+    items = read_ahead(endless(), limit=limit, size=lambda _: 1)
     next(items)
     with pytest.raises(KeyboardInterrupt):
         items.throw(KeyboardInterrupt())
-    assert closed == ["ahead"]
+    assert closed == ["read_ahead"]
     assert not threads()
 
 
 def test_reading_does_not_begin_before_it_is_asked_for() -> None:
-    items = ahead(failing_after(0), limit=1, size=lambda _: 1)
+    items = read_ahead(failing_after(0), limit=1, size=lambda _: 1)
 
     assert not threads()
     items.close()
@@ -86,7 +86,7 @@ def test_reading_does_not_begin_before_it_is_asked_for() -> None:
 def test_work_behind_is_done_in_order_and_in_full(sizes: list[int], limit: int) -> None:
     done: list[int] = []
 
-    with behind(done.append, limit=limit, size=lambda size: size) as leave:
+    with write_behind(done.append, limit=limit, size=lambda size: size) as leave:
         for size in sizes:
             leave(size)
 
@@ -104,7 +104,7 @@ def test_an_error_in_work_behind_reaches_the_caller_and_stops_the_work() -> None
         done.append(item)
 
     def run(items: list[int]) -> None:
-        with behind(work, limit=1, size=lambda _: 1) as leave:
+        with write_behind(work, limit=1, size=lambda _: 1) as leave:
             for item in items:
                 leave(item)
 
@@ -129,7 +129,7 @@ def test_work_that_has_not_begun_is_left_undone_on_an_interrupt() -> None:
         done.append(item)
 
     def interrupted() -> None:
-        with behind(work, limit=100, size=lambda _: 1) as leave:
+        with write_behind(work, limit=100, size=lambda _: 1) as leave:
             leave(None)
             second = Item()
             weakref.finalize(second, may_end.set)  # once it is dropped, and not before

@@ -1,4 +1,4 @@
-"""Records separated by a fixed byte string: lines, or documents with a delimiter between them.
+"""RowBlock separated by a fixed byte string: lines, or documents with a delimiter between them.
 
 The bytes are looked at a block at a time. Separators are found from left to right and do not overlap. A
 separator ends a record, so that one at the end of the file begins no further record; bytes after the last
@@ -35,7 +35,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Records:
+class RowBlock:
     """Consecutive records.
 
     Attributes:
@@ -67,7 +67,7 @@ def content(path: Path, span: Span, encoding: str) -> Iterator[tuple[bytes, int]
         position += len(block)
 
 
-def records(path: Path, span: Span, separator: bytes, limit: int, encoding: str) -> Iterator[Records]:
+def row_blocks(path: Path, span: Span, separator: bytes, limit: int, encoding: str) -> Iterator[RowBlock]:
     """Yield the records of the span, about a block at a time; `limit` as for `whole`.
 
     A break in a compressed file takes the record that it falls into with it.
@@ -80,14 +80,14 @@ def lines(path: Path, span: Span, limit: int, encoding: str) -> Iterator[tuple[b
     return whole(content(path, span, encoding), b"\n", limit)
 
 
-def regrouped(stream: Iterator[tuple[bytes, int]], separator: bytes, limit: int) -> Iterator[Records]:
+def regrouped(stream: Iterator[tuple[bytes, int]], separator: bytes, limit: int) -> Iterator[RowBlock]:
     """Yield the records in consecutive blocks, each given with its position, wherever the blocks are cut."""
     for block, position in whole(stream, separator, limit):
         stops = separators(block, separator)
         ends = stops + len(separator)
         if not len(ends) or ends[-1] < len(block):  # the last record of all may lack its separator
             stops, ends = np.append(stops, len(block)), np.append(ends, len(block))
-        yield Records(block, np.concatenate(([0], ends[:-1])), stops, ends, position)
+        yield RowBlock(block, np.concatenate(([0], ends[:-1])), stops, ends, position)
 
 
 def whole(

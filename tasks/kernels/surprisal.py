@@ -20,7 +20,7 @@ from tokmill.tokenizer.jit.arrays import Int64, Int64In, UInt32
 _SMALL = 1e-200
 
 
-class Trigrams(NamedTuple):
+class TrigramModel(NamedTuple):
     """A model over ids below n; n itself stands for what is before a document.
 
     Attributes:
@@ -52,7 +52,7 @@ def surprisals(
     starts: Int64In,
     lengths: Int64In,
     chosen: Int64In,
-    model: Trigrams,
+    model: TrigramModel,
     out: NDArray[np.float32],
 ) -> None:
     """Mean surprisal of documents, in nats a token.
