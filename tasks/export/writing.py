@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 from tokmill.tasks.formats.files.manifests import readable
 from tokmill.tasks.formats.packed.block import SequenceBlock, ShardShape, group_rows
 from tokmill.tasks.formats.packed.layout import PackedFormat, PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed.registry import write_sequences
 from tokmill.tasks.formats.packed.shards import PieceRows, open_shard
+from tokmill.tasks.formats.packed.writing import write_sequences
 from tokmill.tasks.packing.assemble import link
 
 _BLOCK_TOKENS = 1 << 24

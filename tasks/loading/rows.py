@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed.shards import MemmapShard
+from tokmill.tasks.formats.packed.memmap import MemmapShard
 from tokmill.tasks.kernels.rows import copy_16_to_16, copy_16_to_32, copy_16_to_64, copy_32_to_64
 
 # By the bytes of what is read and what is written.

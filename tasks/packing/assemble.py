@@ -9,7 +9,7 @@ from typing import Any
 from tokmill.tasks.core.errors import PackingError
 from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.plan import PackedShardEntry
-from tokmill.tasks.formats.packed.registry import write_folder_files
+from tokmill.tasks.formats.packed.writing import shard_files, write_folder_files
 
 
 def assembled(
@@ -58,7 +58,7 @@ def _summed(parts: Sequence[PackedManifest]) -> PackedManifest:
 
 def _link_shard(folder: Path, out: Path, part: PackedManifest) -> None:
     files = ShardFiles(folder, part.shards[0].index)
-    for file in files.written(part.formats, part.labels):
+    for file in shard_files(files, part):
         link(file, out / file.relative_to(folder))
 
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from tokmill.tasks.formats.packed.block import SequenceBlock, ShardShape, group_rows
 from tokmill.tasks.formats.packed.layout import PROVENANCE_SCHEMA, PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.plan import PackedShardEntry
-from tokmill.tasks.formats.packed.registry import write_pieces, write_sequences
 from tokmill.tasks.formats.packed.shards import PieceRows, open_shard
+from tokmill.tasks.formats.packed.writing import shard_files, write_pieces, write_sequences
 from tokmill.tasks.kernels.gather import gather
 from tokmill.tasks.packing.assemble import link
 from tokmill.tasks.tracing.pieces import Wanted
@@ -72,7 +72,7 @@ def remove(
     if gone.any():
         _write(path, manifest, entry, _Pieces(pieces, ~gone), ShardFiles(out, entry.index))
     else:
-        for file in files.written(manifest.formats, manifest.labels):
+        for file in shard_files(files, manifest):
             link(file, out / file.relative_to(path))
     num_tokens = int(kept["length"].sum())
     num_sources = len(manifest.sources)

@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
 from tokmill.tasks.formats.packed.layout import PackedManifest
-from tokmill.tasks.formats.packed.registry import write_folder_files
 from tokmill.tasks.formats.packed.takedown import (
     PIECES_FILE,
     TAKEN_DOWN_SCHEMA,
@@ -29,6 +28,7 @@ from tokmill.tasks.formats.packed.takedown import (
     TakenDocument,
     in_order,
 )
+from tokmill.tasks.formats.packed.writing import write_folder_files
 from tokmill.tasks.store.record import read_record
 from tokmill.tasks.takedown.removal import Columns, Removed, remove
 from tokmill.tasks.tracing.pieces import Wanted

@@ -3,7 +3,9 @@
 import hashlib
 import pickle
 import re
+import typing
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -13,8 +15,9 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
 from tokmill.tasks.core.errors import PackingError, StoreError
-from tokmill.tasks.formats.packed.layout import PackedManifest
+from tokmill.tasks.formats.packed.layout import PackedFormat, PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.reader import PackedReader, Sequence
+from tokmill.tasks.formats.packed.shard_format import format_of
 from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD, PackParams
 
 DOCUMENTS = {
@@ -428,3 +431,14 @@ def test_a_broken_manifest_is_named(tmp_path):
     (tmp_path / "packed.json").write_text("{}")
     with pytest.raises(StoreError, match=r"packed\.json: not a readable packed manifest"):
         PackedReader.open(tmp_path)
+
+
+def test_every_format_has_a_module_and_a_place_in_both_orders():
+    formats = {name: format_of(name) for name in typing.get_args(PackedFormat)}
+    for order in ("reading_order", "hub_order"):
+        assert sorted(getattr(known, order) for known in formats.values()) == list(range(len(formats)))
+    files = ShardFiles(Path("folder"), 3)
+    own = [file for known in formats.values() for file in known.files(files) if file not in files.boundaries]
+    assert len(own) == len(set(own))
+    for known in formats.values():
+        assert known.files(files)[0].match(known.pattern)

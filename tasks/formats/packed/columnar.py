@@ -29,6 +29,7 @@ from tokmill.tasks.formats.packed.layout import (
     PackedManifest,
     ShardFiles,
 )
+from tokmill.tasks.formats.packed.shard_format import ShardFormat
 
 _READ = ("input_ids", "seq_lengths", "document_starts")
 STATE_FILES = ("state.json", "dataset_info.json")
@@ -41,7 +42,7 @@ def write_parquet(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
     names = ("position_ids", "segment_ids", "seq_lengths", "document_starts")
     rows = group_rows(shape.sequence_length)
     with pq.ParquetWriter(
-        files.parquet,
+        _parquet_file(files),
         sequence_schema(shape.labels),
         compression="zstd",
         use_dictionary=False,
@@ -58,7 +59,7 @@ def write_parquet(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
 @contextmanager
 def write_arrow(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
     """Write an Arrow IPC stream; its batches hold `group_rows` sequences each."""
-    with pa.ipc.new_stream(str(files.arrow), sequence_schema(shape.labels)) as writer:
+    with pa.ipc.new_stream(str(_arrow_file(files)), sequence_schema(shape.labels)) as writer:
 
         def append(block: SequenceBlock) -> None:
             for batch in record_batches(block, shape.labels):
@@ -104,7 +105,7 @@ def _record_batch(block: SequenceBlock, labels: bool) -> pa.RecordBatch:
 
 def write_dataset_state(out: Path, manifest: PackedManifest) -> None:
     """Write the two files by which `datasets.load_from_disk` finds the shards."""
-    shards = [{"filename": ShardFiles(out, entry.index).arrow.name} for entry in manifest.shards]
+    shards = [{"filename": _arrow_file(ShardFiles(out, entry.index)).name} for entry in manifest.shards]
     state: dict[str, Any] = {
         "_data_files": shards,
         "_fingerprint": manifest.tokenizer[:16],
@@ -186,11 +187,11 @@ class ParquetShard(_ColumnarShard):
         Raises:
             StoreError: it is missing, is not Parquet, or has another number of rows than the manifest says.
         """
-        self._path = files.parquet
-        with readable(files.parquet, "Parquet file"):
-            metadata = pq.read_metadata(files.parquet)
+        self._path = _parquet_file(files)
+        with readable(_parquet_file(files), "Parquet file"):
+            metadata = pq.read_metadata(_parquet_file(files))
             schema = metadata.schema.to_arrow_schema()
-        _check_columns(files.parquet, schema)
+        _check_columns(_parquet_file(files), schema)
         super().__init__(manifest, schema)
         sizes = [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)]
         self._firsts = np.cumsum([0, *sizes])
@@ -218,15 +219,17 @@ class ArrowShard(_ColumnarShard):
         Raises:
             StoreError: it is missing, is no IPC stream, or has another number of rows than the manifest says.
         """
-        with readable(files.arrow, "Arrow stream"):
-            table = pa.ipc.open_stream(pa.memory_map(str(files.arrow))).read_all()
-        _check_columns(files.arrow, table.schema)
+        with readable(_arrow_file(files), "Arrow stream"):
+            table = pa.ipc.open_stream(pa.memory_map(str(_arrow_file(files)))).read_all()
+        _check_columns(_arrow_file(files), table.schema)
         batches = table.to_batches()
         super().__init__(manifest, table.schema)
         self._firsts = np.cumsum([0, *(len(batch) for batch in batches)])
-        check_rows(files.arrow, int(self._firsts[-1]), manifest.num_sequences_of(files.index))
+        check_rows(_arrow_file(files), int(self._firsts[-1]), manifest.num_sequences_of(files.index))
         self._batches = [
-            self._checked(files.arrow, _Rows(int(first), {name: batch.column(name) for name in self._names}))
+            self._checked(
+                _arrow_file(files), _Rows(int(first), {name: batch.column(name) for name in self._names})
+            )
             for first, batch in zip(self._firsts, batches, strict=False)
         ]
 
@@ -265,3 +268,32 @@ def check_rows(file: Path, found: int, expected: int) -> None:
     """
     if found != expected:
         raise StoreError(f"{file}: {found} rows must be {expected}, as packed.json says; verify the artifact")
+
+
+def _parquet_file(files: ShardFiles) -> Path:
+    return files.named(".parquet")
+
+
+def _arrow_file(files: ShardFiles) -> Path:
+    return files.named(".arrow")
+
+
+FORMATS = {
+    "arrow": ShardFormat(
+        write_arrow,
+        ArrowShard,
+        lambda files: [_arrow_file(files)],
+        pattern="shard-*.arrow",
+        reading_order=3,
+        hub_order=1,
+        write_folder=write_dataset_state,
+    ),
+    "parquet": ShardFormat(
+        write_parquet,
+        ParquetShard,
+        lambda files: [_parquet_file(files)],
+        pattern="shard-*.parquet",
+        reading_order=5,
+        hub_order=0,
+    ),
+}

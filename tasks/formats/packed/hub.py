@@ -7,24 +7,15 @@ library refuses them instead of loading something else.
 
 from pathlib import Path
 
-from tokmill.tasks.formats.packed.layout import PackedFormat, PackedManifest
+from tokmill.tasks.formats.packed.layout import PackedManifest
+from tokmill.tasks.formats.packed.shard_format import format_of
 
 CARD_FILE = "README.md"
-# Those that `datasets` reads come first, in the order of preference.
-_PATTERNS: dict[PackedFormat, str] = {
-    "parquet": "shard-*.parquet",
-    "arrow": "shard-*.arrow",
-    "jsonl": "shard-*.jsonl.zst",
-    "mds": "shard.*.mds",
-    "memmap": "shard-*.bin",
-    "npy": "tokens-*.npy",
-    "megatron": "megatron-*.bin",
-}
 
 
 def write_dataset_card(out: Path, manifest: PackedManifest) -> None:
     """Write `README.md` into a folder of packed shards."""
-    pattern = next(pattern for name, pattern in _PATTERNS.items() if name in manifest.formats)
+    pattern = min(map(format_of, manifest.formats), key=lambda known: known.hub_order).pattern
     lines = [
         "---",
         "configs:",

@@ -19,12 +19,13 @@ from tokmill.tasks.formats.files.indices import check_lengths, check_starts, unt
 from tokmill.tasks.formats.packed.block import Append, SequenceBlock, ShardShape
 from tokmill.tasks.formats.packed.columnar import check_rows, sequence_schema
 from tokmill.tasks.formats.packed.layout import IGNORED_LABEL, PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed.shard_format import ShardFormat
 
 
 @contextmanager
 def write_jsonl(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
     """Write one line a sequence."""
-    with files.jsonl.open("wb") as raw, zstandard.ZstdCompressor(level=3).stream_writer(raw) as out:
+    with _file(files).open("wb") as raw, zstandard.ZstdCompressor(level=3).stream_writer(raw) as out:
 
         def append(block: SequenceBlock) -> None:
             for line in _lines(block, shape.labels):
@@ -66,17 +67,17 @@ class JsonlShard:
         """
         self._dtype = np.dtype(manifest.dtype)
         try:
-            with files.jsonl.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as stream:
+            with _file(files).open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as stream:
                 self._rows: list[dict[str, Any]] = [
                     orjson.loads(line) for line in stream.read().splitlines() if line
                 ]
         except (OSError, ValueError, zstandard.ZstdError) as error:
-            raise broken(files.jsonl, "not readable as JSON lines", error) from error
-        check_rows(files.jsonl, len(self._rows), manifest.num_sequences_of(files.index))
+            raise broken(_file(files), "not readable as JSON lines", error) from error
+        check_rows(_file(files), len(self._rows), manifest.num_sequences_of(files.index))
         try:
-            self._check(files.jsonl, manifest.sequence_length)
+            self._check(_file(files), manifest.sequence_length)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise untrue(files.jsonl, f"a line is no packed sequence ({error!r})") from error
+            raise untrue(_file(files), f"a line is no packed sequence ({error!r})") from error
 
     def _check(self, file: Path, sequence_length: int) -> None:
         """Look at every line once."""
@@ -104,3 +105,19 @@ class JsonlShard:
     def document_starts(self, row: int) -> NDArray[np.int64] | None:
         """See `ShardReader`."""
         return np.array(self._rows[row]["document_starts"], dtype=np.int64)
+
+
+def _file(files: ShardFiles) -> Path:
+    return files.named(".jsonl.zst")
+
+
+FORMATS = {
+    "jsonl": ShardFormat(
+        write_jsonl,
+        JsonlShard,
+        lambda files: [_file(files)],
+        pattern="shard-*.jsonl.zst",
+        reading_order=6,
+        hub_order=2,
+    )
+}

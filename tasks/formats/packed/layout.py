@@ -1,6 +1,5 @@
 """Names, manifest and columns of packed shards; `tasks.formats.packed.reader` says what they mean."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
@@ -12,10 +11,9 @@ from tokmill.tasks.formats.files.manifests import read_model, write_model
 from tokmill.tasks.formats.packed.plan import PIECE_SCHEMA, ShardedPacking
 
 PackedFormat: TypeAlias = Literal["arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet"]
+"""The names of the formats; see `tasks.formats.packed.shard_format` for what a format is."""
 
 MANIFEST_FILE = "packed.json"
-WITH_BOUNDARIES: frozenset[PackedFormat] = frozenset({"memmap", "npy"})
-"""The formats that hold tokens alone, with other files beside them."""
 
 
 def _column(name: str, element: pa.DataType) -> pa.Field:
@@ -47,7 +45,8 @@ class ShardFiles:
     folder: Path
     index: int
 
-    def _named(self, ending: str, stem: str = "shard") -> Path:
+    def named(self, ending: str, stem: str = "shard") -> Path:
+        """The shard's file with this ending, e.g. `shard-00003.parquet`."""
         return self.folder / f"{stem}-{self.index:05d}{ending}"
 
     @property
@@ -60,90 +59,37 @@ class ShardFiles:
     @property
     def tokens(self) -> Path:
         """The memmap format's tokens."""
-        return self._named(".bin")
+        return self.named(".bin")
 
     @property
     def rows(self) -> Path:
         """The npy format's tokens; no boundaries' file has such a name."""
-        return self._named(".npy", "tokens")
+        return self.named(".npy", "tokens")
 
     @property
     def cu_seqlens(self) -> Path:
         """Boundaries, flat; of the memmap and the npy format."""
-        return self._named(".cu_seqlens.npy")
+        return self.named(".cu_seqlens.npy")
 
     @property
     def cu_offsets(self) -> Path:
         """Where each sequence's boundaries are among the flat ones."""
-        return self._named(".cu_offsets.npy")
+        return self.named(".cu_offsets.npy")
 
     @property
     def document_starts(self) -> Path:
         """Where in its document each piece starts, flat."""
-        return self._named(".document_starts.npy")
+        return self.named(".document_starts.npy")
 
     @property
     def label_mask(self) -> Path:
         """Whether each token's prediction counts, for OLMo; `shard-*.bin` does not match it."""
-        return self._named(".bin", "label_mask")
-
-    @property
-    def parquet(self) -> Path:
-        """The Parquet format's only file."""
-        return self._named(".parquet")
-
-    @property
-    def arrow(self) -> Path:
-        """The Arrow format's only file of a shard."""
-        return self._named(".arrow")
-
-    @property
-    def jsonl(self) -> Path:
-        """The JSON lines format's only file."""
-        return self._named(".jsonl.zst")
-
-    @property
-    def megatron_bin(self) -> Path:
-        """Megatron's tokens; `shard-*.bin` does not match it."""
-        return self._named(".bin", "megatron")
-
-    @property
-    def megatron_idx(self) -> Path:
-        """Megatron's index."""
-        return self._named(".idx", "megatron")
-
-    @property
-    def mds(self) -> Path:
-        """MosaicML's shard, under the name that its own writer gives."""
-        return self.folder / f"shard.{self.index:05d}.mds"
+        return self.named(".bin", "label_mask")
 
     @property
     def boundaries(self) -> list[Path]:
         """The files that say where pieces are, beside a format that holds tokens alone."""
         return [self.cu_seqlens, self.cu_offsets, self.document_starts]
-
-    def of_format(self, name: PackedFormat, labels: bool = False) -> list[Path]:
-        """The files of this shard that a format consists of.
-
-        Args:
-            name: the format.
-            labels: whether trainers' labels are written with it.
-        """
-        files = {
-            "arrow": [self.arrow],
-            "jsonl": [self.jsonl],
-            "mds": [self.mds],
-            "megatron": [self.megatron_bin, self.megatron_idx],
-            "memmap": [self.tokens, *self.boundaries],
-            "npy": [self.rows, *self.boundaries],
-            "parquet": [self.parquet],
-        }[name]
-        return [*files, self.label_mask] if labels and name in WITH_BOUNDARIES else files
-
-    def written(self, formats: Sequence[PackedFormat], labels: bool) -> list[Path]:
-        """All files of this shard in these formats, each once, and its table of pieces."""
-        files = [file for name in formats for file in self.of_format(name, labels)]
-        return [*dict.fromkeys(files), self.pieces]
 
 
 class PackedManifest(ShardedPacking):

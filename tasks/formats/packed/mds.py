@@ -24,6 +24,7 @@ from tokmill.tasks.formats.files.indices import check_ascending, check_lengths, 
 from tokmill.tasks.formats.packed.block import Append, SequenceBlock, ShardShape
 from tokmill.tasks.formats.packed.columnar import check_rows
 from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed.shard_format import ShardFormat
 
 INDEX_FILE = "index.json"
 _NAMES = ("document_starts", "seq_lengths", "tokens")
@@ -41,7 +42,7 @@ def write_mds(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
     text = json.dumps(config, sort_keys=True).encode()
     begin = 4 + 4 * (shape.num_sequences + 1) + len(text)
     sizes: list[int] = []
-    with files.mds.open("wb") as out:
+    with _file(files).open("wb") as out:
         out.seek(begin)
 
         def append(block: SequenceBlock) -> None:
@@ -62,7 +63,7 @@ def write_mds(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
 def _check_size(files: ShardFiles, num_bytes: int) -> None:
     if num_bytes > _MOST_BYTES:
         raise PackingError(
-            f"pack: {files.mds.name} would take {num_bytes} bytes, which must be at most {_MOST_BYTES} in "
+            f"pack: {_file(files).name} would take {num_bytes} bytes, which must be at most {_MOST_BYTES} in "
             "MosaicML's format; lower sequences_per_shard"
         )
 
@@ -101,7 +102,7 @@ def write_mds_index(out: Path, manifest: PackedManifest) -> None:
     """Write `index.json`, by which MosaicML's reader finds the shards."""
     shards = []
     for entry in manifest.shards:
-        file = ShardFiles(out, entry.index).mds
+        file = _file(ShardFiles(out, entry.index))
         raw = {"basename": file.name, "bytes": file.stat().st_size, "hashes": {}}
         config = _config(manifest.dtype, manifest.sequence_length)
         shards.append({**config, "samples": entry.num_sequences, "raw_data": raw, "zip_data": None})
@@ -121,19 +122,19 @@ class MdsShard:
         self._dtype = np.dtype(manifest.dtype).newbyteorder("<")
         self._num_bytes = manifest.sequence_length * self._dtype.itemsize
         try:
-            self._data: NDArray[np.uint8] = np.memmap(files.mds, dtype=np.uint8, mode="r")
+            self._data: NDArray[np.uint8] = np.memmap(_file(files), dtype=np.uint8, mode="r")
             num_samples = int(self._data[:4].view("<u4")[0])
             self._bounds = self._data[4 : 4 * (num_samples + 2)].view("<u4").astype(np.int64)
         except (OSError, ValueError, IndexError) as error:
-            raise broken(files.mds, "not readable as MDS", error) from error
-        check_rows(files.mds, num_samples, manifest.num_sequences_of(files.index))
+            raise broken(_file(files), "not readable as MDS", error) from error
+        check_rows(_file(files), num_samples, manifest.num_sequences_of(files.index))
         if len(self._bounds) != num_samples + 1 or self._bounds[-1] != len(self._data):
             raise StoreError(
-                f"{files.mds}: {len(self._data)} bytes are not what its index says; verify the artifact"
+                f"{_file(files)}: {len(self._data)} bytes are not what its index says; verify the artifact"
             )
         text = len(json.dumps(_config(manifest.dtype, manifest.sequence_length), sort_keys=True))
         begin = 4 + 4 * len(self._bounds) + text
-        check_ascending(files.mds, "samples", self._bounds, first=begin, last=len(self._data), step=8)
+        check_ascending(_file(files), "samples", self._bounds, first=begin, last=len(self._data), step=8)
         self._sizes = self._checked_sizes(files)
         self._check_pieces(files, manifest.sequence_length)
 
@@ -146,7 +147,7 @@ class MdsShard:
         if len(wrong):
             row = int(wrong[0])
             raise untrue(
-                files.mds,
+                _file(files),
                 f"sample {row} has {int(np.diff(self._bounds)[row])} bytes, and must have {expected[row]}, "
                 "for its columns",
             )
@@ -158,13 +159,13 @@ class MdsShard:
         for row, sizes in enumerate(self._sizes.tolist()):
             vectors = [self._data[int(start) : int(start) + size] for start, size in self._places(row, sizes)]
             if not all(_is_vector(vector) for vector in vectors):
-                raise untrue(files.mds, f"sample {row} has no vectors of uint32")
+                raise untrue(_file(files), f"sample {row} has no vectors of uint32")
             lengths.append(self._vector_of(row, 1))
             counts.append(len(self._vector_of(row, 0)))
         firsts = np.cumsum([0, *map(len, lengths)], dtype=np.int64)
         flat = np.concatenate([np.empty(0, "<u4"), *lengths]).astype(np.int64)
-        check_lengths(files.mds, flat, firsts, sequence_length)
-        check_starts(files.mds, flat, firsts, np.array(counts, dtype=np.int64), sequence_length)
+        check_lengths(_file(files), flat, firsts, sequence_length)
+        check_starts(_file(files), flat, firsts, np.array(counts, dtype=np.int64), sequence_length)
 
     def _places(self, row: int, sizes: list[int]) -> list[tuple[int, int]]:
         """Where the sample's two vectors begin, and how many bytes they have."""
@@ -199,3 +200,21 @@ def _is_vector(datum: NDArray[np.uint8]) -> bool:
     width = 1 << int(datum[0]) % 4
     count = int.from_bytes(datum[1 : 1 + width].tobytes(), "little")
     return len(datum) == 1 + width + 4 * count
+
+
+def _file(files: ShardFiles) -> Path:
+    """The shard, under the name that MosaicML's own writer gives."""
+    return files.folder / f"shard.{files.index:05d}.mds"
+
+
+FORMATS = {
+    "mds": ShardFormat(
+        write_mds,
+        MdsShard,
+        lambda files: [_file(files)],
+        pattern="shard.*.mds",
+        reading_order=2,
+        hub_order=3,
+        write_folder=write_mds_index,
+    )
+}

@@ -26,6 +26,7 @@ from tokmill.tasks.formats.files.indices import check_lengths, untrue
 from tokmill.tasks.formats.packed.block import Append, SequenceBlock, ShardShape
 from tokmill.tasks.formats.packed.columnar import check_rows
 from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed.shard_format import ShardFormat
 
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEADER = struct.Struct("<9sQBQQ")
@@ -39,7 +40,7 @@ def write_megatron(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
     dtype = np.dtype("<u2") if shape.dtype.itemsize == 2 else np.dtype("<i4")
     lengths: list[NDArray[np.int64]] = []
     bounds = [np.zeros(1, dtype=np.int64)]
-    with files.megatron_bin.open("wb") as out:
+    with _tokens_file(files).open("wb") as out:
 
         def append(block: SequenceBlock) -> None:
             used = np.zeros(len(block), dtype=np.int64)
@@ -59,7 +60,7 @@ def _write_index(
 ) -> None:
     pointers = (np.cumsum(lengths) - lengths) * dtype.itemsize
     code = _CODES[dtype.name]
-    with files.megatron_idx.open("wb") as index:
+    with _index_file(files).open("wb") as index:
         index.write(_HEADER.pack(_MAGIC, 1, code, len(lengths), len(bounds)))
         lengths.astype("<i4").tofile(index)
         pointers.astype("<i8").tofile(index)
@@ -78,32 +79,32 @@ class MegatronShard:
         self._length, self._pad_id = manifest.sequence_length, manifest.pad_id
         self._dtype = np.dtype(manifest.dtype)
         try:
-            data = files.megatron_idx.read_bytes()
+            data = _index_file(files).read_bytes()
             dtype, num_pieces, num_bounds = _parsed_header(data)
             lengths = np.frombuffer(data, "<i4", num_pieces, _HEADER.size)
             self._bounds = np.frombuffer(data, "<i8", num_bounds, _HEADER.size + 12 * num_pieces)
             pointers = np.frombuffer(data, "<i8", num_pieces, _HEADER.size + 4 * num_pieces)
-            self._tokens = _mapped(files.megatron_bin, dtype)
+            self._tokens = _mapped(_tokens_file(files), dtype)
         except (OSError, ValueError, struct.error) as error:
-            raise broken(files.megatron_idx, "not readable as Megatron's index", error) from error
+            raise broken(_index_file(files), "not readable as Megatron's index", error) from error
         if dtype.itemsize != self._dtype.itemsize:
-            raise untrue(files.megatron_idx, f"its tokens are {dtype}, and must be {self._dtype}")
+            raise untrue(_index_file(files), f"its tokens are {dtype}, and must be {self._dtype}")
         self._sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         wrong = np.flatnonzero(pointers != self._sums[:-1] * dtype.itemsize)
         if len(wrong):
             place = int(wrong[0])
             raise untrue(
-                files.megatron_idx,
+                _index_file(files),
                 f"pointer {place} is {int(pointers[place])}, and must be "
                 f"{int(self._sums[place]) * dtype.itemsize}, after the pieces before it",
             )
-        check_rows(files.megatron_idx, len(self._bounds) - 1, manifest.num_sequences_of(files.index))
+        check_rows(_index_file(files), len(self._bounds) - 1, manifest.num_sequences_of(files.index))
         if self._sums[-1] != len(self._tokens):
             raise StoreError(
-                f"{files.megatron_bin}: {len(self._tokens)} tokens must be {self._sums[-1]}, as its index "
+                f"{_tokens_file(files)}: {len(self._tokens)} tokens must be {self._sums[-1]}, as its index "
                 "says; verify the artifact"
             )
-        check_lengths(files.megatron_idx, lengths, self._bounds, self._length)
+        check_lengths(_index_file(files), lengths, self._bounds, self._length)
 
     def tokens(self, row: int) -> NDArray[Any]:
         """See `ShardReader`."""
@@ -143,3 +144,24 @@ def _parsed_header(data: bytes) -> tuple[np.dtype[Any], int, int]:
             f"{len(data)} bytes must be {expected}, for {num_pieces} pieces, {num_bounds} bounds"
         )
     return _DTYPES[code], num_pieces, num_bounds
+
+
+def _tokens_file(files: ShardFiles) -> Path:
+    """Megatron's tokens; the memmap format's pattern does not match it."""
+    return files.named(".bin", "megatron")
+
+
+def _index_file(files: ShardFiles) -> Path:
+    return files.named(".idx", "megatron")
+
+
+FORMATS = {
+    "megatron": ShardFormat(
+        write_megatron,
+        MegatronShard,
+        lambda files: [_tokens_file(files), _index_file(files)],
+        pattern="megatron-*.bin",
+        reading_order=4,
+        hub_order=6,
+    )
+}

@@ -18,6 +18,7 @@ from tokmill.tasks.formats.files.indices import check_ascending, check_bounds, c
 from tokmill.tasks.formats.files.npy import NpyAppender, open_array, open_vector
 from tokmill.tasks.formats.packed.block import Append, SequenceBlock, ShardShape
 from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed.shard_format import ShardFormat
 
 
 @contextmanager
@@ -151,3 +152,29 @@ class MemmapShard:
             return None
         # Before row i there are i boundaries that begin a sequence and no piece.
         return np.asarray(self.starts[self.offsets[row] - row : self.offsets[row + 1] - row - 1])
+
+
+_LABELS = ((write_label_mask, lambda files: files.label_mask),)
+
+FORMATS = {
+    "memmap": ShardFormat(
+        write_memmap,
+        MemmapShard.open,
+        lambda files: [files.tokens, *files.boundaries],
+        pattern="shard-*.bin",
+        reading_order=0,
+        hub_order=4,
+        beside=(write_boundaries,),
+        beside_labels=_LABELS,
+    ),
+    "npy": ShardFormat(
+        write_npy,
+        MemmapShard.open_npy,
+        lambda files: [files.rows, *files.boundaries],
+        pattern="tokens-*.npy",
+        reading_order=1,
+        hub_order=5,
+        beside=(write_boundaries,),
+        beside_labels=_LABELS,
+    ),
+}

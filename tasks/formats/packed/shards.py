@@ -1,9 +1,8 @@
 """Reads single packed shards: the tokens and boundaries of a sequence, and where its pieces come from."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -11,43 +10,11 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.formats.files.indices import check_pieces
 from tokmill.tasks.formats.files.manifests import readable
-from tokmill.tasks.formats.packed.columnar import ArrowShard, ParquetShard
-from tokmill.tasks.formats.packed.jsonl import JsonlShard
-from tokmill.tasks.formats.packed.layout import PROVENANCE_SCHEMA, PackedFormat, PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed.mds import MdsShard
-from tokmill.tasks.formats.packed.megatron import MegatronShard
-from tokmill.tasks.formats.packed.memmap import MemmapShard
+from tokmill.tasks.formats.packed.layout import PROVENANCE_SCHEMA, PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.plan import piece_columns
+from tokmill.tasks.formats.packed.shard_format import ShardReader, format_of
 
-__all__ = ["MemmapShard", "PieceRows", "ShardReader", "open_shard"]
-
-
-class ShardReader(Protocol):
-    """What each format's reader gives for row `row` of its shard."""
-
-    def tokens(self, row: int) -> NDArray[Any]:
-        """The sequence's tokens with its padding, shape (sequence_length,)."""
-        ...
-
-    def cu_seqlens(self, row: int) -> NDArray[np.int32]:
-        """Boundaries of its pieces, from 0 to the number of its tokens, shape (pieces + 1,)."""
-        ...
-
-    def document_starts(self, row: int) -> NDArray[np.int64] | None:
-        """Where in its document each of its pieces starts, shape (pieces,); None if it is not said here."""
-        ...
-
-
-_READERS: Mapping[PackedFormat, Callable[[ShardFiles, PackedManifest], ShardReader]] = {
-    "memmap": MemmapShard.open,
-    "npy": MemmapShard.open_npy,
-    "mds": MdsShard,
-    "arrow": ArrowShard,
-    "megatron": MegatronShard,
-    "parquet": ParquetShard,
-    "jsonl": JsonlShard,
-}
-"""Those that read fastest first."""
+__all__ = ["PieceRows", "ShardReader", "open_shard"]
 
 
 def open_shard(folder: Path, index: int, manifest: PackedManifest) -> ShardReader:
@@ -56,8 +23,8 @@ def open_shard(folder: Path, index: int, manifest: PackedManifest) -> ShardReade
     Raises:
         StoreError: a file is missing or broken, or is not what the manifest says.
     """
-    name = next(name for name in _READERS if name in manifest.formats)
-    return _READERS[name](ShardFiles(folder, index), manifest)
+    fastest = min(map(format_of, manifest.formats), key=lambda known: known.reading_order)
+    return fastest.open(ShardFiles(folder, index), manifest)
 
 
 @dataclass(frozen=True)

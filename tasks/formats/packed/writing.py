@@ -1,0 +1,57 @@
+"""Writes packed shards in any of the formats, and what a folder of shards needs besides."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tokmill.tasks.formats.packed.block import Append, SequenceBlock, ShardShape
+from tokmill.tasks.formats.packed.hub import write_dataset_card
+from tokmill.tasks.formats.packed.layout import PROVENANCE_SCHEMA, PackedFormat, PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed.shard_format import format_of
+
+
+@contextmanager
+def write_sequences(
+    files: ShardFiles, shape: ShardShape, formats: Sequence[PackedFormat]
+) -> Iterator[Append]:
+    """A writer of one shard in all of `formats`; the files are whole once the context is left.
+
+    The same sequences give the same bytes, whatever the blocks that they come in, if each block but the last
+    has a multiple of `group_rows` sequences.
+    """
+    writers = [writer for name in formats for writer in format_of(name).writers(shape.labels)]
+    with ExitStack() as stack:
+        appends = [stack.enter_context(writer(files, shape)) for writer in dict.fromkeys(writers)]
+
+        def append(block: SequenceBlock) -> None:
+            for each in appends:
+                each(block)
+
+        yield append
+
+
+@contextmanager
+def write_pieces(files: ShardFiles) -> Iterator[Callable[[pa.Table], None]]:
+    """A writer of a shard's table of pieces, whose rows come in order."""
+    files.pieces.parent.mkdir(exist_ok=True)
+    with pq.ParquetWriter(files.pieces, PROVENANCE_SCHEMA, compression="zstd") as writer:
+        yield writer.write_table
+
+
+def shard_files(files: ShardFiles, manifest: PackedManifest) -> list[Path]:
+    """All files of a shard in the formats of its packing, each once, and its table of pieces."""
+    found = [file for name in manifest.formats for file in format_of(name).all_files(files, manifest.labels)]
+    return [*dict.fromkeys(found), files.pieces]
+
+
+def write_folder_files(out: Path, manifest: PackedManifest) -> None:
+    """Write into `out`, where all shards lie, what a format has once per folder, and `packed.json`."""
+    for name in manifest.formats:
+        write = format_of(name).write_folder
+        if write is not None:
+            write(out, manifest)
+    write_dataset_card(out, manifest)
+    manifest.save(out)
