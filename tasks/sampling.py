@@ -1,4 +1,4 @@
-"""How much of each source: a rule gives raw weights, caps bound them, what a cap takes off is handed on.
+"""Divide an amount among sources: a rule gives raw weights, and caps limit the amount of each source.
 
 The model. Sources have sizes n (bytes, documents or tokens). A rule turns sizes into raw weights w:
 
@@ -8,13 +8,13 @@ The model. Sources have sizes n (bytes, documents or tokens). A rule turns sizes
     weights        w as the user says     every source must be named; 0 leaves one out
     proportions    w as the user says     likewise, and they must sum to 1
 
-`water_fill` shares a total out in proportion to w while no source gets more than its cap. What a cap takes
-off is shared out among the uncapped by the same rule, until no cap is exceeded. With w = 1 and caps of
+`water_fill` divides a total in proportion to w, with no source above its cap. The amount that a cap cuts off
+is divided among the uncapped sources by the same rule, until no cap is exceeded. With w = 1 and caps of
 (epochs × n) this is UniMax, which visits sources by ascending size and gives each the smaller of its cap and
 an equal part of what is left (Chung et al. 2023, "UniMax: Fairer and more Effective Language Sampling for
 Large-Scale Multilingual Pretraining", Algorithm 1).
 
-All arithmetic is decimal with 50 digits, so no result depends on a machine's math library.
+All arithmetic is decimal with 50 digits, so results do not depend on a machine's math library.
 """
 
 import difflib
@@ -45,10 +45,10 @@ class SamplingParams(Params):
     method: Method = Field(
         default="proportional",
         description=(
-            "Rule for each source's share: 'proportional' (as large as it is), 'temperature' (p ∝ "
-            "size^(1/T)), 'unimax' (the same for all, up to max_repetition), 'weights' or 'proportions' (as "
-            "given below). Left out, it follows from which of weights, proportions and temperature is given. "
-            "What belongs to another method is not read."
+            "Rule for each source's share: 'proportional' (to its size), 'temperature' (p ∝ "
+            "size^(1/T)), 'unimax' (equal for all, up to max_repetition), 'weights' or 'proportions' (as "
+            "given below). By default it depends on which of weights, proportions and temperature is given. "
+            "Settings of other methods are ignored."
         ),
     )
     temperature: float = Field(
@@ -57,7 +57,7 @@ class SamplingParams(Params):
         allow_inf_nan=False,
         description=(
             "T of p ∝ size^(1/T), for method 'temperature'. 1 keeps the natural shares, larger values lift "
-            "small sources towards an equal share (2 to 5 are usual), values below 1 favour large sources."
+            "small sources towards equal shares (2 to 5 are usual), values below 1 favour large sources."
         ),
         examples=[2.0],
     )
@@ -81,17 +81,17 @@ class SamplingParams(Params):
     @model_validator(mode="before")
     @classmethod
     def _settle_method(cls, given: object) -> object:
-        """Let the method follow from what was given where it is not named, and drop what it does not read.
+        """Infer the method from the settings if it is not named, and drop the settings of other methods.
 
-        So a profile's method can be exchanged without clearing the fields of the other one, and what has no
-        influence bears no identity.
+        So a profile's method can be changed without clearing the fields of the other method, and settings
+        without influence bears no identity.
         """
         if not isinstance(given, Mapping):
             return given
         tables = [name for name in ("weights", "proportions") if given.get(name)]
         if len(tables) > 1 and "method" not in given:
             raise ValueError(
-                "weights and proportions exclude each other; give one of them, or say the method"
+                "weights and proportions exclude each other; give one of them, or name the method"
             )
         inferred = tables[0] if tables else "temperature" if "temperature" in given else None
         method = given.get("method", inferred)
@@ -119,11 +119,11 @@ class SamplingParams(Params):
 
 @dataclass(frozen=True)
 class Filling:
-    """What `water_fill` gives.
+    """The result of `water_fill`.
 
     Attributes:
-        amounts: by source, in the order of the weights; they add up to the total, to 50 digits.
-        capped: sources that would have got more, had their cap allowed it; in the order of the weights.
+        amounts: amount per source, in the order of the weights; they add up to the total, to 50 digits.
+        capped: sources that their cap limited, in the order of the weights.
     """
 
     amounts: dict[str, Decimal]
@@ -138,14 +138,14 @@ def decimal(value: float) -> Decimal:
 def raw_weights(
     rule: SamplingParams, sizes: Mapping[str, int], error: type[TaskError], where: str
 ) -> dict[str, Decimal]:
-    """The rule's weights, unnormalized, in the order of `sizes`.
+    """The rule's raw weights, in the order of `sizes`.
 
     Args:
-        rule: the method with its temperature or weights.
+        rule: the method, and its temperature or weights.
         sizes: size of each source, ≥ 0, all in one unit. An empty source gets weight 0 from every rule but
             'weights'.
-        error: what to raise.
-        where: the stage's word, the start of every message.
+        error: class of the error to raise.
+        where: name of the stage, which begins every message.
 
     Raises:
         TaskError: as `error`; a weight is missing, is for an unknown source, or is negative, NaN or infinite.
@@ -168,7 +168,7 @@ def raw_weights(
 def check_sources(
     what: str, named: Iterable[str], known: Iterable[str], error: type[TaskError], where: str
 ) -> None:
-    """Refuse a name that is no source's.
+    """Reject names of unknown sources.
 
     Raises:
         TaskError: as `error`; the message names the nearest source.
@@ -186,14 +186,14 @@ def check_sources(
 def explicit_weights(
     what: str, weights: Mapping[str, float], sizes: Iterable[str], error: type[TaskError], where: str
 ) -> dict[str, Decimal]:
-    """Weights as the user says them, in the order of `sizes`, the sources.
+    """The user's weights as decimals, in the order of `sizes`.
 
     Args:
-        what: what to call them in messages: "weights".
-        weights: one for every source.
+        what: name of the setting in messages, e.g. "weights".
+        weights: one per source.
         sizes: the sources.
-        error: what to raise.
-        where: the stage's word, the start of every message.
+        error: class of the error to raise.
+        where: name of the stage, which begins every message.
 
     Raises:
         TaskError: as `error`; a weight is missing, is for an unknown source, or is negative, NaN or infinite.
@@ -215,17 +215,17 @@ def explicit_weights(
 
 
 def check_proportions(what: str, given: Mapping[str, float]) -> None:
-    """Refuse proportions that do not sum to 1, to six decimals; `what` begins the message.
+    """Reject proportions that do not sum to 1, to six decimals; `what` begins the message.
 
     Raises:
-        ValueError: the message says what they sum to, and what they would be made to sum to 1.
+        ValueError: the message has their sum, and the nearest proportions that sum to 1.
     """
     total = sum(map(decimal, given.values()), Decimal(0))
     if abs(total - 1) <= _SUM_TOLERANCE:
         return
     nearest = proportions({source: decimal(share) for source, share in given.items()})
     shown = ", ".join(f"{source} = {rounded(share, 6):f}" for source, share in nearest.items())
-    fix = f"use {{{shown}}}, or weights, of which only the ratios matter" if total else "give at least one"
+    fix = f"use {{{shown}}}, or use weights, which need not sum to 1" if total else "give at least one"
     raise ValueError(f"{what} sum to {rounded(total, 9):f} and must sum to 1; {fix}")
 
 
@@ -235,12 +235,12 @@ def water_fill(
     total: Decimal,
     floors: Mapping[str, Decimal] | None = None,
 ) -> Filling:
-    """Share `total` out in proportion to `weights`, no source above its cap or below its floor.
+    """Divide `total` in proportion to `weights`, with no source above its cap or below its floor.
 
     Args:
         weights: each ≥ 0; a source of weight 0 gets nothing.
         caps: of the same sources; each ≥ 0 or `UNLIMITED`.
-        total: at most `capacity(weights, caps)`; more than that is not handed out.
+        total: amount to divide; anything above `capacity(weights, caps)` is not given out.
         floors: of the same sources, each at most its cap, together at most `total`; 0 by default.
     """
     floors = floors or {}
@@ -260,7 +260,8 @@ def water_fill(
             if not over and not under:
                 amounts |= asked
                 break
-            # Only the side that weighs more is settled for good; what it frees or takes may right the other.
+            # Fix only the side with the larger sum; the amount that it frees or takes may satisfy the other
+            # side.
             settled = over if sum(over.values()) >= sum(under.values()) else under
             capped |= settled.keys() if settled is over else set()
             for source in settled:
@@ -271,16 +272,16 @@ def water_fill(
 
 
 def capacity(weights: Mapping[str, Decimal], caps: Mapping[str, Decimal]) -> Decimal:
-    """The largest total that `water_fill` can hand out: the caps of the sources with a weight, added up."""
+    """The largest total that `water_fill` can divide: the sum of the caps of sources with a weight."""
     with localcontext(EXACT):
         return sum((caps[source] for source, weight in weights.items() if weight > 0), Decimal(0))
 
 
 def proportions(amounts: Mapping[str, Decimal]) -> dict[str, Decimal]:
-    """Shares of the sum, to 12 decimals; they add up to 1 exactly.
+    """Each amount's share of the sum, to 12 decimals; the shares add up to exactly 1.
 
-    The largest, of equally large ones the first, takes what rounding leaves over. All are 0 where the sum is
-    0.
+    The rounding error goes to the largest share (the first of equal ones). If the sum is 0, so are all
+    shares.
     """
     with localcontext(EXACT):
         total = sum(amounts.values(), Decimal(0))

@@ -1,1 +1,1 @@
-"""Balance: how much each source weighs in the training of the tokenizer."""
+"""Balance: the weight of each source in the training of the tokenizer."""

@@ -1,15 +1,15 @@
-"""Balance: how much each source's text counts when a tokenizer is trained.
+"""Balance: the weight of each source's text when a tokenizer is trained.
 
-The model. A source of size n (bytes or documents) gets an amount a by a rule (see `tasks.sampling`), at most
-`max_repetition` × n; its factor is a / n. The counts of its pre-tokens, made once, are multiplied by that
-factor: no text is read again when a weight changes.
+The model. A rule (see `tasks.sampling`) gives a source of size n (bytes or documents) an amount a, at most
+`max_repetition` × n; its factor is a / n. The counts of its pre-tokens are multiplied by that factor. So a
+changed weight does not require the text to be read again.
 
 Laws. Proportional balance has factor 1 everywhere. The amounts add up to `total`. Counts are whole numbers,
 so all factors are multiplied by one `resolution` first, which makes the smallest of them at least 1,000:
-rounding then moves no count by more than one part in 2,000, and a source counts for its share in training.
+rounding then changes no count by more than one part in 2,000, and each source keeps its share in training.
 Whole factors need no rounding and have resolution 1: training then equals training on a corpus in which the
-text is repeated. Only a corpus of more than 2^58 weighted bytes lowers the resolution; factors that would
-have to be less than 1 are refused.
+text is repeated. Only a corpus of more than 2^58 weighted bytes lowers the resolution; if a factor would then
+be less than 1, balancing fails.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,24 +42,24 @@ from tokmill.tasks.sampling import (
 
 _U64 = 1 << 64
 _I63 = (1 << 63) - 1
-_FINE = 1000  # the smallest factor times the resolution, where there is room: rounding is half of 1 at most
-_ROOM_BYTES = 1 << 58  # weighted bytes; training counts up to 2^62 of them, and a normalizer may add some
-_REPEATED = 10  # a source that counts more often than this is warned of
-_FADED = 1000  # and so is one of which only one part in so many counts
+_FINE = 1000  # smallest factor × resolution, if the counts fit: rounding changes a count by at most a half
+_ROOM_BYTES = 1 << 58  # weighted bytes; training can count 2^62, and a normalizer may add some
+_REPEATED = 10  # warn of sources that count more often than this
+_FADED = 1000  # warn of sources whose factor is below one part in this many
 
 
 class BalanceParams(SamplingParams):
-    """How much each source counts in the tokenizer's training."""
+    """The weight of each source in the tokenizer's training."""
 
     unit: Literal["bytes", "documents"] = Field(
         default="bytes",
-        description="What the size of a source is counted in: bytes of text, or documents.",
+        description="Unit of a source's size: bytes of text, or documents.",
     )
     max_repetition: Repetition | None = Field(
         default=10.0,
         description=(
-            "The most times that a source's text may count, at least 1; empty for no limit. What the limit "
-            "takes off goes to the other sources by the same rule. With 'unimax' this is the number of "
+            "The most times that a source's text may count, at least 1; empty for no limit. What this limit "
+            "cuts off is given to the other sources by the same rule. With 'unimax' this is the number of "
             "epochs. Text that counts a hundred times turns its rare words into tokens."
         ),
         examples=[4.0],
@@ -68,15 +68,15 @@ class BalanceParams(SamplingParams):
         default=None,
         ge=1,
         description=(
-            "Size of the balanced corpus in `unit`. Empty: as large as the corpus is, or as the limits "
-            "allow. It decides what a `train.min_frequency` of 2 or more means, and nothing else."
+            "Size of the balanced corpus in `unit`. Empty: the size of the corpus, or less if the limits "
+            "require it. It only affects what a `train.min_frequency` of 2 or more means."
         ),
     )
 
 
 @dataclass(frozen=True)
 class SourceSize:
-    """What a source has: documents, and bytes of text."""
+    """Size of a source: documents, and bytes of text."""
 
     num_documents: int
     num_bytes: int
@@ -125,10 +125,10 @@ def balanced(params: BalanceParams, sizes: Mapping[str, SourceSize]) -> Balance:
 
 
 def _resolution(factors: Mapping[str, Decimal], sizes: Mapping[str, SourceSize]) -> int:
-    """By which power of ten to multiply all factors, so that rounding to whole counts changes little.
+    """The power of ten by which all factors are multiplied, so that rounding to whole counts changes little.
 
     Raises:
-        BalanceError: 64 bits do not hold counts of the largest and of the smallest factor.
+        BalanceError: counts with both the largest and the smallest factor do not fit in 64 bits.
     """
     used = {source: factor for source, factor in factors.items() if factor}
     if all(factor == factor.to_integral_value() for factor in used.values()):
@@ -142,13 +142,13 @@ def _resolution(factors: Mapping[str, Decimal], sizes: Mapping[str, SourceSize])
         if least * resolution < 1:
             raise BalanceError(
                 f"balance: factors from {least} to {max(used.values())} of {int(weighted)} bytes need counts "
-                "of more than 64 bits; use weights that are nearer together, or a smaller max_repetition"
+                "of more than 64 bits; use weights that differ less, or a smaller max_repetition"
             )
     return resolution
 
 
 def _warnings(params: BalanceParams, entries: list[BalancedSource]) -> Iterator[str]:
-    """What the shares do not show: text that counts very often or hardly, and shares that were cut."""
+    """Warnings of text that counts very often or hardly at all, and of shares that a limit cut."""
     for entry in entries:
         if entry.capped and params.tables:
             yield (
@@ -200,7 +200,7 @@ def _factor(amount: Decimal, size: int) -> Decimal:
 def weighted_counts(
     balance: Balance, counts: Mapping[str, NDArray[np.uint64]]
 ) -> dict[str, NDArray[np.uint64]]:
-    """Multiply each source's counts by its factor and the balance's resolution.
+    """Multiply each source's counts by its factor and by the balance's resolution.
 
     Args:
         balance: has every source of `counts`.

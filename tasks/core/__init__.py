@@ -1,1 +1,1 @@
-"""The frame of every stage: requests and outcomes, errors, memory, progress, pipelines, DuckDB."""
+"""What all stages share: requests and outcomes, errors, the memory budget, progress, pipelines, DuckDB."""

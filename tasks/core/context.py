@@ -1,4 +1,4 @@
-"""What is said around a stage instead of to it: for the length of a block, in this thread."""
+"""Context variables: settings that reach a stage through its thread instead of through its parameters."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 @contextmanager
 def context_value(variable: ContextVar[T], value: T) -> Iterator[None]:
-    """Give a context variable a value in this block."""
+    """Set a context variable while the `with` block runs, and restore it afterwards."""
     token = variable.set(value)
     try:
         yield

@@ -1,9 +1,9 @@
-"""DuckDB as tokmill opens it: a library that reads and writes local files, and loads nothing into itself.
+"""How tokmill opens DuckDB: for local files only, and without extensions.
 
-DuckDB would otherwise download and load an extension for whatever it meets: for a file that is an SQLite
-database, or for an address in a query. None is ever installed or loaded here, by any setting: the automatic
-ways are switched off, there is no folder that an extension could come from or go to, and the configuration
-is locked. Whoever needs DuckDB gets it from `connect`; the linter refuses any other way.
+By default DuckDB downloads and loads extensions on its own, for example when a file turns out to be an SQLite
+database or a query contains a URL. Here it cannot: automatic installation and loading are off, no extension
+directory can exist, and the configuration is locked. All code opens DuckDB through `connect`; the linter
+rejects any other way.
 """
 
 import os
@@ -30,7 +30,7 @@ def connect(path: Path | None = None, **limits: str | int) -> "DuckDBPyConnectio
         path: a DuckDB file, or where to make one.
         limits: further settings: `threads`, `memory_limit`, `temp_directory`.
     """
-    import duckdb  # who does not ask DuckDB does not pay for it
+    import duckdb  # importing DuckDB is slow, so only its users pay
 
     place = ":memory:" if path is None else str(path)
     connection = duckdb.connect(place, config={**_NO_EXTENSIONS, **limits})  # noqa: TID251 - the one place

@@ -7,14 +7,14 @@
     ├── BalanceError        weights, temperatures or caps that cannot be met
     ├── MixingError         weights or repetition limits that the encoded tokens cannot meet
     ├── PackingError        lengths that do not fit the sequence length
-    ├── LoadingError        a world, a place or a batch that a packed artifact does not have
+    ├── LoadingError        an invalid `world_size`, `rank`, `batch_size` or loader state
     ├── TracingError        a sequence or a document that a packed artifact does not have
-    ├── MachineError        memory, a disk or a device that gave out, which says nothing about the data
-    ├── AccountError        what came in is not what became of it
+    ├── MachineError        memory, a disk or a device failed; the data may be sound
+    ├── AccountError        the account of a source does not add up
     ├── StoreError          an artifact that cannot be published, found or trusted
     └── GateError           an audit whose verdict is "failed" where the profile forbids it
 
-A message says where, the value, the rule and the fix.
+A message names the place, the value, the rule and the fix.
 """
 
 
@@ -47,7 +47,7 @@ class PackingError(TaskError):
 
 
 class LoadingError(TaskError):
-    """A world, a place or a batch that a packed artifact does not have."""
+    """An invalid `world_size`, `rank`, `batch_size` or loader state."""
 
 
 class TracingError(TaskError):
@@ -55,11 +55,11 @@ class TracingError(TaskError):
 
 
 class MachineError(TaskError):
-    """Memory, a disk or a device gave out, which says nothing about the data."""
+    """Memory, a disk or a device failed; the data may be sound."""
 
 
 class AccountError(TaskError):
-    """What came in is not what became of it."""
+    """The account of a source does not add up: what came in is not equal to what went out."""
 
 
 class StoreError(TaskError):

@@ -1,10 +1,10 @@
-"""Faults of the machine, told from faults of the data.
+"""Tell faults of the machine from faults of the data.
 
-Whether a document is bad must follow from its bytes alone: the same file read with more memory, or on a day
-when the disk answers, would otherwise give another corpus under the same fingerprint. So a reader gives a
-verdict only on what is no fault of the machine: a lack of memory or room, a device or a network share that
-fails, a signal. Those stop the run. Several libraries report a lack of memory with the exceptions that they
-have for damaged data; they are known by their words.
+Whether a document is bad must depend on its bytes alone. Otherwise the same file, read with more memory or
+from a disk that works again, would give another corpus under the same fingerprint. So faults of the machine
+(no memory, a full disk, a failing device or network share, a signal) stop the run, and never count as a bad
+document. Some libraries raise the same exception for a lack of memory as for damaged data; those cases are
+recognized by their messages.
 """
 
 import errno
@@ -19,19 +19,20 @@ from tokmill.tasks.core.errors import MachineError, SourceError, StoreError, Tas
 
 T = TypeVar("T")
 
-# What a damaged file can bring about: its own numbers, used as positions and sizes, are out of range.
+# A damaged file can cause these: numbers in it, used as positions and sizes, are out of range.
 _OF_DATA = frozenset({errno.EINVAL, errno.ERANGE, errno.EOVERFLOW})
-# What the user can mend: a name, a right, something else in the file's place.
+# The user can fix these: a name, a permission, or something else in the file's place.
 _OF_USE = {
-    errno.ENOENT: "give the file back, or take it out of the source",
-    errno.ENOTDIR: "give the file back, or take it out of the source",
+    errno.ENOENT: "restore the file, or remove it from the source",
+    errno.ENOTDIR: "restore the file, or remove it from the source",
     errno.EISDIR: "name the files in it",
-    errno.ELOOP: "mend the link, or exclude it",
+    errno.ELOOP: "repair the link, or exclude it",
     errno.ENAMETOOLONG: "shorten the name",
-    errno.EACCES: "give the right to read it, or exclude it",
-    errno.EPERM: "give the right to read it, or exclude it",
+    errno.EACCES: "grant permission to read it, or exclude it",
+    errno.EPERM: "grant permission to read it, or exclude it",
 }
-# How libraries say that they got no memory: zstd; lz4's binding, and lz4; C++; zlib; Arrow, of its threads.
+# Messages of libraries that could not allocate memory: zstd; lz4's binding, and lz4; C++; zlib; Arrow, of its
+# threads.
 _NO_MEMORY = (
     "not enough memory",
     "Failed to resize buffer",
@@ -46,15 +47,15 @@ _KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
-# What a damaged file asks for can be more than any process can address: then it is no lack of memory.
+# A damaged file can request more than any process can address; that is not a lack of memory.
 _ASKED = re.compile(r"alloc of size (\d+) failed")
 _NO_MACHINES = 1 << 47
-_PARSED_BYTES = 400  # that Python's parser takes at most for a byte of source, roughly
+_PARSED_BYTES = 400  # Python's parser uses roughly this much memory per byte of source, at most
 
 
 def is_of_machine(error: BaseException) -> bool:
-    """Whether an exception says that the machine failed, and so nothing about the data that was read."""
-    if isinstance(error, MemoryError):  # Arrow's own is one, too
+    """Whether an exception was caused by the machine, and not by the data that was read."""
+    if isinstance(error, MemoryError):  # Arrow's is a subclass
         asked = _ASKED.search(str(error))
         return asked is None or int(asked[1]) < _NO_MACHINES
     if isinstance(error, OSError) and error.errno is not None:
@@ -63,42 +64,42 @@ def is_of_machine(error: BaseException) -> bool:
 
 
 def unreadable(path: Path, error: OSError) -> TaskError:
-    """Return the error for a file that the system does not let us read."""
+    """Return the error for a file that the operating system cannot open or read."""
     said = error.strerror or str(error)
     fix = _OF_USE.get(error.errno or 0)
     if fix is not None:
         return SourceError(f"{path} cannot be read ({said}); {fix}")
     return MachineError(
-        f"{path} cannot be read ({said}); that says nothing about its text: see to the disk or the "
-        "network that it lies on, and run again"
+        f"{path} cannot be read ({said}); its text may be sound: check the disk or the "
+        "network share, and run again"
     )
 
 
 def refuse_irregular(path: Path, status: os.stat_result | None = None) -> None:
-    """Refuse what is no regular file: opening a FIFO waits for a writer, and a device may never end.
+    """Reject anything but a regular file: opening a FIFO waits for a writer, and a device may never end.
 
     Raises:
         SourceError: it is a FIFO, a socket or a device.
-        OSError: nothing can be known about it.
+        OSError: its status cannot be read.
     """
     mode = (status or path.stat()).st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         kind = next((word for test, word in _KINDS if test(mode)), "no regular file")
-        raise SourceError(f"{path} is {kind}; save what it gives in a file and name that")
+        raise SourceError(f"{path} is {kind}; save its output in a file and name that file")
 
 
 def broken(file: Path, problem: str, error: Exception) -> TaskError:
-    """Return the error for a file of an artifact that cannot be read: the machine's fault, or the file's."""
+    """Return the error for an unreadable file of an artifact, whether the machine or the file is at fault."""
     if is_of_machine(error) and getattr(error, "errno", None) not in _OF_USE:
         return MachineError(
-            f"{file} cannot be read ({error}), which says nothing about what it holds: free memory, or see "
-            "to the disk or the network that it lies on, and run again"
+            f"{file} cannot be read ({error}), its content may be sound: free memory, or check "
+            "the disk or the network share, and run again"
         )
     return StoreError(f"{file}: {problem} ({error}); verify the artifact")
 
 
 def out_of_memory(where: str, error: BaseException) -> MachineError:
-    """Return the error for work that got no memory."""
+    """Return the error for work that ran out of memory."""
     said = f" ({error})" if str(error) else ""
     return MachineError(
         f"{where}: memory ran out{said}; run with fewer --workers or on a machine with more memory, or lower "
@@ -107,20 +108,20 @@ def out_of_memory(where: str, error: BaseException) -> MachineError:
 
 
 def call_parser(parse: Callable[[], T], num_bytes: int) -> T:
-    """Return what a parser gives that raises MemoryError also where the text is too deep for it.
+    """Call a parser that raises MemoryError both for too little memory and for text nested too deeply.
 
     Args:
-        parse: the call.
-        num_bytes: of the text.
+        parse: calls the parser.
+        num_bytes: size of the text.
 
     Raises:
-        RecursionError: the text is too deep for the parser: there would have been memory.
-        MemoryError: there is none.
+        RecursionError: the text is nested too deeply; there was enough memory.
+        MemoryError: memory ran out.
     """
     try:
         return parse()
     except MemoryError:
-        bytes(_PARSED_BYTES * num_bytes)  # raises MemoryError itself where there is no such memory
+        bytes(_PARSED_BYTES * num_bytes)  # raises MemoryError if there is not that much memory
     try:
         return parse()
     except MemoryError:

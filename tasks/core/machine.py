@@ -1,7 +1,7 @@
-"""What a stage may take of the machine that it works on.
+"""The memory budget of a stage.
 
-It decides time and space, never a byte of an artifact. So it is no parameter of a stage and has no part in a
-fingerprint: whoever runs a stage sets it around the call.
+The budget affects speed and memory, but never the bytes of an artifact. So it is not a parameter of a stage
+and not part of a fingerprint: the caller of a stage sets it with a `with` block around the call.
 """
 
 import os
@@ -18,21 +18,21 @@ _MEMORY_BYTES: ContextVar[int | None] = ContextVar("memory_bytes", default=None)
 
 
 def memory_limited_to(memory_bytes: int | None) -> AbstractContextManager[None]:
-    """Let stages that run in this block take so much memory for what grows with their input."""
+    """Set the memory budget of the stages that run in this `with` block; None for the default."""
     return context_value(_MEMORY_BYTES, memory_bytes)
 
 
 def memory_budget() -> int:
-    """Return how many bytes of memory a stage may take for what grows with its input.
+    """Return how many bytes a stage may use for data that grows with its input.
 
-    A quarter of the RAM where nobody said otherwise.
+    The default is a quarter of the RAM.
     """
-    said = _MEMORY_BYTES.get()
-    return quarter_of_the_ram() if said is None else said
+    limit = _MEMORY_BYTES.get()
+    return quarter_of_the_ram() if limit is None else limit
 
 
 def quarter_of_the_ram() -> int:
-    """Return a quarter of the memory that this process may have: the machine's, or its control group's."""
+    """Return a quarter of the memory available to this process: the machine's, or its control group's."""
     return _total_bytes() // _SHARE_OF_THE_RAM
 
 

@@ -1,14 +1,14 @@
-"""Markdown tables, as summaries and the data card have them."""
+"""Markdown tables for summaries and the data card."""
 
 from collections.abc import Iterable, Sequence
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
-    """The lines of a table; columns not in `left` are numbers."""
+    """The lines of a table; columns in `left` are aligned left, the others right, as numbers are."""
     rule = [":---" if column in left else "---:" for column in range(len(head))]
     return [f"| {' | '.join(row)} |" for row in (head, rule, *([cell(text) for text in row] for row in rows))]
 
 
 def cell(text: str) -> str:
-    """`text` without what would end a cell or a row."""
+    """`text` with the characters escaped that would end a cell or a row."""
     return text.replace("|", "\\|").replace("\n", " ")

@@ -1,12 +1,12 @@
-"""Work that goes on in another thread while the caller works: reading ahead of it, writing behind it.
+"""Overlap the caller's work with a second thread that reads ahead of it or writes behind it.
 
-What takes long (kernels, digests, files) is done without the interpreter's lock, so that two threads are
-twice as fast where there are two processors. Items stay in order, and what comes out does not depend on
-timing. An exception on one side is raised on the other, in its place among the items; whoever leaves waits
-until the thread has stopped, which is after the item that it works on.
+Kernels, digests and file operations release the interpreter lock, so two threads on two processors are about
+twice as fast. Items stay in order, and the result does not depend on timing. An exception in one thread is
+raised in the other, at its place among the items. Leaving the iterator or the `with` block waits for the
+thread, which first finishes the item that it works on.
 
-Memory is bounded in units, say bytes: nothing further is begun while `limit` units or more are in the other
-side's hands or on the way there. So a single item that is larger than that is alone.
+Memory is bounded in units of the caller's choice, such as bytes: no further item is started while the other
+thread holds or awaits `limit` units or more. So an item larger than `limit` is processed alone.
 """
 
 from collections import deque
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 
 def read_ahead(items: Iterable[T], *, limit: int, size: Callable[[T], int]) -> Iterator[T]:
-    """Yield items that a thread takes from their iterable ahead of time.
+    """Yield the items of an iterable, which a thread reads ahead of the caller.
 
     Args:
-        items: iterated in that thread, and closed there if it is a generator.
-        limit: units; an item is in the caller's hands until the next one is asked for.
+        items: iterated in the thread, and closed there if it is a generator.
+        limit: units that may be read ahead; an item counts until the caller requests the next one.
         size: units of an item.
     """
     channel = _Channel(limit, size)
@@ -35,7 +35,7 @@ def read_ahead(items: Iterable[T], *, limit: int, size: Callable[[T], int]) -> I
                 channel.add(next(iterator))
         except StopIteration:
             channel.end()
-        except BaseException as error:  # it is the caller's
+        except BaseException as error:  # raised in the caller's thread
             channel.end(error)
         finally:
             if isinstance(iterator, Generator):
@@ -54,14 +54,14 @@ def read_ahead(items: Iterable[T], *, limit: int, size: Callable[[T], int]) -> I
 def write_behind(
     work: Callable[[T], object], *, limit: int, size: Callable[[T], int]
 ) -> Iterator[Callable[[T], None]]:
-    """Give a function that leaves an item to a thread, which does `work` on it; all is done at the end.
+    """Yield a function that hands an item to a thread, which calls `work` on it; finish all at the end.
 
-    If the block is left by an exception, what has not begun stays undone. What `work` raises is raised by the
-    next call of the function, or at the end of the block.
+    If an exception leaves the block, items that were not started are dropped. An exception of `work` is
+    raised by the next call of the function, or at the end of the block.
 
     Args:
-        work: is called in that thread, item by item.
-        limit: units; an item is in the thread's hands until the work on it is done.
+        work: called in the thread, once per item.
+        limit: units that may wait; an item counts until the work on it is done.
         size: units of an item.
     """
     channel = _Channel(limit, size)
@@ -71,7 +71,7 @@ def write_behind(
         try:
             for item in channel.items():
                 work(item)
-        except BaseException as error:  # it is the caller's
+        except BaseException as error:  # raised in the caller's thread
             failures.append(error)
         finally:
             channel.close()
@@ -96,7 +96,7 @@ def write_behind(
 
 
 class _Channel(Generic[T]):
-    """Items on their way from one thread to another."""
+    """A bounded queue of items from one thread to another."""
 
     def __init__(self, limit: int, size: Callable[[T], int]) -> None:
         self._limit = limit
@@ -109,7 +109,7 @@ class _Channel(Generic[T]):
         self._error: BaseException | None = None
 
     def has_room(self) -> bool:
-        """Wait until there is room for an item; False if nobody wants one any longer."""
+        """Wait until there is room for an item; False if the receiver has closed the channel."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or self._held < self._limit)
             return not self._is_closed
@@ -122,20 +122,20 @@ class _Channel(Generic[T]):
             self._changed.notify_all()
 
     def end(self, error: BaseException | None = None) -> None:
-        """Say that no item will come after those that were sent, but perhaps an error."""
+        """Mark the end of the items, with the error that ended them, if any."""
         with self._changed:
             self._is_ended, self._error = True, error
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Say that nobody will take or send any longer."""
+        """Close the channel for both sides."""
         with self._changed:
             self._is_closed = True
             self._waiting.clear()
             self._changed.notify_all()
 
     def items(self) -> Iterator[T]:
-        """Yield items as they come, and raise the error that ends them."""
+        """Yield items as they arrive, and raise the error that ended them."""
         while taken := self._taken():
             size = self._size(taken[0])
             yield taken.pop()
@@ -146,7 +146,7 @@ class _Channel(Generic[T]):
             raise self._error
 
     def _taken(self) -> list[T]:
-        """Wait for an item and return it alone, or nothing if none will come."""
+        """Wait for an item and return a list of it, or an empty list at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_ended or self._is_closed)
             return [self._waiting.popleft()] if self._waiting else []

@@ -1,4 +1,4 @@
-"""How far a stage is, told while it works to whoever watches. It changes nothing of what the stage makes."""
+"""Progress reports of a running stage to a callback. They do not affect the stage's output."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -12,9 +12,9 @@ class StageProgress(NamedTuple):
     """How much of its work a stage has done.
 
     Attributes:
-        done: so much.
-        total: of so much.
-        unit: what is counted, e.g. `merges`.
+        done: amount done so far.
+        total: amount in all.
+        unit: unit of both, e.g. `merges`.
     """
 
     done: int
@@ -28,11 +28,11 @@ _WATCHER: ContextVar[ProgressCallback | None] = ContextVar("watcher", default=No
 
 
 def progress_reported_to(watcher: ProgressCallback | None) -> AbstractContextManager[None]:
-    """Have `watcher` called with what stages tell that run in this block; nobody if None."""
+    """Call `watcher` with the progress of the stages that run in this `with` block; None for no callback."""
     return context_value(_WATCHER, watcher)
 
 
 def report_progress(done: int, total: int, unit: str) -> None:
-    """Tell whoever watches how far this stage is."""
+    """Report this stage's progress to the callback, if there is one."""
     if watcher := _WATCHER.get():
         watcher(StageProgress(done, total, unit))

@@ -1,14 +1,14 @@
-"""A stage: one verb of the DAG, as a plain function with declared parameters.
+"""A stage: one step of the DAG, as a plain function with declared parameters.
 
-The model in a few lines. A `Stage` pairs a pydantic parameters model with a plain function
+A `Stage` pairs a pydantic parameters model with a plain function
 
     run(params, *, out, **inputs) -> Outcome
 
-that writes only below the directory `out`. A `Request` asks for one artifact: a stage, its parameters
-and its inputs. Inputs are references to artifacts (`ArtifactRef`, handed to the function as the path of
-the artifact's directory) or things outside of the store (`External`, handed over as their `value`).
-What bears identity is the stage, its version, the parameters and the inputs' content digests; names,
-paths and `External.value` do not. `tasks.store` turns a request into a published artifact.
+that writes only below the directory `out`. A `Request` asks for one artifact: a stage, its parameters and its
+inputs. Inputs are references to artifacts (`ArtifactRef`, handed to the function as the path of the
+artifact's directory) or things outside of the store (`External`, passed as their `value`). An artifact's
+identity is made of the stage, its version, the parameters and the inputs' content digests. Names, paths and
+`External.value` are not part of it. `tasks.store` turns a request into a published artifact.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,12 +20,12 @@ from pydantic import BaseModel, ConfigDict, Field
 Unit = Literal["documents", "tokens", "bytes"]
 Scalar: TypeAlias = str | int | float | bool
 How: TypeAlias = Literal["made", "cached", "waited"]
-"""How a task came by its artifact: made it, found it in the store, or waited until another had made it."""
+"""How a task got its artifact: made it, found it in the store, or waited for another process to make it."""
 
 Amount: TypeAlias = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 NO_SOURCE = "*"
-"""Stands for a source in accounts of what is no single source's: padding, or a shard that sources share."""
+"""The source of accounts that belong to no single source: padding, or a shard that sources share."""
 
 
 class Params(BaseModel):
@@ -35,14 +35,14 @@ class Params(BaseModel):
 
 
 class Account(BaseModel):
-    """What became of everything that came in from one source, in one unit.
+    """What happened to all input from one source, in one unit.
 
-    `became` maps an end ("kept", "dropped:min_tokens", "quarantined:invalid_utf8", "repeated", "padding")
-    to an amount. The values must add up to `num_in`, or the artifact is not published. What a stage adds
-    (an end token, padding, a repetition) counts as coming in, under its name in `added`.
+    `became` maps an end ("kept", "dropped:min_tokens", "quarantined:invalid_utf8", "repeated", "padding") to
+    an amount. The amounts must add up to the input, or the artifact is not published. The input is `num_in`
+    plus what the stage adds (end tokens, padding, repetitions), which `added` lists by name.
 
-    Sources whose text is equal share a shard's artifact, whoever asked for it first. So the accounts of a
-    shard are of `NO_SOURCE`; those of each source are in the artifact that puts the shards together.
+    Sources with equal text share a shard's artifact. So the accounts of a shard have the source `NO_SOURCE`;
+    the artifact that puts the shards together has the accounts of each source.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -61,9 +61,9 @@ class Account(BaseModel):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a stage says of its work, for the record.
+    """A stage's metrics and accounts, for the record.
 
-    `metrics` are numbers and short texts that follow from the inputs alone: no times, paths or worker
+    `metrics` are numbers and short texts that depend on the inputs alone: no times, paths or worker
     counts.
     """
 
@@ -83,7 +83,7 @@ class ArtifactRef(BaseModel):
 
 
 class External(BaseModel):
-    """Something outside of the store: a digest that bears identity, and a value that tells where it is."""
+    """An input outside of the store: a digest, which is part of the identity, and a value that locates it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -99,13 +99,13 @@ P = TypeVar("P", bound=Params)
 
 @dataclass(frozen=True)
 class Stage(Generic[P]):
-    """One verb of the DAG.
+    """One step of the DAG.
 
     Attributes:
         verb: unique key, e.g. `encode_shard`.
-        task: the word shown to people, e.g. `encode` (several verbs may share it).
+        task: the name shown to users, e.g. `encode` (several verbs may share it).
         kind: the kind of artifact that it publishes, e.g. `encoded_shard`.
-        version: raised whenever the same request would give other bytes than before.
+        version: raised whenever the same request gives other bytes than before.
         params: the parameters model.
         run: the plain function; `run(params, *, out: Path, **inputs)`.
     """
@@ -120,7 +120,7 @@ class Stage(Generic[P]):
 
 @dataclass(frozen=True)
 class Request:
-    """One artifact asked for: a stage, the artifact's name, parameters and inputs."""
+    """A request for one artifact: a stage, the artifact's name, parameters and inputs."""
 
     stage: Stage[Any]
     name: str

@@ -1,8 +1,8 @@
-"""Counting documents, and adding counts up, in bounded memory.
+"""Count the pre-tokens of documents, and add counts up, in bounded memory.
 
-Laws. The bytes that are written are the same whatever memory there was: counts are sums, and lie in the order
-of their pre-tokens. Counts that memory has no room for wait on disk in sorted runs, beside what is written,
-and are added up by DuckDB; whatever happens, the runs are gone afterwards.
+Laws. The bytes written do not depend on the memory budget: counts are sums, sorted by pre-token. Counts that
+exceed the budget are spilled to sorted runs on disk, next to the output, and DuckDB adds them up. The runs
+are always deleted afterwards.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,19 +38,19 @@ _ROWS_AT_A_TIME = 1 << 17
 
 
 class DocumentCounter:
-    """Counts documents batch by batch.
+    """Counts the pre-tokens of documents, batch by batch.
 
     Attributes:
-        num_documents: documents so far.
+        num_documents: documents counted so far.
         num_bytes: bytes of their text, as read.
     """
 
     def __init__(self, cut: PreTokenization, memory_bytes: int) -> None:
-        """Begin with no documents.
+        """Start with no documents.
 
         Args:
-            cut: how text is cut.
-            memory_bytes: what the counts may take of memory.
+            cut: how text is cut into pre-tokens.
+            memory_bytes: memory that the counts may use.
         """
         self._cut = cut
         self._splitter = compile_pattern(cut.split_pattern, cut.digits)
@@ -60,7 +60,7 @@ class DocumentCounter:
         self.num_bytes = 0
 
     def count(self, batches: "Iterable[DocumentBatch]", path: Path) -> CountsStatistics:
-        """Count the pre-tokens of all documents into the file `path`; runs lie beside it for a while.
+        """Count the pre-tokens of all documents into the file `path`; runs are kept next to it meanwhile.
 
         Raises:
             StoreError: runs cannot be added up.
@@ -70,7 +70,9 @@ class DocumentCounter:
             num_pretokens = 0
             for batch in batches:
                 self._add(batch)
-                if self._counter.num_bytes > self._memory_bytes // 2:  # to take them needs as much again
+                if (
+                    self._counter.num_bytes > self._memory_bytes // 2
+                ):  # taking the counts needs the same amount again
                     runs.append(Path(folder) / f"run-{len(runs):06}.parquet")
                     num_pretokens += write_counts(runs[-1], self._counter.take()).num_pretokens
             if not runs:
@@ -99,7 +101,7 @@ def add_up(paths: Sequence[Path], out: Path, num_pretokens: int, memory_bytes: i
         paths: files of counts.
         out: the file to write.
         num_pretokens: how many pre-tokens were counted in all of them.
-        memory_bytes: what this may take of memory; where that is too little, DuckDB adds up with the help of
+        memory_bytes: memory that this may use; if that is too little, DuckDB adds up with the help of
             the disk, in at least 256 MiB.
 
     Raises:
@@ -112,7 +114,7 @@ def add_up(paths: Sequence[Path], out: Path, num_pretokens: int, memory_bytes: i
             totals = write_parts(out, parts)
     if totals.num_pretokens != num_pretokens:
         raise StoreError(
-            f"count: {len(paths)} files of counts with {num_pretokens} pre-tokens give a sum of "
+            f"count: {len(paths)} files of counts with {num_pretokens} pre-tokens add up to "
             f"{totals.num_pretokens}; verify the store, and count again"
         )
     return totals
@@ -122,7 +124,7 @@ def add_up(paths: Sequence[Path], out: Path, num_pretokens: int, memory_bytes: i
 def _added_up_on_disk(
     paths: Sequence[Path], folder: Path, memory_bytes: int
 ) -> "Iterator[Iterator[PretokenCounts]]":
-    """Have DuckDB add up the counts in some files; give the sums, which are gone after the block."""
+    """Let DuckDB add up the counts of some files; yield the sums, which are deleted after the block."""
     memory = max(memory_bytes, _LEAST_FOR_DUCKDB)
     with TemporaryDirectory(prefix=".sums-", dir=folder) as scratch:
         sums = Path(scratch) / "sums.parquet"

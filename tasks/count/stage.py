@@ -1,12 +1,12 @@
 """count: how often each pre-token occurs in each source.
 
-`count_shard` normalizes and cuts the documents of one corpus shard and counts what comes out; `count` adds
-the shards of each source up. Training needs no more than that of the text, so text is read once, whatever
-becomes of balance, vocabulary size or tie rule.
+`count_shard` normalizes the documents of one corpus shard, cuts them into pre-tokens and counts these;
+`count` adds up the shards of each source. Training needs nothing else of the text. So the text is read only
+once, also when the balance, the vocabulary size or the tie rule changes.
 
-Laws. Special tokens are cut out first and counted nowhere. Counts are sums: the order of documents, batches
+Laws. Special tokens are cut out first and not counted. Counts are sums: the order of documents, batches
 and shards does not matter. Memory grows with the number of distinct pre-tokens, not with the text, up to the
-budget that there is (`tasks.core.machine`); what passes it goes by way of the disk.
+memory budget (`tasks.core.machine`); beyond it, counts are spilled to disk.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ class CountParams(Params):
     )
     normalizer: str | None = Field(
         default=None,
-        description="Steps joined with +, e.g. nfc or nfkc+lowercase; empty leaves text as it is.",
+        description="Steps joined with +, e.g. nfc or nfkc+lowercase; empty leaves text unchanged.",
     )
     special_tokens: tuple[str, ...] = Field(
         default=("<|endoftext|>",),
@@ -48,7 +48,7 @@ class CountParams(Params):
 
     @property
     def cut(self) -> PreTokenization:
-        """How text is cut; the order of the special tokens does not matter to it."""
+        """How text is cut into pre-tokens; special tokens are sorted, as their order does not matter."""
         return PreTokenization(
             split_pattern=self.split_pattern,
             digits=self.digits,
@@ -61,13 +61,13 @@ def run_shard(params: CountParams, *, out: Path, shard: Mapping[str, Any]) -> Ou
     """Count the pre-tokens of one corpus shard into `out`: `counts.parquet` and `statistics.json`.
 
     Args:
-        params: how text is cut.
+        params: how text is cut into pre-tokens.
         out: the artifact's directory.
         shard: {"shard": a `Shard` as JSON, "roots": {source: absolute folder}}.
 
     Raises:
         PatternError: the split pattern does not parse.
-        SourceError: the text is gone, or is no longer what was ingested.
+        SourceError: a file is missing, or has changed since it was ingested.
     """
     from tokmill.tasks.count.counter import DocumentCounter
     from tokmill.tasks.formats.corpus import Shard, read_shard
@@ -81,13 +81,13 @@ def run_shard(params: CountParams, *, out: Path, shard: Mapping[str, Any]) -> Ou
 
 
 def run(params: CountParams, *, out: Path, corpus: Path, shards: Sequence[Path]) -> Outcome:
-    """Add the counts of each source's shards up: `<source>.parquet` a source, and `sources.json`.
+    """Add up the counts of each source's shards: one `<source>.parquet` per source, and `sources.json`.
 
     Args:
-        params: those that the shards were counted with.
+        params: the parameters with which the shards were counted.
         out: the artifact's directory.
         corpus: the corpus artifact.
-        shards: the counted shards, in the corpus' order: sources in order, then index.
+        shards: the counted shards, in the corpus's order: by source, then index.
 
     Raises:
         StoreError: there are more or fewer shards than the corpus has, or one is broken.
@@ -124,7 +124,7 @@ def _merge_source(source: str, shards: Sequence[Path], out: Path) -> "CountedSou
 
 
 def _metrics(entries: "Sequence[CountedSource]") -> dict[str, Scalar]:
-    """The sums over sources; distinct pre-tokens are distinct within their source."""
+    """Sums over sources; a pre-token of two sources counts as two distinct pre-tokens."""
     names = ("num_documents", "num_bytes", "num_pretokens", "num_distinct")
     totals: dict[str, Scalar] = {
         name: sum(getattr(entry.statistics, name) for entry in entries) for name in names
@@ -133,7 +133,7 @@ def _metrics(entries: "Sequence[CountedSource]") -> dict[str, Scalar]:
 
 
 def _accounts(source: str, num_in: tuple[int, int], statistics: "CountsStatistics") -> list[Account]:
-    """Documents and bytes in, as the corpus has them, and counted."""
+    """Accounts of documents and bytes: in as recorded in the corpus, out as counted."""
     counted = (statistics.num_documents, statistics.num_bytes)
     units: tuple[Unit, Unit] = ("documents", "bytes")
     return [

@@ -1,1 +1,1 @@
-"""Encode: a corpus becomes token ids, shard by shard."""
+"""Encode: turn a corpus into token ids, shard by shard."""

@@ -1,7 +1,7 @@
-"""Documents into an encoded shard: which are kept, where the end tokens go, and what is said of it.
+"""Encode documents into an encoded shard: select them, add the end tokens, and collect statistics.
 
-A batch at a time; the files that come out do not depend on how the documents came in batches. The caller's
-thread encodes, and does nothing else: its encoder's cache is its own. Another one measures and writes.
+Documents are processed in batches; the files written do not depend on how documents are divided into batches.
+The caller's thread only encodes, with an encoder cache of its own. A second thread measures and writes.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -26,19 +26,19 @@ from tokmill.tokenizer.core.errors import LawError, SpecialTokenError
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
 
-# Text and tokens that may wait to be written before encoding waits too.
+# Bytes of text and tokens that may wait to be written before encoding pauses.
 _BEHIND_BYTES = 4 << 20
 
 _Done: TypeAlias = tuple[DocumentBatch, EncodedBatch, NDArray[np.int64]]
-"""A batch, its tokens, and how many of each document's were added."""
+"""A batch, its tokens, and how many tokens were added to each document."""
 
 
 class Additions(NamedTuple):
-    """What is put into documents besides the token that ends them.
+    """Tokens to add to documents besides the token that ends them.
 
     Attributes:
         begin_id: the token before each document, or None for none.
-        fim: how some documents are rearranged, or None for not at all.
+        fim: how some documents are rearranged to fill in the middle, or None to rearrange none.
     """
 
     begin_id: int | None = None
@@ -67,15 +67,15 @@ def encode_batches(
         out: the directory that the files go to.
         end_id: the token after each document, or None for none.
         min_tokens: documents with fewer tokens of text are dropped; at least 1.
-        additions: what else is put into documents, or None for nothing.
-        special_tokens_in_text: what a special token's name in a document is.
-        where: how an error calls the document with a given ordinal.
+        additions: other tokens to add, or None for none.
+        special_tokens_in_text: how the name of a special token in a document is treated.
+        where: returns the name of the document with a given ordinal, for error messages.
 
     Returns:
-        What `statistics.json` holds.
+        The content of `statistics.json`.
 
     Raises:
-        SpecialTokenError: a special token stands in a document and `special_tokens_in_text` is "raise".
+        SpecialTokenError: a document contains a special token and `special_tokens_in_text` is "raise".
         LawError: an encoding broke the law of its family (`tokenizer.byte_bpe.laws`); names the document.
     """
     begin_id, fim = additions or Additions()
@@ -102,7 +102,7 @@ def encode_batches(
 def _encoded(
     encode: Encode, batch: DocumentBatch, fim: TextFim | None
 ) -> tuple[EncodedBatch, NDArray[np.int64]]:
-    """A batch's tokens, and how many of each document's were added."""
+    """Encode a batch; return its tokens, and how many tokens were added to each document."""
     if fim is None:
         return encode(batch.data, batch.offsets), np.zeros(len(batch), dtype=np.int64)
     return encode_rearranged(encode, batch, fim)
@@ -110,7 +110,7 @@ def _encoded(
 
 @contextmanager
 def _naming(batch: DocumentBatch, where: Callable[[int], str]) -> Iterator[None]:
-    """Say in which document of the source a law was broken."""
+    """Name the document of the source in which a law was broken."""
     try:
         yield
     except LawError as error:
@@ -169,14 +169,14 @@ def keep_documents(
     begin_id: int | None,
     end_id: int | None,
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The documents where `keep` is true, each between its boundary tokens.
+    """Return the documents where `keep` is true, each with its boundary tokens.
 
     Args:
         tokens: shape (sum of lengths,), the documents one after the other.
-        lengths: shape (n,), tokens a document.
+        lengths: shape (n,), tokens per document.
         keep: shape (n,).
-        begin_id: the token before each, or None to put none.
-        end_id: the token after each, or None to put none.
+        begin_id: the token before each, or None for none.
+        end_id: the token after each, or None for none.
 
     Returns:
         The kept documents' tokens, dtype as given, and their offsets, int64 (number kept + 1,).
@@ -206,7 +206,7 @@ def _refuse_special_tokens(tokenizer: "Tokenizer", batch: DocumentBatch, where: 
     raise SpecialTokenError(
         f"encode: {where(int(batch.ordinals[document]))} holds the special token "
         f"{batch.data[starts[0] : ends[0]].tobytes().decode()!r} at byte "
-        f"{int(starts[0] - batch.offsets[document])}; take it out of the text, or set "
+        f"{int(starts[0] - batch.offsets[document])}; remove it from the text, or set "
         "special_tokens_in_text to 'as_text' or 'allowed'"
     )
 
@@ -214,7 +214,7 @@ def _refuse_special_tokens(tokenizer: "Tokenizer", batch: DocumentBatch, where: 
 def _statistics(
     batch: DocumentBatch, lengths: NDArray[np.int64], keep: NDArray[np.bool_]
 ) -> EncodedStatistics:
-    """What `keep` keeps of a batch, and what it drops; `lengths` are the documents' tokens of text."""
+    """Statistics of the documents that `keep` keeps and drops; `lengths` are their tokens of text."""
     sizes = np.diff(batch.offsets)
     kept = batch.data if keep.all() else batch.data[np.repeat(keep, sizes)]
     size = text_size(kept, offsets_of(sizes[keep]))

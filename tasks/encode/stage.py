@@ -1,13 +1,13 @@
-"""encode: the documents of a corpus as token ids, a shard at a time.
+"""encode: turn the documents of a corpus into token ids, one shard at a time.
 
-`encode_shard` writes one encoded shard (`tasks.formats.encoded`), reading and writing batches, so that memory
-does not grow with the shard. Before it encodes anything it checks that the tokenizer still does what it
-did when it was published. `encode` lists the shards of all sources in one manifest.
+`encode_shard` writes one encoded shard (`tasks.formats.encoded`) in batches, so that memory does not grow
+with the shard. It first checks that the tokenizer still encodes as it did when it was published. `encode`
+lists the shards of all sources in one manifest.
 
 Laws. The tokens of a kept document are those of `Tokenizer.encode` between the boundary tokens, unless it is
 rearranged to fill in its middle (`tasks.fim.characters`). Documents with fewer than `min_tokens` tokens of
-text are dropped and counted. The bytes written follow from the tokenizer and the documents, and not from how
-these came in batches.
+text are dropped and counted. The bytes written depend on the tokenizer and the documents, but not on how the
+documents are divided into batches.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,15 +31,15 @@ Rate = Annotated[float, Field(ge=0, le=1)]
 
 
 class EncodeParams(Params):
-    """What is done to documents besides encoding them."""
+    """What encoding adds to documents, drops and rearranges."""
 
     end_of_document: str | None = Field(
         default="<|endoftext|>",
-        description="Special token that is put after each document; empty for none.",
+        description="Special token to add after each document; empty for none.",
     )
     begin_of_document: str | None = Field(
         default=None,
-        description="Special token that is put before each document; empty for none.",
+        description="Special token to add before each document; empty for none.",
     )
     min_tokens: int = Field(
         default=1,
@@ -49,29 +49,29 @@ class EncodeParams(Params):
     )
     special_tokens_in_text: Literal["as_text", "raise", "allowed"] = Field(
         default="as_text",
-        description="What a special token's name is where it stands in a text: ordinary text ('as_text'), "
-        "an error ('raise'), or the special token ('allowed').",
+        description="How the name of a special token in a text is treated: as ordinary text ('as_text'), "
+        "as an error ('raise'), or as the special token ('allowed').",
     )
     fim_rate: Rate | Mapping[str, Rate] = Field(
         default=0.0,
-        description="Fill in the middle, on characters: the part of the documents, from 0 to 1, whose text "
-        "is cut in three and put together as prefix, suffix, middle; one number, or a table by source (0 for "
-        "those that it does not name). pack.fim_rate does it on tokens; use one of them.",
+        description="Fill in the middle, on characters: the fraction of the documents, from 0 to 1, whose "
+        "text is cut in three and rearranged as prefix, suffix, middle; one number, or a table by source (0 "
+        "for sources that it does not name). pack.fim_rate does the same on tokens; use only one of them.",
     )
     fim_spm_rate: Rate = Field(
         default=0.5,
-        description="The part of the rearranged documents that has the suffix first (SPM instead of PSM).",
+        description="The fraction of the rearranged documents with the suffix first (SPM instead of PSM).",
     )
     fim_tokens: tuple[str, str, str] | None = Field(
         default=None,
-        description="Special tokens that stand before prefix, suffix and middle, in this order.",
+        description="Special tokens before prefix, suffix and middle, in this order.",
         examples=[["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]],
     )
     fim_seed: int = Field(
         default=0,
         ge=0,
         lt=1 << 61,
-        description="Decides which documents are rearranged, and where they are cut.",
+        description="Seed that decides which documents are rearranged, and where they are cut.",
     )
 
     @property
@@ -90,7 +90,7 @@ class EncodeParams(Params):
         return self
 
     def for_source(self, source: str) -> "EncodeParams":
-        """What is done to the documents of one source: the same, with its own rate."""
+        """The parameters for one source: the same, with that source's `fim_rate`."""
         if not isinstance(self.fim_rate, Mapping):
             return self
         return self.model_copy(update={"fim_rate": self.fim_rate.get(source, 0.0)})
@@ -106,9 +106,10 @@ def run_shard(params: EncodeParams, *, out: Path, tokenizer: Path, shard: Mappin
         shard: {"shard": a `Shard` as JSON, "roots": {source: absolute folder}}.
 
     Raises:
-        TokenizerError: the tokenizer does not do what its attestation says, or does not know the end token.
-        SpecialTokenError: a document holds a special token and `params.special_tokens_in_text` is "raise".
-        SourceError: the text is gone, or is no longer what was ingested.
+        TokenizerError: the tokenizer does not encode its attestation's probes as before, or lacks the end
+            token.
+        SpecialTokenError: a document contains a special token and `params.special_tokens_in_text` is "raise".
+        SourceError: a file is missing, or has changed since it was ingested.
     """
     from tokmill.tasks.encode.encoding import Additions, encode_batches, end_token_id
     from tokmill.tasks.formats.corpus import Shard, read_shard
@@ -139,11 +140,11 @@ def run(params: EncodeParams, *, out: Path, corpus: Path, tokenizer: Path, shard
     """List the encoded shards of all sources in `encoded.json`.
 
     Args:
-        params: those that the shards were encoded with.
+        params: the parameters with which the shards were encoded.
         out: the artifact's directory.
         corpus: the corpus artifact.
         tokenizer: the tokenizer artifact.
-        shards: the encoded shards, in the corpus' order: sources in order, then index.
+        shards: the encoded shards, in the corpus's order: by source, then index.
 
     Raises:
         StoreError: there are more or fewer shards than the corpus has, or one has another vocabulary.
@@ -173,13 +174,13 @@ def run(params: EncodeParams, *, out: Path, corpus: Path, tokenizer: Path, shard
 
 
 def _text_fim(params: EncodeParams, tokenizer: "Tokenizer", shard: "Shard") -> "TextFim | None":
-    """How the shard's texts are rearranged; a table of rates has become the source's own by now."""
+    """How the shard's texts are rearranged; `fim_rate` must be a number by now, not a table."""
     from tokmill.tasks.encode.encoding import end_token_id
     from tokmill.tasks.fim.characters import TextFim
 
     if isinstance(params.fim_rate, Mapping):
         raise StoreError(
-            "encode: fim_rate is a table, and a shard does not know its source; give `for_source`'s"
+            "encode: fim_rate is a table, but a shard needs its source's own rate; pass `for_source(source)`"
             " parameters"
         )
     if not params.fim_rate:
@@ -191,14 +192,14 @@ def _text_fim(params: EncodeParams, tokenizer: "Tokenizer", shard: "Shard") -> "
 
 
 def _place(shard: "Shard", ordinal: int) -> str:
-    """Say where the document `ordinal` of `shard` stands, for people."""
+    """Describe the place of document `ordinal` of `shard` for an error message."""
     segment = next(part for part in reversed(shard.segments) if part.first_ordinal <= ordinal)
     row = segment.first_row + ordinal - segment.first_ordinal
     return f"source '{shard.source}': {place_of(segment.file, row, segment.format)}"
 
 
 def _entries(corpus: "Corpus", shards: Sequence[Path], vocab_size: int) -> "list[SourceEntry]":
-    """The manifest's entries: the corpus' sources and shards, with what their encodings hold."""
+    """The manifest's entries: the corpus's sources and shards, with the statistics of their encodings."""
     from tokmill.tasks.formats.encoded import EncodedShard, EncodedStatistics, ShardEntry, SourceEntry
 
     entries = []
@@ -221,7 +222,7 @@ def _entries(corpus: "Corpus", shards: Sequence[Path], vocab_size: int) -> "list
 
 
 def artifact_digest(directory: Path) -> str:
-    """The content digest of what lies in `directory`: from its record, or of its files if it has none."""
+    """The content digest of the artifact in `directory`: from its record if it has one, else its files."""
     from tokmill.tasks.store.digest import digest_folder
     from tokmill.tasks.store.layout import RECORD_FILE
     from tokmill.tasks.store.record import read_record
@@ -243,7 +244,7 @@ def _metrics(statistics: "EncodedStatistics") -> dict[str, Scalar]:
 
 
 def _accounts(source: str, num_documents: int, num_bytes: int, found: "EncodedStatistics") -> list[Account]:
-    """What became of a source's documents and bytes, and of the tokens that were made of them."""
+    """Accounts of a source's documents, bytes and tokens."""
     num_text_tokens = found.num_text_tokens + found.num_dropped_tokens
     ends = {"end_of_document": found.num_end_tokens}
     ends |= {"begin_of_document": found.num_begin_tokens} if found.num_begin_tokens else {}

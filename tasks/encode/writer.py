@@ -1,4 +1,4 @@
-"""Writes an encoded shard batch by batch; what is in memory is one batch and the token counts."""
+"""Write an encoded shard batch by batch; memory holds one batch and the token counts."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,7 +18,7 @@ from tokmill.tasks.kernels.token_counts import count_narrow, count_wide
 class EncodedShardWriter:
     """Appends documents to the files of one encoded shard.
 
-    Made by `write_shard`, which closes the files. The bytes written do not depend on how the documents were
+    Created by `write_shard`, which closes the files. The bytes written do not depend on how documents are
     divided into batches.
     """
 
@@ -45,8 +45,8 @@ class EncodedShardWriter:
         Args:
             tokens: shape (t,), ids in [0, vocab_size).
             offsets: shape (n + 1,), from 0 to t: document k is tokens[offsets[k]:offsets[k + 1]].
-            ordinals: shape (n,), increasing over all calls.
-            statistics: of these documents, and of those that were dropped among them.
+            ordinals: shape (n,), increasing across all calls.
+            statistics: statistics of these documents, and of those dropped between them.
         """
         self._files["offsets"].append(offsets[1:] + self._files["tokens"].length)
         self._files["tokens"].append(tokens)
@@ -55,27 +55,27 @@ class EncodedShardWriter:
         self.statistics += statistics
 
     def _count(self, tokens: NDArray[Any]) -> None:
-        """Count the ids.
+        """Count how often each id occurs.
 
         Raises:
-            StoreError: one is not below vocab_size.
+            StoreError: an id is not below vocab_size.
         """
         counted = (count_narrow if tokens.dtype == np.uint16 else count_wide)(tokens, self._counts)
         if counted < len(tokens):
             raise StoreError(
                 f"{self._out}: id {tokens[counted]} must be less than vocab_size={len(self._counts)}; "
-                "encode with the tokenizer whose vocab_size was given"
+                "encode with the tokenizer that has this vocab_size"
             )
 
     def finish(self) -> None:
-        """Write what is known only at the end."""
+        """Write the files that are known only at the end: offsets, statistics and token counts."""
         np.save(self._out / "token_counts.npy", self._counts)
         write_model(self._out / STATISTICS_FILE, self.statistics)
 
 
 @contextmanager
 def write_shard(out: Path, vocab_size: int) -> Iterator[EncodedShardWriter]:
-    """A writer of an encoded shard into the directory `out`; the shard is whole once the context is left."""
+    """Yield a writer of an encoded shard into the directory `out`; leaving the block completes it."""
     with ExitStack() as files:
         writer = EncodedShardWriter(out, vocab_size, files)
         yield writer

@@ -1,8 +1,8 @@
 """Export: packed sequences in other formats, without encoding or packing again.
 
-A shard at a time, as packing writes them: each is published whole, and a crash costs the shard in flight.
-Laws. The same sequences, boundaries and origins in every format; what is written equals what packing would
-have written in that format, byte for byte but for `packed.json`'s list of formats.
+One shard is written at a time, as in packing: each is published whole, and a crash loses only the shard in
+progress. Laws. Sequences, boundaries and origins are the same in every format. Except for the list of formats
+in `packed.json`, the files equal those that packing would have written, byte for byte.
 """
 
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ from tokmill.tasks.store.record import read_record
 
 
 class ExportParams(FormatParams):
-    """In which formats packed sequences are written."""
+    """The formats to write packed sequences in."""
 
 
 class ExportShardParams(FormatParams):
-    """Which shard to write, and in which formats."""
+    """The shard to write, and its formats."""
 
     index: int = Field(ge=0, description="Number of the shard, from 0.")
 
@@ -36,7 +36,7 @@ def run_shard(params: ExportShardParams, *, out: Path, packed: Path) -> Outcome:
     """Write one shard of a packed artifact in other formats.
 
     Raises:
-        PackingError: there is no such shard, or it does not fit into a format.
+        PackingError: there is no such shard, or a format cannot hold it.
         StoreError: a file of the artifact is missing or broken.
     """
     manifest = PackedManifest.open(packed)
@@ -57,10 +57,10 @@ def run_shard(params: ExportShardParams, *, out: Path, packed: Path) -> Outcome:
 
 
 def run(params: ExportParams, *, out: Path, packed: Path, shards: Sequence[Path]) -> Outcome:
-    """Put exported shards together; hard-links their files and writes `packed.json`.
+    """Put exported shards together: hard-link their files and write `packed.json`.
 
     Raises:
-        PackingError: the shards are not those of the packed artifact.
+        PackingError: the shards do not belong to the packed artifact.
     """
     manifest = PackedManifest.open(packed)
     whole = assembled(shards, manifest.shards, out, _origin(packed, manifest))
@@ -79,9 +79,9 @@ def run(params: ExportParams, *, out: Path, packed: Path, shards: Sequence[Path]
 
 
 def _origin(packed: Path, manifest: PackedManifest) -> dict[str, Any]:
-    """Whose sequences these are, so that a place in the one artifact is a place in the other.
+    """Identify the packed artifact, so that a loader's position in one is valid in the other.
 
-    Nothing where there is no record, which would say it.
+    Empty if the directory has no record.
     """
     if not (packed / RECORD_FILE).is_file():
         return {}

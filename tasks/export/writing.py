@@ -1,4 +1,4 @@
-"""Packed sequences from one format into others, block by block: nothing is encoded or packed again."""
+"""Write packed sequences in other formats, block by block, without encoding or packing again."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,19 +25,19 @@ def export_shard(
     *,
     labels: bool = False,
 ) -> None:
-    """Write one shard of a packed artifact in other formats; its table of pieces is linked.
+    """Write one shard of a packed artifact in other formats; hard-link its table of pieces.
 
     Args:
         packed: the artifact's directory.
-        manifest: what its `packed.json` says.
-        index: which shard.
-        formats: which formats to write.
+        manifest: its `packed.json`.
+        index: index of the shard.
+        formats: formats to write.
         out: an existing directory.
-        labels: whether to write what trainers take for the loss, too.
+        labels: whether to write labels and label masks, too.
 
     Raises:
         StoreError: a file of the artifact is missing or broken.
-        PackingError: the shard does not fit into a format.
+        PackingError: a format cannot hold the shard.
     """
     source, files = ShardFiles(packed, index), ShardFiles(out, index)
     dtype = np.dtype(manifest.dtype).newbyteorder("<")
@@ -51,7 +51,7 @@ def export_shard(
 
 
 def shard_blocks(files: ShardFiles, manifest: PackedManifest) -> Iterator[SequenceBlock]:
-    """The sequences of one shard in order, in blocks as `write_sequences` takes them.
+    """Yield the sequences of one shard in order, in blocks for `write_sequences`.
 
     Raises:
         StoreError: a file is missing or broken.

@@ -1,11 +1,11 @@
-"""Fill in the middle on characters: a document's text is cut before it is encoded.
+"""Fill in the middle on characters: cut a document's text before it is encoded.
 
-Where packing cuts between tokens (`tasks.fim.tokens`, which has the forms and the sources), here a text is
-cut between any two characters, so that a model also learns gaps that begin and end within words. Prefix,
-middle and suffix are encoded each on its own, and stand behind their tokens in the order of the form.
+Packing cuts between tokens (`tasks.fim.tokens`, which describes the forms and names the paper). Here a text
+is cut between any two characters, so that a model also learns gaps that begin and end within words. Prefix,
+middle and suffix are encoded separately, each after its special token, in the order of the form.
 
-Which documents, how and where follows from the seed, the shard's text and the document's ordinal in it, and
-not from the batches in which documents come.
+The choice of documents, forms and cuts depends on the seed, the shard's text and the document's ordinal, but
+not on how documents are divided into batches.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from tokmill.tokenizer.core.buffers import EncodedBatch
 from tokmill.tokenizer.core.errors import LawError
 
 SHORTEST_CHARS = 16
-"""Texts of fewer characters are never rearranged: there is next to nothing to fill in."""
+"""Texts of fewer characters are never rearranged: there is too little to fill in."""
 
 Encode = Callable[[NDArray[np.uint8], NDArray[np.int64]], EncodedBatch]
 
@@ -32,10 +32,10 @@ class TextFim:
     """How texts are rearranged.
 
     Attributes:
-        rate: the part of the documents, in [0, 1].
-        spm_rate: the part of these that has the suffix first.
-        token_ids: the tokens before prefix, suffix and middle.
-        seed: decides which, how and where, together with the shard.
+        rate: fraction of the documents to rearrange, in [0, 1].
+        spm_rate: fraction of these with the suffix first.
+        token_ids: ids of the tokens before prefix, suffix and middle.
+        seed: together with the shard, decides the documents, forms and cuts.
     """
 
     rate: float
@@ -47,18 +47,18 @@ class TextFim:
 def encode_rearranged(
     encode: Encode, batch: DocumentBatch, fim: TextFim
 ) -> tuple[EncodedBatch, NDArray[np.int64]]:
-    """Encode a batch, some documents of which are rearranged.
+    """Encode a batch and rearrange some of its documents.
 
     Args:
-        encode: encodes documents that lie in a buffer.
+        encode: encodes the documents of a buffer.
         batch: the documents.
-        fim: which, and how.
+        fim: how documents are chosen and rearranged.
 
     Returns:
         The documents' tokens, and int64 [n], how many of each document's tokens were added.
 
     Raises:
-        LawError: whatever `encode` raises, with the document in place of the part.
+        LawError: as `encode` raises it, but with the number of the document instead of the part.
     """
     forms, cuts = _chosen(batch, fim)
     chosen = np.flatnonzero(forms)
@@ -69,7 +69,7 @@ def encode_rearranged(
     bounds[first[chosen] + 1], bounds[first[chosen] + 2] = cuts
     try:
         encoded = encode(batch.data, bounds)
-    except LawError as error:  # it names a part
+    except LawError as error:  # it has the number of a part
         error.document = int(np.searchsorted(first, error.document, side="right")) - 1
         raise
     added = FIM_TOKENS * (forms > 0).astype(np.int64)
@@ -84,11 +84,11 @@ def encode_rearranged(
 def _chosen(
     batch: DocumentBatch, fim: TextFim
 ) -> tuple[NDArray[np.uint8], tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """How each document is rearranged, uint8 [n], and the two places in the data where those are cut."""
+    """The form of each document, uint8 [n], and the two positions at which the rearranged ones are cut."""
     same = np.zeros(len(batch.ordinals), dtype=np.uint16)
     keys = DocumentKeys(same, batch.ordinals.astype(np.uint32), same.astype(np.uint32), same)
     forms = choose_forms(keys, np.array([fim.rate]), fim.spm_rate, fim.seed)
-    # A character begins at every byte that does not continue one.
+    # A character begins at every byte that is not a continuation byte.
     begins = np.flatnonzero((batch.data & 0xC0) != 0x80)
     firsts = np.searchsorted(begins, batch.offsets)
     num_chars = np.diff(firsts)
@@ -108,7 +108,7 @@ def _places(
     forms: NDArray[np.uint8],
     chosen: NDArray[np.intp],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where each part's tokens go, int64 [parts], and where the added tokens do, int64 [3 × chosen]."""
+    """Positions of each part's tokens, int64 [parts], and of the added tokens, int64 [3 × chosen]."""
     places = np.repeat(offsets[:-1], np.diff(first))
     lengths = np.diff(parts)
     prefix, suffix = lengths[first[chosen]], lengths[first[chosen] + 2]

@@ -1,17 +1,16 @@
-"""Fill in the middle: some documents' tokens are rearranged, so that a model learns to fill gaps.
+"""Fill in the middle on tokens: rearrange some documents so that a model learns to fill gaps.
 
 The text of a piece, x, is cut at two places a ≤ b into prefix, middle and suffix, and becomes
 
     1  PSM    PREFIX x[:a] SUFFIX x[b:] MIDDLE x[a:b]
     2  SPM    PREFIX SUFFIX x[b:] MIDDLE x[:a] x[a:b]
 
-three tokens longer. The tokens that begin and end a document stay where they are. Each piece of a long
-document is rearranged on its own, so that no example is cut by the end of a sequence. Nothing of the text is
-lost.
+three tokens longer. The tokens that begin and end a document keep their places. Each piece of a long
+document is rearranged separately, so that the end of a sequence never cuts an example. No text is lost.
 
-Which documents are rearranged, how, and where they are cut follows from the seed and from which document
-(and which time through its source) it is; not from where it stands in the mixture or how it is packed. The
-hash is the finalizer of SplitMix64 (Steele et al. 2014), chained over what it is of.
+The choice of documents, forms and cuts depends on the seed, the document and its epoch, but not on the
+document's place in the mixture or on the packing. The hash is the finalizer of SplitMix64 (Steele et al.
+2014), chained over its inputs.
 
 Source: Bavarian et al. 2022, "Efficient Training of Language Models to Fill in the Middle"; SPM as its
 variant 2.
@@ -23,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FIM_TOKENS = 3
-"""Tokens that a rearranged piece has more than its document."""
+"""Number of tokens that rearranging adds to a piece."""
 
 PSM, SPM = 1, 2
 NAMES = {PSM: "psm", SPM: "spm"}
@@ -35,13 +34,13 @@ _MASK = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class DocumentKeys:
-    """What tells one drawing of a document from every other; arrays of the same length.
+    """The keys that identify each draw of a document; arrays of the same length.
 
     Attributes:
-        source: index of its source.
-        shard: its shard in the source.
-        document: its position in the shard.
-        epoch: which time through the source.
+        source: index of the source.
+        shard: index of the shard in the source.
+        document: position in the shard.
+        epoch: number of the pass through the source.
     """
 
     source: NDArray[np.uint16]
@@ -53,13 +52,13 @@ class DocumentKeys:
 def choose_forms(
     keys: DocumentKeys, rates: NDArray[np.float64], spm_rate: float, seed: int
 ) -> NDArray[np.uint8]:
-    """How each document is to be rearranged: 0 for not at all, `PSM` or `SPM`.
+    """Choose the form of each document: 0 (not rearranged), `PSM` or `SPM`.
 
     Args:
-        keys: of d documents.
-        rates: float64 [number of sources], the part of each source's documents, in [0, 1].
-        spm_rate: the part of these that becomes SPM, in [0, 1].
-        seed: decides all of it.
+        keys: keys of d documents.
+        rates: float64 [number of sources], fraction of each source's documents to rearrange, in [0, 1].
+        spm_rate: fraction of these that becomes SPM, in [0, 1].
+        seed: decides the result, together with the keys.
 
     Returns:
         uint8 [d].
@@ -72,13 +71,13 @@ def choose_forms(
 def choose_cuts(
     keys: DocumentKeys, document_start: NDArray[np.uint32], lengths: NDArray[np.int64], seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where the text of each piece is cut: a ≤ b, both in [0, length]; each place is as likely as the others.
+    """Choose where the text of each piece is cut: a ≤ b, both uniform in [0, length].
 
     Args:
-        keys: of the p pieces' documents.
-        document_start: uint32 [p], where in the document each piece starts.
+        keys: keys of the documents of p pieces.
+        document_start: uint32 [p], token of the document at which each piece starts.
         lengths: int64 [p], tokens of text in each piece.
-        seed: decides all of it.
+        seed: decides the result, together with the keys.
 
     Returns:
         int64 [p] and int64 [p].

@@ -1,1 +1,1 @@
-"""Ingest: files become a corpus, which points at their text and fixes its shards."""
+"""Ingest: turn files into a corpus, which refers to their text and divides it into shards."""

@@ -1,7 +1,7 @@
-"""A source's shards, put together from its files' scans in the order of their names.
+"""Put together a source's shards from the scans of its files, in order of file name.
 
-Large files come with their shards. Small ones are grouped, and the groups run on across the large ones
-between them. See `tasks.formats.text.sharding` for where a group ends.
+The scan of a large file has its own shards. Small files are grouped into shards, and a group may continue
+after a large file between them. `tasks.formats.text.sharding` defines where a group ends.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from tokmill.tasks.ingest.scanning import FileScan, Stretch, stretch_of, weight_
 
 @dataclass(frozen=True)
 class Draft:
-    """A shard that has no number yet; `place` (number of the first file, first row) sorts them."""
+    """A shard without a number yet; shards are sorted by `place` (number of the first file, first row)."""
 
     place: tuple[int, int]
     digest: str
@@ -25,7 +25,7 @@ class Draft:
 
 
 class Grouper:
-    """Takes in the scans of one source's files, in order."""
+    """Collects the scans of one source's files, in order, into shards."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -34,7 +34,7 @@ class Grouper:
         self._group = _Group()
 
     def add(self, scan: FileScan) -> None:
-        """Take in the next file, in order of names."""
+        """Add the next file, in order of names."""
         place = self._num_files
         self._num_files += 1
         for stretch, digest in scan.shards:
@@ -104,7 +104,7 @@ def _whole(batches: list[FileBatch], file_format: Format) -> Stretch:
 
 
 def segment_of(name: str, file_format: Format, stretch: Stretch, first_ordinal: int) -> FileSegment:
-    """Return the segment of a shard that holds a stretch of a file."""
+    """Return a stretch of a file as a segment of a shard."""
     return FileSegment(
         file=name,
         format=file_format,

@@ -1,8 +1,7 @@
-"""One pass over one file: what it holds, what is bad in it, and where its shards lie.
+"""Scan one file in one pass: its documents, its bad documents, and the bounds of its shards.
 
-`scan_file` is pure and may run in any thread. A large file comes back as finished shards, with nothing of
-its text in memory; a small one comes back with its documents, to be grouped with its neighbours into one
-shard.
+`scan_file` is pure and may run in any thread. The scan of a large file has finished shards and none of its
+text; the scan of a small file has its documents, which are then grouped with neighbouring files into a shard.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,12 +25,12 @@ class Stretch:
 
     Attributes:
         first_row: the first document's row.
-        num_rows: rows from the first document to the last, the bad ones between them included.
-        start: where they begin, in bytes of the decompressed content; 0 where the format has no such
+        num_rows: rows from the first document to the last, including bad ones between them.
+        start: byte of the decompressed content where they begin; 0 where the format has no such
             positions.
-        end: where they end; None where the format has no such positions.
+        end: byte where they end; None where the format has no such positions.
         num_documents: kept documents.
-        num_bytes: of their text.
+        num_bytes: bytes of their text.
     """
 
     first_row: int
@@ -42,7 +41,7 @@ class Stretch:
     num_bytes: int
 
     def joined(self, after: "Stretch") -> "Stretch":
-        """Return the stretch from here to the end of `after`."""
+        """Return the stretch from the start of this one to the end of `after`."""
         return replace(
             self,
             num_rows=after.first_row + after.num_rows - self.first_row,
@@ -54,15 +53,15 @@ class Stretch:
 
 @dataclass(frozen=True)
 class FileScan:
-    """What one pass over a file found.
+    """The result of one pass over a file.
 
     Attributes:
-        name: the file's name from the source's root.
-        file_format: how it was read.
+        name: the file's path relative to the source's root.
+        file_format: format in which it was read.
         size: the kept text.
         bad: the bad documents, in row order.
-        shards: a large file's shards: where each lies, and its digest.
-        batches: a small file's documents.
+        shards: the shards of a large file: the stretch and digest of each.
+        batches: the documents of a small file.
     """
 
     name: str
@@ -74,7 +73,7 @@ class FileScan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the file holds neither documents nor anything bad."""
+        """Whether the file has neither documents nor bad documents."""
         return self.size.num_documents == 0 and not self.bad
 
 
@@ -82,11 +81,11 @@ def scan_file(path: Path, name: str, source: str, options: ReadOptions, limits: 
     """Read a file once.
 
     Args:
-        path: where it lies.
-        name: its name from the source's root.
+        path: the file.
+        name: its path relative to the source's root.
         source: the source's name, for messages.
-        options: how it is read.
-        limits: sizes of shards.
+        options: how to read it.
+        limits: sizes of shards and groups.
 
     Raises:
         SourceError: the file cannot be read or lacks the text column.
@@ -102,20 +101,20 @@ def scan_file(path: Path, name: str, source: str, options: ReadOptions, limits: 
 
 
 def _limits(path: Path, file_format: Format, limits: Limits, encoding: str) -> Limits:
-    # What can be reached only from the file's start.
+    # The format can only be read from the start of the file.
     compressed = compression_of(path.name) is not None or file_format == "json" or encoding != UTF_8
     row_group_bytes = 0
     if file_format == "parquet" and not compressed:
         try:
             row_group_bytes = largest_row_group(path)
-        except BrokenFileError:  # it is read, and named, in a moment
+        except BrokenFileError:  # reading the file reports this error with its name
             row_group_bytes = 0
     size_bytes = path.stat().st_size if compressed else 0
     return limits_of_file(limits, size_bytes, compressed=compressed, row_group_bytes=row_group_bytes)
 
 
 class _Scan:
-    """Takes in a file's batches; keeps them while the file is small, cuts them up once it is large."""
+    """Collects a file's batches, and divides them into shards once the file is large."""
 
     def __init__(self, name: str, file_format: Format, limits: Limits) -> None:
         self._name = name
@@ -188,7 +187,7 @@ def _ranges(cuts: Iterable[int], num: int) -> Iterator[tuple[int, int]]:
 
 
 def stretch_of(batch: FileBatch, file_format: Format) -> Stretch:
-    """Return where the documents of a batch lie; the batch has one at least."""
+    """Return the stretch of a batch with at least one document."""
     first, last = int(batch.rows[0]), int(batch.rows[-1])
     by_bytes = batch.bounds is not None and file_format in BY_BYTES
     return Stretch(
@@ -202,5 +201,5 @@ def stretch_of(batch: FileBatch, file_format: Format) -> Stretch:
 
 
 def weight_of(size: TextSize) -> int:
-    """Return what documents count in a shard: their bytes, and one more each."""
+    """Return the size of documents for the bounds of shards: their bytes, plus one per document."""
     return size.num_bytes + size.num_documents

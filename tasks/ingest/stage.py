@@ -1,10 +1,10 @@
-"""ingest: read every document once, and publish what there is and how it is divided into shards.
+"""ingest: read every document once, and publish statistics, digests and the division into shards.
 
-The corpus holds statistics, digests and positions, no text (see `tasks.formats.corpus`). What comes in per
-source is every document that its files hold; it is kept, or left out under a reason. An empty document is
-kept as a document of 0 bytes; an empty file has no document and is counted; a source whose files are all
-empty follows its policy: an error, or a warning. Shards are fixed by the text (see
-`tasks.formats.text.sharding`), never by workers.
+The corpus holds statistics, digests and positions, but no text (see `tasks.formats.corpus`). Every document
+of a source's files is either kept, or left out and counted under a reason. An empty document is kept, with 0
+bytes. An empty file has no document and is counted. If all files of a source are empty, its `on_error`
+decides between an error and a warning. The bounds of shards depend on the text (see
+`tasks.formats.text.sharding`), never on the number of workers.
 """
 
 import logging
@@ -25,7 +25,7 @@ from tokmill.tasks.formats.text.sources import ReadOptions, SourceName, is_compr
 from tokmill.tasks.ingest.scanning import FileScan, scan_file
 from tokmill.tasks.ingest.writer import CorpusWriter
 
-# Reading waits for disks and for code outside of the interpreter lock, so a few threads do good anywhere.
+# Reading waits for disks and runs code that releases the interpreter lock, so a few threads always help.
 DEFAULT_WORKERS = 4
 
 
@@ -37,9 +37,9 @@ class IngestParams(Params):
         ge=64 << 10,
         le=1 << 30,
         description=(
-            "Bytes of text that a shard has about; it ends with a document, between a quarter and four "
-            "times of it. A shard is the unit of work and of caching: with smaller ones less is made again "
-            "after a change, and each costs some tenths of a second. Left out, it follows from the size of "
+            "Approximate bytes of text per shard; a shard ends with a document, between a quarter and four "
+            "times this size. A shard is the unit of work and of caching: with small shards less is made "
+            "again after a change, but each costs some tenths of a second. The default follows the size of "
             "the files: 8 MiB for a corpus below 64 MiB, 32 below 512, 64 below 4 GiB, 256 below 64, "
             "else 1 GiB."
         ),
@@ -61,12 +61,13 @@ def run(params: IngestParams, *, out: Path, files: Sequence[File], workers: int 
     Args:
         params: how the sources are read and divided.
         out: an empty directory.
-        files: the values of what `resolve_files` gives, for all sources, each source's in order of names.
-        workers: files that are read at a time; has no influence on the result.
+        files: the values of the externals that `resolve_files` returns, for all sources, in order of names
+            per source.
+        workers: number of files to read at a time; does not affect the result.
 
     Raises:
         SourceError: a file cannot be read, lacks the text column, or changed since it was found; a source
-            has no files, or nothing but empty ones while its `on_error` is "fail".
+            has no files, or only empty ones while its `on_error` is "fail".
         DocumentError: a document is bad, and its source's `on_error` is "fail".
     """
     by_source = _by_source(params, files)
@@ -86,7 +87,7 @@ def run(params: IngestParams, *, out: Path, files: Sequence[File], workers: int 
 
 
 def _shard_bytes(files: Sequence[File]) -> int:
-    """Choose the size of shards by what the files hold, roughly; where they lie has no influence."""
+    """Choose the size of shards by the approximate size of the files' content."""
     return default_shard_bytes(
         sum(estimated_text_bytes(file["size"], compressed=is_compressed(file["name"])) for file in files)
     )
@@ -99,12 +100,12 @@ def _by_source(params: IngestParams, files: Sequence[File]) -> dict[str, list[Fi
         raise SourceError(msg)
     for file in files:
         if file["source"] not in by_source:
-            msg = f"ingest: {file['name']} is of source '{file['source']}', which the parameters do not have"
+            msg = f"ingest: {file['name']} is of source '{file['source']}', which the parameters lack"
             raise SourceError(msg)
         by_source[file["source"]].append(file)
     for source, its in by_source.items():
         if not its:
-            msg = f"ingest: source '{source}' has no files; give it some, or leave it out"
+            msg = f"ingest: source '{source}' has no files; add files, or remove the source"
             raise SourceError(msg)
         its.sort(key=lambda file: str(file["name"]))
     return by_source
@@ -117,7 +118,7 @@ def _check_not_empty(source: CorpusSource) -> None:
     holds = "its file holds" if stats.num_files == 1 else f"its {stats.num_files} files hold"
     problem = f"source '{source.name}': {holds} no document"
     if source.options.on_error == "fail":
-        msg = f"{problem}; give it text, leave the source out, or set on_error = 'quarantine'"
+        msg = f"{problem}; add text, remove the source, or set on_error = 'quarantine'"
         raise SourceError(msg)
     _LOG.warning("%s", problem)
 
@@ -141,7 +142,7 @@ def _scan(file: File, params: IngestParams, limits: Limits) -> FileScan:
 
 
 def _in_order(items: Iterable[T], work: Callable[[T], FileScan], workers: int) -> Iterator[FileScan]:
-    """Do the work on a few items at a time and yield what comes of it in the items' order."""
+    """Work on a few items at a time and yield the results in the items' order."""
     waiting: deque[Future[FileScan]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="ingest") as pool:
         try:

@@ -1,4 +1,4 @@
-"""Writing a corpus: the tables are gathered source by source, and written at the end in one order."""
+"""Write a corpus: collect its tables source by source, and write them in a fixed order at the end."""
 
 from collections import Counter
 from pathlib import Path
@@ -60,7 +60,7 @@ _SCHEMAS: dict[str, pa.Schema] = {
 
 
 class _Source:
-    """What was gathered of one source."""
+    """The rows collected for one source."""
 
     def __init__(self, name: str, options: ReadOptions, limits: Limits) -> None:
         self.name = name
@@ -83,7 +83,7 @@ class _Source:
 
 
 class CorpusWriter:
-    """Gathers scans and writes the corpus."""
+    """Collects scans and writes the corpus."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -95,7 +95,7 @@ class CorpusWriter:
         self._sources.append(_Source(source, options, self._limits))
 
     def add(self, scan: FileScan, *, size_bytes: int, digest: str) -> None:
-        """Take in the next file of the source, in order of names; `size_bytes` and `digest` are its own."""
+        """Add the next file of the source, in order of names; `size_bytes` and `digest` are the file's."""
         source = self._sources[-1]
         source.num_files += 1
         source.num_files_without_documents += scan.is_empty

@@ -1,1 +1,1 @@
-"""Packing: documents into sequences of one length, planned on lengths and written shard by shard."""
+"""Packing: put documents into sequences of one length, planned on lengths and written shard by shard."""

@@ -1,17 +1,17 @@
-"""What became of every source's documents and tokens when they were packed.
+"""Accounts of every source's documents and tokens when they are packed.
 
 Tokens: in + rearranged = packed + truncated + dropped, where `fill_in_the_middle` counts the tokens that
-rearranging adds. A document counts under one end only:
+rearranging adds. Each document counts under exactly one of these ends:
 
     packed                  whole, in one sequence
     split                   whole, over several sequences
     truncated               in part; the rest of it is lost
     dropped:too_long        longer than a sequence, where long documents are dropped
-    dropped:last_sequence   all of it stood in the last, partial sequence, which was dropped
+    dropped:last_sequence   it lay entirely in the last, partial sequence, which was dropped
 
-A document that the mixture repeats counts each time. What comes in is what the mixture says that it gives,
-not what was found here, so that a document that is lost or packed twice shows. Padding belongs to no source:
-it is an account of its own, under the source `NO_SOURCE`.
+A document that the mixture repeats counts each time. The input is taken from the mixture's manifest, and not
+counted here, so that a document that is lost or packed twice is noticed. Padding belongs to no source: it has
+an account of its own, under the source `NO_SOURCE`.
 """
 
 from collections.abc import Sequence
@@ -33,14 +33,14 @@ _NO_END = len(ENDS)
 def endings(
     lengths: NDArray[np.int64], pieces: Pieces, sequence_length: int, drops_long: bool
 ) -> NDArray[np.int64]:
-    """The end that each document came to, as an index into `ENDS`: int64 [d].
+    """The end of each document, as an index into `ENDS`: int64 [d].
 
-    A document that was packed more than once came to none, which is index `len(ENDS)`.
+    A document that was packed more than once has none; its index is `len(ENDS)`.
 
     Args:
         lengths: int64 [d], tokens of each document.
-        pieces: all that was kept of these documents.
-        sequence_length: tokens a sequence.
+        pieces: all kept pieces of these documents.
+        sequence_length: tokens per sequence.
         drops_long: whether a document of more than `sequence_length` tokens is dropped whole.
     """
     kept = kept_tokens(lengths, pieces)
@@ -59,7 +59,7 @@ def kept_tokens(lengths: NDArray[np.int64], pieces: Pieces) -> NDArray[np.int64]
 
 
 class PackedTotals:
-    """Adds up, block after block, what became of each source's documents."""
+    """Adds up, block by block, the ends of each source's documents and their kept tokens."""
 
     def __init__(self, num_sources: int, sequence_length: int, drops_long: bool) -> None:
         self._length = sequence_length
@@ -69,15 +69,15 @@ class PackedTotals:
         self._kept = np.zeros(num_sources, dtype=np.int64)
         self._added = np.zeros(num_sources, dtype=np.int64)
         self.num_cut_documents = 0
-        """Documents in several pieces that would have fitted into one sequence."""
+        """Documents split into several pieces that would have fitted into one sequence."""
 
     def add(self, source: NDArray[np.uint16], lengths: NDArray[np.int64], pieces: Pieces) -> None:
         """Count a block of documents.
 
         Args:
             source: uint16 [d], index of each document's source.
-            lengths: int64 [d], its tokens.
-            pieces: what was kept of them.
+            lengths: int64 [d], tokens of each document.
+            pieces: their kept pieces.
         """
         ended = endings(lengths, pieces, self._length, self._drops_long)
         kept = kept_tokens(lengths, pieces)
@@ -90,26 +90,26 @@ class PackedTotals:
         self.num_cut_documents += int(((num_pieces > 1) & (lengths <= self._length)).sum())
 
     def num_documents(self, *ends: str) -> int:
-        """Documents of all sources that came to these ends; to any, if none is named."""
+        """Number of documents of all sources with these ends; with any end, if none is named."""
         columns = [ENDS.index(end) for end in ends or ENDS]
         return int(self._documents[:, columns].sum())
 
     @property
     def num_lost_tokens(self) -> int:
-        """Tokens of all sources that are in no sequence."""
+        """Number of tokens of all sources that are in no sequence."""
         return int(self._lost.sum())
 
     @property
     def num_fim_tokens(self) -> int:
-        """Tokens that rearranging added."""
+        """Number of tokens that rearranging added."""
         return int(self._added.sum())
 
     def accounts(self, sources: Sequence[MixedSource], num_padding: int) -> list[Account]:
-        """Two accounts a source, of documents and of tokens, and one of the padding.
+        """Two accounts per source, in documents and in tokens, and one of the padding.
 
         Args:
-            sources: what the mixture says that each source gives.
-            num_padding: tokens that fill the sequences up.
+            sources: the sources' entries in the mixture's manifest.
+            num_padding: number of padding tokens.
         """
         accounts = [account for index, mixed in enumerate(sources) for account in self._of(index, mixed)]
         padding = {"padding": num_padding}
@@ -133,6 +133,6 @@ class PackedTotals:
 
 
 def _add(sums: NDArray[np.int64], places: NDArray[Any], amounts: NDArray[np.int64] | None) -> None:
-    """Add amounts (1 each, if not given) to the sums at these places, counted through all rows."""
+    """Add amounts (1 each by default) to the sums at these flat indices."""
     found = np.bincount(places, weights=amounts, minlength=sums.size)
     sums += found.astype(np.int64).reshape(sums.shape)

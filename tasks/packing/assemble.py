@@ -1,4 +1,4 @@
-"""Puts packed shards together in one folder, without copying them."""
+"""Put packed shards together in one folder, without copying them."""
 
 import os
 import shutil
@@ -18,16 +18,16 @@ def assembled(
     out: Path,
     said: Mapping[str, Any] | None = None,
 ) -> PackedManifest:
-    """Hard-link the files of packed shards into `out`, and write what the folder needs besides.
+    """Hard-link the files of packed shards into `out`, and write the manifest and the formats' common files.
 
     Args:
-        shards: their directories, in order.
-        wanted: what they must hold.
+        shards: directories of the shards, in order.
+        wanted: the expected shards.
         out: an existing directory.
-        said: what the manifest says besides, by field.
+        said: further fields of the manifest.
 
     Raises:
-        PackingError: the shards are others, or are not of one packing.
+        PackingError: the shards are not the expected ones, or belong to different packings.
     """
     parts = [PackedManifest.open(path) for path in shards]
     entries = [entry for part in parts for entry in part.shards]
@@ -44,14 +44,14 @@ def assembled(
 
 
 def _summed(parts: Sequence[PackedManifest]) -> PackedManifest:
-    """One manifest over all shards; they may differ in nothing but their figures."""
+    """One manifest of all shards; they may differ in nothing but their counts."""
     names = ("num_sequences", "num_tokens", "num_padding_tokens")
     figures = {name: sum(getattr(part, name) for part in parts) for name in names}
     figures["shards"] = tuple(entry for part in parts for entry in part.shards)
     wholes = [part.model_copy(update=figures) for part in parts]
     if any(whole != wholes[0] for whole in wholes):
         raise PackingError(
-            "pack: the packed shards are of different packings; write every shard in the same way"
+            "pack: the packed shards belong to different packings; write all shards with the same parameters"
         )
     return wholes[0]
 
@@ -63,7 +63,7 @@ def _link_shard(folder: Path, out: Path, part: PackedManifest) -> None:
 
 
 def link(file: Path, place: Path) -> None:
-    """Hard-link a file; copy it where the file system has no links or they would cross its border."""
+    """Hard-link a file; copy it if the file system cannot link it."""
     place.parent.mkdir(exist_ok=True)
     try:
         os.link(file, place)

@@ -1,7 +1,7 @@
-"""A mixture's documents in blocks of bounded size, whatever the batches in which they are read.
+"""Divide a mixture's documents into blocks of bounded size, independent of the batches that are read.
 
-A block ends after `window` documents, or earlier where the documents are so long that they make a million
-pieces: what is in memory does not grow with the corpus. Where blocks end follows from the mixture alone.
+A block ends after `window` documents, or earlier if long documents make up a million pieces. So memory does
+not grow with the corpus. The bounds of blocks depend on the mixture alone.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ _MOST_PIECES = 1 << 20
 
 
 def blocks(batches: Iterable[Plan], window: int, sequence_length: int) -> Iterator[Plan]:
-    """Cut a plan into blocks.
+    """Divide a plan into blocks.
 
     Args:
         batches: the plan in order, in parts of any size.
@@ -36,7 +36,7 @@ def blocks(batches: Iterable[Plan], window: int, sequence_length: int) -> Iterat
 
 
 def _block_end(num_tokens: NDArray[np.uint32], start: int, window: int, sequence_length: int) -> int:
-    """Where the block from `start` on ends; 0 where documents that are yet to come may belong to it."""
+    """The end of the block that begins at `start`; 0 if later documents may belong to it."""
     counts = -(-num_tokens[start : start + window].astype(np.int64) // sequence_length)
     size = int(np.searchsorted(np.cumsum(counts), _MOST_PIECES)) + 1
     whole = size <= len(counts) or len(counts) == window

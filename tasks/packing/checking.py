@@ -1,4 +1,4 @@
-"""Checks of what packing is given, before anything is planned on it."""
+"""Checks of the inputs of packing, before planning."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,10 +11,10 @@ from tokmill.tasks.store.layout import RECORD_FILE
 
 
 def check_same_sources(mixed: Sequence[str], encoded: Sequence[str]) -> None:
-    """Refuse a mixture of other sources.
+    """Reject a mixture whose sources differ from the encoding's.
 
     Raises:
-        PackingError: the names differ.
+        PackingError: their names differ.
     """
     if list(mixed) != list(encoded):
         raise PackingError(
@@ -24,10 +24,10 @@ def check_same_sources(mixed: Sequence[str], encoded: Sequence[str]) -> None:
 
 
 def check_digests(encoded: Encoded, shards: Sequence[Path]) -> None:
-    """Read every encoded shard once and compare it with the digest that `encoded.json` has for it.
+    """Read every encoded shard once and compare its digest with the one in `encoded.json`.
 
     Raises:
-        PackingError: a shard's files are not those that were encoded.
+        PackingError: a shard's files have changed since it was encoded.
         StoreError: there are more or fewer shards than `encoded.json` lists.
     """
     pairs = [(source, entry, path) for source, entry, path in encoded.pair(shards)]

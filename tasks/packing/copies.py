@@ -1,7 +1,7 @@
-"""Which runs of an encoded shard's tokens go where, and which tokens are added between them.
+"""Plan the copying of pieces: runs of an encoded shard's tokens, and tokens to add between them.
 
-A piece that stands in its document's order is one run. A rearranged one (`tasks.fim.tokens`) is up to five:
-the token that begins the document, three or two parts of its text, and the token that ends it.
+A piece in the order of its document is one run. A rearranged piece (`tasks.fim.tokens`) has up to five: the
+token that begins the document, two or three parts of its text, and the token that ends it.
 """
 
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ from tokmill.tasks.formats.packed.plan import PieceTable
 
 @dataclass(frozen=True)
 class Body:
-    """Where the pieces lie in the encoded shard; all arrays int64 [p].
+    """The places of pieces in the encoded shard; all arrays int64 [p].
 
     Attributes:
-        begin: the place of the piece's first token.
-        length: its tokens there.
+        begin: index of the piece's first token.
+        length: number of its tokens.
         head: 1 where the piece begins with the token that begins the document, else 0.
         tail: 1 where the piece ends with the token that ends the document, else 0.
     """
@@ -35,7 +35,7 @@ class Body:
 
     @classmethod
     def of(cls, packing: Packing, pieces: PieceTable, shard: EncodedShard) -> Self:
-        """The pieces of one shard.
+        """Locate the pieces of one shard.
 
         Raises:
             PackingError: a document is not in the shard, or has fewer tokens than its piece.
@@ -51,7 +51,7 @@ class Body:
             raise PackingError(
                 f"pack: the plan asks for {int((start + length)[wrong[0]])} tokens of document "
                 f"{int(document[wrong[0]])}, which the encoded shard {shard.path} does not have; mix and "
-                "pack the encoding that the plan was made of"
+                "pack the encoding that the plan was made from"
             )
         head = (start == 0) & (packing.begin_of_document_id is not None)
         tail = (start + length == lengths) & (packing.end_of_document_id is not None)
@@ -60,14 +60,14 @@ class Body:
 
 @dataclass(frozen=True)
 class Copies:
-    """Runs of tokens to copy, int64 [c], and tokens to put, int64 [t].
+    """Runs of tokens to copy, int64 [c], and single tokens to add, int64 [t].
 
     Attributes:
-        begins: where in the encoded shard each run begins.
-        lengths: its tokens; may be 0.
-        places: where it goes.
-        token_places: where each added token goes.
-        token_ids: which it is.
+        begins: index in the encoded shard at which each run begins.
+        lengths: tokens of each run; may be 0.
+        places: destination of each run.
+        token_places: destination of each added token.
+        token_ids: id of each added token.
     """
 
     begins: NDArray[np.int64]
@@ -78,7 +78,7 @@ class Copies:
 
 
 def copies_of(packing: Packing, body: Body, pieces: PieceTable, places: NDArray[np.int64]) -> Copies:
-    """What to copy for these pieces, which go to `places`, int64 [p]."""
+    """The runs and tokens for these pieces, whose destinations are `places`, int64 [p]."""
     rearranged = np.flatnonzero(pieces.fim)
     if packing.fim is None or not len(rearranged):
         nothing = np.empty(0, dtype=np.int64)
@@ -97,7 +97,7 @@ def copies_of(packing: Packing, body: Body, pieces: PieceTable, places: NDArray[
 def _rearranged(
     fim: FimTokens, body: Body, pieces: PieceTable, places: NDArray[np.int64], chosen: NDArray[np.intp]
 ) -> Copies:
-    """The runs and tokens of the pieces `chosen`; see `tasks.fim.tokens` for their order."""
+    """The runs and tokens of the pieces `chosen`, in the order that `tasks.fim.tokens` defines."""
     head, tail = body.head[chosen], body.tail[chosen]
     begin = body.begin[chosen] + head
     text = body.length[chosen] - head - tail

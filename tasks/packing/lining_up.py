@@ -1,18 +1,18 @@
-"""In which order the sequences of a window come, so that the mixture's shares hold within it, too.
+"""Order the sequences of a window so that the mixture's shares also hold within the window.
 
-Packing a window gathers short documents in some sequences and leaves others to a single long one. In the
-order of their first documents the former would all come first, and so would the sources that have them. So
-two rules decide.
+Packing a window puts many short documents into some sequences, and a single long one into others. Ordered by
+their first documents, the sequences of short documents would all come first, and so would the sources of
+these documents. So two rules decide the order.
 
-    place       A sequence stands at the place that one of its tokens has in the plan. Which one is chosen
+    place       A sequence has the place of one of its tokens in the plan. The token is chosen
                 evenly: sequence k, in the order in which they were opened, takes its token at the fractional
                 part of k × φ. So a kind of sequences is as dense along the plan as its tokens are there. (The
-                mean place of its tokens would put every sequence of many documents into the middle.)
-    line up     Of the next `LOOK_AHEAD` sequences by place the one follows with which the sources' tokens
-                come nearest to what the plan has given by then (`tasks.kernels.lining_up`). No sequence is
-                passed by more than `LONGEST_WAIT` others.
+                mean place of its tokens would put every sequence of many documents in the middle.)
+    line up     Of the next `LOOK_AHEAD` sequences by place, the one follows that brings the sources' tokens
+                nearest to those of the plan at that point (`tasks.kernels.lining_up`). No sequence is
+                overtaken by more than `LONGEST_WAIT` others.
 
-Both are functions of lengths and sources alone. docs/packing.md has what was measured of these and of other
+Both are functions of lengths and sources alone. docs/packing.md has measurements of these and of other
 orders.
 """
 
@@ -31,12 +31,12 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the golden ratio's fraction of 2^64
 def lined_up(
     cut: UnplacedPieces, bins: NDArray[np.int64], source: NDArray[np.int64], capacity: int
 ) -> NDArray[np.int64]:
-    """The place of each bin among the sequences of its window.
+    """The position of each bin among the sequences of its window.
 
     Args:
         cut: the window's pieces, in the plan's order.
         bins: int64 [n], the bin of each.
-        source: int64 [n], the source of each.
+        source: int64 [n], the source of each piece.
         capacity: tokens of a sequence; below 2^32.
 
     Returns:
@@ -58,12 +58,12 @@ def lined_up(
 def _places(
     lengths: NDArray[np.int64], order: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Where in the plan the chosen token of each bin stands: int64 [number of bins].
+    """The place in the plan of the chosen token of each bin: int64 [number of bins].
 
     Args:
-        lengths: int64 [n], of the pieces in the plan's order.
-        order: int64 [n], the pieces bin after bin.
-        ends: int64 [number of bins], where each bin's pieces end in `order`.
+        lengths: int64 [n], lengths of the pieces in the plan's order.
+        order: int64 [n], the pieces, bin by bin.
+        ends: int64 [number of bins], index in `order` at which each bin's pieces end.
     """
     begins = (np.cumsum(lengths) - lengths)[order]
     sums = np.concatenate([[0], np.cumsum(lengths[order])])
@@ -79,12 +79,12 @@ def _places(
 def _lined(
     lengths: NDArray[np.int64], sequence: NDArray[np.int64], source: NDArray[np.int64], capacity: int
 ) -> NDArray[np.int64]:
-    """The sequences, numbered by their places, in the order in which they come: int64 [number of sequences].
+    """The sequences, numbered by their places, in their final order: int64 [number of sequences].
 
     Args:
-        lengths: int64 [n], of the pieces in the plan's order.
-        sequence: int64 [n], the sequence of each.
-        source: int64 [n], the source of each.
+        lengths: int64 [n], lengths of the pieces in the plan's order.
+        sequence: int64 [n], the sequence of each piece.
+        source: int64 [n], the source of each piece.
         capacity: tokens of a sequence.
     """
     num_sources = int(np.max(source)) + 1

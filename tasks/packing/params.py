@@ -1,4 +1,4 @@
-"""Parameters of packing: what the plan depends on, and what the writing of a shard depends on."""
+"""Parameters of packing: those of the plan, and those of writing a shard."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
@@ -22,7 +22,7 @@ class PackPlanParams(Params):
         ge=8,
         lt=1 << 31,
         description=(
-            "Tokens a sequence, padding included: the model's context length. At least 8; any number will "
+            "Tokens per sequence, including padding: the model's context length. At least 8; any number will "
             "do. A packing can be read at every multiple of it."
         ),
         examples=[2048],
@@ -30,9 +30,9 @@ class PackPlanParams(Params):
     strategy: Strategy = Field(
         default="concat",
         description=(
-            "'concat' lays documents end to end and cuts wherever a sequence ends: no padding, nothing "
+            "'concat' joins documents end to end and cuts wherever a sequence ends: no padding, nothing "
             "lost. The others keep documents whole. 'best_fit' and 'first_fit_decreasing' fill sequences "
-            "from a window of documents, longest first, and leave next to no padding; 'greedy' takes "
+            "from a window of documents, longest first, with very little padding; 'greedy' takes "
             "documents in order, and pads when the next does not fit; 'pad' gives each its own sequence."
         ),
     )
@@ -41,17 +41,17 @@ class PackPlanParams(Params):
         ge=1,
         le=1 << 22,
         description=(
-            "For 'best_fit' and 'first_fit_decreasing': documents that are packed at a time. A document "
-            "leaves its place in the mixture's order within its window only, and the sources' shares hold "
-            "within it, too; larger windows pad less."
+            "For 'best_fit' and 'first_fit_decreasing': number of documents to pack at a time. A document "
+            "stays within its window of the mixture's order, and the sources' shares hold "
+            "within the window, too; larger windows pad less."
         ),
     )
     long_documents: LongDocuments = Field(
         default="split",
         description=(
-            "What becomes of documents longer than a sequence, where documents are kept whole: 'split' into "
+            "With whole documents, how to treat those longer than a sequence: 'split' into "
             "full sequences and a rest that is packed with others, 'truncate' to one sequence, or 'drop'. "
-            "What is lost is in the accounts."
+            "Lost tokens are in the accounts."
         ),
     )
     last_sequence: LastSequence = Field(
@@ -64,31 +64,31 @@ class PackPlanParams(Params):
     fim_rate: Rate | Mapping[str, Rate] = Field(
         default=0.0,
         description=(
-            "Fill in the middle: the part of the documents, from 0 to 1, whose tokens are rearranged into "
-            "prefix, suffix, middle; one number, or a table by source (0 for those that it does not name). "
+            "Fill in the middle: the fraction of documents, from 0 to 1, whose tokens are rearranged into "
+            "prefix, suffix, middle; one number, or a table by source (0 for sources that it does not name). "
             "Not with 'concat', which would cut the examples."
         ),
     )
     fim_spm_rate: Rate = Field(
         default=0.5,
-        description="The part of the rearranged documents that has the suffix first (SPM instead of PSM).",
+        description="The fraction of the rearranged documents with the suffix first (SPM instead of PSM).",
     )
     fim_token_ids: tuple[TokenId, TokenId, TokenId] | None = Field(
         default=None,
-        description="Ids of the tokens that stand before prefix, suffix and middle, in this order.",
+        description="Ids of the tokens before prefix, suffix and middle, in this order.",
         examples=[[100258, 100260, 100259]],
     )
     fim_seed: int = Field(
         default=0,
         ge=0,
         lt=1 << 61,
-        description="Decides which documents are rearranged, and where they are cut.",
+        description="Seed that decides which documents are rearranged, and where they are cut.",
     )
     sequences_per_shard: int = Field(
         default=8192,
         ge=1,
         lt=1 << 31,
-        description="Sequences in one file, which one task writes.",
+        description="Sequences per file; one task writes one file.",
     )
 
     @property
@@ -112,13 +112,13 @@ class PackPlanParams(Params):
         if self.rearranges and (self.fim_token_ids is None or len(set(self.fim_token_ids)) < 3):
             raise ValueError(
                 f"fim_token_ids={self.fim_token_ids} must be three different ids where fim_rate is not 0; "
-                "give those of your vocabulary's prefix, suffix and middle tokens"
+                "use the ids of your vocabulary's prefix, suffix and middle tokens"
             )
         return self
 
 
 class FormatParams(Params):
-    """In which formats sequences are written."""
+    """The formats to write sequences in."""
 
     formats: tuple[PackedFormat, ...] = Field(
         default=("memmap",),
@@ -134,7 +134,7 @@ class FormatParams(Params):
     labels: bool = Field(
         default=False,
         description=(
-            "Write what trainers take for the loss, too: label_mask files for OLMo beside 'memmap' and "
+            "Also write what trainers need for the loss: label_mask files for OLMo next to 'memmap' and "
             "'npy', and the columns labels and attention_mask in 'parquet', 'arrow' and 'jsonl'."
         ),
     )
@@ -142,18 +142,18 @@ class FormatParams(Params):
     @field_validator("formats")
     @classmethod
     def _sort_formats(cls, given: tuple[PackedFormat, ...]) -> tuple[PackedFormat, ...]:
-        """The order in which formats are named, or naming one twice, makes no difference."""
+        """Sort the formats and remove duplicates, so that neither affects the fingerprint."""
         return tuple(sorted(set(given)))
 
 
 class _WriteParams(FormatParams):
-    """How sequences are written."""
+    """How to write sequences."""
 
     mask_continued: bool = Field(
         default=False,
         description=(
-            "Leave the first token of a piece that continues a document out of the loss mask: nothing that "
-            "the model sees has told of it."
+            "Leave the first token of a piece that continues a document out of the loss mask: the model has "
+            "no context to predict it from."
         ),
     )
     pad_id: int | None = Field(
@@ -161,27 +161,27 @@ class _WriteParams(FormatParams):
         ge=0,
         lt=1 << 32,
         description=(
-            "Token id that fills sequences up. Empty: the end-of-document token, or 0 where there is none. "
-            "Boundaries, segment ids and the loss mask leave padding out, whatever its id."
+            "Id of the padding token. Empty: the end-of-document token, or 0 if there is none. "
+            "Boundaries, segment ids and the loss mask exclude padding, whatever its id."
         ),
     )
 
 
 class PackShardParams(_WriteParams):
-    """Which shard of the plan to write, and how."""
+    """The shard of the plan to write, and how."""
 
     index: int = Field(ge=0, description="Number of the shard in the plan, from 0.")
 
 
 class PackParams(PackPlanParams, _WriteParams):
-    """How documents become sequences of one length, and in which formats they are written."""
+    """How documents become sequences of one length, and the formats to write them in."""
 
     def plan_params(self) -> PackPlanParams:
-        """The part that the plan depends on."""
+        """The parameters of the plan."""
         return PackPlanParams(**_part(self, PackPlanParams))
 
     def shard_params(self, index: int) -> PackShardParams:
-        """The part that the writing of shard `index` depends on."""
+        """The parameters of writing shard `index`."""
         return PackShardParams(index=index, **_part(self, _WriteParams))
 
 

@@ -1,9 +1,9 @@
-"""Documents cut into pieces, each with a place in a sequence. Lengths only, no tokens.
+"""Cut documents into pieces, each with a place in a sequence. Works on lengths only, not on tokens.
 
 A document of more than `sequence_length` tokens is cut into full pieces and a rest, or truncated to one
-piece, or dropped. Every other document stays whole, unless the strategy is `concat`. A document that is
-rearranged to fill in its middle (`tasks.fim.tokens`) takes three tokens more a piece; so one that only just
-fits stays as it is.
+piece, or dropped. Every other document stays whole, unless the strategy is `concat`. Rearranging a document
+to fill in its middle (`tasks.fim.tokens`) adds three tokens per piece; a document that would no longer fit is
+not rearranged.
 """
 
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ from tokmill.tasks.fim.tokens import FIM_TOKENS
 from tokmill.tasks.formats.packed.figures import LongDocuments
 
 SHORTEST_FIM = 16
-"""Pieces of fewer tokens are never rearranged: there is next to nothing to fill in."""
+"""Pieces of fewer tokens are never rearranged: there is too little to fill in."""
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Pieces in order of sequence, then of place in it; all arrays have the same length p.
+    """Pieces in order of sequence, then of start; all arrays have the same length p.
 
     Attributes:
-        sequence: int64, the sequence, counted from 0 without gaps.
-        start: int64, the piece's place in the sequence, in tokens.
-        length: int64, tokens, those that were added included; at least 1.
-        document: int64, index of the document it is of.
-        document_start: int64, where in the document it starts, in tokens.
-        fim: uint8, 0 where the document's tokens stand in their order; else see `tasks.fim.tokens`.
+        sequence: int64, number of the sequence, from 0 without gaps.
+        start: int64, token of the sequence at which the piece starts.
+        length: int64, tokens, including added ones; at least 1.
+        document: int64, index of the document.
+        document_start: int64, token of the document at which the piece starts.
+        fim: uint8, 0 if the tokens are in the document's order; else a form of `tasks.fim.tokens`.
     """
 
     sequence: NDArray[np.int64]
@@ -43,7 +43,7 @@ class Pieces:
 
     @property
     def num_sequences(self) -> int:
-        """Sequences up to the last that holds a piece."""
+        """Number of sequences, up to the last one with a piece."""
         return int(self.sequence[-1]) + 1 if len(self) else 0
 
     @property
@@ -53,17 +53,17 @@ class Pieces:
 
     @property
     def document_tokens(self) -> NDArray[np.int64]:
-        """Tokens of the document in each piece: its length less what was added."""
+        """Tokens of the document in each piece: its length less the added tokens."""
         return self.length - FIM_TOKENS * (self.fim > 0)
 
     def only(self, keep: NDArray[np.bool_] | NDArray[np.int64]) -> "Pieces":
-        """The pieces for which `keep`, bool [p], is true; or those at the indices `keep`, in its order."""
+        """Select pieces by a mask, bool [p], or by indices, in their order."""
         return Pieces(*(getattr(self, name)[keep] for name in self.__dataclass_fields__))
 
 
 @dataclass(frozen=True)
 class UnplacedPieces:
-    """Pieces without a place yet, in the order of the documents; see `Pieces` for the arrays."""
+    """Pieces that have no place yet, in the order of the documents; see `Pieces` for the arrays."""
 
     length: NDArray[np.int64]
     document: NDArray[np.int64]
@@ -78,13 +78,13 @@ class UnplacedPieces:
 def cut_documents(
     lengths: NDArray[np.int64], sequence_length: int, long_documents: LongDocuments, fim: NDArray[np.uint8]
 ) -> UnplacedPieces:
-    """Cut what is longer than a sequence.
+    """Cut documents that are longer than a sequence.
 
     Args:
         lengths: int64 [d], tokens of each document, ≥ 1.
-        sequence_length: ≥ 1; where any document is rearranged, more than `FIM_TOKENS`.
-        long_documents: what becomes of documents of more than `sequence_length` tokens.
-        fim: uint8 [d], how each document is to be rearranged; 0 for not at all.
+        sequence_length: ≥ 1; more than `FIM_TOKENS` if any document is rearranged.
+        long_documents: how to treat documents of more than `sequence_length` tokens.
+        fim: uint8 [d], the form of each document; 0 if it is not rearranged.
     """
     just_fits = (lengths <= sequence_length) & (lengths + FIM_TOKENS > sequence_length)
     form = np.where(just_fits, 0, fim).astype(np.uint8)
@@ -102,7 +102,7 @@ def cut_documents(
 
 
 def spread(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Index k repeated `counts[k]` times, and beside it 0, 1, … for each k."""
+    """Return each index k `counts[k]` times, and the numbers 0, 1, … for each k."""
     index = np.repeat(np.arange(len(counts)), counts)
     nth = np.arange(len(index)) - np.repeat(np.cumsum(counts) - counts, counts)
     return index, nth

@@ -1,7 +1,7 @@
-"""From a mixture to a packing plan: documents are cut, placed, accounted for, and split into shards.
+"""Make a packing plan from a mixture: cut and place documents, account for them, and divide into shards.
 
-The mixture is read in blocks, and a shard's pieces are written as soon as its sequences are closed. So what
-is in memory is a block and the pieces of a shard, whatever the corpus.
+The mixture is read in blocks, and a shard's pieces are written as soon as its sequences are closed. So memory
+holds one block and the pieces of one shard, whatever the size of the corpus.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,13 +38,13 @@ def plan_packing(
     """Plan the packing of a mixture; writes `packing.json` and `pieces.parquet` into `out`.
 
     Args:
-        rule: how to pack.
+        rule: parameters of the plan.
         mixture: the documents, in order.
-        encoded: says which tokens these are.
+        encoded: the encoded artifact, with the vocabulary and the boundary tokens.
         out: an existing directory.
 
     Raises:
-        PackingError: no sequence comes out, or more than can be numbered; or an id is beyond the vocabulary.
+        PackingError: there is no sequence, or more than can be numbered; or an id is not below `vocab_size`.
     """
     check_fim_tokens(rule, encoded.vocab_size)
     sources = mixture.manifest.sources
@@ -53,7 +53,7 @@ def plan_packing(
     shortest = _Shortest()
     with write_packing_plan(out) as writer:
         shards = ShardWriter(writer, rule.sequences_per_shard)
-        first_start = mixture.manifest.first_document_start  # of a document that an earlier mixture began
+        first_start = mixture.manifest.first_document_start  # if an earlier mixture began the first document
         for block, pieces, num_closed in _packed_blocks(rule, mixture):
             lengths = block.num_tokens.astype(np.int64)
             totals.add(block.source, lengths, pieces)
@@ -76,7 +76,7 @@ def plan_packing(
 
 
 class _Shortest:
-    """The shortest document so far, in tokens."""
+    """Keeps the length of the shortest document so far, in tokens."""
 
     length = 1 << 32
 
@@ -85,11 +85,11 @@ class _Shortest:
 
 
 def _packed_blocks(rule: PackPlanParams, mixture: Mixture) -> Iterator[tuple[Plan, Pieces, int]]:
-    """Each block of documents, what was kept of it, and how many sequences are closed after it."""
+    """Yield each block of documents, its kept pieces, and the number of sequences closed after it."""
     window = rule.window if rule.strategy in WINDOWED else _BLOCK
     packing = packer(rule.strategy, rule.sequence_length, rule.long_documents)
     rates = _rates(rule, mixture.sources)
-    # the rest of a document is no example to fill in
+    # the rest of a document is not rearranged
     goes_on = int(mixture.manifest.first_document_start > 0)
     for block in blocks(mixture.batches(), window, rule.sequence_length):
         fim = np.zeros(len(block), dtype=np.uint8)
@@ -115,7 +115,7 @@ def _drops_long(rule: PackPlanParams) -> bool:
 
 
 def check_fim_tokens(rule: PackPlanParams, vocab_size: int) -> None:
-    """Refuse tokens that the vocabulary does not have.
+    """Reject fill-in-the-middle tokens that are not in the vocabulary.
 
     Raises:
         PackingError: one of `fim_token_ids` is `vocab_size` or more.
@@ -129,10 +129,10 @@ def check_fim_tokens(rule: PackPlanParams, vocab_size: int) -> None:
 
 
 class ShardWriter:
-    """Collects pieces and writes those of a shard once its last sequence is closed.
+    """Collects pieces, and writes those of a shard once its last sequence is closed.
 
     Attributes:
-        planned: the shards that were written.
+        planned: the shards written so far.
     """
 
     def __init__(self, writer: PackingPlanWriter, sequences_per_shard: int) -> None:
@@ -142,13 +142,13 @@ class ShardWriter:
         self._waiting: list[PieceTable] = []
 
     def add(self, pieces: PieceTable, num_closed: int) -> None:
-        """Take the next pieces; sequences below `num_closed` will get no more."""
+        """Add the next pieces; sequences below `num_closed` will get no more."""
         self._waiting.append(pieces)
         if num_closed // self._per_shard > len(self.planned):
             self._write(num_closed - num_closed % self._per_shard)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining shards."""
         self._write(_MOST_SEQUENCES)
 
     def _write(self, stop: int) -> None:
@@ -178,7 +178,7 @@ class ShardWriter:
 
 
 def joined_pieces(parts: list[PieceTable]) -> PieceTable:
-    """The pieces of all parts, one after the other."""
+    """The pieces of all parts, joined in order."""
     names = PieceTable.__dataclass_fields__
     return PieceTable(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
@@ -207,7 +207,7 @@ def _nothing_left(rule: PackPlanParams, mixture: MixtureManifest, shortest: int)
 
 
 def _table(pieces: Pieces, plan: Plan, first_start: int) -> PieceTable:
-    """The pieces of a block, whose first document begins at its token `first_start`."""
+    """The pieces of a block; the plan's first document begins at its token `first_start`."""
     document_start = pieces.document_start + np.where(pieces.document == 0, first_start, 0)
     return PieceTable(
         sequence=pieces.sequence.astype(np.uint32),

@@ -1,12 +1,12 @@
-"""Measures whether the packed sequences keep the shares that the mixture's plan gives, block after block.
+"""Measure how far the shares of the packed sequences deviate from those of the mixture's plan.
 
-The model. The sequences are counted off in blocks of at least a million tokens and 64 sequences, and of a
-thousandth of the whole where that is more. Of each block the tokens of every source are compared with those
-that the plan has in the same place: between the same numbers of tokens from its beginning, counting what is
-packed. The largest difference over all blocks, as a part of the block's tokens, is a source's deviation. A
-last block of less than half of the others' tokens is counted to the one before it.
+The model. The sequences are divided into blocks of at least a million tokens and 64 sequences, or of a
+thousandth of the whole if that is more. The tokens of every source in a block are compared with those in the
+same part of the plan: the part between the same numbers of packed tokens from the beginning. A source's
+deviation is the largest difference over all blocks, as a fraction of the block's tokens. A last block of less
+than half the size is joined to the one before it.
 
-What packing leaves out changes the shares of the whole; that is a figure of its own.
+Tokens that packing leaves out also change the shares of the whole; that change is measured separately.
 """
 
 from collections.abc import Sequence
@@ -29,19 +29,19 @@ _DIGITS = 6
 
 
 class Shares:
-    """Adds up, block of documents after block, what each block of sequences holds.
+    """Adds up the tokens per source of each block of sequences.
 
     Attributes:
         block_sequences: sequences in a block.
     """
 
     def __init__(self, num_sources: int, sequence_length: int, num_tokens: int) -> None:
-        """Count nothing yet.
+        """Start with empty counts.
 
         Args:
-            num_sources: of the mixture.
-            sequence_length: tokens of a sequence.
-            num_tokens: of the mixture; decides how large blocks are.
+            num_sources: number of the mixture's sources.
+            sequence_length: tokens per sequence.
+            num_tokens: number of the mixture's tokens; decides the size of blocks.
         """
         most = max(1, min(_MOST_BLOCKS, _MOST_CELLS // num_sources))
         wanted = max(_BLOCK_TOKENS, -(-num_tokens // most))
@@ -54,7 +54,7 @@ class Shares:
 
         Args:
             sources: uint16 [d], the source of each document.
-            pieces: what was kept of them.
+            pieces: their kept pieces.
         """
         if not len(pieces):
             return
@@ -65,7 +65,7 @@ class Shares:
         lengths, of = pieces.length[order], of[order]
         first = int(block[0])
         edges = np.cumsum(np.bincount(block - first, weights=pieces.length)).astype(np.int64)
-        # Both orders hold the same tokens; so a block's place in the plan is between the same two numbers.
+        # Both orders hold the same tokens, so a block covers the same range of token numbers in both.
         ends = np.cumsum(lengths)
         cuts = np.union1d(ends, edges)
         piece, part = np.searchsorted(ends, cuts), np.searchsorted(edges, cuts)
@@ -79,10 +79,10 @@ class Shares:
             self._planned = np.concatenate([self._planned, room])
 
     def measured(self, mixed: Sequence[MixedSource]) -> tuple[PackedShare, ...]:
-        """What was found of each source.
+        """The measured share and deviation of each source.
 
         Args:
-            mixed: what the mixture says of the sources.
+            mixed: the sources' entries in the mixture's manifest.
         """
         packed, planned = _without_a_short_end(self._packed), _without_a_short_end(self._planned)
         sizes = np.maximum(packed.sum(axis=1, keepdims=True), 1)
@@ -102,7 +102,7 @@ class Shares:
 def _add(
     sums: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int64], amounts: NDArray[np.int64]
 ) -> None:
-    """Add amounts to the sums at these rows and columns; rows need not begin at 0."""
+    """Add amounts to the sums at these rows and columns."""
     first, last = int(np.min(rows)), int(np.max(rows))
     width = sums.shape[1]
     found = np.bincount(
@@ -112,19 +112,19 @@ def _add(
 
 
 def _without_a_short_end(sums: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rows, the last one added to the one before it where it has less than half of its tokens."""
+    """The rows, with a last row of less than half the tokens added to the one before it."""
     if len(sums) < 2 or 2 * int(sums[-1].sum()) >= int(sums[-2].sum()):
         return sums
     return np.concatenate([sums[:-2], sums[-2:].sum(axis=0, keepdims=True)])
 
 
 def warnings(shares: Sequence[PackedShare], strategy: str, window: int | None) -> list[str]:
-    """What to say of shares that are further off than `LIMIT`: nothing, where all hold.
+    """Warnings of shares that deviate by more than `LIMIT`.
 
     Args:
-        shares: as they were measured.
-        strategy: by which was packed.
-        window: documents that were packed at a time.
+        shares: the measured shares.
+        strategy: strategy of the packing.
+        window: documents packed at a time.
     """
     found = []
     worst = max(shares, key=lambda share: share.deviation)

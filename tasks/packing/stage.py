@@ -1,14 +1,14 @@
-"""Pack: a mixture's documents become sequences of one length, with the boundaries kept.
+"""Pack: turn a mixture's documents into sequences of one length, and keep the documents' bounds.
 
-The model. First it is planned, on lengths only, which piece of which document goes where
-(`tasks.packing.strategies`); then every shard of sequences is written on its own, in each format asked for
-(`tasks.packing.write`); last the shards are put together under one manifest. So another format does not plan
-again, and a crash costs the shards in flight.
+The model. First the place of every piece of a document is planned, on lengths only
+(`tasks.packing.strategies`). Then every shard of sequences is written separately, in each requested format
+(`tasks.packing.write`). Last, the shards are put together under one manifest. So another format does not
+require planning again, and a crash loses only the shards in progress.
 
 Laws. Per source: tokens in = packed + truncated + dropped. No sequence is longer than `sequence_length`, and
-only padding fills it up. The sequences are in the mixture's order, or keep it to within a window, and the
-sources keep their shares along it, which is measured (`tasks.packing.shares`). The same plan gives the same
-bytes, whatever the number of workers. `tasks.formats.packed.reader` says how to read them.
+the rest of a sequence is padding. The sequences are in the mixture's order, at least to within a window, and
+the sources keep their shares along it, which is measured (`tasks.packing.shares`). The bytes depend on the
+plan, and not on the number of workers. `tasks.formats.packed.reader` reads them.
 """
 
 import logging
@@ -37,10 +37,10 @@ def run_plan(
 ) -> Outcome:
     """Plan the packing of a mixture; writes `packing.json` and `pieces.parquet`.
 
-    The encoded shards' digests are checked here, once; the plan is made of the lengths in the mixture.
+    The digests of the encoded shards are checked here, once; the plan uses the lengths in the mixture.
 
     Raises:
-        PackingError: no sequence comes out, the mixture is of another encoding, or a shard was damaged.
+        PackingError: there is no sequence, the mixture belongs to another encoding, or a shard is damaged.
     """
     mixed, tokens = Mixture.open(mixture), Encoded.open(encoded)
     check_same_sources(mixed.sources, tokens.sources)
@@ -71,10 +71,10 @@ def _metrics(manifest: PackingManifest) -> dict[str, Scalar]:
 def run_shard(
     params: PackShardParams, *, out: Path, plan: Path, encoded: Path, shards: Sequence[Path]
 ) -> Outcome:
-    """Write shard `params.index` of a plan; writes its files in every format, and a manifest of its own.
+    """Write shard `params.index` of a plan in every format, with a manifest of its own.
 
     Raises:
-        PackingError: the plan does not fit the encoding, or an id is beyond the vocabulary.
+        PackingError: the plan does not match the encoding, or an id is not below `vocab_size`.
     """
     opened = PackingPlan.open(plan)
     manifest = opened.manifest
@@ -133,10 +133,10 @@ def _packed_manifest(
 
 
 def run(params: PackParams, *, out: Path, plan: Path, shards: Sequence[Path]) -> Outcome:
-    """Put the packed shards of a plan together; hard-links their files and writes `packed.json`.
+    """Put the packed shards of a plan together: hard-link their files and write `packed.json`.
 
     Raises:
-        PackingError: the shards are not those of the plan.
+        PackingError: the shards do not belong to the plan.
     """
     manifest = PackingPlan.open(plan).manifest
     assembled(shards, [shard.entry for shard in manifest.shards], out)

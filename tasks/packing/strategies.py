@@ -1,19 +1,19 @@
-"""The strategies: block after block of documents, given in the mixture's order, becomes sequences.
+"""Packing strategies: turn blocks of documents, in the mixture's order, into sequences.
 
     concat                 documents follow each other without a gap and are cut wherever a sequence ends.
                            Nothing is lost, and only the last sequence may be padded.
     greedy                 next fit: a piece goes into the open sequence if it fits, else the sequence is
                            closed (and padded) and the piece opens the next.
-    best_fit               of a window of documents the longest piece first, each into the sequence that it
+    best_fit               takes a window's pieces longest first, and puts each into the sequence that it
                            fills best (Ding et al. 2024, "Fewer Truncations Improve Language Modeling").
-    first_fit_decreasing   of a window of documents the longest piece first, each into the first sequence
+    first_fit_decreasing   takes a window's pieces longest first, and puts each into the first sequence
                            that has room (Johnson 1973, "Near-Optimal Bin Packing Algorithms").
     pad                    every piece is a sequence of its own.
 
 Laws. No sequence holds more than its length. With every strategy but `concat` a document that fits into a
 sequence is in one piece. The pieces of a sequence are in the order of the documents. `concat`, `greedy` and
-`pad` keep the order of the documents, whatever the blocks; a window's sequences come before the next
-window's, and among themselves in an order in which every source keeps its share (`tasks.packing.lining_up`).
+`pad` keep the order of the documents, whatever the blocks. A window's sequences come before the next
+window's, in an order in which every source keeps its share (`tasks.packing.lining_up`).
 All are functions of the lengths and, for that order, of the sources alone.
 """
 
@@ -37,24 +37,24 @@ from tokmill.tasks.packing.pieces import Pieces, UnplacedPieces, cut_documents, 
 
 
 class Packer(Protocol):
-    """Packs one block of documents after the other; sequences are numbered over all of them."""
+    """Packs blocks of documents in order; the numbers of sequences continue from block to block."""
 
     num_closed: int
-    """Sequences that no later block adds to."""
+    """Number of sequences that no later block adds to."""
 
     def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8], sources: NDArray[np.uint16]) -> Pieces:
         """Pack the next documents.
 
         Args:
             lengths: int64 [d], tokens of each document, ≥ 1.
-            fim: uint8 [d], how each is to be rearranged; 0 for not at all.
-            sources: uint16 [d], the source of each; decides the order of sequences, where there is a choice.
+            fim: uint8 [d], the form of each document; 0 if it is not rearranged.
+            sources: uint16 [d], the source of each document; decides the order of sequences within a window.
         """
         ...
 
 
 def packer(strategy: Strategy, sequence_length: int, long_documents: LongDocuments = "split") -> Packer:
-    """A packer that has packed nothing yet; `concat` does without `long_documents`."""
+    """A new packer; `concat` ignores `long_documents`."""
     if strategy == "concat":
         return Concat(sequence_length)
     if strategy in WINDOWED:
@@ -65,7 +65,7 @@ def packer(strategy: Strategy, sequence_length: int, long_documents: LongDocumen
 
 
 class Concat:
-    """Lays documents end to end and cuts at every multiple of the sequence length."""
+    """Joins documents end to end and cuts at every multiple of the sequence length."""
 
     def __init__(self, sequence_length: int) -> None:
         self._length = sequence_length
@@ -73,7 +73,7 @@ class Concat:
         self.num_closed = 0
 
     def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8], sources: NDArray[np.uint16]) -> Pieces:
-        """See `Packer`; `fim` must be zeros, since a cut may fall anywhere."""
+        """See `Packer`; `fim` must be zeros, since cuts can be anywhere."""
         ends = self._position + np.cumsum(lengths)
         begins = ends - lengths
         first = begins // self._length
@@ -153,14 +153,14 @@ def best_fit(lengths: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
 
     Args:
         lengths: int64 [n], each in [1, capacity].
-        capacity: tokens a bin.
+        capacity: tokens per bin.
 
     Returns:
         int64 [n], the bin of each piece, numbered from 0 in the order in which they are opened.
 
-    Of equally long pieces the first goes first; of bins with the same room the one that came to have it last
-    is taken, which makes no difference to how full they get. O(n + capacity) time and memory.
-    Source: Ding et al. 2024, "Fewer Truncations Improve Language Modeling", Algorithm 1.
+    Ties: equally long pieces are taken in order; of bins with equal room the one that got this room last is
+    used, which does not affect how full the bins become. O(n + capacity) time and memory. Source: Ding et al.
+    2024, "Fewer Truncations Improve Language Modeling", Algorithm 1.
     """
     bins = np.empty(len(lengths), dtype=np.int64)
     fit_best(lengths, _longest_first(lengths, capacity), capacity, _rooms(len(lengths), capacity), bins)
@@ -170,7 +170,7 @@ def best_fit(lengths: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
 def first_fit_decreasing(lengths: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
     """Assign pieces to bins, longest first, each to the bin of the lowest number that has room for it.
 
-    Arguments and result as of `best_fit`. O(n log n + capacity) time.
+    Arguments and result as in `best_fit`. O(n log n + capacity) time.
     """
     size = 1 << max(len(lengths) - 1, 0).bit_length()
     tree = np.full(2 * size, capacity, dtype=np.int32)
@@ -186,7 +186,7 @@ def _longest_first(lengths: NDArray[np.int64], capacity: int) -> NDArray[np.int6
 
 
 def _rooms(num_pieces: int, capacity: int) -> Rooms:
-    """No open bins yet."""
+    """An empty set of bins."""
     sizes = [-(-(capacity + 1) // 64)]
     while sizes[-1] > 1:
         sizes.append(-(-sizes[-1] // 64))
@@ -199,7 +199,7 @@ def _rooms(num_pieces: int, capacity: int) -> Rooms:
 
 
 def _laid_out(cut: UnplacedPieces, bins: NDArray[np.int64], ranks: NDArray[np.int64], first: int) -> Pieces:
-    """Sequences from number `first` on, in the order of the bins' ranks; pieces in their own order."""
+    """The pieces in sequences from number `first` on, by the bins' ranks; pieces keep their order."""
     sequence, start, order = (np.empty_like(bins) for _ in range(3))
     lay_out(bins, cut.length, ranks, np.zeros(len(ranks), dtype=np.int64), sequence, start)
     by_sequence(sequence, np.zeros(len(ranks) + 1, dtype=np.int64), order)

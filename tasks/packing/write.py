@@ -1,7 +1,7 @@
-"""Writes one packed shard: tokens go to their places once, then into every format asked for.
+"""Write one packed shard: copy tokens to their places once, then write every requested format.
 
-A shard is written in blocks of sequences, so that what is in memory does not grow with it; of the encoded
-shards, which are memory-mapped, one is open at a time.
+A shard is written in blocks of sequences, so that memory does not grow with it. The encoded shards are
+memory-mapped, and one is open at a time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,14 +31,14 @@ ShardPaths = Mapping[tuple[int, int], Path]
 
 @dataclass(frozen=True)
 class Recipe:
-    """What the writing of a shard depends on besides its pieces.
+    """The settings of writing a shard.
 
     Attributes:
-        packing: the plan's figures: widths, lengths, boundary tokens.
-        formats: in which formats.
-        pad_id: what fills sequences up.
+        packing: the plan's manifest: widths, lengths, boundary tokens.
+        formats: formats to write.
+        pad_id: id of the padding token.
         mask_continued: see `PackedManifest`.
-        labels: likewise.
+        labels: see `PackedManifest`.
     """
 
     packing: Packing
@@ -51,18 +51,18 @@ class Recipe:
 def write_shard(
     recipe: Recipe, entry: PackedShardEntry, pieces: PieceTable, shards: ShardPaths, files: ShardFiles
 ) -> None:
-    """Write one shard in every format, and where its pieces come from.
+    """Write one shard in every format, and its table of pieces.
 
     Args:
-        recipe: how.
-        entry: which sequences.
-        pieces: theirs, in order.
-        shards: the encoded shards.
-        files: where to write.
+        recipe: the settings.
+        entry: the sequences of the shard.
+        pieces: the pieces of these sequences, in order.
+        shards: directories of the encoded shards.
+        files: paths to write.
 
     Raises:
-        PackingError: a piece is of a shard that is not there, or lies outside of its document; a document
-            does not begin or end as it should; or an id is beyond the vocabulary.
+        PackingError: the shard of a piece is missing, a piece lies outside of its document, a document lacks
+            a boundary token, or an id is not below `vocab_size`.
     """
     length = recipe.packing.sequence_length
     dtype = np.dtype(recipe.packing.dtype).newbyteorder("<")
@@ -79,7 +79,7 @@ def write_shard(
 def _parts(
     entry: PackedShardEntry, pieces: PieceTable, sequence_length: int
 ) -> Iterator[tuple[range, PieceTable]]:
-    """The shard's sequences in blocks, with their pieces."""
+    """Yield the shard's sequences in blocks, with their pieces."""
     group = group_rows(sequence_length)
     step = max(1, _BLOCK_TOKENS // (group * sequence_length)) * group
     stop = entry.first_sequence + entry.num_sequences
@@ -92,7 +92,7 @@ def _parts(
 def filled(
     recipe: Recipe, sequences: range, pieces: PieceTable, shards: ShardPaths
 ) -> tuple[SequenceBlock, NDArray[np.uint64]]:
-    """Sequences with their tokens, and the corpus row of each piece's document.
+    """The tokens of sequences, and the corpus row of each piece's document.
 
     Raises:
         PackingError: see `write_shard`.
@@ -128,7 +128,7 @@ def filled(
 
 
 def _by_shard(pieces: PieceTable) -> Iterator[tuple[tuple[int, int], NDArray[np.intp]]]:
-    """The pieces of each encoded shard, in their order."""
+    """Yield the pieces of each encoded shard, in order."""
     group = pieces.source.astype(np.int64) << 32 | pieces.shard
     order = np.argsort(group, kind="stable")
     for mine in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
@@ -159,7 +159,7 @@ def _copy(
 
 
 def _check_boundaries(packing: Packing, shard: EncodedShard, body: Body) -> None:
-    """Refuse documents that do not begin and end with the tokens that the packing states."""
+    """Reject documents that do not begin and end with the packing's boundary tokens."""
     for token_id, chosen, place, word in (
         (packing.begin_of_document_id, body.head, body.begin, "begin"),
         (packing.end_of_document_id, body.tail, body.begin + body.length - 1, "end"),
@@ -180,7 +180,7 @@ def _bytes(tokens: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[np.uint8]:
 
 
 def check_vocabulary(rows: NDArray[Any], vocab_size: int) -> None:
-    """Refuse token ids that the vocabulary does not have.
+    """Reject token ids that are not in the vocabulary.
 
     Raises:
         PackingError: an id is `vocab_size` or more.

@@ -1,1 +1,1 @@
-"""Score: how difficult each document is, for curricula."""
+"""Score: measure the difficulty of each document, for curricula."""

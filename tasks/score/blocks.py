@@ -1,4 +1,4 @@
-"""The documents of an encoded shard in blocks of tokens, without their end tokens."""
+"""Read the documents of an encoded shard in blocks of tokens, without their end tokens."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -15,10 +15,10 @@ class TokenBlock(NamedTuple):
     """Consecutive documents.
 
     Attributes:
-        first: the first one's position in the shard.
-        tokens: uint16 | uint32 [t], a view; what lies between two documents belongs to none.
-        starts: int64 [d], where each document begins in the tokens.
-        lengths: int64 [d], its tokens.
+        first: position of the first document in the shard.
+        tokens: uint16 | uint32 [t], a view; tokens between two documents belong to neither.
+        starts: int64 [d], index in `tokens` at which each document begins.
+        lengths: int64 [d], tokens of each document.
     """
 
     first: int
@@ -32,8 +32,8 @@ def token_blocks(shard: EncodedShard, end_id: int | None, size: int = _TOKENS) -
 
     Args:
         shard: the encoded shard.
-        end_id: the end-of-document token, which is left out where a document ends with it; None for none.
-        size: a block ends with the document that brings it to so many tokens.
+        end_id: the end-of-document token to leave out of each document; None for none.
+        size: a block ends with the document that brings it to at least this many tokens.
     """
     offsets, first = shard.offsets, 0
     while first < shard.num_documents:

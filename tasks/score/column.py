@@ -1,4 +1,4 @@
-"""A number of the source's own for each document of an encoded shard, read from a column of its files."""
+"""Read a numeric column of a source's files for the documents of an encoded shard."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,19 +19,19 @@ from tokmill.tasks.formats.text.sources import WITH_COLUMNS
 def column_of(
     column: str, shard: Shard, roots: Mapping[str, str | Path], encoded: EncodedShard
 ) -> NDArray[np.float32]:
-    """Read a column for the documents that were kept when the shard was encoded.
+    """Read a column for the documents of an encoded shard.
 
     Args:
-        column: its name; of JSON lines, a key.
+        column: name of the column, or of the key in JSON lines.
         shard: the corpus shard.
-        roots: source -> the folder that its names are relative to.
-        encoded: the encoded shard, which says which documents were kept.
+        roots: source → the folder that its file names are relative to.
+        encoded: the encoded shard, which lists the documents that were kept.
 
     Returns:
         float32 [d]; NaN where a document has no value or null.
 
     Raises:
-        SourceError: the files have no columns, or lack this one, a value of it is no number, or no document
+        SourceError: the files have no columns or not this one, a value is not a number, or no document
             has a value.
     """
     _check_columns(column, shard)
@@ -44,7 +44,7 @@ def column_of(
     if len(values) and np.isnan(values).all():
         raise SourceError(
             f"score: column '{column}' of source '{shard.source}': no document of shard {shard.index} has a "
-            "value; name another column, or the sources that have it in mix.curriculum.sources"
+            "value; choose another column, or list only the sources that have it in mix.curriculum.sources"
         )
     return values
 
@@ -52,7 +52,7 @@ def column_of(
 def _read(
     column: str, shard: Shard, roots: Mapping[str, str | Path], encoded: EncodedShard
 ) -> NDArray[np.float32]:
-    options = shard.options.model_copy(update={"id_column": column})  # a value is read as an id would be
+    options = shard.options.model_copy(update={"id_column": column})  # values are read in the same way as ids
     values = np.full(len(encoded.ordinals), np.nan, dtype=np.float32)
     for batch in read_shard(shard.model_copy(update={"options": options}), roots):
         _, kept, places = np.intersect1d(
@@ -69,7 +69,7 @@ def _check_columns(column: str, shard: Shard) -> None:
         if segment.format not in WITH_COLUMNS:
             raise SourceError(
                 f"score: column '{column}' of source '{shard.source}': {segment.file} is read as "
-                f"{segment.format}, which has no columns; name the sources that do in mix.curriculum.sources"
+                f"{segment.format}, which has no columns; leave it out of mix.curriculum.sources"
             )
 
 
@@ -86,7 +86,7 @@ def _numbers(
 
 
 def _not_a_number(column: str, shard: Shard, texts: ArrowArray, ordinals: NDArray[np.int64]) -> str:
-    """Say which value is no number, and where it stands."""
+    """Describe the first value that is not a number, and its place."""
     for text, ordinal in zip(texts.to_pylist(), ordinals.tolist(), strict=True):
         try:
             float(text or 0)
@@ -94,5 +94,5 @@ def _not_a_number(column: str, shard: Shard, texts: ArrowArray, ordinals: NDArra
             segment = next(part for part in reversed(shard.segments) if part.first_ordinal <= ordinal)
             row = segment.first_row + ordinal - segment.first_ordinal
             where = place_of(segment.file, row, segment.format)
-            return f"{where} holds {text[:40]!r}, which is no number; take another column"
-    return "it holds what is no number; take another column"
+            return f"{where} holds {text[:40]!r}, which is not a number; choose another column"
+    return "it holds values that are not numbers; choose another column"

@@ -1,17 +1,18 @@
-"""An interpolated Kneser-Ney trigram model, trained on encoded documents.
+"""Train an interpolated Kneser-Ney trigram model on encoded documents.
 
-The model. With c(u v w) the count of a trigram and N(• v w) the number of different ids that it was seen
-after, each order takes a discount D from every count and hands what that frees to the order below:
+The model. Let c(u v w) be the count of a trigram, and N(• v w) the number of distinct ids that precede v w.
+Each order subtracts a discount D from every count and gives the freed probability to the order below:
 
     p3(u v w) = (c(u v w) - D3) / c(u v •)          r3(u v) = D3 N(u v •) / c(u v •)
     p2(v w)   = (N(• v w) - D2) / N(• v •)          r2(v)   = D2 N(v •) / N(• v •)
     P(w)      = (N(• w) - D1) / N(• •) + D1 M / N(• •) / n
 
-Each document has two marks before it, which are the first ids' contexts. M ids were seen, n there are. A
-discount is n1 / (n1 + 2 n2), with n1 and n2 the numbers of grams that were counted once and twice.
+Two start marks precede each document, as the context of its first ids. M of the n ids occur in the training
+documents. A discount is n1 / (n1 + 2 n2), where n1 and n2 are the numbers of n-grams that occur once and
+twice.
 
-Laws. Over all ids the chances after any two sum to 1. Counting is sorting: memory is a few words for each
-token that the model is trained on.
+Laws. After any two ids the probabilities of all ids sum to 1. Counts are found by sorting, which takes a few
+machine words of memory per token.
 
 Source: Kneser and Ney 1995, "Improved backing-off for m-gram language modeling"; in the interpolated form of
 Chen and Goodman 1999, "An empirical study of smoothing techniques for language modeling".
@@ -34,11 +35,11 @@ def train(documents: Sequence[NDArray[Any]], vocab_size: int) -> TrigramModel:
     """Train a model.
 
     Args:
-        documents: of each its ids, all below `vocab_size`.
-        vocab_size: n.
+        documents: the ids of each document, all below `vocab_size`.
+        vocab_size: number of ids, n.
 
     Raises:
-        MixingError: the vocabulary is too large for three ids in a word, or there is no id.
+        MixingError: the vocabulary is too large to keep three ids in 63 bits, or there are no documents.
     """
     keys = trigram_keys(documents, vocab_size)
     if not len(keys):
@@ -47,17 +48,17 @@ def train(documents: Sequence[NDArray[Any]], vocab_size: int) -> TrigramModel:
 
 
 def _bits(vocab_size: int) -> int:
-    bits = vocab_size.bit_length()  # the mark before a document is one more id
+    bits = vocab_size.bit_length()  # the start mark is an additional id
     if bits > _MOST_BITS:
         raise MixingError(
-            f"score: a vocabulary of {vocab_size} is too large for perplexity, which knows fewer than "
+            f"score: a vocabulary of {vocab_size} is too large for perplexity, which supports fewer than "
             f"{1 << _MOST_BITS} ids; use difficulty = 'length' or 'noise'"
         )
     return bits
 
 
 def trigram_keys(documents: Sequence[NDArray[Any]], vocab_size: int) -> Keys:
-    """Every trigram of every document as one number: uint64 [all ids], in their order."""
+    """Every trigram of every document as one number: uint64 [number of ids in all documents], in order."""
     bits = np.uint64(_bits(vocab_size))
     lengths = np.array([len(document) for document in documents], dtype=np.int64)
     padded = np.full(int(lengths.sum()) + 2 * len(documents), vocab_size, dtype=np.uint64)
@@ -80,7 +81,10 @@ def _model(keys: Keys, counts: NDArray[np.int64], vocab_size: int) -> TrigramMod
 
     pairs, num_before = np.unique(keys & both, return_counts=True)
     before_all = np.uint64(vocab_size) << bits | np.uint64(vocab_size)
-    pairs, num_before = np.append(pairs, before_all), np.append(num_before, 0)  # a context, never a bigram
+    pairs, num_before = (
+        np.append(pairs, before_all),
+        np.append(num_before, 0),
+    )  # the start marks are a context, but never a bigram
     of_first = (pairs >> bits).astype(np.int64)
     size = vocab_size + 1
     middles = np.bincount(of_first, weights=num_before, minlength=size)
@@ -106,7 +110,7 @@ def _model(keys: Keys, counts: NDArray[np.int64], vocab_size: int) -> TrigramMod
 
 
 def _unigrams(last: Keys, vocab_size: int) -> NDArray[np.float64]:
-    """P(w), by how many different ids w was seen after; `last` is the second id of every bigram."""
+    """P(w), by the number of distinct ids that precede w; `last` has the second id of every bigram."""
     num_before = np.bincount(last.astype(np.int64), minlength=vocab_size + 1)
     seen = num_before[num_before > 0]
     discount = _discount(seen)
@@ -117,6 +121,6 @@ def _unigrams(last: Keys, vocab_size: int) -> NDArray[np.float64]:
 
 
 def _discount(counts: NDArray[np.int64]) -> float:
-    """What to take from every count; a half where none was counted once, or none twice."""
+    """The discount of every count; 0.5 if no n-gram occurs once, or none twice."""
     once, twice = int(np.count_nonzero(counts == 1)), int(np.count_nonzero(counts == 2))
     return once / (once + 2 * twice) if once and twice else 0.5

@@ -1,4 +1,4 @@
-"""The noise of an encoded shard's documents, by the text that their tokens decode to."""
+"""Measure the noise of an encoded shard's documents, on the text that their tokens decode to."""
 
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -23,18 +23,18 @@ _NUM_CODE_POINTS = 0x110000
 def noise_of(
     tokenizer: "Tokenizer", shard: EncodedShard, end_id: int | None
 ) -> dict[str, NDArray[np.float32]]:
-    """Measure the documents of a shard; see `tasks.kernels.noise` for the measures.
+    """Measure the documents of a shard; `tasks.kernels.noise` defines the measures.
 
     Args:
-        tokenizer: decodes them.
+        tokenizer: decodes the documents.
         shard: the encoded shard.
-        end_id: the end-of-document token, which is no part of the text; None for none.
+        end_id: the end-of-document token, which is not part of the text; None for none.
 
     Returns:
-        By measure, float32 [d].
+        For each measure, float32 [d].
 
     Raises:
-        StoreError: a token is none of the tokenizer's.
+        StoreError: a token is not in the tokenizer's vocabulary.
     """
     definition, found = tokenizer.definition, new_noise(shard.num_documents)
     room = new_room(int(np.max(np.diff(shard.offsets), initial=0)))

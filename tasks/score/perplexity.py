@@ -1,9 +1,9 @@
-"""How surprising documents are to a model that did not see them.
+"""Score documents by their perplexity under a model that was not trained on them.
 
-Every document belongs to one of two folds, by a hash of its shard's content digest and its place there. A
-model is trained on documents of each fold, and the documents of a fold are scored by the other's model. Of a
-large corpus a sample is enough: documents whose hash is below a bound, so that about as many tokens come as
-asked.
+Every document belongs to one of two folds, by a hash of its shard's content digest and its place in the
+shard. A model is trained on each fold, and the documents of a fold are scored by the other fold's model. From
+a large corpus a sample is taken: the documents whose hash is below a bound, chosen to give about the
+requested number of tokens.
 """
 
 from collections.abc import Iterator
@@ -25,17 +25,17 @@ _ONE = float(1 << 63)
 def sample_of(
     shard: EncodedShard, digest: str, manifest: ModelManifest, fold: int, share: float
 ) -> Iterator[NDArray[Any]]:
-    """Yield the documents of a shard that the model of a fold is trained on.
+    """Yield the documents of a shard on which the model of a fold is trained.
 
     Args:
         shard: the encoded shard.
-        digest: its content digest.
-        manifest: says the seed, and what is no part of a document.
+        digest: the shard's content digest.
+        manifest: has the seed, and the end token, which is not part of a document.
         fold: 0 or 1.
-        share: which part of the fold's documents to take, in (0, 1].
+        share: fraction of the fold's documents to take, in (0, 1].
 
     Raises:
-        StoreError: a token is none of the model's.
+        StoreError: a token is not in the model's vocabulary.
     """
     for block in token_blocks(shard, manifest.end_of_document_id):
         shard.check_ids(manifest.vocab_size, block.tokens)
@@ -48,25 +48,25 @@ def sample_of(
 
 
 def _lots(block: TokenBlock, digest: str, seed: int) -> NDArray[np.uint64]:
-    """A random number for each document of a block."""
+    """A pseudo-random number for each document of a block."""
     key = permutation_key("fold", seed, digest)
     places = np.arange(block.first, block.first + len(block.lengths), dtype=np.uint64)
     return scrambled(scrambled(places, key[0]), key[1])
 
 
 def perplexity_of(shard: EncodedShard, digest: str, models: TrigramModels) -> NDArray[np.float32]:
-    """Mean surprisal of each document of a shard, in nats a token; perplexity is e to that power.
+    """Mean surprisal of each document of a shard, in nats per token; perplexity is e to that power.
 
     Args:
         shard: the encoded shard.
-        digest: its content digest.
-        models: of the corpus that it belongs to.
+        digest: the shard's content digest.
+        models: the models of the shard's corpus.
 
     Returns:
         float32 [d]; NaN for a document without tokens.
 
     Raises:
-        StoreError: a token is none of the models'.
+        StoreError: a token is not in the models' vocabulary.
     """
     manifest = models.manifest
     found = np.full(shard.num_documents, np.nan, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Whether a source's files have a column at all: a look at their beginnings, before a run spends hours."""
+"""Check early in a run whether a source's files have a column, by reading their beginnings."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,16 +10,16 @@ from tokmill.tasks.formats.text.sources import WITH_COLUMNS, ReadOptions, format
 
 
 def missing_values(column: str, files: Sequence[Mapping[str, Any]], options: ReadOptions) -> str:
-    """Say why documents of a source cannot have values of a column; nothing where one has.
+    """Explain why no document of a source has a value in a column; empty if one has.
 
     Args:
-        column: its name; of JSON lines, a key.
-        files: the values of what `resolve_files` gives.
-        options: how the files are read.
+        column: name of the column, or of the key in JSON lines.
+        files: the values of the externals that `resolve_files` returns.
+        options: how to read the files.
 
-    Files are read from the first on, until a document has a value.
+    Files are read in order, up to the first document with a value.
     """
-    wanted = options.model_copy(update={"id_column": column})  # a value is read as an id would be
+    wanted = options.model_copy(update={"id_column": column})  # values are read in the same way as ids
     for file in files:
         path, file_format = Path(file["path"]), format_of(file["name"], options)
         if file_format not in WITH_COLUMNS:

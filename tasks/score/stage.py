@@ -1,12 +1,12 @@
-"""Score: numbers that say how hard each document is, for a curriculum. They are costly, and so kept.
+"""Score: measures of each document's difficulty, for a curriculum. They are costly, so they are artifacts.
 
 `score_noise` measures the text that the tokens of an encoded shard decode to (`tasks.kernels.noise`).
-`score_column` reads a column of the source's own from its files. Both give one number (noise: four) for each
-document of the encoded shard, in its order. `fit_trigrams` trains a small model on the encoded corpus, and
-`score_perplexity` says how surprising each document is to one that did not see it (`tasks.score`).
+`score_column` reads a numeric column of the source's files. Both give one number (noise: four) for each
+document of the encoded shard, in order. `fit_trigrams` trains two small models on the encoded corpus, and
+`score_perplexity` scores each document by the model that was not trained on it (`tasks.score.perplexity`).
 
-Laws. Noise and column of a document depend on its shard alone, perplexity on the corpus; another schedule,
-weight or curriculum does not score again.
+Laws. The noise and column scores of a document depend on its shard alone, its perplexity on the corpus. So
+another schedule, weight or curriculum does not require scoring again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 class NoiseParams(Params):
-    """What is no text of a document."""
+    """The token to leave out of each document's text."""
 
     end_of_document: str | None = Field(
-        default="<|endoftext|>", description="Special token that stands after each document; empty for none."
+        default="<|endoftext|>", description="Special token after each document; empty for none."
     )
 
 
 class ColumnParams(Params):
-    """Which column of the source's own to take."""
+    """The column to read from the source's files."""
 
     column: str = Field(min_length=1, description="Name of a column or JSON key that holds a number.")
 
@@ -43,7 +43,7 @@ def run_noise(params: NoiseParams, *, out: Path, tokenizer: Path, shard: Path) -
     Args:
         params: see `NoiseParams`.
         out: the artifact's directory.
-        tokenizer: the tokenizer that it was encoded with.
+        tokenizer: the tokenizer with which the shard was encoded.
         shard: the encoded shard.
     """
     from tokmill.tasks.encode.encoding import end_token_id
@@ -65,7 +65,7 @@ def run_column(params: ColumnParams, *, out: Path, text: Mapping[str, Any], shar
         shard: the encoded shard.
 
     Raises:
-        SourceError: the files have no such column, or it holds what is no number.
+        SourceError: the files have no such column, or a value in it is not a number.
     """
     from tokmill.tasks.formats.text.shard import Shard
     from tokmill.tasks.score.column import column_of
@@ -76,32 +76,37 @@ def run_column(params: ColumnParams, *, out: Path, text: Mapping[str, Any], shar
 
 
 class TrigramParams(Params):
-    """The model that says how surprising documents are."""
+    """Parameters of the trigram models for perplexity."""
 
     train_tokens: int = Field(
         default=10_000_000,
         ge=1,
         lt=1 << 31,
         description=(
-            "Tokens that each of the two models is trained on, about: a sample of documents where the corpus "
-            "has more. Memory grows with it, by about 60 bytes per token."
+            "Approximate number of tokens to train each of the two models on: a sample if the corpus "
+            "has more. Training takes about 60 bytes of memory per token."
         ),
     )
-    seed: int = Field(default=0, ge=0, lt=1 << 63, description="Decides which model a document belongs to.")
+    seed: int = Field(
+        default=0,
+        ge=0,
+        lt=1 << 63,
+        description="Seed that decides which of the two models a document trains.",
+    )
 
 
 class PerplexityParams(Params):
-    """There are none: the model knows all."""
+    """No parameters: the model determines the scores."""
 
 
 def run_fit(params: TrigramParams, *, out: Path, encoded: Path, shards: Sequence[Path]) -> Outcome:
-    """Train a trigram model on each of two halves of an encoded corpus.
+    """Train one trigram model on each of two halves of an encoded corpus.
 
     Args:
         params: see `TrigramParams`.
         out: the artifact's directory.
-        encoded: the manifest.
-        shards: the encoded shards, in its order.
+        encoded: the encoded artifact, with the manifest.
+        shards: the encoded shards, in the manifest's order.
 
     Raises:
         MixingError: a half has no documents, or the vocabulary is too large.
@@ -143,12 +148,12 @@ def run_fit(params: TrigramParams, *, out: Path, encoded: Path, shards: Sequence
 
 
 def run_perplexity(params: PerplexityParams, *, out: Path, model: Path, shard: Path) -> Outcome:
-    """Score an encoded shard's documents by the model that did not see them.
+    """Score each document of an encoded shard by the model that was not trained on it.
 
     Args:
         params: none.
         out: the artifact's directory.
-        model: what `fit_trigrams` made of the corpus that the shard belongs to.
+        model: the artifact of `fit_trigrams` for the shard's corpus.
         shard: the encoded shard.
 
     Raises:

@@ -1,1 +1,1 @@
-"""Takedown: packed artifacts and mixtures without some documents."""
+"""Takedown: remove documents from packed artifacts and mixtures."""

@@ -1,11 +1,11 @@
-"""Exclude: a mixture without some documents, for packing it again.
+"""Exclude: write a mixture without some documents, so that it can be packed again.
 
-The model. The rows of the documents are left out, each time that they were drawn, and all others keep their
-order. Nothing is drawn in their place, so the shares are what is left of them; the requests stay on record as
-they were made, and the table of shares scales them to the tokens that are left.
+The model. All rows of the documents are removed from the plan, and all other rows keep their order. Nothing
+is drawn in their place, so the sources' shares change. The recorded requests stay unchanged; the table of
+shares scales them to the remaining tokens.
 
-Laws. Per source: documents and tokens in the mixture before = kept + taken down. The same mixture and
-documents give the same bytes, in whatever order the documents are listed.
+Laws. Per source: documents and tokens in the mixture before = kept + taken down. The result does not depend
+on the order in which the documents are listed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from tokmill.tasks.tracing.members import Document, Members
 
 
 class ExcludeParams(Params):
-    """There are none: what is left out is an input."""
+    """No parameters: the documents to leave out are an input."""
 
 
 def run(
@@ -36,18 +36,18 @@ def run(
     shards: Sequence[Path],
     documents: Sequence[Mapping[str, Any]],
 ) -> Outcome:
-    """Write the mixture in `mixture` without the documents.
+    """Write the mixture in `mixture` without `documents`.
 
     Args:
         params: none.
         out: the new mixture's directory.
-        mixture: the old one's.
-        encoded: the encoding that was mixed.
+        mixture: the directory of the old mixture.
+        encoded: the encoded artifact that was mixed.
         shards: its shards, in the manifest's order.
-        documents: the fields of a `TakenDocument` each, in any order.
+        documents: the fields of one `TakenDocument` each, in any order.
 
     Raises:
-        MixingError: nothing is left of it.
+        MixingError: no document is left.
         StoreError: a file is missing or broken.
     """
     before = Mixture.open(mixture)
@@ -76,7 +76,7 @@ def run(
 def members_of(
     documents: Sequence[Document], sources: Sequence[str], encoded: Encoded, shards: Sequence[Path]
 ) -> Members:
-    """The documents as a plan knows them: by their positions in the encoded shards."""
+    """The documents by their positions in the encoded shards, as a plan refers to them."""
     ordinals: dict[tuple[str, int], list[int]] = {}
     for document in documents:
         ordinals.setdefault((document.source, document.shard), []).append(document.ordinal)
@@ -96,19 +96,23 @@ def _where(plan: Plan, keep: NDArray[np.bool_]) -> Plan:
 
 
 class _Exclusion:
-    """Counts what goes, by source and by point of the table of shares."""
+    """Counts the removed documents and tokens, by source and by point of the table of shares."""
 
     def __init__(self, mixture: Mixture) -> None:
         self._mixture = mixture.manifest
         self._table = mixture.shares()
         size = len(mixture.sources)
-        self._gone = np.zeros((4, size), dtype=np.int64)  # documents, tokens; the same of first times alone
-        self._before = np.zeros((len(self._table.positions) + 1, size))  # tokens, by the next point
+        self._gone = np.zeros(
+            (4, size), dtype=np.int64
+        )  # documents, tokens; and the same for first draws only
+        self._before = np.zeros(
+            (len(self._table.positions) + 1, size)
+        )  # removed tokens before each point of the table
         self._position = mixture.manifest.first_position
         self._first_is_gone = False
 
     def add(self, plan: Plan, gone: NDArray[np.bool_]) -> None:
-        """Take the next rows, and which of them go."""
+        """Count the next rows; `gone` marks the removed ones."""
         if self._position == self._mixture.first_position:
             self._first_is_gone = bool(gone[:1].any())
         lengths = plan.num_tokens.astype(np.int64)
@@ -122,7 +126,7 @@ class _Exclusion:
         np.add.at(self._before, (points, source), tokens)
 
     def manifest(self) -> MixtureManifest:
-        """The manifest of what is left."""
+        """The manifest of the remaining mixture."""
         left = self._mixture.num_tokens - int(self._gone[1].sum())
         table = self.shares()
         sources = [self._source(k, left, table) for k in range(len(self._mixture.sources))]
@@ -151,14 +155,14 @@ class _Exclusion:
         return was.model_copy(update=figures)
 
     def shares(self) -> ShareTable:
-        """The table of shares at the same points of the plan, over the tokens that are left."""
+        """The table of shares at the same points of the plan, over the remaining tokens."""
         gone = np.cumsum(self._before, axis=0)[:-1]
         positions = self._table.positions - gone.sum(axis=1)
         scale = positions / np.maximum(self._table.positions, 1)
         return ShareTable(positions, self._table.requested * scale[:, None], self._table.given - gone)
 
     def accounts(self) -> list[Account]:
-        """Per source its documents, each time that they were drawn, and tokens."""
+        """The accounts of each source, in documents (once per draw) and tokens."""
         accounts = []
         units: tuple[Unit, Unit] = ("documents", "tokens")
         for index, source in enumerate(self._mixture.sources):

@@ -1,14 +1,14 @@
-"""Every artifact of a store that holds some documents, whatever profile or corpus it was made for.
+"""Find every artifact of a store that holds given documents, whatever profile or corpus it was made for.
 
-A document is known by the content of its file and its row there. So each corpus of the store is asked where
-it has these files, and each artifact that goes back to one whether it has these documents:
+A document is identified by the content digest of its file and its row in it. The search looks for these files
+in every corpus of the store, and for these documents in every artifact made from such a corpus:
 
     encoded_shard            the tokens of the document
     mixture                  its place in a plan
     packed_shard, packed     pieces of it: packings, exports and takedowns alike
 
-Artifacts that only count (counts, tokenizers, audits, scores, cards) do not hold documents. One that cannot
-be read is named all the same, with the reason: what it holds is not known.
+Artifacts with statistics only (counts, tokenizers, audits, scores, cards) do not hold documents. An artifact
+that cannot be read is listed too, with the reason, since its content is unknown.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ _CORPORA = "SELECT fingerprint FROM artifacts WHERE kind = 'corpus' ORDER BY fin
 
 
 class Holder(NamedTuple):
-    """An artifact that holds a document, or may: `unknown` says why that could not be found out."""
+    """An artifact that holds a document, or may: `unknown` is the reason why it could not be checked."""
 
     reference: str
     record: Record
@@ -49,7 +49,7 @@ class Holder(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a corpus has a document, and the digest of the shard's text."""
+    """The place of a document in a corpus, and the digest of its shard's text."""
 
     source: str
     shard: int
@@ -61,11 +61,11 @@ class _Place(NamedTuple):
 class _Search:
     store: Store
     files: frozenset[tuple[str, int]]
-    """Content digest of a file, and the row of a document in it."""
+    """The content digest of each document's file, and its row in the file."""
 
     @cached_property
     def places(self) -> dict[str, list[_Place]]:
-        """Where each corpus has the documents, by its fingerprint."""
+        """The places of the documents in each corpus, by the fingerprint of the corpus."""
         found = {}
         for row in self.store.catalog.query(_CORPORA):
             path = self.store.layout.artifact("corpus", row["fingerprint"])
@@ -90,7 +90,7 @@ class _Search:
         """Whether an artifact has one of the documents.
 
         Raises:
-            StoreError: it, or what it goes back to, cannot be read.
+            StoreError: the artifact, or one that it was made from, cannot be read.
         """
         path = self.store.layout.artifact(record.kind, record.fingerprint)
         if record.kind == "encoded_shard":
@@ -110,7 +110,7 @@ class _Search:
         return bool(ordinals) and bool(np.isin(EncodedShard.open(path).ordinals, ordinals).any())
 
     def _corpus_of(self, record: Record) -> str:
-        """The fingerprint of the corpus that an artifact goes back to."""
+        """The fingerprint of the corpus that an artifact was made from."""
         while record.kind != "corpus":
             near = {entry.kind: entry for entry in reversed(record.inputs) if entry.kind is not None}
             entry = next((near[kind] for kind in _WAY if kind in near), None)
@@ -129,7 +129,7 @@ def holders_of(origins: Origins, documents: Sequence[FoundDocument]) -> list[Hol
     """Return every artifact of the store that holds one of the documents, by kind, name and label.
 
     Raises:
-        StoreError: the corpus that the documents are known by cannot be read.
+        StoreError: the corpus in which the documents were found cannot be read.
     """
     digests = origins.corpus.file_digests()
     search = _Search(origins.store, frozenset((digests[one.source, one.file], one.row) for one in documents))

@@ -1,7 +1,7 @@
-"""Takes pieces out of packed shards: what is left of a sequence moves together, and padding follows it.
+"""Remove pieces from packed shards: the remaining pieces of a sequence move together, followed by padding.
 
-A shard that has none of the pieces is linked, byte for byte as it was. In one that has some, every sequence
-without them keeps its bytes, and no sequence changes its number.
+A shard without such pieces is hard-linked unchanged. In the other shards every sequence without such pieces
+keeps its bytes, and no sequence changes its number.
 """
 
 from collections.abc import Iterator
@@ -29,13 +29,13 @@ Columns = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Removed:
-    """What became of a shard.
+    """The result of removing pieces from a shard.
 
     Attributes:
-        entry: what the manifest says of it now.
-        pieces: those that are gone, as they were: the columns of `pieces-*.parquet`.
-        taken: documents and tokens of them, int64 [sources, 2]; see `count_by_source`.
-        kept: the same of the pieces that are left.
+        entry: the shard's new entry in the manifest.
+        pieces: the removed pieces as they were: the columns of `pieces-*.parquet`.
+        taken: documents and tokens of the removed pieces, int64 [sources, 2]; see `count_by_source`.
+        kept: the same for the remaining pieces.
     """
 
     entry: PackedShardEntry
@@ -47,8 +47,8 @@ class Removed:
 def count_by_source(pieces: Columns, num_sources: int) -> NDArray[np.int64]:
     """Documents and tokens of pieces, by source: int64 [sources, 2].
 
-    A document is counted where it begins, each time that it is gone through; whatever packing keeps of one,
-    its beginning is there.
+    A document counts once per epoch, at the piece that holds its beginning; packing keeps the beginning of
+    every document of which it keeps anything.
     """
     begun = pieces["source"][pieces["document_start"] == 0]
     tokens = np.bincount(pieces["source"], weights=pieces["length"], minlength=num_sources)
@@ -58,7 +58,7 @@ def count_by_source(pieces: Columns, num_sources: int) -> NDArray[np.int64]:
 def remove(
     path: Path, manifest: PackedManifest, entry: PackedShardEntry, wanted: Wanted, out: Path
 ) -> Removed:
-    """Write a shard of the artifact in `path` without the pieces that are wanted away.
+    """Write a shard of the artifact in `path` without the pieces of the unwanted documents.
 
     Raises:
         StoreError: a file of the shard is missing or broken.
@@ -85,12 +85,12 @@ def remove(
 
 
 class _Pieces:
-    """The pieces of a shard that are kept, with their places before and after.
+    """The kept pieces of a shard, with their old and new places.
 
     Attributes:
-        firsts: int64 [n + 1]; those of the shard's sequence i are [firsts[i], firsts[i + 1]).
-        columns: theirs, `start` as it is now.
-        starts: int64 [p], where they started before.
+        firsts: int64 [n + 1]; the pieces of the shard's sequence i are [firsts[i], firsts[i + 1]).
+        columns: the columns of the pieces; `start` is the new place.
+        starts: int64 [p], the old places.
     """
 
     def __init__(self, pieces: PieceRows, keep: NDArray[np.bool_]) -> None:
@@ -102,7 +102,7 @@ class _Pieces:
         self.columns = columns | {"start": (ends[:-1] - begins).astype(np.uint32)}
 
     def part(self, rows: range) -> tuple[slice, NDArray[np.int64]]:
-        """Which pieces the sequences `rows` have, and where each one's begin among them."""
+        """The range of the pieces of the sequences `rows`, and where in it each sequence's pieces begin."""
         firsts = self.firsts[rows.start : rows.stop + 1]
         return slice(int(firsts[0]), int(firsts[-1])), firsts - firsts[0]
 
@@ -131,7 +131,7 @@ def _blocks(num_sequences: int, sequence_length: int) -> Iterator[range]:
 def _moved(
     before: NDArray[Any], pieces: _Pieces, its: slice, firsts: NDArray[np.int64], manifest: PackedManifest
 ) -> SequenceBlock:
-    """Sequences with the kept pieces moved together, and padding after them."""
+    """The sequences with the kept pieces moved together, and padding after them."""
     rows = np.full_like(before, manifest.pad_id)
     lengths = pieces.columns["length"][its].astype(np.int64)
     size, width = before.itemsize, before.shape[1]

@@ -1,4 +1,4 @@
-"""Packing a mixture again without some documents: the same stages, with the parameters that they had."""
+"""Pack a mixture again without some documents, with the same stages and parameters."""
 
 from collections.abc import Sequence
 
@@ -16,12 +16,12 @@ from tokmill.tasks.tracing.origins import Origins
 
 
 def repack(origins: Origins, documents: Sequence[TakenDocument]) -> Realized:
-    """Publish a packing of the mixture without the documents, and without those that are gone already.
+    """Publish a packing of the mixture without the documents, and without those taken down earlier.
 
     Raises:
-        TracingError: the packed artifact was not made from a plan that is in the store.
-        StoreError: an artifact that it goes back to is missing or damaged.
-        MixingError, PackingError: nothing is left to pack.
+        TracingError: the store lacks the plan of the packed artifact.
+        StoreError: an artifact that it was made from is missing or damaged.
+        MixingError, PackingError: no document is left to pack.
     """
     packed = _packing_of(origins)
     plan = origins.input_record(packed, "plan")
@@ -50,13 +50,13 @@ def repack(origins: Origins, documents: Sequence[TakenDocument]) -> Realized:
 
 
 def listed(documents: Sequence[TakenDocument]) -> External:
-    """Documents as a stage's input; in the same order they have the same digest."""
+    """Documents as the input of a stage; the digest depends on their order."""
     value = [document.model_dump() for document in documents]
     return External(digest=digest_bytes(canonical_json(value)), value=value)
 
 
 def _packing_of(origins: Origins) -> Record:
-    """The version that was packed, and not made from another one by a takedown or an export."""
+    """The original packing, from which takedowns and exports made the other versions."""
     for version in origins.versions():
         if any(entry.role == "plan" for entry in version.inputs):
             return version
@@ -66,7 +66,7 @@ def _packing_of(origins: Origins) -> Record:
 
 
 def _with_earlier(origins: Origins, documents: Sequence[TakenDocument]) -> list[TakenDocument]:
-    """The documents, and those that earlier takedowns took out of what would be packed again."""
+    """The documents, and those that earlier takedowns removed from the original packing."""
     taken = list(documents)
     for version in origins.versions():
         said = TakedownManifest.of(origins.store.path(version.ref))

@@ -1,4 +1,4 @@
-"""Asking for a takedown: from names to a request, and what came of it."""
+"""Request a takedown by document names, and report the result."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -28,16 +28,17 @@ _CARDS = """
 
 @dataclass(frozen=True)
 class TakenDown:
-    """What a takedown came to.
+    """The result of a takedown.
 
     Attributes:
-        record: of the new version; None where no sequence had a piece of the documents.
-        accounts: of the documents and tokens that were left and taken down, by source.
-        made: whether it was made now, and not found.
-        documents: those that were taken down.
-        absent: those of which no sequence had a piece, each with the reason.
-        holders: every artifact of the store that holds one of the documents still, or may.
-        card: the card of the new version; None where the old one has none, or what it tells of was removed.
+        record: the record of the new version; None if no sequence had a piece of the documents.
+        accounts: documents and tokens kept and taken down, by source.
+        made: whether the new version was made now; False if the store already had it.
+        documents: the documents that were taken down.
+        absent: the documents of which no sequence had a piece, each with the reason.
+        holders: every artifact of the store that still holds one of the documents, or may.
+        card: the card of the new version; None if the old version has none, or an input of the card was
+            removed.
     """
 
     record: Record | None
@@ -50,7 +51,7 @@ class TakenDown:
 
 
 def read_names(file: Path) -> list[str]:
-    """The names in a list: one a line; blank lines and those that begin with # are none.
+    """Read a list of names, one per line; blank lines and lines that begin with # are ignored.
 
     Raises:
         TracingError: the file cannot be read as UTF-8, or has no name.
@@ -59,13 +60,11 @@ def read_names(file: Path) -> list[str]:
         lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise TracingError(
-            f"{file}: cannot be read ({error}); give a UTF-8 file with a document a line"
+            f"{file}: cannot be read ({error}); give a UTF-8 file with one document per line"
         ) from error
     names = [line for line in lines if line and not line.startswith("#")]
     if not names:
-        raise TracingError(
-            f"{file}: there is no document in it; write SOURCE:ID or SOURCE:FILE:ROW, one a line"
-        )
+        raise TracingError(f"{file}: it lists no document; write SOURCE:ID or SOURCE:FILE:ROW, one per line")
     return names
 
 
@@ -73,14 +72,14 @@ def take_down(origins: Origins, names: Iterable[str], *, repacked: bool = False)
     """Publish a version of a packed artifact without the documents of these names.
 
     Args:
-        origins: of the packed artifact.
-        names: what the documents are called.
-        repacked: whether the mixture is packed again without them; else padding takes their place.
+        origins: the origins of the packed artifact.
+        names: the names of the documents.
+        repacked: whether to pack the mixture again without them; otherwise padding takes their place.
 
     Raises:
-        TracingError: nothing is called by one of the names; nothing is published.
-        StoreError: the artifact, or one that it goes back to, is missing or damaged.
-        SourceError: ids have to be looked for, and a file is gone or no longer what was ingested.
+        TracingError: a name matches no document; nothing is published.
+        StoreError: the artifact, or one that it was made from, is missing or damaged.
+        SourceError: ids must be looked up, and a file is missing or has changed since it was ingested.
     """
     documents = _once(find_documents(origins, names))
     sources = origins.reader.manifest.sources
@@ -101,7 +100,7 @@ def take_down(origins: Origins, names: Iterable[str], *, repacked: bool = False)
 
 
 def _card_of(origins: Origins, packed: ArtifactRef, mixture: ArtifactRef | None) -> Record | None:
-    """Publish for a new version the card that the old one has: made in the same way, of the new version."""
+    """Publish a card for the new version, in the same way as the old version's."""
     made = origins.store.catalog.query(_CARDS, {"fingerprint": origins.packed.fingerprint})
     if not made:
         return None
@@ -125,15 +124,15 @@ def _card_of(origins: Origins, packed: ArtifactRef, mixture: ArtifactRef | None)
 
 
 def _once(documents: list[FoundDocument]) -> list[FoundDocument]:
-    """Each document under the first of its names."""
+    """The documents without duplicates, each under its first name."""
     return list({(one.source, one.shard, one.ordinal): one for one in reversed(documents)}.values())[::-1]
 
 
 def _check_sound(origins: Origins) -> None:
-    """Refuse to make a new version of what is not what was published."""
+    """Reject a packed artifact whose files differ from what was published."""
     for name, message in file_damages(origins.path, origins.packed, full=True):
         raise StoreError(
-            f"{origins.packed.reference}: {name} {message}; have it made again before anything is taken down"
+            f"{origins.packed.reference}: {name} {message}; make it again before taking documents down"
         )
 
 

@@ -1,14 +1,13 @@
-"""Takedown: a packed artifact without some documents, as a new version of it.
+"""Takedown: write a new version of a packed artifact without some documents.
 
-The model. Every piece of the documents is taken out of its sequence; the pieces that are left move together,
-and padding fills the sequence up again. Nothing is packed anew: every sequence keeps its number, all that had
-no piece of them are what they were, bit for bit, and shards of such sequences alone are the same files. So a
-training run goes on with the new version where it was with the old one. A sequence that had nothing else is
-all padding.
+The model. Every piece of the documents is removed from its sequence; the remaining pieces move together, and
+padding fills the sequence. Nothing is packed again: every sequence keeps its number, sequences without such
+pieces keep their bytes, and shards that consist of such sequences are the same files. So a training run can
+continue with the new version at the same position. A sequence that held nothing else becomes all padding.
 
-Laws. Per source: tokens in the old version = tokens here + taken down; padding grows by what was taken down.
-The same artifact and the same documents give the same bytes, in whatever order they are listed. What is
-upstream (the text, the encoded shards, older versions) is left alone.
+Laws. Per source: tokens in the old version = tokens here + taken down; padding grows by the tokens taken
+down. The result does not depend on the order in which the documents are listed. Everything upstream (the
+text, the encoded shards, older versions) is left unchanged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,19 +34,19 @@ from tokmill.tasks.tracing.pieces import Wanted
 
 
 class TakedownParams(Params):
-    """There are none: what is taken down is an input."""
+    """No parameters: the documents to take down are an input."""
 
 
 def run(
     params: TakedownParams, *, out: Path, packed: Path, documents: Sequence[Mapping[str, Any]]
 ) -> Outcome:
-    """Write the packed artifact in `packed` without the documents.
+    """Write the packed artifact in `packed` without `documents`.
 
     Args:
         params: none.
         out: the new artifact's directory.
-        packed: the old one's.
-        documents: the fields of a `TakenDocument` each, in any order.
+        packed: the directory of the old version.
+        documents: the fields of one `TakenDocument` each, in any order.
 
     Raises:
         StoreError: a file of the old artifact is missing or broken.
@@ -71,7 +70,7 @@ def _manifest(manifest: PackedManifest, shards: Sequence[Removed]) -> PackedMani
         "num_tokens": num_tokens,
         "num_padding_tokens": manifest.num_sequences * manifest.sequence_length - num_tokens,
         "shards": tuple(shard.entry for shard in shards),
-        "origin": None,  # its sequences are no longer those of the artifact that it was an export of
+        "origin": None,  # its sequences no longer equal those of the artifact that it was exported from
         "predecessors": tuple(sorted({*manifest.predecessors, *filter(None, [manifest.origin])})),
     }
     return manifest.model_copy(update=figures)
@@ -103,9 +102,9 @@ def _metrics(made: PackedManifest, shards: Sequence[Removed], said: TakedownMani
 
 
 def _accounts(before: PackedManifest, after: PackedManifest, shards: Sequence[Removed]) -> list[Account]:
-    """Per source its documents (each time that they are gone through) and tokens; and everything's tokens.
+    """The accounts of each source, in documents (once per epoch) and tokens; and one of all tokens.
 
-    The last is over what the old manifest says that there was, and not over what was found.
+    The last one starts from the old manifest's number of tokens, not from the tokens that were read.
     """
     kept, taken = (sum(getattr(shard, name) for shard in shards) for name in ("kept", "taken"))
     units: tuple[Unit, Unit] = ("documents", "tokens")

@@ -1,8 +1,8 @@
-"""Tracing: from a packed token back to its line, from a document to every sequence with a part of it.
+"""Tracing: from a packed token back to its line, and from a document to every sequence with a part of it.
 
-The way is piece (source, shard, ordinal) → encoded shard → corpus (file, row) → the file itself; all of it is
-in the records and tables of the store, so that no index has to be kept. `tasks.tracing.naming` says how a
-document is called.
+The path is piece (source, shard, ordinal) → encoded shard → corpus (file, row) → the file itself. The records
+and tables of the store hold all of it, so no separate index is needed. `tasks.tracing.naming` defines the
+names of documents.
 """
 
 from tokmill.tasks.tracing.document import TracedDocument, trace_document

@@ -1,4 +1,4 @@
-"""Where the pieces of a document are: every sequence, and which of its tokens; or why there are none."""
+"""Find the pieces of a document: their sequences and places, or the reason why there are none."""
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -15,11 +15,11 @@ class PlacedPiece(BaseModel):
     """A piece of the document.
 
     Attributes:
-        sequence: the sequence that it is in.
-        start, length: its place there, in tokens.
-        document_start: where in the document it starts, in tokens.
+        sequence: the sequence that holds it.
+        start, length: its place in the sequence, in tokens.
+        document_start: token of the document at which it starts.
         num_document_tokens: tokens of the document in the piece.
-        epoch: which time through the source this is, from 0.
+        epoch: number of the pass through the source, from 0.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -36,13 +36,13 @@ class TracedDocument(BaseModel):
     """A document and its pieces, in order of sequence.
 
     Attributes:
-        name: what it was called by.
-        source, file, row: where it is; rows count from 0.
-        place: file and row for people.
-        shard, ordinal: by what the corpus and the encoding know it.
-        document_length: its tokens, the end token included; 0 where it was not encoded.
-        absent: why no sequence has a piece of it; None where some has.
-        pieces: all that there are.
+        name: the name by which it was found.
+        source, file, row: its place; rows count from 0.
+        place: file and row, for display.
+        shard, ordinal: its place in the corpus and the encoding.
+        document_length: its tokens, including the end token; 0 if it was not encoded.
+        absent: why no sequence has a piece of it; None if one has.
+        pieces: all its pieces.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -60,12 +60,12 @@ class TracedDocument(BaseModel):
 
 
 def trace_document(origins: Origins, name: str) -> list[TracedDocument]:
-    """Trace the documents of a name; more than one where an id is not unique.
+    """Trace the documents with a name; there are several if an id is not unique.
 
     Raises:
-        TracingError: nothing is called so.
-        SourceError: ids have to be looked for, and a file is gone or no longer what was ingested.
-        StoreError: an artifact that it goes back to is missing or damaged.
+        TracingError: no document has this name.
+        SourceError: ids must be looked up, and a file is missing or has changed since it was ingested.
+        StoreError: an artifact that the packed one was made from is missing or damaged.
     """
     return [_traced(origins, document) for document in find_documents(origins, [name])]
 
@@ -95,7 +95,7 @@ def _traced(origins: Origins, document: FoundDocument) -> TracedDocument:
 
 
 def _length(origins: Origins, document: FoundDocument) -> int | None:
-    """The document's tokens; None where it was not encoded."""
+    """The document's tokens; None if it was not encoded."""
     encoded = origins.encoded_shard(document.source, document.shard)
     at = int(np.searchsorted(encoded.ordinals, document.ordinal))
     if at == encoded.num_documents or encoded.ordinals[at] != document.ordinal:
@@ -121,7 +121,7 @@ def why_absent(origins: Origins, document: FoundDocument) -> str:
 
 
 def _excluded(origins: Origins) -> set[tuple[str, int, int]]:
-    """What was left out of the mixture before it was packed again, by source, shard and ordinal."""
+    """The documents excluded from the mixture before it was packed again, by source, shard and ordinal."""
     mixture: Record | None = origins.ancestor("mixture")
     found: set[tuple[str, int, int]] = set()
     while mixture is not None:

@@ -1,4 +1,4 @@
-"""Which of many rows are of one of some documents, without a Python object a row."""
+"""Select the rows that belong to given documents, without one Python object per row."""
 
 from typing import Any, Protocol
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 class Document(Protocol):
-    """What tells a document from all others."""
+    """The values that identify a document."""
 
     @property
     def source(self) -> str:
@@ -16,7 +16,7 @@ class Document(Protocol):
 
     @property
     def shard(self) -> int:
-        """Its shard among the source's."""
+        """The index of its shard in the source."""
         ...
 
     @property
@@ -26,12 +26,12 @@ class Document(Protocol):
 
 
 class Members:
-    """Some documents by three numbers: source, shard, and place in the shard (or ordinal).
+    """A set of documents, each identified by source, shard, and position in the shard (or ordinal).
 
     Args:
         sources: [d], below 2^16.
         shards: [d], below 2^32.
-        numbers: [d], at least 0; times the number of different shards, below 2^64.
+        numbers: [d], at least 0; multiplied by the number of distinct shards, below 2^64.
     """
 
     def __init__(self, sources: NDArray[Any], shards: NDArray[Any], numbers: NDArray[Any]) -> None:
@@ -40,7 +40,7 @@ class Members:
         self._keys = np.unique(self._keyed(pairs, numbers))
 
     def among(self, sources: NDArray[Any], shards: NDArray[Any], numbers: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which rows are of one of the documents: bool [n]."""
+        """Whether each row belongs to one of the documents: bool [n]."""
         pairs = _paired(sources, shards)
         found: NDArray[np.bool_] = np.isin(pairs, self._pairs)
         if found.any():
@@ -48,7 +48,7 @@ class Members:
         return found
 
     def _keyed(self, pairs: NDArray[np.uint64], numbers: NDArray[Any]) -> NDArray[np.uint64]:
-        """One number for each known pair with a number."""
+        """A unique key for each (source, shard) pair and number."""
         at = np.searchsorted(self._pairs, pairs).astype(np.uint64)
         return numbers.astype(np.uint64) * np.uint64(max(1, len(self._pairs))) + at
 

@@ -1,13 +1,13 @@
-"""How a document is called, and finding it by its name.
+"""Names of documents, and finding documents by name.
 
     SOURCE:ID          the value of the source's id column, as text
-    SOURCE:FILE:ROW    the file's name in the corpus and the row in it, from 0
-    SOURCE:FILE        a file that is one document (format text)
+    SOURCE:FILE:ROW    the file's name in the corpus, and the row in the file, from 0
+    SOURCE:FILE        a file that is a single document (format text)
 
-Laws. An id of the source's own wins over a file and a row that read the same. Ids need not be unique: a name
-means every document of the source that has it. Ids are kept nowhere but in the text's own files, so looking
-for one reads the source once, whatever the number of names, and checks on the way that the text is still what
-was ingested. A name that nothing is called by is an error that names it.
+Laws. If a name is both an id and a file with a row, it means the id. Ids need not be unique: a name means
+every document of the source that has this id. Ids are stored only in the source's files, so looking them up
+reads the source once, whatever the number of names, and checks that the text has not changed since it was
+ingested. A name that matches no document is an error.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,13 +29,13 @@ _SHOWN = 5
 
 @dataclass(frozen=True, order=True)
 class FoundDocument:
-    """A document and its place.
+    """A document that was found by name, and its place.
 
     Attributes:
-        source: the source's name.
-        shard: the index of its shard, of the corpus and of the encoding.
-        ordinal: its number in the shard.
-        name: what it was called by.
+        source: name of the source.
+        shard: index of its shard, in the corpus and in the encoding.
+        ordinal: its ordinal in the shard.
+        name: the name by which it was found.
         file: its file's name in the corpus.
         row: its row in the file, from 0.
     """
@@ -49,11 +49,11 @@ class FoundDocument:
 
 
 def find_documents(origins: Origins, names: Iterable[str]) -> list[FoundDocument]:
-    """The documents of these names, in order of source, shard and ordinal.
+    """Find the documents with these names, in order of source, shard and ordinal.
 
     Raises:
-        TracingError: a name has no source, or nothing is called by it; names the first few such.
-        SourceError: ids have to be looked for, and a file is gone or no longer what was ingested.
+        TracingError: a name has no source or matches no document; the message lists the first few such names.
+        SourceError: ids must be looked up, and a file is missing or has changed since it was ingested.
     """
     corpus = origins.corpus
     wanted: dict[str, dict[str, str]] = {}
@@ -78,7 +78,7 @@ def find_documents(origins: Origins, names: Iterable[str]) -> list[FoundDocument
 
 
 def _by_id(origins: Origins, source: str, rests: dict[str, str]) -> list[FoundDocument]:
-    """The documents whose own id is among `rests`, id → name."""
+    """The documents whose id is a key of `rests`, which maps ids to names."""
     shards = origins.corpus.shards(source)
     if not shards or shards[0].options.id_column is None:
         return []
@@ -93,7 +93,7 @@ def _by_id(origins: Origins, source: str, rests: dict[str, str]) -> list[FoundDo
 
 
 def _ids_in(origins: Origins, shard: Shard, ids: pa.Array) -> Iterator[tuple[str, int]]:
-    """The ids among `ids` that a shard's documents have, each with the document's ordinal."""
+    """Yield the ids of a shard's documents that are among `ids`, each with the document's ordinal."""
     for batch in read_shard(shard, {shard.source: origins.root_of(shard)}):
         if batch.ids is not None:
             its = batch.ids.cast(pa.large_string())
@@ -102,10 +102,10 @@ def _ids_in(origins: Origins, shard: Shard, ids: pa.Array) -> Iterator[tuple[str
 
 
 def ids_of(origins: Origins, shard: Shard, ordinals: Sequence[int]) -> dict[int, str]:
-    """The ids that documents of a shard have of their own, by ordinal; nothing where the source names none.
+    """The ids of documents of a shard, by ordinal; empty if the source has no id column.
 
     Raises:
-        SourceError: a file is gone or no longer what was ingested.
+        SourceError: a file is missing or has changed since it was ingested.
     """
     if shard.options.id_column is None:
         return {}
@@ -130,7 +130,7 @@ class _Places:
                 self._segments.setdefault(segment.file, []).append((shard, segment))
 
     def find(self, rest: str, name: str) -> FoundDocument | None:
-        """The document that `FILE:ROW`, or `FILE` alone, names."""
+        """The document named by `FILE:ROW`, or by `FILE` alone."""
         file, _, row = rest.rpartition(":")
         places = [(file, int(row))] if row.isascii() and row.isdigit() else []
         for wanted_file, wanted_row in [*places, (rest, 0)]:
@@ -142,7 +142,7 @@ class _Places:
 
 
 def _has(segment: FileSegment, row: int, *, whole: bool) -> bool:
-    """Whether a row is in a segment; a name without a row is that of a file that is one document."""
+    """Whether a segment holds a row; with `whole`, whether its file is a single document."""
     inside = segment.first_row <= row < segment.first_row + segment.num_rows
     return inside and (not whole or segment.format == "text")
 

@@ -1,8 +1,8 @@
-"""What a packed artifact goes back to: the encoding, the corpus, the tokenizer and the files.
+"""The origins of a packed artifact: its encoding, corpus, tokenizer and files.
 
-The records lead there: packed → its plan (or the packed artifact that it was made from) → encoded → corpus
-and tokenizer. Where the corpus' files lie now is what its record says of when they were ingested, unless
-somebody says otherwise.
+They are found through the records: packed → its plan (or the packed artifact that it was made from) → encoded
+→ corpus and tokenizer. The corpus's files are expected where its record says that they were ingested, unless
+the caller gives other folders.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Origins:
-    """A packed artifact and what it goes back to; all of it is opened when it is first asked for.
+    """A packed artifact and its origins; each is opened when it is first used.
 
     Attributes:
-        store: where the artifacts are.
+        store: the store that holds the artifacts.
         packed: the record of the packed artifact.
-        roots: source → the folder that its files lie in now, where that is not where they were ingested.
+        roots: source → the folder of its files, for sources whose files have moved since they were ingested.
     """
 
     store: Store
@@ -48,7 +48,7 @@ class Origins:
         """
         if packed.kind != "packed":
             raise TracingError(
-                f"{packed.kind}/{packed.name} is no packed artifact; sequences and their pieces are in "
+                f"{packed.kind}/{packed.name} is not a packed artifact; sequences and their pieces are in "
                 "packed/NAME"
             )
         return cls(store, store.record(packed), roots or {})
@@ -75,53 +75,53 @@ class Origins:
 
     @cached_property
     def tokenizer(self) -> "Tokenizer":
-        """The tokenizer, after its probes."""
+        """The tokenizer, after checking its attestation."""
         from tokmill.tasks.formats.tokenizer import open_tokenizer
 
         return open_tokenizer(self._path(self._ancestor(self._encoded_record, "tokenizer")))
 
     @cached_property
     def fim_token_ids(self) -> list[int]:
-        """Tokens that stand in documents whose text was rearranged before it was encoded."""
+        """Tokens that mark the parts of documents whose text was rearranged before encoding."""
         names = self._encoded_record.params.get("fim_tokens") or ()
         return [self.tokenizer.special_tokens[name] for name in names]
 
     def encoded_shard(self, source: str, index: int) -> EncodedShard:
-        """An encoded shard by source and number.
+        """An encoded shard by source and index.
 
         Raises:
-            StoreError: it is not in the store any more, or is damaged.
+            StoreError: it is no longer in the store, or is damaged.
         """
         return EncodedShard.open(self._encoded_paths[source, index])
 
     def files_of(self, shard: Shard) -> dict[str, Path]:
-        """Where the files of a shard lie, by their names in the corpus.
+        """The paths of a shard's files, by their names in the corpus.
 
         Raises:
-            TracingError: the corpus' record does not say, and no folder was given.
+            TracingError: the corpus's record does not have the folder, and none was given.
         """
         return {segment.file: self._file(shard.source, segment.file) for segment in shard.segments}
 
     def root_of(self, shard: Shard) -> Path:
-        """The folder from which the names of a shard's files go.
+        """The folder that the names of a shard's files are relative to.
 
         Raises:
-            TracingError: the corpus' record does not say, and no folder was given.
+            TracingError: the corpus's record does not have the folder, and none was given.
         """
         name, path = next(iter(self.files_of(shard).items()))
         return path.parents[len(PurePosixPath(name).parts) - 1]
 
     def ancestor(self, kind: str) -> Record:
-        """The nearest artifact of a kind that the packed artifact goes back to.
+        """The nearest artifact of a kind among those that the packed artifact was made from.
 
         Raises:
             TracingError: there is none.
-            StoreError: it is not in the store any more.
+            StoreError: it is no longer in the store.
         """
         return self._ancestor(self.packed, kind)
 
     def versions(self) -> Iterator[Record]:
-        """The packed artifact, and those that it was made from: takedowns and exports of one another."""
+        """Yield the packed artifact, and the packed artifacts that it was made from by takedown or export."""
         record: Record | None = self.packed
         while record is not None:
             yield record
@@ -129,11 +129,11 @@ class Origins:
             record = self._record(before[0]) if before else None
 
     def input_record(self, record: Record, role: str) -> Record:
-        """The record of the artifact that a record has in a role.
+        """The record of the input with a role.
 
         Raises:
-            TracingError: it has none in that role.
-            StoreError: that artifact is not in the store any more.
+            TracingError: there is no input with that role.
+            StoreError: that artifact is no longer in the store.
         """
         entries = [entry for entry in record.inputs if entry.role == role and entry.kind is not None]
         if not entries:
@@ -153,7 +153,7 @@ class Origins:
 
     @cached_property
     def _file_origins(self) -> dict[tuple[str, str], str]:
-        """Where each file lay when it was ingested; its input's digest is over source, name and content."""
+        """The path of each file when it was ingested, by the digest of its source, name and content."""
         entries = self._corpus_record.inputs
         origins = {entry.digest: entry.origin for entry in entries if entry.role == "files" and entry.origin}
         found = {}
@@ -184,7 +184,7 @@ class Origins:
         return self.store.layout.artifact(record.kind, record.fingerprint)
 
     def _ancestor(self, record: Record, kind: str) -> Record:
-        """The nearest artifact of a kind that a record goes back to."""
+        """The nearest artifact of a kind among those that a record was made from."""
         waiting, seen = [record], {record.fingerprint}
         while waiting:
             found = waiting.pop(0)
@@ -206,10 +206,10 @@ class Origins:
         except StoreError as error:
             raise StoreError(
                 f"{self.packed.reference} goes back to {entry.kind}/{entry.name}, which is not in the store "
-                f"any more ({error}); run the profile again to have it made"
+                f"any more ({error}); run the profile again to make it"
             ) from error
 
 
 def _one_a_role(record: Record) -> list[InputEntry]:
-    """The artifacts that a record was made from, the first of each role: a stage's shards are all alike."""
+    """The inputs of a record, the first of each role: all shards of a stage have the same origins."""
     return [entry for entry in record.inputs if entry.kind is not None and not entry.position]

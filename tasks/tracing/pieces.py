@@ -1,4 +1,4 @@
-"""The pieces of documents among all packed pieces, found a packed shard at a time."""
+"""Find the pieces of given documents among all packed pieces, one packed shard at a time."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,11 +13,11 @@ from tokmill.tasks.tracing.origins import Origins
 
 
 class Wanted:
-    """Documents by what pieces say of them: source, shard and ordinal.
+    """A set of documents by source, shard and ordinal, as tables of pieces refer to them.
 
     Args:
-        sources: the packed artifact's sources; pieces have an index into them.
-        documents: those that are looked for.
+        sources: the packed artifact's sources; a piece has the index of its source.
+        documents: the documents to find.
     """
 
     def __init__(self, sources: Sequence[str], documents: Sequence[Document]) -> None:
@@ -30,13 +30,13 @@ class Wanted:
         )
 
     def among(self, pieces: PieceRows) -> NDArray[np.bool_]:
-        """Which pieces are of one of the documents: bool [p]."""
+        """Whether each piece belongs to one of the documents: bool [p]."""
         columns = pieces.columns
         return self._members.among(columns["source"], columns["shard"], columns["ordinal"])
 
 
 def pieces_of(origins: Origins, documents: Sequence[Document]) -> Iterator[dict[str, int]]:
-    """Every piece of the documents, in order of sequence and place: the columns of `pieces-*.parquet`.
+    """Yield every piece of the documents, in order of sequence and start: the columns of `pieces-*.parquet`.
 
     Raises:
         StoreError: a table of pieces is missing or broken.

@@ -1,4 +1,4 @@
-"""Where the tokens of a sequence come from: for each piece its file, row and range, and its text."""
+"""Trace the tokens of a sequence: for each piece its file, row, range and text."""
 
 from functools import lru_cache
 from typing import Any
@@ -15,22 +15,22 @@ from tokmill.tasks.tracing.origins import Origins
 
 
 class TracedPiece(BaseModel):
-    """A run of tokens of one document.
+    """A piece of one document, and its origin.
 
     Attributes:
         start, length: its place in the sequence, in tokens.
-        name: what the document is called by: `source:id`, or `source:file:row`.
-        source, file, row: where the document is; the file's name is that in the corpus, rows count from 0.
-        path: the file itself, as it lay when the text was ingested.
-        place: file and row for people, with the line where rows are lines.
-        id: the document's own; None where it has none, or where the file is not there to look.
-        shard, ordinal: by what the corpus and the encoding know the document.
-        document_start: where in the document the piece starts, in tokens.
+        name: the document's name: `source:id`, or `source:file:row`.
+        source, file, row: the document's place; `file` is the name in the corpus, rows count from 0.
+        path: the file's path when the text was ingested.
+        place: file and row, for display; with the line number if rows are lines.
+        id: the document's id; None if it has none, or if the file cannot be read.
+        shard, ordinal: the document's place in the corpus and the encoding.
+        document_start: token of the document at which the piece starts.
         num_document_tokens: tokens of the document in the piece.
-        document_length: tokens of the whole document, its end token included.
-        bytes: the range of the (normalized) text that the piece is; None where its tokens are rearranged.
-        epoch: which time through the source this is, from 0.
-        text: what the tokens say, the document's boundary tokens left out; a cut character shows as U+FFFD.
+        document_length: tokens of the whole document, including its end token.
+        bytes: range of the piece in the (normalized) text; None if its tokens are rearranged.
+        epoch: number of the pass through the source, from 0.
+        text: the decoded tokens, without the document's boundary tokens; a cut character shows as U+FFFD.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -70,8 +70,8 @@ def trace_sequence(origins: Origins, index: int) -> TracedSequence:
     """Trace sequence `index` of a packed artifact.
 
     Raises:
-        TracingError: there is no such sequence, or the record does not say where a file lies.
-        StoreError: an artifact that it goes back to is missing or damaged.
+        TracingError: there is no such sequence, or the record does not have the folder of a file.
+        StoreError: an artifact that the packed one was made from is missing or damaged.
     """
     reader = origins.reader
     if not 0 <= index < len(reader):
@@ -91,7 +91,7 @@ def trace_sequence(origins: Origins, index: int) -> TracedSequence:
 
 
 class _Tracer:
-    """Traces pieces, and looks at every shard once."""
+    """Traces pieces, and reads every shard once."""
 
     def __init__(self, origins: Origins, pieces: list[Piece]) -> None:
         self._origins = origins
@@ -100,7 +100,7 @@ class _Tracer:
         self._ids = lru_cache(maxsize=None)(self._ids_in)
 
     def traced(self, piece: Piece, input_ids: NDArray[Any]) -> TracedPiece:
-        """One piece of a sequence of these tokens."""
+        """Trace one piece of the sequence with the tokens `input_ids`."""
         origins = self._origins
         file, row = origins.corpus.lookup(piece.source, piece.shard, piece.ordinal)
         shard = origins.corpus.shards(piece.source)[piece.shard]
@@ -129,7 +129,7 @@ class _Tracer:
         )
 
     def _bytes(self, piece: Piece, tokens: NDArray[Any], document: NDArray[Any]) -> tuple[int, int] | None:
-        """The bytes of the text that the piece is, if its tokens are those of the text in order."""
+        """The range of the piece in the text, in bytes; None if its tokens are not in text order."""
         start = piece.document_start
         if not np.array_equal(tokens, document[start : start + piece.length]):
             return None
@@ -140,7 +140,7 @@ class _Tracer:
         return first, first + len(decode(self._of_text(tokens)))
 
     def _of_text(self, tokens: NDArray[Any]) -> NDArray[Any]:
-        """Tokens without those that say where their document begins and ends."""
+        """The tokens without the document's boundary tokens."""
         manifest = self._origins.reader.manifest
         begin, end = manifest.begin_of_document_id, manifest.end_of_document_id
         first = int(begin is not None and len(tokens) > 0 and tokens[0] == begin)
@@ -148,7 +148,7 @@ class _Tracer:
         return tokens[first : len(tokens) - last]
 
     def _ids_in(self, source: str, index: int) -> dict[int, str]:
-        """The ids of this sequence's documents of a shard; none where its files cannot be read any more."""
+        """The ids of this sequence's documents in a shard; empty if its files can no longer be read."""
         its = [piece.ordinal for piece in self._pieces if (piece.source, piece.shard) == (source, index)]
         try:
             return ids_of(self._origins, self._origins.corpus.shards(source)[index], its)

@@ -106,7 +106,7 @@ CASES = {
     "an empty file": Case(
         "run",
         1,
-        ("ingest: source 's': its file holds no document; ", "give it text, leave the source out, or"),
+        ("ingest: source 's': its file holds no document; ", "add text, "),
         {"s/a.jsonl": ""},
     ),
     "a special token that the profile forbids": Case(

@@ -76,7 +76,7 @@ class TestTrace:
             (["packed/line", "-s", "1", "-d", "web:first"], "one of them"),
             (["packed/line", "-s", "9999"], "sequence 9999: packed/line@v1 has the sequences 0 to"),
             (["packed/line", "-d", "web:nobody"], "'web:nobody' is no document of the corpus"),
-            (["corpus/line", "-s", "0"], "corpus/line is no packed artifact"),
+            (["corpus/line", "-s", "0"], "corpus/line is not a packed artifact"),
             (["packed/lime", "-s", "0"], "packed/line"),
             (["packed/line", "-s", "0", "--root", "web"], "--root web: write SOURCE=FOLDER"),
         ],
@@ -185,7 +185,7 @@ class TestTakedown:
     def test_wrong_usage(self, tokmill, copied):
         for names, message in (
             (["web:nobody"], "no document of the corpus"),
-            ([], "there is no document in it"),
+            ([], "it lists no document"),
         ):
             code, _, err = tokmill("takedown", "packed/line", "-d", copied(*names))
             assert code == 2

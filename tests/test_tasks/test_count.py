@@ -148,7 +148,7 @@ def test_runs_are_gone_after_a_failure(tmp_path):
 @pytest.mark.parametrize("memory_bytes", [0, 1 << 30])
 def test_counts_that_are_lost_on_the_way_are_missed(tmp_path, memory_bytes):
     write_counts(tmp_path / "a.parquet", PretokenCounts.from_dict({b"a": 3}))
-    with pytest.raises(StoreError, match="1 files of counts with 4 pre-tokens give a sum of 3"):
+    with pytest.raises(StoreError, match=r"1 files of counts with 4 pre-tokens .* 3;"):
         add_up([tmp_path / "a.parquet"], tmp_path / "sum.parquet", 4, memory_bytes)
 
 

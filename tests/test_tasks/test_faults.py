@@ -112,7 +112,7 @@ def failing(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("file_format", ["text", "lines", "jsonl", "csv", "prose"])
 def test_a_failing_disk_is_no_verdict(failing: Path, file_format: str) -> None:
-    with pytest.raises(MachineError, match=r"Input/output error.* says nothing about its text"):
+    with pytest.raises(MachineError, match="Input/output error"):
         read(failing, format=file_format, on_error="quarantine")
 
 
@@ -122,7 +122,7 @@ def test_a_failing_disk_stops_a_run_before_it_begins(tmp_path: Path, failing: Pa
 
 
 def test_an_artifact_on_a_failing_disk_is_not_called_broken(failing: Path) -> None:
-    with pytest.raises(MachineError, match="says nothing about what it holds"), readable(failing, "balance"):
+    with pytest.raises(MachineError, match="cannot be read"), readable(failing, "balance"):
         failing.read_bytes()
     with pytest.raises(StoreError, match="not a readable balance"), readable(failing, "balance"):
         (failing / "none").read_bytes()

@@ -348,7 +348,7 @@ def test_sources_and_files_must_agree(tmp_path: Path) -> None:
         run(IngestParams(), out=tmp_path, files=[])
     with pytest.raises(SourceError, match="source 's' has no files"):
         run(IngestParams(sources={"s": options}), out=tmp_path, files=[])
-    with pytest.raises(SourceError, match=r"a\.txt is of source 's', which the parameters do not have"):
+    with pytest.raises(SourceError, match=r"a\.txt is of source 's'"):
         run(IngestParams(sources={"t": options}), out=tmp_path, files=files)
 
 
@@ -380,7 +380,7 @@ def test_a_source_of_empty_files_fails_or_is_told_of(
     (tmp_path / "a.jsonl").write_bytes(b"")
     (tmp_path / "b.jsonl").write_bytes(b"\n\n")
 
-    with pytest.raises(SourceError, match=r"^source 's': its 2 files hold no document; give it text, leave"):
+    with pytest.raises(SourceError, match=r"^source 's': its 2 files hold no document; "):
         ingested(tmp_path, {"s": {"files": ["*.jsonl"]}}, out="failed")
     made = ingested(tmp_path, {"s": {"files": ["*.jsonl"], "on_error": "quarantine"}})
 

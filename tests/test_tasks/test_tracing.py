@@ -164,7 +164,7 @@ class TestDocument:
 
 class TestOrigins:
     def test_another_kind_is_refused(self, line):
-        with pytest.raises(TracingError, match="corpus/line is no packed artifact"):
+        with pytest.raises(TracingError, match="corpus/line is not a packed artifact"):
             Origins.of(line.store, line.made["corpus"])
 
     def test_files_that_are_gone(self, line, tmp_path):
