@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from tokmill.tasks.core.stage import Params
 from tokmill.tasks.formats.scores import COLUMN, COMPONENTS
 from tokmill.tasks.mixing.competence import Competence, Kind
-from tokmill.tasks.mixing.schedule import Change
+from tokmill.tasks.mixing.schedule import Change, Curve
 from tokmill.tasks.sampling import Repetition, SamplingParams, Weight, check_proportions, decimal
 
 ScheduleUnit: TypeAlias = Literal["fraction", "steps", "tokens"]
@@ -71,7 +71,7 @@ class RampParams(Params):
         default=0.0,
         description="Factor of the source's weight before a warm-up (0 leaves it out) or after an annealing.",
     )
-    change: Literal["linear", "cosine"] = Field(default="linear", description="How the factor moves.")
+    change: Curve = Field(default="linear", description="How the factor moves.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -21,7 +21,8 @@ from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.mixing.curves import Curves, Interval, Shares
 from tokmill.tasks.sampling import EXACT
 
-Change: TypeAlias = Literal["hold", "linear", "cosine"]
+Curve: TypeAlias = Literal["linear", "cosine"]
+Change: TypeAlias = Literal["hold", Curve]
 LINES = 256
 _PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494")
 
@@ -34,7 +35,7 @@ class Ramp:
         source: index of the source.
         start: in the unit of the timeline.
         stop: likewise; at least `start`.
-        change: "linear" or "cosine".
+        change: how the factor moves.
     """
 
     source: int
@@ -42,7 +43,7 @@ class Ramp:
     stop: Decimal
     before: Decimal
     after: Decimal
-    change: Change
+    change: Curve
 
     def factor(self, position: Decimal) -> Decimal:
         """The factor at a position."""
@@ -173,8 +174,12 @@ def _normal(weights: Shares) -> Shares:
 
 @lru_cache(maxsize=4 * LINES)
 def _moved(passed: Decimal, change: Change) -> Decimal:
-    """Which part of a change is done when `passed`, in [0, 1], of its time is."""
-    return (1 - _cosine(_PI * passed)) / 2 if change == "cosine" else passed
+    """Return the part of a change that is done after the part `passed`, in [0, 1], of its time."""
+    return passed if change == "hold" else _CURVES[change](passed)
+
+
+def _half_wave(passed: Decimal) -> Decimal:
+    return (1 - _cosine(_PI * passed)) / 2
 
 
 def _cosine(angle: Decimal) -> Decimal:
@@ -186,3 +191,10 @@ def _cosine(angle: Decimal) -> Decimal:
         term = -term * angle * angle / (k * (k - 1))
         total += term
     return total
+
+
+_CURVES: Mapping[Curve, Callable[[Decimal], Decimal]] = {
+    "linear": lambda passed: passed,
+    "cosine": _half_wave,
+}
+"""For each curve, the part of the change that is done after a part of its time: from 0 at 0 to 1 at 1."""
