@@ -1,1 +1,1 @@
-"""Mixing, planned on lengths only: how many tokens of each source, which documents, in which order."""
+"""Mixing: plan, on lengths only, the tokens of each source, its documents and their order."""

@@ -1,18 +1,18 @@
-"""Competence: which part of a source is eligible at which progress of the run.
+"""Competence functions: the eligible part of a source as a function of the run's progress.
 
 With t the progress, in [0, 1], stretched so that 1 is reached at `until`, and c the starting fraction:
 
     linear   f(t) = c + (1 - c) t
     sqrt     f(t) = √(c² + (1 - c²) t)
-    exp      f(t) = c + (1 - c) (1 - e^(-3t))       95 % of what is missing at the start, never all of it
-    step     f(t) = c + (1 - c) i / (s - 1)         on stair i = ⌊s t⌋ of s stairs, the last from its edge on
+    exp      f(t) = c + (1 - c) (1 - e^(-3t))       reaches 95 % of the missing part, never all of it
+    step     f(t) = c + (1 - c) i / (s - 1)         on stair i = ⌊s t⌋ of s stairs
 
-At progress t the easiest documents of a source up to and with the one in which f(t) of its tokens end are
-eligible. A document with a part q of its source's tokens before it, by difficulty, becomes eligible at the
-smallest t with f(t) ≥ q: its release.
+At progress t the easiest documents of a source, up to and including the one in which f(t) of its tokens end,
+are eligible. A document with a part q of its source's tokens before it, by difficulty, becomes eligible at
+the smallest t with f(t) ≥ q: its release.
 
-A source of n tokens of which A(t) are asked for by t can give them if A(t) ≤ k n f(t) at every t, where k is
-how often each document may be drawn: the source's pace is the largest A(t) / (n f(t)).
+A source of n tokens can meet a request of A(t) tokens by t if A(t) ≤ k n f(t) at every t, where k is the
+number of times that each document may be drawn. The source's pace is the largest A(t) / (n f(t)).
 
 Source: Platanios et al. 2019, "Competence-based Curriculum Learning for Neural Machine Translation" (linear
 and square root).
@@ -41,9 +41,9 @@ class Competence:
     """A competence function.
 
     Attributes:
-        kind: its shape.
+        kind: shape of the function.
         start: c, the eligible part at the beginning, in [0, 1].
-        until: the progress at which it has done all its growing, in (0, 1].
+        until: the progress at which it stops growing, in (0, 1].
         stairs: s, for "step"; at least 2.
     """
 
@@ -84,11 +84,11 @@ class Competence:
 
     @cached_property
     def table(self) -> NDArray[np.float64]:
-        """What `eligible` says at 4097 places from 0 to 1, as doubles."""
+        """The values of `eligible` at 4097 points from 0 to 1, as doubles."""
         return self._doubles(np.arange(_PLACES + 1) / _PLACES, before=False)
 
     def _doubles(self, places: NDArray[np.float64], *, before: bool) -> NDArray[np.float64]:
-        """`eligible` of many places, with whole numbers, sums, products, quotients and roots alone."""
+        """`eligible` at many points, computed only with sums, products, quotients and roots."""
         t, c = np.minimum(places / float(self.until), 1.0), float(self.start)
         if self.kind == "linear":
             return c + (1 - c) * t
@@ -102,7 +102,7 @@ class Competence:
 
     @cached_property
     def _powers(self) -> NDArray[np.float64]:
-        """e^(-3t) at the places of `table`."""
+        """e^(-3t) at the points of `table`."""
         with localcontext(EXACT):
             one = (Decimal(-3) / _PLACES / self.until).exp()
             powers = accumulate(repeat(one, _PLACES), mul, initial=Decimal(1))
@@ -112,20 +112,20 @@ class Competence:
     def pace(
         self, curves: Curves, source: str, num_tokens: int, shift: float = 0.0, begin: float = 0.0
     ) -> float:
-        """How often each eligible document must be drawn at least, so that a source gives what is asked.
+        """The fewest times that each eligible document must be drawn for a source to meet its request.
 
         Args:
-            curves: what is asked, over the run.
-            source: of this source.
-            num_tokens: tokens that it has.
-            shift: tokens that the curves ask for and that need not be given.
-            begin: progress of the run from which on to look.
+            curves: the request over the run.
+            source: name of the source.
+            num_tokens: tokens of the source.
+            shift: requested tokens that need not be given.
+            begin: progress of the run from which the request must be met.
 
         Returns:
-            A number ≥ 0; infinite where something is asked for when nothing is eligible.
+            A number ≥ 0; infinite if tokens are requested while nothing is eligible.
         """
         places = np.arange(1, _PLACES + 1) / _PLACES
-        if self.kind == "step":  # held back most at the edge of a stair, which may lie between two places
+        if self.kind == "step":  # the maximum is at the edge of a stair, which may lie between two points
             edges = np.arange(1, self.stairs) / self.stairs * float(self.until)
             places = np.concatenate([places, edges])
         places = places[places > begin]

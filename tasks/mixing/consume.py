@@ -1,11 +1,11 @@
-"""Consume: the ledger of what a training run has read of a mixture, from the number of its tokens.
+"""Consume: write the ledger of the documents that a training run has read of a mixture.
 
-The model. A run reads a mixture from its beginning; so many tokens of it are a prefix of the plan, whose
-documents are counted. A mixture that went on from an earlier ledger adds to that one's counts. The document
-in the middle of which the run stopped counts as consumed, and what is left of it is on record.
+The model. A run reads a mixture from its beginning, so the number of tokens that it read determines a prefix
+of the plan, whose documents are counted. If the mixture continues an earlier ledger, its counts are added. A
+document in which the run stopped counts as consumed, and the ledger records the rest of it.
 
 Laws. Per source: documents and tokens of the plan = consumed + left. Documents that were taken down before
-are marked, so that they do not come again. Memory: a block of the plan; the counts are a file.
+are marked, so that they are not drawn again. Memory: a block of the plan; the counts are a file.
 """
 
 from collections.abc import Sequence
@@ -34,13 +34,13 @@ from tokmill.tasks.formats.packed.takedown import ExcludedDocuments
 
 
 class ConsumeParams(Params):
-    """How far a run has come."""
+    """How many tokens a run has read."""
 
     consumed_tokens: int = Field(
         ge=0,
         lt=1 << 62,
         description=(
-            "Tokens that were read, from the very beginning of the run: steps × sequence_length × "
+            "Tokens read since the very beginning of the run: steps × sequence_length × "
             "global_batch_size, less padding."
         ),
         examples=[1_000_000],
@@ -56,18 +56,18 @@ def run(
     shards: Sequence[Path],
     ledger: Path | None = None,
 ) -> Outcome:
-    """Count what was consumed; writes `consumed.npy` and `ledger.json`.
+    """Count the consumed documents, and write `consumed.npy` and `ledger.json`.
 
     Args:
         params: see `ConsumeParams`.
         out: the artifact's directory.
-        mixture: what the run reads.
-        encoded: the encoding that was mixed.
+        mixture: the mixture that the run reads.
+        encoded: the encoded artifact that was mixed.
         shards: its shards, in the manifest's order.
-        ledger: the ledger from which the mixture goes on; None for one that begins the run.
+        ledger: the ledger that the mixture continues; None for a mixture that begins the run.
 
     Raises:
-        MixingError: so many tokens are not in the mixture, or the ledger is not the one that it goes on from.
+        MixingError: the mixture has fewer tokens, or the ledger is not the one that it continues.
         StoreError: a file is missing or broken.
     """
     from tokmill.tasks.encode.stage import artifact_digest
@@ -103,8 +103,8 @@ class _ConsumedCounter:
     """Counts the rows of a plan up to a position.
 
     Attributes:
-        position: the end of the last document that was counted, in tokens of the run.
-        consumed: documents and tokens that were consumed of each source in this mixture, int64 [2, s].
+        position: end of the last counted document, in tokens of the run.
+        consumed: documents and tokens consumed of each source in this mixture, int64 [2, s].
     """
 
     def __init__(self, out: Path, mixture: Mixture, encoded: EncodedManifest, before: Ledger | None) -> None:
@@ -118,14 +118,14 @@ class _ConsumedCounter:
         self._read = mixture.manifest.first_position
         self.position = before.manifest.position if before else 0
         self.consumed = np.zeros((2, len(sizes)), dtype=np.int64)
-        self._begun = np.zeros(len(sizes), dtype=np.int64)  # tokens of the documents that were begun here
+        self._begun = np.zeros(len(sizes), dtype=np.int64)  # tokens of the documents begun in this mixture
         self._is_begun = False
         self._cut: CutDocument | None = before.manifest.cut if before else None
         if before is not None:
             self._carry_over(before)
 
     def _carry_over(self, before: Ledger) -> None:
-        """Take over the counts of the ledger that the mixture went on from."""
+        """Copy the counts of the ledger that the mixture continues."""
         for source, firsts in zip(self._sources, self._firsts, strict=True):
             known, _ = before.matched(source.source, (shard.digest for shard in source.shards))
             for shard, first in zip(known, firsts.tolist(), strict=True):
@@ -133,11 +133,11 @@ class _ConsumedCounter:
                     self.counts[first : first + shard.num_documents] = before.consumed(shard)
 
     def add(self, plan: Plan, until: int) -> None:
-        """Count the next rows of the plan, as far as they begin before `until`."""
+        """Count the next rows of the plan that begin before `until`."""
         lengths = plan.num_tokens.astype(np.int64)
         ends = self._read + np.cumsum(lengths)
         number = int(np.searchsorted(ends - lengths, until))
-        # The first row of a mixture that went on may be the rest of a document that is counted already.
+        # The first row of a continued mixture may be the rest of a document that was already counted.
         first_start = self._mixture.manifest.first_document_start if not self._is_begun else 0
         self._is_begun, self._read = True, int(ends[-1])
         if not number:
@@ -149,7 +149,7 @@ class _ConsumedCounter:
         self._cut = self._cut_at(plan, last, left, first_start if last == 0 else 0) if left > 0 else None
 
     def _count(self, rows: Plan, skipped: int) -> None:
-        """Count rows; the first `skipped` were counted when they were begun."""
+        """Count rows; the first `skipped` rows are rests of documents that were already counted."""
         for source, firsts in enumerate(self._firsts):
             mine = np.flatnonzero(rows.source == source)
             new = mine[mine >= skipped]
@@ -159,7 +159,7 @@ class _ConsumedCounter:
             self.consumed[1, source] += int(rows.num_tokens[mine].sum(dtype=np.int64))
 
     def _cut_at(self, plan: Plan, row: int, left: int, first_start: int) -> CutDocument:
-        """The document in this row, of which so many tokens are left."""
+        """The document in this row, of which `left` tokens remain."""
         source = self._sources[int(plan.source[row])]
         return CutDocument(
             source=source.source,
@@ -171,11 +171,11 @@ class _ConsumedCounter:
         )
 
     def withdraw(self, source: int, shard: int, documents: NDArray[np.int64]) -> None:
-        """Mark documents of a shard that must not come again."""
+        """Mark documents of a shard that must not be drawn again."""
         self.counts[self._firsts[source][shard] + documents] = WITHDRAWN
 
     def manifest(self, mixture_digest: str, consumed_tokens: int) -> LedgerManifest:
-        """What the ledger says beside the counts."""
+        """The ledger's manifest: everything but the counts."""
         given = self._given()
         request = self._mixture.request()
         asked = None if request is None else request.at(self.position)
@@ -207,13 +207,13 @@ class _ConsumedCounter:
         )
 
     def _given(self) -> NDArray[np.int64]:
-        """Tokens that each source has given in the whole run."""
+        """Number of tokens that each source has given in the whole run."""
         known = self._before.by_source if self._before else {}
         before = [known[s.source].given_tokens if s.source in known else 0 for s in self._sources]
         return np.array(before, dtype=np.int64) + self._begun
 
     def accounts(self) -> list[Account]:
-        """Per source what the mixture gives, and what of it was consumed; a document counts once begun."""
+        """Accounts of the tokens and documents, in all and consumed; a begun document counts."""
         accounts = []
         for index, source in enumerate(self._mixture.manifest.sources):
             documents, tokens = self.consumed[:, index].tolist()
@@ -228,7 +228,7 @@ class _ConsumedCounter:
 
 
 def _withdraw(counter: _ConsumedCounter, mixture: Path, encoded: Encoded, shards: Sequence[Path]) -> None:
-    """Mark what was taken out of the mixture when it was packed again."""
+    """Mark the documents that were removed from the mixture when it was packed again."""
     taken = ExcludedDocuments.found(mixture)
     ordinals: dict[tuple[str, int], list[int]] = {}
     for document in taken.documents if taken else ():

@@ -1,15 +1,15 @@
-"""The order in which a source gives its documents under a curriculum.
+"""The order of a source's documents under a curriculum.
 
-`Paced` lets a competence function say which documents are eligible when, and picks among those that are left
-of them by lot (`tasks.kernels.drawing`). A source that is gone through k times in all (rounded up) has k
-copies of each document in the lottery, spread over the time that is left to the document: nothing is drawn
-more often than that, and while everything is eligible nothing is drawn again before everything was.
+`Paced` draws at random among the eligible documents, which a competence function determines
+(`tasks.kernels.drawing`). If a source is drawn k times in all (rounded up), each document has k copies in the
+draw, spread over the time from the document's release to the end. So no document is drawn more than k times,
+and while all documents are eligible, none is drawn again before all have been drawn.
 
-`Sorted` goes from the easiest document to the hardest, each time through the source. It gives the documents
-that a source without a curriculum gives, in another order.
+`Sorted` goes from the easiest document to the hardest in each epoch. It gives the same documents as a source
+without a curriculum, in another order.
 
-Laws. A document is only drawn when the run has reached its release; both orders are permutations of k copies
-of each document, cut where the source has given enough; memory is bounded.
+Laws. A document is only drawn after its release. Both orders are permutations of k copies of each document,
+ended where the source has given enough tokens. Memory is bounded.
 """
 
 from collections.abc import Iterator
@@ -48,11 +48,11 @@ class Paced:
     """One source's documents, paced by a competence function.
 
     Attributes:
-        difficulty: the documents from the easiest to the hardest.
-        competence: what is eligible when.
-        curves: what is asked of the source over the run.
+        difficulty: yields the documents from the easiest to the hardest.
+        competence: decides when documents become eligible.
+        curves: the request over the run.
         copies: how often each document may be drawn.
-        begin: tokens that the source has given before, as they stand on its curve.
+        begin: tokens that the source gave before this mixture, as a position on its curve.
     """
 
     difficulty: Difficulty
@@ -65,7 +65,7 @@ class Paced:
         """Yield documents until `stop` is reached.
 
         Raises:
-            MixingError: that takes more than 65,535 copies of a document.
+            MixingError: this needs more than 65,535 copies of a document.
         """
         check_epochs(self.difficulty.source, self.copies)
         if stop.is_reached:
@@ -92,7 +92,7 @@ class Paced:
         for name in ("shard", "document", "num_tokens"):
             racers[name] = rows[name]
         racers["epoch"], racers["release"] = copy, releases
-        racers["key"] = times.view(np.uint64)  # doubles that are not negative ascend as their bits do
+        racers["key"] = times.view(np.uint64)  # non-negative doubles have the order of their bit patterns
         return racers[np.isfinite(releases) & (rows["consumed"] <= copy)]
 
     def _rule(self) -> Rule:
@@ -106,7 +106,7 @@ class Paced:
         )
 
     def _course(self) -> Course:
-        """What is asked of the source, and how the chances of its documents add up over its tokens."""
+        """The request of the source, and the cumulative chances of its documents over its tokens."""
         curve, size = self.curves.arrays, len(self.curves.sources)
         own = self.curves.sources.index(self.difficulty.source)
         eligible, lengths = self.competence.table, self.difficulty.lengths
@@ -126,7 +126,7 @@ class Paced:
 
 
 def _handed_out(racers: Iterator[Rows], begin: float) -> Iterator[Drawn]:
-    """Yield racers by the time of their draw, each when it is eligible; `begin` is the time at first."""
+    """Yield racers in order of their draw, each once it is eligible; `begin` is the initial time."""
     urn = _Urn(begin)
     for rows in racers:
         yield from urn.passed(rows, over=False)
@@ -134,7 +134,7 @@ def _handed_out(racers: Iterator[Rows], begin: float) -> Iterator[Drawn]:
 
 
 class _Urn:
-    """Runs `hand_out` over blocks of racers, and keeps those that wait from one block to the next."""
+    """Runs `hand_out` over blocks of racers, and keeps the waiting ones from block to block."""
 
     def __init__(self, begin: float, room: int = 1 << 12) -> None:
         self._waiting = _waiting(room)
@@ -144,7 +144,7 @@ class _Urn:
         self._first = 0
 
     def passed(self, rows: Rows, *, over: bool) -> Iterator[Drawn]:
-        """Yield what goes out while these racers arrive; after the last ones, all that still waits."""
+        """Yield the racers drawn while these arrive; with `over`, also all that still wait."""
         arrivals = Arrivals(
             rows["num_tokens"].copy(),
             rows["release"].copy(),
@@ -170,7 +170,7 @@ class _Urn:
         return Drawn(documents, np.ascontiguousarray(found["epoch"]))
 
     def _found(self, rows: Rows, numbers: NDArray[np.int64]) -> Rows:
-        """The racers with these numbers: of the block that arrives, or of those kept from earlier ones."""
+        """The racers with these numbers, from the arriving block or from earlier ones."""
         found = np.empty(len(numbers), dtype=_RACER)
         new = numbers >= self._first
         found[new] = rows[numbers[new] - self._first]
@@ -178,7 +178,7 @@ class _Urn:
         return found
 
     def _keep(self, rows: Rows) -> None:
-        """Keep the racers that still wait."""
+        """Keep the racers that still wait for their draw."""
         slots = self._waiting.early[: self._waiting.sizes[0]]
         numbers = np.sort(self._waiting.rows[slots])
         self._kept, self._kept_numbers = self._found(rows, numbers), numbers
@@ -186,7 +186,7 @@ class _Urn:
 
 
 def _waiting(room: int) -> Waiting:
-    """Room for racers to wait in, with nobody in it."""
+    """An empty waiting room for `room` racers."""
     return Waiting(
         rows=np.empty(room, dtype=np.int64),
         lengths=np.empty(room),
@@ -200,7 +200,7 @@ def _waiting(room: int) -> Waiting:
 
 
 def _doubled(full: Waiting) -> Waiting:
-    """Twice the room, for racers that fill all of it and none of whom is ready."""
+    """A waiting room of twice the size with the same racers, all of whom still wait."""
     room = len(full.rows)
     larger = _waiting(2 * room)
     for name in ("rows", "lengths", "releases", "times", "early"):
@@ -212,11 +212,11 @@ def _doubled(full: Waiting) -> Waiting:
 
 @dataclass(frozen=True)
 class Sorted:
-    """One source's documents, each time through it from the easiest to the hardest.
+    """One source's documents, from the easiest to the hardest in each epoch.
 
     Attributes:
-        difficulty: the documents from the easiest to the hardest.
-        first_epoch: how often every document was consumed before at least.
+        difficulty: yields the documents from the easiest to the hardest.
+        first_epoch: the fewest times that any document was consumed before.
     """
 
     difficulty: Difficulty
@@ -226,7 +226,7 @@ class Sorted:
         """Yield documents until `stop` is reached.
 
         Raises:
-            MixingError: that takes more than 65,535 epochs.
+            MixingError: this needs more than 65,535 epochs.
         """
         lengths = self.difficulty.lengths
         check_epochs(self.difficulty.source, num_epochs(stop, lengths))
@@ -239,7 +239,7 @@ class Sorted:
             epoch += 1
 
     def _whole(self, epoch: int, stop: Stop) -> Iterator[Rows]:
-        """Every document that did not come as often before."""
+        """Every document that was consumed at most `epoch` times before."""
         for drawn in stop.applied(map(_without_epochs, self._ascending(epoch))):
             yield drawn.rows
 
@@ -247,14 +247,14 @@ class Sorted:
         return (rows[rows["consumed"] <= epoch] for rows in self.difficulty.ascending())
 
     def _part(self, epoch: int, stop: Stop) -> Iterator[Rows]:
-        """Those documents that a source without a curriculum would draw to its quota, the easiest first."""
+        """The documents that a source without a curriculum would draw up to its quota, the easiest first."""
         key = permutation_key("mix", self.difficulty.seed, self.difficulty.source, epoch)
         shuffled = sorted_rows(self._placed(key, epoch), self.difficulty.scratch)
         chosen = stop.applied(map(_without_epochs, shuffled))
         yield from sorted_rows((_by_place(drawn.rows) for drawn in chosen), self.difficulty.scratch)
 
     def _placed(self, key: Key, epoch: int) -> Iterator[Rows]:
-        """The documents with their place by difficulty; their key is that of a shuffled source."""
+        """The documents with their position by difficulty; the keys are those of a shuffled source."""
         place = 0
         for rows in self._ascending(epoch):
             placed = np.empty(len(rows), dtype=_PLACED)
@@ -267,7 +267,7 @@ class Sorted:
 
 
 def _left(block: LengthBlock, epoch: int) -> int:
-    """Tokens of the documents that came at most `epoch` times."""
+    """Tokens of the documents that were consumed at most `epoch` times."""
     return int(block.lengths[block.consumed <= epoch].sum())
 
 

@@ -1,8 +1,8 @@
-"""The request: how many tokens of each source there should be when so many tokens are out.
+"""Request curves: the tokens requested of each source up to each position of the run.
 
-A source's share is a function of the position in the run, made of straight lines; its integral, the tokens
-requested of it up to a position, is made of parabolas. All arithmetic here is decimal with 50 digits; the
-kernel that weaves the sources gets the same curves as doubles.
+A source's share is a piecewise linear function of the position in the run. Its integral, the number of tokens
+requested up to a position, is piecewise quadratic. All arithmetic here is decimal with 50 digits; the kernel
+that interleaves the sources gets the same curves as doubles.
 """
 
 from bisect import bisect_left
@@ -25,11 +25,11 @@ Shares: TypeAlias = tuple[Decimal, ...]
 
 @dataclass(frozen=True)
 class Interval:
-    """From one position to another each source's share moves in a straight line.
+    """A part of the run in which each source's share is a linear function of the position.
 
     Attributes:
         start: position in tokens.
-        stop: likewise; more than `start`.
+        stop: position in tokens, greater than `start`.
         first: each source's share at the start.
         last: each source's share at the end.
     """
@@ -48,11 +48,11 @@ class Interval:
 
 @dataclass(frozen=True)
 class Curves:
-    """The shares of all sources over a run.
+    """The shares of all sources over a run, as piecewise linear functions.
 
     Attributes:
-        sources: their names.
-        intervals: in order, from position 0, each beginning where the one before it stops.
+        sources: names of the sources.
+        intervals: consecutive intervals, from position 0.
     """
 
     sources: tuple[str, ...]
@@ -86,7 +86,7 @@ class Curves:
             return {source: before[k] + interval.given(k, position) for k, source in enumerate(self.sources)}
 
     def reaches(self, source: str, tokens: Decimal) -> Decimal | None:
-        """The last position up to which at most `tokens` are requested of a source; None if it is the end."""
+        """The last position up to which at most `tokens` are requested of a source; None for the end."""
         k = self.sources.index(source)
         with localcontext(EXACT):
             for index, interval in enumerate(self.intervals):
@@ -95,7 +95,7 @@ class Curves:
         return None
 
     def doubles(self, source: int, positions: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Tokens requested of one source up to each position, float64 [n]; behind the end nothing more is."""
+        """Tokens requested of one source up to each position, float64 [n]; constant after the end."""
         curve, size = self.arrays, len(self.sources)
         at = np.clip(np.searchsorted(curve.knots, positions, side="right") - 1, 0, len(self.intervals) - 1)
         first, last = curve.firsts[at * size + source], curve.lasts[at * size + source]
@@ -104,7 +104,7 @@ class Curves:
         return curve.sums[at * size + source] + passed * (first + (last - first) / width * passed / 2)
 
     def table(self) -> RequestTable:
-        """The curves as they are kept on disk."""
+        """The curves in the form that is stored on disk."""
         curve, shape = self.arrays, (len(self.intervals), len(self.sources))
         return RequestTable(
             curve.knots,
@@ -115,7 +115,7 @@ class Curves:
 
     @cached_property
     def arrays(self) -> Curve:
-        """The curves as the kernel takes them."""
+        """The curves in the form that the kernel takes."""
         return Curve(
             knots=_doubles([[self.intervals[0].start], *([interval.stop] for interval in self.intervals)]),
             firsts=_doubles([interval.first for interval in self.intervals]),
@@ -129,11 +129,11 @@ def _added(a: Shares, b: Shares) -> Shares:
 
 
 def _solved(interval: Interval, source: int, tokens: Decimal) -> Decimal:
-    """How far into an interval `tokens` of a source, less than it holds, are requested."""
+    """The distance into an interval at which `tokens` of a source, fewer than in all of it, are requested."""
     first = interval.first[source]
     slope = (interval.last[source] - first) / (interval.stop - interval.start)
     root = (first * first + 2 * slope * tokens).sqrt()
-    if not first + root:  # nothing is asked for yet, and the share only begins to grow
+    if not first + root:  # nothing is requested yet: the share starts at 0
         return Decimal(0)
     return 2 * tokens / (first + root)
 

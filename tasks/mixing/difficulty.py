@@ -1,13 +1,13 @@
-"""The documents of a source from the easiest to the hardest.
+"""Order the documents of a source from the easiest to the hardest.
 
-The model. A measure gives every document a number: its length, or a score that is kept on disk beside the
-encoded shard (`tasks.formats.scores`). Larger is harder; a negative weight turns that round. One measure
-orders the documents by its numbers. Several are combined by rank: a document's rank in a measure is the part
-of the source's documents that have a smaller number, and its difficulty the weighted mean of its ranks.
+The model. A measure gives every document a number: its length, or a score (`tasks.formats.scores`). Larger is
+harder; a negative weight reverses that. A single measure orders the documents by its numbers. Several
+measures are combined by rank: a document's rank in a measure is the fraction of the source's documents with a
+smaller number, and its difficulty is the weighted mean of its ranks.
 
-Laws. Only order counts, so a measure's scale does not matter. Equal difficulties come in an order that
-follows from the seed. A document without a number (NaN) is the hardest in that measure. Memory is bounded:
-ranks are made by sorting on disk.
+Laws. Only the order of numbers matters, not their scale. The order of equal difficulties depends on the seed.
+A document without a number (NaN) is the hardest in that measure. Memory is bounded: ranks are computed by
+sorting on disk.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,12 +30,12 @@ Scores = Callable[[], NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Measure:
-    """One number a document.
+    """One number per document.
 
     Attributes:
-        name: for messages.
-        weight: of its rank; not 0. Negative where larger is easier.
-        scores: opens each shard's numbers, float32 [d]; None for the documents' lengths.
+        name: name of the measure, for messages.
+        weight: weight of the rank; not 0, and negative if larger is easier.
+        scores: functions that open each shard's numbers, float32 [d]; None for the documents' lengths.
         two_sided: the extremes are harder than the middle: a rank r counts as |2r - 1|.
     """
 
@@ -56,11 +56,11 @@ class Difficulty:
     scratch: Scratch
 
     def ascending(self) -> Iterator[Rows]:
-        """Yield the documents that have tokens, from the easiest to the hardest, as `GRADED`."""
+        """Yield the non-empty documents from the easiest to the hardest, with the dtype `GRADED`."""
         return sorted_rows(self._keyed(), self.scratch)
 
     def _keyed(self) -> Iterator[Rows]:
-        """The documents in their own order; the key begins with the difficulty, and ends with a lot."""
+        """The documents in stored order; the key is the difficulty followed by a random number."""
         key = permutation_key("tie", self.seed, self.source)
         for block, values in zip(self.lengths.blocks(self.source), self._difficulties(), strict=True):
             kept = np.flatnonzero(block.lengths)
@@ -73,7 +73,7 @@ class Difficulty:
             yield rows
 
     def _difficulties(self) -> Iterator[NDArray[np.float32]]:
-        """One number a document, block by block."""
+        """One number per document, block by block."""
         if len(self.measures) == 1 and not self.measures[0].two_sided:
             return self._values(self.measures[0])
         total = sum(abs(measure.weight) for measure in self.measures)
@@ -89,14 +89,14 @@ class Difficulty:
             )
 
     def _ranks(self, measure: Measure) -> Iterator[NDArray[np.float32]]:
-        """Each document's rank in [0, 1), in the documents' own order."""
+        """Each document's rank in [0, 1), in stored order."""
         by_value = sorted_rows(_numbered(self._values(measure)), self.scratch)
         by_document = sorted_rows(_ranked(by_value, self.lengths.num_documents), self.scratch)
         sizes = (len(block.lengths) for block in self.lengths.blocks(self.source))
         return (rows["rank"] for rows in regrouped(by_document, sizes))
 
     def _values(self, measure: Measure) -> Iterator[NDArray[np.float32]]:
-        """The measure's numbers, turned round where larger is easier."""
+        """The measure's numbers, negated if larger is easier."""
         turned = measure.weight < 0 and not measure.two_sided
         for block in self.lengths.blocks(self.source):
             values = self._of_block(measure, block)
@@ -117,7 +117,7 @@ class Difficulty:
 
 
 def sortable(values: NDArray[np.float32]) -> NDArray[np.uint64]:
-    """Numbers of 32 bits that ascend as the values do; -0 equals 0, NaN is above all."""
+    """Integers of 32 bits with the order of the values; -0 equals 0, NaN is the largest."""
     bits = (values + np.float32(0)).view(np.uint32).astype(np.uint64)
     negative = bits >> np.uint64(31) == 1
     ascending = np.where(negative, np.uint64(0xFFFFFFFF) - bits, bits + np.uint64(0x80000000))
@@ -135,7 +135,7 @@ def _numbered(blocks: Iterator[NDArray[np.float32]]) -> Iterator[Rows]:
 
 
 def _ranked(ascending: Iterator[Rows], size: int) -> Iterator[Rows]:
-    """From documents by ascending value to their ranks; equal values have the lowest of their ranks."""
+    """The ranks of documents sorted by value; equal values get the lowest of their ranks."""
     before, last_value, last_rank = 0, None, 0
     for rows in ascending:
         values = rows["key"]

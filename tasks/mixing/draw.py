@@ -1,9 +1,9 @@
-"""Which documents a source gives, in its order: whole ones until its tokens are nearest to its quota.
+"""Draw a source's documents in its order: whole ones, until its tokens are nearest to its quota.
 
-Laws. A source stops less than one document away from its quota, never above its limit, and never at nothing
-when its quota is not nothing. It does not stop below its floor, unless the next document would exceed its
-limit. Where long documents are split it stops at its quota to the token: its last document ends there, and
-the rest of that is not drawn. A larger quota continues the same order, unless that order depends on it.
+Laws. A source stops less than one document away from its quota, never above its limit, and gives at least one
+document if its quota is not 0. It does not stop below its floor, unless the next document would exceed its
+limit. If long documents are split, it stops exactly at its quota: the last document is cut there, and its
+rest is not drawn. A larger quota continues the same order, unless the order depends on the quota.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,8 +20,8 @@ class Drawn(NamedTuple):
     """Consecutive documents that a source gives.
 
     Attributes:
-        rows: of `tasks.mixing.order.DOCUMENT`.
-        epochs: uint16 [n], how often each document came before.
+        rows: array of dtype `tasks.mixing.order.DOCUMENT`.
+        epochs: uint16 [n], how often each document was drawn before.
     """
 
     rows: Rows
@@ -37,16 +37,16 @@ class Drawn(NamedTuple):
 
 @dataclass
 class Stop:
-    """Says when a source has given enough.
+    """Decides when a source has given enough tokens.
 
     Attributes:
         quota: tokens wanted, in [0, most].
-        most: tokens that may not be exceeded.
-        least: tokens that must be reached if `most` allows, in [0, quota].
-        splits: whether the last document is cut where the quota ends.
-        num_tokens: tokens given so far, those before this mixture included.
-        is_reached: whether there is nothing more to give.
-        refused: tokens of the document that would have been next; 0 if it is not known.
+        most: the most tokens.
+        least: the fewest tokens, as far as `most` allows, in [0, quota].
+        splits: whether the last document is cut at the quota.
+        num_tokens: tokens given so far, including those before this mixture.
+        is_reached: whether the source has stopped.
+        refused: tokens of the document that would have been next; 0 if unknown.
     """
 
     quota: int
@@ -61,7 +61,7 @@ class Stop:
         self.is_reached = self.num_tokens >= self.quota
 
     def applied(self, blocks: Iterable[Drawn]) -> Iterator[Drawn]:
-        """Yield what comes before the stop; of two equally near stops the earlier one is taken."""
+        """Yield the documents before the stop; of two equally near stops, the earlier one."""
         for block in map(self._cut, blocks) if self.splits else blocks:
             lengths = block.rows["num_tokens"]
             number = self._number(lengths)
@@ -75,7 +75,7 @@ class Stop:
                 return
 
     def _cut(self, block: Drawn) -> Drawn:
-        """The documents up to the quota, of which the last ends there; all of them if they stay below it."""
+        """The documents up to the quota, with the last one cut there; all of them if they stay below it."""
         sums = np.cumsum(block.rows["num_tokens"], dtype=np.int64) + self.num_tokens
         last = int(np.searchsorted(sums, self.quota))
         if last == len(sums):
@@ -86,7 +86,7 @@ class Stop:
         return Drawn(rows, found.epochs)
 
     def _number(self, lengths: NDArray[np.uint32]) -> int:
-        """How many of the next documents come nearest to the quota; all of them if they stay below it."""
+        """The number of next documents that come nearest to the quota; all of them if they stay below it."""
         sums = np.cumsum(lengths, dtype=np.int64) + self.num_tokens
         above = int(np.searchsorted(sums, self.quota))  # the first stop that reaches the quota
         if above == len(sums):
@@ -100,20 +100,20 @@ class Order(Protocol):
     """The order in which one source's documents come."""
 
     def blocks(self, stop: Stop) -> Iterator[Drawn]:
-        """Yield documents until `stop` is reached, which this applies."""
+        """Yield documents, and apply `stop` to end them."""
         ...
 
 
 @dataclass
 class DrawnTotals:
-    """What was drawn of a source so far.
+    """Totals of the documents drawn of a source so far.
 
     Attributes:
         num_documents: documents drawn, repetitions included.
         num_tokens: their tokens.
         unique_documents: documents drawn for the first time.
         unique_tokens: their tokens.
-        longest: tokens of the longest document drawn, or of that at which the source stopped.
+        longest: tokens of the longest document drawn, or refused at the stop.
     """
 
     num_documents: int = 0
@@ -123,7 +123,7 @@ class DrawnTotals:
     longest: int = 0
 
     def add(self, drawn: Drawn) -> None:
-        """Count documents that were drawn."""
+        """Add drawn documents."""
         lengths, first = drawn.rows["num_tokens"], drawn.epochs == 0
         self.num_documents += len(lengths)
         self.num_tokens += int(lengths.sum(dtype=np.int64))
@@ -137,9 +137,9 @@ class Draw:
     """Draws the documents of one source.
 
     Attributes:
-        order: gives them.
-        stop: ends it.
-        drawn: what was drawn so far.
+        order: yields the documents.
+        stop: ends the drawing.
+        drawn: totals so far.
     """
 
     order: Order

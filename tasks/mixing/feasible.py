@@ -1,4 +1,4 @@
-"""Whether a request can be met: what a mixture asks of every source, against what the source may give."""
+"""Check whether a request can be met: the tokens requested of every source against its limits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from tokmill.tasks.mixing.limits import Limits
 from tokmill.tasks.mixing.schedule import Timeline
 from tokmill.tasks.sampling import EXACT, rounded
 
-_EXACT_SLACK = Decimal("1e-15")  # tokens; what is less is rounding, since totals have 30 digits
-_CARRIED_SLACK = Decimal("1e-9")  # likewise where something was carried over from another mixture, as doubles
+_EXACT_SLACK = Decimal("1e-15")  # tokens; less is a rounding error, since totals have 30 digits
+_CARRIED_SLACK = Decimal("1e-9")  # the same with counts carried over, which are doubles
 SAME_PACE = 1e-9
 
 
@@ -27,9 +27,9 @@ class Pacing:
 
 @dataclass(frozen=True)
 class Case:
-    """Weights over the run, limits, what paces the sources and what was before, for any total.
+    """A request for any total: weights over the run, limits, pacing and history.
 
-    Tokens of a source, and totals, are those of the whole run.
+    All tokens and totals are those of the whole run.
     """
 
     timeline: Timeline
@@ -39,21 +39,21 @@ class Case:
 
     @property
     def slack(self) -> Decimal:
-        """Tokens that are too few to tell anything: rounding."""
+        """Tokens below which a difference is a rounding error."""
         return _CARRIED_SLACK if self.history.position else _EXACT_SLACK
 
     @cached_property
     def reaches(self) -> dict[str, Decimal]:
-        """The largest total at which each source that has a weight does not run out."""
+        """For each source with a weight, the largest total at which it does not run out."""
         return self._totals(self.limits.caps)
 
     @cached_property
     def needs(self) -> dict[str, Decimal]:
-        """The smallest total at which each source is drawn often enough, as far as it can be."""
+        """For each source, the smallest total at which it is drawn often enough, if there is one."""
         return self._totals(self.limits.floors)
 
     def _totals(self, tokens: Mapping[str, Decimal]) -> dict[str, Decimal]:
-        """The total at which so many tokens are asked of each source."""
+        """For each source, the total at which `tokens` are requested of it."""
         sources = [source for source, has_weight in self.timeline.weighted().items() if has_weight]
         horizon = self.history.position + sum(self.limits.caps.values(), Decimal(1))
         with localcontext(EXACT):
@@ -66,9 +66,9 @@ class Case:
             return {source: horizon if total is None else total for source, total in found.items()}
 
     def _total(self, source: str, tokens: Decimal, horizon: Decimal) -> Decimal:
-        """The total at which so many tokens are asked of a source, if positions are fractions of it.
+        """The total at which `tokens` are requested of a source, if positions are fractions of the total.
 
-        With another request before it is searched for, among whole numbers.
+        If the request changed in an earlier mixture, it is found by binary search over whole numbers.
         """
         direct = tokens / self._shares[source]
         if not self.history.position:
@@ -83,7 +83,7 @@ class Case:
         return Decimal(low)
 
     def amounts(self, total: Decimal) -> dict[str, Decimal]:
-        """Tokens asked of each source at a total; what was before counts as it was asked then."""
+        """Tokens requested of each source at a total; earlier requests count as they were made."""
         with localcontext(EXACT):
             if self.timeline.relative and not self.history.position:
                 return {source: share * total for source, share in self._shares.items()}
@@ -93,26 +93,26 @@ class Case:
 
     @cached_property
     def _shares(self) -> dict[str, Decimal]:
-        """The part of all tokens that each source has, where that does not depend on the total."""
+        """Each source's share of all tokens, if it does not depend on the total."""
         return self.timeline.curves(Decimal(1)).requested(Decimal(1))
 
     def over(self, total: Decimal) -> dict[str, Decimal]:
-        """The sources that run out at a total, with the tokens asked of them."""
+        """The sources that run out at a total, with the tokens requested of them."""
         caps = self.limits.caps
         return {s: asked for s, asked in self.amounts(total).items() if asked > caps[s] + self.slack}
 
     def under(self, total: Decimal) -> dict[str, Decimal]:
-        """The sources that are not drawn enough at a total, with the tokens asked of them."""
+        """The sources below their floor at a total, with the tokens requested of them."""
         floors = self.limits.floors
         return {s: asked for s, asked in self.amounts(total).items() if asked < floors[s] - self.slack}
 
     def held_back(self, total: Decimal) -> dict[str, float]:
-        """The sources of which too little is eligible at a total, with their paces (see `competence`)."""
+        """The sources with too little eligible text at a total, with their paces (see `competence`)."""
         paces = self.paces(total)
         return {s: pace for s, pace in paces.items() if pace > ceil(self.limits.repetitions[s]) + SAME_PACE}
 
     def paces(self, total: Decimal) -> dict[str, float]:
-        """How often the documents of each paced source that is drawn must be drawn at least."""
+        """The pace of each paced source with a weight (see `competence`)."""
         if self.pacing is None:
             return {}
         curves, drawn = self.timeline.curves(total), self.timeline.weighted()
@@ -126,8 +126,8 @@ class Case:
         }
 
     def largest(self) -> Decimal:
-        """The largest total at which no source runs out, nor is held back if that can be avoided."""
-        most = rounded(min(self.reaches.values()), 30)  # what has 50 digits is not exact in the last
+        """The largest total at which no source runs out, or has too little eligible text if avoidable."""
+        most = rounded(min(self.reaches.values()), 30)  # of 50 digits the last are not exact
         if not self.held_back(most):
             return most
         low, high = self.history.position, int(most) + 1

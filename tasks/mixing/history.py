@@ -1,13 +1,12 @@
-"""What was consumed before a mixture begins, looked up in a ledger.
+"""What a run consumed before a mixture begins, according to a ledger.
 
-The model. A mixture may go on where another one was left: it begins at a position of the run, every source
-has given tokens already, and every document was consumed a number of times. Shares and curricula go by the
-position in the whole run. How far a source is from what was asked of it is carried over: what is asked from
-here on adds to what it lacks.
+The model. A mixture may continue another one: it begins at a position of the run, every source has already
+given tokens, and every document was consumed a number of times. Shares and curricula depend on the position
+in the whole run. The difference between the requested and the given tokens of a source is carried over.
 
-Laws. With the parameters and sources of the mixture that was left, what follows is the rest of that mixture.
-With others, no document comes again before all documents of its source have come as often, and what was left
-comes.
+Laws. With the parameters and sources of the earlier mixture, the new one is the rest of it. With others, no
+document is drawn again before all documents of its source have been drawn as often, and the rest of a cut
+document is given.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,14 +24,14 @@ from tokmill.tasks.mixing.lengths import ShardLengths, SourceLengths
 
 @dataclass(frozen=True)
 class History:
-    """What was consumed before.
+    """The tokens and documents consumed before a mixture.
 
     Attributes:
-        begin: tokens of the run that were consumed; the mixture begins there.
-        position: the same up to the end of the document that this ends in.
-        given: tokens that each source has given, that document whole.
-        requested: tokens that were asked of each by the position.
-        cut: that document, if anything of it is left.
+        begin: tokens of the run consumed before; the mixture begins there.
+        position: `begin`, extended to the end of the document that it lies in.
+        given: tokens that each source has given, counting that document as whole.
+        requested: tokens requested of each source up to `position`.
+        cut: that document, if a rest of it remains.
     """
 
     begin: int = 0
@@ -43,7 +42,7 @@ class History:
 
     @classmethod
     def of(cls, ledger: Ledger, sources: Mapping[str, SourceLengths]) -> "History":
-        """What a ledger says of these sources."""
+        """The history of these sources according to a ledger."""
         known = {name: entry for name, entry in ledger.by_source.items() if name in sources}
         manifest = ledger.manifest
         return cls(
@@ -55,10 +54,10 @@ class History:
         )
 
     def shifts(self, curves: Curves) -> dict[str, Decimal]:
-        """How many tokens more the curves ask of each source by the position than were asked of it.
+        """For each source, the tokens that the curves request up to `position` beyond those requested before.
 
-        A source that has given g tokens stands on the curve as one that has given g plus this: what it lacks
-        or is ahead of what was asked of it is kept.
+        A source that has given g tokens continues on the curve at g plus this shift. So a deficit or surplus
+        of tokens is carried over.
         """
         if not self.position:
             return dict.fromkeys(curves.sources, Decimal(0))
@@ -76,7 +75,7 @@ def with_consumed(sources: Mapping[str, SourceLengths], ledger: Ledger) -> dict[
     """The same sources with the ledger's counts of their documents.
 
     Raises:
-        MixingError: a shard of which documents were consumed is no longer there.
+        MixingError: a shard with consumed documents is missing.
     """
     return {
         name: _of_source(name, found, ledger) if name in ledger.by_source else found

@@ -1,10 +1,10 @@
-"""Why a request cannot be met, and which ones near to it can.
+"""Explain why a request cannot be met, and propose the nearest feasible ones.
 
-Three ways lead to a feasible request: another total, other limits, other weights. Each changes one of them
-and leaves the rest as it is, and is only proposed after it has been found to work. Nearest means:
+A proposal changes the total, the limits or the weights and keeps the rest, and is only made if it is
+feasible. Nearest means:
 
-    total     no whole number between the one asked for and this one is feasible
-    limits    of each source that hinders, the smallest max_repetition or largest min_epochs, in hundredths
+    total     no whole number between the requested one and this one is feasible
+    limits    for each limiting source, the smallest max_repetition or largest min_epochs, in hundredths
     weights   a source that runs out gives all that it may, one that must give more gives that, and the others
               keep the proportions that they have among each other; each has a token at least
 """
@@ -18,18 +18,18 @@ from tokmill.tasks.mixing.feasible import SAME_PACE, Case
 from tokmill.tasks.mixing.limits import Limits
 from tokmill.tasks.sampling import EXACT, capacity, rounded, water_fill
 
-_ROUNDS = 200  # of approaching scaled weights
+_ROUNDS = 200  # of the iteration that scales weights
 _AROUND = 2
-_BEYOND = Decimal("1e-6")  # how far beyond a limit to aim, so as to cross it and not only to come near
+_BEYOND = Decimal("1e-6")  # aim this far beyond a limit, so that the iteration crosses it
 
 
 def infeasible(case: Case, total: Decimal, *, given: bool) -> str:
-    """Say why a request cannot be met, and which ones near to it can.
+    """The message of why a request cannot be met, with the nearest feasible requests.
 
     Args:
-        case: what is asked.
+        case: the request.
         total: tokens of the mixture.
-        given: whether the user asked for so many; otherwise it is what the limits allow.
+        given: whether the user set `total`; otherwise the limits determine it.
     """
     with localcontext(EXACT):
         ways = [
@@ -72,13 +72,13 @@ def _problem(case: Case, total: Decimal, given: bool) -> str:
 
 
 def _other_total(case: Case, total: Decimal) -> list[str]:
-    """The nearest total at which the shares can be had."""
+    """The nearest total at which the shares are feasible."""
     largest = case.largest().to_integral_value(ROUND_FLOOR)
     smallest = max([*case.needs.values(), case.timeline.last_place(total)]).to_integral_value(ROUND_CEILING)
     guess = largest if total > largest else max(smallest, case.timeline.last_place(total) + 1)
     around = [
         guess + step for step in range(-_AROUND, _AROUND + 1)
-    ]  # rounding may have moved the guess by one
+    ]  # the guess may be off by one because of rounding
     fitting = [near for near in around if near > 0 and near != total and case.fits(near)]
     if not fitting:
         return []
@@ -87,13 +87,13 @@ def _other_total(case: Case, total: Decimal) -> list[str]:
 
 
 def _other_limits(case: Case, total: Decimal, given: bool) -> list[str]:
-    """The nearest limits under which the total can be had at these shares."""
+    """The nearest limits under which the total is feasible at these shares."""
     beyond = case.timeline.last_place(total).to_integral_value(ROUND_FLOOR) + 1
     at, needed = ("this total", total) if total >= beyond else (f"total_tokens={int(beyond)}", beyond)
     over, under = case.over(needed), case.under(needed)
     repetitions = {source: _repetition(case, source, need) for source, need in over.items()}
     held_back = case.held_back(needed)
-    if inf in held_back.values():  # nothing is eligible when something is asked for
+    if inf in held_back.values():  # tokens are requested while nothing is eligible
         return []
     for source, pace in held_back.items():
         repetitions[source] = max(repetitions.get(source, Decimal(1)), Decimal(ceil(pace - SAME_PACE)))
@@ -109,7 +109,7 @@ def _other_limits(case: Case, total: Decimal, given: bool) -> list[str]:
 
 
 def _other_start(case: Case, total: Decimal) -> list[str]:
-    """The nearest beginning of the competence function under which enough is eligible."""
+    """The nearest `curriculum.start` at which enough text is eligible."""
     pacing = case.pacing
     if pacing is None or not case.held_back(total) or case.over(total) or case.under(total):
         return []
@@ -126,19 +126,19 @@ def _other_start(case: Case, total: Decimal) -> list[str]:
 
 
 def _repetition(case: Case, source: str, needed: Decimal) -> Decimal:
-    """The smallest limit, to two decimals upward, under which a source can give so many tokens."""
+    """The smallest limit, rounded up to two decimals, under which a source can give `needed` tokens."""
     tokens = (needed - case.slack).to_integral_value(ROUND_CEILING)
     return (tokens / case.limits.sizes[source]).quantize(Decimal("0.01"), ROUND_CEILING)
 
 
 def _epochs(case: Case, source: str, amount: Decimal) -> Decimal:
-    """The largest number of epochs, to two decimals downward, for which so many tokens are enough."""
+    """The largest number of epochs, rounded down to two decimals, for which `amount` tokens are enough."""
     tokens = (amount + case.slack).to_integral_value(ROUND_FLOOR)
     return (tokens / case.limits.sizes[source]).quantize(Decimal("0.01"), ROUND_FLOOR)
 
 
 def _other_weights(case: Case, total: Decimal) -> list[str]:
-    """The nearest weights, at the total or as near to it as the limits let any weights come."""
+    """The nearest weights, at the total or at the nearest one that the limits allow for any weights."""
     if case.held_back(total):
         return []
     weights = dict(zip(case.timeline.sources, case.timeline.points[0][1], strict=True))
@@ -160,14 +160,14 @@ def _other_weights(case: Case, total: Decimal) -> list[str]:
 
 
 def _least(weights: Mapping[str, Decimal], limits: Limits) -> dict[str, Decimal]:
-    """The fewest tokens of each source: its epochs, and one where it has a weight."""
+    """The fewest tokens of each source: its floor, and at least one if it has a weight."""
     return {source: max(limits.floors[source], Decimal(weight > 0)) for source, weight in weights.items()}
 
 
 def _nearest(weights: Mapping[str, Decimal], limits: Limits, total: Decimal) -> str:
-    """The shares that differ least: who runs out gives all it may, the others share the rest.
+    """The nearest shares: a source that runs out gives all that it may, the others divide the rest.
 
-    They are written as whole tokens that add up to the total, so that they are feasible to the last token.
+    They are written as whole tokens that add up to the total, so that they are exactly feasible.
     """
     filling = water_fill(weights, limits.caps, total, _least(weights, limits))
     tokens = {source: amount.to_integral_value(ROUND_FLOOR) for source, amount in filling.amounts.items()}
@@ -179,7 +179,7 @@ def _nearest(weights: Mapping[str, Decimal], limits: Limits, total: Decimal) -> 
 
 
 def _factors(case: Case, total: Decimal) -> dict[str, Decimal] | None:
-    """Factors of the weights of those sources that get too much or too little; None if none were found."""
+    """Factors for the weights of sources that get too much or too little; None if none are found."""
     factors: dict[str, Decimal] = {}
     for _ in range(_ROUNDS):
         written = {source: _written(factor) for source, factor in factors.items()}
@@ -199,6 +199,6 @@ def _factors(case: Case, total: Decimal) -> dict[str, Decimal] | None:
 
 
 def _written(factor: Decimal) -> Decimal:
-    """A factor to six digits, rounded away from 1, so that what it should hold off is held off."""
+    """A factor rounded to six digits away from 1, so that rounding keeps the request feasible."""
     digits = Decimal(1).scaleb(factor.adjusted() - 5)
     return factor.quantize(digits, ROUND_FLOOR if factor < 1 else ROUND_CEILING)

@@ -1,4 +1,4 @@
-"""The document lengths of a source, read shard by shard: no more than a block of them is in memory."""
+"""Read the document lengths of a source shard by shard, with one block at a time in memory."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ class LengthBlock(NamedTuple):
 
     Attributes:
         shard: index among the source's shards.
-        first: the first one's position in the shard.
-        lengths: int64 [n], tokens.
-        consumed: uint16 [n], how often each was consumed before; `WITHDRAWN` for what must not come again.
+        first: position of the first document in the shard.
+        lengths: int64 [n], tokens per document.
+        consumed: uint16 [n], how often each was consumed before; `WITHDRAWN` if it must not be drawn again.
     """
 
     shard: int
@@ -59,21 +59,21 @@ class SourceLengths:
 
     @classmethod
     def of_arrays(cls, shards: Sequence[NDArray[np.int64]]) -> "SourceLengths":
-        """Take the lengths of each shard, int64 [d], that are in memory already."""
+        """Wrap lengths that are already in memory: int64 [d] for each shard."""
         return cls([_in_memory(index, lengths) for index, lengths in enumerate(shards)])
 
     @property
     def num_documents(self) -> int:
-        """Documents in all shards."""
+        """Number of documents in all shards."""
         return sum(shard.num_documents for shard in self.shards)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of all documents."""
+        """Number of tokens of all documents."""
         return sum(shard.num_tokens for shard in self.shards)
 
     def standing(self, source: str) -> "Standing":
-        """What can be drawn of the source, and what cannot; reads all lengths once."""
+        """Count the documents that can and cannot be drawn; reads all lengths once."""
         found = Standing()
         for block in self.blocks(source):
             found.add(block)
@@ -83,7 +83,7 @@ class SourceLengths:
         """Yield all lengths in order, at most `size` at a time; `source` is for messages.
 
         Raises:
-            StoreError: a shard does not hold what its manifest says.
+            StoreError: a shard does not match its manifest.
             MixingError: a document is too long for a plan.
         """
         for index, shard in enumerate(self.shards):
@@ -103,13 +103,13 @@ class SourceLengths:
 
 @dataclass
 class Standing:
-    """What a source's documents are to a mixture that is about to be planned.
+    """Counts of a source's documents before a mixture is planned.
 
     Attributes:
         empty: documents without tokens.
-        consumed: documents that were consumed before, and their tokens.
-        withdrawn: documents that must not come again, and their tokens.
-        least: how often the least consumed document that may be drawn was consumed.
+        consumed: number of documents consumed before, and of their tokens.
+        withdrawn: number of documents that must not be drawn again, and of their tokens.
+        least: the fewest times that any drawable document was consumed.
     """
 
     empty: int = 0
@@ -146,7 +146,7 @@ def _in_memory(index: int, lengths: NDArray[np.int64]) -> ShardLengths:
 
 
 def source_lengths(encoded: Encoded, shards: Sequence[Path]) -> dict[str, SourceLengths]:
-    """The document lengths of every source of an encoded corpus; a shard is opened when it is read.
+    """The document lengths of every source of an encoded corpus; shards are opened when they are read.
 
     Args:
         encoded: the manifest.

@@ -1,4 +1,4 @@
-"""How often sources may and must be drawn."""
+"""Limits on how often each source may and must be drawn."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Limits:
     """The limits of all sources, by name.
 
     Attributes:
-        sizes: tokens that each has.
+        sizes: tokens of each source.
         repetitions: the most times that each may be drawn.
         epochs: the fewest times that each must be drawn.
         caps: `repetitions` in tokens, rounded down.
@@ -30,11 +30,11 @@ class Limits:
 
     @classmethod
     def of(cls, params: MixParams, sizes: Mapping[str, int], weighted: Mapping[str, bool]) -> Self:
-        """The limits that the parameters set on sources of `sizes` tokens; `weighted` are those to be drawn.
+        """The limits that the parameters set on sources of `sizes` tokens; `weighted` marks the drawn ones.
 
         Raises:
-            MixingError: a limit is for an unknown source, a source must be drawn more often than it may be,
-                or one must be drawn that no weight draws.
+            MixingError: a limit is for an unknown source, a floor exceeds its cap, or a source with a floor
+                has no weight.
         """
         repetitions = _by_source(params.max_repetition, sizes, 1.0, "max_repetition")
         epochs = _by_source(params.min_epochs, sizes, 0.0, "min_epochs")
@@ -49,7 +49,7 @@ class Limits:
             if least and not weighted[source]:
                 raise MixingError(
                     f"mix: min_epochs={least:g} of '{source}', but its weight is 0; give it a weight, or "
-                    "take it out of min_epochs"
+                    "remove it from min_epochs"
                 )
         with localcontext(EXACT):
             caps = {source: _times(repetitions[source], size, ROUND_FLOOR) for source, size in sizes.items()}

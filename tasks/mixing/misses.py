@@ -1,10 +1,10 @@
-"""What a mixture of whole documents misses of what was asked for, and by how much.
+"""Compare a mixture with its request, and find the requests that it misses.
 
-The model. Asked for are tokens of each source, tokens in all, and of some sources a number of epochs at
-least. A source gives whole documents, so that it may stop short of its quota or beyond it. What is further
-from what was asked for than `tolerance` times that, and by more than a token of each source that it is about,
-is missed. Sources whose last document is split (`long_documents = "split"`) miss nothing. Tokens are those of
-the whole run, so that the rest of a mixture misses what the whole of it does.
+The model. A request sets the tokens of each source, the tokens in all, and for some sources the fewest
+epochs. A source gives whole documents, so it may stop below or above its quota. A request is missed if the
+difference exceeds `tolerance` times the requested tokens, and more than one token per source concerned.
+Sources whose last document is split (`long_documents = "split"`) miss nothing. Tokens are those of the whole
+run, so that a continued mixture misses the same requests as the whole.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,17 +18,17 @@ from tokmill.tasks.sampling import EXACT, decimal
 
 
 class _Miss(NamedTuple):
-    part: Decimal  # how far from what was asked for, as a part of it
+    part: Decimal  # difference from the request, as a fraction of it
     words: str
 
 
 @dataclass(frozen=True)
 class Misses:
-    """Where a mixture is further from the request than it may be.
+    """Finds the requests that a mixture misses by more than the tolerance.
 
     Attributes:
-        tolerance: how far tokens may be from what was asked for, as a part of it.
-        quotas: what was asked for, by source.
+        tolerance: allowed difference from the request, as a fraction of it.
+        quotas: the request, by source.
         given: tokens that each source gives in the whole run.
     """
 
@@ -38,12 +38,12 @@ class Misses:
 
     @property
     def found(self) -> list[str]:
-        """A sentence for each request that is missed, those of sources first."""
+        """One sentence for each missed request, those of sources first."""
         return [miss.words for miss in self._all]
 
     @property
     def refusal(self) -> str:
-        """Why the mixture is refused, and the nearest requests that are met."""
+        """Why the mixture is refused, and the nearest settings that are accepted."""
         with localcontext(EXACT):
             needed = max(miss.part for miss in self._all).quantize(Decimal("0.0001"), ROUND_CEILING)
         return (
@@ -95,7 +95,7 @@ class Misses:
         return sum(self.given.values())
 
     def _missed(self, asked: int, given: int, always: int) -> Decimal | None:
-        """How far from what was asked for, as a part of it; None where that is near enough."""
+        """The difference from the request as a fraction of it; None if it is within the tolerance."""
         off = abs(given - asked)
         if off <= max(Decimal(always), decimal(self.tolerance) * asked):
             return None

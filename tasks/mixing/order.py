@@ -1,12 +1,12 @@
-"""The order in which a source gives its documents: shuffled anew each time through it.
+"""The shuffled order of a source's documents, a new one in each epoch.
 
-The model. A document's key is a hash of 64 bits of its shard and its place there, under a secret that follows
-from the seed, the source's name and the epoch; the documents come by ascending key. This is a permutation
-whatever the hash, and one that nobody can tell from a random one: it is sorted, so that every document occurs
-exactly once, and sorting works in bounded memory (`tasks.mixing.sorting`).
+The model. A document's key is a 64-bit hash of its shard and its position in it, keyed by the seed, the
+source's name and the epoch. The documents are sorted by key. So every document occurs exactly once, the order
+is pseudo-random, and sorting works in bounded memory (`tasks.mixing.sorting`).
 
-Laws. Nothing comes again before everything has come. Another source, weight or total does not reshuffle a
-source, and neither does text that is added to it in further shards. Documents without tokens never come.
+Laws. No document is repeated before all have been drawn. A source's order does not change with other sources,
+weights or totals, nor does adding shards reorder its other documents. Documents without tokens are never
+drawn.
 """
 
 from collections.abc import Iterator
@@ -30,11 +30,11 @@ class Shuffled:
     """One source's documents, shuffled.
 
     Attributes:
-        source: its name; with the seed it decides the order.
-        lengths: its documents.
+        source: name of the source; with the seed, it decides the order.
+        lengths: lengths of its documents.
         seed: any whole number ≥ 0.
-        scratch: where orders that do not fit in memory are kept.
-        first_epoch: how often every document was consumed before at least.
+        scratch: scratch space for orders that do not fit in memory.
+        first_epoch: the fewest times that any document was consumed before.
     """
 
     source: str
@@ -47,7 +47,7 @@ class Shuffled:
         """Yield documents, epoch after epoch, until `stop` is reached.
 
         Raises:
-            MixingError: that takes more than 65,535 epochs.
+            MixingError: this needs more than 65,535 epochs.
         """
         check_epochs(self.source, num_epochs(stop, self.lengths))
         return stop.applied(self._epochs()) if not stop.is_reached else iter(())
@@ -58,22 +58,22 @@ class Shuffled:
                 yield Drawn(rows, np.full(len(rows), epoch, dtype=np.uint16))
 
     def epoch(self, epoch: int) -> Iterator[Rows]:
-        """Yield the documents in the order of one epoch, but for those that have come as often already."""
+        """Yield the documents in the order of one epoch, without those already consumed more often."""
         key = permutation_key("mix", self.seed, self.source, epoch)
         blocks = (_keyed(documents(block, epoch), key) for block in self.lengths.blocks(self.source))
         return sorted_rows(blocks, self.scratch)
 
 
 def num_epochs(stop: Stop, lengths: SourceLengths) -> int:
-    """How often a source is gone through, the last time perhaps in part."""
+    """The number of epochs of a source, including a last partial one."""
     return -(-stop.quota // max(1, lengths.num_tokens))
 
 
 def check_epochs(source: str, number: int) -> None:
-    """Refuse more epochs of a source than can be written down.
+    """Reject more epochs of a source than a plan can store.
 
     Raises:
-        MixingError: that is so.
+        MixingError: there are more than `MOST_EPOCHS`.
     """
     if number > MOST_EPOCHS:
         raise MixingError(
@@ -88,7 +88,7 @@ def _keyed(rows: Rows, key: Key) -> Rows:
 
 
 def documents(block: LengthBlock, epoch: int) -> Rows:
-    """A block's documents that have tokens and came at most `epoch` times; their keys are not set."""
+    """A block's non-empty documents that were consumed at most `epoch` times; their keys are not set."""
     kept = np.flatnonzero((block.lengths > 0) & (block.consumed <= epoch))
     rows = np.empty(len(kept), dtype=DOCUMENT)
     rows["shard"], rows["document"] = block.shard, kept + block.first

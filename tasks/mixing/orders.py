@@ -1,4 +1,4 @@
-"""Which order each source's documents come in: shuffled, or as the curriculum says."""
+"""Choose the order of each source's documents: shuffled, or by the curriculum."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class ScoreShards:
     """The scores of all shards.
 
     Attributes:
-        paths: by measure, then by source, the directories of that source's shards in order.
+        paths: measure → source → directories of the source's shards, in order.
     """
 
     paths: Mapping[str, Mapping[str, Sequence[Path]]] = field(default_factory=dict)
@@ -36,12 +36,12 @@ class ScoreShards:
         rules: CurriculumParams | None,
         scores: Mapping[str, Sequence[Path]],
     ) -> "ScoreShards":
-        """Sort scores out by source.
+        """Group scores by source.
 
         Args:
             manifest: the encoded corpus.
             rules: the curriculum.
-            scores: by measure, one directory for each shard of the sources that have a curriculum.
+            scores: measure → one directory per shard of the sources with a curriculum.
 
         Raises:
             MixingError: there are more or fewer directories than shards.
@@ -60,10 +60,10 @@ class ScoreShards:
         return cls(paths)
 
     def openers(self, measure: str, source: str, component: str) -> list[Scores]:
-        """What opens the numbers of each of a source's shards.
+        """Functions that open the scores of each of a source's shards.
 
         Raises:
-            MixingError: nobody has measured them.
+            MixingError: there are no scores of this measure.
         """
         if measure not in self.paths:
             raise MixingError(
@@ -88,7 +88,7 @@ def orders(
     """The order of each source.
 
     Raises:
-        MixingError: the curriculum needs scores that are not there.
+        MixingError: scores that the curriculum needs are missing.
     """
     found: dict[str, Order] = {}
     shifts = settled.history.shifts(settled.curves)

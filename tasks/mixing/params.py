@@ -23,9 +23,9 @@ MEASURES = ("length", *COMPONENTS)
 
 
 class SchedulePoint(Params):
-    """From where on which weights hold."""
+    """Weights of the sources from one point of the run on."""
 
-    start: Place = Field(description="Where the weights hold, in schedule_unit.")
+    start: Place = Field(description="Point of the run from which the weights hold, in schedule_unit.")
     weights: dict[str, Weight] = Field(
         default_factory=dict, description="Raw weight of each source; only their ratios matter."
     )
@@ -36,7 +36,7 @@ class SchedulePoint(Params):
     @model_validator(mode="before")
     @classmethod
     def _from_pair(cls, given: object) -> object:
-        """Take `[start, weights]` as well."""
+        """Also accept `[start, weights]`."""
         if isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2:
             return {"start": given[0], "weights": given[1]}
         return given
@@ -58,26 +58,32 @@ class SchedulePoint(Params):
 
     @property
     def given(self) -> Mapping[str, float]:
-        """The weights or the proportions."""
+        """The weights or proportions, whichever is given."""
         return self.weights or self.proportions
 
 
 class RampParams(Params):
-    """One source's weight moves by a factor, for a while."""
+    """A change of one source's weight by a factor between two points of the run."""
 
-    start: Place = Field(default=0.0, description="Where the change begins, in schedule_unit.")
-    stop: Place = Field(description="Where it ends.")
+    start: Place = Field(
+        default=0.0, description="Point of the run at which the change begins, in schedule_unit."
+    )
+    stop: Place = Field(description="Point of the run at which it ends.")
     factor: Weight = Field(
         default=0.0,
         description="Factor of the source's weight before a warm-up (0 leaves it out) or after an annealing.",
     )
+<<<<<<< HEAD
     change: Curve = Field(default="linear", description="How the factor moves.")
+=======
+    change: Literal["linear", "cosine"] = Field(default="linear", description="How the factor changes.")
+>>>>>>> 6ecb8ab (Reword mixing: requests, limits and orders in plain terms)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.stop < self.start:
             raise ValueError(
-                f"stop={self.stop:g} must be at least start={self.start:g}; exchange them, or make them "
+                f"stop={self.stop:g} must be at least start={self.start:g}; swap them, or make them "
                 "equal for a jump"
             )
         return self
@@ -88,17 +94,17 @@ class CurriculumParams(Params):
 
     difficulty: dict[str, Rank] = Field(
         description=(
-            "What makes a document hard, with the weight of its rank: 'length' (tokens), 'noise', "
-            "'perplexity', or 'column:NAME', a number of the source's own. Larger is harder; a negative "
-            "weight turns that round. One measure may be named alone."
+            "Measures of difficulty, with the weight of each one's rank: 'length' (tokens), 'noise', "
+            "'perplexity', or 'column:NAME', a number in the source's files. Larger is harder; a negative "
+            "weight reverses that. A single measure may be given by its name alone."
         ),
         examples=["length"],
     )
     order: Literal["competence", "easy_to_hard"] = Field(
         default="competence",
         description=(
-            "'competence': at any progress of the run only the easiest part of each source is eligible, and "
-            "of that a document is picked by lot. 'easy_to_hard': from the easiest to the hardest, each time "
+            "'competence': at any point of the run only the easiest part of each source is eligible, and "
+            "documents are drawn from it at random. 'easy_to_hard': from easiest to hardest, each time "
             "through a source."
         ),
     )
@@ -110,21 +116,25 @@ class CurriculumParams(Params):
             "stairs of equal height and width."
         ),
     )
-    start: Part = Field(default=0.1, description="The part of each source that is eligible at the beginning.")
+    start: Part = Field(default=0.1, description="Fraction of each source that is eligible at the beginning.")
     until: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=1.0, description="Progress of the run, in (0, 1], at which the eligible part stops growing."
+        default=1.0,
+        description="Fraction of the run, in (0, 1], after which the eligible part stops growing.",
     )
     stairs: int = Field(
-        default=10, ge=2, le=1 << 16, description="For 'step': number of stairs, the first and last included."
+        default=10,
+        ge=2,
+        le=1 << 16,
+        description="For 'step': number of stairs, including the first and last.",
     )
     sources: tuple[str, ...] = Field(
-        default=(), description="The sources that have a curriculum; all of them if none is named."
+        default=(), description="The sources with a curriculum; all of them if none is named."
     )
 
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, given: object) -> object:
-        """Take `difficulty = "length"` and `["length", "noise"]` as well; drop what is not read."""
+        """Also accept `difficulty = "length"` and `["length", "noise"]`; drop unused settings."""
         if not isinstance(given, Mapping):
             return given
         named = given.get("difficulty")
@@ -156,7 +166,7 @@ class CurriculumParams(Params):
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The measures that have to be scored, in order: all but the length."""
+        """The measures that need scores, in order: all but the length."""
         return tuple(sorted(name for name in self.difficulty if name != "length"))
 
     def function(self) -> Competence:
@@ -171,16 +181,16 @@ class MixParams(SamplingParams):
         default=1.0,
         description=(
             "The most times that a source may be drawn, at least 1: one number for all, or a table by "
-            "source (1 for those that it does not name). 1 draws no document twice; up to about 4 is "
-            "usual. With 'unimax' this is the number of epochs that lets small sources grow."
+            "source (1 for sources that it does not name). 1 draws no document twice; up to about 4 is "
+            "usual. With 'unimax' this is the limit up to which small sources are repeated."
         ),
         examples=[4.0],
     )
     min_epochs: Epochs | dict[str, Epochs] = Field(
         default=0.0,
         description=(
-            "The fewest times that a source must be drawn: one number for all that have a weight, or a "
-            "table by source (0 for those that it does not name). What cannot be had at the given shares is "
+            "The fewest times that a source must be drawn: one number for all sources with a weight, or a "
+            "table by source (0 for sources that it does not name). A floor that the shares do not meet is "
             "refused."
         ),
         examples=[1.0],
@@ -198,22 +208,22 @@ class MixParams(SamplingParams):
     schedule: tuple[SchedulePoint, ...] = Field(
         default=(),
         description=(
-            "Weights that change over the run, in the place of method, temperature and weights: "
+            "Weights that change over the run, instead of method, temperature and weights: "
             "[[start, {source = weight, …}], …], the first start 0. A table instead of a pair may have "
-            "proportions in the place of weights."
+            "proportions instead of weights."
         ),
     )
     schedule_unit: ScheduleUnit = Field(
         default="fraction",
         description=(
-            "What the starts and stops of schedule, warmup and annealing count: a 'fraction' of the run, "
+            "Unit of the starts and stops of schedule, warmup and annealing: a 'fraction' of the run, "
             "'tokens', or 'steps' of sequence_length × global_batch_size tokens."
         ),
     )
     change: Change = Field(
         default="hold",
         description=(
-            "How the shares go from one point of the schedule to the next: 'hold' until there, and jump; "
+            "How shares change from one point of the schedule to the next: 'hold' until there, then jump; "
             "'linear', a straight line; 'cosine', half a wave, slow at both ends."
         ),
     )
@@ -221,13 +231,13 @@ class MixParams(SamplingParams):
         default_factory=dict,
         description=(
             "Sources whose weight grows to its full size between start and stop: {code = {stop = 0.1}}. The "
-            "others share out what it leaves."
+            "other sources divide the rest."
         ),
     )
     annealing: dict[str, RampParams] = Field(
         default_factory=dict,
         description=(
-            "Sources whose weight moves to factor times its size between start and stop, and stays there: "
+            "Sources whose weight changes to factor times its size between start and stop, and stays there: "
             "{papers = {start = 0.9, stop = 1, factor = 5}} for quality data late."
         ),
     )
@@ -238,48 +248,48 @@ class MixParams(SamplingParams):
         default=None,
         ge=8,
         lt=1 << 31,
-        description="Tokens a sequence, for steps. Empty: pack.sequence_length.",
+        description="Tokens per sequence, for steps. Empty: pack.sequence_length.",
     )
     global_batch_size: int | None = Field(
         default=None,
         ge=1,
         lt=1 << 31,
-        description="Sequences a step, over all ranks; needed where schedule_unit is 'steps'.",
+        description="Sequences per step, over all ranks; required if schedule_unit is 'steps'.",
         examples=[1024],
     )
     long_documents: Literal["whole", "split"] = Field(
         default="whole",
         description=(
             "'whole' gives whole documents: a source stops at the document that comes nearest to its quota. "
-            "'split' ends each source's last document where its quota ends, so that every share, floor and "
-            "total is met to the token; the rest of that document is not drawn."
+            "'split' cuts each source's last document at its quota, so that every share, floor and "
+            "total is met exactly; the rest of that document is not drawn."
         ),
     )
     tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
         default=0.01,
         description=(
-            "How far the tokens of a source, of all, and of min_epochs may be from what was asked for, as a "
-            "part of it. A token is always allowed."
+            "Allowed difference between given and requested tokens of a source, of all and of min_epochs, "
+            "as a fraction of the request. One token is always allowed."
         ),
     )
     on_miss: Literal["warn", "fail"] = Field(
         default="warn",
         description=(
-            "What a mixture does that misses what was asked for by more than tolerance: 'warn' publishes it "
-            "with a warning that run, card and record show, 'fail' stops the run."
+            "What to do with a mixture that misses its request by more than tolerance: 'warn' publishes it "
+            "with a warning in run, card and record, 'fail' stops the run."
         ),
     )
     seed: int = Field(
         default=0,
         ge=0,
         lt=1 << 63,
-        description="Decides the order of the documents within each source. Any whole number from 0.",
+        description="Seed of the order of the documents within each source. Any whole number from 0.",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _drop_unread(cls, given: object) -> object:
-        """Drop what a schedule takes the place of, and units of nothing, so that they bear no identity."""
+        """Drop settings that a schedule replaces, and unused units: they must not affect the fingerprint."""
         if not isinstance(given, Mapping):
             return given
         unread: set[str] = set()
@@ -298,7 +308,7 @@ class MixParams(SamplingParams):
         starts = [point.start for point in self.schedule]
         if starts and starts[0] != 0:
             raise ValueError(
-                f"schedule: the first start is {starts[0]:g} and must be 0; say with which weights the run "
+                f"schedule: the first start is {starts[0]:g} and must be 0; give the weights with which it "
                 "begins"
             )
         for before, after in pairwise(starts):
@@ -312,29 +322,29 @@ class MixParams(SamplingParams):
         return self
 
     def _check_unimax(self) -> None:
-        """Refuse 'unimax' where no source can grow and all are taken whole: that is 'proportional'."""
+        """Reject 'unimax' if no source can be repeated and all are taken whole: that is 'proportional'."""
         limit = self.max_repetition
         most = max(limit.values(), default=1.0) if isinstance(limit, Mapping) else limit
         if self.method == "unimax" and most <= 1 and self.total_tokens is None and not self.schedule:
             raise ValueError(
                 "method='unimax' with max_repetition=1 and no total_tokens takes every source whole, as "
-                "'proportional' does; say how often small ones may be drawn, e.g. max_repetition = 4"
+                "'proportional' does; set how often small ones may be drawn, e.g. max_repetition = 4"
             )
 
     def _check_places(self) -> None:
-        """Fractions are at most 1; steps know how long they are."""
+        """Check that fractions are at most 1, and that steps have a length."""
         ramps = [*self.warmup.values(), *self.annealing.values()]
         furthest = max([point.start for point in self.schedule] + [ramp.stop for ramp in ramps], default=0)
         if self.schedule_unit == "fraction" and furthest > 1:
             raise ValueError(
                 f"schedule: {furthest:g} must be at most 1, since schedule_unit='fraction'; "
-                "say schedule_unit = 'steps' or 'tokens'"
+                "set schedule_unit = 'steps' or 'tokens'"
             )
         if self.schedule_unit == "steps" and self.global_batch_size is None:
-            raise ValueError("schedule_unit='steps' needs global_batch_size, sequences a step; use e.g. 1024")
+            raise ValueError("schedule_unit='steps' needs global_batch_size (sequences per step), e.g. 1024")
         if self.method == "unimax" and ramps and not self.schedule:
             raise ValueError(
-                "warmup and annealing change shares that are law, and method='unimax' gives way to limits; "
+                "warmup and annealing need fixed shares, but method='unimax' adapts them to the limits; "
                 "use 'weights', 'proportions' or 'temperature' with them"
             )
 
@@ -350,12 +360,12 @@ class MixParams(SamplingParams):
         return bool(self.schedule or self.warmup or self.annealing)
 
     def place(self, value: float) -> Decimal:
-        """A start or stop in tokens, or as a fraction where that is the unit."""
+        """A start or stop in tokens, or as a fraction if that is the unit."""
         scale = (self.sequence_length or 0) * (self.global_batch_size or 0)
         return decimal(value) * (scale if self.schedule_unit == "steps" else 1)
 
     def described(self, place: Decimal) -> str:
-        """A place in tokens (or as a fraction) in the words of the schedule's unit."""
+        """Describe a place, given in tokens or as a fraction, in the schedule's unit."""
         if self.schedule_unit == "steps":
             steps = place / ((self.sequence_length or 1) * (self.global_batch_size or 1))
             return f"step {steps.normalize():f} (token {place.normalize():f})"

@@ -1,15 +1,15 @@
-"""A keyed permutation of 0 … size - 1, for large sizes computed point by point.
+"""A keyed permutation of 0 … size - 1, whose values can be computed one by one.
 
-The model. Up to 65,536 things are put in the order of a keyed hash of their index. More than that go through
-a balanced Feistel network of eight rounds over the smallest domain of 4^b values that holds `size`; a value
-that lands outside of the size goes through again until it lands inside ("cycle walking", Black and Rogaway
-2002, "Ciphers with Arbitrary Finite Domains"). Small domains have too few round functions for that to be
-fair. Hash and round function are the finalizer of SplitMix64 (Steele et al. 2014); the keys are BLAKE2b of
-what the permutation is for.
+The model. Up to 65,536 indices are sorted by a keyed hash. A larger permutation is a balanced Feistel network
+of eight rounds over the smallest domain of 4^b values that holds `size`; a value outside of the size is
+encrypted again until it lands inside ("cycle walking", Black and Rogaway 2002, "Ciphers with Arbitrary Finite
+Domains"). Small domains have too few round functions for a fair Feistel network, hence the sort. Hash and
+round function are the finalizer of SplitMix64 (Steele et al. 2014); the keys are a BLAKE2b digest of the
+permutation's names and numbers.
 
-Laws. Every index occurs exactly once. Any point can be had without the others, so memory is bounded by what
-is asked for at a time. Whole numbers only: the same key gives the same order on every machine and with every
-version of Python and numpy, which numpy's own `Generator.permutation` does not promise.
+Laws. Every index occurs exactly once. Any value can be computed without the others, so memory is bounded by
+the number of positions per call. Integer arithmetic only: the same key gives the same order on every machine
+and with every version of Python and numpy, which numpy's `Generator.permutation` does not promise.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _CHUNK = 1 << 18  # values at a time: the temporaries stay in the processor's ca
 
 
 def permutation_key(*parts: str | int) -> Key:
-    """Eight keys of 64 bits from any number of names and whole numbers, such as a seed and an epoch."""
+    """Eight 64-bit keys from any number of names and whole numbers, such as a seed and an epoch."""
     text = "".join(f"{len(str(part))}:{part}" for part in parts)
     digest = hashlib.blake2b(text.encode(), digest_size=8 * _ROUNDS, person=b"tokmill.permute").digest()
     return tuple(int.from_bytes(digest[8 * k : 8 * k + 8], "little") for k in range(_ROUNDS))
@@ -46,8 +46,8 @@ def permuted(positions: NDArray[np.int64], size: int, key: Key) -> NDArray[np.in
 
     Args:
         positions: int64 [n], each in [0, size).
-        size: number of things permuted.
-        key: of `permutation_key`.
+        size: number of permuted indices.
+        key: result of `permutation_key`.
 
     Returns:
         int64 [n], each in [0, size); different for different positions.
@@ -79,7 +79,7 @@ def _network(values: NDArray[np.uint64], half_bits: int, key: Key) -> NDArray[np
 
 
 def scrambled(values: NDArray[np.uint64], round_key: int) -> NDArray[np.uint64]:
-    """SplitMix64's finalizer over `values ^ round_key`, one to one: every bit in reaches every bit out."""
+    """SplitMix64's finalizer over `values ^ round_key`: a bijection that mixes all bits."""
     found = values ^ np.uint64(round_key)
     found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,11 +1,11 @@
-"""How many tokens of each source a mixture takes, and along which curve.
+"""Decide how many tokens of each source a mixture takes, and along which curve.
 
 The model. The rule gives every source a share of the tokens (see `tasks.sampling`), or a schedule does (see
 `tasks.mixing.schedule`). A source of n tokens may be drawn up to `max_repetition` × n, and must be drawn
-`min_epochs` × n. Shares are law: without `total_tokens` the mixture is as large as they allow, and a total at
-which a source runs out, or is not drawn enough, is refused. 'unimax' is the rule that gives way: what a
-source cannot give is taken from the others, and without `total_tokens` the mixture is as large as the text,
-or as the limits allow.
+`min_epochs` × n. Shares are fixed: without `total_tokens` the mixture is as large as they allow, and a total
+at which a source runs out, or is drawn too little, is an error. Only 'unimax' adapts the shares: tokens that
+a source cannot give are taken from the others, and without `total_tokens` the mixture is as large as the
+text, or as the limits allow.
 """
 
 from collections.abc import Mapping
@@ -25,24 +25,24 @@ from tokmill.tasks.mixing.schedule import Timeline
 from tokmill.tasks.mixing.timeline import timeline_of
 from tokmill.tasks.sampling import EXACT, capacity, check_sources, proportions, water_fill
 
-_THOUSANDTH = Decimal("0.001")  # of a token: what was carried over from an earlier mixture is not more exact
+_THOUSANDTH = Decimal("0.001")  # of a token: the precision of counts carried over from an earlier mixture
 
 
 @dataclass(frozen=True)
 class Quota:
-    """What one source is to give.
+    """The tokens that one source has to give.
 
     Attributes:
-        share: its part of the mixture's tokens, as asked for; shares add up to 1.
+        share: requested share of the mixture's tokens; shares add up to 1.
         run_tokens: tokens to draw in the whole run.
-        given_tokens: tokens that were drawn before this mixture.
-        least_tokens: tokens that must be drawn in the whole run: `min_epochs` × what it has, rounded up.
-        most_tokens: tokens that may be drawn in the whole run: `max_repetition` × what it has, rounded down;
-            of a source that has no share at the end of the run no more than `run_tokens`.
+        given_tokens: tokens drawn before this mixture.
+        least_tokens: fewest tokens to draw in the whole run: `min_epochs` × its tokens, rounded up.
+        most_tokens: most tokens to draw in the whole run: `max_repetition` × its tokens, rounded down;
+            at most `run_tokens` for a source without a share at the end of the run.
         max_repetition: the most times that it may be drawn.
         min_epochs: the fewest times that it must be drawn.
         copies: the most times that any of its documents is drawn.
-        limits: whether its limit is what keeps its share, or the total, from being larger.
+        limits: whether its limit keeps its share, or the total, from being larger.
     """
 
     share: Decimal
@@ -57,22 +57,22 @@ class Quota:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens to draw in this mixture; 0 only where the share is 0, or all was drawn before."""
+        """Tokens to draw in this mixture; 0 only if the share is 0, or all were drawn before."""
         return max(0, self.run_tokens - self.given_tokens)
 
     def stop(self, *, splits: bool) -> Stop:
-        """What ends the drawing; `splits` is whether the last document ends where the quota does."""
+        """The stop of the drawing; with `splits`, the last document is cut at the quota."""
         return Stop(self.run_tokens, self.most_tokens, self.given_tokens, self.least_tokens, splits=splits)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What all sources are to give: in all, and over the run.
+    """The settled request: the tokens of all sources, in all and over the run.
 
     Attributes:
-        quotas: by source.
-        curves: over the whole run.
-        history: what was before this mixture.
+        quotas: quota of each source.
+        curves: request curves over the whole run.
+        history: tokens and documents consumed before this mixture.
     """
 
     quotas: dict[str, Quota]
@@ -81,11 +81,11 @@ class Asked:
 
 
 def asked(params: MixParams, sizes: Mapping[str, int], history: History = NOTHING) -> Asked:
-    """Settle a request on sources of `sizes` tokens, of which some may have been consumed before.
+    """Settle a request on sources of `sizes` tokens, some of which may have been consumed before.
 
     Raises:
         MixingError: a weight or a limit is for an unknown source, a source with a weight has no tokens, or
-            the request is not feasible; the message says what would be.
+            the request is not feasible; the message has the nearest feasible ones.
     """
     timeline = timeline_of(params, sizes)
     _check_tokens(timeline, sizes)
@@ -96,14 +96,14 @@ def asked(params: MixParams, sizes: Mapping[str, int], history: History = NOTHIN
 
 
 def _exact(params: MixParams, timeline: Timeline, limits: Limits, history: History) -> Asked:
-    """The shares are law."""
+    """Settle a request with fixed shares."""
     case = Case(timeline, limits, _pacing(params, timeline), history)
     total = case.largest() if params.total_tokens is None else Decimal(params.total_tokens)
     _check_anything_left(total, history, given=params.total_tokens is not None)
     if not case.fits(total):
         raise MixingError(infeasible(case, total, given=params.total_tokens is not None))
     limiting = [source for source, reach in case.reaches.items() if abs(reach - total) < case.slack]
-    if total < min(case.reaches.values()) and params.total_tokens is None:  # the curriculum is what limits
+    if total < min(case.reaches.values()) and params.total_tokens is None:  # the curriculum limits the total
         limiting = list(case.held_back(total + 1))
     return _settled(case, total, limiting)
 
@@ -129,7 +129,7 @@ def _pacing(params: MixParams, timeline: Timeline) -> Pacing | None:
 
 
 def _giving_way(params: MixParams, timeline: Timeline, limits: Limits, history: History) -> Asked:
-    """The limits are law, and the shares follow."""
+    """Settle a request whose shares adapt to the limits."""
     weights = dict(zip(timeline.sources, timeline.points[0][1], strict=True))
     least, most = sum(limits.floors.values(), Decimal(0)), capacity(weights, limits.caps)
     text = Decimal(sum(limits.sizes.values()))
@@ -159,7 +159,7 @@ def _check_tokens(timeline: Timeline, sizes: Mapping[str, int]) -> None:
     for source, has_weight in weighted.items():
         if has_weight and not sizes[source]:
             raise MixingError(
-                f"mix: source '{source}' has a weight but no tokens; set weights.{source}=0 or give it text"
+                f"mix: source '{source}' has a weight but no tokens; set weights.{source}=0 or add text"
             )
     if not any(weighted.values()):
         raise MixingError(
@@ -192,9 +192,9 @@ def _settled(case: Case, total: Decimal, limiting: tuple[str, ...] | list[str]) 
 
 
 def _whole(amounts: Mapping[str, Decimal]) -> dict[str, int]:
-    """`amounts` in whole tokens that add up to their rounded sum: those with the largest rest are rounded up.
+    """Round `amounts` to whole tokens that add up to their rounded sum: the largest fractions are rounded up.
 
-    Of equal rests the first source's is the largest. Where there is any, there is 1 at least.
+    Ties go to the first source. A positive amount becomes at least 1.
     """
     with localcontext(EXACT):
         near = {source: max(Decimal(0), amount).quantize(_THOUSANDTH) for source, amount in amounts.items()}

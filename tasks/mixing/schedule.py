@@ -1,13 +1,13 @@
-"""How the shares of the sources change over a run.
+"""Schedules: the shares of the sources as they change over a run.
 
 The model. Weights are given at points of the run, in steps, tokens or fractions of the run. Between two
-points they hold, or move to the next ones in a straight line, or along half a cosine wave; after the last
-point they hold. A source's warm-up and annealing multiply its weight by a factor that moves between 1 and
-what is asked for. What moves are proportions: weights are first made to sum to 1.
+points they hold, or change to the next ones linearly or along half a cosine wave; after the last point they
+hold. A source's warm-up and annealing multiply its weight by a factor that changes between 1 and the given
+one. Weights are first normalized to sum to 1, and the proportions are interpolated.
 
-Laws. At any moment the shares sum to 1. A straight line between two points, without warm-up or annealing, is
-exact. Every other change is followed by `LINES` straight lines, and that is what is asked of the mixture: for
-half a cosine it differs from the wave by less than 2 parts in 100,000 of the change.
+Laws. At any position the shares sum to 1. A linear change between two points, without warm-up or annealing,
+is exact. Every other change is approximated by `LINES` straight lines, which are the mixture's request: for
+half a cosine they differ from the wave by less than 2 parts in 100,000 of the change.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,13 +29,13 @@ _PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494")
 
 @dataclass(frozen=True)
 class Ramp:
-    """A factor of one source's weight: `before` up to `start`, `after` from `stop` on, moving between them.
+    """A factor of one source's weight: `before` up to `start`, `after` from `stop` on, changing between.
 
     Attributes:
         source: index of the source.
-        start: in the unit of the timeline.
-        stop: likewise; at least `start`.
-        change: how the factor moves.
+        start: position in the unit of the timeline.
+        stop: position in the same unit; at least `start`.
+        change: how the factor changes.
     """
 
     source: int
@@ -60,12 +60,12 @@ class Timeline:
     """The weights of all sources over a run.
 
     Attributes:
-        sources: their names.
-        points: where weights are given: a position, increasing from 0, and a weight for each source.
-        change: how the weights go from one point to the next.
+        sources: names of the sources.
+        points: positions, increasing from 0, each with a weight for each source.
+        change: how the weights change from one point to the next.
         ramps: warm-ups and annealings.
-        relative: whether positions are fractions of the run; otherwise they are tokens.
-        described: says a position as the user did, for messages.
+        relative: whether positions are fractions of the run instead of tokens.
+        described: formats a position in the user's unit, for messages.
     """
 
     sources: tuple[str, ...]
@@ -77,15 +77,15 @@ class Timeline:
 
     @property
     def is_constant(self) -> bool:
-        """Whether the shares are the same from the beginning to the end."""
+        """Whether the shares never change."""
         return len(self.points) == 1 and not self.ramps
 
     def weighted(self) -> dict[str, bool]:
-        """For each source whether it has a weight at any point."""
+        """Whether each source has a weight at any point."""
         return {source: any(w[k] > 0 for _, w in self.points) for k, source in enumerate(self.sources)}
 
     def last_place(self, total: Decimal, *, own_unit: bool = False) -> Decimal:
-        """Where the last change begins in a run of `total` tokens: in tokens, or in the timeline's unit."""
+        """The position of the last change in a run of `total` tokens, in tokens or the timeline's unit."""
         place = max([start for start, _ in self.points] + [ramp.start for ramp in self.ramps])
         return place * total if self.relative and not own_unit else place
 
@@ -102,7 +102,7 @@ class Timeline:
         """The shares from the run's first token to token `end`, which is more than 0.
 
         Raises:
-            MixingError: at some moment no source has a weight.
+            MixingError: at some position no source has a weight.
         """
         with localcontext(EXACT):
             scale = end if self.relative else Decimal(1)
@@ -115,7 +115,7 @@ class Timeline:
         return Curves(self.sources, tuple(intervals))
 
     def _bounds(self) -> list[Decimal]:
-        """Every position at which something begins or ends to change, in order."""
+        """Every position at which a change begins or ends, in order."""
         places = {start for start, _ in self.points}
         places |= {place for ramp in self.ramps for place in (ramp.start, ramp.stop)}
         return sorted(places)
@@ -135,7 +135,7 @@ class Timeline:
         return 1 if straight and not ramped else LINES
 
     def shares(self, position: Decimal, *, after: bool) -> Shares:
-        """The shares at a position; where they jump, those after or those before the jump.
+        """The shares at a position; at a jump, those after or before it.
 
         Raises:
             MixingError: no source has a weight there.
@@ -154,7 +154,7 @@ class Timeline:
         return tuple(weight / whole for weight in weights)
 
     def _proportions(self, position: Decimal, after: bool) -> Shares:
-        """The weights of the points around a position, summing to 1, without ramps."""
+        """The proportions interpolated at a position, without ramps."""
         passed = [
             k for k, (start, _) in enumerate(self.points) if start < position or (after and start == position)
         ]

@@ -1,12 +1,11 @@
-"""Sorting more rows than fit in memory: sorted runs on disk, merged as they are read.
+"""Sort more rows than fit in memory: write sorted runs to disk, and merge them while reading.
 
-The model. Rows arrive in blocks and are gathered until `memory_rows` of them are there; these are sorted and
-written to a scratch file as one run. Reading merges the runs a block at a time: of every run a piece is in
-memory, and what is not above the smallest of the pieces' last keys can go out. What is less than a run stays
-in memory.
+The model. Rows arrive in blocks and are collected up to `memory_rows`; these are sorted and written to a
+scratch file as one run. Reading merges the runs block by block: memory holds a block of each run, and all
+rows up to the smallest of the blocks' last keys can be yielded. A single partial run stays in memory.
 
-Laws. No row is lost or made. Equal keys keep their order, however much fits in memory. Memory: three times
-`memory_rows` while sorting, `kept_rows` at most over all runs while merging. Every row is written and read at
+Laws. The output has the same rows as the input. The sort is stable, whatever the memory. Memory: three times
+`memory_rows` while sorting, at most `kept_rows` over all runs while merging. Every row is written and read at
 most once.
 """
 
@@ -30,12 +29,12 @@ BLOCK = 1 << 16
 
 @dataclass(frozen=True)
 class Scratch:
-    """A folder for runs that do not fit in memory.
+    """A folder for sorted runs that do not fit in memory.
 
     Attributes:
-        folder: it exists, and nobody else writes there.
-        memory_rows: rows that are sorted in memory at a time.
-        kept_rows: so many sorted rows may be in memory while they are given out; more go to disk even if
+        folder: an existing folder that nobody else writes to.
+        memory_rows: rows to sort in memory at a time.
+        kept_rows: the most sorted rows in memory while they are yielded; more are written to disk even if
             they are one run.
     """
 
@@ -45,13 +44,13 @@ class Scratch:
     _names: Iterator[int] = field(default_factory=count, repr=False, compare=False)
 
     def new_file(self) -> Path:
-        """A file that does not exist yet."""
+        """The path of a new file."""
         return self.folder / f"{next(self._names)}.rows"
 
 
 @contextmanager
 def scratch_below(out: Path, num_sorters: int) -> Iterator[Scratch]:
-    """A scratch folder in the directory `out`, gone in the end; `num_sorters` will use it side by side."""
+    """Yield a scratch folder in `out`, deleted in the end, that `num_sorters` use at the same time."""
     folder = out / ".scratch"
     folder.mkdir()
     try:
@@ -64,8 +63,8 @@ def sorted_rows(blocks: Iterable[Rows], scratch: Scratch) -> Iterator[Rows]:
     """Yield all rows by ascending key, in blocks.
 
     Args:
-        blocks: of one structured type, with a field "key".
-        scratch: where runs may lie.
+        blocks: arrays of one structured dtype with a field "key".
+        scratch: folder for runs.
     """
     runs: list[_Run] = []
     for rows in _gathered(blocks, scratch.memory_rows):
@@ -80,7 +79,7 @@ def sorted_rows(blocks: Iterable[Rows], scratch: Scratch) -> Iterator[Rows]:
 
 
 def regrouped(blocks: Iterable[Rows], sizes: Iterable[int]) -> Iterator[Rows]:
-    """The same rows in blocks of these sizes, which add up to what there is."""
+    """Yield the same rows in blocks of these sizes, which must add up to the number of rows."""
     waiting = iter(blocks)
     rest: list[Rows] = []
     for size in sizes:
@@ -96,7 +95,7 @@ def _ordered(rows: Rows) -> Rows:
 
 
 def _gathered(blocks: Iterable[Rows], size: int) -> Iterator[Rows]:
-    """Join blocks to parts of `size` rows; the last one may have fewer."""
+    """Join blocks into parts of `size` rows; the last one may have fewer."""
     held: list[Rows] = []
     num_held = 0
     for block in blocks:
@@ -114,7 +113,7 @@ def _gathered(blocks: Iterable[Rows], size: int) -> Iterator[Rows]:
 
 @dataclass
 class _Run:
-    """Sorted rows in a file, of which a piece is in memory; the file goes when all of it is read."""
+    """A file of sorted rows, with one block of it in memory; deleted when all of it is read."""
 
     file: Path
     dtype: np.dtype[Any]
@@ -132,7 +131,7 @@ class _Run:
         return self.read == self.num_rows
 
     def refill(self, size: int) -> None:
-        """Have a piece of up to `size` rows, unless there is one or nothing is left."""
+        """Load the next block of up to `size` rows, unless one is loaded or the run has ended."""
         if len(self.piece) or self.is_last:
             return
         take = min(size, self.num_rows - self.read)
@@ -142,7 +141,7 @@ class _Run:
             self.file.unlink()
 
     def take(self, key: np.uint64, side: Literal["left", "right"]) -> Rows:
-        """Take the rows of the piece whose key is at most `key` ("right"), or below it ("left")."""
+        """Take the rows of the loaded block with keys up to `key` ("right"), or below it ("left")."""
         at = int(np.searchsorted(self.piece["key"], key, side=side))
         taken, self.piece = self.piece[:at], self.piece[at:]
         return taken
@@ -157,7 +156,7 @@ def _merged(runs: list[_Run], size: int) -> Iterator[Rows]:
             return
         open_ends = {place: run.piece["key"][-1] for place, run in enumerate(runs) if not run.is_last}
         key = min(open_ends.values()) if open_ends else max(run.piece["key"][-1] for run in runs)
-        # Of the first run that may have more of this key the rest comes before those of later runs.
+        # The first run that may have more rows of this key must yield them before later runs do.
         first = next((place for place, last in open_ends.items() if last == key), len(runs))
         taken = np.concatenate(
             [run.take(key, "right" if place <= first else "left") for place, run in enumerate(runs)]

@@ -1,18 +1,18 @@
-"""Mix: which documents of which source, in which order, planned on lengths only.
+"""Mix: plan the documents of each source and their order, on lengths only.
 
-The model. A rule, or a schedule, gives every source a share of the mixture's tokens at any moment
+The model. A rule, or a schedule, gives every source a share of the mixture's tokens at every position
 (`tasks.mixing.quotas`). Each source gives whole documents in a seeded order, a new one each epoch, until its
-tokens are nearest to its quota (`tasks.mixing.draw`). The documents are woven so that every source keeps its
-share all along the way (`tasks.mixing.weave`).
+tokens are nearest to its quota (`tasks.mixing.draw`). The documents are interleaved so that every source
+keeps its share throughout the plan (`tasks.mixing.weave`).
 
-Laws. At every point of the plan the tokens given of a source are at most one of its own documents more than
-those requested, and at most the longest document of any source less. Where a source stopped short of what is
-asked of it in all (by less than a document; the manifest says by how much, and from where on), others may be
-ahead by that much in addition; and by less than a document where its share drops to 0 in the midst of one.
-They are never above `max_repetition` times what it has. Nothing is repeated before everything of that source
-has been drawn once. The same parameters and lengths give the same plan, whatever the machine. Memory does not
-grow with the number of documents. What is not drawn is in the accounts. What misses the request by more than
-the tolerance is refused or warned of (`tasks.mixing.misses`).
+Laws. At every point of the plan a source has given at most one of its own documents more than requested, and
+at most the longest document of any source less. If a source stops short of its request (by less than a
+document; the manifest has the amount and the position), the others may be ahead by as much in addition; and
+by less than a document if its share drops to 0 within one. A source never gives more than `max_repetition`
+times its tokens. No document is repeated before all of its source have been drawn once. The plan depends on
+the parameters and lengths alone, not on the machine. Memory does not grow with the number of documents. The
+accounts include documents that were not drawn. A mixture that misses its request by more than the tolerance
+is rejected or has a warning (`tasks.mixing.misses`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,15 +45,15 @@ _MOST_SOURCES = (1 << 16) - 1
 
 @dataclass(frozen=True)
 class Planning:
-    """A mixture in the making: go through `blocks` once, then ask for the rest.
+    """A mixture that is being planned: iterate `blocks` once, then use the other methods.
 
     Attributes:
-        params: what was asked for.
-        sources: the documents.
-        settled: what each source is to give.
-        draws: how each source gives it.
-        weaver: puts them together.
-        standings: what can be drawn of each source.
+        params: the parameters.
+        sources: document lengths of each source.
+        settled: the settled request.
+        draws: draws the documents of each source.
+        weaver: interleaves them.
+        standings: counts of each source's documents before the mixture.
     """
 
     params: MixParams
@@ -72,11 +72,11 @@ class Planning:
         scores: ScoreShards | None = None,
         ledger: Ledger | None = None,
     ) -> "Planning":
-        """Settle the request on sources, of which a ledger may say what was consumed before.
+        """Settle the request on sources; a ledger, if given, has the documents consumed before.
 
         Raises:
             MixingError: an unknown source, a source without tokens, or a request that is not feasible; or
-                what was consumed is not all there.
+                a shard with consumed documents is missing.
         """
         if len(sources) > _MOST_SOURCES:
             raise MixingError(
@@ -100,7 +100,7 @@ class Planning:
 
     @property
     def cut(self) -> CutDocument | None:
-        """The document of an earlier mixture with the rest of which this one begins."""
+        """The document of an earlier mixture whose rest begins this one."""
         return self.settled.history.cut
 
     def blocks(self) -> Iterator[Plan]:
@@ -110,7 +110,7 @@ class Planning:
         yield from self.weaver.blocks()
 
     def _rest_of(self, cut: CutDocument) -> Plan:
-        """The plan's first row: what is left of a document that was begun before."""
+        """The plan's first row: the rest of a document that was begun before."""
         drawn = self.draws[cut.source].drawn
         digests = [shard.digest for shard in self.sources[cut.source].shards]
         drawn.num_documents, drawn.num_tokens, drawn.longest = 1, cut.num_tokens, cut.num_tokens
@@ -125,11 +125,11 @@ class Planning:
         )
 
     def shares(self) -> ShareTable:
-        """What was requested and given along the way."""
+        """The table of requested and given tokens along the plan."""
         return self.weaver.shares()
 
     def accounts(self) -> list[Account]:
-        """What became of every source's documents and tokens."""
+        """Accounts of every source's documents and tokens."""
         return [
             self._account(source, found, unit)
             for source, found in self.sources.items()
@@ -156,10 +156,10 @@ class Planning:
         return Account(source=source, unit=unit, num_in=num_in, added={"repetition": again}, became=became)
 
     def warnings(self) -> list[str]:
-        """Where the mixture misses what was asked for.
+        """Warnings of missed requests.
 
         Raises:
-            MixingError: it does, and `on_miss` is "fail".
+            MixingError: there are some, and `on_miss` is "fail".
         """
         given = {source: draw.stop.num_tokens for source, draw in self.draws.items()}
         missed = Misses(self.params.tolerance, self.settled.quotas, given)
@@ -168,7 +168,7 @@ class Planning:
         return missed.found
 
     def manifest(self) -> MixtureManifest:
-        """What was asked for and what came of it."""
+        """The manifest: the request and the resulting mixture."""
         drawn_by_source = {source: draw.drawn for source, draw in self.draws.items()}
         shares = proportions({source: Decimal(drawn.num_tokens) for source, drawn in drawn_by_source.items()})
         ahead, behind, short = (
@@ -239,9 +239,9 @@ def run(
         params: see `MixParams`.
         out: the artifact's directory.
         encoded: the manifest.
-        shards: the encoded shards, in its order.
-        ledger: what was consumed before; None for a mixture that begins a run.
-        scores: by measure that the curriculum asks for, the scores of the shards of all sources that have a
+        shards: the encoded shards, in the manifest's order.
+        ledger: the ledger of documents consumed before; None for a mixture that begins a run.
+        scores: measure of the curriculum → scores of the shards of all sources with a
             curriculum, in the same order.
 
     Raises:
@@ -277,7 +277,7 @@ def _metrics(manifest: MixtureManifest) -> dict[str, Scalar]:
 
 
 def _check_dropped(params: MixParams, encoded: Encoded) -> None:
-    """Refuse a weight for a source of which every document was dropped when it was encoded."""
+    """Reject a weight for a source whose documents were all dropped when they were encoded."""
     given = [point.given for point in params.schedule] or [params.tables]
     for source in encoded.sources:
         statistics = encoded.source(source).statistics

@@ -1,4 +1,4 @@
-"""From parameters to the weights of all sources over the run."""
+"""Make the timeline of all sources' weights from the parameters."""
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -10,14 +10,14 @@ from tokmill.tasks.sampling import check_sources, explicit_weights, raw_weights
 
 
 def timeline_of(params: MixParams, sizes: Mapping[str, int]) -> Timeline:
-    """The weights over the run that the parameters ask of sources of `sizes` tokens.
+    """The weights over the run for sources of `sizes` tokens.
 
     Raises:
         MixingError: a source is unknown or has no weight, or steps have no length.
     """
     if params.schedule_unit == "steps" and params.sequence_length is None:
         raise MixingError(
-            "mix: schedule_unit='steps' needs sequence_length, tokens a sequence; use e.g. that of [pack]"
+            "mix: schedule_unit='steps' needs sequence_length, tokens per sequence; use e.g. that of [pack]"
         )
     sources = tuple(sizes)
     points = tuple(

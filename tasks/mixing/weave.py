@@ -1,7 +1,7 @@
-"""Weaves the sources' documents into one plan in which every source keeps its share.
+"""Interleave the sources' documents into one plan in which every source keeps its share.
 
-The rule is in `tasks.kernels.interleave`; here its lanes are filled from the sources and emptied into blocks
-of the plan. Memory: the lanes and a block of the plan, whatever the number of documents.
+`tasks.kernels.interleave` has the rule. This module fills its lanes from the sources and empties them into
+blocks of the plan. Memory: the lanes and a block of the plan, whatever the number of documents.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,13 +15,13 @@ from tokmill.tasks.kernels.interleave import EMPTY, FRESH, OVER, SHORT, Clock, L
 from tokmill.tasks.mixing.draw import Draw, Drawn
 from tokmill.tasks.mixing.quotas import Asked
 
-_ROWS = 1 << 20  # in all lanes together, and in a block of the plan
-_POINTS = 1000  # at which shares are written down
+_ROWS = 1 << 20  # rows in all lanes together, and in a block of the plan
+_POINTS = 1000  # points at which shares are recorded
 _DOCUMENT = np.dtype([("shard", "<u4"), ("document", "<u4"), ("epoch", "<u2")])
 
 
 class Weaver:
-    """Weaves sources; go through `blocks` once, then look at what came of it."""
+    """Interleaves sources: iterate `blocks` once, then use the other methods."""
 
     def __init__(self, draws: Sequence[Draw], settled: Asked, num_documents: int) -> None:
         self._curves, history = settled.curves, settled.history
@@ -53,7 +53,7 @@ class Weaver:
             self._note()
 
     def _note(self) -> None:
-        """Write down what is out, unless nothing came since the last time."""
+        """Record the tokens given so far, unless nothing was given since the last point."""
         position = self._position
         if not self._points or self._points[-1][0] != position:
             passed_by = np.where(self._lanes.lacking == 0, np.maximum(self._lacking, 0), 0)
@@ -61,19 +61,19 @@ class Weaver:
 
     @property
     def _position(self) -> float:
-        """Tokens of the run that are out."""
+        """Tokens of the run given so far."""
         return float(
             round(self._clock.out[0] - self._clock.passed[0])
-        )  # what was passed by is no whole number
+        )  # skipped tokens are not a whole number
 
     def _ends(self) -> list[float]:
-        """Positions at which shares are written down; after the last one come the rest of all documents."""
+        """Positions at which shares are recorded; all remaining documents come after the last one."""
         end, number = float(self._curves.end), self._num_points
         points = [end * k / number for k in range(1, number)]
         return [*(point for point in points if point > self._clock.out[0]), np.inf]
 
     def _fill(self) -> bool:
-        """Put documents into every lane that is empty; say whether there was one."""
+        """Put documents into every empty lane; return whether there was one."""
         empty = np.flatnonzero(self._lanes.state == EMPTY).tolist()
         for lane in empty:
             drawn = self._rests[lane] or next(self._streams[lane], None)
@@ -84,7 +84,7 @@ class Weaver:
         return bool(empty)
 
     def _stop(self, lane: int) -> None:
-        """A source gives no more; what it lacks of what is asked is passed by in its time."""
+        """Mark a source as ended; positions at which its missing tokens are due will be skipped."""
         lacking = self._asked_in_all[lane] - self._lanes.given[lane]
         self._lacking[lane], self._stopped[lane] = lacking, self._position
         if lacking > 0:
@@ -117,7 +117,7 @@ class Weaver:
         )
 
     def shares(self) -> ShareTable:
-        """What was requested and what was given of each source, at a thousand points of the run."""
+        """The requested and given tokens of each source, at a thousand points of the run."""
         positions = np.array([position for position, _ in self._points])
         given = np.array([given for _, given in self._points])
         return ShareTable(positions, np.array([self._requested(at) for at in positions.tolist()]), given)
@@ -132,9 +132,9 @@ class Weaver:
         return np.maximum(self._lanes.behind, self._requested(position) - given)
 
     def short(self) -> list[tuple[float, float]]:
-        """By how many tokens each source stopped short of the request, and from which position of the run on.
+        """For each source, the tokens by which it stopped short of its request, and from which position on.
 
-        Only what is a token or more counts; of the others, 0 and infinity.
+        Shortfalls below one token count as none: 0 and infinity.
         """
         short = self._lacking >= 1
         both = zip(np.where(short, self._lacking, 0.0), np.where(short, self._stopped, np.inf), strict=True)

@@ -242,7 +242,7 @@ def test_what_is_asked_for_adds_up_and_never_falls(points, change):
         ({"schedule": [(0, {"a": 1}), (5, {"a": 1})], "schedule_unit": "steps"}, "needs global_batch_size"),
         ({"schedule": [(0, {"a": 1})], **STEPS, "sequence_length": 7}, "greater than or equal to 8"),
         ({"warmup": {"a": {"start": 0.5, "stop": 0.1}}}, "stop=0.1 must be at least start=0.5"),
-        ({"method": "unimax", "warmup": {"a": {"stop": 0.1}}}, "method='unimax' gives way"),
+        ({"method": "unimax", "warmup": {"a": {"stop": 0.1}}}, "method='unimax'"),
         (
             {"proportions": {"a": 0.5, "b": 0.4}},
             "sum to 0.9 and must sum to 1; use {a = 0.555556, b = 0.444444}",
