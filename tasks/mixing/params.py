@@ -73,11 +73,7 @@ class RampParams(Params):
         default=0.0,
         description="Factor of the source's weight before a warm-up (0 leaves it out) or after an annealing.",
     )
-<<<<<<< HEAD
-    change: Curve = Field(default="linear", description="How the factor moves.")
-=======
-    change: Literal["linear", "cosine"] = Field(default="linear", description="How the factor changes.")
->>>>>>> 6ecb8ab (Reword mixing: requests, limits and orders in plain terms)
+    change: Curve = Field(default="linear", description="How the factor changes.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
