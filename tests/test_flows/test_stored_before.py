@@ -1,0 +1,52 @@
+"""A store that was made before the packages became one: it is read, verified, and what it holds is used.
+
+`tests/golden/store-before-one-package.zip` is what `tokmill run smoke --set train.vocab_size=400` left then. Of
+its artifacts the card and the audit have risen versions since.
+"""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.test_flows.commands import Tokmill
+from tokmill.flows.run.calling import plan
+from tokmill.tasks.formats.packed import PackedReader
+from tokmill.tasks.store import Store
+from tokmill.tokenizer import load
+
+ASKED = ("smoke", "--set", "train.vocab_size=400")
+RISEN = {"audit", "card"}
+
+
+@pytest.fixture
+def stored(tmp_path: Path, checkout: Path) -> Path:
+    """The store, in `store` of an empty folder."""
+    with zipfile.ZipFile(checkout / "tests" / "golden" / "store-before-one-package.zip") as archive:
+        archive.extractall(tmp_path / "store")
+    return tmp_path / "store"
+
+
+def test_everything_in_it_is_sound_and_can_be_read(stored: Path) -> None:
+    store = Store.open(str(stored))
+    assert store.verify(full=True) == []
+    assert len(store.list()) == 17
+    tok = load("tokenizer/smoke", store=stored)
+    assert tok.decode(tok.encode("Text, текст, 文")) == "Text, текст, 文"
+    assert len(PackedReader.open(store.path(store.resolve("packed/smoke")))) > 100
+
+
+def test_a_plan_finds_all_that_has_no_risen_version(stored: Path) -> None:
+    rows = plan("smoke", overrides=["train.vocab_size=400"], store=stored)
+    assert {row.task for row in rows if row.action == "run"} == RISEN
+    assert len(rows) == 17
+
+
+@pytest.mark.slow
+@pytest.mark.server
+def test_a_run_uses_all_that_has_no_risen_version(stored: Path, tokmill: Tokmill) -> None:
+    """Prefect's own memory of results names classes by the modules that they were in."""
+    done = tokmill.run(*ASKED)
+    made = {task["task"] for task in done["tasks"] if task["how"] == "made"}
+    assert made == RISEN
+    assert len(done["tasks"]) == 17
