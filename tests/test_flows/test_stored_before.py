@@ -1,7 +1,7 @@
 """A store that was made before the packages became one: it is read, verified, and what it holds is used.
 
-`tests/golden/store-before-one-package.zip` is what `tokmill run smoke --set train.vocab_size=400` left then. Of
-its artifacts the card and the audit have risen versions since.
+`tests/golden/store-before-one-package.zip` is what `tokmill run smoke --set train.vocab_size=400` left then.
+Of its artifacts the card and the audit have risen versions since.
 """
 
 import zipfile
