@@ -121,9 +121,12 @@ class _Groups(ABC):
         self.lock = threading.RLock()
 
     def expect(self, group: str, num_tasks: int) -> None:
-        """`num_tasks` tasks of `group` are about to be submitted."""
+        """`num_tasks` tasks of `group` are about to be submitted, beside those that were before."""
         with self.lock:
-            self.groups[group] = TaskGroup(group, num_tasks)
+            known = self.groups.get(group)
+            self.groups[group] = known or TaskGroup(group, 0)
+            self.groups[group].num_tasks += num_tasks
+            self.groups[group].ended = None
 
     def on_start(self, task_name: str) -> None:
         """A task begins to work."""

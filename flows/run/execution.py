@@ -1,23 +1,28 @@
-"""Runs the steps of a composition as Prefect tasks: submits, waits, reports.
+"""Runs the jobs of a DAG as Prefect tasks: submits, waits, reports.
 
-Mapped steps are submitted together and run side by side on the flow's task runner; the stage that follows
-waits for them. If one of them fails the others still finish, and stay published, before the first failure
-(in the order of the steps) is raised: a rerun pays only for what failed.
+A job is submitted as soon as its dependencies are done, so that independent branches (the audit; scores,
+mixture and packing) run side by side on the flow's task runner. All scheduling is done in the thread that
+calls `run`: it waits for whichever task ends next and submits what that allows. A task never waits for
+another one inside a worker, so a single worker is enough.
+
+After a failure nothing more is submitted; what was submitted still finishes and stays published. Then the
+first failure, in the order of the DAG, is raised: a rerun pays only for what failed and what follows.
 """
 
 import re
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any, NamedTuple
 
-from prefect.futures import PrefectFuture, as_completed
+from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner
 from prefect.utilities.annotations import quote
 
 from tokmill.flows.errors import RunError
-from tokmill.flows.run.composition import Step, references
+from tokmill.flows.run.dag import Done, Job, Node, Step, references
 from tokmill.flows.run.letting_go import let_go
 from tokmill.flows.run.prefect_task import Ask, Told, as_task
 from tokmill.flows.run.progress import Reporter, group_of
@@ -28,12 +33,38 @@ from tokmill.tasks.store import Provenance, Store, Verify
 _SOURCE = re.compile(r"\[(.+)/\d+\]$")  # of a task over shards: `encode[english/3]`
 
 
+class _End(NamedTuple):
+    """How a task came by its artifact, and when its work ended."""
+
+    how: How
+    at: float
+
+
+@dataclass
+class _Progress:
+    """A job that was begun: its rows by step, and what failed, by step; -1 is the job itself."""
+
+    steps: Sequence[Step] = ()
+    rows: dict[int, RunRow] = field(default_factory=dict)
+    failures: dict[int, Exception] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every step has given its artifact."""
+        return len(self.rows) == len(self.steps)
+
+    @property
+    def in_order(self) -> list[RunRow]:
+        """The rows in the order of the steps."""
+        return [self.rows[index] for index in sorted(self.rows)]
+
+
 class PrefectExecutor:
-    """An executor that makes artifacts; see `flows.run.composition.Executor`.
+    """Makes the artifacts of a DAG.
 
     Attributes:
-        rows: what each task did, in the order of the steps.
-        memory_bytes: what one task may take of memory; see `tasks.core.machine`.
+        rows: what each task did, in the order of the DAG; complete once `run` has returned.
+        memory_bytes: memory that one task may take; see `tasks.core.machine`.
         provenance: of the run, for the artifacts that it makes.
     """
 
@@ -53,46 +84,96 @@ class PrefectExecutor:
         self.memory_bytes = memory_bytes
         self.provenance = provenance
         self.rows: list[RunRow] = []
-        self._started: dict[str, float] = {}
-        self._ended: dict[str, How] = {}
+        self._began: dict[str, float] = {}
+        self._ended: dict[str, _End] = {}
+        self._progress: dict[Job, _Progress] = {}
+        self._failed = False
+        self._done: dict[Job, Sequence[Node]] = {}
+        self._under_way: dict[PrefectFuture[Any], tuple[Job, int]] = {}
+        self._completed: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
         self._futures: dict[ArtifactRef, PrefectFuture[Any]] = {}
 
-    def one(self, step: Step) -> ArtifactRef:
-        """Run one step and return its artifact."""
-        return self.each([step])[0]
+    def run(self, jobs: Sequence[Job]) -> Done:
+        """Run all jobs and return what they gave.
 
-    def each(self, steps: Sequence[Step]) -> list[ArtifactRef]:
-        """Run the steps side by side and return their artifacts in order.
+        Args:
+            jobs: each after its dependencies.
 
         Raises:
             RunError: a task failed; the message names the task and is otherwise the failure's own.
+            TaskError: an artifact that lists the parts of a job cannot be read, or a job's check refused to
+                go on.
         """
-        for group, num_tasks in Counter(group_of(step.title) for step in steps).items():
-            self.reporter.expect(group, num_tasks)
-        with Told(self._begin, self.reporter.on_progress, self._ended.__setitem__).of_tasks():
-            futures = {self._submit(step): step for step in steps}
-        ended = {future: self._end(futures[future], future) for future in as_completed(list(futures))}
-        _let_go_of_untold([ended[future] for future in futures])
-        rows = [_row_or_raise(step, ended[future]) for future, step in futures.items()]
-        self.rows += rows
-        self._futures |= {row.ref: future for row, future in zip(rows, futures, strict=True)}
-        return [row.ref for row in rows]
+        waiting = self._submit_ready(jobs)
+        while self._under_way:
+            self._finish(self._completed.get())
+            waiting = self._submit_ready(waiting)
+        self._raise_first(jobs)
+        self.rows = [row for job in jobs for row in self._progress[job].in_order]
+        return self._done
 
-    def path(self, node: ArtifactRef) -> Path:
-        """Where a published artifact's files are."""
-        return self.store.path(node)
+    def _submit_ready(self, waiting: Sequence[Job]) -> Sequence[Job]:
+        """Begin the jobs whose dependencies are done, unless something failed; return the others."""
+        still_waiting = []
+        for job in waiting:
+            if self._failed or not all(needed in self._done for needed in job.dependencies):
+                still_waiting.append(job)
+            else:
+                self._begin(job)
+        return still_waiting
 
-    def _begin(self, title: str) -> None:
-        self._started[title] = time.monotonic()
-        self.reporter.on_start(title)
+    def _begin(self, job: Job) -> None:
+        progress = self._progress[job] = _Progress()
+        try:
+            progress.steps = job.steps(self._done)
+            for group, num_tasks in Counter(group_of(step.title) for step in progress.steps).items():
+                self.reporter.expect(group, num_tasks)
+            with Told(self._on_start, self.reporter.on_progress, self._on_end).of_tasks():
+                for index, step in enumerate(progress.steps):
+                    self._submit(job, index, step)
+        except Exception as error:  # it is raised once the tasks that are under way have ended
+            self._fail(job, -1, error)
+        else:
+            self._close(job)  # a job without parts is done at once
 
-    def _submit(self, step: Step) -> PrefectFuture[Any]:
+    def _submit(self, job: Job, index: int, step: Step) -> None:
         ask = Ask(step.request(), self.store.root, self.verify, self.memory_bytes, self.provenance)
         parents = {ref: self._futures[ref] for ref in references(step) if ref in self._futures}
         arguments = {"ask": quote(ask), "title": step.title}
         task = as_task(ask, step.title)
         future: PrefectFuture[Any] = self.runner.submit(task, arguments, wait_for=list(parents.values()))
-        return future
+        self._under_way[future] = (job, index)
+        future.add_done_callback(self._completed.put)
+
+    def _finish(self, future: PrefectFuture[Any]) -> None:
+        """Take in a task that ended; the last one of a job closes it."""
+        job, index = self._under_way.pop(future)
+        progress = self._progress[job]
+        end = self._end(progress.steps[index], future)
+        if isinstance(end, RunRow):
+            progress.rows[index] = end
+            self._futures[end.ref] = future
+            self._close(job)
+        else:
+            failure = RunError(_titled(progress.steps[index], str(end)))
+            failure.__cause__ = end
+            self._fail(job, index, failure)
+
+    def _fail(self, job: Job, index: int, failure: Exception) -> None:
+        self._progress[job].failures[index] = failure
+        self._failed = True
+
+    def _close(self, job: Job) -> None:
+        """Let what depends on a job go on, once all its artifacts are published and accepted."""
+        progress = self._progress[job]
+        if progress.complete:
+            refs = [row.ref for row in progress.in_order]
+            try:
+                job.accept(refs)
+            except Exception as error:
+                self._fail(job, -1, error)
+            else:
+                self._done[job] = refs
 
     def _end(self, step: Step, future: PrefectFuture[Any]) -> RunRow | BaseException:
         """Tell the reporter how a task ended, and return its row or its failure."""
@@ -103,25 +184,33 @@ class PrefectExecutor:
             failure = outcome if isinstance(outcome, BaseException) else RunError(str(state.message))
             self.reporter.on_fail(step.title, str(failure))
             return failure
-        how: How = "cached" if state.name == "Cached" else self._ended.get(step.title, "made")
-        now = time.monotonic()
-        began = now if how == "cached" else self._started.get(step.title, now)
-        seconds, metrics = now - began, self.store.record(outcome).metrics
+        how, ended = self._ended.get(step.title, _End("made", time.monotonic()))
+        how = "cached" if state.name == "Cached" else how
+        began = ended if how == "cached" else self._began.get(step.title, ended)
+        seconds, metrics = ended - began, self.store.record(outcome).metrics
         row = RunRow(step.title, outcome, how, seconds, metrics, began)
         self.reporter.on_finish(step.title, how, seconds, outcome, row.metrics)
         return row
 
+    def _on_start(self, title: str) -> None:
+        self._began[title] = time.monotonic()
+        self.reporter.on_start(title)
 
-def _row_or_raise(step: Step, end: RunRow | BaseException) -> RunRow:
-    if isinstance(end, RunRow):
-        return end
-    raise RunError(_titled(step, str(end))) from end
+    def _on_end(self, title: str, how: How) -> None:
+        self._ended[title] = _End(how, time.monotonic())
 
+    def _failures(self, jobs: Sequence[Job]) -> list[Exception]:
+        """What failed, in the order of `jobs` and of their steps."""
+        begun = [self._progress[job].failures for job in jobs if job in self._progress]
+        return [failures[index] for failures in begun for index in sorted(failures)]
 
-def _let_go_of_untold(ends: Sequence[RunRow | BaseException]) -> None:
-    """Free what failures hold that are not raised: only the first is."""
-    for failure in [end for end in ends if isinstance(end, BaseException)][1:]:
-        let_go(failure)
+    def _raise_first(self, jobs: Sequence[Job]) -> None:
+        """Raise the first failure in the order of the DAG; free what the frames of the others hold."""
+        failures = self._failures(jobs)
+        for failure in failures[1:]:
+            let_go(failure)
+        if failures:
+            raise failures[0]
 
 
 def _titled(step: Step, message: str) -> str:

@@ -6,8 +6,6 @@ run is in the store's catalog from its beginning, and publishes what it did as a
 run does, also one that found everything cached, because a cached task shows no artifact of its own.
 """
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -16,13 +14,12 @@ from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 from prefect.exceptions import TerminationSignal
 from prefect.runtime import deployment, flow_run
-from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import Field
 
 from tokmill.flows.errors import RunError
 from tokmill.flows.profile import Profile, Size, load_profile
 from tokmill.flows.profile.served import require_served
-from tokmill.flows.run.composition import Composition
+from tokmill.flows.run.composition import compose
 from tokmill.flows.run.deadline import SECONDS, end_soon
 from tokmill.flows.run.ending import held_state, state_of, told
 from tokmill.flows.run.execution import PrefectExecutor
@@ -31,12 +28,12 @@ from tokmill.flows.run.naming import run_name
 from tokmill.flows.run.places import Machine
 from tokmill.flows.run.progress import Reporter, Silent, noting_warnings
 from tokmill.flows.run.results import RunResult
+from tokmill.flows.run.runners import RUNNERS
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.flows.run.summary import artifact_key, run_summary
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Provenance, RunArtifact, Store, Verify
-from tokmill.tokenizer.core.stopping import allow_work, request_stop
 
 
 @dataclass
@@ -176,30 +173,14 @@ def _note_end(store: Store, run_id: str, error: BaseException) -> None:
 def _compose(
     profile: Profile, machine: Machine, store: Store, reporter: Reporter, provenance: Provenance
 ) -> RunResult:
-    with _threads(machine.workers) as runner, noting_warnings(reporter):
+    with RUNNERS[machine.runner].opened(machine.workers) as runner, noting_warnings(reporter):
         sources = resolve_sources(profile, store, rehash=machine.rehash)
         share = machine.memory_bytes // machine.workers
         executor = PrefectExecutor(store, runner, reporter, machine.verify, share, provenance)
-        made = Composition(profile, executor, sources).build()
+        dag = compose(profile, sources, store.path)
+        made = dag.artifacts(executor.run(dag.jobs))
     refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}
     return RunResult(str(provenance.flow_run_id), executor.rows, refs)
-
-
-@contextmanager
-def _threads(workers: int) -> Iterator[ThreadPoolTaskRunner[Any]]:
-    """Run tasks in threads; the block waits for them, unless it is told to end: then it has them stop."""
-    runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=workers)
-    allow_work()
-    with ExitStack() as until_done:
-        until_done.enter_context(runner)
-        try:
-            yield runner
-        except Exception:
-            raise
-        except BaseException:
-            request_stop()
-            until_done.pop_all()
-            raise
 
 
 def _publish(profile: Profile, store: Store, result: RunResult) -> None:

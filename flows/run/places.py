@@ -7,7 +7,7 @@ Where a thing is said in several places the nearest wins: an option, then the en
 import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 from tokmill.flows.errors import UsageError
 from tokmill.tasks.core.errors import StoreError
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
         Execution,  # brings numpy and all stages along, and `tokmill ls` is to be quick
     )
 
+RunnerName: TypeAlias = Literal["threads"]
+"""A key of `flows.run.runners.RUNNERS`."""
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -31,6 +34,7 @@ class Machine:
         memory_bytes: what all of them together may take of memory for what grows with their input.
         verify: what is checked of an artifact before it is used again: its files' sizes, or digests too.
         rehash: whether source files are read for their digest although size and time are as before.
+        runner: where tasks are executed.
     """
 
     store: str
@@ -38,6 +42,7 @@ class Machine:
     memory_bytes: int
     verify: Verify
     rehash: bool
+    runner: RunnerName = "threads"
 
     @classmethod
     def of(

@@ -1,22 +1,21 @@
 """What a run would do, without doing it: which tasks are cached, which would run, and why.
 
-The planning executor walks the same composition as a run. An artifact that the store holds gives its
-content digest to what follows; one that it does not hold makes what follows pending, because its digest is
-not known before it is made (and may turn out to be what it was: then what follows is cached after all). The
-reason is found by comparing the request's fingerprint payload, field by field, with that of the newest
-artifact of the same kind and name.
+A plan walks the same DAG as a run. An artifact that the store holds gives its content digest to the tasks
+that depend on it. If the store does not hold it, those tasks are pending: the digest is not known before the
+artifact is made. It may turn out to be the same as before, and then they are cached after all. The reason why
+a task would run is found by comparing the request's fingerprint payload, field by field, with that of the
+newest artifact of the same kind and name.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from tokmill.flows.profile import Profile
-from tokmill.flows.run.composition import Composition, Node, Pending, Step, pending
+from tokmill.flows.run.composition import compose
+from tokmill.flows.run.dag import Node, Pending, Step, pending, walk
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store, payload_differences
 
 
@@ -39,15 +38,15 @@ class PlanRow:
     details: Sequence[str] = ()
 
 
-class PlanningExecutor:
-    """An executor that makes nothing; see `flows.run.composition.Executor`."""
+class _Planner:
+    """Looks steps up in the store, and makes nothing."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.rows: list[PlanRow] = []
 
-    def one(self, step: Step) -> Node:
-        """Look one step up."""
+    def look_up(self, step: Step) -> Node:
+        """Return the artifact of a step if the store holds it; else what would have to be made."""
         if waiting := pending(step):
             return self._would_run(step, f"waits for {waiting[0].task}")
         ref = self.store.lookup(step.request())
@@ -56,14 +55,6 @@ class PlanningExecutor:
             return self._would_run(step, reason, details)
         self.rows.append(PlanRow(step.title, step.name, "cached"))
         return ref
-
-    def each(self, steps: Sequence[Step]) -> list[Node]:
-        """Look the steps of a mapped stage up, in order."""
-        return [self.one(step) for step in steps]
-
-    def path(self, node: ArtifactRef) -> Path:
-        """Where a published artifact's files are."""
-        return self.store.path(node)
 
     def _would_run(self, step: Step, reason: str, details: Sequence[str] = ()) -> Pending:
         self.rows.append(PlanRow(step.title, step.name, "run", reason, tuple(details)))
@@ -85,12 +76,12 @@ class PlanningExecutor:
 
 
 def plan_profile(profile: Profile, store: Store, *, rehash: bool = False) -> list[PlanRow]:
-    """Return what a run of `profile` on `store` would do, one row a task in the order of the DAG.
+    """Return what a run of `profile` on `store` would do, one row per task in the order of the DAG.
 
     Raises:
         SourceError: a source matches nothing, or a file twice.
+        GateError: the audit is published and its gate failed, and the profile stops there.
     """
-    sources = resolve_sources(profile, store, rehash=rehash)
-    executor = PlanningExecutor(store)
-    Composition(profile, executor, sources).build()
-    return executor.rows
+    planner = _Planner(store)
+    walk(compose(profile, resolve_sources(profile, store, rehash=rehash), store.path).jobs, planner.look_up)
+    return planner.rows

@@ -1,19 +1,19 @@
 """Runs without Prefect: what a profile asks for, made in this process one artifact after the other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tokmill.flows.profile import load_profile
-from tokmill.flows.run.composition import Composition, Node, Step
+from tokmill.flows.run.composition import compose
+from tokmill.flows.run.dag import Node, walk
 from tokmill.flows.run.sources import resolve_sources
-from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 
 
 @dataclass(frozen=True)
 class InProcess:
-    """An executor that makes artifacts here; see `flows.run.composition.Executor`."""
+    """A store, and runs on it."""
 
     store: Store
 
@@ -22,19 +22,8 @@ class InProcess:
         """With the store in a folder."""
         return cls(Store.open(folder))
 
-    def one(self, step: Step) -> Node:
-        """Make one artifact."""
-        return self.store.realize(step.request()).ref
-
-    def each(self, steps: Sequence[Step]) -> Sequence[Node]:
-        """Make some, one after the other."""
-        return [self.one(step) for step in steps]
-
-    def path(self, node: ArtifactRef) -> Path:
-        """Where an artifact's files are."""
-        return self.store.path(node)
-
     def run(self, profile: str | Path, *overrides: str) -> Mapping[str, Node]:
         """Make everything that a profile asks for, by kind."""
         loaded = load_profile(profile, overrides)
-        return Composition(loaded, self, resolve_sources(loaded, self.store)).build()
+        dag = compose(loaded, resolve_sources(loaded, self.store), self.store.path)
+        return dag.artifacts(walk(dag.jobs, lambda step: self.store.realize(step.request()).ref))

@@ -230,3 +230,14 @@ def test_a_reader_that_goes_away_does_not_end_the_run():
         shown.note("nobody reads this")
     assert shown.groups["audit"].complete
     assert shown.console.quiet
+
+
+def test_a_group_that_is_announced_again_grows():
+    shown, console = plain()
+    shown.expect("score[*]", 1)
+    shown.on_start("score[noise/a/0]")
+    shown.expect("score[*]", 1)
+    shown.on_finish("score[noise/a/0]", "made", 0.5, REF, {})
+    assert lines(console) == []
+    shown.on_finish("score[perplexity/a/0]", "cached", 0.0, REF, {})
+    assert lines(console)[0].split()[:2] == ["score[*]", "2/2"]

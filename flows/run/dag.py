@@ -1,0 +1,212 @@
+"""The DAG as values: jobs, which wait for each other, and the steps that a job becomes.
+
+A fingerprint covers the content digests of its inputs, so a request can be made of the store only when its
+inputs are published. A `Job` therefore names the jobs that it takes its inputs from; once they are done,
+`Job.steps` gives its steps: one, or one per part for a job that is mapped over shards. Jobs that do not
+depend on each other may run side by side; what orders them is nothing but their dependencies.
+
+In a plan, what would have to be made first is `Pending`, and so is everything that depends on it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from tokmill.tasks.core.stage import ArtifactRef, External, Input, Params, Request, Stage
+
+
+@dataclass(frozen=True)
+class Pending:
+    """An artifact that would have to be made first; `task` is the title of the step that makes it."""
+
+    task: str
+
+
+Node: TypeAlias = ArtifactRef | Pending
+StepInput: TypeAlias = Node | External | Sequence[Node | External]
+JobInput: TypeAlias = "Job | Input | Sequence[Input]"
+Done: TypeAlias = Mapping["Job", Sequence[Node]]
+"""What finished jobs gave: one artifact per step, in the order of the steps."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One task of the DAG: a stage applied to inputs, some of which may be pending.
+
+    Attributes:
+        stage: what is done.
+        title: the name that people see, e.g. `encode[english/3]`.
+        name: the artifact's name, e.g. `quickstart.english/3`.
+        params: the stage's parameters.
+        inputs: by role, what the stage takes.
+        after: artifacts that the step's inputs were read from; they bear no identity of their own here, but
+            the Prefect UI draws its edges from them.
+    """
+
+    stage: Stage[Any]
+    title: str
+    name: str
+    params: Params
+    inputs: Mapping[str, StepInput]
+    after: Sequence[Node] = ()
+
+    def request(self) -> Request:
+        """Return the request for the step's artifact; only for a step without pending inputs."""
+        inputs = {role: _published(given) for role, given in self.inputs.items()}
+        return Request(self.stage, self.name, self.params, inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A stage whose inputs may not exist yet.
+
+    Attributes:
+        stage, title, name, params: as in `Step`.
+        inputs: by role, what the stage takes; a job stands for what it gives.
+        needs: jobs that have to be done first although their artifacts are no inputs.
+        check: refuses to go on from the published artifact by raising an error, as a gate does.
+    """
+
+    stage: Stage[Any]
+    title: str
+    name: str
+    params: Params
+    inputs: Mapping[str, JobInput]
+    needs: Sequence["Job"] = ()
+    check: Callable[[ArtifactRef], None] | None = None
+
+    @property
+    def dependencies(self) -> Sequence["Job"]:
+        """The jobs that have to be done before this one."""
+        return [*(given for given in self.inputs.values() if isinstance(given, Job)), *self.needs]
+
+    def steps(self, done: Done) -> list[Step]:
+        """Return the job's steps, given what its dependencies gave."""
+        return [Step(self.stage, self.title, self.name, self.params, self._inputs(done))]
+
+    def given(self, done: Done) -> StepInput:
+        """Return what a stage receives that takes this job as an input."""
+        (node,) = done[self]
+        return node
+
+    def accept(self, nodes: Sequence[Node]) -> None:
+        """Check the published artifacts that the job gave.
+
+        Raises:
+            Exception: whatever `check` raises.
+        """
+        for node in nodes:
+            if self.check is not None and isinstance(node, ArtifactRef):
+                self.check(node)
+
+    def _inputs(self, done: Done) -> dict[str, StepInput]:
+        return {
+            role: given.given(done) if isinstance(given, Job) else given
+            for role, given in self.inputs.items()
+        }
+
+
+@dataclass(frozen=True)
+class Part:
+    """One task of a mapped job: its label (`english/3`), its own parameters and its own inputs."""
+
+    label: str
+    params: Params
+    inputs: Mapping[str, StepInput]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MappedJob(Job):
+    """A job with one step per part; its parts are known once the artifact that lists them is.
+
+    Attributes:
+        of: the job whose artifact lists the parts.
+        parts: returns the parts; called only when that artifact is published.
+    """
+
+    of: Job
+    parts: Callable[[ArtifactRef, Done], Sequence[Part]]
+
+    @property
+    def dependencies(self) -> Sequence[Job]:
+        """The jobs that have to be done before this one."""
+        return [self.of, *super().dependencies]
+
+    def steps(self, done: Done) -> list[Step]:
+        """Return one step per part; a single one while the parts are unknown."""
+        (whole,) = done[self.of]
+        inputs = self._inputs(done)
+        if isinstance(whole, Pending):
+            return [Step(self.stage, f"{self.title}[…]", self.name, Params(), {"of": whole, **inputs})]
+        return [
+            Step(
+                self.stage,
+                f"{self.title}[{part.label}]",
+                f"{self.name}.{part.label}",
+                part.params,
+                {**inputs, **part.inputs},
+                after=[whole],
+            )
+            for part in self.parts(whole, done)
+        ]
+
+    def given(self, done: Done) -> StepInput:
+        """Return what a stage receives that takes this job as an input: all its artifacts."""
+        return done[self]
+
+
+@dataclass(frozen=True)
+class Dag:
+    """The jobs of one profile, each after its dependencies, and the job or artifact of each kind."""
+
+    jobs: Sequence[Job]
+    kinds: Mapping[str, Job | ArtifactRef]
+
+    def artifacts(self, done: Done) -> dict[str, Node]:
+        """Return kind → artifact (mapped kinds left out), given what all jobs gave."""
+        return {
+            kind: found if isinstance(found, ArtifactRef) else done[found][0]
+            for kind, found in self.kinds.items()
+        }
+
+
+def walk(jobs: Sequence[Job], make: Callable[[Step], Node]) -> Done:
+    """Take the steps of all jobs one after the other, in the order of the DAG.
+
+    Args:
+        jobs: each after its dependencies.
+        make: makes, or plans, one artifact.
+
+    Raises:
+        Exception: whatever `make` or a job's check raises.
+    """
+    done: dict[Job, list[Node]] = {}
+    for job in jobs:
+        done[job] = [make(step) for step in job.steps(done)]
+        job.accept(done[job])
+    return done
+
+
+def references(step: Step) -> list[ArtifactRef]:
+    """Return the published artifacts that a step depends on, each once."""
+    return list(dict.fromkeys(node for node in _nodes(step) if isinstance(node, ArtifactRef)))
+
+
+def pending(step: Step) -> list[Pending]:
+    """Return the artifacts that would have to be made before a step, each once."""
+    return list(dict.fromkeys(node for node in _nodes(step) if isinstance(node, Pending)))
+
+
+def _nodes(step: Step) -> Iterator[Node]:
+    for given in (*step.inputs.values(), step.after):
+        for node in given if isinstance(given, Sequence) else [given]:
+            if not isinstance(node, External):
+                yield node
+
+
+def _published(given: StepInput) -> Input | list[Input]:
+    if isinstance(given, Sequence):
+        return [node for node in given if not isinstance(node, Pending)]
+    if isinstance(given, Pending):
+        raise TypeError(f"the artifact of {given.task!r} is not published yet")
+    return given
