@@ -7,7 +7,8 @@ import sys
 FAILING = """
 import sys, threading
 import duckdb
-from tokmill.flows.cli.app import app, main
+from tokmill.flows.cli.app import app
+from tokmill.flows.commands.main import main
 from tokmill.tasks.core.errors import TaskError
 
 kept = []
