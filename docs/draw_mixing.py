@@ -5,14 +5,16 @@ python docs/draw_mixing.py            # writes docs/pictures/mixing-*.svg again
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from drawing import Points, area, dots, line, svg, words, write
+from drawing import DARK, PADDING, percentages, write
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from tokmill.tasks.formats.mixture import Plan
@@ -23,7 +25,6 @@ from tokmill.tasks.mixing.sorting import Scratch
 from tokmill.tasks.mixing.stage import MixParams, Planning
 
 COLORS = {"web": "#8db4e2", "code": "#f2bd7c", "papers": "#8cc49b"}
-DARK, PALE, AXIS = "#333333", "#ececec", "#999999"
 PLACES = 240  # at which lines are drawn
 BINS = 120
 
@@ -54,39 +55,6 @@ START, STAIRS = 0.2, 5
 KINDS: tuple[Kind, ...] = ("linear", "sqrt", "exp", "step")
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One diagram of a picture: both axes go from 0 to 1."""
-
-    left: float
-    top: float
-    width: float
-    height: float
-
-    def at(self, x: float, y: float) -> tuple[float, float]:
-        """The place of a point in the picture."""
-        return self.left + x * self.width, self.top + (1 - y) * self.height
-
-    def points(self, xs: NDArray[np.float64], ys: NDArray[np.float64]) -> Points:
-        """The places of many."""
-        return [self.at(x, y) for x, y in zip(xs.tolist(), ys.tolist(), strict=True)]
-
-    def frame(self, title: str, ticks: Mapping[float, str]) -> list[str]:
-        """Its title, its axes, and what is written at them."""
-        (x, y), (right, top) = self.at(0, 0), self.at(1, 1)
-        parts = [words(x, top - 8, title), line([(x, top), (x, y), (right, y)], AXIS)]
-        parts += [words(self.at(place, 0)[0], y + 14, text, "middle") for place, text in ticks.items()]
-        return parts + [
-            words(x - 5, self.at(0, share)[1] + 4, f"{share:.0%}", "end") for share in (0, 0.5, 1)
-        ]
-
-
-def panels(number: int, columns: int, width: float, height: float) -> Iterator[Panel]:
-    """Yield the places of diagrams, row after row."""
-    for k in range(number):
-        yield Panel(58 + k % columns * (width + 56), 28 + k // columns * (height + 58), width, height)
-
-
 def made_up(number: int, most: int) -> NDArray[np.int64]:
     """The lengths of documents, from 20 tokens on; the same on every machine."""
     k = np.arange(number, dtype=np.int64)
@@ -99,11 +67,6 @@ def planned(corpus: Mapping[str, NDArray[np.int64]], **params: Any) -> tuple[Pla
     with TemporaryDirectory() as folder:
         planning = Planning.of(MixParams(**params), sources, Scratch(Path(folder)))
         return Plan.join(list(planning.blocks())), planning.settled.curves
-
-
-def stacked(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The lower and upper bounds of areas that lie on each other: float64 [points, sources + 1]."""
-    return np.hstack([np.zeros((len(shares), 1)), np.cumsum(shares, axis=1)])
 
 
 def given(plan: Plan, num_sources: int) -> NDArray[np.float64]:
@@ -124,35 +87,28 @@ def asked(curves: Curves) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return np.array(places), np.array(shares)
 
 
-def shares_panel(panel: Panel, title: str, params: Mapping[str, Any]) -> list[str]:
+def shares_panel(axes: Axes, title: str, params: Mapping[str, Any]) -> None:
     """Draw what a plan gives as areas, and what was asked of it as lines."""
     plan, curves = planned({name: made_up(4000, 400) for name in COLORS}, **STEPS, **params)
-    bounds = stacked(given(plan, len(COLORS)))
-    edges = np.repeat(np.arange(BINS + 1) / BINS, 2)[1:-1]
-    parts = []
-    for k, fill in enumerate(COLORS.values()):
-        low, high = (np.repeat(bounds[:, j], 2) for j in (k, k + 1))
-        parts.append(area([*panel.points(edges, low), *panel.points(edges[::-1], high[::-1])], fill))
-    places, shares = asked(curves)
-    parts += [line(panel.points(places, stacked(shares)[:, k]), DARK, 1.2) for k in range(1, len(COLORS))]
-    ticks = {0: "0", 1 / 6: "100,000", 5 / 6: "500,000", 1: "600,000"}
-    return parts + panel.frame(title, ticks)
+    shares = given(plan, len(COLORS))
+    edges = np.arange(BINS + 1) / BINS
+    axes.stackplot(edges, np.vstack([shares, shares[-1:]]).T, step="post", colors=COLORS.values())
+    places, wanted = asked(curves)
+    axes.plot(places, np.cumsum(wanted, axis=1)[:, :-1], color=DARK, linewidth=0.9)
+    axes.set_title(title)
+    axes.set_xticks([0, 1 / 6, 5 / 6, 1], ["0", "100,000", "500,000", "600,000"])
+    percentages(axes)
 
 
-def schedule_picture() -> str:
+def schedule_picture() -> Figure:
     """Draw the shares of three sources over a run, by each kind of change."""
-    parts = []
-    for panel, (title, params) in zip(panels(4, 2, 300, 150), SCHEDULES.items(), strict=True):
-        parts += shares_panel(panel, title, params)
-    for k, (name, fill) in enumerate(COLORS.items()):
-        parts += [area(corners(58 + k * 80, 434), fill), words(74 + k * 80, 443, name)]
-    parts.append(words(330, 443, "areas: what the plan gives; lines: what was asked; below: steps"))
-    return svg(740, 456, parts)
-
-
-def corners(x: float, y: float, side: float = 11) -> Points:
-    """A square in the legend."""
-    return [(x, y), (x + side, y), (x + side, y + side), (x, y + side)]
+    figure = Figure(figsize=(7.7, 4.7), layout="constrained")
+    for axes, (title, params) in zip(figure.subplots(2, 2).flat, SCHEDULES.items(), strict=True):
+        shares_panel(axes, title, params)
+    legend = [Patch(color=fill, label=name) for name, fill in COLORS.items()]
+    title = "areas: what the plan gives; lines: what was asked; below: steps"
+    figure.legend(handles=legend, title=title, ncols=len(COLORS), loc="outside lower left", frameon=False)
+    return figure
 
 
 def difficulties(plan: Plan, lengths: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -171,17 +127,20 @@ def eligible(function: Competence) -> Iterator[tuple[float, float]]:
         yield float(place), float(function.eligible(place))
 
 
-def curriculum_panel(panel: Panel, title: str, kind: Kind | None, params: Mapping[str, Any]) -> list[str]:
+def curriculum_panel(axes: Axes, title: str, kind: Kind | None, params: Mapping[str, Any]) -> None:
     """Draw every document of a plan as a dot, and the competence function, if there is one, as a line."""
-    lengths = made_up(420, 4000)
+    lengths = made_up(250, 4000)
     plan, _ = planned({"web": lengths}, **params)
-    parts = []
     if kind is not None:
         function = Competence(kind, Decimal(str(START)), stairs=STAIRS)
-        curve = [panel.at(*point) for point in eligible(function)]
-        parts = [area([*curve, panel.at(1, 1), panel.at(0, 1)], PALE), line(curve, DARK, 1.2)]
-    parts.append(dots(panel.points(*difficulties(plan, lengths)), "#2f6fb0", 2.6))
-    return parts + panel.frame(title, {0: "0", 0.5: "progress of the run", 1: "1"})
+        xs, ys = np.array(list(eligible(function))).T
+        axes.fill_between(xs, ys, 1, color=PADDING)
+        axes.plot(xs, ys, color=DARK, linewidth=0.9)
+    axes.plot(*difficulties(plan, lengths), ".", color="#2f6fb0", markersize=2.5, clip_on=False)
+    axes.set_title(title)
+    axes.set_xlim(0, 1)
+    axes.set_xticks([0, 0.5, 1], ["0", "progress of the run", "1"])
+    percentages(axes)
 
 
 def curricula() -> Iterator[tuple[str, Kind | None, dict[str, Any]]]:
@@ -194,17 +153,17 @@ def curricula() -> Iterator[tuple[str, Kind | None, dict[str, Any]]]:
     yield "no curriculum", None, {}
 
 
-def curriculum_picture() -> str:
+def curriculum_picture() -> Figure:
     """Draw when documents of which difficulty come, by each curriculum."""
-    parts = []
-    for panel, (title, kind, params) in zip(panels(6, 3, 210, 170), curricula(), strict=True):
-        parts += curriculum_panel(panel, title, kind, params)
+    figure = Figure(figsize=(8.7, 5.1), layout="constrained")
+    for axes, panel in zip(figure.subplots(2, 3).flat, curricula(), strict=True):
+        curriculum_panel(axes, *panel)
     text = "a dot: a document; its height: which part of the tokens is in easier ones; grey: not eligible yet"
-    parts.append(words(58, 478, text))
-    return svg(832, 490, parts)
+    figure.supxlabel(text, x=0.01, ha="left", fontsize=8)
+    return figure
 
 
-PICTURES: dict[str, Callable[[], str]] = {
+PICTURES: dict[str, Callable[[], Figure]] = {
     "mixing-schedule.svg": schedule_picture,
     "mixing-curriculum.svg": curriculum_picture,
 }

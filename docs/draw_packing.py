@@ -4,15 +4,20 @@ python docs/draw_packing.py            # writes docs/pictures/packing-*.svg agai
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
-from drawing import area, box, line, svg, words, write
+from drawing import PADDING, percentages, write
+from matplotlib.axes import Axes
+from matplotlib.colors import hsv_to_rgb, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from tokmill.tasks.formats.packed.masks import block_ranges
-from tokmill.tasks.formats.packed.reader import Sequence
+from tokmill.tasks.formats.packed.reader import Sequence as Packed
 from tokmill.tasks.packing.pieces import Pieces
 from tokmill.tasks.packing.strategies import packer
 
@@ -21,7 +26,6 @@ CAPACITY = 16
 STRATEGIES = ("concat", "greedy", "best_fit", "pad")
 BLOCK = 2
 TWO = (10, 11)  # the documents of the mask's picture
-UNIT = 9
 SOURCES = ("#8db4e2", "#f2bd7c", "#8cc49b")
 MIXED = {
     "chat: 12.5 %, short": (0.125, 12),
@@ -30,12 +34,16 @@ MIXED = {
 }
 """Sources with their part of the tokens and the mean length of their documents."""
 MIXED_TOKENS, MIXED_CAPACITY, BLOCKS = 500_000, 1024, 24
-PADDING, SEEN, FULL = "#e8e8e8", "#9cc3e6", "#2f6fb0"
+SEEN, FULL, UNUSED = "#9cc3e6", "#2f6fb0", "#bbbbbb"
 
 
-def color(document: int) -> str:
-    """A colour a document; neighbours differ most, by the golden angle."""
-    return f"hsl({document * 137.508 % 360:.0f},55%,62%)"
+Color: TypeAlias = tuple[float, float, float]
+
+
+def color(document: int) -> Color:
+    """Return a document's colour; neighbours differ most, by the golden angle."""
+    red, green, blue = hsv_to_rgb((document * 137.508 % 360 / 360, 0.42, 0.88)).tolist()
+    return red, green, blue
 
 
 def packed(strategy: str) -> Pieces:
@@ -45,86 +53,92 @@ def packed(strategy: str) -> Pieces:
     return packer(strategy, CAPACITY).pack(lengths, nothing, nothing.astype(np.uint16))
 
 
-def batch_picture() -> str:
+def batch_picture() -> Figure:
     """Draw the same documents packed by every strategy."""
-    column, top, row = CAPACITY * UNIT + 28, 40, 17
-    parts, lowest = [], 0
-    for place, strategy in enumerate(STRATEGIES):
-        pieces, left = packed(strategy), 12 + place * column
-        padding = pieces.num_sequences * CAPACITY - pieces.num_tokens
-        parts.append(words(left, 16, strategy))
-        parts.append(words(left, 30, f"{pieces.num_sequences} sequences, {padding} padding"))
-        parts += [
-            box(left, top + sequence * row, CAPACITY * UNIT, row - 3, PADDING)
-            for sequence in range(pieces.num_sequences)
-        ]
-        for k in range(len(pieces)):
-            x, y = left + int(pieces.start[k]) * UNIT, top + int(pieces.sequence[k]) * row
-            document = int(pieces.document[k])
-            parts.append(box(x, y, int(pieces.length[k]) * UNIT, row - 3, color(document)))
-            goes_on = "…" if pieces.document_start[k] else ""
-            parts.append(words(x + 3, y + 11, f"{goes_on}{chr(97 + document)}", fill="#222222"))
-        lowest = max(lowest, top + pieces.num_sequences * row)
-    return svg(12 + len(STRATEGIES) * column, lowest + 8, parts)
+    figure = Figure(figsize=(7.6, 2.9), layout="constrained")
+    columns = figure.subplots(1, len(STRATEGIES), sharey=True)
+    for axes, strategy in zip(columns, STRATEGIES, strict=True):
+        _batch(axes, strategy, packed(strategy))
+    columns[0].invert_yaxis()  # which all of them share
+    return figure
 
 
-def some_sequence() -> tuple[Sequence, list[int]]:
+def _batch(axes: Axes, strategy: str, pieces: Pieces) -> None:
+    padding = pieces.num_sequences * CAPACITY - pieces.num_tokens
+    axes.set_title(f"{strategy}\n{pieces.num_sequences} sequences, {padding} padding")
+    axes.barh(np.arange(pieces.num_sequences), CAPACITY, color=PADDING)
+    bars = {"color": [color(document) for document in pieces.document.tolist()], "edgecolor": "white"}
+    axes.barh(pieces.sequence, pieces.length, left=pieces.start, **bars)
+    for k, document in enumerate(pieces.document.tolist()):
+        goes_on = "…" if pieces.document_start[k] else ""
+        place = (pieces.start[k] + 0.25, pieces.sequence[k])
+        axes.annotate(f"{goes_on}{chr(97 + document)}", place, va="center_baseline")
+    axes.set_axis_off()
+
+
+def some_sequence() -> tuple[Packed, list[int]]:
     """Return a sequence of two pieces and some padding, and whose pieces they are."""
     lengths = np.array(LENGTHS)[list(TWO)]
     bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return Sequence(np.zeros(CAPACITY, dtype=np.uint16), bounds), list(TWO)
+    return Packed(np.zeros(CAPACITY, dtype=np.uint16), bounds), list(TWO)
 
 
-def mask_picture() -> str:
+def mask_picture() -> Figure:
     """Draw one sequence, its arrays, its mask, and the mask by blocks."""
+    figure = Figure(figsize=(7.6, 5.1), layout="constrained")
+    axes = figure.subplot_mosaic([["arrays", "arrays"], ["mask", "blocks"]], height_ratios=[1, 3])
     sequence, documents = some_sequence()
-    left, side, cell = 96, 20, 17
-    parts = list(_arrays(sequence, documents, left, side))
-    top = 5 * side + 40
-    mask = sequence.document_mask()
-    parts.append(words(left, top - 8, "document_mask"))
-    for query in range(CAPACITY):
-        for key in range(CAPACITY):
-            fill = PADDING
-            if mask[query, key]:
-                piece = int(sequence.segment_ids[query])
-                fill = color(documents[piece - 1]) if piece else "#bbbbbb"
-            parts.append(box(left + key * cell, top + query * cell, cell, cell, fill))
-    parts += _block_grid(sequence, left + CAPACITY * cell + 40, top, cell * BLOCK)
-    return svg(left + 2 * CAPACITY * cell + 60, top + CAPACITY * cell + 12, parts)
+    _arrays(axes["arrays"], sequence, documents)
+    _mask(axes["mask"], sequence, documents)
+    _block_grid(axes["blocks"], sequence)
+    return figure
 
 
-def _arrays(sequence: Sequence, documents: list[int], left: int, side: int) -> Iterator[str]:
+def _grid(axes: Axes, title: str, cells: Sequence[Sequence[Color]]) -> None:
+    """Draw cells of these colours, the first row on top."""
+    axes.pcolormesh(np.array(cells), edgecolors="white", linewidth=1)
+    axes.set_title(title)
+    axes.set_aspect("equal", anchor="NW")
+    axes.invert_yaxis()
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.set_frame_on(False)
+
+
+def _arrays(axes: Axes, sequence: Packed, documents: list[int]) -> None:
     rows = {
         "document": [chr(97 + documents[k - 1]) if k else "" for k in sequence.segment_ids.tolist()],
         "segment_ids": sequence.segment_ids.tolist(),
         "position_ids": sequence.position_ids.tolist(),
         "loss_mask": sequence.loss_mask.astype(int).tolist(),
     }
-    for number, (name, values) in enumerate(rows.items()):
-        y = 12 + number * side
-        yield words(left - 8, y + 14, name, "end")
+    cells = [color(documents[piece - 1]) if piece else to_rgb(PADDING) for piece in sequence.segment_ids]
+    _grid(axes, f"cu_seqlens  {', '.join(map(str, sequence.cu_seqlens.tolist()))}", [cells] * len(rows))
+    axes.set_yticks(np.arange(len(rows)) + 0.5, list(rows))
+    axes.tick_params(length=0)
+    for number, values in enumerate(rows.values()):
         for place, value in enumerate(values):
-            piece = int(sequence.segment_ids[place])
-            fill = color(documents[piece - 1]) if piece else PADDING
-            yield box(left + place * side, y, side, side, fill)
-            yield words(left + place * side + side / 2, y + 14, str(value), "middle", "#222222")
-    bounds = ", ".join(map(str, sequence.cu_seqlens.tolist()))
-    yield words(left - 8, 12 + 4 * side + 14, "cu_seqlens", "end")
-    yield words(left, 12 + 4 * side + 14, bounds)
+            axes.annotate(str(value), (place + 0.5, number + 0.5), ha="center", va="center_baseline")
 
 
-def _block_grid(sequence: Sequence, left: int, top: int, side: int) -> list[str]:
+def _mask(axes: Axes, sequence: Packed, documents: list[int]) -> None:
+    seen = [color(documents[piece - 1]) if piece else to_rgb(UNUSED) for piece in sequence.segment_ids]
+    hidden = to_rgb(PADDING)
+    mask = sequence.document_mask()
+    cells = [[fill if sees else hidden for sees in row] for fill, row in zip(seen, mask, strict=True)]
+    _grid(axes, "document_mask", cells)
+
+
+def _block_grid(axes: Axes, sequence: Packed) -> None:
     ranges = block_ranges([sequence.cu_seqlens], CAPACITY, BLOCK)
-    parts = [words(left, top - 8, f"block_ranges, blocks of {BLOCK}: in part, in full")]
     num_blocks = CAPACITY // BLOCK
+    cells = [[to_rgb(PADDING)] * num_blocks for _ in range(num_blocks)]
     for query in range(num_blocks):
-        part = ranges.kv_indices[0, 0, query, : ranges.kv_num_blocks[0, 0, query]].tolist()
-        full = ranges.full_kv_indices[0, 0, query, : ranges.full_kv_num_blocks[0, 0, query]].tolist()
-        for key in range(num_blocks):
-            fill = FULL if key in full else SEEN if key in part else PADDING
-            parts.append(box(left + key * side, top + query * side, side, side, fill))
-    return parts
+        for key in ranges.kv_indices[0, 0, query, : ranges.kv_num_blocks[0, 0, query]].tolist():
+            cells[query][key] = to_rgb(SEEN)
+        for key in ranges.full_kv_indices[0, 0, query, : ranges.full_kv_num_blocks[0, 0, query]].tolist():
+            cells[query][key] = to_rgb(FULL)
+    _grid(axes, f"block_ranges, blocks of {BLOCK}: in part, in full", cells)
 
 
 def mixture() -> tuple[NDArray[np.int64], NDArray[np.uint16]]:
@@ -141,54 +155,38 @@ def mixture() -> tuple[NDArray[np.int64], NDArray[np.uint16]]:
     return columns[:, 0], columns[:, 1].astype(np.uint16)
 
 
-def shares_picture() -> str:
+def shares_picture() -> Figure:
     """Draw each source's share over the sequences: in the plan, by first documents, and as they come."""
     lengths, sources = mixture()
     pieces = packer("best_fit", MIXED_CAPACITY).pack(lengths, np.zeros(len(lengths), np.uint8), sources)
     first = np.full(pieces.num_sequences, len(lengths))
     np.minimum.at(first, pieces.sequence, pieces.document)
     by_first = np.argsort(np.argsort(first, kind="stable"), kind="stable")
+    in_plan = np.cumsum(lengths) * pieces.num_sequences // (lengths.sum() + 1)
+    packed_sources = sources[pieces.document]
     panels = {
-        "the mixture's plan": np.cumsum(lengths) * pieces.num_sequences // (lengths.sum() + 1),
-        "packed: in the order of first documents": by_first[pieces.sequence],
-        "packed: as tokmill orders them": pieces.sequence,
+        "the mixture's plan": (in_plan, sources, lengths),
+        "packed: in the order of first documents": (by_first[pieces.sequence], packed_sources, pieces.length),
+        "packed: as tokmill orders them": (pieces.sequence, packed_sources, pieces.length),
     }
-    parts, width, height, top = [], 250, 150, 46
-    for place, (title, sequence) in enumerate(panels.items()):
-        plan = place == 0
-        of = sources if plan else sources[pieces.document]
-        tokens = np.zeros((BLOCKS, len(MIXED)))
-        np.add.at(tokens, (sequence * BLOCKS // pieces.num_sequences, of), lengths if plan else pieces.length)
-        parts += _stacked(title, tokens, 40 + place * (width + 34), top, width, height)
-    for k, name in enumerate(MIXED):
-        parts.append(box(40 + k * 190, 8, 12, 12, SOURCES[k]))
-        parts.append(words(58 + k * 190, 18, name))
-    return svg(40 + 3 * (width + 34), top + height + 30, parts)
+    figure = Figure(figsize=(9, 2.5), layout="constrained")
+    for axes, (title, (sequence, of, tokens)) in zip(figure.subplots(1, 3), panels.items(), strict=True):
+        summed = np.zeros((BLOCKS, len(MIXED)))
+        np.add.at(summed, (sequence * BLOCKS // pieces.num_sequences, of), tokens)
+        _stacked(axes, title, summed / summed.sum(axis=1, keepdims=True))
+    legend = [Patch(color=fill, label=name) for name, fill in zip(MIXED, SOURCES, strict=True)]
+    figure.legend(handles=legend, ncols=len(MIXED), loc="outside upper left", frameon=False)
+    return figure
 
 
-def _stacked(
-    title: str, tokens: NDArray[np.float64], left: float, top: float, width: float, height: float
-) -> Iterator[str]:
-    """One diagram: the sources' shares of each block of sequences on each other."""
-    shares = tokens / tokens.sum(axis=1, keepdims=True)
-    bounds = np.hstack([np.zeros((len(shares), 1)), np.cumsum(shares, axis=1)])
-    xs = [left + width * k / len(shares) for k in range(len(shares) + 1)]
-    yield words(left, top - 6, title)
-    for source in range(tokens.shape[1]):
-        lower, upper = (
-            [
-                (x, top + height * (1 - bound))
-                for k, bound in enumerate(bounds[:, source + side].tolist())
-                for x in (xs[k], xs[k + 1])
-            ]
-            for side in (0, 1)
-        )
-        yield area([*lower, *reversed(upper)], SOURCES[source])
-    yield line([(left, top), (left, top + height), (left + width, top + height)], "#999999")
-    yield words(left, top + height + 14, "first sequence")
-    yield words(left + width, top + height + 14, "last sequence", "end")
-    for share in (0, 0.5, 1):
-        yield words(left - 5, top + height * (1 - share) + 4, f"{share:.0%}", "end")
+def _stacked(axes: Axes, title: str, shares: NDArray[np.float64]) -> None:
+    """Draw the sources' shares of each block of sequences on each other."""
+    axes.stackplot(np.arange(BLOCKS + 1), np.vstack([shares, shares[-1:]]).T, step="post", colors=SOURCES)
+    axes.set_title(title)
+    axes.set_xticks([0, BLOCKS], ["first sequence", "last sequence"])
+    for label, side in zip(axes.get_xticklabels(), ("left", "right"), strict=True):
+        label.set_horizontalalignment(side)
+    percentages(axes)
 
 
 PICTURES = {
