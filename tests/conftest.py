@@ -24,6 +24,8 @@ TRAINING = ("counting", "gathering", "merging", "pair_queue", "string_sort", "tr
 settings.register_profile("home", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("home"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "home")
+# The inner loop leaves out slow tests and tries a quarter of the examples; the whole suite tries them all.
+settings.register_profile("quick", settings(), max_examples=25)
 
 
 def shared_data_folder() -> Path:
@@ -41,6 +43,12 @@ def checkout() -> Path:
 def shared_data() -> Path:
     """The folder of the shared data; only for tests marked `shared_data`."""
     return shared_data_folder()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try fewer examples where slow tests are left out, unless a profile is named."""
+    if "not slow" in config.getoption("markexpr") and not config.getoption("hypothesis_profile", None):
+        settings.load_profile("quick")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -191,6 +191,7 @@ print(count(), flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["to-read", "to-write"])
 def test_another_program_that_has_the_snapshot_open_neither_blocks_nor_is_blocked(filled, told, how):
     command = [sys.executable, "-c", OTHER, str(filled.catalog.path), how]
@@ -231,6 +232,7 @@ def test_a_question_while_others_replace_the_snapshot_waits_for_nobody(filled):
         writer.communicate("\n")
 
 
+@pytest.mark.slow
 def test_a_store_that_may_only_be_read_answers_questions(filled):
     """Bound to itself without the right to write; what is new is taken in for each question alone."""
     shutil.rmtree(filled.path(filled.resolve("text/web/1")))
@@ -254,6 +256,7 @@ def read_only_lines(root, program):
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_processes_that_publish_at_once_lose_no_rows(tmp_path):
     program = (
         "import sys\nfrom tasks.store import Store\nfrom tests.test_tasks.store_stages import ask\n"
@@ -275,6 +278,7 @@ def test_processes_that_publish_at_once_lose_no_rows(tmp_path):
     assert runs == [("x", "completed"), ("y", "completed")]
 
 
+@pytest.mark.slow
 def test_a_process_killed_while_it_rebuilds_leaves_a_usable_catalog(filled):
     before = catalog_rows(filled)
     program = (

@@ -105,6 +105,7 @@ def test_batches_do_not_matter(tmp_path, num_each, memory_bytes):
     assert [path.name for path in tmp_path.iterdir()] == ["counts.parquet"]
 
 
+@pytest.mark.slow
 def test_a_tiny_budget_gives_the_same_bytes_and_leaves_nothing_behind(tmp_path, text_corpus):
     texts = [f"line {number} of text, {'ab' * (number % 700)}" for number in range(4000)]
     corpus = text_corpus({"many": texts, "few": ["one two"]})

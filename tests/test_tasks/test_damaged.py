@@ -27,6 +27,7 @@ SECONDS = float(os.environ.get("TOKMILL_FUZZ_SECONDS", "2"))
 FIRST_SEED = os.environ.get("TOKMILL_FUZZ_SEED", "0")
 
 
+@pytest.mark.slow
 def test_no_damage_kills_or_hangs_a_reader(tmp_path, checkout):
     command = [sys.executable, "-m", "tests.test_tasks.damage", str(tmp_path), FIRST_SEED, str(SECONDS)]
     done = subprocess.run(

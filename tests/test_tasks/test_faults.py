@@ -76,6 +76,7 @@ WRITERS: dict[str, Callable[[Path, list[str]], None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WRITERS)
 def test_little_memory_is_no_verdict(tmp_path: Path, kind: str) -> None:
     WRITERS[kind](tmp_path / f"small.{kind}", ["one", "two"])

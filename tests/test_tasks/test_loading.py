@@ -199,6 +199,7 @@ print(found.hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_machine_code_and_plain_python_give_the_same(packed):
     found = [
         subprocess.run(

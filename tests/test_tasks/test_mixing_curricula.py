@@ -362,6 +362,7 @@ print(found.letters, found.plan.document.tolist())
 """
 
 
+@pytest.mark.slow
 def test_kernels_give_the_same_as_plain_python():
     def printed(**environment):
         return subprocess.run(

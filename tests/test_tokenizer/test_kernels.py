@@ -106,7 +106,7 @@ def run_python(code: str, **environment: str) -> str:
 
 
 def test_importing_the_package_does_not_load_numba_or_numpy() -> None:
-    code = "import sys, tokenizer; print(sorted({'numba', 'numpy', 'regex'} & set(sys.modules)))"
+    code = "import sys, tokmill.tokenizer; print(sorted({'numba', 'numpy', 'regex'} & set(sys.modules)))"
     assert run_python(code) == "[]\n"
     code = "import sys; from tokmill.tokenizer import Tokenizer, load, train; print('numba' in sys.modules)"
     assert run_python(code) == "False\n"
@@ -153,6 +153,7 @@ print(total(np.arange(4)), [(report.cached, report.seconds is None) for report i
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("callee_folder", ["kernels", "others"], ids=["beside it", "in another folder"])
 def test_the_cache_notices_a_change_in_a_callee_in_another_file(tmp_path: Path, callee_folder: str) -> None:
     folders, cache = [tmp_path / "kernels", tmp_path / "others"], tmp_path / "cache"
@@ -172,6 +173,7 @@ def test_the_cache_notices_a_change_in_a_callee_in_another_file(tmp_path: Path, 
     assert len(list(cache.iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_of_two_processes_at_once_one_compiles(tmp_path: Path) -> None:
     for name, text in {"caller": CALLER, "between": BETWEEN, "callee": CALLEE.format(factor=2)}.items():
         (tmp_path / f"{name}.py").write_text(text)
@@ -199,6 +201,7 @@ def test_of_two_processes_at_once_one_compiles(tmp_path: Path) -> None:
     assert said == ["12 [(False, True), (False, False)]\n", "12 [(True, False)]\n"]
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_read_is_made_again(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     for name, text in (("caller", CALLER), ("between", BETWEEN), ("callee", CALLEE.format(factor=2))):
@@ -212,6 +215,7 @@ def test_a_cache_that_cannot_be_read_is_made_again(tmp_path: Path) -> None:
     assert run_python(main, TOKMILL_KERNEL_CACHE=str(cache)) == "12 [(False, True), (False, False)]\n"
 
 
+@pytest.mark.slow
 def test_a_cache_folder_that_cannot_be_written_is_replaced(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")

@@ -80,6 +80,7 @@ def test_several_long_pretokens_are_encoded_as_by_tiktoken(tok: Tokenizer, lengt
     assert fresh.encode(text) == ids, "with the scratch that was kept"
 
 
+@pytest.mark.slow
 def test_merges_in_any_order_find_room_too(both: Tokenizer) -> None:
     fresh, parts = Tokenizer(both.definition), [*words(5000, *FEW).split(), words(9000), words(7000)]
     text = " ".join(parts)

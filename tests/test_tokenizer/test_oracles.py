@@ -98,6 +98,7 @@ def test_ids_are_those_of_tiktoken(shared_data: Path, name: str, monkeypatch: py
     assert tok.decode(expected[0]) == other.decode(expected[0]) == texts[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPECIALS)
 def test_what_has_no_spaces_is_encoded_alike(
     shared_data: Path, name: str, monkeypatch: pytest.MonkeyPatch
@@ -155,6 +156,7 @@ def test_merges_are_those_of_the_tokenizers_library(shared_data: Path) -> None:
     assert mine.merges == library_merges
 
 
+@pytest.mark.slow
 def test_lexicographic_merges_are_golden(counts: PretokenCounts) -> None:
     tok = tokenizer.train_from_counts(counts, vocab_size=32_000)
     digest = hashlib.blake2b(digest_size=16)

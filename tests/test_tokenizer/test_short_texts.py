@@ -61,6 +61,7 @@ def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(tok._short_texts._known) < 10
 
 
+@pytest.mark.slow
 @pytest.mark.shared_data
 @pytest.mark.parametrize("name", ["cl100k", "o200k"])
 def test_sentences_of_all_languages(name: str, shared_data) -> None:

@@ -92,7 +92,7 @@ def _split(pattern: str, parts: list[bytes]) -> list[list[bytes]]:
     return [pieces[i:j] for i, j in pairwise(cuts)]
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings().max_examples)
 @given(pattern=patterns, parts=documents)
 @example(r"\s*[\r\n]+|\s+(?!\S)|\s+|x", [b"\n \n  x\n   ", b"\n\t \n\n  x", b"\n  "])
 @example(r"ab*c|a", [b"abbbbbbbbbbb", b"abbbbbbbbbbbbbbbbcabb"])
@@ -109,7 +109,7 @@ def test_equals_regex(pattern: str, parts: list[bytes]) -> None:
     assert _split(pattern, parts) == _through_regex(pattern, parts)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(
     pattern=st.sampled_from(
         [r"\p{L}+|\s+(?!\S)|\s", r"[^\s\p{L}]+[\r\n]*|\s*[\r\n]+| ?\p{L}++", r"a.|\P{L}b"]

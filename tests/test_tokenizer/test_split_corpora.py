@@ -16,7 +16,7 @@ CORPORA = ["chinese_poetry", "code", "english_docs", "japanese_literature", "mul
 BYTES_A_CORPUS = 200_000
 BYTES_A_LANGUAGE = 20_000
 
-pytestmark = pytest.mark.shared_data
+pytestmark = [pytest.mark.shared_data, pytest.mark.slow]
 
 
 def _corpus(path: Path) -> list[bytes]:

@@ -54,6 +54,7 @@ def _expected(data: bytes) -> list[int]:
     return [lone if 0xD800 <= ord(c) < 0xE000 else ord(c) % 251 + 1 for c in text]
 
 
+@pytest.mark.slow
 def test_the_decoder_knows_every_character(decoder: utf8.Decoder) -> None:
     text = np.delete(EVERYTHING, np.s_[0xD800:0xE000]).astype("<u4").tobytes().decode("utf-32-le")
     data = np.frombuffer(text.encode(), np.uint8).tolist()
