@@ -106,6 +106,7 @@ def test_a_side_that_does_not_answer_in_time_is_given_up() -> None:
         process.ask({"do": "fresh"}, timeout=0)
 
 
+@pytest.mark.slow
 def test_a_whole_run_measures_checks_and_prints(checkout: Path, tmp_path: Path) -> None:
     text = tmp_path / "texts.jsonl"
     documents = ["It's 1234 o'clock,\n\n  isn't it?", "", "今天天气很好 Größe\u0301"]

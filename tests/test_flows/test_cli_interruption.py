@@ -136,6 +136,7 @@ def test_a_command_at_a_standstill_ends_with_its_children(tmp_path):
     assert said.splitlines()[-1].startswith("tokmill: terminated (SIGTERM); something was kept")
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer_is_said(tmp_path):
     environment = clean_environment(
         PREFECT_HOME=str(tmp_path / "prefect"), PREFECT_API_URL="http://127.0.0.1:9/api"

@@ -76,6 +76,7 @@ def test_a_share_that_falls_to_zero_far_along_a_run_has_places_all_the_same():
     assert lanes.finishes[0] == pytest.approx(width, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "copies"), [("linear", 65_536), ("sqrt", 65_536), ("exp", 68_611)])
 def test_more_copies_than_epochs_can_be_written_are_refused(kind, copies):
     asked = {"max_repetition": 1e6, "curriculum": {"difficulty": "length", "competence": kind}}

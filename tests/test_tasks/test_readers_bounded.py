@@ -106,6 +106,7 @@ print(taken, found.bad, [row for row, _ in found.documents])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", [suffix for suffix in COMPRESSORS if suffix])
 @pytest.mark.parametrize("file_format", ["text", "lines"])
 def test_a_bomb_takes_little_memory(tmp_path: Path, codec: str, file_format: str) -> None:

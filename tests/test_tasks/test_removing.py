@@ -41,6 +41,7 @@ def references(holders):
     return {holder.reference for holder in holders if not holder.unknown}
 
 
+@pytest.mark.slow
 def test_every_artifact_that_holds_a_document_is_named(copied):
     taken = take_down(copied, ["web:first"])
     held = references(taken.holders)
