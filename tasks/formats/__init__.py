@@ -1,1 +1,1 @@
-"""How data lies on disk: text that is read, and artifacts that are written."""
+"""File formats: text that is read, and artifacts that are written."""

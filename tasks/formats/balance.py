@@ -1,4 +1,4 @@
-"""The balance on disk: `balance.json`, what each source's text counts for.
+"""The balance on disk: `balance.json`, the weight of each source's text.
 
 Shares have 12 decimals and add up to 1; factors have 12 significant digits. Both are written as JSON numbers
 that read back as the same decimal number.
@@ -19,11 +19,11 @@ class BalancedSource(BaseModel):
     """One source.
 
     Attributes:
-        natural_share: its part of the corpus, in the balance's unit.
-        asked_share: its part by the rule alone, without `max_repetition`.
-        share: its part after balancing.
+        natural_share: its share of the corpus, in the balance's unit.
+        asked_share: its share by the rule alone, without `max_repetition`.
+        share: its share after balancing.
         factor: how often its text counts: balanced amount / natural amount; 0 leaves it out.
-        capped: whether `max_repetition` bound, so that it got less than the rule alone would give.
+        capped: whether `max_repetition` limited its share.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,14 +43,14 @@ class Balance(BaseModel):
 
     Attributes:
         method: the rule.
-        temperature: its T where the rule is "temperature", else None.
-        unit: what sizes, shares and `total` are counted in.
+        temperature: T if the rule is "temperature", else None.
+        unit: unit of sizes, shares and `total`.
         max_repetition: the cap on every factor, or None.
-        total: the balanced corpus' size in `unit`.
+        total: size of the balanced corpus in `unit`.
         resolution: training counts every pre-token `factor` × this many times, so that rounding to whole
             counts changes no share.
-        warnings: what somebody who reads the shares should know besides.
-        sources: in the corpus' order.
+        warnings: warnings about the shares.
+        sources: in the corpus's order.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,4 +1,4 @@
-"""A corpus: what the sources' files hold, and how they are divided into shards. It does not copy the text.
+"""A corpus on disk: statistics and digests of the sources' files, and their division into shards; no text.
 
     corpus.json         format version, shard_bytes, and per source its read options and statistics
     files.parquet       source, name, size_bytes, digest, format, compression, num_documents, num_bytes,
@@ -7,13 +7,13 @@
     segments.parquet    source, shard, file, format, first_ordinal, first_row, num_rows, start, end
     quarantine.parquet  source, file, row, reason, detail, excerpt
 
-Rows count from 0; `start` and `end` are bytes of the decompressed content, null where a format has no
-such positions. Names are relative to a source's root, which is not part of the corpus: whoever reads text
-says where each source lies now.
+Rows count from 0; `start` and `end` are bytes of the decompressed content, null where a format has no such
+positions. Names are relative to a source's root, which is not part of the corpus: the caller gives the root
+when the text is read.
 
-A document is known by (source, shard, ordinal): its ordinal in a segment is `first_ordinal + row -
-first_row`. Bad documents have ordinals too, so that they leave gaps. The shard's digest is over the
-ordinal, length and bytes of its documents.
+A document is identified by (source, shard, ordinal): its ordinal in a segment is `first_ordinal + row -
+first_row`. Bad documents have ordinals too, so they leave gaps. The shard's digest covers the ordinal, length
+and bytes of each of its documents.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,18 +47,18 @@ MANIFEST_FILE = "corpus.json"
 
 
 class SourceStats(BaseModel):
-    """What a source holds.
+    """Statistics of a source.
 
     Attributes:
         num_documents: kept documents.
-        num_bytes: of their text.
-        num_chars: Unicode code points of it.
-        num_words: runs of anything but white space.
-        num_files: all files, the empty ones included.
+        num_bytes: bytes of their text.
+        num_chars: Unicode code points of their text.
+        num_words: longest runs of characters other than white space.
+        num_files: all files, including empty ones.
         num_files_without_documents: files that hold no document, kept or bad.
         num_shards: parts that the source is divided into.
         num_quarantined: documents that were left out.
-        quarantined: the same by reason.
+        quarantined: the same, by reason.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -101,7 +101,7 @@ class Manifest(BaseModel):
 
 
 class Corpus:
-    """A published corpus, opened for reading; tables are read when they are first asked for."""
+    """A published corpus, opened for reading; tables are read on first use."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
@@ -113,7 +113,7 @@ class Corpus:
         """Open the corpus in a directory.
 
         Raises:
-            StoreError: the directory holds no corpus, or one of a format that this version does not know.
+            StoreError: the directory holds no corpus, or one of an unknown format version.
         """
         manifest = read_model(path / MANIFEST_FILE, Manifest, "corpus")
         if manifest.format_version != FORMAT_VERSION:
@@ -127,7 +127,7 @@ class Corpus:
         return list(self._sources)
 
     def source_stats(self, source: str) -> SourceStats:
-        """Return what a source holds."""
+        """Return the statistics of a source."""
         return self._source(source).stats
 
     def shards(self, source: str) -> list[Shard]:
@@ -135,11 +135,11 @@ class Corpus:
         return self._shards[self._source(source).name]
 
     def pair(self, made: Sequence[Path], stage: str) -> dict[str, list[tuple[Shard, Path]]]:
-        """Return each source's shards, each with what a stage made of it.
+        """Return each source's shards, each with the directory of the artifact that a stage made from it.
 
         Args:
-            made: the directory of one artifact a shard, sources in order, then index.
-            stage: the stage's word, for the message.
+            made: one directory per shard, by source, then index.
+            stage: name of the stage, for the message.
 
         Raises:
             StoreError: there are more or fewer directories than shards.
@@ -148,7 +148,7 @@ class Corpus:
         if num_shards != len(made):
             raise StoreError(
                 f"{stage}: the corpus has {num_shards} shards and artifacts of {len(made)} were given; "
-                "pass one for each, sources in order, then index"
+                "pass one for each, by source, then index"
             )
         remaining = iter(made)
         return {
@@ -192,7 +192,7 @@ class Corpus:
         return [segment.file for segment in segments], at, rows[at] + ordinals - firsts[at]
 
     def lookup(self, source: str, shard: int, ordinal: int) -> tuple[str, int]:
-        """Return the file (its name from the source's root) and the row (from 0) of one document."""
+        """Return the file (relative to the source's root) and the row (from 0) of one document."""
         names, at, rows = self.locate(source, shard, np.array([ordinal], dtype=np.int64))
         return names[int(at[0])], int(rows[0])
 

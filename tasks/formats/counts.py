@@ -4,8 +4,8 @@
     count      uint64   how often it occurs; at least 1
 
 A counts shard is `counts.parquet` and `statistics.json` (`CountsStatistics`). The counts of a corpus are one
-`<source>.parquet` a source and `sources.json` (`CountsManifest`), which also says how the text was cut, so
-that a trainer can refuse counts that were cut in another way. The same counts give the same bytes.
+`<source>.parquet` per source and `sources.json` (`CountsManifest`), which also says how the text was cut, so
+that a trainer can reject counts that were cut in another way. The same counts give the same bytes.
 """
 
 from collections.abc import Iterable, Iterator
@@ -45,7 +45,7 @@ class PreTokenization(BaseModel):
 
 
 class CountsStatistics(BaseModel):
-    """What was counted: documents and bytes of text as read, pre-tokens, and distinct pre-tokens."""
+    """Numbers of documents, bytes of text as read, pre-tokens, and distinct pre-tokens."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -75,7 +75,7 @@ class CountsManifest(BaseModel):
 
 @dataclass(frozen=True)
 class Counts:
-    """The counts of a corpus: the manifest, and the sources' counts when asked for."""
+    """The counts of a corpus: the manifest, and the sources' counts, which are read on demand."""
 
     path: Path
     manifest: CountsManifest
@@ -96,7 +96,7 @@ class Counts:
 
     @property
     def sources(self) -> list[str]:
-        """Names of the sources, in the corpus' order."""
+        """Names of the sources, in the corpus's order."""
         return [entry.source for entry in self.manifest.sources]
 
     def counts(self, source: str) -> "PretokenCounts":
@@ -111,7 +111,7 @@ class Counts:
 
 
 class Totals(NamedTuple):
-    """What is in a file of counts: pre-tokens, and distinct pre-tokens."""
+    """Totals of a file of counts: pre-tokens, and distinct pre-tokens."""
 
     num_pretokens: int
     num_distinct: int
@@ -123,7 +123,7 @@ def write_counts(path: Path, counts: "PretokenCounts") -> Totals:
 
 
 def write_parts(path: Path, parts: "Iterable[PretokenCounts]") -> Totals:
-    """Write counts that come in parts, in order; the bytes are the same whatever parts they come in."""
+    """Write counts that come in sorted parts; the bytes do not depend on the division into parts."""
     num_pretokens = num_distinct = 0
     with pq.ParquetWriter(path, _SCHEMA, compression="zstd", use_dictionary=False) as writer:
         waiting = _SCHEMA.empty_table()
@@ -140,7 +140,7 @@ def write_parts(path: Path, parts: "Iterable[PretokenCounts]") -> Totals:
 
 
 def _table(counts: "PretokenCounts") -> pa.Table:
-    """Lay counts out as Arrow does, without a copy."""
+    """Wrap counts as an Arrow table, without a copy."""
     pretokens = pa.Array.from_buffers(
         pa.large_binary(),
         len(counts.counts),
@@ -159,7 +159,7 @@ def read_counts(path: Path) -> "PretokenCounts":
     Raises:
         StoreError: the file is missing, is not Parquet, or has other columns.
     """
-    # reads kernels: not when a stage is merely listed
+    # imports kernels: not needed when a stage is only listed
     from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 
     with readable(path, "table of counts"):
@@ -170,7 +170,7 @@ def read_counts(path: Path) -> "PretokenCounts":
 
 
 def read_parts(path: Path, num_rows: int) -> "Iterator[PretokenCounts]":
-    """The counts in the Parquet file `path`, so many at a time.
+    """Yield the counts in the Parquet file `path`, `num_rows` at a time.
 
     Raises:
         StoreError: the file is missing, is not Parquet, or its pre-tokens do not increase.
@@ -189,7 +189,7 @@ def read_parts(path: Path, num_rows: int) -> "Iterator[PretokenCounts]":
 
 
 def num_bytes_in_memory(paths: Iterable[Path]) -> int:
-    """About how much memory it takes to add up the counts in some files, all of them distinct.
+    """Estimate the memory needed to add up the counts of some files if all pre-tokens are distinct.
 
     Raises:
         StoreError: a file is missing, or is not Parquet.
@@ -205,7 +205,7 @@ def num_bytes_in_memory(paths: Iterable[Path]) -> int:
 
 
 def read_statistics(shard: Path) -> CountsStatistics:
-    """What was counted in the counts shard in the directory `shard`.
+    """Read the statistics of the counts shard in the directory `shard`.
 
     Raises:
         StoreError: its statistics are missing or broken.
@@ -214,7 +214,7 @@ def read_statistics(shard: Path) -> CountsStatistics:
 
 
 def merge_bounded(parts: Iterable["PretokenCounts"]) -> "PretokenCounts":
-    """The sum of `parts`, taken one after the other.
+    """Add up `parts`, one by one.
 
     Parts wait until they hold as many entries as the sum so far, and are then merged into it: memory stays
     within a small multiple of the distinct pre-tokens plus one part.

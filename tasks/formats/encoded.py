@@ -1,16 +1,16 @@
-"""Encoded text on disk: one directory a shard, and a manifest over them.
+"""Encoded text on disk: one directory per shard, and a manifest of the shards.
 
 An encoded shard is
 
     tokens.npy         uint16 | uint32 [t]   token ids of the kept documents, in order
-    offsets.npy        int64 [d + 1]         document k, end token and all: tokens[offsets[k]:offsets[k + 1]]
+    offsets.npy        int64 [d + 1]         document k with its end token: tokens[offsets[k]:offsets[k + 1]]
     ordinals.npy       int64 [d]             the document's ordinal in the corpus shard; strictly increasing
     token_counts.npy   uint64 [vocab_size]   how often each id is in tokens.npy
     statistics.json    `EncodedStatistics`
 
-It does not say which source it is of, so that two sources that share a shard share its encoding. That is
-the manifest's part: `encoded.json` (`EncodedManifest`) lists the shards by source and index. Wherever a list
-of shard directories stands next to a manifest it is in the manifest's order: sources in order, then index.
+It does not name its source, so that two sources with the same shard share its encoding. The manifest,
+`encoded.json` (`EncodedManifest`), lists the shards by source and index. A list of shard directories that is
+passed along with a manifest is always in the manifest's order: by source, then index.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,14 +44,14 @@ def token_dtype(vocab_size: int) -> TokenDtype:
 
 
 class EncodedStatistics(BaseModel):
-    """What lies in an encoded shard, and what was left out of it.
+    """Statistics of an encoded shard: kept and dropped documents.
 
     Bytes, characters and words are those of the kept documents' text as it was read, before normalization.
     A word is a longest run of characters other than white space.
 
     Attributes:
         num_documents: kept documents.
-        num_tokens: values in tokens.npy, end tokens included.
+        num_tokens: values in tokens.npy, including end tokens.
         num_begin_tokens: begin-of-document tokens among them; 0 or `num_documents`.
         num_end_tokens: end-of-document tokens among them; 0 or `num_documents`.
         num_fim_tokens: tokens among them that rearranging added; see `tasks.fim.characters`.
@@ -76,7 +76,7 @@ class EncodedStatistics(BaseModel):
 
     @property
     def num_text_tokens(self) -> int:
-        """Tokens that are of the text: none that was put before, behind or between."""
+        """Tokens of the text, without those added before, after or between."""
         return self.num_tokens - self.num_begin_tokens - self.num_end_tokens - self.num_fim_tokens
 
     def __add__(self, other: "EncodedStatistics") -> "EncodedStatistics":
@@ -110,8 +110,8 @@ class EncodedManifest(BaseModel):
 
     Attributes:
         tokenizer: content digest of the tokenizer artifact.
-        begin_of_document_id: id of the token before each document, or None where none was added.
-        end_of_document_id: id of the token after each document, or None where none was added.
+        begin_of_document_id: id of the token before each document, or None.
+        end_of_document_id: id of the token after each document, or None.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -134,7 +134,7 @@ class EncodedShard:
         offsets: int64 [d + 1].
         ordinals: int64 [d].
         token_counts: uint64 [vocab_size].
-        statistics: what was kept and dropped.
+        statistics: statistics of kept and dropped documents.
     """
 
     path: Path
@@ -159,16 +159,16 @@ class EncodedShard:
 
     @property
     def num_documents(self) -> int:
-        """Documents in the shard."""
+        """Number of documents in the shard."""
         return len(self.ordinals)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens in the shard, end tokens included."""
+        """Number of tokens in the shard, including end tokens."""
         return len(self.tokens)
 
     def document(self, index: int) -> NDArray[Any]:
-        """The tokens of document `index` in [0, num_documents), its end token included; a view."""
+        """The tokens of document `index` in [0, num_documents), including its end token; a view."""
         view: NDArray[Any] = self.tokens[self.offsets[index] : self.offsets[index + 1]]
         return view
 
@@ -189,9 +189,9 @@ class EncodedShard:
             check_within(ordinals, "ordinal", self.ordinals[:1], least=0, below=1 << 62)
 
     def check_ids(self, vocab_size: int, tokens: NDArray[Any]) -> None:
-        """Refuse tokens of the shard that a vocabulary does not have, before they index anything.
+        """Reject tokens that are not in the vocabulary, before they are used as indices.
 
-        Not done when the shard is opened: who wants its lengths alone does not read its tokens.
+        Opening a shard does not call this: users of the lengths alone need not read the tokens.
 
         Raises:
             StoreError: an id is `vocab_size` or more.
@@ -231,7 +231,7 @@ class Encoded:
         raise StoreError(f"encoded: no source '{name}'; it has {', '.join(self.sources)}")
 
     def pair(self, shards: Sequence[Path]) -> Iterator[tuple[str, ShardEntry, Path]]:
-        """Each shard directory with its source and entry; `shards` are in the manifest's order.
+        """Yield each shard directory with its source and entry; `shards` are in the manifest's order.
 
         Raises:
             StoreError: there are more or fewer directories than entries.
@@ -240,7 +240,7 @@ class Encoded:
         if len(entries) != len(shards):
             raise StoreError(
                 f"encoded: {len(shards)} shard directories were given and the manifest lists {len(entries)}; "
-                "pass the shards that the manifest was made of, in its order"
+                "pass the manifest's shards, in its order"
             )
         for (name, entry), path in zip(entries, shards, strict=True):
             yield name, entry, path

@@ -1,12 +1,12 @@
-"""A ledger: what a run has consumed of a mixture, so that another mixture can go on from there.
+"""A ledger on disk: the documents that a run has consumed of a mixture, so that another can continue it.
 
     consumed.npy   uint16 [documents of all sources]   how often each document was consumed; 65,535 for one
                                                        that must not come again
     ledger.json    `LedgerManifest`
 
-Documents are in the order of the encoding that was mixed: sources in order, then shards, then places. They
-are found again in another encoding by the content digest of their shard, so that it may have other sources,
-and other shards beside the old ones.
+Documents are in the order of the encoding that was mixed: by source, shard, and position in the shard. In
+another encoding they are found by the content digest of their shard. So that encoding may have other sources,
+and further shards.
 """
 
 from collections import deque
@@ -45,8 +45,8 @@ class LedgerSource(BaseModel):
     """One source.
 
     Attributes:
-        given_tokens: tokens of it that were consumed, repetitions included.
-        requested_tokens: tokens of it that were asked for by then.
+        given_tokens: tokens of it that were consumed, including repetitions.
+        requested_tokens: tokens of it that were requested up to the ledger's position.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,14 +58,14 @@ class LedgerSource(BaseModel):
 
 
 class CutDocument(BaseModel):
-    """The document in the middle of which consumption stopped.
+    """The document in which consumption stopped.
 
     Attributes:
-        digest: of its shard.
-        document: its place in the shard.
-        epoch: how often it came before.
+        digest: content digest of its shard.
+        document: its position in the shard.
+        epoch: how often it was drawn before.
         start: its first token that was not consumed.
-        num_tokens: tokens from there on.
+        num_tokens: its tokens from `start` on.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -84,9 +84,10 @@ class LedgerManifest(BaseModel):
     Attributes:
         mixture: content digest of the mixture that was consumed.
         consumed_tokens: tokens of the run, from its very beginning.
-        position: the same up to the end of the document that it ends in, which counts as consumed.
-        cut: that document, if any of its tokens is left.
-        sources: of the mixture, in its order.
+        position: `consumed_tokens`, extended to the end of the document that it lies in, which counts as
+            consumed.
+        cut: that document, if a rest of it remains.
+        sources: the mixture's sources, in its order.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -126,10 +127,10 @@ class Ledger:
     def matched(
         self, source: str, digests: Iterable[str]
     ) -> tuple[list[LedgerShard | None], list[LedgerShard]]:
-        """Find the shards of a source again by their content; of two that are equal the first comes first.
+        """Find the shards of a source by their content digests; equal shards are matched in order.
 
         Returns:
-            For each digest the ledger's shard, None where it has none; and those of its shards that are left.
+            For each digest the ledger's shard, or None; and the ledger's unmatched shards.
         """
         known = self.by_source.get(source)
         left: dict[str, deque[LedgerShard]] = {}

@@ -1,23 +1,23 @@
-"""A mixture on disk: which documents, in which order. Nothing is copied to make it.
+"""A mixture on disk: its documents and their order. No tokens are copied.
 
-`plan.parquet` has one row a document, in the order of the mixture:
+`plan.parquet` has one row per document, in the order of the mixture:
 
     source       uint16   index into `mixture.json`'s sources, which are in the encoded manifest's order
     shard        uint32   index of the encoded shard among that source's shards
     document     uint32   position in the encoded shard: tokens[offsets[document]:offsets[document + 1]]
-    epoch        uint16   how often this document came before: 0 for the first time
-    num_tokens   uint32   the document's length, end token included; at least 1
+    epoch        uint16   how often this document was drawn before: 0 for the first time
+    num_tokens   uint32   the document's length, including its end token; at least 1
 
-`shares.parquet` says at about a thousand points of the run what was requested and given of each source so
-far, one row a point and source:
+`shares.parquet` has the requested and given tokens of each source at about a thousand points of the run, one
+row per point and source:
 
-    position     float64  tokens of the run that are out before this point
+    position     float64  tokens of the run before this point
     source       uint16
-    requested    float64  tokens of the source that the weights ask for by then
+    requested    float64  tokens of the source requested up to this point
     given        float64  tokens of the source before this point
 
-`request.parquet` is what is asked for: the shares of the sources, which move in straight lines over segments
-of the run, one row a segment and source, in this order:
+`request.parquet` is the request: the shares of the sources, which are linear in each segment of the run, one
+row per segment and source, in this order:
 
     segment      uint32
     source       uint16
@@ -25,10 +25,10 @@ of the run, one row a segment and source, in this order:
     stop         float64  tokens where it ends
     first        float64  the source's share at its start
     last         float64  the source's share at its end
-    before       float64  tokens of the source that are asked for before it
+    before       float64  tokens of the source requested before the segment
 
-`mixture.json` (`MixtureManifest`) says what was asked for and what came of it. All is written and read in
-blocks; nothing here needs more memory for a longer plan. The same mixture gives the same bytes.
+`mixture.json` (`MixtureManifest`) has the request and the result. All files are written and read in blocks,
+so memory does not grow with the plan. The same mixture gives the same bytes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -86,25 +86,25 @@ class MixedSource(BaseModel):
     """One source of a mixture.
 
     Attributes:
-        num_documents: documents that it has.
-        num_tokens: tokens that it has.
-        requested_share: its part of the mixture's tokens as asked for.
+        num_documents: documents of the source.
+        num_tokens: tokens of the source.
+        requested_share: requested share of the mixture's tokens.
         quota_tokens: the same in tokens.
-        share: its part of the mixture's tokens as it came out.
-        drawn_documents: documents in the mixture, repetitions included.
+        share: actual share of the mixture's tokens.
+        drawn_documents: documents in the mixture, including repetitions.
         drawn_tokens: their tokens; within one document of `quota_tokens`.
         unique_documents: documents that occur at least once.
         unique_tokens: their tokens, counted once.
         epochs: `drawn_tokens` / `num_tokens`.
         max_repetition: the most times that it may be drawn.
         min_epochs: the fewest times that it must be drawn.
-        limits: whether its `max_repetition` is what keeps its share, or the total, from being larger.
+        limits: whether its `max_repetition` keeps its share, or the total, from being larger.
         given_before_tokens: tokens that it gave in the run before this mixture.
-        most_ahead_tokens: how far it ever was ahead of the request, at any point of the plan.
-        most_behind_tokens: how far it ever was behind.
-        short_tokens: by how much it stops short of what is asked of it in all; 0 where that is no token.
-        short_from: tokens of the run that were out when it stopped; from there on the others share out what
-            it leaves, and may be ahead by as much. None where it does not stop short.
+        most_ahead_tokens: the most tokens that it was ahead of the request, at any point of the plan.
+        most_behind_tokens: the most tokens that it was behind the request.
+        short_tokens: tokens by which it stops short of its request; 0 if less than one.
+        short_from: tokens of the run before it stopped; from there on the other sources divide what
+            it leaves, and may be ahead by as much. None if it does not stop short.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -135,18 +135,18 @@ class MixtureManifest(BaseModel):
 
     Attributes:
         method: the rule that gave the shares, or "schedule".
-        temperature: its T where the rule is "temperature", else None.
-        change: how a schedule's shares go from one point to the next; None without one.
-        seed: what decided the order.
+        temperature: T if the rule is "temperature", else None.
+        change: how a schedule's shares change between points; None without a schedule.
+        seed: seed of the order.
         num_documents: rows of the plan.
         num_tokens: their tokens.
-        long_documents: "whole", or "split" where each source's last document ends where its quota does.
-        tolerance: how far tokens may be from what was asked for, as a part of it.
-        warnings: where they are further from it.
-        longest_document_tokens: of any of them, or of a document at which a source stopped.
-        first_position: tokens of the run that came before this mixture; 0 where it begins the run.
+        long_documents: "whole", or "split" if each source's last document is cut at its quota.
+        tolerance: allowed difference from the request, as a fraction of it.
+        warnings: the requests that are missed by more than that.
+        longest_document_tokens: tokens of the longest document drawn, or refused at a source's stop.
+        first_position: tokens of the run before this mixture; 0 if it begins the run.
         first_document_start: tokens of the plan's first document that were consumed before, in an earlier
-            mixture; its `num_tokens` are those that are left.
+            mixture; its `num_tokens` count the rest.
         sources: in the encoded manifest's order.
     """
 
@@ -198,14 +198,14 @@ class Plan:
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> "Plan":
-        """Put parts one after the other."""
+        """Join parts in order."""
         return Plan(
             **{name: _joined([getattr(part, name) for part in parts], name) for name in PLAN_SCHEMA.names}
         )
 
 
 class PlanWriter:
-    """Writes `plan.parquet` block by block; a context manager. Where blocks end leaves no trace."""
+    """Writes `plan.parquet` block by block; a context manager. The bytes do not depend on the blocks."""
 
     def __init__(self, path: Path) -> None:
         self._file = pq.ParquetWriter(path / PLAN_FILE, PLAN_SCHEMA, compression="zstd", use_dictionary=_FEW)
@@ -227,7 +227,7 @@ class PlanWriter:
         self._file.write_table(pa.Table.from_arrays(columns, schema=PLAN_SCHEMA), row_group_size=_ROW_GROUP)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining rows."""
         if self._num_held:
             self._write(Plan.join(self._held))
         self._file.close()
@@ -246,7 +246,7 @@ class PlanWriter:
 
 @dataclass(frozen=True)
 class ShareTable:
-    """What was requested and given of s sources by each of p points.
+    """The requested and given tokens of s sources up to each of p points.
 
     Attributes:
         positions: float64 [p], tokens of the mixture.
@@ -272,13 +272,13 @@ class ShareTable:
 
 @dataclass(frozen=True)
 class RequestTable:
-    """What is asked of s sources over k segments of the run.
+    """The request of s sources over k segments of the run.
 
     Attributes:
-        knots: float64 [k + 1], tokens of the run where segments begin and end.
+        knots: float64 [k + 1], tokens of the run at which segments begin and end.
         firsts: float64 [k, s], each source's share at each segment's start.
-        lasts: float64 [k, s], at its end.
-        before: float64 [k, s], tokens of each source that are asked for before each segment.
+        lasts: float64 [k, s], each source's share at each segment's end.
+        before: float64 [k, s], tokens requested of each source before each segment.
     """
 
     knots: NDArray[np.float64]
@@ -299,7 +299,7 @@ class RequestTable:
         _write_columns(path / REQUEST_FILE, REQUEST_SCHEMA, columns)
 
     def at(self, position: float) -> NDArray[np.float64]:
-        """Tokens asked of each source up to a position: float64 [s]; behind the end nothing more is."""
+        """Tokens requested of each source up to a position: float64 [s]; constant after the end."""
         index = int(np.clip(np.searchsorted(self.knots, position, side="right") - 1, 0, len(self.firsts) - 1))
         width = self.knots[index + 1] - self.knots[index]
         passed = min(position - self.knots[index], width)
@@ -315,7 +315,7 @@ def _write_columns(file: Path, schema: pa.Schema, columns: Sequence[object]) -> 
 
 @dataclass(frozen=True)
 class Mixture:
-    """A mixture in a directory: the manifest, and the plan when asked for."""
+    """A mixture in a directory: the manifest, and the plan, which is read on demand."""
 
     path: Path
     manifest: MixtureManifest
@@ -343,7 +343,7 @@ class Mixture:
         return Plan.join(list(self.batches()))
 
     def request(self) -> RequestTable | None:
-        """What is asked for; None for a mixture out of which something was taken.
+        """The request; None for a mixture from which documents were excluded.
 
         Raises:
             StoreError: the file is broken.
@@ -351,7 +351,7 @@ class Mixture:
         file = self.path / REQUEST_FILE
         if not file.exists():
             return None
-        with readable(file, "table of what is asked for"):
+        with readable(file, "table of the request"):
             table = pq.read_table(file, schema=REQUEST_SCHEMA)
         shape = (-1, len(self.sources))
         values = {name: table[name].to_numpy().reshape(shape) for name in REQUEST_SCHEMA.names}
@@ -359,7 +359,7 @@ class Mixture:
         return RequestTable(knots, values["first"], values["last"], values["before"])
 
     def shares(self) -> ShareTable:
-        """What was requested and given of each source, over the run.
+        """The requested and given tokens of each source, over the run.
 
         Raises:
             StoreError: the file is missing, or is not Parquet.
@@ -372,7 +372,7 @@ class Mixture:
         return ShareTable(values["position"][:, 0], values["requested"], values["given"])
 
     def batches(self) -> Iterator[Plan]:
-        """The plan in order, at most a million rows at a time.
+        """Yield the plan in order, at most a million rows at a time.
 
         Raises:
             StoreError: the file is missing, is not Parquet, or has other columns.

@@ -1,6 +1,6 @@
-"""Scores on disk: numbers that measure documents, one directory a shard and measure.
+"""Scores on disk: numbers that measure documents, one directory per shard and measure.
 
-    <component>.npy   float32 [d]   one number for each document of the encoded shard, in its order
+    <component>.npy   float32 [d]   one number per document of the encoded shard, in its order
     scores.json       `ScoreManifest`
 
 A measure has one component or several (`COMPONENTS`). NaN stands for a document without a number.
@@ -27,7 +27,7 @@ COMPONENTS = {
 
 
 def components_of(measure: str) -> tuple[str, ...]:
-    """The components of a measure; a column of the source's own has one."""
+    """The components of a measure; a column of the source's files has one."""
     return COMPONENTS.get(measure, ("value",))
 
 
@@ -79,7 +79,7 @@ class ScoredShard:
         """
         manifest = read_model(path / MANIFEST_FILE, ScoreManifest, "list of scores")
         if manifest.measure != measure:
-            raise StoreError(f"{path}: holds scores of '{manifest.measure}', and '{measure}' is asked for")
+            raise StoreError(f"{path}: holds scores of '{manifest.measure}', and '{measure}' is needed")
         return cls(path, manifest)
 
     def component(self, name: str) -> NDArray[np.float32]:

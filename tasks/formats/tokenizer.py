@@ -2,15 +2,15 @@
 
     tokmill.json                          the tokenizer, whole
     attestation.json                      probe texts with their ids
-    exports.json                          for each export format its files, or why there are none
+    exports.json                          for each export format its files, or the reason why there are none
     exports/huggingface/tokenizer.json    for `tokenizers` and others that read its format
     exports/huggingface/tokenizer_config.json   for `transformers.AutoTokenizer`
-    exports/gpt2/vocab.json, merges.txt   GPT-2's two files, and a sidecar with what they do not say
+    exports/gpt2/vocab.json, merges.txt   GPT-2's two files, and a sidecar with all other settings
     exports/tiktoken/*.tiktoken           ranks, for `tiktoken`, and a sidecar
 
-Laws. Whoever opens a tokenizer artifact has the probes encoded and compared first. An export is only
-published once it was loaded back and gave the probes the same ids; a format that cannot express the
-tokenizer is left out, with the reason.
+Laws. Opening a tokenizer artifact encodes the probes and compares their ids first. An export is only
+published after it was loaded back and gave the probes the same ids. A format that cannot express the
+tokenizer is left out, and the reason is recorded.
 """
 
 from functools import lru_cache
@@ -31,9 +31,9 @@ EXPORT_FORMATS = ("huggingface", "gpt2", "tiktoken")
 
 
 def open_tokenizer(path: Path) -> "Tokenizer":
-    """The tokenizer of the artifact in the directory `path`, after its probes gave the ids that it attests.
+    """Open the tokenizer of the artifact in the directory `path`, and check its attestation.
 
-    Opened once a process as long as its files do not change; safe to share between threads.
+    Opened once per process as long as its files do not change; safe to share between threads.
 
     Raises:
         StoreError: the attestation is missing or broken.
@@ -44,10 +44,10 @@ def open_tokenizer(path: Path) -> "Tokenizer":
 
 
 def publish_tokenizer(tokenizer: "Tokenizer", out: Path, *, exports: bool = True) -> list[str]:
-    """Write `tokenizer` into the directory `out`, and try what was written.
+    """Write `tokenizer` into the directory `out`, and check the written files by loading them.
 
     Args:
-        tokenizer: what to publish.
+        tokenizer: the tokenizer to publish.
         out: the artifact's directory.
         exports: whether to write the exports as well.
 
@@ -71,7 +71,7 @@ def publish_tokenizer(tokenizer: "Tokenizer", out: Path, *, exports: bool = True
 
 
 def _export(tokenizer: "Tokenizer", attested: dict[str, Any], name: str, out: Path) -> dict[str, Any]:
-    """Write one export and load it back; say which files it has, or why it cannot be."""
+    """Write one export and load it back; return its files, or the reason why the format cannot express it."""
     from tokmill.tokenizer import attestation, load
     from tokmill.tokenizer.core.errors import FormatError
     from tokmill.tokenizer.formats.spellings import difference
@@ -99,7 +99,7 @@ def _state(file: Path) -> tuple[int, int]:
 
 @lru_cache(maxsize=8)
 def _opened(path: Path, state: tuple[tuple[int, int], ...]) -> "Tokenizer":
-    """Load and check; `state` tells files that were replaced from those that were opened before."""
+    """Load and check; `state` makes the cache notice replaced files."""
     return _checked(path)
 
 

@@ -1,9 +1,9 @@
-"""Trigram models on disk: one for each half of a corpus, so that no document meets a model that saw it.
+"""Trigram models on disk: one per half of a corpus, to score the documents of the other half.
 
     <fold>-<name>.npy   the arrays of `tasks.kernels.surprisal.TrigramModel`, for fold 0 and 1
     model.json          `ModelManifest`
 
-Model k was trained on documents of fold k, and is for those of fold 1 - k.
+Model k was trained on documents of fold k, and scores those of fold 1 - k.
 """
 
 from dataclasses import dataclass
@@ -38,11 +38,11 @@ class ModelManifest(BaseModel):
     """The content of `model.json`.
 
     Attributes:
-        vocab_size: ids that the models know.
-        seed: what decided the folds.
-        end_of_document_id: the token that is no part of a document, or None.
+        vocab_size: number of ids of the models.
+        seed: seed that decided the folds.
+        end_of_document_id: the end token, which is left out of documents, or None.
         num_tokens: tokens that each model was trained on.
-        num_documents: their documents.
+        num_documents: documents that each model was trained on.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -145,5 +145,5 @@ def test_what_is_no_encoding_of_text_is_refused(name: str) -> None:
 
 
 def test_columnar_files_have_no_encoding() -> None:
-    with pytest.raises(ValidationError, match="means nothing for format='parquet'"):
+    with pytest.raises(ValidationError, match="is not used by format='parquet'"):
         ReadOptions(encoding="shift_jis", format="parquet")

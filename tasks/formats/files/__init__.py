@@ -1,1 +1,1 @@
-"""What every artifact's files have in common: manifests, arrays, and checks of the numbers in them."""
+"""Files that all artifacts use: manifests, arrays, and checks of the numbers in them."""

@@ -1,11 +1,11 @@
-"""Checks of numbers that come from disk and become places in arrays, once, when a file is opened.
+"""Check numbers from disk that are used as indices, once, when a file is opened.
 
-Whoever gets such numbers may hand them to a kernel, which trusts its arguments: one wrong number reads or
-writes memory that is somebody else's. Sizes alone do not tell, so here every number is looked at, in whole
-arrays and in parts of bounded size. What is found names the file, the number, its place and the rule.
+Such numbers may be passed to kernels, which trust their arguments: a wrong number would read or write foreign
+memory. So every number is checked here, in parts of bounded size. Errors name the file, the number, its place
+and the rule.
 
-A shard's boundaries are checked in either of the two forms in which they lie on disk: as lengths of pieces
-with the first piece of each sequence, or as the flat `cu_seqlens` of the memmap format.
+A shard's boundaries are checked in both forms that exist on disk: as lengths of pieces with the first piece
+of each sequence, or as the flat `cu_seqlens` of the memmap format.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,20 +18,20 @@ from numpy.typing import NDArray
 from tokmill.tasks.core.errors import StoreError
 
 _PART = 1 << 20
-_FORMS = 3  # of `fim`: as it was, prefix first, suffix first
+_FORMS = 3  # values of `fim`: not rearranged, prefix first, suffix first
 
 
 def check_ascending(
     file: Path, what: str, values: NDArray[Any], *, first: int, last: int, step: int = 0
 ) -> None:
-    """Refuse offsets that do not go from `first` to `last`, each at least `step` above the one before.
+    """Reject offsets that do not go from `first` to `last` in steps of at least `step`.
 
     Args:
-        file: where they are from.
-        what: what to call them.
+        file: the file that holds them.
+        what: name of the values, for messages.
         values: int64 [n], at least one.
-        first: what the first one must be.
-        last: what the last one must be.
+        first: required first value.
+        last: required last value.
         step: the least difference between neighbours.
 
     Raises:
@@ -55,7 +55,7 @@ def check_ascending(
 
 
 def check_within(file: Path, what: str, values: NDArray[Any], *, least: int, below: int) -> None:
-    """Refuse numbers outside of [least, below).
+    """Reject numbers outside of [least, below).
 
     Raises:
         StoreError: one is.
@@ -72,13 +72,13 @@ def check_within(file: Path, what: str, values: NDArray[Any], *, least: int, bel
 
 
 def check_lengths(file: Path, lengths: NDArray[Any], firsts: NDArray[np.int64], sequence_length: int) -> None:
-    """Refuse pieces that do not fit their sequences.
+    """Reject pieces that do not fit in their sequences.
 
     Args:
-        file: where they are from.
+        file: the file that holds them.
         lengths: int [p], tokens of each piece.
         firsts: int64 [n + 1], where each sequence's pieces begin among them; checked as well.
-        sequence_length: tokens that a sequence has.
+        sequence_length: tokens per sequence.
 
     Raises:
         StoreError: a piece has no token, or a sequence's pieces have more than it.
@@ -97,18 +97,18 @@ def check_starts(
     counts: NDArray[np.int64],
     sequence_length: int,
 ) -> None:
-    """Refuse sequences that have not one start for each piece; padding is a length without one.
+    """Reject sequences without exactly one start per piece; padding has a length, but no start.
 
     Args:
-        file: where they are from.
-        lengths: int [p], of pieces and of padding; checked before.
-        firsts: int64 [n + 1], where each sequence's begin among them.
-        counts: int64 [n], the starts that each sequence has.
-        sequence_length: tokens that a sequence has. Artifacts of the second version do not have a length of
+        file: the file that holds them.
+        lengths: int [p], lengths of pieces and of padding; already checked.
+        firsts: int64 [n + 1], index of each sequence's first length.
+        counts: int64 [n], number of starts of each sequence.
+        sequence_length: tokens per sequence. Artifacts of the second version do not have a length of
             padding.
 
     Raises:
-        StoreError: there are others.
+        StoreError: a sequence has another number of starts.
     """
     sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     whole = sums[firsts[1:]] - sums[firsts[:-1]] == sequence_length
@@ -125,13 +125,13 @@ def check_starts(
 def check_bounds(
     file: Path, bounds: NDArray[np.int32], offsets: NDArray[np.int64], sequence_length: int
 ) -> None:
-    """Refuse boundaries that do not fit their sequences.
+    """Reject boundaries that do not fit in their sequences.
 
     Args:
-        file: where they are from.
-        bounds: int32 [p + n], of each sequence a 0 and then where its pieces end.
-        offsets: int64 [n + 1], where each sequence's begin among them; checked before.
-        sequence_length: tokens that a sequence has.
+        file: the file that holds them.
+        bounds: int32 [p + n], for each sequence a 0 and then the ends of its pieces.
+        offsets: int64 [n + 1], index of each sequence's first bound; already checked.
+        sequence_length: tokens per sequence.
 
     Raises:
         StoreError: a sequence's do not begin with 0, do not ascend, or go beyond it.
@@ -154,7 +154,7 @@ def check_bounds(
 
 
 def _parts(offsets: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Offsets in parts, each with the one after its last, and the number of the first."""
+    """Yield offsets in parts, each with one offset of the next part, and the index of its first."""
     for begin in range(0, len(offsets) - 1, _PART):
         yield begin, np.asarray(offsets[begin : begin + _PART + 1])
 
@@ -162,14 +162,14 @@ def _parts(offsets: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]
 def check_pieces(
     file: Path, columns: Mapping[str, NDArray[Any]], sequences: range, sequence_length: int, num_sources: int
 ) -> None:
-    """Refuse a table of pieces whose rows are no pieces of these sequences, end to end.
+    """Reject a table of pieces whose rows do not fill these sequences end to end.
 
     Args:
-        file: where it is from.
-        columns: of `PIECE_SCHEMA`, any others besides.
-        sequences: which sequences they must be of, in order.
-        sequence_length: tokens that a sequence has.
-        num_sources: of the packing.
+        file: the file that holds the table.
+        columns: those of `PIECE_SCHEMA`, and any others.
+        sequences: the numbers of the sequences.
+        sequence_length: tokens per sequence.
+        num_sources: number of the packing's sources.
 
     Raises:
         StoreError: a row is of another sequence or source, has no token, is not where the one before it ends,
@@ -196,5 +196,5 @@ def check_pieces(
 
 
 def untrue(file: Path, found: str) -> StoreError:
-    """What to raise of a file whose numbers cannot be trusted."""
+    """Return the error for a file whose numbers break a rule."""
     return StoreError(f"{file}: {found}; verify the artifact it belongs to")

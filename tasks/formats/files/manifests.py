@@ -1,4 +1,4 @@
-"""The JSON files of artifacts, one pydantic model each, and what is said of any file that cannot be read."""
+"""Read and write the JSON files of artifacts, one pydantic model each; errors for unreadable files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,12 +18,12 @@ def read_model(file: Path, model: type[M], what: str) -> M:
 
     Args:
         file: JSON.
-        model: what it holds.
-        what: what to call it where it cannot be read: "balance".
+        model: model of its content.
+        what: name of the content for messages, e.g. "balance".
 
     Raises:
         StoreError: the file is missing or broken.
-        MachineError: it cannot be read, whatever it holds.
+        MachineError: it cannot be read because of the machine.
     """
     with readable(file, what):
         return model.model_validate_json(file.read_bytes())
@@ -36,7 +36,7 @@ def write_model(file: Path, value: BaseModel) -> None:
 
 @contextmanager
 def readable(file: Path, what: str) -> Iterator[None]:
-    """Raise StoreError, naming `file` and `what` it should be, where the block cannot read it."""
+    """Raise StoreError, with `file` and `what` it should be, if the block cannot read the file."""
     try:
         yield
     except (OSError, ValidationError, UnicodeDecodeError, pa.ArrowException) as error:

@@ -1,9 +1,9 @@
-"""One-dimensional `.npy` files that grow: append arrays of any length, know the final length at the end.
+"""Write one-dimensional `.npy` files by appending arrays, without knowing the final length.
 
-A `.npy` header states the shape, which a writer that streams does not know yet. numpy pads the header so
-that the length of the first axis may grow in place; so the header is written for length 0, the values are
-appended, and the header is written again over itself. The file equals what `numpy.save` writes for the whole
-array, byte for byte, and no more than one appended array is ever in memory.
+A `.npy` header has the shape, which a streaming writer does not know yet. numpy pads the header so that the
+length of the first axis can grow in place. So the header is written for length 0, the values are appended,
+and the header is overwritten at the end. The file equals that of `numpy.save` for the whole array, byte for
+byte, and only one appended array is in memory at a time.
 """
 
 import io
@@ -61,7 +61,7 @@ class NpyAppender:
     def close(self) -> None:
         """Write the final header and close the file."""
         header = _header(self._dtype, self.length)
-        if len(header) != self._header_bytes:  # numpy leaves room for 21 digits
+        if len(header) != self._header_bytes:  # numpy reserves 21 digits
             raise StoreError(f"{self._path}: {self.length} values do not fit the header's room; write fewer")
         self._file.seek(0)
         self._file.write(header)
@@ -84,7 +84,7 @@ def open_vector(path: Path, *dtypes: type[np.generic]) -> NDArray[Any]:
 
     Args:
         path: the file.
-        dtypes: of which its values must be one, little-endian; of any number, if none is given.
+        dtypes: allowed dtypes, little-endian; any numeric dtype if none is given.
 
     Raises:
         StoreError: the file is missing, is cut short or too long, or holds something else.
@@ -107,7 +107,7 @@ def open_array(path: Path, num_axes: int) -> NDArray[Any]:
     try:
         dtype, shape, offset = _read_header(path)
         _check_header(dtype, shape, num_axes, path.stat().st_size - offset)
-        if not math.prod(shape):  # nothing cannot be mapped
+        if not math.prod(shape):  # an empty array cannot be mapped
             return np.empty(shape, dtype=dtype)
         return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
     except (OSError, ValueError, EOFError, TypeError) as error:
@@ -126,10 +126,10 @@ def _check_header(dtype: np.dtype[Any], shape: tuple[int, ...], num_axes: int, n
 
 
 def _read_header(path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
-    """The dtype, the shape, and where the values begin.
+    """The dtype, the shape, and the position of the values.
 
-    numpy reads the header as Python source. Threads that do so at once, as those do that open shards, make
-    CPython 3.11 fail now and then: its count of how deep a syntax tree is belongs to all threads together.
+    numpy parses the header as Python source. If several threads do so at once, CPython 3.11 fails now and
+    then, because all threads share its counter of the depth of syntax trees.
     """
     with path.open("rb") as file:
         major, _ = npy_format.read_magic(file)

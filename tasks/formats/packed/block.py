@@ -1,4 +1,4 @@
-"""A run of packed sequences in memory, with the boundaries of their pieces: what writers of formats take."""
+"""Packed sequences in memory, with the boundaries of their pieces: the input of the formats' writers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class SequenceBlock:
         rows: uint16 | uint32 [n, L], tokens and padding.
         firsts: int64 [n + 1]; sequence i has the pieces [firsts[i], firsts[i + 1]).
         lengths: int64 [p], tokens of each piece; they follow each other from the start of the sequence.
-        document_starts: int64 [p], where in its document each piece starts.
+        document_starts: int64 [p], token of its document at which each piece starts.
         mask_continued: whether the first token of a piece that does not begin its document is left out of
             the loss.
     """
@@ -45,14 +45,14 @@ class SequenceBlock:
 
     @property
     def ends(self) -> NDArray[np.int64]:
-        """Where in its sequence each piece ends: int64 [p]."""
+        """Token of its sequence at which each piece ends: int64 [p]."""
         sums = np.concatenate([[0], np.cumsum(self.lengths)])
         ends: NDArray[np.int64] = sums[1:] - np.repeat(sums[self.firsts[:-1]], np.diff(self.firsts))
         return ends
 
     @property
     def places(self) -> NDArray[np.int64]:
-        """Where each piece begins, counted through all rows: int64 [p]."""
+        """Flat index in `rows` at which each piece begins: int64 [p]."""
         row = np.repeat(np.arange(len(self)), np.diff(self.firsts))
         places: NDArray[np.int64] = row * self.rows.shape[1] + self.ends - self.lengths
         return places
@@ -75,9 +75,9 @@ class SequenceBlock:
 
     @property
     def label_mask(self) -> NDArray[np.bool_]:
-        """Whether the prediction of each token counts for a trainer that sees labels alone: bool [n × L].
+        """The loss mask for trainers that only see labels: bool [n × L].
 
-        `loss_mask` without the first token of every piece, which no token of its own piece predicts.
+        It also excludes the first token of every piece, which no token of its piece predicts.
         """
         _, _, loss = self.per_token()
         loss[self.places] = False
@@ -85,7 +85,7 @@ class SequenceBlock:
 
     @property
     def with_padding(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The lengths of pieces, padding counted as one more, so that each sequence's add up to its own.
+        """The lengths of pieces and of padding, which add up to the length of each sequence.
 
         Returns:
             int64 [n + 1], where each sequence's begin among them; int64 [p + padded sequences].
@@ -100,13 +100,13 @@ class SequenceBlock:
 
 @dataclass(frozen=True)
 class ShardShape:
-    """What a shard's writer has to know before the first sequence comes.
+    """The properties of a shard that its writer needs before the first sequence.
 
     Attributes:
-        num_sequences: sequences that will come.
+        num_sequences: sequences of the shard.
         sequence_length: tokens of each.
-        dtype: of the tokens, little-endian.
-        labels: whether to write what trainers take for the loss, too.
+        dtype: dtype of the tokens, little-endian.
+        labels: whether to write labels and label masks, too.
     """
 
     num_sequences: int
@@ -116,9 +116,9 @@ class ShardShape:
 
 
 Append: TypeAlias = Callable[[SequenceBlock], None]
-"""Writes the next sequences. Blocks have `group_rows` sequences, or a multiple, but for the last."""
+"""Writes the next sequences. Every block but the last has a multiple of `group_rows` sequences."""
 
 
 def group_rows(sequence_length: int) -> int:
-    """Sequences in a row group, so that what is written does not depend on the size of the blocks."""
+    """Sequences per row group, chosen so that the files do not depend on the size of the blocks."""
     return max(1, _GROUP_TOKENS // sequence_length)

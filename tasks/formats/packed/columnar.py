@@ -1,7 +1,7 @@
-"""The formats "parquet" and "arrow": a row a sequence, with everything that its boundaries say as columns.
+"""The formats "parquet" and "arrow": one row per sequence, with columns for tokens, boundaries and masks.
 
 Both hold the columns of `SEQUENCE_SCHEMA`. `.arrow` is an IPC stream, which Hugging Face's `datasets` maps
-into memory; `state.json` and `dataset_info.json` beside the shards make `datasets.load_from_disk` take the
+into memory. With `state.json` and `dataset_info.json` next to the shards, `datasets.load_from_disk` loads the
 whole folder.
 """
 
@@ -38,7 +38,7 @@ STATE_FILES = ("state.json", "dataset_info.json")
 @contextmanager
 def write_parquet(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
     """Write a Parquet file; its row groups hold `group_rows` sequences each."""
-    # Positions and boundaries count up, so differences pack best; a dictionary is no use for tokens.
+    # Positions and boundaries increase, so differences compress best; tokens gain nothing from a dictionary.
     names = ("position_ids", "segment_ids", "seq_lengths", "document_starts")
     rows = group_rows(shape.sequence_length)
     with pq.ParquetWriter(
@@ -69,7 +69,7 @@ def write_arrow(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
 
 
 def sequence_schema(labels: bool) -> pa.Schema:
-    """The columns of sequences, with those that trainers take for the loss where they are wanted."""
+    """The columns of sequences, with the columns of labels if they are wanted."""
     return pa.schema([*SEQUENCE_SCHEMA, *LABEL_FIELDS]) if labels else SEQUENCE_SCHEMA
 
 
@@ -127,13 +127,13 @@ class _Rows:
     columns: dict[str, pa.ListArray]
 
     def value(self, name: str, row: int) -> NDArray[Any]:
-        """What column `name` has in row `row` of the file."""
+        """The value of column `name` in row `row` of the file."""
         values: NDArray[Any] = self.columns[name][row - self.first].values.to_numpy(zero_copy_only=False)
         return values
 
 
 class _ColumnarShard(ABC):
-    """What both formats' readers do with rows, once they have them."""
+    """The part that both formats' readers share: reading columns of rows."""
 
     def __init__(self, manifest: PackedManifest, schema: pa.Schema) -> None:
         self._dtype, self._length = np.dtype(manifest.dtype), manifest.sequence_length
@@ -146,18 +146,18 @@ class _ColumnarShard(ABC):
     def cu_seqlens(self, row: int) -> NDArray[np.int32]:
         """See `ShardReader`."""
         lengths, starts = self._rows(row).value("seq_lengths", row), self.document_starts(row)
-        # padding has a length of its own, and no start; the first version did not have it
+        # padding has a length, but no start; the first version had no length of padding
         return np.cumsum([0, *lengths[: None if starts is None else len(starts)]], dtype=np.int32)
 
     def document_starts(self, row: int) -> NDArray[np.int64] | None:
-        """See `ShardReader`; artifacts of the first version do not have it."""
+        """See `ShardReader`; artifacts of the first version lack it."""
         return self._rows(row).value("document_starts", row) if "document_starts" in self._names else None
 
     def _checked(self, file: Path, rows: "_Rows") -> "_Rows":
-        """The rows, if every list has the length that it must have.
+        """Return the rows, after checking the lengths of all lists.
 
         Raises:
-            StoreError: a list has a null or another length, or pieces do not fit their sequence.
+            StoreError: a list is null, has a null or a wrong length, or pieces do not fit in their sequence.
         """
         with readable(file, "table of sequences"):
             for column in rows.columns.values():
@@ -175,11 +175,11 @@ class _ColumnarShard(ABC):
 
     @abstractmethod
     def _rows(self, row: int) -> _Rows:
-        """The rows that are read together, of which `row` is one."""
+        """The rows that are read together with `row`."""
 
 
 class ParquetShard(_ColumnarShard):
-    """The Parquet format; keeps the row group that was read last."""
+    """The Parquet format; caches the last row group."""
 
     def __init__(self, files: ShardFiles, manifest: PackedManifest) -> None:
         """Open the file.
@@ -200,7 +200,7 @@ class ParquetShard(_ColumnarShard):
 
     def _rows(self, row: int) -> _Rows:
         group = int(np.searchsorted(self._firsts, row, side="right")) - 1
-        first, held = int(self._firsts[group]), self._held  # another thread may put another group there
+        first, held = int(self._firsts[group]), self._held  # another thread may replace the cached group
         if held.first != first:
             with readable(self._path, "Parquet file"), pq.ParquetFile(self._path) as parquet:
                 read = parquet.read_row_group(group, columns=self._names)
@@ -238,13 +238,13 @@ class ArrowShard(_ColumnarShard):
 
 
 def _check_columns(file: Path, schema: pa.Schema) -> None:
-    """Refuse a file whose columns of sequences are missing, double or of other types."""
+    """Reject a file whose columns are missing, duplicate or of other types."""
     for name in _READ:
-        # by number: a name may be no text
+        # by index: a name may be invalid UTF-8
         found = [schema.field(place).type for place in schema.get_all_field_indices(name)]
         wanted = SEQUENCE_SCHEMA.field(name).type
         if name == "document_starts" and not found:
-            continue  # the first version did not have it
+            continue  # the first version lacks it
         if len(found) != 1 or not pa.types.is_list(found[0]) or found[0].value_type != wanted.value_type:
             said = ", ".join(map(str, found)) or "missing"
             raise untrue(file, f"column {name} is {said}, and must be {wanted}")
@@ -255,13 +255,13 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.ListArray:
 
 
 def _flat(column: pa.ListArray) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Where each row's values begin, from 0, and all of them; there are no nulls."""
+    """The offsets of each row's values, from 0, and all values; there are no nulls."""
     offsets = column.offsets.to_numpy().astype(np.int64)
     return offsets - offsets[0], column.flatten().to_numpy(zero_copy_only=False)
 
 
 def check_rows(file: Path, found: int, expected: int) -> None:
-    """Refuse a file with another number of sequences.
+    """Reject a file with another number of sequences.
 
     Raises:
         StoreError: the numbers differ.

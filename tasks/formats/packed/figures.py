@@ -1,8 +1,8 @@
-"""What every manifest of a packing says: the words for how documents became sequences, and the figures.
+"""The part that all manifests of a packing share: how documents became sequences, and the counts.
 
-A document's boundary tokens are stated here once. `begin_of_document_id` stands before each document and
-`end_of_document_id` behind it, once a document and not once a piece: a document that goes on in another
-sequence neither ends nor begins there. The encoder puts them; packing checks every document that it packs.
+`begin_of_document_id` comes before each document and `end_of_document_id` after it, once per document and not
+once per piece: a document that continues in another sequence neither ends nor begins there. The encoder adds
+these tokens; packing checks them in every document.
 """
 
 from typing import Literal, TypeAlias
@@ -16,7 +16,7 @@ LongDocuments: TypeAlias = Literal["split", "truncate", "drop"]
 LastSequence: TypeAlias = Literal["pad", "drop"]
 
 WINDOWED: frozenset[Strategy] = frozenset({"best_fit", "first_fit_decreasing"})
-"""The strategies that see a window of documents at a time."""
+"""The strategies that pack a window of documents at a time."""
 
 
 class FimTokens(BaseModel):
@@ -31,14 +31,14 @@ class FimTokens(BaseModel):
 
 
 class PackedShare(BaseModel):
-    """How one source's share of the tokens came through packing; see `tasks.packing.shares`.
+    """One source's share of the tokens before and after packing; see `tasks.packing.shares`.
 
     Attributes:
-        source: its name.
-        mixed_share: its part of the mixture's tokens.
-        packed_share: its part of the packed tokens.
-        deviation: the most by which its part of a block of sequences differs from its part of the mixture in
-            the same place.
+        source: name of the source.
+        mixed_share: its share of the mixture's tokens.
+        packed_share: its share of the packed tokens.
+        deviation: largest difference between its share of a block of sequences and its share of the mixture
+            in the same place.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,25 +50,25 @@ class PackedShare(BaseModel):
 
 
 class Packing(BaseModel):
-    """The part that a plan of sequences and the sequences themselves have in common.
+    """The fields that a packing plan and a packed artifact share.
 
     Attributes:
         tokenizer: content digest of the tokenizer artifact.
         dtype: width of the tokens, little-endian.
         begin_of_document_id: id of the token that begins each document, or None.
         end_of_document_id: id of the token that ends each document, or None.
-        sequence_length: tokens a sequence, padding included.
-        strategy: how documents became sequences; see `tasks.packing.pieces`.
-        window: documents that were packed at a time; None where the strategy has no window.
-        long_documents: what became of documents longer than a sequence; None where any is cut.
-        last_sequence: what became of the last, partial sequence; None where every one may be partial.
-        fim: what a rearranged piece looks like; None where there is none.
+        sequence_length: tokens per sequence, including padding.
+        strategy: how documents became sequences; see `tasks.packing.strategies`.
+        window: documents packed at a time; None if the strategy has no window.
+        long_documents: how documents longer than a sequence were treated; None if any document may be cut.
+        last_sequence: how the last, partial sequence was treated; None if any sequence may be partial.
+        fim: the tokens of rearranged pieces; None if there are none.
         num_sequences: sequences in all.
-        num_tokens: tokens in the sequences, padding not counted.
-        num_padding_tokens: padding that fills the sequences up.
+        num_tokens: tokens in the sequences, without padding.
+        num_padding_tokens: padding tokens.
         sources: names; the pieces' `source` is an index into them.
-        shares: how the sources' shares came through packing, as they were before any takedown; in the order
-            of `sources`. Empty where an earlier version packed.
+        shares: the sources' shares before and after packing, without takedowns; in the order
+            of `sources`. Empty if an earlier version packed.
         share_block_sequences: sequences in each of the blocks whose shares were measured.
     """
 
@@ -94,5 +94,5 @@ class Packing(BaseModel):
 
     @property
     def share_deviation(self) -> float:
-        """The largest deviation of any source; 0 where none was measured."""
+        """The largest deviation of any source; 0 if none was measured."""
         return max((share.deviation for share in self.shares), default=0.0)

@@ -1,8 +1,8 @@
-"""The `README.md` by which Hugging Face's `datasets` knows which files of a folder are data.
+"""The `README.md` that tells Hugging Face's `datasets` which files of a folder are data.
 
-Without it `load_dataset(folder)` takes for data whatever it can read: manifests, or a record. Its head says
-which files are; in a folder whose formats `datasets` does not read it names those all the same, so that the
-library refuses them instead of loading something else.
+Without it `load_dataset(folder)` loads any file that it can read, such as manifests or a record. The README's
+header lists the data files. If `datasets` cannot read their format, they are listed nevertheless, so that the
+library fails instead of loading something else.
 """
 
 from pathlib import Path

@@ -1,8 +1,7 @@
-"""One packing read at greater lengths: sequences of 2,048 tokens as sequences of 4,096 or 8,192.
+"""Read a packing at a multiple of its length: sequences of 2,048 tokens as sequences of 4,096 or 8,192.
 
-Neighbouring sequences are laid end to end, their padding at the end of the whole. A piece that goes on in the
-next sequence becomes one piece with it, so a document that was cut only because it was too long is cut less,
-or not at all. Nothing is written; the packing stays what it is.
+Neighbouring sequences are joined end to end, with all padding at the end. A piece that continues in the next
+sequence is joined with its rest. So long documents are cut less often, or not at all. Nothing is written.
 """
 
 from collections.abc import Iterator
@@ -21,18 +20,18 @@ class JoinedReader:
     """Random access to every `sequence_length // reader's` sequences of a packing as one.
 
     Attributes:
-        sequence_length: tokens of each, padding included.
+        sequence_length: tokens per sequence, including padding.
     """
 
     def __init__(self, reader: PackedReader, sequence_length: int) -> None:
         """Join sequences.
 
         Args:
-            reader: of the packing.
+            reader: reader of the packing.
             sequence_length: a multiple of the packing's own.
 
         Raises:
-            PackingError: it is no multiple.
+            PackingError: it is not a multiple.
         """
         own = reader.manifest.sequence_length
         if sequence_length < own or sequence_length % own:
@@ -49,7 +48,7 @@ class JoinedReader:
         return (len(self._reader) + self._times - 1) // self._times
 
     def __getitem__(self, index: int) -> Sequence:
-        """Sequence `index`; negative ones count from the end. The last may be of fewer than the others.
+        """Sequence `index`; negative ones count from the end. The last one may join fewer sequences.
 
         Raises:
             IndexError: there is no such sequence.
@@ -66,7 +65,7 @@ class JoinedReader:
         return (self[index] for index in range(len(self)))
 
     def _part(self, number: int) -> Sequence:
-        """A sequence of the packing, which must have the pieces that the table of pieces says."""
+        """A sequence of the packing, after checking its number of pieces with the table of pieces."""
         part = self._reader[number]
         shard, row = self._reader.place(number)
         firsts = self._reader.piece_rows(shard).firsts
@@ -78,7 +77,7 @@ class JoinedReader:
         return part
 
     def _joined(self, parts: list[Sequence], goes_on: list[bool]) -> Sequence:
-        """One sequence of several; `goes_on` says which begin with the rest of the last piece before."""
+        """Join sequences; `goes_on` marks those that begin with the rest of the piece before."""
         manifest = self._reader.manifest
         tokens = np.full(self.sequence_length, manifest.pad_id, dtype=np.dtype(manifest.dtype))
         bounds, starts, used = [np.zeros(1, dtype=np.int64)], [], 0
@@ -98,14 +97,14 @@ class JoinedReader:
         )
 
     def _continues(self, number: int) -> bool:
-        """Whether sequence `number` begins where in its document the sequence before it ends."""
+        """Whether sequence `number` begins with the rest of the last piece of the sequence before."""
         shard, row = self._reader.place(number)
         return bool(self._goes_on(shard)[row])
 
     def _find_going_on(self, shard: int) -> NDArray[np.bool_]:
         """The same for every sequence of a shard: bool [rows].
 
-        A takedown may leave a sequence without pieces: it goes on from none, and none goes on from it.
+        A takedown may leave a sequence without pieces: it neither continues another nor is continued.
         """
         firsts = self._reader.piece_rows(shard).firsts
         begins, ends = self._edges(shard)
@@ -115,7 +114,7 @@ class JoinedReader:
         return found
 
     def _edges(self, shard: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where each sequence of a shard begins and ends in its documents: twice int64 [6, rows].
+        """The begin and the end of each sequence of a shard in its documents: two int64 [6, rows].
 
         The rows of values are those of `_EDGE`, -1 for a sequence without pieces; an end's `document_start`
         is where the next piece would start.

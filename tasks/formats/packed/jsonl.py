@@ -1,6 +1,6 @@
-"""The format "jsonl": a JSON object a sequence and line, in Zstandard.
+"""The format "jsonl": one JSON object per line and sequence, compressed with Zstandard.
 
-An object has the columns of the Parquet format under the same names; `loss_mask` is 0 or 1. The reader holds
+An object has the columns of the Parquet format as keys; `loss_mask` is 0 or 1. The reader keeps
 a shard in memory.
 """
 
@@ -24,7 +24,7 @@ from tokmill.tasks.formats.packed.shard_format import ShardFormat
 
 @contextmanager
 def write_jsonl(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
-    """Write one line a sequence."""
+    """Write one line per sequence."""
     with _file(files).open("wb") as raw, zstandard.ZstdCompressor(level=3).stream_writer(raw) as out:
 
         def append(block: SequenceBlock) -> None:
@@ -57,7 +57,7 @@ def _lines(block: SequenceBlock, labels: bool) -> Iterator[bytes]:
 
 
 class JsonlShard:
-    """The JSON lines format, read whole."""
+    """The JSON lines format, read as a whole."""
 
     def __init__(self, files: ShardFiles, manifest: PackedManifest) -> None:
         """Read the file.
@@ -80,7 +80,7 @@ class JsonlShard:
             raise untrue(_file(files), f"a line is no packed sequence ({error!r})") from error
 
     def _check(self, file: Path, sequence_length: int) -> None:
-        """Look at every line once."""
+        """Check every line."""
         lengths, counts = [], []
         for row, line in enumerate(self._rows):
             starts = np.array(line["document_starts"], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Names, manifest and columns of packed shards; `tasks.formats.packed.reader` says what they mean."""
+"""File names, manifest and columns of packed shards; `tasks.formats.packed.reader` defines their meaning."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,13 +34,13 @@ LABEL_FIELDS = (_column("labels", pa.int32()), _column("attention_mask", pa.bool
 IGNORED_LABEL = -100
 """The label of a token whose prediction does not count, as in PyTorch's loss and Hugging Face's trainers."""
 PIECES_FOLDER = "__pieces__"
-"""No reader of a folder takes its files for data: `datasets` skips `__…`, Arrow and Spark skip `_…`."""
+"""Readers of a folder skip this subfolder: `datasets` skips `__…`, Arrow and Spark skip `_…`."""
 PROVENANCE_SCHEMA = PIECE_SCHEMA.append(pa.field("ordinal", pa.uint64(), nullable=False))
 
 
 @dataclass(frozen=True)
 class ShardFiles:
-    """Where the files of one packed shard lie in the directory `folder`."""
+    """Paths of the files of one packed shard in the directory `folder`."""
 
     folder: Path
     index: int
@@ -51,9 +51,9 @@ class ShardFiles:
 
     @property
     def pieces(self) -> Path:
-        """Which document each piece is of, for every format; in a folder that no reader takes for data."""
+        """The table of pieces, for every format; in a folder that other readers skip."""
         name = f"pieces-{self.index:05d}.parquet"
-        earlier = self.folder / name  # where versions 1 and 2 have it
+        earlier = self.folder / name  # its place in versions 1 and 2
         return earlier if earlier.is_file() else self.folder / PIECES_FOLDER / name
 
     @property
@@ -63,32 +63,32 @@ class ShardFiles:
 
     @property
     def rows(self) -> Path:
-        """The npy format's tokens; no boundaries' file has such a name."""
+        """The npy format's tokens; the name differs from those of files of boundaries."""
         return self.named(".npy", "tokens")
 
     @property
     def cu_seqlens(self) -> Path:
-        """Boundaries, flat; of the memmap and the npy format."""
+        """The flat boundaries of the memmap and npy formats."""
         return self.named(".cu_seqlens.npy")
 
     @property
     def cu_offsets(self) -> Path:
-        """Where each sequence's boundaries are among the flat ones."""
+        """The offsets of each sequence's boundaries in the flat array."""
         return self.named(".cu_offsets.npy")
 
     @property
     def document_starts(self) -> Path:
-        """Where in its document each piece starts, flat."""
+        """The flat array of the document tokens at which pieces start."""
         return self.named(".document_starts.npy")
 
     @property
     def label_mask(self) -> Path:
-        """Whether each token's prediction counts, for OLMo; `shard-*.bin` does not match it."""
+        """The loss mask for OLMo; `shard-*.bin` does not match its name."""
         return self.named(".bin", "label_mask")
 
     @property
     def boundaries(self) -> list[Path]:
-        """The files that say where pieces are, beside a format that holds tokens alone."""
+        """The files of boundaries that accompany a format with tokens only."""
         return [self.cu_seqlens, self.cu_offsets, self.document_starts]
 
 
@@ -96,13 +96,13 @@ class PackedManifest(ShardedPacking):
     """The content of `packed.json`; a packed shard has one too, with itself as the only shard.
 
     Attributes:
-        formats: in which formats every shard lies here; sorted.
-        pad_id: what fills sequences up.
+        formats: formats of every shard; sorted.
+        pad_id: id of the padding token.
         mask_continued: whether `loss_mask` leaves out the first token of a piece that does not begin its
             document.
-        labels: whether what trainers take for the loss is written, too; see `SequenceBlock.label_mask`.
-        origin: content digest of the packed artifact that this one is an export of; None for no export.
-        predecessors: of artifacts whose sequences have the same numbers as the origin's; see
+        labels: whether labels and label masks are written, too; see `SequenceBlock.label_mask`.
+        origin: content digest of the packed artifact that this one was exported from, or None.
+        predecessors: digests of artifacts whose sequences have the same numbers as the origin's; see
             `tasks.formats.packed.takedown`.
     """
 
@@ -127,5 +127,5 @@ class PackedManifest(ShardedPacking):
         write_model(path / MANIFEST_FILE, self)
 
     def num_sequences_of(self, index: int) -> int:
-        """Sequences of the shard that is called `index`."""
+        """Number of sequences of the shard `index`."""
         return next(entry.num_sequences for entry in self.shards if entry.index == index)

@@ -1,13 +1,13 @@
-"""Who may attend to whom in packed sequences, in the forms that attention kernels take.
+"""Attention masks of packed sequences, in the forms that attention kernels take.
 
-The rule: a token sees itself and the earlier tokens of its own piece. Padding sees itself alone, so that no
-row of a softmax is empty; `loss_mask` keeps it out of the loss. The forms say the same thing:
+The rule: a token attends to itself and the earlier tokens of its own piece. Padding attends to itself only,
+so that no row of a softmax is empty; `loss_mask` keeps it out of the loss. The forms are equivalent:
 
     document_mask    a table, bool [L, L]
     mask_function    a function of (batch, head, query, key), for FlexAttention's `create_block_mask`
-    block_ranges     which blocks of keys each block of queries sees, in part or in full, for FlexAttention's
-                     `BlockMask.from_kv_blocks`; found from the boundaries, without looking at L² pairs
-    varlen           bounds of a whole batch as one line, for `flash_attn_varlen_func` with `causal=True`
+    block_ranges     blocks of keys that each block of queries sees, in part or in full, for FlexAttention's
+                     `BlockMask.from_kv_blocks`; computed from the boundaries, without the L² pairs
+    varlen           bounds of a whole batch as one row, for `flash_attn_varlen_func` with `causal=True`
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ def document_mask(segment_ids: NDArray[np.int32]) -> NDArray[np.bool_]:
 
 
 def mask_function(segment_ids: Any) -> Callable[[Any, Any, Any, Any], Any]:
-    """The rule as a function that says of a query and a key whether the one sees the other.
+    """The rule as a function of a query and a key.
 
     Args:
         segment_ids: int32 [B, L], an array or a tensor; 0 on padding.
@@ -55,14 +55,14 @@ def mask_function(segment_ids: Any) -> Callable[[Any, Any, Any, Any], Any]:
 
 @dataclass(frozen=True, eq=False)
 class BlockRanges:
-    """Which blocks of keys each of n blocks of queries sees; what is not listed is not seen.
+    """The blocks of keys that each of n blocks of queries sees; others are not seen.
 
     Attributes:
         kv_num_blocks: int32 [B, 1, n], how many blocks are seen in part.
         kv_indices: int32 [B, 1, n, n], which; the first `kv_num_blocks` of a row count, the rest is 0.
         full_kv_num_blocks: int32 [B, 1, n], how many blocks are seen in full, every pair of them.
         full_kv_indices: int32 [B, 1, n, n], which.
-        block_size: tokens a block.
+        block_size: tokens per block.
     """
 
     kv_num_blocks: NDArray[np.int32]
@@ -75,12 +75,12 @@ class BlockRanges:
 def block_ranges(
     cu_seqlens: Sequence[NDArray[np.int32]], sequence_length: int, block_size: int = 128
 ) -> BlockRanges:
-    """The rule by blocks, from the boundaries alone.
+    """The rule by blocks, computed from the boundaries.
 
     Args:
-        cu_seqlens: of each of B sequences, int32 [pieces + 1]; what lies behind the last one is padding.
+        cu_seqlens: for each of B sequences, int32 [pieces + 1]; tokens after the last bound are padding.
         sequence_length: L, a multiple of `block_size`.
-        block_size: tokens a block, ≥ 1.
+        block_size: tokens per block, ≥ 1.
 
     Raises:
         ValueError: `sequence_length` is no multiple of `block_size`.
@@ -107,14 +107,14 @@ def _ranges_of(
     num_blocks = sequence_length // block_size
     blocks = np.arange(num_blocks)
     first, last = blocks * block_size, blocks * block_size + block_size - 1
-    # The earliest key that a query sees is where its piece begins, or itself on padding.
+    # The earliest key that a query sees is the start of its piece, or itself on padding.
     begin_of_first = _begins(bounds, first)
     begin_of_last = _begins(bounds, last)
     earliest = begin_of_first // block_size
     before = blocks[None, :] < blocks[:, None]
     some = (blocks[None, :] >= earliest[:, None]) & (before | np.eye(num_blocks, dtype=bool))
-    # Of an earlier block every key is seen if the piece of the last query began before it: then so did those
-    # of all queries, and it is the same piece. The last query of padding sees nothing before itself.
+    # An earlier block is seen in full if the piece of the last query began before it: then all queries of the
+    # block belong to that piece. The last query of padding sees nothing before itself.
     full = before & (first[None, :] >= begin_of_last[:, None])
     if block_size == 1:
         full |= np.eye(num_blocks, dtype=bool)
@@ -137,11 +137,11 @@ def _indices(chosen: NDArray[np.bool_]) -> NDArray[np.int32]:
 
 @dataclass(frozen=True, eq=False)
 class Varlen:
-    """A batch laid end to end, as variable-length attention takes it.
+    """A batch as one row, for variable-length attention.
 
     Attributes:
-        cu_seqlens: int32 [s + 1], from 0 to B × L; padding is cut into runs of its own, which attend among
-            themselves and to nothing else.
+        cu_seqlens: int32 [s + 1], from 0 to B × L; padding forms runs of its own, which attend only to
+            themselves.
         max_seqlen: the longest run.
     """
 
@@ -150,16 +150,16 @@ class Varlen:
 
 
 def varlen(cu_seqlens: Sequence[NDArray[np.int32]], sequence_length: int) -> Varlen:
-    """Bounds of a whole batch, flattened to one line of B × L tokens.
+    """Bounds of a whole batch, flattened to one row of B × L tokens.
 
     Args:
-        cu_seqlens: of each of B sequences, int32 [pieces + 1].
+        cu_seqlens: for each of B sequences, int32 [pieces + 1].
         sequence_length: L.
 
-    A run of padding is causal in itself, which differs from the rule in rows that no loss counts.
+    Within a run of padding attention is causal, which differs from the rule only in rows outside of the loss.
 
     Raises:
-        PackingError: the line is longer than an int32 can count.
+        PackingError: an int32 cannot hold the length of the row.
     """
     if len(cu_seqlens) * sequence_length > _MOST_BOUND:
         raise PackingError(

@@ -1,10 +1,10 @@
-"""The format "mds": MosaicML's shards, with the `index.json` by which `streaming` finds them.
+"""The format "mds": MosaicML's shards, with the `index.json` that `streaming` reads.
 
 A sample is a sequence, with `tokens` (uint16 | uint32 of shape (sequence_length,)), `seq_lengths` (uint32 of
 any length) and `document_starts` (uint32 likewise). A shard is, little-endian: the number of samples as
-uint32; where each sample begins and the last one ends, counted from the start of the file, as uint32; the
-columns as JSON; then the samples. A sample is the sizes of its columns of variable size as uint32, then the
-columns. Of an array of any shape, a byte says how the shape is written, a byte how many axes there are.
+uint32; the positions in the file at which samples begin and the last one ends, as uint32; the columns as
+JSON; then the samples. A sample is the sizes of its columns of variable size as uint32, then the columns. An
+array of any shape begins with a byte for the encoding of the shape, and one for the number of axes.
 
 Source: mosaicml-streaming, `streaming/base/format/mds/`.
 """
@@ -33,10 +33,10 @@ _MOST_BYTES = (1 << 32) - 1
 
 @contextmanager
 def write_mds(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
-    """Write one shard; the places of the samples are put before them at the end.
+    """Write one shard; the positions of the samples are written before them at the end.
 
     Raises:
-        PackingError: the shard takes 4 GiB or more, which its index cannot count.
+        PackingError: the shard takes 4 GiB or more, which its index cannot address.
     """
     config = _config(shape.dtype.name, shape.sequence_length)
     text = json.dumps(config, sort_keys=True).encode()
@@ -69,7 +69,7 @@ def _check_size(files: ShardFiles, num_bytes: int) -> None:
 
 
 def _config(dtype: str, sequence_length: int) -> dict[str, Any]:
-    """What MosaicML's own writer says of its columns; in the shard and in the index."""
+    """The description of the columns that MosaicML's writer puts in the shard and the index."""
     num_bytes = sequence_length * np.dtype(dtype).itemsize
     return {
         "version": 2,
@@ -99,7 +99,7 @@ def _vector(values: NDArray[np.int64]) -> bytes:
 
 
 def write_mds_index(out: Path, manifest: PackedManifest) -> None:
-    """Write `index.json`, by which MosaicML's reader finds the shards."""
+    """Write `index.json`, which lists the shards for MosaicML's reader."""
     shards = []
     for entry in manifest.shards:
         file = _file(ShardFiles(out, entry.index))
@@ -154,7 +154,7 @@ class MdsShard:
         return sizes
 
     def _check_pieces(self, files: ShardFiles, sequence_length: int) -> None:
-        """Look at every sample's vectors once."""
+        """Check the vectors of every sample."""
         lengths, counts = [], []
         for row, sizes in enumerate(self._sizes.tolist()):
             vectors = [self._data[int(start) : int(start) + size] for start, size in self._places(row, sizes)]
@@ -168,7 +168,7 @@ class MdsShard:
         check_starts(_file(files), flat, firsts, np.array(counts, dtype=np.int64), sequence_length)
 
     def _places(self, row: int, sizes: list[int]) -> list[tuple[int, int]]:
-        """Where the sample's two vectors begin, and how many bytes they have."""
+        """The positions and sizes in bytes of a sample's two vectors."""
         begin = int(self._bounds[row]) + 8
         return [(begin, sizes[0]), (begin + sizes[0], sizes[1])]
 
@@ -203,7 +203,7 @@ def _is_vector(datum: NDArray[np.uint8]) -> bool:
 
 
 def _file(files: ShardFiles) -> Path:
-    """The shard, under the name that MosaicML's own writer gives."""
+    """The shard's path, with the name that MosaicML's writer gives."""
     return files.folder / f"shard.{files.index:05d}.mds"
 
 

@@ -1,8 +1,8 @@
 r"""The format "megatron": the `.bin` and `.idx` of Megatron-LM's `IndexedDataset`.
 
-Megatron's "sequence" is one of our pieces, its "document" one of our sequences: its documents index says
-which pieces stand together. For the GPT family, whose readers take every "sequence" for a document, pieces
-are documents, as they should be. Padding is not stored: Megatron knows none.
+Megatron's "sequence" is one of our pieces, and its "document" is one of our sequences: the document index
+groups the pieces. Megatron's GPT readers treat every "sequence" as a document, which is right for pieces.
+Padding is not stored, since Megatron has none.
 
 `.idx`, little-endian: `MMIDIDX\0\0`, version uint64 = 1, code of the dtype uint8, number of pieces uint64,
 number of document bounds uint64; then for each piece its tokens as int32 and its place in `.bin` in bytes as
@@ -36,7 +36,7 @@ _DTYPES = {code: np.dtype(name).newbyteorder("<") for name, code in _CODES.items
 
 @contextmanager
 def write_megatron(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
-    """Write both files; Megatron has no uint32, so wide tokens are int32."""
+    """Write both files; Megatron has no uint32, so wide tokens are stored as int32."""
     dtype = np.dtype("<u2") if shape.dtype.itemsize == 2 else np.dtype("<i4")
     lengths: list[NDArray[np.int64]] = []
     bounds = [np.zeros(1, dtype=np.int64)]
@@ -68,7 +68,7 @@ def _write_index(
 
 
 class MegatronShard:
-    """The Megatron format, memory-mapped; padding is put back."""
+    """The Megatron format, memory-mapped; the reader restores the padding."""
 
     def __init__(self, files: ShardFiles, manifest: PackedManifest) -> None:
         """Map both files.
@@ -120,7 +120,7 @@ class MegatronShard:
         return bounds
 
     def document_starts(self, row: int) -> NDArray[np.int64] | None:
-        """See `ShardReader`; the format has no room for it."""
+        """See `ShardReader`; the format cannot hold it."""
         return None
 
     def _ends(self, row: int) -> NDArray[np.int64]:
@@ -129,7 +129,7 @@ class MegatronShard:
 
 
 def _mapped(file: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The tokens, memory-mapped; none, where the file is empty."""
+    """The tokens, memory-mapped; an empty array if the file is empty."""
     return np.memmap(file, dtype=dtype, mode="r") if file.stat().st_size else np.empty(0, dtype=dtype)
 
 

@@ -1,6 +1,6 @@
-"""The formats "memmap" and "npy": tokens row after row, and their boundaries beside them.
+"""The formats "memmap" and "npy": tokens row by row, with boundaries in separate files.
 
-`.bin` is tokens alone, without a header: what nanoGPT's and OLMo's readers take. `.npy` is the same with
+`.bin` has only tokens, without a header, as nanoGPT's and OLMo's readers expect. `.npy` is the same with
 numpy's header, of shape (num_sequences, sequence_length).
 """
 
@@ -30,7 +30,7 @@ def write_memmap(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
 
 @contextmanager
 def write_npy(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
-    """Write tokens below numpy's header."""
+    """Write tokens after numpy's header."""
     header = {
         "descr": npy_format.dtype_to_descr(shape.dtype),
         "fortran_order": False,
@@ -44,7 +44,7 @@ def write_npy(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
 
 @contextmanager
 def write_boundaries(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
-    """Write where pieces begin and end, for formats that hold tokens alone."""
+    """Write the bounds of pieces, for formats that hold only tokens."""
     with (
         NpyAppender(files.cu_seqlens, np.int32) as flat,
         NpyAppender(files.cu_offsets, np.int64) as offsets,
@@ -63,13 +63,13 @@ def write_boundaries(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
 
 @contextmanager
 def write_label_mask(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
-    """Write a byte for each token, 1 where its prediction counts: what OLMo takes as `label_mask_paths`."""
+    """Write one byte per token, 1 if its prediction counts, for OLMo's `label_mask_paths`."""
     with files.label_mask.open("wb") as out:
         yield lambda block: block.label_mask.tofile(out)
 
 
 def _cu_seqlens(block: SequenceBlock) -> NDArray[np.int32]:
-    """Each sequence's boundaries, a 0 and then the ends of its pieces: int32 [p + n]."""
+    """The boundaries of each sequence, a 0 followed by the ends of its pieces: int32 [p + n]."""
     num_pieces = np.diff(block.firsts)
     flat = np.zeros(len(block.lengths) + len(block), dtype=np.int32)
     flat[np.arange(len(block.lengths)) + np.repeat(np.arange(1, len(block) + 1), num_pieces)] = block.ends
@@ -90,7 +90,7 @@ class MemmapShard:
         """Map the files of the memmap format.
 
         Raises:
-            StoreError: a file is missing, its size is not what the manifest says, or boundaries are none.
+            StoreError: a file is missing, its size differs from the manifest, or boundaries are invalid.
         """
         shape = (manifest.num_sequences_of(files.index), manifest.sequence_length)
         dtype = np.dtype(manifest.dtype).newbyteorder("<")
@@ -150,7 +150,7 @@ class MemmapShard:
         """See `ShardReader`; artifacts of the first version do not have it."""
         if self.starts is None:
             return None
-        # Before row i there are i boundaries that begin a sequence and no piece.
+        # The rows before row i have i boundaries that begin a sequence instead of a piece.
         return np.asarray(self.starts[self.offsets[row] - row : self.offsets[row + 1] - row - 1])
 
 

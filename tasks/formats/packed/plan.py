@@ -1,21 +1,20 @@
-"""A packing plan on disk: which piece of which document goes where, before any token is copied.
+"""A packing plan on disk: the place of every piece of a document, before any token is copied.
 
-`pieces.parquet` has one row a piece, in order of sequence and place; one row group a packed shard, so that
-whoever writes a shard reads its own part only:
+`pieces.parquet` has one row per piece, in order of sequence and start, and one row group per packed shard, so
+that the task that writes a shard reads only its own part:
 
-    sequence         uint32   counted from 0 over all shards
-    start            uint32   place in the sequence, in tokens
+    sequence         uint32   number of the sequence, from 0 over all shards
+    start            uint32   token of the sequence at which the piece starts
     length           uint32   tokens
     source           uint16   index into `sources`
     shard            uint32   index of the encoded shard among that source's shards
     document         uint32   position in the encoded shard
-    document_start   uint32   where in the document the piece starts, in tokens
-    epoch            uint16   which time through the source this is, from 0
-    fim              uint8    0 where the document's tokens stand in their order; 1 or 2 where they are
+    document_start   uint32   token of the document at which the piece starts
+    epoch            uint16   number of the pass through the source, from 0
+    fim              uint8    0 if the tokens are in the document's order; 1 or 2 if they are
                               rearranged, and three of `length` are added tokens; see `tasks.fim.tokens`
 
-`packing.json` (`PackingManifest`) says how it was planned and what became of every source's documents and
-tokens.
+`packing.json` (`PackingManifest`) has the parameters of the plan and the accounts of every source.
 """
 
 from collections.abc import Iterator
@@ -52,18 +51,18 @@ class PackedShardEntry(BaseModel):
 
 
 class PlannedShard(PackedShardEntry):
-    """One shard to be written, and how many rows of `pieces.parquet` are its."""
+    """One shard to write, and its number of rows in `pieces.parquet`."""
 
     num_pieces: int
 
     @property
     def entry(self) -> PackedShardEntry:
-        """What a packed artifact says of the shard once it is written."""
+        """The entry of the shard in a packed artifact's manifest."""
         return PackedShardEntry(**self.model_dump(exclude={"num_pieces"}))
 
 
 class ShardedPacking(Packing):
-    """A packing that lists its shards; what they add up to is checked when a manifest is read.
+    """A packing with a list of its shards; their sums are checked when a manifest is read.
 
     Attributes:
         shards: in order.
@@ -73,7 +72,7 @@ class ShardedPacking(Packing):
 
     @model_validator(mode="after")
     def _check_sums(self) -> Self:
-        """Refuse figures that do not add up: readers index by them."""
+        """Reject counts that do not add up: readers use them as indices."""
         next_sequence = self.shards[0].first_sequence if self.shards else 0
         for entry in self.shards:
             if entry.first_sequence != next_sequence:
@@ -87,7 +86,7 @@ class ShardedPacking(Packing):
         if self.num_tokens + self.num_padding_tokens != self.num_sequences * self.sequence_length:
             raise ValueError("tokens and padding do not fill the sequences")
         if len({entry.index for entry in self.shards}) < len(self.shards):
-            raise ValueError("two shards have one index")
+            raise ValueError("two shards have the same index")
         return self
 
 
@@ -95,12 +94,12 @@ class PackingManifest(ShardedPacking):
     """The content of `packing.json`.
 
     Attributes:
-        num_documents: documents that came in, repeated ones each time.
-        num_split_documents: of them, those that are whole, over several sequences.
+        num_documents: input documents; repeated ones count each time.
+        num_split_documents: documents that are whole, over several sequences.
         num_cut_documents: documents in several pieces that would have fitted into one sequence.
         num_lost_tokens: tokens of documents that are in no sequence.
         shards: in order.
-        accounts: per source and unit; see `tasks.packing.accounts`.
+        accounts: accounts per source and unit; see `tasks.packing.accounts`.
     """
 
     num_documents: int
@@ -113,7 +112,7 @@ class PackingManifest(ShardedPacking):
 
 @dataclass(frozen=True)
 class PieceTable:
-    """Rows of `pieces.parquet`; all arrays have the same length p. See the module for what they mean."""
+    """Rows of `pieces.parquet`; all arrays have the same length p. The module describes them."""
 
     sequence: NDArray[np.uint32]
     start: NDArray[np.uint32]
@@ -170,7 +169,7 @@ def piece_columns(file: Path, table: pa.Table, schema: pa.Schema) -> dict[str, N
 
 @dataclass(frozen=True)
 class PackingPlan:
-    """A packing plan in a directory: the manifest, and the pieces of one shard when asked for."""
+    """A packing plan in a directory: the manifest, and the pieces of shards, read on demand."""
 
     path: Path
     manifest: PackingManifest
@@ -186,7 +185,7 @@ class PackingPlan:
 
     @property
     def num_shards(self) -> int:
-        """Packed shards that the plan asks for."""
+        """Number of packed shards in the plan."""
         return len(self.manifest.shards)
 
     def pieces(self, index: int) -> PieceTable:
@@ -217,7 +216,7 @@ class PackingPlan:
 
 
 class PackingPlanWriter:
-    """Appends the pieces of one shard after the other; made by `write_packing_plan`."""
+    """Appends the pieces of shards in order; created by `write_packing_plan`."""
 
     def __init__(self, path: Path, parquet: pq.ParquetWriter) -> None:
         self._path = path
@@ -229,12 +228,12 @@ class PackingPlanWriter:
         self._parquet.write_table(table, row_group_size=max(1, len(pieces)))
 
     def finish(self, manifest: PackingManifest) -> None:
-        """Write the manifest, which has one shard for each that was appended."""
+        """Write the manifest, which lists every appended shard."""
         write_model(self._path / MANIFEST_FILE, manifest)
 
 
 @contextmanager
 def write_packing_plan(path: Path) -> Iterator[PackingPlanWriter]:
-    """A writer of a packing plan into the existing directory `path`."""
+    """Yield a writer of a packing plan into the existing directory `path`."""
     with pq.ParquetWriter(path / PIECES_FILE, PIECE_SCHEMA, compression="zstd") as parquet:
         yield PackingPlanWriter(path, parquet)

@@ -1,8 +1,8 @@
-"""Packed sequences on disk, and the reader that gives them back.
+"""Packed sequences on disk, and their reader.
 
-A packed artifact is `packed.json` (`PackedManifest`), for every shard `__pieces__/pieces-00000.parquet`,
-which says where every piece comes from (the columns of the packing plan, and the ordinal by which the corpus
-shard knows the document), and every shard in one or several formats:
+A packed artifact has `packed.json` (`PackedManifest`), for every shard the table of pieces
+`__pieces__/pieces-00000.parquet` with each piece's origin (the columns of the packing plan, and the
+document's ordinal in the corpus shard), and every shard in one or several formats:
 
     memmap     shard-00000.bin               `tasks.formats.packed.memmap`, with boundaries as .npy
     npy        tokens-00000.npy              the same with numpy's header
@@ -12,13 +12,13 @@ shard knows the document), and every shard in one or several formats:
     megatron   megatron-00000.bin, .idx      `tasks.formats.packed.megatron`
     mds        shard.00000.mds               `tasks.formats.packed.mds`
 
-What the words mean. A piece is a run of tokens of one document. Of a sequence's tokens, `cu_seqlens` gives
-the pieces: piece k is [cu_seqlens[k], cu_seqlens[k + 1]), and the last boundary is where padding begins.
-`segment_ids` counts pieces from 1 and is 0 on padding. `position_ids` starts again at 0 with every piece, and
-is 0 on padding. `document_starts` says how many tokens of its document stand before a piece, in other
-sequences; such a piece is a continued one. `loss_mask` says whether the prediction of a token counts: not
-that of padding and, where the packing says so, not that of a continued piece's first token, of which nothing
-that could be seen has told.
+A piece is a run of tokens of one document in one sequence. `cu_seqlens` has the bounds of a sequence's
+pieces: piece k is [cu_seqlens[k], cu_seqlens[k + 1]), and padding begins at the last bound. `segment_ids`
+numbers pieces from 1 and is 0 on padding. `position_ids` starts at 0 with every piece, and is 0 on padding.
+`document_starts` is the number of tokens of its document before a piece, in other sequences; if it is not 0,
+the piece is a continued one. `loss_mask` is true for tokens whose prediction counts. It is false on padding
+and, if the packing has `mask_continued`, on the first token of a continued piece, which has no context to
+predict it from.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Sequence:
-    """One packed sequence of L tokens, padding included.
+    """One packed sequence of L tokens, including padding.
 
     Attributes:
-        input_ids: uint16 | uint32 [L]; read-only where it is a view of a memory map.
+        input_ids: uint16 | uint32 [L]; read-only if it is a view of a memory map.
         cu_seqlens: int32 [pieces + 1], from 0 to the number of tokens that are not padding.
-        document_starts: int64 [pieces], where in its document each piece starts; None where it is not known,
+        document_starts: int64 [pieces], token of its document at which each piece starts; None if unknown,
             as in the reader of an artifact of the first version.
         mask_continued: whether `loss_mask` leaves out the first token of a continued piece.
     """
@@ -58,7 +58,7 @@ class Sequence:
 
     @cached_property
     def segment_ids(self) -> NDArray[np.int32]:
-        """Which piece each token is of, from 1; 0 on padding. int32 [L]."""
+        """The number of each token's piece, from 1; 0 on padding. int32 [L]."""
         segments = np.zeros(len(self.input_ids), dtype=np.int32)
         lengths = np.diff(self.cu_seqlens)
         segments[: self.num_tokens] = np.repeat(np.arange(1, len(lengths) + 1), lengths)
@@ -66,7 +66,7 @@ class Sequence:
 
     @cached_property
     def position_ids(self) -> NDArray[np.int32]:
-        """Place in the piece, from 0; 0 on padding. int32 [L]."""
+        """The position of each token in its piece, from 0; 0 on padding. int32 [L]."""
         positions = np.zeros(len(self.input_ids), dtype=np.int32)
         begins = np.repeat(self.cu_seqlens[:-1], np.diff(self.cu_seqlens))
         positions[: self.num_tokens] = np.arange(self.num_tokens) - begins
@@ -82,29 +82,29 @@ class Sequence:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that are not padding."""
+        """Number of tokens that are not padding."""
         return int(self.cu_seqlens[-1])
 
     def document_mask(self) -> NDArray[np.bool_]:
-        """Who may attend to whom: bool [L, L], row = query, column = key; see `packed_masks`."""
+        """The attention mask: bool [L, L], row = query, column = key; see `tasks.formats.packed.masks`."""
         return document_mask(self.segment_ids)
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Where a run of tokens comes from.
+    """A run of tokens of one document in one sequence, and its origin.
 
     Attributes:
-        start: its place in the sequence, in tokens.
-        length: tokens.
+        start: token of the sequence at which it starts.
+        length: its number of tokens.
         source: name of the source.
         shard: index of the encoded shard, and of the corpus shard, among that source's shards.
         document: position in the encoded shard.
         ordinal: the document's row in the corpus shard.
-        document_start: where in the document it starts, in tokens.
-        epoch: which time through the source this is, from 0.
-        fim: 0 where the tokens are [document_start, document_start + length) of the document; 1 or 2 where
-            they are rearranged, with three added ones among them: see `tasks.fim.tokens`.
+        document_start: token of the document at which it starts.
+        epoch: number of the pass through the source, from 0.
+        fim: 0 if the tokens are [document_start, document_start + length) of the document; 1 or 2 if
+            they are rearranged, including three added tokens: see `tasks.fim.tokens`.
     """
 
     start: int
@@ -119,17 +119,17 @@ class Piece:
 
     @property
     def num_document_tokens(self) -> int:
-        """Tokens of the document in the piece."""
+        """Number of the document's tokens in the piece."""
         return self.length - 3 if self.fim else self.length
 
 
 class PackedReader:
     """Random access to the sequences of a packed artifact: `len(reader)`, `reader[i]`, iteration.
 
-    It may be shared by threads, and sent to other processes, where it opens its files again.
+    It can be shared by threads, and pickled to other processes, where it opens its files again.
 
     Attributes:
-        manifest: what `packed.json` says.
+        manifest: the content of `packed.json`.
     """
 
     def __init__(self, path: Path, manifest: PackedManifest) -> None:
@@ -141,7 +141,7 @@ class PackedReader:
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
-        """Open the artifact in the directory `path`; shards are opened when they are first asked for.
+        """Open the artifact in the directory `path`; shards are opened on first use.
 
         Raises:
             StoreError: the manifest is missing or broken.
@@ -178,21 +178,21 @@ class PackedReader:
         return (self[index] for index in range(len(self)))
 
     def at_length(self, sequence_length: int) -> "JoinedReader":
-        """The same packing as sequences of a multiple of its length; see `tasks.formats.packed.joined`.
+        """Read the packing at a multiple of its sequence length; see `tasks.formats.packed.joined`.
 
         Raises:
-            PackingError: it is no multiple of the packing's own.
+            PackingError: it is not a multiple of the packing's sequence length.
         """
         from tokmill.tasks.formats.packed.joined import JoinedReader
 
         return JoinedReader(self, sequence_length)
 
     def document_mask(self, index: int) -> NDArray[np.bool_]:
-        """Who may attend to whom in sequence `index`; see `Sequence.document_mask`."""
+        """The attention mask of sequence `index`; see `Sequence.document_mask`."""
         return self[index].document_mask()
 
     def provenance(self, index: int) -> list[Piece]:
-        """Where the pieces of sequence `index` come from, in order."""
+        """The pieces of sequence `index`, in order."""
         shard, row = self.place(index)
         names = self.manifest.sources
         rows = self.piece_rows(shard).rows(row)
@@ -202,7 +202,7 @@ class PackedReader:
         ]
 
     def place(self, index: int) -> tuple[int, int]:
-        """The position of a sequence's shard in the manifest, and its row there.
+        """The position of a sequence's shard in the manifest, and its row in the shard.
 
         Raises:
             IndexError: there is no such sequence.
@@ -217,7 +217,7 @@ class PackedReader:
         return open_shard(self._path, self.manifest.shards[position].index, self.manifest)
 
     def piece_rows(self, position: int) -> PieceRows:
-        """Where the pieces of the manifest's shard number `position` come from.
+        """The table of pieces of the shard at `position` in the manifest.
 
         Raises:
             StoreError: the file is missing or broken.

@@ -1,4 +1,4 @@
-"""Reads single packed shards: the tokens and boundaries of a sequence, and where its pieces come from."""
+"""Read single packed shards: the tokens, boundaries and pieces of sequences."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +18,10 @@ __all__ = ["PieceRows", "ShardReader", "open_shard"]
 
 
 def open_shard(folder: Path, index: int, manifest: PackedManifest) -> ShardReader:
-    """Open shard `index` in the format that reads fastest of those that are there.
+    """Open shard `index` in the fastest of its formats.
 
     Raises:
-        StoreError: a file is missing or broken, or is not what the manifest says.
+        StoreError: a file is missing or broken, or does not match the manifest.
     """
     fastest = min(map(format_of, manifest.formats), key=lambda known: known.reading_order)
     return fastest.open(ShardFiles(folder, index), manifest)
@@ -29,7 +29,7 @@ def open_shard(folder: Path, index: int, manifest: PackedManifest) -> ShardReade
 
 @dataclass(frozen=True)
 class PieceRows:
-    """Where the pieces of a shard come from: the columns, and where each sequence's rows begin."""
+    """The table of pieces of a shard: its columns, and the first row of each sequence."""
 
     columns: dict[str, NDArray[Any]]
     firsts: NDArray[np.int64]
@@ -59,5 +59,5 @@ class PieceRows:
         return [dict(zip(names, row_values, strict=True)) for row_values in values]
 
     def value(self, name: str, row: int) -> NDArray[Any]:
-        """What column `name` has for the pieces of the shard's sequence `row`, in order."""
+        """The values of column `name` for the pieces of the shard's sequence `row`, in order."""
         return self.columns[name][int(self.firsts[row]) : int(self.firsts[row + 1])]

@@ -1,12 +1,12 @@
-"""What a takedown says of itself, beside what it wrote anew.
+"""The files that describe a takedown.
 
-    takedown.json        of packed sequences, `TakedownManifest`: which documents, and what changed
-    taken_down.parquet   a row a piece that is gone: sequence, start, length (as they were), source (its index
+    takedown.json        `TakedownManifest` of a packed artifact: the documents, and the changed sequences
+    taken_down.parquet   one row per removed piece: sequence, start, length (before), source (its index
                          in `packed.json`), shard, ordinal, document_start, epoch
 
-    excluded.json        of a mixture, `ExcludedDocuments`: which documents
+    excluded.json        `ExcludedDocuments` of a mixture: the documents
 
-The text and the tokens themselves are in none of them.
+None of them holds text or tokens of the documents.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,12 +33,12 @@ TAKEN_DOWN_SCHEMA = pa.schema(
 
 
 class TakenDocument(BaseModel):
-    """A document that was asked to be taken down.
+    """A document whose takedown was requested.
 
     Attributes:
-        name: what it was called by.
-        source, file, row: where it is; rows count from 0.
-        shard, ordinal: by what the corpus and the encoding know it.
+        name: the name by which it was requested.
+        source, file, row: its place; rows count from 0.
+        shard, ordinal: its place in the corpus and the encoding.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,7 +52,7 @@ class TakenDocument(BaseModel):
 
 
 def in_order(documents: Iterable[Mapping[str, Any]]) -> tuple[TakenDocument, ...]:
-    """Documents from their fields, in order of source, shard, ordinal and name."""
+    """Make documents from their fields, sorted by source, shard, ordinal and name."""
     made = [TakenDocument(**document) for document in documents]
     return tuple(sorted(made, key=lambda one: (one.source, one.shard, one.ordinal, one.name)))
 
@@ -61,7 +61,7 @@ class ExcludedDocuments(BaseModel):
     """The content of `excluded.json`.
 
     Attributes:
-        documents: all that were left out of the mixture, in order of source, shard and ordinal.
+        documents: all documents excluded from the mixture, by source, shard and ordinal.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -75,7 +75,7 @@ class ExcludedDocuments(BaseModel):
 
     @classmethod
     def found(cls, path: Path) -> Self | None:
-        """What the mixture in the directory `path` says; None where nothing was left out of it.
+        """Read the file of the mixture in the directory `path`; None if no document was excluded.
 
         Raises:
             StoreError: the file is broken.
@@ -92,11 +92,11 @@ class TakedownManifest(BaseModel):
     """The content of `takedown.json`.
 
     Attributes:
-        previous: content digest of the packed artifact that this one takes the place of.
-        predecessors: digests of all packed artifacts whose sequences have the same numbers as here, so that
-            a place in one of them is the same place here; the oldest first.
-        documents: all that were asked to be taken down, in order of source, shard and ordinal.
-        changed_sequences: numbers of the sequences that are not what they were, in order.
+        previous: content digest of the packed artifact that this one replaces.
+        predecessors: digests of all packed artifacts whose sequences have the same numbers, so that
+            a loader's place in one of them is valid here; the oldest first.
+        documents: all documents whose takedown was requested, by source, shard and ordinal.
+        changed_sequences: numbers of the changed sequences, in order.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -117,7 +117,7 @@ class TakedownManifest(BaseModel):
 
     @classmethod
     def of(cls, path: Path) -> Self | None:
-        """The same where there is one; None for an artifact that nothing was taken down from."""
+        """Read the file if there is one; None for an artifact without takedowns."""
         return cls.open(path) if (path / MANIFEST_FILE).is_file() else None
 
     def save(self, path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Text as it is read: files, compression, encodings, documents and shards of them."""
+"""Reading text: files, compression, encodings, documents and shards."""

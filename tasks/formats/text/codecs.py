@@ -1,10 +1,9 @@
-"""Decompressors that never give out more than they are asked for, however little they were given.
+"""Decompressors with bounded output, however much a little input decompresses to.
 
-A few bytes of a compressed file can stand for gigabytes. So a frame is asked for at most `max_length` bytes
-at a time, and keeps the input that it has not come to. The codecs of the standard library and lz4 can do
-that; zlib leaves its input to the caller; zstandard's object gives out all that its input stands for, which
-is why it gets few blocks of it at a time: a block of a frame holds at most 128 KiB (RFC 8878, section
-3.1.1.2).
+A few bytes of a compressed file can decompress to gigabytes. So a frame returns at most `max_length` bytes
+per call, and keeps the input that it has not processed. The codecs of the standard library and lz4 support
+that. zlib returns unprocessed input to the caller. zstandard always decompresses all of its input, so it gets
+only a few blocks of it at a time: a block of a frame holds at most 128 KiB (RFC 8878, section 3.1.1.2).
 """
 
 import bz2
@@ -13,11 +12,11 @@ import zlib
 from collections.abc import Callable
 from typing import Protocol
 
-# As much as zstd's own command takes with --long=31: more is refused, as a damaged file's would be.
+# The limit of zstd's command with --long=31; larger windows are rejected, as in a damaged file.
 _MAX_WINDOW_BYTES = 1 << 31
 _MAX_BLOCK_BYTES = 128 << 10
 _MAGIC = 0xFD2FB528
-# Bytes of the frame header's fields by their flags (RFC 8878, section 3.1.1.1).
+# Sizes in bytes of the frame header's fields, by their flags (RFC 8878, section 3.1.1.1).
 _DICTIONARY_BYTES = (0, 1, 2, 4)
 _SIZE_BYTES = (0, 2, 4, 8)
 _RUN_LENGTH = 1
@@ -27,22 +26,22 @@ class Frame(Protocol):
     """One frame of a compressed file."""
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Take compressed bytes, and return some of what they and those before give."""
+        """Take compressed bytes, and return at most `max_length` decompressed ones."""
         ...
 
     @property
     def needs_input(self) -> bool:
-        """Whether nothing more will come without further bytes."""
+        """Whether further input is needed for more output."""
         ...
 
     @property
     def eof(self) -> bool:
-        """Whether the frame is complete, and all of it was returned."""
+        """Whether the frame has ended, and all of it was returned."""
         ...
 
     @property
     def unused_data(self) -> bytes | None:
-        """What was taken in after the frame's end."""
+        """The input after the end of the frame."""
         ...
 
 
@@ -55,7 +54,7 @@ class _GzipFrame:
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
         given = self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
-        # With its input all taken, zlib may still hold output that there was no room for.
+        # Even without input, zlib may still hold output that exceeded `max_length`.
         self.needs_input = not self._inner.unconsumed_tail and len(given) < max_length
         return given
 
@@ -97,7 +96,7 @@ class _ZstdFrame:
         return bytes(self._inner.unused_data) + self._held
 
     def _length(self, num_blocks: int) -> int:
-        """How many of the held bytes hold so many blocks at most; 0 where more are needed to tell."""
+        """The length of the held input up to the end of `num_blocks` blocks; 0 if more input is needed."""
         if self._ahead is None:
             self._ahead = _header_bytes(self._held)
         if self._ahead is None:
@@ -120,10 +119,10 @@ class _ZstdFrame:
 
 
 def _header_bytes(held: bytes) -> int | None:
-    """Return the length of a frame's header; None where more bytes are needed to tell.
+    """Return the length of a frame's header; None if more bytes are needed.
 
-    A frame that is to be skipped stands for nothing, and what is no frame is refused by the codec: all bytes
-    will do.
+    For a skippable frame, which has no content, and for invalid input, which the codec rejects, it is the
+    length of all bytes.
     """
     if len(held) < 5:
         return None
@@ -152,7 +151,7 @@ FRAMES: dict[str, Callable[[], Frame]] = {
 
 
 def errors_of(codec: str) -> tuple[type[Exception], ...]:
-    """What a codec raises for bytes that it cannot decompress; lz4 and bz2 have no type of their own."""
+    """The exceptions of a codec for invalid input; lz4 and bz2 have no types of their own."""
     if codec == "zst":
         import zstandard
 

@@ -1,8 +1,8 @@
-"""Parquet and Arrow (IPC file, Feather, IPC stream): one document a row, without a copy where possible.
+"""Parquet and Arrow (IPC file, Feather, IPC stream): one document per row, without a copy if possible.
 
 Rows are numbered from 0 through all row groups or record batches. The text column may hold strings or bytes,
-of any width, also dictionary-encoded. Ids are written as text. A column that is missing or of another type
-concerns the whole file, and is an error whatever the policy; a null text concerns its row.
+of any width, also dictionary-encoded. Ids are converted to text. A missing column or a wrong type is an error
+of the whole file, whatever `on_error` says; a null text makes its row a bad document.
 """
 
 import tempfile
@@ -24,12 +24,12 @@ from tokmill.tasks.formats.text.sources import ReadOptions, check_column, compre
 
 _SPOOL_BYTES = 64 << 20
 _MAX_ROWS = 1 << 16
-# Whether bytes are UTF-8 is not asked where it is asked whether an array holds together.
+# Validating an array as bytes skips the check for UTF-8, which is made later per document.
 _AS_BYTES = {"string": pa.binary(), "large_string": pa.large_binary(), "string_view": pa.binary_view()}
 
 
 class BrokenFileError(Exception):
-    """A columnar file that cannot be read further; internal, becomes a bad document."""
+    """A columnar file cannot be read further; internal, becomes a bad document."""
 
 
 def read_parquet(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
@@ -74,7 +74,7 @@ def read_arrow(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBat
 
 
 def largest_row_group(path: Path) -> int:
-    """Return the decompressed size of a Parquet file's largest row group, read for any row in it.
+    """Return the decompressed size of a Parquet file's largest row group.
 
     Raises:
         BrokenFileError: the file is damaged.
@@ -89,7 +89,7 @@ def largest_row_group(path: Path) -> int:
 
 @contextmanager
 def _source(path: Path) -> Iterator[pa.NativeFile]:
-    """Open a file for seeking, a compressed one by way of a temporary file, and tell its errors apart."""
+    """Open a file for seeking (a compressed one as a temporary file), and classify its errors."""
     try:
         refuse_irregular(path)
         if compression_of(path.name) is None:
@@ -178,7 +178,7 @@ def _file_batches(
 
 
 def _column(batch: pa.RecordBatch, name: str) -> ArrowArray:
-    """Return a column; where a name with a dot in it chose a part of a nested one too, there are more."""
+    """Return a column; a name with a dot may match a nested field as well, which is an error."""
     index = batch.schema.get_field_index(name)
     if index < 0:
         raise SourceError(f"{name!r} names several columns or parts of them; rename the column in the file")
@@ -186,12 +186,12 @@ def _column(batch: pa.RecordBatch, name: str) -> ArrowArray:
 
 
 def _sound(column: ArrowArray) -> ArrowArray:
-    """Return a column of text as bytes, whose offsets and indices lie within what they point into.
+    """Return a column of text as bytes, after checking its offsets and indices.
 
-    Bytes that are not UTF-8 are looked for later, document by document.
+    UTF-8 is checked later, document by document.
 
     Raises:
-        ArrowInvalid: they do not.
+        ArrowInvalid: an offset or index is out of bounds.
     """
     column.validate()
     if pa.types.is_dictionary(column.type):
@@ -220,7 +220,7 @@ def _file_batch(column: ArrowArray, ids: ArrowArray | None, row: int) -> FileBat
 
 
 def _buffers(texts: ArrowArray) -> tuple[Bytes, Ints]:
-    """Return the texts that are not null as data and offsets from 0."""
+    """Return the non-null texts as data and offsets from 0."""
     large = _as_large_binary(texts).drop_null()
     _, offset_buffer, data_buffer = large.buffers()
     stop = large.offset + len(large) + 1
@@ -235,10 +235,10 @@ def _as_large_binary(texts: ArrowArray) -> ArrowArray:
 
 
 def _as_ids(column: ArrowArray) -> ArrowArray:
-    """Return ids as Arrow writes them, and lists, structs and bytes that are no text as Python does.
+    """Return ids as text: formatted by Arrow, or by Python for lists, structs and bytes that are not text.
 
-    An id may be anything that tells documents apart, as in JSON lines. The type does not say whether there is
-    a cast: bytes may or may not be UTF-8.
+    As in JSON lines, an id may be of any type. Whether Arrow can cast it depends on the values: bytes may or
+    may not be UTF-8.
     """
     column = _sound(column)
     try:

@@ -1,10 +1,10 @@
-"""Bytes of plain and compressed files, as a stream of blocks that can start anywhere.
+"""Read the bytes of plain and compressed files as a stream of blocks, from any position.
 
-gz, zst, bz2, xz and lz4 all go through one loop over a decompressor object: a file is one or more frames,
-one after the other, and each must be complete. A plain file is entered by seeking; in a compressed one what
-lies before is decompressed and thrown away. A break in a compressed file raises `BrokenArchiveError`, after
-everything before it was yielded. Zero bytes after the last frame are padding. However much a file is
-compressed, no more than `BLOCK_BYTES` are decompressed at a time.
+gz, zst, bz2, xz and lz4 all go through one loop over a decompressor object: a file is one or more frames, one
+after the other, and each must be complete. In a plain file a position is reached by seeking; in a compressed
+one by decompressing and discarding everything before it. A damaged compressed file raises
+`BrokenArchiveError`, after everything before the damage was yielded. Zero bytes after the last frame are
+padding. At most `BLOCK_BYTES` are decompressed at a time.
 """
 
 import codecs
@@ -22,11 +22,11 @@ _COMPRESSED_BYTES = 64 << 10
 
 
 class BrokenArchiveError(Exception):
-    """A compressed file that ends early or does not decompress; internal, becomes a bad document.
+    """A compressed file ends early or does not decompress; internal, becomes a bad document.
 
     Attributes:
         reason: `truncated_archive` or `broken_archive`.
-        detail: the codec's own words.
+        detail: the codec's message.
     """
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -38,16 +38,16 @@ class BrokenArchiveError(Exception):
 def blocks(path: Path, start: int = 0, end: int | None = None, encoding: str = UTF_8) -> Iterator[bytes]:
     """Yield the bytes `start:end` of a file's decompressed content, in blocks of `BLOCK_BYTES` or more.
 
-    Content in another encoding is counted, and given, as UTF-8; bytes that are wrong in it become 0xff, which
-    is wrong in UTF-8, so that they are noticed where documents are looked at.
+    Content in another encoding is converted to UTF-8, and positions count the converted bytes. Invalid bytes
+    become 0xff, which is invalid in UTF-8, so that the check of documents finds them.
 
-    The first few are smaller, so that whoever reads ahead of others soon has something for them.
+    The first few blocks are smaller, so that the consumers of a reading thread can start early.
 
     Raises:
         SourceError: the file cannot be opened.
-        MachineError: the disk or the network that it lies on fails.
-        MemoryError: the codec gets no memory.
-        BrokenArchiveError: a compressed file breaks; what lies before was yielded.
+        MachineError: the disk or the network share fails.
+        MemoryError: the codec runs out of memory.
+        BrokenArchiveError: a compressed file is damaged; everything before was yielded.
     """
     codec = compression_of(path.name)
     try:
@@ -124,7 +124,7 @@ def _after(stream: Iterator[bytes], start: int) -> Iterator[bytes]:
 
 
 def _until(stream: Iterator[bytes], length: int | None) -> Iterator[bytes]:
-    """Stop after `length` bytes, without asking for a block more."""
+    """Stop after `length` bytes, without requesting a further block."""
     if length is None:
         yield from stream
         return
@@ -134,7 +134,7 @@ def _until(stream: Iterator[bytes], length: int | None) -> Iterator[bytes]:
 
 
 def _gathered(stream: Iterator[bytes]) -> Iterator[bytes]:
-    """Join blocks until they are large enough; a break comes after what was gathered before it."""
+    """Join blocks until they are large enough; an error is raised after the blocks before it."""
     held: list[bytes] = []
     num_held, enough = 0, FIRST_BLOCK_BYTES
     broken: BrokenArchiveError | None = None

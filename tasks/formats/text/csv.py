@@ -1,9 +1,9 @@
-"""CSV: a header, then one document a row, fields quoted with `"` and quotes doubled (RFC 4180).
+"""CSV: a header, then one document per row, fields quoted with `"` and quotes doubled (RFC 4180).
 
-Rows are numbered from 0 after the header; empty lines are no rows. A row must have as many fields as the
-header. CSV has no null: an empty field is a document of 0 bytes. Rows may span lines, so reading can begin
-in the middle of a file only where a row is known to begin. Bytes that are not UTF-8 are carried through the
-parser and named afterwards.
+Rows are numbered from 0 after the header; empty lines are not rows. A row must have as many fields as the
+header. CSV has no null: an empty field is a document of 0 bytes. Rows may span lines, so reading can start
+in the middle of a file only at a known start of a row. Bytes that are not UTF-8 pass through the parser as
+surrogates and are reported afterwards.
 """
 
 import csv
@@ -38,16 +38,16 @@ class _Columns(NamedTuple):
 
 
 class _LongRowError(Exception):
-    """A row of more bytes than a document may have."""
+    """A row is longer than a document may be."""
 
 
 class _Lines(Iterator[str]):
-    """Lines with their endings, as text; knows how far into the file the parser has got.
+    """Lines with their endings, as text; keeps the parser's position in the file.
 
     Attributes:
-        position: where the next line begins.
-        row: where the row began that the parser is in.
-        last: the line that it got last.
+        position: start of the next line.
+        row: start of the parser's current row.
+        last: the last line given to the parser.
     """
 
     def __init__(self, path: Path, span: Span, options: ReadOptions) -> None:
@@ -61,7 +61,7 @@ class _Lines(Iterator[str]):
     def __next__(self) -> str:
         start, line = next(self._lines)
         self.position = start + len(line)
-        if self.position - self.row > self._limit + 2:  # a line's ending is not the row's
+        if self.position - self.row > self._limit + 2:  # the line ending does not count
             raise _LongRowError
         self.last = line.decode("utf-8", "surrogateescape")
         return self.last
@@ -100,7 +100,7 @@ def read_csv(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch
 
 
 def _rows(path: Path, span: Span, delimiter: str, options: ReadOptions) -> Iterator[_Row]:
-    # A text may be longer than the parser's default limit of 128 KiB a field.
+    # A text may be longer than the parser's default limit of 128 KiB per field.
     csv.field_size_limit(min(sys.maxsize, (1 << 31) - 1))
     lines = _Lines(path, span, options)
     parser = csv.reader(lines, delimiter=delimiter, strict=True)
@@ -113,7 +113,7 @@ def _rows(path: Path, span: Span, delimiter: str, options: ReadOptions) -> Itera
         except csv.Error as error:
             yield _Row(start, lines.position, [lines.last], str(error))
             continue
-        except _LongRowError:  # nobody knows where the next one begins
+        except _LongRowError:  # the start of the next row is unknown
             problem = f"over {options.max_document_bytes:,} bytes; what comes after it was not read"
             yield _Row(start, lines.position, [lines.last], problem, is_long=True)
             return
@@ -164,5 +164,5 @@ def _text(row: _Row, number: int, columns: _Columns) -> bytes | BadDocument:
 
 
 def _clean(field: str) -> str:
-    """Undo the parser's stand-ins for bytes that are not UTF-8."""
+    """Replace the surrogates that stand for invalid bytes."""
     return field.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -1,8 +1,8 @@
-"""RowBlock separated by a fixed byte string: lines, or documents with a delimiter between them.
+"""Rows separated by a fixed byte string: lines, or documents with a delimiter between them.
 
-The bytes are looked at a block at a time. Separators are found from left to right and do not overlap. A
-separator ends a record, so that one at the end of the file begins no further record; bytes after the last
-one are a record. Of a record that is longer than a limit, one byte more than the limit is kept.
+The file is read in blocks. Separators are found from left to right and do not overlap. A separator ends a
+row, so a separator at the end of the file does not begin another row; bytes after the last separator are a
+row. A row longer than a limit is truncated to one byte more than the limit.
 """
 
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Span(NamedTuple):
-    """The part of a file that a reader is asked for.
+    """The part of a file that a reader has to read.
 
     Attributes:
-        first_row: the number in the file of the first document that is met.
-        num_rows: how many rows from there; None to the end.
-        start: where to begin, in bytes of the decompressed content; 0 where the format has no such positions.
-        end: where to end; None for the end of the file.
+        first_row: number in the file of the first row.
+        num_rows: number of rows; None for all.
+        start: byte of the decompressed content to start at; 0 where the format has no such positions.
+        end: byte to end at; None for the end of the file.
     """
 
     first_row: int = 0
@@ -36,14 +36,14 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RowBlock:
-    """Consecutive records.
+    """Consecutive rows.
 
     Attributes:
-        block: the bytes, beginning with a record and ending with one.
-        starts: int64[n], where each record begins in `block`.
-        stops: int64[n], where its separator begins; the block's length for a last record without one.
-        ends: int64[n], where its separator ends.
-        position: where `block` begins in the file's content.
+        block: the bytes of whole rows.
+        starts: int64[n], index in `block` at which each row begins.
+        stops: int64[n], start of its separator; the block's length for a last row without one.
+        ends: int64[n], end of its separator.
+        position: position of `block` in the file's content.
     """
 
     block: bytearray
@@ -54,12 +54,12 @@ class RowBlock:
 
     @property
     def bounds(self) -> Ints:
-        """The records with their separators as positions in the file's content, int64[n, 2]."""
+        """The bounds of the rows with their separators in the file's content, int64[n, 2]."""
         return np.stack((self.starts, self.ends), axis=1) + self.position
 
 
 def content(path: Path, span: Span, encoding: str) -> Iterator[tuple[bytes, int]]:
-    """Yield the span's blocks with their positions, without a byte order mark at the file's head."""
+    """Yield the span's blocks with their positions, without a byte order mark at the start of the file."""
     position = span.start
     for block in blocks(path, span.start, span.end, encoding):
         marked = position == 0 and block.startswith(_BOM)
@@ -68,9 +68,9 @@ def content(path: Path, span: Span, encoding: str) -> Iterator[tuple[bytes, int]
 
 
 def row_blocks(path: Path, span: Span, separator: bytes, limit: int, encoding: str) -> Iterator[RowBlock]:
-    """Yield the records of the span, about a block at a time; `limit` as for `whole`.
+    """Yield the rows of the span, about a block at a time; `limit` as for `whole`.
 
-    A break in a compressed file takes the record that it falls into with it.
+    If a compressed file is damaged, the row with the damage is lost.
     """
     return regrouped(content(path, span, encoding), separator, limit)
 
@@ -81,11 +81,11 @@ def lines(path: Path, span: Span, limit: int, encoding: str) -> Iterator[tuple[b
 
 
 def regrouped(stream: Iterator[tuple[bytes, int]], separator: bytes, limit: int) -> Iterator[RowBlock]:
-    """Yield the records in consecutive blocks, each given with its position, wherever the blocks are cut."""
+    """Yield the rows of consecutive blocks with their positions; blocks may end anywhere."""
     for block, position in whole(stream, separator, limit):
         stops = separators(block, separator)
         ends = stops + len(separator)
-        if not len(ends) or ends[-1] < len(block):  # the last record of all may lack its separator
+        if not len(ends) or ends[-1] < len(block):  # the last row of the file may lack its separator
             stops, ends = np.append(stops, len(block)), np.append(ends, len(block))
         yield RowBlock(block, np.concatenate(([0], ends[:-1])), stops, ends, position)
 
@@ -93,11 +93,11 @@ def regrouped(stream: Iterator[tuple[bytes, int]], separator: bytes, limit: int)
 def whole(
     stream: Iterator[tuple[bytes, int]], separator: bytes, limit: int
 ) -> Iterator[tuple[bytearray, int]]:
-    """Cut consecutive blocks anew, so that each ends with a separator; the last of all may lack it.
+    """Rearrange consecutive blocks so that each ends with a separator; only the last may lack it.
 
-    A single record may be most of what fits in memory. So it grows in one place, which the system moves
-    without copying it, and nothing of it is held on to once it is out. One that has grown beyond `limit`
-    bytes is cut after one more: it lacks its separator, too, and is a block of its own.
+    A single row may take most of the memory. So it grows in one buffer, which the system can move without
+    copying, and no reference to it is kept after it was yielded. A row of more than `limit` bytes is
+    truncated to `limit` + 1: it lacks its separator, too, and is a block of its own.
     """
     growing, start = bytearray(), 0
     rest: _Rest | None = None
@@ -127,14 +127,14 @@ def whole(
 
 
 class _Rest:
-    """What is left of a record that is too long: only where it ends is of interest."""
+    """Finds the end of a row that is too long, and skips the rest of it."""
 
     def __init__(self, separator: bytes, before: bytes) -> None:
         self._separator = separator
         self._seen = before if len(separator) > 1 else b""
 
     def end(self, block: bytes) -> int | None:
-        """Return how many bytes of the block that follows belong to the record; None for all, and more."""
+        """Return how many bytes of the next block belong to the row; None if the row goes on after it."""
         joined = self._seen + block
         found = joined.find(self._separator)
         if found >= 0:
@@ -144,14 +144,14 @@ class _Rest:
 
 
 def _last_end(block: bytearray, separator: bytes) -> int:
-    """Return where the last separator ends, of those that `separators` finds; there is one."""
+    """Return the end of the last of the separators that `separators` finds; there is one."""
     overlaps = any(separator.startswith(separator[index:]) for index in range(1, len(separator)))
     last = int(separators(block, separator)[-1]) if overlaps else block.rfind(separator)
     return last + len(separator)
 
 
 def separators(block: bytes | bytearray, separator: bytes) -> Ints:
-    """Return where `separator` stands in `block`; from left to right, not overlapping."""
+    """Return the positions of `separator` in `block`, from left to right, without overlaps."""
     buffer: Bytes = np.frombuffer(block, dtype=np.uint8)
     found = np.flatnonzero(buffer[: max(0, len(block) - len(separator) + 1)] == separator[0])
     for index in range(1, len(separator)):

@@ -1,9 +1,9 @@
-"""A quick 64-bit number for each of many documents, over all of its bytes and nothing around it.
+"""A fast 64-bit hash of each document, which depends on its bytes alone.
 
-It decides where shards end and identifies nothing, so it is made to be fast on whole buffers and evenly
-spread, and not to withstand anyone. A document is taken as little-endian words of eight bytes, the last one
-filled up with zeros. Each word is mixed together with its number in the document, and the sum is mixed with
-the length. Documents over 64 KiB go through BLAKE2b, one by one.
+It decides where shards end and is not an identity. So it is fast on whole buffers and evenly distributed, but
+not cryptographic. A document is read as little-endian words of eight bytes, the last one padded with zeros.
+Each word is mixed with its index, and the sum is mixed with the length. Documents over 64 KiB are hashed with
+BLAKE2b.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _LONG_BYTES = 64 << 10
 
 
 def document_hashes(data: Bytes, offsets: Ints) -> Hashes:
-    """Return uint64[n], a number for each document `data[offsets[i]:offsets[i + 1]]`."""
+    """Return uint64[n], a hash of each document `data[offsets[i]:offsets[i + 1]]`."""
     hashes = np.empty(len(offsets) - 1, dtype=np.uint64)
     hash_documents(np.ascontiguousarray(data), np.ascontiguousarray(offsets), _LONG_BYTES, hashes)
     for index in np.flatnonzero(np.diff(offsets) > _LONG_BYTES).tolist():
@@ -30,7 +30,7 @@ def document_hashes(data: Bytes, offsets: Ints) -> Hashes:
 
 
 def unit(hashes: Hashes) -> NDArray[np.float64]:
-    """Return numbers that are spread evenly over [0, 1)."""
+    """Map hashes evenly to [0, 1)."""
     return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

@@ -1,9 +1,9 @@
-"""Documents in memory: Arrow-style buffers, never a Python object a document.
+"""Documents in memory: Arrow-style buffers, without one Python object per document.
 
-A `FileBatch` is what a reader yields from one file: the texts, one after the other in `data`, with
-`offsets[i]:offsets[i + 1]` the i-th of them; the row that each has in its file; where it lies in the file,
-for formats that can be entered in the middle; and the bad documents met on the way. A `DocumentBatch` is what
-a stage gets to see: the same buffers, with the ordinal that each document has in its shard.
+A reader yields `FileBatch`es of one file: the texts, joined in `data`, with `offsets[i]:offsets[i + 1]` the
+i-th of them; each document's row in the file; its position in the file, for formats that can be read from the
+middle; and the bad documents in between. Stages get `DocumentBatch`es: the same buffers, with each document's
+ordinal in its shard.
 
 Laws: `offsets[0] == 0`, `offsets[-1] == len(data)`, rows and ordinals strictly increase, data is valid UTF-8.
 """
@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.formats.text.quarantine import BadDocument
 
-# Small enough that a batch in work stays in the processor's caches; the first ones are there soon.
+# Small enough that a batch stays in the processor's caches; the first batches are smaller, to start early.
 BATCH_BYTES = 1 << 20
 FIRST_BATCH_BYTES = 128 << 10
 
 Bytes: TypeAlias = NDArray[np.uint8]
 Ints: TypeAlias = NDArray[np.int64]
-# A pyarrow array; pyarrow comes without types of its own.
+# A pyarrow array; pyarrow has no type annotations.
 ArrowArray: TypeAlias = Any
 
 
@@ -49,22 +49,22 @@ class DocumentBatch:
         return len(self.ordinals)
 
     def documents(self) -> list[bytes]:
-        """Return the documents one by one, as bytes (for tests and small looks, not for hot paths)."""
+        """Return the documents one by one, as bytes (for tests and small samples, not for hot paths)."""
         return documents_of(self.data, self.offsets)
 
 
 @dataclass(frozen=True, eq=False)
 class FileBatch:
-    """Consecutive documents of one file, as its reader yields them.
+    """Consecutive documents of one file, as yielded by its reader.
 
     Attributes:
         data: uint8[num_bytes].
         offsets: int64[n + 1], from 0 to num_bytes.
         rows: int64[n], each document's number in its file, from 0.
-        bounds: int64[n, 2], the bytes of the (decompressed) file that hold the document and what ends it;
-            None where the format cannot be entered in the middle by byte.
+        bounds: int64[n, 2], the bytes of the (decompressed) file that hold the document and its separator;
+            None if the format cannot be read from a byte position.
         ids: string array of n, or None.
-        bad: the bad documents between the last batch's rows and this one's end, in row order.
+        bad: the bad documents after the previous batch's rows, up to this one's end, in row order.
     """
 
     data: Bytes
@@ -79,7 +79,7 @@ class FileBatch:
 
     @property
     def lengths(self) -> Ints:
-        """Bytes a document, int64[n]."""
+        """Bytes per document, int64[n]."""
         return np.diff(self.offsets)
 
     def cut(self, start: int, stop: int) -> "FileBatch":
@@ -128,7 +128,7 @@ def file_batch(
     ids: ArrowArray | None = None,
     bad: tuple[BadDocument, ...] = (),
 ) -> FileBatch:
-    """Return a batch of texts that are Python bytes already."""
+    """Return a batch of texts that are Python bytes."""
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     data = np.frombuffer(b"".join(texts), dtype=np.uint8)
     return FileBatch(data=data, offsets=offsets_of(lengths), rows=rows, bounds=bounds, ids=ids, bad=bad)
@@ -145,8 +145,8 @@ def empty_file_batch(bad: Iterable[BadDocument] = ()) -> FileBatch:
 def batched(batches: Iterable[DocumentBatch], limit_bytes: int = BATCH_BYTES) -> Iterator[DocumentBatch]:
     """Join small batches and split large ones, so that each has at most `limit_bytes` (or one document).
 
-    The first batches have fewer bytes, each twice as many as the one before, so that whoever waits for them
-    can begin; one of half of what it could have is not held back for more.
+    The first batches are smaller, and each is twice as large as the one before, so that the consumer can
+    start early. A batch is yielded once it has at least half of its size.
     """
     held: list[DocumentBatch] = []
     held_bytes, enough = 0, min(FIRST_BATCH_BYTES, limit_bytes)

@@ -1,10 +1,10 @@
-"""Finding files: paths and globs, with loops of symbolic links cut and every list in the same order.
+"""Find files by paths and globs, in a fixed order, without following loops of symbolic links.
 
 A pattern is a path with `*`, `?`, `[…]` and `**` (any number of folders). It may begin with `~`, with a
 placeholder (`{stdlib}`, `{samples}`), be absolute, or be relative to a base folder. As in a shell, `*` does
-not match a leading dot unless it is asked to, and no wildcard matches what is no regular file (a FIFO, a
-socket, a device); what is passed over so is counted. Folders are walked in sorted order and links to folders
-are followed, except into a folder that is being walked already.
+not match a leading dot unless `hidden` is set, and wildcards match only regular files (no FIFO, socket or
+device); files skipped for these reasons are counted. Folders are walked in sorted order. Links to folders are
+followed, except into a folder that is being walked already.
 """
 
 import os
@@ -20,21 +20,21 @@ from tokmill import tasks
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.core.faults import unreadable
 
-# Installed packages lie below the standard library's folder on many systems, but are not a part of it.
+# On many systems installed packages lie below the standard library's folder, but are not part of it.
 _NOT_STDLIB = ("site-packages", "dist-packages", "__pycache__")
 _PLACEHOLDER = re.compile(r"^\{([A-Za-z_]+)\}(?=/|$)")
 _MAGIC = re.compile(r"[*?\[]")
-# How `glob.escape` writes a character that is meant as itself.
+# How `glob.escape` escapes a character.
 _ESCAPED = re.compile(r"\[([*?\[])\]")
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """A pattern made absolute.
+    """An absolute pattern.
 
     Attributes:
-        text: as the profile says it.
+        text: the pattern as written in the profile.
         folder: the part without wildcards.
         parts: the components below `folder`, with wildcards; empty where `folder` is a file.
         pruned: names of folders that are never entered.
@@ -48,12 +48,12 @@ class Pattern:
 
 @dataclass
 class PassedOver:
-    """What wildcards would have matched, but for the kind of thing that it is.
+    """The files and folders that wildcards skipped because of their kind.
 
     Attributes:
         hidden_files: files whose names begin with a dot.
-        hidden_folders: folders of that kind; what is in them is not looked at.
-        others: names of what is neither a file nor a folder.
+        hidden_folders: folders whose names begin with a dot; their content is not examined.
+        others: names of FIFOs, sockets and devices.
     """
 
     hidden_files: list[Path] = field(default_factory=list)
@@ -62,13 +62,13 @@ class PassedOver:
 
 
 def placeholders() -> dict[str, Path]:
-    """Return what a pattern may begin with in braces, and the folder that it stands for."""
+    """Return the placeholders that a pattern may begin with, and their folders."""
     shipped = Path(next(iter(tasks.__path__))).parent / "profiles" / "samples"
     return {"stdlib": Path(sysconfig.get_path("stdlib")), "samples": shipped}
 
 
 def parse(text: str, base: Path) -> Pattern:
-    """Return the pattern made absolute; `base` is the folder that relative ones start from.
+    """Make a pattern absolute; relative patterns start from the folder `base`.
 
     Raises:
         SourceError: a URL, an unknown placeholder, an empty pattern, or no home folder for `~`.
@@ -109,7 +109,7 @@ def _home(text: str, base: Path) -> Path:
 
 
 def _num_plain(path: Path) -> int:
-    """How many components come before the first with wildcards; all of a path that exists as it stands."""
+    """The number of components before the first one with wildcards; all components of an existing path."""
     if os.path.lexists(path):
         return len(path.parts)
     plain = (index for index, part in enumerate(path.parts) if _MAGIC.search(_ESCAPED.sub("", part)))
@@ -119,12 +119,12 @@ def _num_plain(path: Path) -> int:
 def expand(
     pattern: Pattern, *, hidden: bool = False, passed_over: PassedOver | None = None
 ) -> Iterator[Path]:
-    """Yield the files that a pattern names, each once; a link that leads nowhere counts as a file.
+    """Yield the files that a pattern matches, each once; a dangling link counts as a file.
 
     Args:
-        pattern: what to look for.
+        pattern: the pattern.
         hidden: whether wildcards match a leading dot.
-        passed_over: takes in what wildcards did not match.
+        passed_over: collects the files that wildcards skipped.
 
     Raises:
         SourceError: a folder on the way cannot be listed, or the pattern names a folder.
@@ -136,14 +136,14 @@ def expand(
         )
         yield from walk.files(pattern.folder, {0}, ())
     elif pattern.folder.is_dir():
-        msg = f"{pattern.text!r} is a folder; say which files in it, e.g. {pattern.text.rstrip('/')}/**/*.txt"
+        msg = f"{pattern.text!r} is a folder; name the files in it, e.g. {pattern.text.rstrip('/')}/**/*.txt"
         raise SourceError(msg)
     elif os.path.lexists(pattern.folder):
         yield pattern.folder
 
 
 class _Matcher:
-    """Matches a path one component at a time; a state is the set of components that may come next."""
+    """Matches a path component by component; a state is the set of pattern components that may be next."""
 
     def __init__(self, parts: tuple[str, ...], *, hidden: bool = False) -> None:
         self._recursive = [part == "**" for part in parts]
@@ -182,10 +182,10 @@ class _Walk:
     """A walk through folders.
 
     Attributes:
-        matcher: says which files are yielded.
-        any_name: the same, where a leading dot is matched as any character is.
+        matcher: selects the files.
+        any_name: the same, but wildcards also match a leading dot.
         pruned: names of folders that are not entered.
-        passed_over: takes in what only `any_name` matches, and what is no regular file.
+        passed_over: collects files that only `any_name` matches, and irregular files.
     """
 
     matcher: _Matcher
@@ -232,7 +232,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def excluder(patterns: Sequence[str], base: Path, root: Path) -> Callable[[Path], bool]:
-    """Return a test of whether a path is left out, by itself or by a folder that it lies in.
+    """Return a function that tells whether a path, or a folder above it, is excluded.
 
     A pattern without a slash is compared with every name below `root`; the others with whole paths, as
     `parse` reads them.

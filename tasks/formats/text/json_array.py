@@ -1,8 +1,8 @@
-"""JSON files with one array: its elements are objects, the text is under one key.
+"""JSON files with one array of objects, with the text under one key.
 
-Elements are taken one by one, so that a file may be larger than the memory. Each is read as a line of a JSON
-lines file is; its row is its number in the array. What is between elements has to be JSON: where it is not,
-nobody knows where the next one begins, and the rest of the file is one bad document.
+Elements are read one by one, so that a file may be larger than memory. Each is parsed like a line of a JSON
+lines file; its row is its index in the array. If the text between elements is not JSON, the start of the next
+element is unknown, and the rest of the file is one bad document.
 """
 
 import codecs
@@ -37,7 +37,7 @@ def read_json(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatc
     """Yield the documents of the span's elements.
 
     Raises:
-        SourceError: the file holds an object and no array.
+        SourceError: the file holds an object instead of an array.
     """
     last = None if span.num_rows is None else span.first_row + span.num_rows
     held: list[tuple[int, bytes]] = []
@@ -82,15 +82,15 @@ def _file_batch(held: list[tuple[int, bytes]], options: ReadOptions) -> FileBatc
 
 
 def _elements(path: Path, options: ReadOptions) -> Iterator[bytes]:
-    """Yield the elements of the array as they stand in the file."""
+    """Yield the elements of the array as they are written in the file."""
     text = _Text(path, options)
     first = text.after_white()
     if not first:
         return
     if first == "{":
         raise SourceError(
-            f"{path.name} holds one object, and not an array of them; write one object a line (.jsonl), or "
-            "say format = 'text'"
+            f"{path.name} holds one object, and not an array of them; write one object per line (.jsonl), or "
+            "set format = 'text'"
         )
     if first != "[":
         raise _BrokenError("broken_json", text.ahead(), "the file is not an array")
@@ -111,7 +111,7 @@ def _elements(path: Path, options: ReadOptions) -> Iterator[bytes]:
 
 
 class _Text:
-    """The file as text, of which a part is at hand; bytes that are not UTF-8 have stand-ins."""
+    """The file as text, loaded part by part; bytes that are not UTF-8 become surrogates."""
 
     def __init__(self, path: Path, options: ReadOptions) -> None:
         self._limit = options.max_document_bytes
@@ -123,7 +123,7 @@ class _Text:
         self._is_whole = False
 
     def _more(self, num_chars: int = 1) -> None:
-        """Have some more at hand, if there is more."""
+        """Load more of the text, if there is more."""
         parts = [self._text[self._at :]]
         while num_chars > 0 and not self._is_whole:
             block = next(self._blocks, None)
@@ -133,7 +133,7 @@ class _Text:
         self._text, self._at = "".join(parts), 0
 
     def after_white(self) -> str:
-        """Return the next character that is no white space, or nothing at the end."""
+        """Return the next character that is not white space, or "" at the end."""
         while True:
             while self._at < len(self._text) and self._text[self._at] in _WHITE:
                 self._at += 1
@@ -148,7 +148,7 @@ class _Text:
         return self._text[self._at : self._at + 200]
 
     def value(self) -> bytes:
-        """Return the next value as it stands in the file."""
+        """Return the next value as it is written in the file."""
         while True:
             try:
                 _, end = self._scan(self._text, self._at)

@@ -1,10 +1,10 @@
-"""JSON lines: one object a line, the text under one key.
+"""JSON lines: one object per line, with the text under one key.
 
-A kernel reads whole blocks of lines (`tasks.kernels.json_lines`). Lines that it leaves, unusual or bad, go
-through orjson one by one, which has the say on what is right and on what is wrong. The row of a document is
-the number of its line, from 0. Lines of nothing but white space are no documents. An id that is no string is
-written as JSON; a missing or null one is null, and so is one that is nested more than 254 deep. Where a key
-stands twice, the last one counts.
+A kernel reads whole blocks of lines (`tasks.kernels.json_lines`). Lines that it skips, because they are
+unusual or bad, are parsed by orjson one by one, which decides whether they are valid. The row of a document
+is the number of its line, from 0. Lines of white space are not documents. An id that is not a string is
+written as JSON; it is null if it is missing, null, or nested more than 254 deep. If a key occurs twice, the
+last one counts.
 """
 
 from collections.abc import Iterator
@@ -49,12 +49,12 @@ def read_jsonl(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBat
         found = [reading.batch(position)]
         row = reading.next_row
         del block, reading
-        room = room._replace(text=_NOTHING)  # it is the batch's now
+        room = room._replace(text=_NOTHING)  # the batch owns it now
         yield found.pop()
 
 
 def _parts(block: bytearray, position: int, limit: int) -> Iterator[tuple[bytearray, int]]:
-    """Yield a block of lines; in parts where a line is longer than `limit`, so that it is alone."""
+    """Yield a block of lines, with each line longer than `limit` in a part of its own."""
     if len(block) <= limit:
         yield block, position
         return
@@ -72,10 +72,10 @@ def _parts(block: bytearray, position: int, limit: int) -> Iterator[tuple[bytear
 
 
 class _Reading:
-    """Reads a block of whole lines, the first of which has the number `row`.
+    """Reads a block of whole lines, which begins with line number `row`.
 
     Attributes:
-        next_row: the number of the line behind the block.
+        next_row: number of the line after the block.
     """
 
     def __init__(self, block: bytearray, row: int, options: ReadOptions, room: Documents) -> None:
@@ -99,7 +99,7 @@ class _Reading:
                 return
 
     def _read_line(self) -> None:
-        """Read one line as orjson does."""
+        """Read one line with orjson."""
         progress = self._documents.progress
         start = int(progress[POSITION])
         newline = self._block.find(b"\n", start)
@@ -114,7 +114,7 @@ class _Reading:
         progress[POSITION], progress[NUM_LINES] = end, progress[NUM_LINES] + 1
 
     def _add(self, value: dict[str, Any], start: int, end: int) -> None:
-        """Take in the document of a line, as the kernel would; its id is put aside."""
+        """Add the document of a line, as the kernel would; its id is kept separately."""
         documents = self._documents
         document = int(documents.progress[NUM_DOCUMENTS])
         text = value[self._column].encode()
@@ -130,7 +130,7 @@ class _Reading:
             self._ids[document] = as_id(value.get(self._id_column))
 
     def batch(self, position: int) -> FileBatch:
-        """Return what was read, given where the block begins in the file's content."""
+        """Return the documents read; `position` is that of the block in the file's content."""
         documents = self._documents
         number = int(documents.progress[NUM_DOCUMENTS])
         return FileBatch(
@@ -159,8 +159,8 @@ _NOTHING: Bytes = np.empty(0, dtype=np.uint8)
 
 
 def _room(num_bytes: int, column_bytes: int, before: Documents | None) -> Documents:
-    """Return room for a block, most of it that of the block before if it is large enough."""
-    most = (num_bytes + 1) // (len('{"":""}\n') + column_bytes) + 1  # one for a line that turns out bad
+    """Return buffers for a block; those of the previous block are reused if they are large enough."""
+    most = (num_bytes + 1) // (len('{"":""}\n') + column_bytes) + 1  # one for a line that proves to be bad
     text = np.empty(num_bytes + SLACK, dtype=np.uint8)
     if before is not None and len(before.lines) >= most and len(before.id_text) >= len(text):
         before.progress[:] = 0
@@ -188,7 +188,7 @@ def _strings(text: Bytes, ends: Ints, present: NDArray[np.bool_]) -> ArrowArray:
 
 
 def parsed(line: bytes, row: int, column: str) -> dict[str, Any] | BadDocument:
-    """Return a line's object, or why it is none with a text."""
+    """Return a line's object, or a bad document if it is not an object with a text."""
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -218,7 +218,7 @@ def _unreadable(line: bytes, row: int, error: orjson.JSONDecodeError) -> BadDocu
 
 
 def _where(error: orjson.JSONDecodeError) -> str:
-    """Say where in the line; orjson's own words count lines too, and each line is all that it sees."""
+    """Format the place in the line; orjson's message would name line 1, as it gets single lines."""
     return f" at character {error.pos + 1}"
 
 
@@ -228,10 +228,10 @@ def _kind(value: object) -> str:
 
 
 def as_id(value: object) -> str | None:
-    """Return an id as it is written down."""
+    """Return an id as text."""
     if value is None or isinstance(value, str):
         return value
     try:
         return orjson.dumps(value).decode()
-    except orjson.JSONEncodeError:  # it reads deeper nesting than it writes
+    except orjson.JSONEncodeError:  # orjson parses deeper nesting than it writes
         return None

@@ -1,9 +1,9 @@
-"""Measures of text taken on whole buffers: is it UTF-8, how many characters, how many words.
+"""Measure text in whole buffers: validity as UTF-8, characters, words.
 
-A character is a Unicode code point: a byte that does not continue one. A word is a longest run of characters
-other than white space: the 25 characters of Unicode's property White_Space, ideographic and no-break spaces
-among them. Words do not cross documents. Scripts written without spaces have long "words"; the measure is for
-comparing corpora.
+A character is a Unicode code point: a byte that is not a continuation byte. A word is a longest run of
+characters other than white space: the 25 characters of Unicode's property White_Space, ideographic and
+no-break spaces among them. Words do not cross documents. Scripts written without spaces have long "words";
+the measure is for comparing corpora.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ from tokmill.tasks.kernels.text_size import count_text
 
 
 class TextSize(NamedTuple):
-    """How much text there is."""
+    """Size of text: bytes, characters, words."""
 
     num_documents: int
     num_bytes: int
@@ -76,7 +76,7 @@ def without_long(batch: FileBatch, limit: int) -> FileBatch:
 
 
 def _invalid(data: Bytes, offsets: Ints, start: int, stop: int) -> list[int]:
-    """Find the invalid documents of `start:stop` by halving; cheap where they are few."""
+    """Find the invalid documents of `start:stop` by bisection; cheap if they are few."""
     if start == stop or is_utf8(data, offsets[start : stop + 1]):
         return []
     if stop - start == 1:

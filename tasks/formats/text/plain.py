@@ -1,9 +1,9 @@
 r"""Plain text: a file that is one document, documents on lines, or documents between delimiters.
 
-Bytes are left as they are: no newline is translated and nothing is trimmed. A line's document is the line
-without its ending, `\n` or `\r\n`; a `\r` alone ends no line. An empty line is a document of 0 bytes,
-and so is what stands between two delimiters next to each other. An empty file, or one with nothing but a
-byte order mark, has no document.
+Bytes are not changed: newlines are not translated and white space is not trimmed. A line's document is the
+line without its ending, `\n` or `\r\n`; a `\r` alone ends no line. An empty line is a document of 0 bytes,
+and so is the text between two adjacent delimiters. An empty file, or one with nothing but a byte order mark,
+has no document.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _CARRIAGE_RETURN = 13
 
 
 def read_text(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
-    """Yield the whole file as one document; of one that is too long, the beginning is enough."""
+    """Yield the whole file as one document; a file that is too long is read only in part."""
     text, start = bytearray(), 0
     for block, position in content(path, span, options.encoding):
         start = start if text else position
@@ -40,7 +40,7 @@ def read_lines(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBat
     row = span.first_row
     for found in row_blocks(path, span, b"\n", options.max_document_bytes, options.encoding):
         buffer = np.frombuffer(found.block, dtype=np.uint8)
-        # A last line without its newline keeps a carriage return: only "\r\n" is a line's ending.
+        # A last line without newline keeps a carriage return: only "\r\n" is a line ending.
         ended = (found.stops > found.starts) & (found.ends > found.stops)
         returns = ended & (buffer[found.stops - 1] == _CARRIAGE_RETURN)
         block = found.block.replace(b"\r\n", b"\n") if returns.any() else found.block
@@ -50,7 +50,7 @@ def read_lines(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBat
 
 
 def read_delimited(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
-    """Yield what stands between delimiters; one at the end of the file begins no further document."""
+    """Yield the texts between delimiters; a delimiter at the end does not begin another document."""
     separator = (options.delimiter or "").encode("utf-8")
     row = span.first_row
     for found in row_blocks(path, span, separator, options.max_document_bytes, options.encoding):

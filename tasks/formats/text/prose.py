@@ -1,10 +1,9 @@
-"""Prose out of an installation: docstrings of Python files, and the whole of any other file.
+"""Prose of a software installation: docstrings of Python files, and the whole of any other file.
 
-A `.py` file's documents are, in the order in which they stand: the docstrings of its module, classes and
-functions, with their indentation taken off; and the values of dictionaries that are written out at the top
-level, map to nothing but strings, and hold running text, that is, values with a line break
-(`pydoc_data/topics.py` is such a file, a table of names is not). The same file gives the same documents under
-every Python version that can parse it.
+A `.py` file's documents are, in the order of the file: the docstrings of its module, classes and functions,
+without their indentation; and the values of top-level dictionary literals with only string values, one of
+which has a line break (as in `pydoc_data/topics.py`, but not in a table of names). A file gives the same
+documents under every Python version that can parse it.
 """
 
 import ast
@@ -22,10 +21,10 @@ from tokmill.tasks.formats.text.plain import read_text
 from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, too_long
 from tokmill.tasks.formats.text.sources import ReadOptions, inner_suffix
 
-# The name that the parser is given, by which its warnings about the text's own code are silenced.
+# File name for the parser, by which its warnings about the parsed code are silenced.
 _PARSED_NAME = "tokmill-prose"
 _PARSING = threading.Lock()
-# Fields that hold statements, or what holds them in turn. A lambda's body is an expression, and no list.
+# Fields with statements, or with nodes that contain statements. A lambda's body is an expression.
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -45,7 +44,7 @@ def read_prose(path: Path, _span: Span, options: ReadOptions) -> Iterator[FileBa
 
 
 def _source(path: Path, options: ReadOptions) -> bytes:
-    """Return a file's bytes, or more than a document may have."""
+    """Return a file's bytes, up to one more than a document may have."""
     source = bytearray()
     for block, _ in content(path, Span(), options.encoding):
         source += block
@@ -67,9 +66,9 @@ def _parsed(source: bytes) -> ast.Module | BadDocument:
 
 
 def _silence() -> None:
-    """Ignore warnings about the parsed text, and only those.
+    """Ignore warnings about the parsed text, and no others.
 
-    Saving and restoring all filters, as `warnings.catch_warnings` does, would meddle with other threads.
+    Saving and restoring all filters, as `warnings.catch_warnings` does, would affect other threads.
     """
     if not any(entry[3] is not None and entry[3].pattern == _PARSED_NAME for entry in warnings.filters[:1]):
         warnings.filterwarnings("ignore", module=_PARSED_NAME)
@@ -86,7 +85,7 @@ def _prose(tree: ast.Module) -> Iterator[tuple[int, int, str]]:
 
 
 def without_indentation(docstring: str) -> str:
-    """Return a docstring as Python 3.13's `inspect.cleandoc` does: earlier ones strip more than spaces.
+    """Return a docstring as Python 3.13's `inspect.cleandoc` does: earlier versions strip more than spaces.
 
     Tabs become spaces. The first line loses the spaces before it, the others as many as all of them begin
     with, blank ones aside; empty lines at the beginning and the end are dropped.
@@ -98,7 +97,7 @@ def without_indentation(docstring: str) -> str:
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the module and its statements; expressions, most of a tree, hold no docstrings."""
+    """Yield the module and its statements; expressions, which are most of a tree, are skipped."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()

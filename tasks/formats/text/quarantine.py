@@ -1,9 +1,9 @@
-"""Documents that break a rule: why, where, and what is shown of them.
+"""Bad documents: the rule that they break, their place, and an excerpt.
 
 A reader never raises for a bad document. It yields a `BadDocument`, and the source's policy decides:
 `on_error = "fail"` turns the first one (in file order, then row order) into a `DocumentError`,
-`on_error = "quarantine"` writes it aside with file, row, reason and an excerpt. The reasons are stable
-codes: they appear in accounts (`quarantined:<reason>`), in tables and in people's queries.
+`on_error = "quarantine"` lists it with file, row, reason and an excerpt. The reasons are stable
+codes: they appear in accounts (`quarantined:<reason>`), in tables and in users' queries.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from tokmill.tasks.core.errors import DocumentError
 
 MAX_EXCERPT_CHARS = 200
 
-# reason -> (the rule that was broken, how to mend it)
+# reason -> (the broken rule, the fix)
 REASONS: dict[str, tuple[str, str]] = {
     "invalid_utf8": ("a document must be valid UTF-8", "convert the file to UTF-8"),
     "invalid_encoding": ("a document must be valid in its source's encoding", "name another encoding"),
@@ -31,8 +31,8 @@ REASONS: dict[str, tuple[str, str]] = {
     "broken_archive": ("a compressed file must decompress without error", "fetch or compress the file again"),
     "broken_file": ("a columnar file must be readable to its end", "fetch or write the file again"),
 }
-# Reasons whose details are in a library's words (orjson's, csv's, Python's parser's, a codec's), which change
-# with its version: they are said in messages, but an artifact holds none of them.
+# Reasons whose details are messages of a library (orjson, csv, Python's parser, a codec), which change with
+# its version: error messages show them, but artifacts do not contain them.
 _OTHERS_WORDS = {
     "broken_json",
     "broken_csv",
@@ -44,7 +44,7 @@ _OTHERS_WORDS = {
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 _CONTROL |= {9: "\\t", 10: "\\n", 13: "\\r", 92: "\\\\"}
 _CONTROL |= {code: f"\\u{code:04x}" for code in (*range(0xD800, 0xE000), 0x2028, 0x2029)}
-# How Python stands in for a byte that is not UTF-8.
+# The surrogates that Python uses for bytes that are not UTF-8.
 _CONTROL |= {0xDC00 + byte: f"\\x{byte:02x}" for byte in range(128, 256)}
 
 
@@ -55,8 +55,8 @@ class BadDocument:
     Attributes:
         row: the document's number in its file, from 0.
         reason: a key of `REASONS`.
-        excerpt: at most 200 characters of it, escaped; empty where there is nothing to show.
-        detail: what exactly is wrong, in a few words.
+        excerpt: at most 200 characters of it, escaped; may be empty.
+        detail: the exact problem, in a few words.
     """
 
     row: int
@@ -66,12 +66,12 @@ class BadDocument:
 
     @property
     def lasting_detail(self) -> str:
-        """The detail where it is in our own words, the same whatever is installed; else empty."""
+        """The detail if it does not depend on the version of a library; else empty."""
         return "" if self.reason in _OTHERS_WORDS else self.detail
 
 
 def excerpt(value: bytes | str) -> str:
-    """Return at most 200 printable characters of `value`; what is not UTF-8 or not printable is escaped."""
+    """Return at most 200 printable characters of `value`; other characters and invalid bytes are escaped."""
     if isinstance(value, bytes):
         value = value[: 4 * MAX_EXCERPT_CHARS].decode("utf-8", "surrogateescape")
     shown = value[:MAX_EXCERPT_CHARS].translate(_CONTROL)
@@ -79,7 +79,7 @@ def excerpt(value: bytes | str) -> str:
 
 
 def invalid_utf8(row: int, document: bytes) -> BadDocument:
-    """Describe a document that is not UTF-8: which byte, at which offset, and what stands around it."""
+    """Describe a document that is not UTF-8: the byte, its offset, and its surroundings."""
     try:
         document.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -98,7 +98,7 @@ def too_long(row: int, beginning: bytes, limit: int) -> BadDocument:
 
 
 def place_of(name: str, row: int, file_format: str) -> str:
-    """Say where a document stands, as an editor would where rows are lines: `a.jsonl, row 5 (line 6)`."""
+    """Format the place of a document, with its line number if rows are lines: `a.jsonl, row 5 (line 6)`."""
     if file_format == "text":
         return name
     counting = f"line {row + 1}" if file_format in ("jsonl", "lines") else "counted from 0"
@@ -106,7 +106,7 @@ def place_of(name: str, row: int, file_format: str) -> str:
 
 
 def document_error(source: str, name: str, file_format: str, bad: BadDocument) -> DocumentError:
-    """Return the error that a bad document becomes while its source's policy is `fail`."""
+    """Return the error for a bad document of a source with `on_error = "fail"`."""
     rule, fix = REASONS[bad.reason]
     detail = f" ({bad.detail})" if bad.detail else ""
     value = f": '{bad.excerpt}'" if bad.excerpt else ""  # escaped already

@@ -1,9 +1,8 @@
-"""Reading a file's documents, whatever its format: one face, and the laws that every format obeys.
+"""Read a file's documents: one interface to all formats, and the laws that all formats obey.
 
-Every document that is yielded is valid UTF-8, with rows that increase; everything that is wrong with the
-file's content is a `BadDocument` in its place. A file that breaks off gives the documents before the break,
-and one bad document for the rest. The function is pure: it depends on the file and the options alone, and
-may run in any thread.
+Every yielded document is valid UTF-8, and rows increase. Every fault in the file's content is a `BadDocument`
+in its place. A damaged file gives the documents before the damage, and one bad document for the rest. The
+function is pure: it depends on the file and the options alone, and may run in any thread.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,7 +36,7 @@ _READERS: dict[Format, Callable[[Path, Span, ReadOptions], Iterator[FileBatch]]]
     "prose": read_prose,
 }
 
-# Their readers look at all bytes anyway, and yield nothing but valid UTF-8.
+# Their readers check all bytes anyway, and yield only valid UTF-8.
 _VALID = ("jsonl", "json")
 
 WHOLE = Span()
@@ -46,10 +45,10 @@ WHOLE = Span()
 def read_file_batches(
     path: Path, file_format: Format, options: ReadOptions, span: Span = WHOLE
 ) -> Iterator[FileBatch]:
-    """Yield a file's documents, or those of a span of it.
+    """Yield the documents of a file, or of a span of it.
 
     Raises:
-        SourceError: the file cannot be read, or lacks the text column altogether.
+        SourceError: the file cannot be read, or lacks the text column.
     """
     next_row = span.first_row
     try:
@@ -75,7 +74,7 @@ def _in_encoding(bad: BadDocument, options: ReadOptions) -> BadDocument:
 
 
 def _inside(batch: FileBatch, span: Span) -> FileBatch:
-    """Return what lies in the span, for formats that are read in larger units."""
+    """Return the documents in the span, for formats that are read in larger units."""
     if span.num_rows is None:
         return batch
     first, last = np.searchsorted(batch.rows, (span.first_row, span.first_row + span.num_rows))

@@ -1,9 +1,9 @@
-"""From a source's patterns to its files, each with a digest that bears identity.
+"""Resolve a source's patterns to its files, each with a digest for the fingerprint.
 
 The root of a source is the deepest folder that all of its patterns share (their parts before the first
-wildcard), so that it does not move when files come and go. A file's name is its path from there, with
-slashes; names are unique and sorted. A file's identity is its source, its name and its content, because the
-corpus that is made from it holds all three.
+wildcard), so that it does not change when files are added or removed. A file's name is its path from there,
+with slashes; names are unique and sorted. A file's identity is its source, its name and its content, because
+the corpus made from it holds all three.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Digests(Protocol):
-    """What gives a file's content digest (`tasks.store.files.FileDigests` does, and remembers it)."""
+    """Computes content digests of files (`tasks.store.files.FileDigests` does so, and caches them)."""
 
     def digest(self, path: Path) -> str:
         """Return the file's content digest, as hex."""
@@ -37,9 +37,9 @@ def resolve_files(
     """Find a source's files.
 
     Args:
-        spec: the source as the profile says it.
+        spec: the source in the profile.
         base: the profile's folder, from which relative patterns start.
-        digests: gives the files' content digests.
+        digests: computes the files' content digests.
         source: the source's name.
 
     Returns:
@@ -49,7 +49,7 @@ def resolve_files(
 
     Raises:
         SourceError: a pattern that matches nothing or is a URL, a file seen twice (also through a link), one
-            that cannot be read, or one whose suffix says that it holds no text.
+            that cannot be read, or one with the suffix of a format without text.
     """
     try:
         patterns = [parse(text, base) for text in spec.files]
@@ -77,7 +77,7 @@ def _root(patterns: list[Pattern]) -> Path:
 def _matched(
     patterns: list[Pattern], excluded: Callable[[Path], bool], base: Path, source: str, spec: SourceSpec
 ) -> dict[Path, str]:
-    """Return path -> the pattern that matched it, and say what the patterns passed over."""
+    """Return path -> the pattern that matched it, and log the skipped files."""
     found: dict[Path, str] = {}
     passed_over = PassedOver()
     for pattern in patterns:
@@ -131,12 +131,12 @@ def _nothing_matched(pattern: Pattern, base: Path, num_excluded: int) -> SourceE
         num = f"{num_excluded} files" if num_excluded > 1 else "the file"
         return SourceError(f"{pattern.text!r}: 'exclude' leaves out {num} that it matches; narrow it")
     start = "" if _stands_alone(pattern.text) else f"; relative paths start from {base.absolute()}"
-    fix = "mend the pattern, or put the files there"
+    fix = "correct the pattern, or put the files there"
     return SourceError(f"{pattern.text!r} matches no file ({_looked(pattern)}{start}); {fix}")
 
 
 def _looked(pattern: Pattern) -> str:
-    """Say what is there instead of what a pattern is meant to match."""
+    """Describe what is at the place where a pattern looked for files."""
     folder = pattern.folder if pattern.parts else pattern.folder.parent
     if not folder.is_dir():
         return f"there is no folder {folder}"
@@ -146,7 +146,7 @@ def _looked(pattern: Pattern) -> str:
 
 
 def _stands_alone(text: str) -> bool:
-    """Whether a pattern says itself where it starts: it is absolute, or from `~` or a placeholder."""
+    """Whether a pattern ignores the base folder: it is absolute, or begins with `~` or a placeholder."""
     return text.startswith(("/", "~", "{"))
 
 
@@ -161,7 +161,7 @@ def _name(path: Path, root: Path) -> str:
 
 
 def _refuse_twins(names: Mapping[str, Path]) -> None:
-    """Refuse two names of one file; copies are two files, also where a system links them to save space."""
+    """Reject two names of one file; hard links and copies count as different files."""
     seen: dict[str, str] = {}
     for name in sorted(names):
         real = os.path.realpath(names[name])
@@ -186,6 +186,6 @@ def _external(source: str, name: str, path: Path, spec: SourceSpec, digests: Dig
 
 
 def identity(source: str, name: str, digest: str) -> str:
-    """Return the digest of a file as a part of a source: source, name and content."""
+    """Return the digest of a file in a source: of source, name and content."""
     text = json.dumps([source, name, digest], ensure_ascii=False, separators=(",", ":"))
     return hashlib.blake2b(text.encode("utf-8"), digest_size=32).hexdigest()

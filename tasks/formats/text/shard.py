@@ -1,8 +1,8 @@
-"""A shard: a bounded part of a source's text, known by its content, read again whenever a stage needs it.
+"""A shard: a bounded part of a source's text, identified by content, and read by each stage that needs it.
 
-A shard says which stretches of which files hold its documents. Reading it verifies, at its end, that the
-documents are still those that were ingested: whoever uses a shard's documents must read it to the end before
-publishing anything. A thread reads ahead of whoever works on the documents.
+A shard lists the segments of files that hold its documents. Reading it to the end verifies that the documents
+have not changed since they were ingested, so a stage must read to the end before it publishes anything. A
+thread reads ahead of the consumer.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sharding import ShardHasher
 from tokmill.tasks.formats.text.sources import Format, ReadOptions
 
-# Batches, the one that is being worked on among them, that may be in memory before reading stops to wait.
+# Batches in memory, including the consumer's, before the reading thread waits.
 _AHEAD = 3
 
 
@@ -28,14 +28,14 @@ class FileSegment(BaseModel):
     """Consecutive rows of one file that belong to a shard.
 
     Attributes:
-        file: name from the source's root.
+        file: path relative to the source's root.
         format: how the file is read.
         first_ordinal: ordinal in the shard of the first row.
         first_row: that row's number in the file, from 0.
-        num_rows: rows, bad ones among them included.
-        start: where they begin, in bytes of the decompressed content; None where the format has no such
+        num_rows: rows, including bad ones.
+        start: byte of the decompressed content where they begin; None where the format has no such
             positions.
-        end: where they end, likewise.
+        end: byte where they end, or None.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -49,7 +49,7 @@ class FileSegment(BaseModel):
     end: int | None = None
 
     def span(self) -> Span:
-        """Return what to ask a reader for."""
+        """Return the span to read."""
         return Span(self.first_row, self.num_rows, self.start or 0, self.end)
 
 
@@ -58,12 +58,12 @@ class Shard(BaseModel):
 
     Attributes:
         source: the source's name.
-        index: number in the source, from 0; bears no identity.
-        digest: of the documents' ordinals, lengths and bytes.
+        index: number in the source, from 0; not part of the identity.
+        digest: digest of the documents' ordinals, lengths and bytes.
         options: how the files are read.
-        segments: where the documents lie, in order.
+        segments: segments of files that hold the documents, in order.
         num_documents: kept documents.
-        num_bytes: of their text.
+        num_bytes: bytes of their text.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -77,7 +77,7 @@ class Shard(BaseModel):
     num_bytes: int
 
     def digest_with(self, files: Mapping[tuple[str, str], str]) -> str:
-        """A digest of the documents and of all else that their files hold.
+        """A digest of the documents and of the whole content of their files.
 
         Args:
             files: the files' content digests, by source and name.
@@ -89,15 +89,15 @@ class Shard(BaseModel):
 def read_shard(
     shard: Shard, roots: Mapping[str, str | Path], *, batch_bytes: int = BATCH_BYTES
 ) -> Iterator[DocumentBatch]:
-    """Yield a shard's documents in order, and verify at the end that they are what was ingested.
+    """Yield a shard's documents in order, and verify at the end that they have not changed since ingest.
 
     Args:
-        shard: which documents.
-        roots: source -> the folder that its names are relative to.
-        batch_bytes: most bytes of text a batch, unless a single document has more.
+        shard: the shard to read.
+        roots: source → the folder that its file names are relative to.
+        batch_bytes: most bytes of text per batch, unless a single document has more.
 
     Raises:
-        SourceError: a file is gone, cannot be read, or no longer holds what was ingested.
+        SourceError: a file is missing, cannot be read, or has changed since ingest.
     """
     batches = _verified(shard, _root(shard, roots), batch_bytes)
     yield from read_ahead(batches, limit=_AHEAD * batch_bytes, size=lambda batch: len(batch.data) + 1)
@@ -112,7 +112,9 @@ def _verified(shard: Shard, root: Path, batch_bytes: int) -> Iterator[DocumentBa
         names = ", ".join(segment.file for segment in shard.segments[:3]) + (
             "…" if len(shard.segments) > 3 else ""
         )
-        msg = f"shard {shard.source}/{shard.index} ({names}) changed since ingest; run again to read it anew"
+        msg = (
+            f"shard {shard.source}/{shard.index} ({names}) changed since ingest; run again to ingest it again"
+        )
         raise SourceError(msg)
 
 

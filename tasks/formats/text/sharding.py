@@ -1,19 +1,18 @@
-"""Where shards begin and end: decided by the text, so that a change stays where it is made.
+"""Divide a source into shards by its text, so that a change of the text only affects nearby shards.
 
-Shards are bounded units of work, about `shard_bytes` of text each. Their bounds are found as
-content-defined chunking finds them (Muthitacharoen et al. 2001, "A Low-bandwidth Network File System"):
-going through the documents, a shard ends after one whose own hash says so, once the shard has a minimum
-size, and before one that would take it over a maximum. A document that is added, changed or taken away
-therefore moves the bounds next to it and none farther off, since the same documents as before are found to
-end shards again. A document counts its bytes and one more, so that empty ones end too.
+Shards are bounded units of work, about `shard_bytes` of text each. Their bounds are found as content-defined
+chunking finds them (Muthitacharoen et al. 2001, "A Low-bandwidth Network File System"): a shard ends after a
+document whose hash qualifies, once the shard has a minimum size, and before a document that would exceed a
+maximum. So adding, changing or removing a document moves only the bounds next to it, since the same documents
+end shards as before. A document counts its bytes and one more, so that shards of empty documents end, too.
 
 A file of `shard_bytes` or more (or of 32 MiB) is cut by itself; smaller ones are grouped in the order of
-their names, and a group ends after a file whose hashed name says so, with a probability that grows with its
-size in powers of two. Nothing depends on workers, paths, or the order in which files are read.
+their names, and a group ends after a file whose hashed name qualifies, with a probability that grows with its
+size in powers of two. The result does not depend on workers, paths, or the order in which files are read.
 
-How large shards are follows from the size of the corpus unless it is said (`default_shard_bytes`): every
-shard costs some tenths of a second beside its work, whatever its size. The steps are few and far apart,
-because a corpus that grows past one is cut anew.
+The default size of shards depends on the size of the corpus (`default_shard_bytes`), because every shard has
+an overhead of some tenths of a second. There are few steps, because all shards change when a corpus grows
+past one.
 """
 
 import hashlib
@@ -26,28 +25,28 @@ from numpy.typing import NDArray
 from tokmill.tasks.formats.text.document_hashes import document_hashes, unit
 from tokmill.tasks.formats.text.documents import Bytes, Ints
 
-# A file that is to be grouped with others is held in memory while it is scanned.
+# A small file is held in memory while it is scanned.
 MAX_GROUPED_BYTES = 32 << 20
 # A compressed file is read from its start for each of its shards.
 MAX_SHARDS_FROM_START = 16
-# Text is rarely compressed to less than an eighth.
+# Text is rarely compressed to less than an eighth of its size.
 _RATIO = 8
-# More usual is this.
+# The usual ratio.
 _USUAL_RATIO = 4
 
 
-# (a corpus of fewer bytes of text, has shards of about so many): see docs/adr/0007-shard-plan.md.
+# (corpora below this many bytes of text, have shards of about this many); see docs/adr/0007-shard-plan.md.
 _STEPS = ((64 << 20, 8 << 20), (512 << 20, 32 << 20), (4 << 30, 64 << 20), (64 << 30, 256 << 20))
 _LARGEST_BYTES = 1 << 30
 
 
 def default_shard_bytes(text_bytes: int) -> int:
-    """Return about how many bytes a shard should have of a corpus of `text_bytes`, estimated."""
+    """Return the default size of shards for a corpus of about `text_bytes`."""
     return next((size for below, size in _STEPS if text_bytes < below), _LARGEST_BYTES)
 
 
 def estimated_text_bytes(size_bytes: int, *, compressed: bool) -> int:
-    """Return about how many bytes of text a file holds; the steps are wide, so that it need not be exact."""
+    """Estimate the bytes of text in a file; a rough estimate is enough for the choice of shard sizes."""
     return _USUAL_RATIO * size_bytes if compressed else size_bytes
 
 
@@ -56,9 +55,9 @@ class Limits:
     """Sizes of shards in bytes of text, each document counting one more.
 
     Attributes:
-        average: about which sizes lie; a quarter of it is the minimum (but for the last of a file), four
+        average: target size; a quarter of it is the minimum (but for the last shard of a file), four
             times it the maximum.
-        max_shards: the last of so many takes everything that is left; None for no limit.
+        max_shards: the last of this many shards takes the whole rest; None for no limit.
     """
 
     average: int
@@ -66,7 +65,7 @@ class Limits:
 
     @property
     def minimum(self) -> int:
-        """A shard does not end before it has this size, unless nothing is left."""
+        """A shard does not end before it has this size, unless the text ends."""
         return self.average // 4
 
     @property
@@ -76,18 +75,19 @@ class Limits:
 
     @property
     def is_large(self) -> int:
-        """From this size on a file is cut by itself."""
+        """Files of at least this size have shards of their own."""
         return min(self.average, MAX_GROUPED_BYTES)
 
 
 def limits_of_file(limits: Limits, size_bytes: int, *, compressed: bool, row_group_bytes: int = 0) -> Limits:
-    """Return one file's limits, doubled while a shard would cost much more reading than its own text.
+    """Return one file's limits, doubled while reading a shard would mean reading much more than its text.
 
     Args:
-        limits: those of the corpus.
-        size_bytes: of the file as it lies there.
-        compressed: whether its middle can be reached only through its start.
-        row_group_bytes: the stretch that must be read to reach a document of a Parquet file, decompressed.
+        limits: limits of the corpus.
+        size_bytes: size of the file on disk.
+        compressed: whether the file must be read from its start.
+        row_group_bytes: decompressed size of a Parquet file's largest row group, which must be read as a
+            whole.
     """
     reach = _RATIO * size_bytes if compressed else row_group_bytes
     average = limits.average
@@ -97,7 +97,7 @@ def limits_of_file(limits: Limits, size_bytes: int, *, compressed: bool, row_gro
 
 
 class Cutter:
-    """Finds the ends of shards in a stream of documents, however the stream is cut into batches."""
+    """Finds the ends of shards in a stream of documents, independent of its batches."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -105,10 +105,10 @@ class Cutter:
         self._num_cuts = 0
 
     def cuts(self, weights: Ints, marks: NDArray[np.bool_]) -> list[int]:
-        """Return before which of the next documents a shard ends; n for an end after the last one.
+        """Return the indices of the next documents before which a shard ends; n for an end after the last.
 
         Args:
-            weights: int64[n], the documents' bytes and one more each.
+            weights: int64[n], each document's bytes plus one.
             marks: bool[n], whether the document may end a shard.
         """
         ends = np.cumsum(weights)
@@ -126,7 +126,7 @@ class Cutter:
         return self._limits.max_shards is None or self._num_cuts < self._limits.max_shards - 1
 
     def _next(self, ends: Ints, candidates: Ints, start: int, before: int) -> int | None:
-        """The next end: after the first candidate of sufficient size, or before what would be too much."""
+        """The next end: after the first candidate at the minimum size, or before the maximum is exceeded."""
         full = start + int(np.searchsorted(ends[start:], before + self._limits.minimum))
         over = start + int(np.searchsorted(ends[start:], before + self._limits.maximum, side="right"))
         at = int(np.searchsorted(candidates, full))
@@ -139,7 +139,7 @@ class Cutter:
 
 
 def may_end(data: Bytes, offsets: Ints, limits: Limits) -> NDArray[np.bool_]:
-    """Return bool[n]: which documents may end a shard, by a hash of each and nothing around it."""
+    """Return bool[n]: whether each document may end a shard, by its own hash."""
     share = (np.diff(offsets) + 1) / (limits.average - limits.minimum)
     return unit(document_hashes(data, offsets)) < share
 
@@ -151,13 +151,13 @@ def name_may_end(name: str, weight: int, limits: Limits) -> bool:
 
 
 class ShardHasher:
-    """Digest of a shard's documents: ordinals, lengths and bytes, whatever files and batches they come in."""
+    """Digest of a shard's documents: ordinals, lengths and bytes, independent of files and batches."""
 
     def __init__(self) -> None:
         self._parts: list[Any] = [hashlib.blake2b(digest_size=32) for _ in range(3)]
 
     def update(self, ordinals: Ints, offsets: Ints, data: Bytes) -> None:
-        """Take in the next documents."""
+        """Add the next documents."""
         lengths = np.diff(offsets)
         for part, values in zip(
             self._parts, (ordinals.astype("<i8"), lengths.astype("<i8"), data), strict=True
@@ -165,6 +165,6 @@ class ShardHasher:
             part.update(np.ascontiguousarray(values))
 
     def hexdigest(self) -> str:
-        """Return the digest of what was taken in so far."""
+        """Return the digest of the documents so far."""
         whole = b"".join(part.digest() for part in self._parts)
         return hashlib.blake2b(whole, digest_size=32, person=b"tokmill shard").hexdigest()

@@ -1,8 +1,8 @@
-"""What a source is: which files, and how documents are read from them.
+"""Sources: their files, and how documents are read from them.
 
-`SourceSpec` is what a profile says. Its `files` and `exclude` are about this machine and stay out of every
-fingerprint; the rest, `ReadOptions`, decides which documents the files hold and bears identity. Compression
-follows from the last suffix (.gz .zst .bz2 .xz .lz4), the format from the one before it where it is "auto".
+`SourceSpec` is a source in a profile. Its `files` and `exclude` depend on the machine and are not part of any
+fingerprint. The rest, `ReadOptions`, decides which documents the files hold, and is. The compression is that
+of the last suffix (.gz .zst .bz2 .xz .lz4), and with "auto" the format is that of the suffix before it.
 """
 
 import codecs
@@ -42,13 +42,13 @@ _NOT_TEXT = {
     ),
     **dict.fromkeys(
         (".pdf", ".docx", ".xlsx", ".epub", ".sqlite", ".db", ".npy", ".npz", ".pkl", ".avro", ".orc"),
-        "this is no text format; convert it to .txt, .jsonl or .parquet first",
+        "this is not a text format; convert it to .txt, .jsonl or .parquet first",
     ),
 }
 
 
 class ReadOptions(BaseModel):
-    """How the documents of a source's files are read; all of it bears identity."""
+    """How the documents of a source's files are read; all of it is part of the fingerprint."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,8 +57,8 @@ class ReadOptions(BaseModel):
         description=(
             "How a file holds documents. auto: by its suffix (.jsonl .json .parquet .arrow .feather .csv "
             ".tsv; anything else is text). text: the whole file is one document. lines: each line is one. "
-            "delimited: cut where 'delimiter' stands. jsonl: one JSON object a line. json: an array of "
-            "objects. parquet, arrow, csv: one row each. prose: the docstrings of .py files, and the whole "
+            "delimited: cut at each 'delimiter'. jsonl: one JSON object per line. json: an array of "
+            "objects. parquet, arrow, csv: one per row. prose: the docstrings of .py files, and the whole "
             "of any other file."
         ),
     )
@@ -70,14 +70,14 @@ class ReadOptions(BaseModel):
     id_column: str | None = Field(
         default=None,
         min_length=1,
-        description="Column or JSON key that holds a document's own id; empty for none.",
+        description="Column or JSON key that holds a document's id; empty for none.",
     )
     delimiter: str | None = Field(
         default=None,
         min_length=1,
         description=(
             "delimited: the text that separates documents, for example <|endoftext|>. csv: the character "
-            "between fields (a comma, and a tab in .tsv files, when empty)."
+            "between fields (by default a comma, and a tab in .tsv files)."
         ),
     )
     encoding: str = Field(
@@ -92,14 +92,14 @@ class ReadOptions(BaseModel):
         ge=1,
         le=(1 << 31) - 1,
         description=(
-            "Bytes that a document may have, or the line or row that it stands in. A longer one is a bad "
+            "The most bytes of a document, or of the line or row that holds it. A longer one is a bad "
             "document, and takes no more memory than this."
         ),
     )
     on_error: Literal["fail", "quarantine"] = Field(
         default="fail",
         description=(
-            "What a bad document (invalid UTF-8, a broken line, a null text, a truncated archive) does, and "
+            "How to treat bad documents (invalid UTF-8, broken lines, null texts, truncated archives), and "
             "a source of empty files. fail: stop and name it. quarantine: leave it out, and list it with "
             "file, row and reason."
         ),
@@ -108,10 +108,10 @@ class ReadOptions(BaseModel):
     @field_validator("encoding")
     @classmethod
     def _known_encoding(cls, name: str) -> str:
-        """Return Python's own name of the encoding, one for all of its aliases."""
+        """Return Python's canonical name of the encoding."""
         try:
             found = codecs.lookup(name)
-            b"a".decode(found.name, "replace")  # refuses what does not give text
+            b"a".decode(found.name, "replace")  # fails for codecs that do not decode to text
             codecs.getincrementaldecoder(found.name)
         except (LookupError, ValueError):
             found = None
@@ -131,17 +131,17 @@ class ReadOptions(BaseModel):
         if self.format == "delimited" and self.delimiter is None:
             return "format='delimited' needs a delimiter, e.g. delimiter='<|endoftext|>'"
         if self.delimiter is not None and self.format not in ("delimited", "csv", "auto"):
-            return f"delimiter={self.delimiter!r} means nothing for format={self.format!r}; remove it"
+            return f"delimiter={self.delimiter!r} is not used by format={self.format!r}; remove it"
         single = self.delimiter is None or (len(self.delimiter) == 1 and self.delimiter not in '\r\n"')
         if self.format in ("csv", "auto") and not (single and (self.delimiter or ",").isascii()):
             return (
                 f"delimiter={self.delimiter!r} of a csv must be one ASCII character; "
-                "for documents between longer ones say format='delimited'"
+                "for longer delimiters between documents use format='delimited'"
             )
         if self.encoding != UTF_8 and self.format in ("parquet", "arrow"):
-            return f"encoding={self.encoding!r} means nothing for format={self.format!r}; remove it"
+            return f"encoding={self.encoding!r} is not used by format={self.format!r}; remove it"
         if self.id_column is not None and self.format not in (*WITH_COLUMNS, "auto"):
-            return f"id_column={self.id_column!r} means nothing for format={self.format!r}; remove it"
+            return f"id_column={self.id_column!r} is not used by format={self.format!r}; remove it"
         return None
 
 
@@ -159,7 +159,7 @@ class SourceSpec(ReadOptions):
     exclude: list[str] = Field(
         default=[],
         description=(
-            "Globs of files or folders to leave out. One without a slash goes by name, at any depth "
+            "Globs of files or folders to leave out. One without a slash matches names at any depth "
             "(test, *.min.js)."
         ),
     )
@@ -167,37 +167,37 @@ class SourceSpec(ReadOptions):
     hidden: Literal["skip", "include"] = Field(
         default="skip",
         description=(
-            "What wildcards do about names that begin with a dot. skip: as in a shell, they match none; how "
-            "many that leaves out is said. include: they match them as any other."
+            "How wildcards treat names with a leading dot. skip: as in a shell, they match none; a message "
+            "has the number left out. include: they match them like any other name."
         ),
     )
 
     def read_options(self) -> ReadOptions:
-        """Return the part that bears identity."""
+        """Return the part that is in the fingerprint."""
         return ReadOptions(**{name: getattr(self, name) for name in ReadOptions.model_fields})
 
 
 def compression_of(name: str) -> str | None:
-    """Return the compression that a file's last suffix says, or None."""
+    """Return the compression by a file's last suffix, or None."""
     return COMPRESSIONS.get(PurePosixPath(name).suffix.lower())
 
 
 def is_compressed(name: str) -> bool:
-    """Whether a file holds more text than it has bytes, as its name says."""
+    """Whether a file's name is that of a compressed format."""
     return compression_of(name) is not None or inner_suffix(name) in (".parquet", ".pq")
 
 
 def inner_suffix(name: str) -> str:
-    """Return the suffix that says the format, in lower case: `.jsonl` of `a.jsonl.gz`."""
+    """Return the suffix of the format, in lower case: `.jsonl` of `a.jsonl.gz`."""
     path = PurePosixPath(name)
     return (PurePosixPath(path.stem) if compression_of(name) else path).suffix.lower()
 
 
 def format_of(name: str, options: ReadOptions) -> Format:
-    """Return how the file is read.
+    """Return the format of a file.
 
     Raises:
-        SourceError: the format is "auto" and the suffix is known to be no text.
+        SourceError: the format is "auto" and the suffix is that of a format without text.
     """
     if options.format != "auto":
         return options.format
@@ -215,10 +215,10 @@ def nearest(word: str, known: list[str], limit: int = 8) -> list[str]:
 
 
 def check_column(name: str, column: str | None, known: list[str], option: str) -> None:
-    """Refuse a file that lacks a whole column, or has several of its name.
+    """Reject a file without a column, or with several columns of its name.
 
     Raises:
-        SourceError: there is not one column `column`, where it is not None, among those that are `known`.
+        SourceError: `column` is not None, and `known` does not have exactly one column of this name.
     """
     num_columns = 1 if column is None else known.count(column)
     if num_columns > 1:
