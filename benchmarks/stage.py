@@ -21,7 +21,7 @@ are not in the times, nor is what a store does on top (digests, flushing, the re
 must give every id equally often, or nothing is shown.
 
 `--law` measures `kernel` and `stage` with and without the law that every encoding is held to
-(`tokenizer.byte_bpe.laws`), which is taken out for this benchmark alone: there is no such option. Shard after
+(`pipeline.model.Law`), which is taken out for this benchmark alone: there is no such option. Shard after
 shard is encoded both ways by two encoders with caches of their own, which take turns to have the law and to
 be first. Shown are MB per CPU second of the thread that encodes, and what the law adds to its CPU time: the
 median over pairs of shards.

@@ -1,11 +1,11 @@
 """Attestation: texts with the ids that a tokenizer gave them, so that it can be told whether it still does.
 
 The probes cover every writing system that has many readers, emoji, code, white space and the special
-tokens, both as tokens and as text. They are part of the format: probes are added under a new `VERSION`,
-never changed. An attestation is JSON-able. It also says which tokens the template puts before and behind a
-text where `add_special_tokens` asks for it (what stands between documents is the business of whoever encodes
-them), and with which Unicode tables text was split and, where
-there is a normalizer, normalized. What the ids do not depend on stays out: equal tokenizers have equal
+tokens, both as tokens and as text; a family adds its own (`Model.probes`). They are part of the format:
+probes are added under a new `VERSION`, never changed. An attestation is JSON-able. It also names the tokens
+that the template puts before and after a text where `add_special_tokens` asks for it (what stands between
+documents is up to whoever encodes them), and the Unicode tables that text was split with and, where there is
+a normalizer, normalized with. What the ids do not depend on stays out: equal tokenizers have equal
 attestations, whichever Python made them.
 """
 
@@ -15,6 +15,8 @@ from types import MappingProxyType
 from typing import Any
 
 from tokmill.tokenizer.components.normalizers import normalize
+from tokmill.tokenizer.components.specials import cut
+from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.tokenizer import Tokenizer
 
@@ -85,15 +87,15 @@ def make(tok: Tokenizer) -> dict[str, Any]:
 
 def _policy(tok: Tokenizer) -> dict[str, list[str] | None]:
     """Name the special tokens that `add_special_tokens` puts before and behind a text."""
-    if tok.definition.template is None:
+    if tok.definition.post_processor is None:
         return {"begin": None, "end": None}
-    before, behind = tok.definition.template.around()
+    before, behind = tok.definition.post_processor.around()
     return {"begin": before, "end": behind}
 
 
 def _templated(tok: Tokenizer) -> dict[str, Any]:
     """Attest what the template makes of one text and of two, if there is one."""
-    if tok.definition.template is None:
+    if tok.definition.post_processor is None:
         return {}
     single = tok.encode(_TEMPLATED[0], add_special_tokens=True)
     return {"template": {"single": single, "pair": tok.encode(*_TEMPLATED, add_special_tokens=True)}}
@@ -102,7 +104,7 @@ def _templated(tok: Tokenizer) -> dict[str, Any]:
 def _unicode_versions(tok: Tokenizer) -> dict[str, str]:
     """Name the tables that the ids depend on; Python's own are used by normalizers alone."""
     versions = {"split": tok.splitter.unicode["version"], "tables": tok.splitter.unicode["tables"]}
-    if tok.definition.normalizer is not None:
+    if tok.definition.normalizer.name is not None:
         versions["normalizer"] = unicodedata.unidata_version
     return versions
 
@@ -143,7 +145,7 @@ def _check_probe(tok: Tokenizer, probe: Mapping[str, Any], unicode: object) -> N
             f"{ids[place : place + 1]}, but {probe['ids'][place : place + 1]} was attested; the tokenizer "
             f"has changed, or the Unicode tables that split text (attested: {unicode})"
         )
-    expected = _normalized(tok, probe["text"], probe["special_as_text"])
+    expected = _recovered(tok, probe["text"], probe["special_as_text"])
     if tok.decode(ids) != expected:
         raise TokenizerError(
             f"attestation: probe {probe['name']!r}: {expected!r} comes back as "
@@ -155,13 +157,28 @@ def _encode(tok: Tokenizer, text: str, as_text: bool) -> list[int]:
     return tok.encode(text, as_text=True) if as_text else tok.encode(text, allowed_special="all")
 
 
-def _normalized(tok: Tokenizer, text: str, as_text: bool) -> str:
-    return normalize(tok.definition.normalizer, text) if as_text else tok.normalize(text)
+def _recovered(tok: Tokenizer, text: str, as_text: bool) -> str:
+    """Return what decoding should give back: the normalized text, as far as the model knows it."""
+    if tok.definition.model.unknown_token is None:
+        return normalize(tok.definition.normalizer.name, text) if as_text else tok.normalize(text)
+    data, offsets = buffers.pack([text])
+    segments = cut(data, offsets, {} if as_text else tok.special_tokens)
+    return "".join(
+        piece if kind >= 0 else _known(tok, normalize(tok.definition.normalizer.name, piece))
+        for piece, kind in zip(
+            (part.decode() for part in buffers.unpack(data, segments.bounds)), segments.kinds, strict=True
+        )
+    )
+
+
+def _known(tok: Tokenizer, text: str) -> str:
+    pretokens = [piece.encode() for piece in tok.splitter.split_text(text)]
+    return tok.definition.model.recovers(pretokens).decode()
 
 
 def _probes(tok: Tokenizer) -> Iterator[tuple[str, str, bool]]:
     """Give the names and texts of probes, and whether special tokens in them are text."""
-    for name, text in PROBES.items():
+    for name, text in (PROBES | tok.definition.model.probes()).items():
         yield name, text, True
     for name in list(tok.special_tokens)[:8]:
         text = f"before{name}{name} after {name}"

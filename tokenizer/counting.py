@@ -16,7 +16,6 @@ from typing import TypeAlias, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokmill.tokenizer.byte_bpe.kernels.words import MAX_SHORT
 from tokmill.tokenizer.components import normalizers
 from tokmill.tokenizer.components.specials import chunks, cut
 from tokmill.tokenizer.core import buffers
@@ -36,6 +35,7 @@ from tokmill.tokenizer.kernels.counting import (
     move_short,
     move_slots,
 )
+from tokmill.tokenizer.kernels.words import MAX_SHORT
 from tokmill.tokenizer.splitting import Splitter
 
 Buffers: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int64]]

@@ -12,25 +12,25 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokmill.tokenizer.components.definition import Definition
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.errors import VocabularyError
+from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.decoding import gather_tokens
 
 _FEW = 1 << 12  # above, laying a list out as an array pays
 
 
-class Decoder:
+class IdDecoder:
     """Gives the bytes of ids; only reads, so that threads may share it."""
 
-    def __init__(self, definition: Definition) -> None:
-        self._data, self._offsets = definition.token_data, definition.token_offsets
-        self._definition = definition
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._data, self._offsets = vocabulary.data, vocabulary.offsets
+        self._vocabulary = vocabulary
 
     @cached_property
     def _pieces(self) -> list[bytes | None]:
         """The bytes of each id; None where an id has no token."""
-        return [token or None for token in self._definition.tokens]
+        return [token or None for token in self._vocabulary.tokens]
 
     def decode(self, ids: ArrayLike | Iterable[int]) -> bytes:
         """Return the bytes of ids.

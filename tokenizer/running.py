@@ -11,11 +11,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.byte_bpe.encoder import BytePairEncoder
-from tokmill.tokenizer.byte_bpe.laws import Breach
 from tokmill.tokenizer.components import normalizers
 from tokmill.tokenizer.components.specials import Segments, chunks
 from tokmill.tokenizer.core.errors import LawError, TokenizerError
+from tokmill.tokenizer.pipeline.model import Breach, Encoder
 from tokmill.tokenizer.splitting import Pretokens, Splitter
 from tokmill.tokenizer.streaming import TextStream
 
@@ -47,9 +46,9 @@ class _Growing(Generic[Integer]):
 
 
 class Runner:
-    """Encodes segments with one vocabulary, split pattern and normalizer."""
+    """Encodes segments with one model, split pattern and normalizer."""
 
-    def __init__(self, encoder: BytePairEncoder, splitter: Splitter, normalizer: str | None) -> None:
+    def __init__(self, encoder: Encoder, splitter: Splitter, normalizer: str | None) -> None:
         self._encoder = encoder
         self._splitter = splitter
         self._normalizer = normalizer
@@ -70,7 +69,7 @@ class Runner:
 
         Raises:
             TokenizerError: `num_threads` is less than one.
-            LawError: an encoding broke its family's law (`laws`).
+            LawError: an encoding broke its model's law (`pipeline.model.Law`).
         """
         if num_threads < 1:
             raise TokenizerError(f"encode: num_threads={num_threads} must be at least 1; use e.g. 1")
@@ -85,6 +84,18 @@ class Runner:
         offsets = np.zeros(lengths.shape[0] + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
         return ids, offsets
+
+    def run_with_offsets(
+        self, data: NDArray[np.uint8], segments: Segments
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+        """Encode segments, and return the ids, where each token begins and ends, and the normalized text."""
+        ids, _ = self.run(data, segments, np.int64)
+        kinds = segments.kinds
+        text, bounds = normalizers.normalize_pieces(self._normalizer, data, segments.bounds, kinds >= 0)
+        starts, ends = self._encoder.locate(
+            ids, text, bounds, kinds, lambda: self._splitter.split(text, bounds)
+        )
+        return ids, starts, ends, text
 
     def stream(self) -> TextStream:
         """Return the open end of a text that comes in parts."""
@@ -103,8 +114,8 @@ class Runner:
             return []
         pretokens = Pretokens(starts, ends, np.array([0, len(starts)]))
         with self._encoder.workspace() as workspace:
-            found, cuts = workspace.encode(text, pretokens, np.array([-1]))
-            breach = self._encoder.law.breach(found, cuts, np.append(starts[:1], ends[-1:]))
+            found, cuts, unknown = workspace.encode(text, pretokens, np.array([-1]))
+            breach = self._encoder.law.breach(found, cuts, np.append(starts[:1], ends[-1:]), unknown)
             if breach is not None:
                 raise LawError(breach.says, 0)
             ids: list[int] = found.tolist()
@@ -121,8 +132,8 @@ class Runner:
             for start, stop in chunks(bounds):
                 cuts, kinds = bounds[start : stop + 1], segments.kinds[first + start : first + stop]
                 text, cuts = normalizers.normalize_pieces(self._normalizer, data, cuts, kinds >= 0)
-                found, ends = workspace.encode(text, self._splitter.split(text, cuts), kinds)
-                breach = self._encoder.law.breach(found, ends, cuts)
+                found, ends, unknown = workspace.encode(text, self._splitter.split(text, cuts), kinds)
+                breach = self._encoder.law.breach(found, ends, cuts, unknown)
                 if breach is not None:
                     raise _broken(segments, first + start + breach.segment, breach)
                 ids.append(found)

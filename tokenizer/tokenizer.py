@@ -1,10 +1,12 @@
 """The tokenizer: text to ids and back.
 
-    text → special tokens cut out → normalizer → pre-tokens → merges → ids → bytes → text
+    text → special tokens cut out → normalizer → pre-tokens → model → ids → bytes → text
 
-Laws: decoding gives the (normalized) text back, byte for byte; ids do not depend on how documents are
-    batched, on threads or on caches; ordinary text never becomes a special token. Text goes in as str, or
-    as UTF-8 buffers (see `buffers`), for which no Python object a document is made.
+Laws: decoding gives the (normalized) text back, byte for byte, if the model knows every text; a model with an
+    unknown token (`definition.model.unknown_token`) gives that token's name for what it does not know. Ids do
+    not depend on how documents are batched, on threads or on caches; ordinary text never becomes a special
+    token, the unknown one aside. Text goes in as str, or as UTF-8 buffers (see `buffers`), without a Python
+    object for each document.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,47 +19,45 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokmill.tokenizer import formats
-from tokmill.tokenizer.byte_bpe.encoder import BytePairEncoder
+from tokmill.tokenizer.byte_bpe.vocab import Merges, Vocab, definition_of
 from tokmill.tokenizer.components import normalizers
-from tokmill.tokenizer.components.definition import FAMILY, Definition
 from tokmill.tokenizer.components.specials import AllowedSpecial, AsText, active_specials, cut
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.arrow import ArrowStrings, read_strings
 from tokmill.tokenizer.core.buffers import EncodedBatch, Text, Texts
-from tokmill.tokenizer.decoding import Decoder
-from tokmill.tokenizer.kernels.decoding import locate_tokens
+from tokmill.tokenizer.core.errors import VocabularyError
+from tokmill.tokenizer.decoding import IdDecoder
+from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.running import Runner
 from tokmill.tokenizer.short_texts import ShortTexts
-from tokmill.tokenizer.splitting import PatternLike, Splitter, compile_pattern
+from tokmill.tokenizer.splitting import PatternLike, Splitter
 from tokmill.tokenizer.streaming import encode_parts
-from tokmill.tokenizer.vocabulary import Merges, Vocab, definition_of
 
 
 class Tokenizer:
-    """A byte-level BPE tokenizer. Immutable, and safe to use from many threads at once.
+    """A tokenizer of any family. Immutable, and safe to use from many threads at once.
 
     Attributes:
         definition: what it is.
         splitter: its compiled split pattern.
     """
 
-    family = FAMILY
-
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
-        self.splitter: Splitter = compile_pattern(definition.split_pattern, definition.digits)
+        self.splitter: Splitter = definition.pre_tokenizer.compile()
 
     def __repr__(self) -> str:
         return (
             f"Tokenizer({self.family}, vocab_size={self.vocab_size}, "
-            f"split_pattern={self.definition.split_pattern!r}, num_special_tokens={len(self.special_tokens)})"
+            f"split_pattern={self.definition.pre_tokenizer.split_pattern!r}, "
+            f"num_special_tokens={len(self.special_tokens)})"
         )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tokenizer) and self.spec() == other.spec()
 
     def __hash__(self) -> int:
-        return hash((self.vocab_size, self.definition.token_data.tobytes()))
+        return hash((self.vocab_size, self.definition.vocabulary.data.tobytes()))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Tokenizer.from_spec, (self.spec(),)
@@ -77,17 +77,17 @@ class Tokenizer:
         split_pattern: PatternLike = "gpt2",
         **how: Any,
     ) -> Self:
-        """Build a tokenizer from a vocabulary and its merges, as other libraries pass them around.
+        """Build a byte-level BPE tokenizer from a vocabulary and its merges, as other libraries hold them.
 
         Args:
             vocab: ids by byte string, or byte strings by id; with or without the special tokens.
             merges: pairs of byte strings, in order of rank.
             special_tokens: ids by name, or names; a name that the vocabulary lacks gets the next free id.
             split_pattern: a name, an expression, or a chain of expressions.
-            **how: `digits`, `normalizer`, `ignore_merges`, `num_reserved`, as in `Definition`.
+            **how: `digits`, `normalizer`, `ignore_merges`, `num_reserved`, as in `byte_bpe.model.define`.
 
         Raises:
-            VocabularyError: the vocabulary breaks a law of `definition`; says which, and where.
+            VocabularyError: the vocabulary breaks a law of `byte_bpe.model`; says which, and where.
             SpecialTokenError: a name that cannot be a special token.
         """
         return cls(definition_of(vocab, merges, special_tokens, split_pattern=split_pattern, **how))
@@ -108,6 +108,11 @@ class Tokenizer:
         return formats.save(self.definition, Path(path), format)
 
     @property
+    def family(self) -> str:
+        """The name of its family."""
+        return self.definition.family
+
+    @property
     def vocab_size(self) -> int:
         """The greatest id plus one."""
         return self.definition.vocab_size
@@ -120,12 +125,19 @@ class Tokenizer:
     @cached_property
     def vocab(self) -> dict[bytes, int]:
         """Ids by byte string, special tokens included, in order of id."""
-        return {token: i for i, token in enumerate(self.definition.tokens) if token}
+        return dict(self.definition.vocabulary.ids)
 
     @cached_property
     def merges(self) -> list[tuple[bytes, bytes]]:
-        """The merges in the order of their ranks."""
-        return self.definition.pairs
+        """The merges in the order of their ranks.
+
+        Raises:
+            VocabularyError: the family has none.
+        """
+        pairs: list[tuple[bytes, bytes]] | None = getattr(self.definition.model, "pairs", None)
+        if pairs is None:
+            raise VocabularyError(f"merges: a {self.family} tokenizer has none; ask one of family byte_bpe")
+        return pairs
 
     def token_bytes(self, token: int) -> bytes:
         """Return the bytes of one token.
@@ -172,7 +184,7 @@ class Tokenizer:
 
     def _templated(self, texts: list[list[int]], *, add_special_tokens: bool) -> list[int]:
         """Join the ids of one text or two as the template says, if there is one."""
-        template = self.definition.template
+        template = self.definition.post_processor
         if template is None:
             return [token for ids in texts for token in ids]
         return template.join(texts, self.special_tokens if add_special_tokens else None)
@@ -185,7 +197,7 @@ class Tokenizer:
     @cached_property
     def _short_texts(self) -> ShortTexts:
         names = self.definition.special_tokens
-        return ShortTexts(self.splitter, self.definition.normalizer, names, self._runner.encode_pretoken)
+        return ShortTexts(self.splitter, self.definition.normalizer.name, names, self._runner.encode_pretoken)
 
     def encode_batch(
         self,
@@ -209,7 +221,7 @@ class Tokenizer:
         batch = self.encode_buffers(
             data, offsets, allowed_special=allowed_special, as_text=as_text, num_threads=num_threads
         )
-        template = self.definition.template
+        template = self.definition.post_processor
         return template.wrap(batch, self.special_tokens) if template and add_special_tokens else batch
 
     def encode_buffers(
@@ -263,7 +275,7 @@ class Tokenizer:
 
     @cached_property
     def _runner(self) -> Runner:
-        return Runner(BytePairEncoder(self.definition), self.splitter, self.definition.normalizer)
+        return Runner(self.definition.model.encoder(), self.splitter, self.definition.normalizer.name)
 
     @property
     def id_type(self) -> type[np.uint16] | type[np.uint32]:
@@ -302,11 +314,7 @@ class Tokenizer:
         looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
         data, offsets = buffers.pack([text])
         segments = cut(data, offsets, looked_for, disallowed)
-        flat, _ = self._runner.run(data, segments, np.int64)
-        keep = segments.kinds >= 0
-        data, bounds = normalizers.normalize_pieces(self.definition.normalizer, data, segments.bounds, keep)
-        starts, ends = np.empty_like(flat), np.empty_like(flat)
-        locate_tokens(flat, self.definition.token_offsets, bounds, segments.kinds, starts, ends)
+        flat, starts, ends, data = self._runner.run_with_offsets(data, segments)
         characters = np.concatenate([np.zeros(1, np.int64), np.cumsum((data & 0xC0) != 0x80)])
         spans = zip(characters[starts + 1] - 1, characters[ends], strict=True)
         return flat.tolist(), [(int(start), int(end)) for start, end in spans]
@@ -330,16 +338,18 @@ class Tokenizer:
     ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Return documents as they are encoded: normalized around their special tokens."""
         text, cuts = buffers.checked(data, offsets)
-        if self.definition.normalizer is None:
+        if self.definition.normalizer.name is None:
             return text, cuts
         segments = cut(text, cuts, self.special_tokens)
         text, bounds = normalizers.normalize_pieces(
-            self.definition.normalizer, text, segments.bounds, segments.kinds >= 0
+            self.definition.normalizer.name, text, segments.bounds, segments.kinds >= 0
         )
         return text, bounds[segments.documents]
 
     def decode(self, ids: ArrayLike | Iterable[int], errors: str = "replace") -> str:
         """Decode ids to text; bytes that are no UTF-8 become U+FFFD unless `errors` says otherwise.
+
+        An unknown token becomes its name, such as `[UNK]`: the text that it stood for is lost.
 
         Raises:
             VocabularyError: an id without a token; says which, and where.
@@ -351,8 +361,8 @@ class Tokenizer:
         return self._decoder.decode(ids)
 
     @cached_property
-    def _decoder(self) -> Decoder:
-        return Decoder(self.definition)
+    def _decoder(self) -> IdDecoder:
+        return IdDecoder(self.definition.vocabulary)
 
     def decode_batch(
         self, batch: EncodedBatch | Sequence[Sequence[int]], errors: str = "replace"

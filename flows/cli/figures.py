@@ -15,7 +15,7 @@ _TELLING = {
     "corpus": ("num_documents", "num_bytes", "num_shards"),
     "counts": ("num_pretokens", "num_distinct"),
     "balance": ("method", "num_capped"),
-    "tokenizer": ("vocab_size", "num_merges"),
+    "tokenizer": ("vocab_size", "num_merges", "num_words", "num_characters"),
     "encoded": ("num_tokens", "num_documents"),
     "audit": ("bytes_per_token", "fertility"),
     "mixture": ("num_tokens", "limited_by"),

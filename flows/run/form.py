@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tokmill.tasks.formats.packed.figures import Strategy
 from tokmill.tasks.sampling import Method
+from tokmill.tasks.train.stage import FamilyName
 
 
 class _Section(BaseModel):
@@ -35,6 +36,9 @@ class TrainOverrides(_Section):
 
     vocab_size: Annotated[int, Field(ge=257)] | None = Field(
         None, description="Tokens in the vocabulary: 256 bytes, merges, special and reserved tokens."
+    )
+    family: FamilyName | None = Field(
+        None, description="The kind of tokenizer: byte-level BPE, or whole words or characters."
     )
     split_pattern: str | None = Field(
         None, description="gpt2, cl100k, o200k, llama3, qwen2, cs336, or a regular expression."

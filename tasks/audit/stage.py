@@ -137,14 +137,9 @@ def _vocabulary(path: Path) -> "Vocabulary":
     """The vocabulary's tokens by id, and the kind of each."""
     from tokmill.tasks.audit.tables import Vocabulary
     from tokmill.tasks.formats.tokenizer import open_tokenizer
-    from tokmill.tokenizer.components.specials import reserved_name
 
-    definition = open_tokenizer(path).definition
-    reserved = {reserved_name(number) for number in range(definition.num_reserved)}
-    kinds = ["hole" if not token else "byte" if len(token) == 1 else "merge" for token in definition.tokens]
-    for name, token_id in definition.special_tokens.items():
-        kinds[token_id] = "reserved" if name in reserved else "special"
-    return Vocabulary(definition.tokens, kinds)
+    model = open_tokenizer(path).definition.model
+    return Vocabulary(model.vocabulary.tokens, model.kinds(), model.readable)
 
 
 def _metrics(summary: "Summary") -> dict[str, Scalar]:
@@ -154,6 +149,7 @@ def _metrics(summary: "Summary") -> dict[str, Scalar]:
         "chars_per_token": overall.chars_per_token,
         "fertility": overall.fertility,
         "renyi_efficiency": summary.renyi_efficiency,
+        "unknown_share": summary.unknown_share,
     }
     return {
         "gate": summary.gate,

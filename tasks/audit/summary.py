@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.audit.tables import SourceUse, Vocabulary, rows
 from tokmill.tasks.core.markdown import table
+from tokmill.tasks.core.optional import WithOptional
 from tokmill.tasks.formats.files.manifests import read_model
 
 SUMMARY_FILE = "summary.json"
@@ -57,7 +58,7 @@ class Length(_Part):
     num_occurrences: int
 
 
-class Summary(_Part):
+class Summary(_Part, WithOptional):
     """The content of `summary.json`.
 
     Attributes:
@@ -66,7 +67,10 @@ class Summary(_Part):
         unused_examples: some of them, merged ones before single bytes, then by id; see `readable`.
         renyi_efficiency: of all sources together, see the function; None if nothing was encoded.
         gate: "passed", "failed: <why>", or "none" where no threshold was asked for.
+        num_unknown_tokens: how often the unknown token occurs; None for a vocabulary that has none.
     """
+
+    optional = frozenset({"num_unknown_tokens"})
 
     vocab_size: int
     num_ordinary_tokens: int
@@ -77,6 +81,14 @@ class Summary(_Part):
     sources: list[Yield]
     lengths: list[Length]
     gate: str
+    num_unknown_tokens: int | None = None
+
+    @property
+    def unknown_share(self) -> float | None:
+        """Unknown tokens over all; None for a vocabulary that has no unknown token."""
+        if self.num_unknown_tokens is None:
+            return None
+        return round(self.num_unknown_tokens / max(1, self.overall.num_tokens), 6)
 
     @property
     def unused_share(self) -> float:
@@ -99,7 +111,7 @@ def summarize(
     database: duckdb.DuckDBPyConnection, vocabulary: Vocabulary, sources: Mapping[str, SourceUse]
 ) -> Summary:
     """The summary of the tables in `database`, which were made of this vocabulary and these sources."""
-    ordinary = np.array([kind in {"byte", "merge"} for kind in vocabulary.kinds], dtype=np.bool_)
+    ordinary = vocabulary.is_ordinary()
     efficiencies = {name: renyi_efficiency(use.token_counts[ordinary]) for name, use in sources.items()}
     total = sum((use.token_counts for use in sources.values()), np.zeros(len(ordinary), np.uint64))
     of_all = renyi_efficiency(total[ordinary])
@@ -115,7 +127,13 @@ def summarize(
         sources=[_yield(row, efficiencies[row["source"]]) for row in rows(database, "FROM audit_sources")],
         lengths=lengths,
         gate="none",
+        num_unknown_tokens=_num_unknown(vocabulary, total),
     )
+
+
+def _num_unknown(vocabulary: Vocabulary, token_counts: NDArray[np.uint64]) -> int | None:
+    unknown = [token for token, kind in enumerate(vocabulary.kinds) if kind == "unknown"]
+    return int(token_counts[unknown].sum()) if unknown else None
 
 
 def renyi_efficiency(token_counts: NDArray[np.uint64]) -> float | None:
@@ -148,6 +166,7 @@ def to_markdown(summary: Summary) -> str:
         f"- Gate: **{summary.gate}**",
         f"- Vocabulary: {summary.vocab_size:,} tokens, special and reserved ones included",
         f"- Ordinary tokens that never occur: {unused}",
+        *_unknown_line(summary),
         f"- Rényi efficiency (order {_RENYI_ORDER}): {_number(summary.renyi_efficiency, 4)}",
         "",
         "## Sources",
@@ -166,6 +185,14 @@ def to_markdown(summary: Summary) -> str:
         ),
     ]
     return "\n".join([*lines, *_examples(summary), ""])
+
+
+def _unknown_line(summary: Summary) -> list[str]:
+    if summary.unknown_share is None:
+        return []
+    return [
+        f"- Unknown tokens, whose text is lost: {summary.num_unknown_tokens:,} ({summary.unknown_share:.2%})"
+    ]
 
 
 _UNUSED = """

@@ -10,7 +10,7 @@ A ratio with nothing below the line is NULL. A word is a run of characters other
 says little of a script that puts no spaces between words.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,15 +62,27 @@ TABLES = {
 }
 
 
-_ORDINARY = "CREATE VIEW ordinary AS SELECT token_id FROM vocabulary WHERE kind IN ('byte', 'merge')"
+_ORDINARY = "CREATE VIEW ordinary AS SELECT token_id FROM vocabulary WHERE ordinary"
+EXTRAORDINARY = frozenset({"special", "reserved", "unknown", "hole"})
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Every id: its token's bytes, and its kind: byte, merge, special, reserved, or hole for no token."""
+    """Every id of a model, as the model describes it.
+
+    Attributes:
+        tokens: its token's bytes.
+        kinds: its kind; see `tokmill.tokenizer.pipeline.model.Model.kinds`.
+        readable: its token as one line of text.
+    """
 
     tokens: Sequence[bytes]
     kinds: Sequence[str]
+    readable: Callable[[int], str]
+
+    def is_ordinary(self) -> NDArray[np.bool_]:
+        """Whether each id is a token that stands for text: bool [vocab_size]."""
+        return np.array([kind not in EXTRAORDINARY for kind in self.kinds], dtype=np.bool_)
 
 
 @dataclass(frozen=True)
@@ -110,28 +122,6 @@ def rows(database: duckdb.DuckDBPyConnection, query: str, *values: str | float) 
     return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
 
-def readable(token: bytes) -> str:
-    r"""`token` as one line of text: no UTF-8 becomes `\x..`, the invisible is escaped, `\` is doubled."""
-    text = token.decode("utf-8", "surrogateescape")
-    return "".join(_shown(char) for char in text)
-
-
-def _shown(char: str) -> str:
-    code = ord(char)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8, as surrogateescape keeps it
-        return f"\\x{code - 0xDC00:02x}"
-    if char == "\\":
-        return "\\\\"
-    # A fixed list rather than str.isprintable, whose answer depends on the Python version's Unicode tables.
-    invisible = code < 0x20 or 0x7F <= code <= 0xA0 or code in _INVISIBLE
-    return char.encode("unicode_escape").decode("ascii") if invisible else char
-
-
-_INVISIBLE = frozenset(
-    {0xAD, 0x3000, 0xFEFF, *range(0x2000, 0x2010), *range(0x2028, 0x2030), *range(0x205F, 0x2070)}
-)
-
-
 def _vocabulary_table(vocabulary: Vocabulary) -> pa.Table:
     ids = [token_id for token_id, kind in enumerate(vocabulary.kinds) if kind != "hole"]
     tokens = [vocabulary.tokens[token_id] for token_id in ids]
@@ -139,9 +129,10 @@ def _vocabulary_table(vocabulary: Vocabulary) -> pa.Table:
         {
             "token_id": pa.array(ids, pa.uint32()),
             "token": pa.array(tokens, pa.binary()),
-            "readable": pa.array([readable(token) for token in tokens], pa.string()),
+            "readable": pa.array([vocabulary.readable(token_id) for token_id in ids], pa.string()),
             "kind": pa.array([vocabulary.kinds[token_id] for token_id in ids], pa.string()),
             "num_bytes": pa.array([len(token) for token in tokens], pa.int64()),
+            "ordinary": pa.array(vocabulary.is_ordinary()[ids], pa.bool_()),
         }
     )
 

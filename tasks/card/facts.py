@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from tokmill.tasks.audit.summary import Summary, Yield, read_summary
 from tokmill.tasks.card.conservation import Ledger, StageAccounts, ledger, padding
 from tokmill.tasks.core.errors import AccountError
+from tokmill.tasks.core.optional import WithOptional
 from tokmill.tasks.core.stage import Account
 from tokmill.tasks.formats.balance import Balance, BalancedSource
 from tokmill.tasks.formats.corpus import Corpus
@@ -82,12 +83,23 @@ class SourceFacts(_Facts):
     renyi_efficiency: float | None
 
 
-class TokenizerFacts(_Facts):
-    """The tokenizer; `origin` says whether it was trained on this corpus."""
+class TokenizerFacts(_Facts, WithOptional):
+    """The tokenizer.
+
+    Attributes:
+        origin: whether it was trained on this corpus.
+        num_merges: merges of a byte-level BPE tokenizer.
+        family: the family of its model.
+        figures: counts that describe a model of another family.
+        unknown_token: what text becomes that the vocabulary does not have; None if it has any text.
+        num_unknown_tokens: how often that is in the encoded text.
+    """
+
+    optional = frozenset({"num_merges", "family", "figures", "unknown_token", "num_unknown_tokens"})
 
     origin: Literal["trained", "existing"]
     vocab_size: int
-    num_merges: int
+    num_merges: int | None = None
     special_tokens: list[str]
     num_reserved: int
     split_pattern: str
@@ -101,6 +113,10 @@ class TokenizerFacts(_Facts):
     num_unused_tokens: int
     renyi_efficiency: float | None
     gate: str
+    family: str = "byte_bpe"
+    figures: dict[str, int] = {}
+    unknown_token: str | None = None
+    num_unknown_tokens: int | None = None
 
 
 class BalanceFacts(_Facts):
@@ -310,17 +326,21 @@ def tokenizer_facts(upstream: Upstream) -> TokenizerFacts:
 
     definition = load(upstream.paths["tokenizer"] / "tokmill.json").definition
     audit, end_id = upstream.audit, upstream.packed.end_of_document_id
-    specials = dict(definition.special_tokens)
+    specials, figures = dict(definition.special_tokens), definition.model.figures()
     named = list(specials)[: len(specials) - definition.num_reserved]
     return TokenizerFacts(
         origin="trained" if upstream.balance else "existing",
         vocab_size=definition.vocab_size,
-        num_merges=len(definition.merges),
+        num_merges=figures.pop("num_merges", None),
+        family=definition.family,
+        figures=figures,
+        unknown_token=definition.model.unknown_token,
+        num_unknown_tokens=audit.num_unknown_tokens,
         special_tokens=named,
         num_reserved=definition.num_reserved,
-        split_pattern=str(definition.split_pattern),
-        digits=definition.digits,
-        normalizer=definition.normalizer,
+        split_pattern=str(definition.pre_tokenizer.split_pattern),
+        digits=definition.pre_tokenizer.digits,
+        normalizer=definition.normalizer.name,
         end_of_document=next((name for name, token in specials.items() if token == end_id), None),
         bytes_per_token=audit.overall.bytes_per_token,
         chars_per_token=audit.overall.chars_per_token,

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tokmill.tasks.card.conservation import Column
 from tokmill.tasks.card.facts import CardFacts, PackedFacts, SourceFacts, TokenizerFacts
 from tokmill.tasks.core.markdown import cell, table
+from tokmill.tokenizer.pipeline.families import find_family
 
 _BAR_WIDTH = 12
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -145,14 +146,33 @@ def _tokenizer_list(tokenizer: TokenizerFacts) -> list[str]:
     more = len(tokenizer.special_tokens) - _SHOWN_SPECIALS
     how = "trained on these sources" if tokenizer.origin == "trained" else "an existing tokenizer"
     end = "none" if tokenizer.end_of_document is None else _code(tokenizer.end_of_document)
+    title = find_family(tokenizer.family).title
     return [
-        f"- Byte-level BPE, {how}: {tokenizer.vocab_size:,} tokens, {tokenizer.num_merges:,} merges",
+        f"- {title}, {how}: {tokenizer.vocab_size:,} tokens{_figures(tokenizer)}",
+        *_unknown(tokenizer),
         f"- Special tokens: {specials}{f' and {more:,} more' if more > 0 else ''}; "
         f"{tokenizer.num_reserved:,} reserved; after each document: {end}",
         f"- Split pattern: {_code(tokenizer.split_pattern)}; digits: {tokenizer.digits}; normalizer: "
         f"{tokenizer.normalizer or 'none'}",
         f"- {tokenizer.num_unused_tokens:,} ordinary tokens never occur in the encoded text; audit "
         f"gate: {tokenizer.gate}",
+    ]
+
+
+def _figures(tokenizer: TokenizerFacts) -> str:
+    """The counts that describe the family's models: `, 743 merges`."""
+    merges = {} if tokenizer.num_merges is None else {"num_merges": tokenizer.num_merges}
+    figures = {**merges, **tokenizer.figures}
+    return "".join(f", {value:,} {name.removeprefix('num_')}" for name, value in figures.items())
+
+
+def _unknown(tokenizer: TokenizerFacts) -> list[str]:
+    """What is lost of text that the vocabulary does not have, for families that lose it."""
+    if tokenizer.unknown_token is None:
+        return []
+    return [
+        f"- Text that is not in the vocabulary becomes {_code(tokenizer.unknown_token)} and is lost: "
+        f"{tokenizer.num_unknown_tokens or 0:,} tokens of the encoded text"
     ]
 
 

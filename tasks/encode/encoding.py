@@ -76,7 +76,7 @@ def encode_batches(
 
     Raises:
         SpecialTokenError: a document contains a special token and `special_tokens_in_text` is "raise".
-        LawError: an encoding broke the law of its family (`tokenizer.byte_bpe.laws`); names the document.
+        LawError: an encoding broke the law of its model (`pipeline.model.Law`); names the document.
     """
     begin_id, fim = additions or Additions()
     specials: Any = {"allowed_special": "all"} if special_tokens_in_text == "allowed" else {"as_text": True}

@@ -1,4 +1,7 @@
-"""Measure the noise of an encoded shard's documents, on the text that their tokens decode to."""
+"""Measure the noise of an encoded shard's documents, on the text that their tokens decode to.
+
+Text that became an unknown token is not measured.
+"""
 
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -14,6 +17,7 @@ from tokmill.tokenizer.kernels.decoding import gather_tokens
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
+    from tokmill.tokenizer.core.vocabulary import Vocabulary
 
 _PLAIN = r"[\p{L}\p{M}\s]"
 _BROKEN = r"[\p{Cc}\p{Cn}\p{Co}\p{Cs}\uFFFD--\s]"
@@ -36,15 +40,23 @@ def noise_of(
     Raises:
         StoreError: a token is not in the tokenizer's vocabulary.
     """
-    definition, found = tokenizer.definition, new_noise(shard.num_documents)
+    vocabulary, found = _known_text(tokenizer), new_noise(shard.num_documents)
     room = new_room(int(np.max(np.diff(shard.offsets), initial=0)))
     for block in token_blocks(shard, end_id):
-        shard.check_ids(definition.vocab_size, block.tokens)
-        documents = _decoded(block, definition.token_data, definition.token_offsets)
+        shard.check_ids(vocabulary.size, block.tokens)
+        documents = _decoded(block, vocabulary.data, vocabulary.offsets)
         stop = block.first + len(block.lengths)
         part = type(found)(*(values[block.first : stop] for values in found))
         measure_noise(documents, character_classes(), block.first, room, part)
     return dict(found._asdict())
+
+
+def _known_text(tokenizer: "Tokenizer") -> "Vocabulary":
+    """The bytes of text that each token stands for: none for an unknown token, whose text is lost."""
+    model = tokenizer.definition.model
+    if model.unknown_token is None:
+        return model.vocabulary
+    return model.vocabulary.without_bytes(tokenizer.special_tokens[model.unknown_token])
 
 
 def _decoded(block: TokenBlock, token_data: NDArray[np.uint8], token_offsets: NDArray[np.int64]) -> Documents:

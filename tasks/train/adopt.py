@@ -61,7 +61,7 @@ def run(params: AdoptParams, *, out: Path, file: str | Path) -> Outcome:
     return Outcome(
         metrics={
             "vocab_size": tokenizer.vocab_size,
-            "num_merges": len(tokenizer.merges),
+            **tokenizer.definition.model.figures(),
             "num_special_tokens": len(tokenizer.special_tokens),
             "exports": ", ".join(exports),
             "unicode_tables": "{version} ({tables})".format(**tokenizer.splitter.unicode),

@@ -1,14 +1,15 @@
 """train: a tokenizer from pre-token counts and a balance.
 
 Each source's counts are multiplied by its factor (and by the balance's resolution, which keeps rounding
-small) and added up, and merges are learned from the sum; no text is read. What each source counted for is
-measured on what was learned from: its part of the weighted pre-tokens' bytes is `share.SOURCE` in the record.
-Publishes a tokenizer artifact (`tasks.formats.tokenizer`) with exports, each of which was loaded back and
-encoded the probes alike.
+small) and added up, and a vocabulary is learned from the sum; no text is read. What each source counted for
+is measured on what was learned from: its part of the weighted pre-tokens' bytes is `share.SOURCE` in the
+record. Publishes a tokenizer artifact (`tasks.formats.tokenizer`) with exports, each of which was loaded back
+and encoded the probes alike.
 """
 
 from collections.abc import Iterator
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from tokmill.tokenizer import PretokenCounts, Tokenizer
 
 
+FamilyName = Literal["byte_bpe", "word_level", "character_level"]
+
+
 class TrainParams(CountParams):
     """The vocabulary to learn, and how text is cut before."""
 
@@ -32,10 +36,13 @@ class TrainParams(CountParams):
         default=32_000,
         gt=256,
         le=1 << 24,
-        description="Tokens in all: the 256 bytes, merges, special tokens and reserved ones.",
+        description="Tokens in all: the 256 bytes, merges, special tokens and reserved ones; of words or "
+        "characters at most so many.",
     )
-    family: Literal["byte_bpe"] = Field(
-        default="byte_bpe", description="The kind of tokenizer: byte-level BPE."
+    family: FamilyName = Field(
+        default="byte_bpe",
+        description="The kind of tokenizer: byte-level BPE, or the baselines whose tokens are whole words or "
+        "single characters, and that have [UNK] for any other.",
     )
     num_reserved: int = Field(
         default=0,
@@ -46,13 +53,15 @@ class TrainParams(CountParams):
     min_frequency: int = Field(
         default=1,
         ge=1,
-        description="Pairs that occur less often, after balancing, are never merged; at 1 any may be.",
+        description="Pairs that occur less often, after balancing, are never merged; at 1 any may be. Of "
+        "words and characters: those that occur less often are no tokens.",
     )
     max_token_bytes: int | None = Field(
         default=None,
         ge=2,
         lt=1 << 31,
-        description="Merges that would make a longer token are not made; empty for no limit.",
+        description="Merges that would make a longer token are not made; empty for no limit. Longer words "
+        "are no tokens.",
     )
     tie_break: Literal["lexicographic_max", "lowest_ids"] = Field(
         default="lexicographic_max",
@@ -93,9 +102,9 @@ def run(params: TrainParams, *, out: Path, counts: Path, balance: Path) -> Outco
     return Outcome(
         metrics={
             "vocab_size": tokenizer.vocab_size,
-            "num_merges": len(tokenizer.merges),
+            **tokenizer.definition.model.figures(),
             "num_special_tokens": len(tokenizer.special_tokens),
-            "longest_token_bytes": max((len(left + right) for left, right in tokenizer.merges), default=1),
+            "longest_token_bytes": _longest(tokenizer),
             "num_pretokens": round(int(weighted.counts.sum()) / balanced.resolution),
             "num_distinct_pretokens": len(weighted),
             "num_distinct_bytes": weighted.num_distinct_bytes,
@@ -106,15 +115,22 @@ def run(params: TrainParams, *, out: Path, counts: Path, balance: Path) -> Outco
     )
 
 
+def _longest(tokenizer: "Tokenizer") -> int:
+    """The bytes of the longest token that stands for text."""
+    return max((len(token) for _, token in tokenizer.definition.vocabulary.ordinary()), default=0)
+
+
 def _trained(params: TrainParams, weighted: "PretokenCounts", resolution: int) -> "Tokenizer":
     """Learn the vocabulary from counts that are `resolution` times those of the balanced corpus."""
     from tokmill.tokenizer import train_from_counts
     from tokmill.tokenizer.core.errors import TrainingError
+    from tokmill.tokenizer.pipeline.families import find_family
 
     least = params.min_frequency * resolution if params.min_frequency > 1 else 1
     options = params.model_dump() | {"min_frequency": least}
+    progress = partial(_tell, find_family(params.family).unit)
     try:
-        return train_from_counts(weighted, **options, progress=_tell)
+        return train_from_counts(weighted, **options, progress=progress)
     except TrainingError as error:
         if least == params.min_frequency:
             raise
@@ -146,8 +162,8 @@ def weighted_parts(
             yield PretokenCounts(found.data, found.offsets, scaled)
 
 
-def _tell(made: int, wanted: int) -> None:
-    report_progress(made, wanted, "merges")
+def _tell(unit: str, made: int, wanted: int) -> None:
+    report_progress(made, wanted, unit)
 
 
 def _check_cut(wanted: "PreTokenization", found: "PreTokenization") -> None:

@@ -8,12 +8,15 @@ import pytest
 
 from tokmill.tasks.audit.stage import AuditParams, verdict
 from tokmill.tasks.audit.summary import Summary, renyi_efficiency, summarize, to_markdown
-from tokmill.tasks.audit.tables import SourceUse, Vocabulary, audit_database, readable, rows, write_tables
+from tokmill.tasks.audit.tables import SourceUse, Vocabulary, audit_database, rows, write_tables
 from tokmill.tasks.formats.encoded import EncodedStatistics
+from tokmill.tokenizer.core.readable import readable
 
+TOKENS = [b"a", b"\xe4", b"ab", b"abc", b"<|end|>", b"<|reserved_0|>"]
 VOCABULARY = Vocabulary(
-    tokens=[b"a", b"\xe4", b"ab", b"abc", b"<|end|>", b"<|reserved_0|>"],
+    tokens=TOKENS,
     kinds=["byte", "byte", "merge", "merge", "special", "reserved"],
+    readable=lambda token: readable(TOKENS[token]),
 )
 
 

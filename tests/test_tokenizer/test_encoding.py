@@ -14,9 +14,9 @@ from tests.test_tokenizer.conftest import SPECIALS, any_text, by_kernel
 from tokmill import tokenizer
 from tokmill.tokenizer import LawError, SpecialTokenError, Tokenizer, TokenizerError, VocabularyError
 from tokmill.tokenizer.byte_bpe import encoder
-from tokmill.tokenizer.components.definition import Definition
+from tokmill.tokenizer.byte_bpe.formats import tiktoken
+from tokmill.tokenizer.byte_bpe.model import define
 from tokmill.tokenizer.core import buffers
-from tokmill.tokenizer.formats import tiktoken
 from tokmill.tokenizer.reference import byte_bpe as reference
 
 
@@ -388,7 +388,7 @@ def test_cutting_where_no_token_reaches_across_changes_nothing(
     pairs: list[tuple[bytes, bytes]], data: bytes
 ) -> None:
     tokens = {i: bytes([i]) for i in range(256)} | {256 + i: a + b for i, (a, b) in enumerate(pairs)}
-    tok = Tokenizer(Definition.build(tokens, pairs, {}, split_pattern=r"[\s\S]+"))
+    tok = Tokenizer(define(tokens, pairs, {}, split_pattern=r"[\s\S]+"))
     ranks = {pair: rank for rank, pair in enumerate(pairs)}
     expected = [tok.vocab[part] for part in reference.encode_pretoken(data, ranks)] if data else []
     assert tok.encode_buffers(np.frombuffer(data, np.uint8), [0, len(data)]).ids.tolist() == expected
@@ -412,4 +412,4 @@ def test_a_definition_says_which_law_is_broken() -> None:
     ]
     for tokens, pairs, specials, says in broken:
         with pytest.raises(VocabularyError, match=says):
-            Definition.build(tokens, pairs, specials, split_pattern="gpt2")
+            define(tokens, pairs, specials, split_pattern="gpt2")

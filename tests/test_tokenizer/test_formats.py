@@ -123,9 +123,9 @@ def test_gpt2_files_without_a_sidecar(tmp_path: Path) -> None:
     for file in (path, tmp_path / "gpt2_merges.txt"):
         tok = tokenizer.load(file)
         assert dict(tok.special_tokens) == {"<|endoftext|>": 259}
-        assert tok.definition.split_pattern == "gpt2"
+        assert tok.definition.pre_tokenizer.split_pattern == "gpt2"
         assert tok.encode(" the<|endoftext|>", allowed_special="all") == [258, 259]
-    assert tokenizer.load(path, split_pattern="llama3").definition.split_pattern == "llama3"
+    assert tokenizer.load(path, split_pattern="llama3").definition.pre_tokenizer.split_pattern == "llama3"
     added = tokenizer.load(path, special_tokens={"<|endoftext|>": 259, "<|pad|>": 300})
     assert added.vocab_size == 301
     with pytest.raises(VocabularyError, match="id 299 at position 0"):
@@ -152,7 +152,7 @@ def test_tokens_that_merging_does_not_lead_to_are_taken_whole(tmp_path: Path) ->
     tokens = [bytes([i]) for i in range(256)] + [b"abc"]
     path.write_bytes(b"".join(base64.b64encode(t) + b" %d\n" % i for i, t in enumerate(tokens)))
     tok = tokenizer.load(path, split_pattern="gpt2")
-    assert tok.definition.ignore_merges
+    assert tok.definition.model.ignore_merges
     assert tok.encode("abc abcd") == [256, 32, 97, 98, 99, 100]
     for name in ("tokmill", "huggingface", "gpt2", "tiktoken"):
         tok.save(tmp_path / name, name)
@@ -346,9 +346,9 @@ def test_vocabularies_with_holes_keep_their_ids(tmp_path: Path) -> None:
 def test_cl100k_is_spelled_as_it_is_published_and_exactly_where_asked(tmp_path: Path) -> None:
     tok = tokenizer.train(TRAINING_TEXTS, vocab_size=330, split_pattern="cl100k")
     near = tokenizer.load(tok.save(tmp_path / "near", "huggingface")[0])
-    assert near.definition.split_pattern == "llama3"
+    assert near.definition.pre_tokenizer.split_pattern == "llama3"
     exact = tok.save(tmp_path / "exact", "huggingface_exact")[0]
-    assert tokenizer.load(exact).definition.split_pattern == "cl100k"
+    assert tokenizer.load(exact).definition.pre_tokenizer.split_pattern == "cl100k"
     for text, alike in [
         ("the fox\n\n  \n  ", False),
         ("the\n   ", False),

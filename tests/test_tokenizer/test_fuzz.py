@@ -18,13 +18,14 @@ import tiktoken
 from tokmill import tokenizer
 from tokmill.tokenizer import PretokenCounts, Tokenizer, running
 from tokmill.tokenizer.byte_bpe import encoder, trainer
+from tokmill.tokenizer.byte_bpe.formats.tiktoken import definition_of
 from tokmill.tokenizer.byte_bpe.kernels.encoding import BLOCK
 from tokmill.tokenizer.byte_bpe.kernels.training_state import MAX_NARROW
+from tokmill.tokenizer.byte_bpe.model import define
 from tokmill.tokenizer.byte_bpe.trainer import BpeTrainer, MergeRules
 from tokmill.tokenizer.components import specials
-from tokmill.tokenizer.components.definition import Definition
+from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core import buffers
-from tokmill.tokenizer.formats.tiktoken import definition_of
 from tokmill.tokenizer.reference import byte_bpe as reference
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS, compile_pattern, fallback
 
@@ -89,7 +90,7 @@ def shuffled(dice: random.Random, pattern: str) -> tuple[Tokenizer, Callable[[by
         i, j = dice.randrange(len(pairs)), dice.randrange(len(pairs))
         pairs[i], pairs[j] = pairs[j], pairs[i]
     tokens = {i: token for i, token in enumerate(tok.definition.tokens) if token}
-    other = Tokenizer(Definition.build(tokens, pairs, {}, split_pattern=pattern))
+    other = Tokenizer(define(tokens, pairs, {}, split_pattern=pattern))
     return other, by_merges(other)
 
 
@@ -182,7 +183,7 @@ def of_tiktoken(tok: Tokenizer, documents: list[str]) -> list[list[int]]:
 
 def one_by_one(tok: Tokenizer, documents: list[str]) -> list[list[int]]:
     """What pre-tokens give that are encoded one at a time, each with scratch of its own."""
-    alone = Tokenizer(dataclasses.replace(tok.definition, split_pattern=r"[\s\S]+"))
+    alone = Tokenizer(dataclasses.replace(tok.definition, pre_tokenizer=PreTokenizer(r"[\s\S]+")))
     cut = [tok.splitter.split_text(document) for document in documents]
     every = {piece for pieces in cut for piece in pieces}
     ids = {piece: alone.encode_batch([piece]).ids.tolist() for piece in every}

@@ -182,7 +182,7 @@ def test_nothing_but_our_own_errors(
     small: Tokenizer, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fallback, "SECONDS_AT_LEAST", 1.0)
-    files = saved(tmp_path, Tokenizer(replace(small.definition, template=TEMPLATE)), name)
+    files = saved(tmp_path, Tokenizer(replace(small.definition, post_processor=TEMPLATE)), name)
     usage = {"split_pattern": "gpt2"} if name in ("gpt2", "tiktoken") else {}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     num_rounds = num_used = 0

@@ -9,8 +9,8 @@ from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer, TokenizerError
 from tokmill.tokenizer.byte_bpe import encoder
 from tokmill.tokenizer.byte_bpe.kernels.encoding import BLOCK
+from tokmill.tokenizer.byte_bpe.model import define
 from tokmill.tokenizer.components import specials
-from tokmill.tokenizer.components.definition import Definition
 
 USUAL = encoder._USUAL_BYTES
 
@@ -31,7 +31,7 @@ def both(request: pytest.FixtureRequest, tok: Tokenizer) -> Tokenizer:
     pairs = list(tok.merges)
     pairs[0], pairs[-1] = pairs[-1], pairs[0]
     tokens = dict(enumerate(tok.definition.tokens))
-    return Tokenizer(Definition.build(tokens, pairs, {}, split_pattern="gpt2"))
+    return Tokenizer(define(tokens, pairs, {}, split_pattern="gpt2"))
 
 
 def oracle(tok: Tokenizer) -> tiktoken.Encoding:

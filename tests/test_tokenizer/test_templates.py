@@ -88,7 +88,7 @@ def test_templates_come_back_and_others_read_them(
     tok, other = both
     written = tok.save(tmp_path / "saved", name)
     back = tokenizer.load(tmp_path / "saved")
-    assert back.definition.template == tok.definition.template
+    assert back.definition.post_processor == tok.definition.post_processor
     assert Tokenizer.from_spec(tok.spec()) == tok
     if name == "huggingface":
         again = tokenizers.Tokenizer.from_file(str(written[0]))
@@ -108,7 +108,7 @@ def test_templates_are_attested(both: tuple[Tokenizer, tokenizers.Tokenizer], pl
     tok, _ = both
     made = json.loads(json.dumps(attestation.make(tok)))
     attestation.check(tok, made)
-    assert tok.definition.template is not None
+    assert tok.definition.post_processor is not None
     assert [*made["policy"]["begin"], *made["policy"]["end"]]
     with pytest.raises(TokenizerError, match="its template has changed"):
         attestation.check(plain, made)

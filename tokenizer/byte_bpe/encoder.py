@@ -1,11 +1,12 @@
-"""The encoder of a byte-level BPE definition: tables for the kernels, and a workspace for each thread.
+"""The encoder of a byte-level BPE model: tables for the kernels, and a workspace for each thread.
 
 Tables are made once and only read afterwards. A thread that encodes is lent a workspace, which holds all that
 is written; so threads share nothing but tables, and the kernels run without the GIL.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +34,16 @@ from tokmill.tokenizer.byte_bpe.kernels.greedy import (
 from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model, WholeTokens, index_whole_tokens
 from tokmill.tokenizer.byte_bpe.kernels.pairs import PairTables, empty_tables, insert_merges
 from tokmill.tokenizer.byte_bpe.kernels.token_trie import TokenTrie, TrieRoom, build_trie
-from tokmill.tokenizer.byte_bpe.laws import Law, Tiling
-from tokmill.tokenizer.components.definition import Definition
+from tokmill.tokenizer.byte_bpe.laws import Tiling
 from tokmill.tokenizer.core.errors import TokenizerError, VocabularyError
 from tokmill.tokenizer.core.stopping import SLICE_BYTES, heed_stop
+from tokmill.tokenizer.kernels.decoding import locate_tokens
 from tokmill.tokenizer.kernels.sorting import merge_neighbours, read_prefixes
+from tokmill.tokenizer.pipeline.model import Encoding, Law
 from tokmill.tokenizer.splitting import Pretokens
+
+if TYPE_CHECKING:
+    from tokmill.tokenizer.byte_bpe.model import BytePairModel
 
 _USUAL_BYTES = 1 << 12
 _KEPT_BYTES = 1 << 21  # scratch for longer pre-tokens is let go after use
@@ -55,11 +60,12 @@ class BytePairEncoder:
         law: what every encoding is held to.
     """
 
-    def __init__(self, definition: Definition) -> None:
-        self.law: Law = Tiling(definition.token_offsets)
-        self._model = _lay_out(definition)
-        self._cache = _first_cache(definition, self._model)
+    def __init__(self, bpe: "BytePairModel") -> None:
+        self.law: Law = Tiling(bpe.vocabulary.offsets)
+        self._model = _lay_out(bpe)
+        self._cache = _first_cache(bpe, self._model)
         self._free: list[Workspace] = []
+        self._offsets = bpe.vocabulary.offsets
 
     @contextmanager
     def workspace(self) -> Iterator["Workspace"]:
@@ -73,6 +79,19 @@ class BytePairEncoder:
         finally:
             self._free.append(lent)
 
+    def locate(
+        self,
+        ids: NDArray[np.int64],
+        data: NDArray[np.uint8],
+        bounds: NDArray[np.int64],
+        kinds: NDArray[np.int64],
+        split: Callable[[], Pretokens],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where each token begins and ends, by their lengths alone; see `pipeline.model.Encoder`."""
+        starts, ends = np.empty_like(ids), np.empty_like(ids)
+        locate_tokens(ids, self._offsets, bounds, kinds, starts, ends)
+        return starts, ends
+
 
 class Workspace:
     """An encoder's model, and memory of its own to use it with; for one thread at a time."""
@@ -84,10 +103,8 @@ class Workspace:
         self._memory = Memory(cache, *self._usual, *block)
         self._ids = np.empty(_USUAL_IDS, np.uint32)
 
-    def encode(
-        self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]
-    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """Encode the pre-tokens of segments.
+    def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
+        """Encode the pre-tokens of segments; see `pipeline.model.Workspace`.
 
         Args:
             data: uint8, the text.
@@ -95,14 +112,14 @@ class Workspace:
             kinds: int64, shape (num_segments,); -1 for text, or the id that stands for the whole segment.
 
         Returns:
-            uint32 ids, which the next call overwrites, and int64 offsets of shape (num_segments + 1,).
+            The encoding, whose ids the next call overwrites.
 
         Raises:
             TokenizerError: a pre-token is longer than positions can tell.
         """
         offsets = np.zeros(kinds.shape[0] + 1, np.int64)
         if not pretokens.starts.shape[0]:
-            return self._ids[:0], offsets
+            return Encoding(self._ids[:0], offsets)
         most = int(pretokens.ends[-1] - pretokens.starts[0]) + kinds.shape[0] + _BEHIND
         ids = self._ids if most <= _USUAL_IDS else np.empty(most, np.uint32)
         given = data, pretokens.starts, pretokens.ends, pretokens.offsets, kinds, self._model
@@ -115,7 +132,7 @@ class Workspace:
                 self._make_room(lacking)
         if self._memory.greedy.given_up.shape[0] > _KEPT_BYTES:
             self._memory = self._memory._replace(greedy=self._usual[0], merging=self._usual[1])
-        return ids[: progress[NUM_IDS]], offsets
+        return Encoding(ids[: progress[NUM_IDS]], offsets)
 
     def _make_room(self, longest: int) -> None:
         """Have scratch for pre-tokens of some length; twice what there was at least, so that it is rare."""
@@ -130,59 +147,59 @@ class Workspace:
         self._memory = self._memory._replace(greedy=greedy, merging=merging)
 
 
-def _lay_out(definition: Definition) -> Model:
+def _lay_out(bpe: "BytePairModel") -> Model:
     """Lay a vocabulary out for the kernels."""
-    left, right, result = (np.ascontiguousarray(definition.merges[:, column]) for column in range(3))
-    pairs = empty_tables(definition.byte_ids, left.shape[0])
+    left, right, result = (np.ascontiguousarray(bpe.merges[:, column]) for column in range(3))
+    pairs = empty_tables(bpe.byte_ids, left.shape[0])
     clash = insert_merges(pairs, left, right, result)
     if clash >= 0:
         raise VocabularyError(
             f"vocabulary: merge {clash} joins a pair that an earlier merge joins; remove it"
         )
-    longer = _longer_tokens(definition)
-    ranks = _last_merges(definition, pairs, longer)
+    longer = _longer_tokens(bpe)
+    ranks = _last_merges(bpe, pairs, longer)
     made = longer[ranks[longer] >= 0]
-    facts = np.full((definition.vocab_size, 4), -1, np.int32)
+    facts = np.full((bpe.vocabulary.size, 4), -1, np.int32)
     facts[:, RANK] = ranks
     facts[made, LEFT], facts[made, RIGHT] = left[ranks[made]], right[ranks[made]]
-    trie, facts[:, PREFIX] = _trie(definition, made)
+    trie, facts[:, PREFIX] = _trie(bpe, made)
     ordered = bool((np.maximum(ranks[left], ranks[right]) < np.arange(left.shape[0])).all())
-    others = longer[ranks[longer] < 0] if definition.ignore_merges else longer[:0]
-    table = TokenTable(facts, np.diff(definition.token_offsets).astype(np.int32))
-    characters = _characters(definition, made)
+    others = longer[ranks[longer] < 0] if bpe.ignore_merges else longer[:0]
+    table = TokenTable(facts, np.diff(bpe.vocabulary.offsets).astype(np.int32))
+    characters = _characters(bpe, made)
     if ordered:
         room = np.zeros(3, np.uint8), np.zeros(3, np.uint32)
         encode_characters(pairs, trie, table, make_greedy_scratch(3), *room, characters.ids)
-    return Model(pairs, trie, table, characters, _whole_tokens(definition, others), ordered)
+    return Model(pairs, trie, table, characters, _whole_tokens(bpe, others), ordered)
 
 
-def _first_cache(definition: Definition, model: Model) -> EncodingCache:
+def _first_cache(bpe: "BytePairModel", model: Model) -> EncodingCache:
     """Return a cache that knows the tokens themselves, so that most of what is new to it is not."""
-    lengths = np.diff(definition.token_offsets)
-    lengths[list(definition.special_tokens.values())] = 0
-    known = (model.table.facts[:, RANK] >= 0) | (lengths == 1) | definition.ignore_merges
+    lengths = np.diff(bpe.vocabulary.offsets)
+    lengths[list(bpe.vocabulary.special_tokens.values())] = 0
+    known = (model.table.facts[:, RANK] >= 0) | (lengths == 1) | bpe.ignore_merges
     tokens = np.flatnonzero(known & (lengths > 0))[: 1 << (_CACHE_BITS[0] - 1)][::-1]
     cache, room = empty_cache(*_CACHE_BITS), np.zeros(1, np.uint32)
-    remember_tokens(cache, definition.token_data, definition.token_offsets, tokens.copy(), room)
+    remember_tokens(cache, bpe.vocabulary.data, bpe.vocabulary.offsets, tokens.copy(), room)
     return cache
 
 
-def _longer_tokens(definition: Definition) -> NDArray[np.int64]:
+def _longer_tokens(bpe: "BytePairModel") -> NDArray[np.int64]:
     """Return the ids of tokens of two bytes or more, shortest first, special tokens left out."""
-    lengths = np.diff(definition.token_offsets)
-    lengths[list(definition.special_tokens.values())] = 0
+    lengths = np.diff(bpe.vocabulary.offsets)
+    lengths[list(bpe.vocabulary.special_tokens.values())] = 0
     longer = np.flatnonzero(lengths > 1)
     return longer[np.argsort(lengths[longer], kind="stable")]
 
 
-def _last_merges(definition: Definition, pairs: PairTables, tokens: NDArray[np.int64]) -> NDArray[np.int32]:
+def _last_merges(bpe: "BytePairModel", pairs: PairTables, tokens: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return the rank of the merge that makes each token of its bytes, -1 if none does."""
-    ranks = np.full(definition.vocab_size, -1, np.int32)
-    longest = int(np.diff(definition.token_offsets).max())
+    ranks = np.full(bpe.vocabulary.size, -1, np.int32)
+    longest = int(np.diff(bpe.vocabulary.offsets).max())
     find_last_merges(
         pairs,
-        definition.token_data,
-        definition.token_offsets,
+        bpe.vocabulary.data,
+        bpe.vocabulary.offsets,
         tokens,
         ranks,
         make_scratch(longest),
@@ -191,13 +208,13 @@ def _last_merges(definition: Definition, pairs: PairTables, tokens: NDArray[np.i
     return ranks
 
 
-def _trie(definition: Definition, tokens: NDArray[np.int64]) -> tuple[TokenTrie, NDArray[np.int32]]:
+def _trie(bpe: "BytePairModel", tokens: NDArray[np.int64]) -> tuple[TokenTrie, NDArray[np.int32]]:
     """Return the trie of tokens of two bytes or more, and the longest other token that each begins with."""
-    data, offsets = definition.token_data, definition.token_offsets
-    prefixes = np.full(definition.vocab_size, -1, np.int32)
+    data, offsets = bpe.vocabulary.data, bpe.vocabulary.offsets
+    prefixes = np.full(bpe.vocabulary.size, -1, np.int32)
     room = int((offsets[tokens + 1] - offsets[tokens]).sum())
     trie = TokenTrie(
-        np.ascontiguousarray(definition.byte_ids, np.int32),
+        np.ascontiguousarray(bpe.byte_ids, np.int32),
         np.full(1 << 16, -1, np.int32),
         np.empty(room + 1, np.int32),
         np.zeros(room, np.int32),
@@ -223,20 +240,20 @@ def _by_bytes(
     return order
 
 
-def _characters(definition: Definition, tokens: NDArray[np.int64]) -> Characters:
+def _characters(bpe: "BytePairModel", tokens: NDArray[np.int64]) -> Characters:
     """Return which characters tokens join."""
     sized = empty_characters(0)
-    pairs = note_joined(definition.token_data, definition.token_offsets, tokens, sized)
+    pairs = note_joined(bpe.vocabulary.data, bpe.vocabulary.offsets, tokens, sized)
     characters = empty_characters(pairs)
-    note_joined(definition.token_data, definition.token_offsets, tokens, characters)
+    note_joined(bpe.vocabulary.data, bpe.vocabulary.offsets, tokens, characters)
     return characters
 
 
-def _whole_tokens(definition: Definition, ids: NDArray[np.int64]) -> WholeTokens:
+def _whole_tokens(bpe: "BytePairModel", ids: NDArray[np.int64]) -> WholeTokens:
     """Index tokens that a pre-token of their bytes becomes without merging."""
     slots = np.full(1 << max((2 * ids.shape[0]).bit_length(), 4), -1, np.int32)
-    index_whole_tokens(slots, definition.token_data, definition.token_offsets, ids)
-    return WholeTokens(ids.shape[0], slots, definition.token_data, definition.token_offsets)
+    index_whole_tokens(slots, bpe.vocabulary.data, bpe.vocabulary.offsets, ids)
+    return WholeTokens(ids.shape[0], slots, bpe.vocabulary.data, bpe.vocabulary.offsets)
 
 
 def merges_from_ranks(

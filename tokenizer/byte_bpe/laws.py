@@ -1,46 +1,12 @@
-"""Laws that every encoding is held to, in every run: what can be checked for the price of an addition.
-
-A family of tokenizers says what must hold between a text and its ids whatever the text is (`Law`); its
-encoder has that law, and `running` asks it for every chunk of text before the ids go anywhere. What breaks it
-is a fault of this package, or of the machine's memory, and never one of the text: nothing is given out.
-"""
-
-from typing import NamedTuple, Protocol
+"""The law of byte-level BPE, checked for every encoding."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.kernels.tiling import first_gap, first_gap_of_long_tokens
+from tokmill.tokenizer.pipeline.model import Breach
 
 _MAX_BYTE = 255
-
-
-class Breach(NamedTuple):
-    """Where a law is broken.
-
-    Attributes:
-        segment: the first segment that breaks it.
-        says: what is wrong there.
-    """
-
-    segment: int
-    says: str
-
-
-class Law(Protocol):
-    """What a family promises of every encoding."""
-
-    def breach(
-        self, ids: NDArray[np.uint32], ends: NDArray[np.int64], bounds: NDArray[np.int64]
-    ) -> Breach | None:
-        """Find where an encoding breaks the law.
-
-        Args:
-            ids: uint32, shape (num_tokens,).
-            ends: int64, shape (num_segments + 1,); segment s has the ids `ids[ends[s]:ends[s + 1]]`.
-            bounds: int64, shape (num_segments + 1,); and the normalized text between these bytes.
-        """
-        ...
 
 
 class Tiling:
@@ -57,9 +23,13 @@ class Tiling:
         self._lengths = lengths.astype(np.int32 if self._long else np.uint8)
 
     def breach(
-        self, ids: NDArray[np.uint32], ends: NDArray[np.int64], bounds: NDArray[np.int64]
+        self,
+        ids: NDArray[np.uint32],
+        ends: NDArray[np.int64],
+        bounds: NDArray[np.int64],
+        unknown_bytes: NDArray[np.int64] | None = None,
     ) -> Breach | None:
-        """See `Law`."""
+        """See `pipeline.model.Law`; no text is unknown here, so `unknown_bytes` is ignored."""
         find = first_gap_of_long_tokens if self._long else first_gap
         segment, vocab_size = find(ids, ends, bounds, self._lengths), self._lengths.shape[0]
         if segment == ends.shape[0] - 1:

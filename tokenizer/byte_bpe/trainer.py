@@ -7,7 +7,7 @@ lists, but no lower than gives pairs enough for the merges that are wanted. It d
 a merge.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,8 +47,7 @@ from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.stopping import heed_stop, slices
 from tokmill.tokenizer.jit.huge_pages import zero_pages
-
-Progress = Callable[[int, int], None]
+from tokmill.tokenizer.pipeline.model import Progress
 
 _NO_LIMIT = 1 << 40
 _MERGES_A_STEP = 100

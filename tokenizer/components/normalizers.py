@@ -13,6 +13,7 @@ Unicode tables are those of Python's `unicodedata` (`unicodedata.unidata_version
 import functools
 import unicodedata
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -69,6 +70,27 @@ def steps_of(name: str | None) -> tuple[str, ...]:
                 f"steps from {', '.join(STEPS)}"
             )
     return steps
+
+
+@dataclass(frozen=True)
+class Normalizer:
+    """A normalizer, as a part of a tokenizer.
+
+    Attributes:
+        name: its steps, joined with `+`; None changes nothing.
+
+    Raises:
+        TokenizerError: an unknown step.
+    """
+
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        steps_of(self.name)
+
+    def spec(self) -> str | None:
+        """Give the normalizer as JSON-able data: its name."""
+        return self.name
 
 
 def normalize(name: str | None, text: str) -> str:

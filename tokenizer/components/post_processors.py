@@ -115,7 +115,7 @@ class Template:
                 ids.append(special_tokens[part.name])
         return ids
 
-    def to_spec(self) -> dict[str, Any]:
+    def spec(self) -> dict[str, Any]:
         """Give the template as JSON-able data."""
         return {
             "single": [part.to_spec() for part in self.single],
@@ -124,7 +124,7 @@ class Template:
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:
-        """Build a template from what `to_spec` gave.
+        """Build a template from what `spec` gave.
 
         Raises:
             VocabularyError: it breaks a law.

@@ -36,11 +36,6 @@ class Segments:
     documents: NDArray[np.int64]
 
 
-def reserved_name(number: int) -> str:
-    """Return the name of a reserved token."""
-    return f"<|reserved_{number}|>"
-
-
 def check_names(names: Iterable[str], where: str) -> list[str]:
     """Return special tokens as a list.
 

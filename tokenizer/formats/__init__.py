@@ -8,29 +8,45 @@
 | `gpt2` | `vocab.json`, `merges.txt`, sidecar | — (other readers do not see the sidecar) |
 | `tiktoken` | `tokenizer.tiktoken`, sidecar | merges that do not follow from the order of the tokens |
 
-An export that would lose something is refused, with the reason. One loses a little: `huggingface` spells
-splits as published models do, which for `cl100k` is another one at the end of some texts (see `spellings`);
-`huggingface_exact` does not, and is read by tokenizers 0.2x alone. Files are written whole or not at all.
+A family lists the formats that can express it; another one is refused by name, and so is an export that would
+lose something. One loses a little: `huggingface` spells splits as published models do, which for `cl100k` is
+another one at the end of some texts (see `spellings`); `huggingface_exact` does not, and is read by
+tokenizers 0.2x alone. Files are written whole or not at all.
 """
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tokmill.tokenizer.components.definition import FAMILY, Definition
 from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.formats import foreign, gpt2, huggingface, native, tiktoken
+from tokmill.tokenizer.formats import foreign, huggingface, names, native
 from tokmill.tokenizer.formats.files import read_json
 from tokmill.tokenizer.formats.sidecar import Usage
+from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
 
 __all__ = ["WRITERS", "read", "save"]
 
-WRITERS: dict[str, Callable[[Definition, Path], list[Path]]] = {
+Writer = Callable[[Definition, Path], list[Path]]
+
+
+def _by_family(format_name: str) -> Writer:
+    """Return a writer that has the definition's family write its own format."""
+
+    def write(definition: Definition, folder: Path) -> list[Path]:
+        module = find_family(definition.family).format_module(format_name)
+        written: list[Path] = module.write(definition, folder)
+        return written
+
+    return write
+
+
+WRITERS: dict[str, Writer] = {
     "tokmill": native.write,
     "huggingface": huggingface.write,
     "huggingface_exact": partial(huggingface.write, exact=True),
-    "gpt2": gpt2.write,
-    "tiktoken": tiktoken.write,
+    "gpt2": _by_family("gpt2"),
+    "tiktoken": _by_family("tiktoken"),
 }
 """Formats by name."""
 
@@ -48,16 +64,22 @@ def save(definition: Definition, folder: Path, format_name: str = "tokmill") -> 
         FormatError: an unknown format, one that cannot express the tokenizer, or a file that cannot be
             written.
     """
-    if format_name in _OF_OTHER_FAMILIES:
-        raise FormatError(
-            f"format={format_name!r} cannot express a {FAMILY} tokenizer: it holds other families' "
-            "models; use 'huggingface', 'gpt2' or 'tiktoken'"
-        )
-    if format_name not in WRITERS:
+    if format_name not in WRITERS and format_name not in _OF_OTHER_FAMILIES:
         raise FormatError(f"format={format_name!r} is not known; use one of {', '.join(WRITERS)}")
+    family = find_family(definition.family)
+    if format_name != "tokmill" and format_name.removesuffix("_exact") not in family.formats:
+        raise FormatError(
+            f"format={format_name!r} cannot express a {family.name} tokenizer: it holds other families' "
+            f"models; use {_or(list(family.formats) or ['tokmill'])}"
+        )
     if folder.is_file():
         raise FormatError(f"{folder}: is a file, but a tokenizer is saved into a folder; name its folder")
     return WRITERS[format_name](definition, folder)
+
+
+def _or(choices: list[str]) -> str:
+    *others, last = map(repr, choices)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def read(path: Path, usage: Usage) -> Definition:
@@ -71,37 +93,33 @@ def read(path: Path, usage: Usage) -> Definition:
 
 
 def _file_in(folder: Path) -> Path:
-    for name in (native.FILE_NAME, huggingface.FILE_NAME):
+    for name in (names.TOKMILL, names.HUGGINGFACE):
         if (folder / name).exists():
             return folder / name
-    ranks = sorted(folder.glob(f"*{tiktoken.SUFFIX}"))
+    ranks = sorted(folder.glob(f"*{names.TIKTOKEN_SUFFIX}"))
     if len(ranks) == 1:
         return ranks[0]
-    if (folder / gpt2.VOCAB_NAME).exists():
-        return folder / gpt2.VOCAB_NAME
+    if (folder / names.GPT2_VOCAB).exists():
+        return folder / names.GPT2_VOCAB
     for name in _FOREIGN_NAMES:
         if (folder / name).exists():
             foreign.refuse_file(folder / name)
     raise FormatError(
-        f"{folder}: holds {len(ranks)} *{tiktoken.SUFFIX} files and none of {native.FILE_NAME}, "
-        f"{huggingface.FILE_NAME}, {gpt2.VOCAB_NAME}; pass the tokenizer's file"
+        f"{folder}: holds {len(ranks)} *{names.TIKTOKEN_SUFFIX} files and none of {names.TOKMILL}, "
+        f"{names.HUGGINGFACE}, {names.GPT2_VOCAB}; pass the tokenizer's file"
     )
 
 
 def _read(file: Path, usage: Usage) -> Definition:
-    if file.name.endswith(tiktoken.SUFFIX):
-        return tiktoken.read(file, usage)
-    for ending in (gpt2.VOCAB_NAME, gpt2.MERGES_NAME):
-        if file.name.endswith(ending):
-            stem = file.name.removesuffix(ending)
-            return gpt2.read(
-                file.with_name(stem + gpt2.VOCAB_NAME), file.with_name(stem + gpt2.MERGES_NAME), usage
-            )
+    if file.name.endswith(names.TIKTOKEN_SUFFIX):
+        return _read_by_family("tiktoken", file, usage)
+    if file.name.endswith((names.GPT2_VOCAB, names.GPT2_MERGES)):
+        return _read_by_family("gpt2", file, usage)
     foreign.refuse_file(file)
     if file.suffix != ".json":
         raise FormatError(
-            f"{file} is of no format that we know; use *{tiktoken.SUFFIX}, *{gpt2.VOCAB_NAME}, "
-            f"{huggingface.FILE_NAME} or {native.FILE_NAME}"
+            f"{file} is of no format that we know; use *{names.TIKTOKEN_SUFFIX}, *{names.GPT2_VOCAB}, "
+            f"{names.HUGGINGFACE} or {names.TOKMILL}"
         )
     if not usage.is_empty:
         raise FormatError(
@@ -113,3 +131,10 @@ def _read(file: Path, usage: Usage) -> Definition:
     if "model" not in content:
         foreign.refuse_json(file, content)
     return huggingface.read_content(content, str(file))
+
+
+def _read_by_family(format_name: str, file: Path, usage: Usage) -> Definition:
+    """Have the family that a format belongs to read its file."""
+    family = next(found for found in map(find_family, FAMILIES) if format_name in found.formats)
+    definition: Definition = family.format_module(format_name).read(file, usage)
+    return definition

@@ -6,15 +6,14 @@ It is the tokenizer's spec as canonical JSON, so equal tokenizers give equal fil
 from pathlib import Path
 from typing import Any
 
-from tokmill.tokenizer.components.definition import Definition
 from tokmill.tokenizer.formats.files import write_json
-
-FILE_NAME = "tokmill.json"
+from tokmill.tokenizer.formats.names import TOKMILL
+from tokmill.tokenizer.pipeline.definition import Definition
 
 
 def write(definition: Definition, folder: Path) -> list[Path]:
     """Write the file into a folder."""
-    return [write_json(folder / FILE_NAME, definition.to_spec())]
+    return [write_json(folder / TOKMILL, definition.to_spec())]
 
 
 def read_content(content: dict[str, Any], where: str) -> Definition:

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tokmill.tokenizer.components.definition import Definition, pattern_of
 from tokmill.tokenizer.components.post_processors import Template
+from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.reading import reading
 from tokmill.tokenizer.formats.files import read_json, write_json
-from tokmill.tokenizer.splitting import Digits, PatternLike, resolve
+from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.splitting import Digits, PatternLike
 
 SIDECAR_FORMAT = "tokmill sidecar"
 SpecialTokens = Mapping[str, int] | Iterable[str]
@@ -76,8 +77,10 @@ class Usage:
             )
         _check_types(content, path)
         with reading(str(path)):
+            pre_tokenizer = PreTokenizer.from_spec(content)
             return cls(
-                **pattern_of(content["split_pattern"], content["digits"], content["split_chain"]),
+                pre_tokenizer.split_pattern,
+                pre_tokenizer.digits,
                 normalizer=content["normalizer"],
                 special_tokens=content["special_tokens"],
                 ignore_merges=content["ignore_merges"],
@@ -107,25 +110,22 @@ def _check_types(content: Mapping[str, Any], path: Path) -> None:
             )
 
 
-def write(definition: Definition, path: Path) -> Path:
-    """Write a definition's usage as a sidecar."""
-    chain = resolve(definition.split_pattern, definition.digits)
-    pattern = definition.split_pattern
+def write(definition: Definition, path: Path, *, ignore_merges: bool) -> Path:
+    """Write how a vocabulary is used as a sidecar."""
     content: dict[str, Any] = {
         "format": SIDECAR_FORMAT,
         "version": 1,
-        "split_pattern": pattern if isinstance(pattern, str) else list(pattern),
-        "digits": definition.digits,
-        "split_chain": list(chain),
-        "normalizer": definition.normalizer,
+        **definition.pre_tokenizer.spec(),
+        "normalizer": definition.normalizer.spec(),
         "special_tokens": dict(definition.special_tokens),
-        "ignore_merges": definition.ignore_merges,
+        "ignore_merges": ignore_merges,
         "num_reserved": definition.num_reserved,
     }
     if definition.unicode is not None:
         content["unicode"] = dict(definition.unicode)
-    if definition.template is not None:
-        content["template"] = definition.template.to_spec()
+    if definition.post_processor is not None:
+        content["template"] = definition.post_processor.spec()
+    chain = definition.pre_tokenizer.chain
     if len(chain) == 1:
         content["pat_str"] = chain[0]  # what tiktoken.Encoding takes
     return write_json(path, content)

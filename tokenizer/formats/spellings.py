@@ -46,11 +46,14 @@ def write_chain(chain: Sequence[str], *, exact: bool) -> list[Step]:
         exact: whether to spell out what the published spelling leaves out.
     """
     by_bytes = chain[-1] == SPLIT_PATTERNS["gpt2"]
-    known = _SPELLINGS if exact else _SPELLINGS | _NEAR_SPELLINGS
-    steps = [
-        _step(expression, known.get(expression, expression)) for expression in chain[: len(chain) - by_bytes]
-    ]
+    steps = split_steps(chain[: len(chain) - by_bytes], exact=exact)
     return [*steps, byte_level(use_regex=by_bytes)]
+
+
+def split_steps(chain: Sequence[str], *, exact: bool) -> list[Step]:
+    """Spell a chain of expressions as steps that isolate matches; see `write_chain`."""
+    known = _SPELLINGS if exact else _SPELLINGS | _NEAR_SPELLINGS
+    return [_step(expression, known.get(expression, expression)) for expression in chain]
 
 
 def _step(expression: str, spelling: str) -> Step:

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tokmill.tokenizer.components.definition import Definition
 from tokmill.tokenizer.formats.files import write_json
+from tokmill.tokenizer.pipeline.definition import Definition
 
 FILE_NAME = "tokenizer_config.json"
 
@@ -30,6 +30,9 @@ def write(definition: Definition, folder: Path) -> Path:
         "clean_up_tokenization_spaces": False,
         **_roles(definition),
     }
+    unknown = definition.model.unknown_token
+    if unknown is not None:
+        content["unk_token"] = unknown
     named = [name for name in definition.special_tokens if name not in content.values()]
     if named:
         content["additional_special_tokens"] = named
@@ -42,7 +45,7 @@ def _roles(definition: Definition) -> dict[str, str]:
         role: next((name for name in names if name in definition.special_tokens), None)
         for role, names in _ROLES.items()
     }
-    template = definition.template
+    template = definition.post_processor
     before, behind = template.around() if template is not None else ([], [])
     for role, names in (("bos_token", before[:1]), ("eos_token", behind[-1:])):
         found[role] = next(iter(names), found[role])

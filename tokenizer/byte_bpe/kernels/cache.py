@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokmill.tokenizer.byte_bpe.kernels.words import (
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import BytesIn, Int64In, UInt32, UInt64
+from tokmill.tokenizer.jit.intrinsics import store_u64
+from tokmill.tokenizer.kernels.words import (
     MAX_SHORT,
     hash_middle,
     hash_short,
     load_middle,
     load_short,
 )
-from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import BytesIn, Int64In, UInt32, UInt64
-from tokmill.tokenizer.jit.intrinsics import store_u64
 
 _ZERO, _ONE, _TWO, _THREE, _FOUR = (np.uint64(number) for number in range(5))
 _TO_PLACE = np.uint64(29)

@@ -15,10 +15,10 @@ from tokmill.tokenizer.byte_bpe.kernels.cache import (
 )
 from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model
 from tokmill.tokenizer.byte_bpe.kernels.pieces import encode_anew
-from tokmill.tokenizer.byte_bpe.kernels.words import MAX_MIDDLE, MAX_SHORT, load_short
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In, UInt32
 from tokmill.tokenizer.jit.intrinsics import prefetch
+from tokmill.tokenizer.kernels.words import MAX_MIDDLE, MAX_SHORT, load_short
 
 BLOCK = 256
 """Pre-tokens whose places are fetched ahead."""

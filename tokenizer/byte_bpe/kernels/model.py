@@ -10,9 +10,9 @@ from tokmill.tokenizer.byte_bpe.kernels.encoding_merges import Scratch
 from tokmill.tokenizer.byte_bpe.kernels.greedy import GreedyScratch, TokenTable
 from tokmill.tokenizer.byte_bpe.kernels.pairs import PairTables
 from tokmill.tokenizer.byte_bpe.kernels.token_trie import TokenTrie
-from tokmill.tokenizer.byte_bpe.kernels.words import equal_bytes, hash_long
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int32, Int64, Int64In, UInt64
+from tokmill.tokenizer.kernels.words import equal_bytes, hash_long
 
 _HALF = np.uint64(32)
 

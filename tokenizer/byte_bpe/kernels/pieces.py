@@ -8,9 +8,9 @@ from tokmill.tokenizer.byte_bpe.kernels.encoding_merges import merge_bytes
 from tokmill.tokenizer.byte_bpe.kernels.few_bytes import merge_few
 from tokmill.tokenizer.byte_bpe.kernels.greedy import encode_greedily
 from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model, whole_token
-from tokmill.tokenizer.byte_bpe.kernels.words import MAX_SHORT, load_short, narrow
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int32Table, UInt32
+from tokmill.tokenizer.kernels.words import MAX_SHORT, load_short, narrow
 
 _PIECE = np.uint64(1 << 60)
 """Set in the key of a piece: a pre-token of the same bytes may be a whole token, a piece never is."""

@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 
 from tokmill.tokenizer.byte_bpe.encoder import merges_from_ranks
-from tokmill.tokenizer.byte_bpe.kernels.pairs import MAX_IDS
-from tokmill.tokenizer.components.definition import Definition
+from tokmill.tokenizer.byte_bpe.model import define, model_of
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.reading import reading
+from tokmill.tokenizer.core.vocabulary import MAX_IDS
 from tokmill.tokenizer.formats import sidecar
 from tokmill.tokenizer.formats.files import read_file, write_file
+from tokmill.tokenizer.formats.names import TIKTOKEN
 from tokmill.tokenizer.formats.sidecar import Usage
+from tokmill.tokenizer.pipeline.definition import Definition
 
-SUFFIX = ".tiktoken"
-FILE_NAME = "tokenizer.tiktoken"
 SIDECAR_SUFFIX = ".sidecar.json"
 
 
@@ -37,26 +37,23 @@ def write(definition: Definition, folder: Path) -> list[Path]:
         FormatError: the merges do not follow from the order of the tokens, or tiktoken would take
             pre-tokens whole that merging does not lead to.
     """
+    model, vocabulary = model_of(definition), definition.vocabulary
     special = np.array(list(definition.special_tokens.values()), np.int64)
-    merges, unreached = merges_from_ranks(definition.token_data, definition.token_offsets, special)
-    if not np.array_equal(merges, definition.merges):
+    merges, unreached = merges_from_ranks(vocabulary.data, vocabulary.offsets, special)
+    if not np.array_equal(merges, model.merges):
         raise FormatError(
             "format='tiktoken' cannot express this tokenizer: it keeps the order of tokens only, and the "
             "merges that follow from it are others than this tokenizer's; use format='huggingface'"
         )
-    if unreached.shape[0] and not definition.ignore_merges:
+    if unreached.shape[0] and not model.ignore_merges:
         raise FormatError(
             f"format='tiktoken' cannot express this tokenizer: tiktoken would take the pre-token "
             f"{definition.tokens[int(unreached[0])]!r} whole, which merging does not; use format='tokmill'"
         )
-    skipped = set(definition.special_tokens.values())
-    lines = [
-        base64.b64encode(token) + f" {i}\n".encode()
-        for i, token in enumerate(definition.tokens)
-        if token and i not in skipped
-    ]
-    file = write_file(folder / FILE_NAME, b"".join(lines))
-    return [file, sidecar.write(definition, folder / (FILE_NAME + SIDECAR_SUFFIX))]
+    lines = [base64.b64encode(token) + f" {i}\n".encode() for i, token in vocabulary.ordinary()]
+    file = write_file(folder / TIKTOKEN, b"".join(lines))
+    beside = folder / (TIKTOKEN + SIDECAR_SUFFIX)
+    return [file, sidecar.write(definition, beside, ignore_merges=model.ignore_merges)]
 
 
 def read(path: Path, usage: Usage) -> Definition:
@@ -105,14 +102,14 @@ def definition_of(
         special_tokens: ids by name.
         ignore_merges: whether a pre-token that is a token is taken whole; None where only that gives what
             tiktoken gives.
-        how: the other attributes of a definition.
+        how: the other arguments of `define`.
 
     Raises:
         VocabularyError: the vocabulary breaks a law.
     """
     data, offsets = pack_bytes([ranks.get(i, b"") for i in range(max(ranks) + 1)])
     rows, unreached = merges_from_ranks(data, offsets, np.zeros(0, np.int64))
-    return Definition.build(
+    return define(
         ranks,
         rows.astype(np.int32),
         special_tokens,

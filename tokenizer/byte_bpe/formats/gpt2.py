@@ -11,15 +11,17 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from tokmill.tokenizer.components.definition import Definition
+from tokmill.tokenizer.byte_bpe.model import define, model_of
 from tokmill.tokenizer.core.alphabet import to_bytes, to_text
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.reading import reading
 from tokmill.tokenizer.formats import foreign, sidecar
 from tokmill.tokenizer.formats.files import read_file, read_json, write_file
+from tokmill.tokenizer.formats.names import GPT2_MERGES, GPT2_VOCAB
 from tokmill.tokenizer.formats.sidecar import SpecialTokens, Usage
+from tokmill.tokenizer.pipeline.definition import Definition
 
-VOCAB_NAME, MERGES_NAME, SIDECAR_NAME = "vocab.json", "merges.txt", "vocab.sidecar.json"
+_SIDECAR = "vocab.sidecar.json"
 _HEADER = "#version: 0.2"
 
 
@@ -29,12 +31,13 @@ def write(definition: Definition, folder: Path) -> list[Path]:
     Raises:
         FormatError: a special token's text is another token's in the byte alphabet.
     """
-    merges = [f"{to_text(left)} {to_text(right)}" for left, right in definition.pairs]
+    model = model_of(definition)
+    merges = [f"{to_text(left)} {to_text(right)}" for left, right in model.pairs]
     vocab = json.dumps(alphabet_vocab(definition, "gpt2"), ensure_ascii=False, separators=(",", ":"))
     return [
-        write_file(folder / VOCAB_NAME, vocab.encode()),
-        write_file(folder / MERGES_NAME, "\n".join([_HEADER, *merges, ""]).encode()),
-        sidecar.write(definition, folder / SIDECAR_NAME),
+        write_file(folder / GPT2_VOCAB, vocab.encode()),
+        write_file(folder / GPT2_MERGES, "\n".join([_HEADER, *merges, ""]).encode()),
+        sidecar.write(definition, folder / _SIDECAR, ignore_merges=model.ignore_merges),
     ]
 
 
@@ -57,19 +60,21 @@ def alphabet_vocab(definition: Definition, format_name: str) -> dict[str, int]:
     return vocab
 
 
-def read(vocab_path: Path, merges_path: Path, usage: Usage) -> Definition:
+def read(path: Path, usage: Usage) -> Definition:
     """Read the two files.
 
     Args:
-        vocab_path: ids by token.
-        merges_path: a pair a line.
+        path: either of them; the other one lies beside it.
         usage: what the files do not say; the sidecar, and then GPT-2's, where it says nothing.
 
     Raises:
         FormatError: a file cannot be read, or a line of it.
         VocabularyError: the vocabulary breaks a law.
     """
-    beside = vocab_path.with_name(vocab_path.name.removesuffix(VOCAB_NAME) + SIDECAR_NAME)
+    stem = path.name.removesuffix(GPT2_VOCAB).removesuffix(GPT2_MERGES)
+    vocab_path, merges_path, beside = (
+        path.with_name(stem + name) for name in (GPT2_VOCAB, GPT2_MERGES, _SIDECAR)
+    )
     usage = usage.over(Usage.read(beside))
     vocab = read_json(vocab_path)
     foreign.refuse_json(vocab_path, vocab, whole=False)
@@ -81,7 +86,7 @@ def read(vocab_path: Path, merges_path: Path, usage: Usage) -> Definition:
 def _definition(vocab: dict[str, int], pairs: list[tuple[str, str]], usage: Usage, where: str) -> Definition:
     specials = _specials(vocab, pairs, usage.special_tokens)
     tokens = {i: to_bytes(text, where) for text, i in vocab.items() if text not in specials}
-    return Definition.build(
+    return define(
         tokens,
         [(to_bytes(left), to_bytes(right)) for left, right in pairs],
         specials,

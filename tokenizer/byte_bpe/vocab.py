@@ -1,12 +1,13 @@
-"""A definition from the form that vocabularies are passed around in: a mapping and a list of merges."""
+"""Byte-level BPE from the form that vocabularies are passed around in: a mapping and a list of merges."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
-from tokmill.tokenizer.components.definition import Definition
+from tokmill.tokenizer.byte_bpe.model import define
 from tokmill.tokenizer.components.specials import check_names
 from tokmill.tokenizer.core.errors import VocabularyError
+from tokmill.tokenizer.pipeline.definition import Definition
 
 Vocab: TypeAlias = Mapping[bytes, int] | Mapping[int, bytes]
 Merges: TypeAlias = Sequence[tuple[bytes, bytes]]
@@ -19,7 +20,7 @@ def definition_of(
     tokens = _by_id(vocab)
     specials = _special_ids(tokens, special_tokens)
     names = {name.encode() for name in specials}
-    return Definition.build(
+    return define(
         {token: text for token, text in tokens.items() if text not in names},
         [_checked_pair(rank, pair) for rank, pair in enumerate(merges)],
         specials,

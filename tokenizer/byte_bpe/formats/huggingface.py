@@ -1,0 +1,130 @@
+"""Byte-level BPE in a `tokenizer.json`: a BPE model in GPT-2's byte alphabet, with `ByteLevel` for the bytes.
+
+Special tokens stand both in the vocabulary and among the added tokens; ids without a token have an entry that
+nothing becomes.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tokmill.tokenizer.byte_bpe.formats.gpt2 import alphabet_vocab
+from tokmill.tokenizer.byte_bpe.model import BytePairModel, model_of
+from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
+from tokmill.tokenizer.core.alphabet import to_bytes, to_text
+from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.formats.spellings import byte_level, write_chain
+from tokmill.tokenizer.formats.split_steps import (
+    check_chain,
+    in_sequence,
+    named,
+    read_split,
+    refusal,
+    steps_of,
+)
+from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.splitting import SPLIT_PATTERNS
+
+_UNUSED = "<unused {}>"
+_STEPS = "Split, Digits and ByteLevel"
+
+_MODEL_MUST_BE: dict[str, tuple[Any, ...]] = {
+    "dropout": (None, 0.0),
+    "unk_token": (None,),
+    "continuing_subword_prefix": (None, ""),
+    "end_of_word_suffix": (None, ""),
+    "byte_fallback": (False,),
+}
+
+
+def reads(content: Mapping[str, Any]) -> bool:
+    """Whether a file is of this family, as far as its model's type says."""
+    return bool(content["model"].get("type", "BPE") == "BPE")
+
+
+def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
+    """Return the pre-tokenizer, the decoder and the model.
+
+    Raises:
+        FormatError: the split pattern means something else to `tokenizers`, or a special token's text is
+            another token's in the byte alphabet.
+    """
+    model, chain = model_of(definition), definition.pre_tokenizer.chain
+    check_chain(chain)
+    return {
+        "pre_tokenizer": in_sequence(write_chain(chain, exact=exact)),
+        "decoder": byte_level(use_regex=True),
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": model.ignore_merges,
+            "vocab": _without_holes(alphabet_vocab(definition, "huggingface"), definition.vocab_size),
+            "merges": [[to_text(left), to_text(right)] for left, right in model.pairs],
+        },
+    }
+
+
+def _without_holes(vocab: dict[str, int], vocab_size: int) -> dict[str, int]:
+    """Give ids without a token an entry that no text can become, as a space is not in the byte alphabet.
+
+    Some readers take the number of entries for the first id that is free, or refuse holes.
+    """
+    used = set(vocab.values())
+    holes = [i for i in range(vocab_size) if i not in used]
+    if len(holes) > len(vocab) or any(_UNUSED.format(i) in vocab for i in holes):
+        return vocab
+    return vocab | {_UNUSED.format(i): i for i in holes}
+
+
+def read(
+    content: Mapping[str, Any], special_tokens: Mapping[str, int], num_reserved: int, where: str
+) -> tuple[BytePairModel, PreTokenizer]:
+    """Read the model and the pre-tokenizer.
+
+    Args:
+        content: the file's JSON.
+        special_tokens: its added tokens.
+        num_reserved: how many of them are reserved.
+        where: the file's path, for messages.
+
+    Raises:
+        FormatError: it says something that byte-level BPE here cannot do.
+        VocabularyError: the vocabulary breaks a law.
+    """
+    model = content["model"]
+    for key, values in _MODEL_MUST_BE.items():
+        if model.get(key, values[0]) not in values:
+            raise refusal(where, f"model.{key}", model[key], f"byte-level BPE here has {values[0]!r}")
+    texts = {
+        text: i
+        for text, i in model["vocab"].items()
+        if special_tokens.get(text) != i and text != _UNUSED.format(i)
+    }
+    pairs = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in model["merges"]]
+    tokens = {i: to_bytes(text, where) for text, i in texts.items()}
+    merges = [(to_bytes(left, where), to_bytes(right, where)) for left, right in pairs]
+    vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved)
+    return (
+        BytePairModel.build(vocabulary, merges, ignore_merges=bool(model.get("ignore_merges"))),
+        _read_pre_tokenizer(content.get("pre_tokenizer"), where),
+    )
+
+
+def _read_pre_tokenizer(value: dict[str, Any] | None, where: str) -> PreTokenizer:
+    steps = steps_of(value)
+    if not steps or steps[-1]["type"] != "ByteLevel":
+        raise refusal(
+            where, "pre_tokenizer", [step["type"] for step in steps], "the last step must be ByteLevel"
+        )
+    if steps[-1].get("add_prefix_space"):
+        raise refusal(where, "pre_tokenizer.add_prefix_space", True, "only False can be done")
+    chain = [read_split(step, where, _STEPS) for step in steps[:-1]]
+    if steps[-1].get("use_regex", True):
+        chain.append(SPLIT_PATTERNS["gpt2"])
+    if not chain:
+        raise refusal(where, "pre_tokenizer", "ByteLevel", "without use_regex it needs a Split before it")
+    return PreTokenizer(named(tuple(chain)))

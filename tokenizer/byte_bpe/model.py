@@ -1,0 +1,187 @@
+"""The model of byte-level BPE: a vocabulary that has every byte, and merges in the order of their ranks.
+
+Laws: every byte is a token; a merge joins two tokens into the token of their joined bytes; no pair has two
+    merges. With `ignore_merges` (as Hugging Face calls it; tiktoken always does so) a pre-token that is a
+    token is that token, even if merging would not lead to it.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.byte_bpe.encoder import BytePairEncoder
+from tokmill.tokenizer.byte_bpe.kernels.pairs import MAX_IDS, MAX_MERGES
+from tokmill.tokenizer.core.errors import VocabularyError
+from tokmill.tokenizer.core.readable import readable
+from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.pipeline.definition import Definition
+
+NAME = "byte_bpe"
+_NO_PROBES: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, eq=False)
+class BytePairModel:
+    """A byte-level BPE model.
+
+    Attributes:
+        vocabulary: the bytes of every id.
+        merges: int32, shape (num_merges, 3): left id, right id, resulting id; in order of rank.
+        ignore_merges: whether a pre-token that is a token is taken whole.
+
+    Raises:
+        VocabularyError: a byte is no token, or there are too many ids or merges.
+    """
+
+    vocabulary: Vocabulary
+    merges: NDArray[np.int32]
+    ignore_merges: bool = False
+
+    family = NAME
+    unknown_token = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.ignore_merges, bool):
+            raise VocabularyError(
+                f"vocabulary: ignore_merges={self.ignore_merges!r:.80} must be true or false"
+            )
+        size = self.vocabulary.size
+        if size > MAX_IDS or self.merges.shape[0] > MAX_MERGES:
+            raise VocabularyError(
+                f"vocabulary: {size} ids and {self.merges.shape[0]} merges are too many; "
+                f"at most {MAX_IDS} ids and {MAX_MERGES} merges can be used"
+            )
+        missing = np.flatnonzero(self.byte_ids < 0)
+        if missing.shape[0]:
+            raise VocabularyError(
+                f"vocabulary: {missing.shape[0]} of the 256 bytes are no tokens (the first is "
+                f"{int(missing[0]):#04x}), but a byte-level vocabulary must hold them all"
+            )
+
+    @classmethod
+    def build(
+        cls,
+        vocabulary: Vocabulary,
+        merges: Sequence[tuple[bytes, bytes]] | NDArray[np.int32],
+        *,
+        ignore_merges: bool = False,
+    ) -> Self:
+        """Build a model from merges as pairs of byte strings.
+
+        Args:
+            vocabulary: the bytes of every id.
+            merges: in order; pairs of byte strings, or int32 rows of left, right and resulting id that are
+                known to be right.
+            ignore_merges: see the class.
+
+        Raises:
+            VocabularyError: a law is broken; says which, and where.
+        """
+        rows = merges if isinstance(merges, np.ndarray) else _resolve_merges(vocabulary.ids, merges)
+        return cls(vocabulary, rows, ignore_merges)
+
+    @classmethod
+    def from_spec(cls, vocabulary: Vocabulary, spec: Mapping[str, Any]) -> Self:
+        """Build a model from what `spec` gave."""
+        tokens = dict(vocabulary.ordinary())
+        pairs = [(tokens[left], tokens[right]) for left, right in spec["merges"]]
+        return cls.build(vocabulary, pairs, ignore_merges=spec["ignore_merges"])
+
+    @cached_property
+    def pairs(self) -> list[tuple[bytes, bytes]]:
+        """The merges as byte strings, in order of rank."""
+        tokens = self.vocabulary.tokens
+        return [(tokens[left], tokens[right]) for left, right, _ in self.merges.tolist()]
+
+    @cached_property
+    def byte_ids(self) -> NDArray[np.int32]:
+        """int32, shape (256,): the id of each byte, or -1."""
+        data, offsets = self.vocabulary.data, self.vocabulary.offsets
+        singles = np.flatnonzero(np.diff(offsets) == 1)
+        ids = np.full(256, -1, np.int32)
+        ids[data[offsets[singles]]] = singles
+        return ids
+
+    def spec(self) -> dict[str, Any]:
+        """Give the merges, and whether they are ignored for whole tokens."""
+        return {"ignore_merges": self.ignore_merges, "merges": self.merges[:, :2].tolist()}
+
+    def encoder(self) -> BytePairEncoder:
+        """Make an encoder."""
+        return BytePairEncoder(self)
+
+    def kinds(self) -> list[str]:
+        """Return the kind of every id: `byte`, `merge`, `special`, `reserved` or `hole`."""
+        return self.vocabulary.kinds(lambda token: "byte" if len(token) == 1 else "merge")
+
+    def readable(self, token: int) -> str:
+        """Return a token as one line of text; a part of a character is written as its bytes."""
+        return readable(self.vocabulary.tokens[token])
+
+    def figures(self) -> dict[str, int]:
+        """Return the number of merges."""
+        return {"num_merges": len(self.merges)}
+
+    def recovers(self, pretokens: Sequence[bytes]) -> bytes:
+        """Return the pre-tokens, end to end: nothing is lost."""
+        return b"".join(pretokens)
+
+    def probes(self) -> Mapping[str, str]:
+        """Return none: the shared probes are all there is."""
+        return _NO_PROBES
+
+
+def model_of(definition: Definition) -> BytePairModel:
+    """Return the model of a definition that is known to be of this family."""
+    return cast(BytePairModel, definition.model)
+
+
+def define(
+    tokens: Mapping[int, bytes],
+    merges: Sequence[tuple[bytes, bytes]] | NDArray[np.int32],
+    special_tokens: Mapping[str, int],
+    *,
+    num_reserved: int = 0,
+    ignore_merges: bool = False,
+    **how: Any,
+) -> Definition:
+    """Define a byte-level BPE tokenizer.
+
+    Args:
+        tokens: bytes of each id, special tokens left out.
+        merges: see `BytePairModel.build`.
+        special_tokens: ids by name.
+        num_reserved: how many special tokens are reserved.
+        ignore_merges: see `BytePairModel`.
+        **how: the rest of the pipeline; see `Definition.compose`.
+
+    Raises:
+        TokenizerError: a law is broken; says which, and where.
+    """
+    vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved)
+    model = BytePairModel.build(vocabulary, merges, ignore_merges=ignore_merges)
+    return Definition.compose(model, **how)
+
+
+def _resolve_merges(vocab: Mapping[bytes, int], pairs: Sequence[tuple[bytes, bytes]]) -> NDArray[np.int32]:
+    """Turn pairs of byte strings into rows of ids."""
+    ids: list[int] = []
+    for rank, (left, right) in enumerate(pairs):
+        try:
+            ids += vocab[left], vocab[right], vocab[left + right]
+        except KeyError as error:
+            raise VocabularyError(
+                f"vocabulary: merge {rank} joins {left!r} and {right!r}, but {error.args[0]!r} is no token"
+            ) from None
+    if len(set(pairs)) < len(pairs):
+        twice = next(pair for pair, number in Counter(pairs).items() if number > 1)
+        raise VocabularyError(
+            f"vocabulary: {twice[0]!r} and {twice[1]!r} are merged twice; keep the first merge"
+        )
+    return np.array(ids, np.int32).reshape(-1, 3)

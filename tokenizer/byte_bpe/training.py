@@ -1,0 +1,85 @@
+"""Training byte-level BPE from counts of pre-tokens.
+
+Laws: the most frequent pair of neighbouring tokens is merged next; a pair counts once for every place where
+    it stands (overlapping places count: `aaa` has the pair a a twice) and every time its pre-token occurs;
+    the same counts give the same merges in whatever order they come; a shorter training is a prefix of a
+    longer one; no merge makes a special token's bytes.
+Ids: byte b has the rank it has in GPT-2's byte alphabet (0 to 255), then merges in order, then special
+    tokens, then reserved ones.
+
+Equal counts are decided by `tie_break`: with `lexicographic_max` the greater pair of byte strings wins (the
+first one's bytes are compared, then the second one's), with `lowest_ids` the pair of the lower ids, as
+Hugging Face's `BpeTrainer`.
+"""
+
+from collections.abc import Sequence
+
+from tokmill.tokenizer.byte_bpe.model import BytePairModel
+from tokmill.tokenizer.byte_bpe.trainer import BpeTrainer, MergeRules
+from tokmill.tokenizer.core.alphabet import BYTE_ORDER
+from tokmill.tokenizer.core.errors import TrainingError
+from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
+from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.pipeline.model import Model, Progress
+from tokmill.tokenizer.pipeline.options import ModelOptions
+
+
+class BytePairTraining:
+    """Trains one or more vocabulary sizes for the price of the largest; see `pipeline.model.Trainer`."""
+
+    def __init__(self, counts: PretokenCounts, options: ModelOptions, vocab_sizes: Sequence[int]) -> None:
+        """Lay the counts out, which are not needed any more afterwards.
+
+        Raises:
+            TrainingError: a size is too small, or there is more text than can be numbered.
+        """
+        self._options, self._sizes = options, vocab_sizes
+        self._numbers = [_num_merges(size, options) for size in vocab_sizes]
+        self._trainer = BpeTrainer(counts, _rules(options), max(self._numbers))
+
+    def models(self, progress: Progress | None = None) -> list[Model]:
+        """Make the merges of the largest vocabulary, and each model of its part of them.
+
+        Raises:
+            TrainingError: there are too few pairs; says how many.
+        """
+        wanted = max(self._numbers)
+        made = self._trainer.run(wanted, progress)
+        if made < wanted:
+            raise self._too_few(made)
+        merges = self._trainer.merges()
+        return [_model(merges[:number], self._options) for number in self._numbers]
+
+    def _too_few(self, made: int) -> TrainingError:
+        least, largest, wanted = self._options.min_frequency, max(self._sizes), max(self._numbers)
+        rarer = f" that occur {least} times or more" if least > 1 else ""
+        pairs = f"{self._trainer.num_distinct_bytes} distinct bytes and {made} mergeable pairs{rarer}"
+        return TrainingError(
+            f"train: the corpus has {pairs}, but vocab_size={largest} needs {wanted} merges; "
+            f"lower vocab_size to {largest - wanted + made}, "
+            f"{'lower min_frequency, ' if rarer else ''}or add text"
+        )
+
+
+def _rules(options: ModelOptions) -> MergeRules:
+    """Return what may be merged."""
+    forbidden = [name.encode() for name in options.names]
+    return MergeRules(options.tie_break, options.min_frequency, options.max_token_bytes, forbidden)
+
+
+def _num_merges(vocab_size: int, options: ModelOptions) -> int:
+    """Return the tokens that are left for merges beside 256 bytes and the special and reserved tokens."""
+    num_merges = vocab_size - 256 - len(options.names)
+    if num_merges < 0:
+        raise TrainingError(
+            f"train: vocab_size={vocab_size} is too small for 256 bytes and {len(options.names)} special "
+            f"and reserved tokens; use at least {256 + len(options.names)}"
+        )
+    return num_merges
+
+
+def _model(merges: Sequence[tuple[bytes, bytes]], options: ModelOptions) -> BytePairModel:
+    tokens = {i: bytes([byte]) for i, byte in enumerate(BYTE_ORDER)}
+    tokens |= {256 + i: left + right for i, (left, right) in enumerate(merges)}
+    specials = {name: 256 + len(merges) + i for i, name in enumerate(options.names)}
+    return BytePairModel.build(Vocabulary.build(tokens, specials, options.num_reserved), merges)

@@ -1,0 +1,146 @@
+"""The vocabulary that every model has: ids and byte strings, one to one.
+
+Laws: no two ids have the same bytes; a special token's bytes are its name's UTF-8; an id may have no token
+    (published vocabularies have such holes), and `size` is the greatest id plus one.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.core.buffers import pack_bytes, unpack
+from tokmill.tokenizer.core.errors import VocabularyError
+
+MAX_IDS = (1 << 21) - 1
+"""How many ids a vocabulary may have; the tables of byte-level BPE number no more."""
+
+
+def reserved_name(number: int) -> str:
+    """Return the name of a reserved token."""
+    return f"<|reserved_{number}|>"
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """The byte string of every id.
+
+    Attributes:
+        data: uint8, the bytes of all tokens, by id.
+        offsets: int64, shape (size + 1,); an id without a token has no bytes.
+        special_tokens: ids by name, reserved ones included, by id.
+        num_reserved: how many of the special tokens are reserved; they are the last ones.
+    """
+
+    data: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    special_tokens: Mapping[str, int]
+    num_reserved: int = 0
+
+    def __post_init__(self) -> None:
+        if type(self.num_reserved) is not int or not 0 <= self.num_reserved <= len(self.special_tokens):
+            raise VocabularyError(
+                f"vocabulary: num_reserved={self.num_reserved!r:.80} must be from 0 to the number of special "
+                f"tokens, {len(self.special_tokens)}"
+            )
+
+    @classmethod
+    def build(
+        cls, tokens: Mapping[int, bytes], special_tokens: Mapping[str, int], num_reserved: int = 0
+    ) -> Self:
+        """Build a vocabulary from byte strings.
+
+        Args:
+            tokens: bytes of each id, special tokens left out.
+            special_tokens: ids by name.
+            num_reserved: how many special tokens are reserved.
+
+        Raises:
+            VocabularyError: a law is broken; says which, and where.
+        """
+        every = dict(tokens)
+        for name, token in _checked_names(special_tokens):
+            if every.setdefault(token, name.encode()) != name.encode():
+                raise VocabularyError(
+                    f"vocabulary: id {token} is the token {every[token]!r} and the special token {name!r}; "
+                    "give one of them another id"
+                )
+        _check_ids(every)
+        _check_distinct(every)
+        data, offsets = pack_bytes([every.get(token, b"") for token in range(max(every, default=-1) + 1)])
+        specials = dict(sorted(special_tokens.items(), key=lambda item: item[1]))
+        return cls(data.copy(), offsets, specials, num_reserved)
+
+    @property
+    def size(self) -> int:
+        """The greatest id plus one."""
+        return len(self.offsets) - 1
+
+    @cached_property
+    def tokens(self) -> list[bytes]:
+        """The bytes of each id; empty where an id has no token."""
+        return unpack(self.data, self.offsets)
+
+    @cached_property
+    def ids(self) -> dict[bytes, int]:
+        """Ids by byte string, special tokens included, in order of id."""
+        return {token: i for i, token in enumerate(self.tokens) if token}
+
+    def ordinary(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the ids and bytes of all tokens but the special ones, by id."""
+        special = set(self.special_tokens.values())
+        return ((i, token) for i, token in enumerate(self.tokens) if token and i not in special)
+
+    def without_bytes(self, token: int) -> Self:
+        """Return the same vocabulary with no bytes for one id, whose token stands for no text of its own."""
+        tokens = list(self.tokens)
+        tokens[token] = b""
+        data, offsets = pack_bytes(tokens)
+        return type(self)(data, offsets, self.special_tokens, self.num_reserved)
+
+    def kinds(self, kind: Callable[[bytes], str]) -> list[str]:
+        """Return the kind of every id: `special`, `reserved`, `hole` without a token, else `kind(token)`."""
+        kinds = [kind(token) if token else "hole" for token in self.tokens]
+        reserved = {reserved_name(number) for number in range(self.num_reserved)}
+        for name, token in self.special_tokens.items():
+            kinds[token] = "reserved" if name in reserved else "special"
+        return kinds
+
+
+def _checked_names(special_tokens: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    for name, token in special_tokens.items():
+        if not isinstance(name, str) or not name or _has_surrogates(name):
+            raise VocabularyError(
+                f"vocabulary: the special token {name!r:.200} must be a text that is not empty and that "
+                "UTF-8 can hold; use e.g. '<|endoftext|>'"
+            )
+        yield name, token
+
+
+def _has_surrogates(name: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in name)
+
+
+def _is_id(token: object) -> bool:
+    return isinstance(token, int | np.integer) and not isinstance(token, bool) and 0 <= int(token) < MAX_IDS
+
+
+def _check_ids(tokens: Mapping[int, bytes]) -> None:
+    for token, text in tokens.items():
+        if not _is_id(token) or not text:
+            raise VocabularyError(
+                f"vocabulary: id {token!r:.80} of {text!r:.200}: ids must be from 0 to {MAX_IDS - 1}, "
+                "and no token empty"
+            )
+
+
+def _check_distinct(tokens: Mapping[int, bytes]) -> None:
+    ids = {token: i for i, token in tokens.items()}
+    if len(ids) < len(tokens):
+        twice = next(token for i, token in tokens.items() if ids[token] != i)
+        raise VocabularyError(
+            f"vocabulary: {twice!r} is a token under two ids (one is {ids[twice]}); remove one of them"
+        )

@@ -1,0 +1,81 @@
+"""The pre-tokenizer steps of a `tokenizer.json`: expressions checked as they are written, and read back."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import regex
+
+from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.formats.spellings import SINGLE_DIGITS, read_expression
+from tokmill.tokenizer.splitting import SPLIT_PATTERNS
+
+# What Oniguruma, the engine of `tokenizers`, reads in another way than `regex` does, outside of escapes
+# and classes: `{1,3}+` is not possessive there, `$` and `^` match at every line, and these escapes stand for
+# other sets of characters.
+_READ_OTHERWISE = regex.compile(r"\}\+|(?<!\[)\^|\$|\\[dDwWbBhHRXAZzG]")
+_NOT_SYNTAX = regex.compile(r"\\[pP]\{[^}]*\}|\\[^dDwWbBhHRXAZzG]|\[\^?\]?(?:\\.|[^\]\\])*\]", regex.DOTALL)
+
+
+def refusal(where: str, key: str, value: object, rule: str) -> FormatError:
+    """Return the error for a value that cannot be read."""
+    return FormatError(f"{where}: {key}={value!r:.200}, but {rule}")
+
+
+def check_chain(chain: Sequence[str]) -> None:
+    """Check that `tokenizers` reads a chain of expressions as it is read here.
+
+    Raises:
+        FormatError: it reads one in another way; names the part.
+    """
+    for expression in chain:
+        otherwise = _READ_OTHERWISE.search(_NOT_SYNTAX.sub("", expression))
+        if otherwise:
+            raise FormatError(
+                f"format='huggingface' cannot express split_pattern={expression!r}: the tokenizers library "
+                f"reads {otherwise[0]!r} in another way; write it otherwise, or use format='tokmill'"
+            )
+
+
+def in_sequence(steps: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return several steps as one."""
+    return {"type": "Sequence", "pretokenizers": steps} if len(steps) > 1 else steps[0]
+
+
+def steps_of(value: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Return the steps of what `in_sequence` gives; none for no pre-tokenizer."""
+    steps: list[dict[str, Any]] = (value or {}).get("pretokenizers", [value]) if value else []
+    return steps
+
+
+def read_split(step: dict[str, Any], where: str, allowed: str) -> str:
+    """Read the expression of one step.
+
+    Args:
+        step: a `Split` or `Digits`.
+        where: the file's path, for messages.
+        allowed: which steps can be read, for messages.
+
+    Raises:
+        FormatError: it is another step, or does another thing with what it matches.
+    """
+    if step["type"] == "Digits":
+        return SINGLE_DIGITS if step["individual_digits"] else r"\p{N}+"
+    if step["type"] != "Split":
+        raise refusal(where, "pre_tokenizer.type", step["type"], f"only {allowed} can be read")
+    pattern = step["pattern"]
+    expression: str = pattern["Regex"] if "Regex" in pattern else regex.escape(pattern["String"])
+    how = step["behavior"], bool(step.get("invert"))
+    # Taking the matches and dropping the rest is the same where nothing is left over.
+    if how not in {("Isolated", False), ("Isolated", True)} and not (
+        how == ("Removed", True) and expression in SPLIT_PATTERNS.values()
+    ):
+        raise refusal(where, "pre_tokenizer: Split.behavior", step["behavior"], "only Isolated can be done")
+    return read_expression(expression)
+
+
+def named(chain: tuple[str, ...]) -> str | tuple[str, ...]:
+    """Return the name of a chain that has one."""
+    for name, expression in SPLIT_PATTERNS.items():
+        if chain == (expression,):
+            return name
+    return chain[0] if len(chain) == 1 else chain

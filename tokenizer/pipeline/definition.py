@@ -1,0 +1,184 @@
+"""A tokenizer's definition: the parts of its pipeline, which decide its ids, and nothing else.
+
+    text → normalizer → pre_tokenizer → model → post_processor → ids → decoder → text
+
+Each part is a frozen value that gives itself as JSON-able data; this is the place where they are put
+together. `to_spec` gives the whole, the same for equal tokenizers, and `from_spec` takes it back.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from tokmill.tokenizer.components.decoders import Decoder
+from tokmill.tokenizer.components.normalizers import Normalizer
+from tokmill.tokenizer.components.post_processors import Template
+from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
+from tokmill.tokenizer.core.alphabet import to_bytes, to_text
+from tokmill.tokenizer.core.errors import FormatError, VocabularyError
+from tokmill.tokenizer.core.reading import reading
+from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
+from tokmill.tokenizer.pipeline.model import Model
+from tokmill.tokenizer.splitting import Digits, PatternLike
+
+SPEC_FORMAT = "tokmill"
+SPEC_VERSION, TEMPLATE_VERSION = 1, 2  # a reader that does not know templates must not ignore one
+
+
+@dataclass(frozen=True, eq=False)
+class Definition:
+    """The pipeline of a tokenizer.
+
+    Attributes:
+        model: turns pre-tokens into ids.
+        pre_tokenizer: cuts text into pre-tokens.
+        normalizer: what is done to text first.
+        post_processor: the special tokens that `add_special_tokens` puts around texts; None for none.
+        decoder: puts the bytes of tokens together.
+        unicode: the Unicode tables that its training text was split with: `version` and `tables`, a digest of
+            the classes of characters that the split pattern tells apart; None if unknown.
+
+    Raises:
+        VocabularyError: the parts do not fit together.
+    """
+
+    model: Model
+    pre_tokenizer: PreTokenizer
+    normalizer: Normalizer = field(default_factory=Normalizer)
+    post_processor: Template | None = None
+    decoder: Decoder = field(default_factory=Decoder)
+    unicode: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        _check_unicode(self.unicode)
+        if self.post_processor is not None:
+            self.post_processor.check(self.special_tokens)
+
+    @classmethod
+    def compose(
+        cls,
+        model: Model,
+        *,
+        split_pattern: PatternLike,
+        digits: Digits = "pattern",
+        normalizer: str | None = None,
+        template: Template | None = None,
+        unicode: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Put a model together with parts that are chosen by name; see `PreTokenizer` and `Normalizer`.
+
+        Raises:
+            TokenizerError: an unknown name, or parts that do not fit together.
+        """
+        parts = PreTokenizer(split_pattern, digits), Normalizer(normalizer)
+        return cls(model, *parts, template, unicode=unicode)
+
+    @property
+    def family(self) -> str:
+        """The name of the model's family."""
+        return self.model.family
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The bytes of every id, special tokens included."""
+        return self.model.vocabulary
+
+    @property
+    def vocab_size(self) -> int:
+        """The greatest id plus one."""
+        return self.vocabulary.size
+
+    @property
+    def tokens(self) -> list[bytes]:
+        """The bytes of each id; empty where an id has no token."""
+        return self.vocabulary.tokens
+
+    @property
+    def special_tokens(self) -> Mapping[str, int]:
+        """Ids of the special tokens by name, reserved ones included, by id."""
+        return self.vocabulary.special_tokens
+
+    @property
+    def num_reserved(self) -> int:
+        """How many of the special tokens are reserved."""
+        return self.vocabulary.num_reserved
+
+    def to_spec(self) -> dict[str, Any]:
+        """Give the definition as JSON-able data that it can be built from again.
+
+        Equal tokenizers give equal data. Byte strings are written in GPT-2's byte alphabet. Parts that are
+        the default, and that older readers do not know, are left out.
+        """
+        template = {} if self.post_processor is None else {"template": self.post_processor.spec()}
+        unicode = {} if self.unicode is None else {"unicode": dict(self.unicode)}
+        decoder = {} if self.decoder == Decoder() else {"decoder": self.decoder.spec()}
+        return {
+            **template,
+            **unicode,
+            **decoder,
+            "format": SPEC_FORMAT,
+            "version": TEMPLATE_VERSION if template else SPEC_VERSION,
+            "family": self.family,
+            "normalizer": self.normalizer.spec(),
+            **self.pre_tokenizer.spec(),
+            "special_tokens": dict(self.special_tokens),
+            "num_reserved": self.num_reserved,
+            "tokens": _spell(self.vocabulary),
+            **self.model.spec(),
+        }
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any], where: str = "spec") -> Self:
+        """Build a definition from what `to_spec` gave.
+
+        Raises:
+            FormatError: it is not of this form; the message begins with `where`.
+            VocabularyError: the vocabulary breaks a law.
+        """
+        if spec.get("format") != SPEC_FORMAT or spec.get("family") not in (*FAMILIES,):
+            raise FormatError(
+                f"{where}: format={spec.get('format')!r} and family={spec.get('family')!r} must be "
+                f"{SPEC_FORMAT!r} and one of {', '.join(FAMILIES)}"
+            )
+        if spec.get("version") not in (SPEC_VERSION, TEMPLATE_VERSION):
+            raise FormatError(
+                f"{where}: version={spec.get('version')!r} is not known here, which reads up to "
+                f"{TEMPLATE_VERSION}; a newer tokmill wrote it, so use that one"
+            )
+        with reading(where):
+            return cls._from_fields(spec, where)
+
+    @classmethod
+    def _from_fields(cls, spec: Mapping[str, Any], where: str) -> Self:
+        tokens = {i: to_bytes(text, where) for i, text in enumerate(spec["tokens"]) if text is not None}
+        vocabulary = Vocabulary.build(tokens, spec["special_tokens"], spec["num_reserved"])
+        return cls(
+            find_family(spec["family"]).from_spec(vocabulary, spec),
+            PreTokenizer.from_spec(spec),
+            Normalizer(spec["normalizer"]),
+            Template.from_spec(spec["template"]) if "template" in spec else None,
+            Decoder(spec.get("decoder", Decoder().name)),
+            spec.get("unicode"),
+        )
+
+
+def _spell(vocabulary: Vocabulary) -> list[str | None]:
+    """Write every token but the special ones in the byte alphabet, by id; None where there is none."""
+    spelled: list[str | None] = [None] * vocabulary.size
+    for i, token in vocabulary.ordinary():
+        spelled[i] = to_text(token)
+    return spelled
+
+
+def _check_unicode(unicode: object) -> None:
+    values = [unicode.get(key) for key in ("version", "tables")] if isinstance(unicode, Mapping) else []
+    if unicode is not None and not (
+        len(values) == 2
+        and all(isinstance(value, str) and value.isprintable() for value in values)
+        and all(value.isascii() and len(value) < 100 for value in values if isinstance(value, str))
+    ):
+        raise VocabularyError(
+            f"vocabulary: unicode={unicode!r:.200} must hold the texts 'version' and 'tables', short and in "
+            "ASCII, or be left out"
+        )

@@ -1,0 +1,65 @@
+"""The families of tokenizers, by name.
+
+A family is a folder of `tokenizer/` whose module `family` holds a `FAMILY`. It is imported when it is first
+asked for, and families never import each other. To add one: its folder, and a line here.
+"""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from tokmill.tokenizer.core.errors import TokenizerError
+from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
+from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.pipeline.model import Model, Trainer
+from tokmill.tokenizer.pipeline.options import ModelOptions
+
+FAMILIES: MappingProxyType[str, str] = MappingProxyType(
+    {
+        "byte_bpe": "tokmill.tokenizer.byte_bpe.family",
+        "word_level": "tokmill.tokenizer.word_level.family",
+        "character_level": "tokmill.tokenizer.character_level.family",
+    }
+)
+"""Modules by family."""
+
+DEFAULT_FAMILY = "byte_bpe"
+
+
+@dataclass(frozen=True)
+class Family:
+    """What a family offers.
+
+    Attributes:
+        name: its name in options, files and profiles.
+        title: its name in text: "Byte-level BPE".
+        unit: what its trainer makes, one by one: "merges".
+        from_spec: makes a model of its vocabulary and of what `Model.spec` gave.
+        trainer: takes counts, options and vocabulary sizes.
+        formats: the modules that read and write it, by format; `tokmill` can express every family.
+    """
+
+    name: str
+    title: str
+    unit: str
+    from_spec: Callable[[Vocabulary, Mapping[str, Any]], Model]
+    trainer: Callable[[PretokenCounts, ModelOptions, Sequence[int]], Trainer]
+    formats: Mapping[str, str] = field(default_factory=dict)
+
+    def format_module(self, format_name: str) -> Any:
+        """Import the module of one of its formats."""
+        return importlib.import_module(self.formats[format_name])
+
+
+def find_family(name: object) -> Family:
+    """Return a family.
+
+    Raises:
+        TokenizerError: there is none of this name.
+    """
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise TokenizerError(f"family={name!r:.80} is not known; use one of {', '.join(FAMILIES)}")
+    family: Family = importlib.import_module(FAMILIES[name]).FAMILY
+    return family

@@ -1,0 +1,186 @@
+"""What a family of tokenizers implements: a model, an encoder, a law and a trainer.
+
+    text → normalizer → pre_tokenizer → model → post_processor → ids → decoder → text
+
+A model turns pre-tokens into ids; everything before and after it is shared (`pipeline.definition` composes
+it). The rest of tokmill knows models through these protocols alone, and finds families by name
+(`pipeline.families`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.splitting import Pretokens
+
+Progress = Callable[[int, int], None]
+"""Called during training with the number of steps done and wanted."""
+
+
+class Breach(NamedTuple):
+    """Where a law is broken.
+
+    Attributes:
+        segment: the first segment that breaks it.
+        says: what is wrong there.
+    """
+
+    segment: int
+    says: str
+
+
+class Encoding(NamedTuple):
+    """The ids of some segments of text.
+
+    Attributes:
+        ids: uint32, shape (num_tokens,).
+        ends: int64, shape (num_segments + 1,); segment s has the ids `ids[ends[s]:ends[s + 1]]`.
+        unknown_bytes: int64, shape (num_segments,): how many bytes of each segment became unknown tokens;
+            None for a model that has no unknown token.
+    """
+
+    ids: NDArray[np.uint32]
+    ends: NDArray[np.int64]
+    unknown_bytes: NDArray[np.int64] | None = None
+
+
+class Law(Protocol):
+    """What holds between every text and its ids, whatever the text; checked in every run.
+
+    The check costs an addition per token. An encoding that fails it is a fault of this package or of the
+    machine's memory, never of the text, and is not given out.
+    """
+
+    def breach(
+        self,
+        ids: NDArray[np.uint32],
+        ends: NDArray[np.int64],
+        bounds: NDArray[np.int64],
+        unknown_bytes: NDArray[np.int64] | None = None,
+    ) -> Breach | None:
+        """Find where an encoding breaks the law.
+
+        Args:
+            ids: see `Encoding`.
+            ends: see `Encoding`.
+            bounds: int64, shape (num_segments + 1,); the normalized text of segment s lies between the bytes
+                `bounds[s]` and `bounds[s + 1]`.
+            unknown_bytes: see `Encoding`.
+        """
+        ...
+
+
+class Workspace(Protocol):
+    """The memory that one thread needs to encode."""
+
+    def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
+        """Encode the pre-tokens of segments.
+
+        Args:
+            data: uint8, the text.
+            pretokens: of each segment of it.
+            kinds: int64, shape (num_segments,); -1 for text, or the id that stands for the whole segment.
+
+        Returns:
+            The encoding, whose ids the next call may overwrite.
+        """
+        ...
+
+
+class Encoder(Protocol):
+    """Turns pre-tokens into ids; safe to share between threads, which borrow a workspace each.
+
+    Attributes:
+        law: what every encoding is checked against.
+    """
+
+    law: Law
+
+    def workspace(self) -> AbstractContextManager[Workspace]:
+        """Lend a workspace to one thread."""
+        ...
+
+    def locate(
+        self,
+        ids: NDArray[np.int64],
+        data: NDArray[np.uint8],
+        bounds: NDArray[np.int64],
+        kinds: NDArray[np.int64],
+        split: Callable[[], Pretokens],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where in the text each token begins and ends, in bytes.
+
+        Args:
+            ids: int64, shape (num_tokens,); what encoding these segments gave.
+            data: uint8, the normalized text.
+            bounds: int64, shape (num_segments + 1,).
+            kinds: see `Workspace.encode`.
+            split: gives the pre-tokens of the segments.
+        """
+        ...
+
+
+class Model(Protocol):
+    """The part of a tokenizer that turns pre-tokens into ids; a frozen value."""
+
+    @property
+    def family(self) -> str:
+        """The name of its family."""
+        ...
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The bytes of every id, special tokens included."""
+        ...
+
+    def spec(self) -> dict[str, Any]:
+        """Give the model as JSON-able data, without the special tokens; equal models give equal data."""
+        ...
+
+    def encoder(self) -> Encoder:
+        """Make an encoder."""
+        ...
+
+    def kinds(self) -> list[str]:
+        """Return the kind of every id: the family's own, or `special`, `reserved`, `unknown`, `hole`.
+
+        Kinds of the family's own are ordinary tokens, which stand for text.
+        """
+        ...
+
+    def readable(self, token: int) -> str:
+        """Return a token as one line of text."""
+        ...
+
+    def figures(self) -> dict[str, int]:
+        """Return the counts that describe this family's models, such as `num_merges`."""
+        ...
+
+    @property
+    def unknown_token(self) -> str | None:
+        """The special token for text that the vocabulary does not have; None if it has any text."""
+        ...
+
+    def recovers(self, pretokens: Sequence[bytes]) -> bytes:
+        """Return what decoding gives back of some pre-tokens; the family's promise, without encoding them."""
+        ...
+
+    def probes(self) -> Mapping[str, str]:
+        """Return texts that an attestation of this family has beside those of every family, by name."""
+        ...
+
+
+class Trainer(Protocol):
+    """Has taken counts and options, and makes models of them."""
+
+    def models(self, progress: Progress | None = None) -> list[Model]:
+        """Make a model for each vocabulary size that was asked for, in order.
+
+        Raises:
+            TrainingError: the counts do not suffice; says what would.
+        """
+        ...

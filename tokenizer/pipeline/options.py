@@ -1,0 +1,60 @@
+"""What a training can be asked for about its model; what text is cut into is asked for beside it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from tokmill.tokenizer.components.specials import check_names
+from tokmill.tokenizer.core.errors import TrainingError
+from tokmill.tokenizer.core.vocabulary import MAX_IDS, reserved_name
+
+TieBreak = Literal["lexicographic_max", "lowest_ids"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """Options of a model's training; a family refuses those that it has no use for.
+
+    Attributes:
+        special_tokens: names, in the order of their ids.
+        num_reserved: how many tokens `<|reserved_0|>`, ... follow them.
+        min_frequency: what occurs less often is not learned (byte-level BPE: a pair).
+        max_token_bytes: longer tokens are not made.
+        tie_break: byte-level BPE: which of the most frequent pairs comes first.
+
+    Raises:
+        TrainingError: a value that makes no sense.
+        SpecialTokenError: names that make none.
+    """
+
+    special_tokens: Sequence[str] = ()
+    num_reserved: int = 0
+    min_frequency: int = 1
+    max_token_bytes: int | None = None
+    tie_break: TieBreak = "lexicographic_max"
+
+    def __post_init__(self) -> None:
+        check_choice("tie_break", self.tie_break, get_args(TieBreak))
+        for name, least in (("min_frequency", 0), ("max_token_bytes", 1), ("num_reserved", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise TrainingError(f"train: {name}={value} must be at least {least}")
+        if self.num_reserved > MAX_IDS:
+            raise TrainingError(f"train: num_reserved={self.num_reserved} must be at most {MAX_IDS}")
+        check_names(self.special_tokens, "special_tokens")
+        check_names(self.names, "special_tokens and reserved tokens")
+
+    @property
+    def names(self) -> list[str]:
+        """Special and reserved tokens, in the order of their ids."""
+        return [*self.special_tokens, *map(reserved_name, range(self.num_reserved))]
+
+
+def check_choice(name: str, value: object, known: Sequence[str]) -> None:
+    """Refuse an option that is none of those that are known.
+
+    Raises:
+        TrainingError: names the option and the known ones.
+    """
+    if value not in known:
+        raise TrainingError(f"train: {name}={value!r} is not known; use one of {', '.join(known)}")
