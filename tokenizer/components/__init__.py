@@ -1,1 +1,1 @@
-"""The parts of a tokenizer around its model: normalizers, pre-tokenizers, post-processors, decoders, specials."""
+"""The parts of a tokenizer around its model: normalizers, pre-tokenizers, post-processors, decoders."""

@@ -1,0 +1,1 @@
+"""Character-level tokenizers: every character is a token, or it is unknown."""

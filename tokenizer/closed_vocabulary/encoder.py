@@ -1,0 +1,94 @@
+"""The encoder of closed vocabularies: strings are looked up in a hash table, in batches."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.closed_vocabulary.laws import Accounting
+from tokmill.tokenizer.core.stopping import heed_stop
+from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.kernels.counting import CountTables, count_strings, empty_tables
+from tokmill.tokenizer.kernels.lookup import look_up
+from tokmill.tokenizer.kernels.words import MAX_SHORT
+from tokmill.tokenizer.pipeline.model import Encoding, Law
+from tokmill.tokenizer.splitting import Pretokens
+
+_LEAST: Final = 1 << 4
+
+Cut: TypeAlias = Callable[[NDArray[np.uint8], Pretokens], Pretokens]
+"""Cuts pre-tokens, which lie side by side and are not empty, into the strings that are looked up."""
+
+
+class ClosedEncoder:
+    """Turns pre-tokens into ids; safe to share between threads.
+
+    Attributes:
+        law: what every encoding is checked against.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        unknown_id: int,
+        cut: Cut,
+    ) -> None:
+        self.law: Law = Accounting(vocabulary.offsets, unknown_id)
+        self._tables = _lay_out(vocabulary)
+        self._unknown_id, self._cut = unknown_id, cut
+
+    @contextmanager
+    def workspace(self) -> Iterator["Workspace"]:
+        """Lend a workspace to one thread."""
+        own = self._tables._replace(block=np.empty_like(self._tables.block))
+        yield Workspace(own, self._unknown_id, self._cut)
+
+    def locate(
+        self,
+        ids: NDArray[np.int64],
+        data: NDArray[np.uint8],
+        bounds: NDArray[np.int64],
+        kinds: NDArray[np.int64],
+        split: Callable[[], Pretokens],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where each token begins and ends: where its string does; see `pipeline.model.Encoder`."""
+        strings = self._cut(data, split())
+        whole = np.repeat(kinds >= 0, np.diff(strings.offsets))
+        starts = np.sort(np.concatenate([strings.starts[~whole], bounds[:-1][kinds >= 0]]))
+        ends = np.sort(np.concatenate([strings.ends[~whole], bounds[1:][kinds >= 0]]))
+        return starts, ends
+
+
+class Workspace:
+    """A vocabulary's tables with scratch of its own; for one thread at a time."""
+
+    def __init__(
+        self,
+        tables: CountTables,
+        unknown_id: int,
+        cut: Cut,
+    ) -> None:
+        self._tables, self._unknown_id, self._cut = tables, unknown_id, cut
+
+    def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
+        """Encode the pre-tokens of segments; see `pipeline.model.Workspace`."""
+        heed_stop()
+        strings, number = self._cut(data, pretokens), kinds.shape[0]
+        ids = np.empty(strings.starts.shape[0] + number, np.uint32)
+        ends, unknown_bytes = np.empty(number + 1, np.int64), np.empty(number, np.int64)
+        given = data, strings.starts, strings.ends, strings.offsets, kinds, self._tables, self._unknown_id
+        size = look_up(*given, ids, ends, unknown_bytes)
+        return Encoding(ids[:size], ends, unknown_bytes)
+
+
+def _lay_out(vocabulary: Vocabulary) -> CountTables:
+    """Lay the ordinary tokens out for look-ups: with id + 1 in the place of a count."""
+    ids = np.array([i for i, _ in vocabulary.ordinary()], np.int64)
+    starts, ends = vocabulary.offsets[ids], vocabulary.offsets[ids + 1]
+    long = int(np.count_nonzero(ends - starts > MAX_SHORT))
+    short_room, long_room = (max(_LEAST, 1 << (2 * number).bit_length()) for number in (ids.shape[0], long))
+    tables = empty_tables(short_room, long_room, max(_LEAST, vocabulary.data.shape[0]))
+    count_strings(vocabulary.data, starts, ends, (ids + 1).astype(np.uint64), 0, tables)
+    return tables

@@ -1,0 +1,111 @@
+"""Closed vocabularies in a `tokenizer.json`: a `WordLevel` model, `Split` steps and the decoder `Fuse`.
+
+A last step that isolates every character makes a character-level tokenizer of what would be word-level one.
+Tokens that are no UTF-8 cannot be written. A family's own module binds these functions to what it is.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tokmill.tokenizer.closed_vocabulary.model import ClosedModel
+from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
+from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.formats.spellings import split_steps
+from tokmill.tokenizer.formats.split_steps import (
+    check_chain,
+    in_sequence,
+    named,
+    read_split,
+    refusal,
+    steps_of,
+)
+from tokmill.tokenizer.pipeline.definition import Definition
+
+EVERY_CHARACTER = r"[\s\S]"
+_STEPS = "Split and Digits"
+
+Step = dict[str, Any]
+
+
+def ends_in_characters(content: Mapping[str, Any]) -> bool:
+    """Whether a file cuts pre-tokens into characters: by its last step, after at least one other."""
+    steps = steps_of(content.get("pre_tokenizer"))
+    return len(steps) > 1 and steps[-1].get("pattern") == {"Regex": EVERY_CHARACTER}
+
+
+def is_word_level(content: Mapping[str, Any]) -> bool:
+    """Whether a file's model is `WordLevel`."""
+    return bool(content["model"].get("type") == "WordLevel")
+
+
+def write(definition: Definition, *, exact: bool, last: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the pre-tokenizer, the decoder and the model.
+
+    Args:
+        definition: what to write.
+        exact: see `formats.huggingface.write`.
+        last: expressions that follow the pre-tokenizer's own.
+
+    Raises:
+        FormatError: the split pattern means something else to `tokenizers`, or a token is no UTF-8.
+    """
+    chain = definition.pre_tokenizer.chain
+    check_chain(chain)
+    steps = split_steps((*chain, *last), exact=exact)
+    return {
+        "pre_tokenizer": in_sequence(steps),
+        "decoder": {"type": "Fuse"},
+        "model": {
+            "type": "WordLevel",
+            "vocab": {_text(token): i for i, token in enumerate(definition.tokens) if token},
+            "unk_token": definition.model.unknown_token,
+        },
+    }
+
+
+def _text(token: bytes) -> str:
+    try:
+        return token.decode()
+    except UnicodeDecodeError:
+        raise FormatError(
+            f"format='huggingface' cannot express the token {token!r:.200}, which is no UTF-8; use "
+            "format='tokmill'"
+        ) from None
+
+
+def read(
+    make: Callable[[Vocabulary, Mapping[str, Any]], ClosedModel],
+    content: Mapping[str, Any],
+    special_tokens: Mapping[str, int],
+    num_reserved: int,
+    where: str,
+    *,
+    steps: Sequence[Step],
+) -> tuple[ClosedModel, PreTokenizer]:
+    """Read the model and the pre-tokenizer.
+
+    Args:
+        make: makes a model of a vocabulary and of what `ClosedModel.spec` gave.
+        content: the file's JSON.
+        special_tokens: its added tokens.
+        num_reserved: how many of them are reserved.
+        where: the file's path, for messages.
+        steps: the steps that cut text into pre-tokens.
+
+    Raises:
+        FormatError: it says something that cannot be done here.
+        VocabularyError: the vocabulary breaks a law.
+    """
+    model, decoder = content["model"], content.get("decoder")
+    if decoder is None or decoder.get("type") != "Fuse":
+        raise refusal(where, "decoder", decoder, "only Fuse can join the tokens of a WordLevel model here")
+    unknown = model["unk_token"]
+    if special_tokens.get(unknown) != model["vocab"].get(unknown):
+        raise refusal(where, "model.unk_token", unknown, "it must be an added token, too")
+    if not steps:
+        raise refusal(where, "pre_tokenizer", None, "a WordLevel model needs a Split before it")
+    tokens = {i: text.encode() for text, i in model["vocab"].items() if special_tokens.get(text) != i}
+    vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved)
+    chain = tuple(read_split(step, where, _STEPS) for step in steps)
+    return make(vocabulary, {"unknown_token": unknown}), PreTokenizer(named(chain))

@@ -1,0 +1,106 @@
+"""Looking byte strings up in a vocabulary, in batches.
+
+The vocabulary lies in the tables of `kernels.counting`, with id + 1 in the place of a count. Strings are
+taken in blocks: first the memory that all of them need is asked for, then they are looked up.
+"""
+
+import numpy as np
+
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In, UInt32, UInt64
+from tokmill.tokenizer.kernels.counting import CountTables, hash_block, home, is_same
+from tokmill.tokenizer.kernels.words import MAX_SHORT
+
+_HALF = np.uint64(32)
+_LOWER = np.uint64(0xFFFFFFFF)
+_ROW = 3
+_BLOCK = 32
+
+
+@kernel
+def look_up(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    bounds: Int64In,
+    kinds: Int64In,
+    tables: CountTables,
+    unknown: int,
+    ids: UInt32,
+    id_ends: Int64,
+    unknown_bytes: Int64,
+) -> int:
+    """Write the id of each string of some segments.
+
+    Args:
+        data: holds the strings.
+        starts: shape (num_strings,); string k is `data[starts[k]:ends[k]]`.
+        ends: shape (num_strings,).
+        bounds: shape (num_segments + 1,); segment s has the strings from `bounds[s]` to `bounds[s + 1]`.
+        kinds: shape (num_segments,); -1 for text, or the id that stands for the whole segment.
+        tables: the vocabulary; its scratch is written.
+        unknown: the id of strings that are not in the vocabulary.
+        ids: shape (num_strings + num_segments,); written.
+        id_ends: shape (num_segments + 1,); written: where the ids of each segment end.
+        unknown_bytes: shape (num_segments,); written: the bytes of each segment's unknown strings.
+
+    Returns:
+        How many ids were written.
+    """
+    number = np.int64(0)
+    id_ends[0] = 0
+    for segment in range(kinds.shape[0]):
+        lost, first, last = np.int64(0), bounds[segment], bounds[segment + 1]
+        if kinds[segment] >= 0:
+            ids[number] = np.uint32(kinds[segment])
+            number += 1
+            if kinds[segment] == unknown and first < last:
+                lost = ends[last - 1] - starts[first]
+            first = last
+        for begin in range(first, last, _BLOCK):
+            end = min(begin + _BLOCK, last)
+            hash_block(data, starts, ends, begin, end, tables)
+            for k in range(begin, end):
+                token = find_string(data, starts[k], ends[k] - starts[k], k - begin, tables)
+                if token < 0:
+                    token = unknown
+                    lost += ends[k] - starts[k]
+                ids[number] = np.uint32(token)
+                number += 1
+        unknown_bytes[segment] = lost
+        id_ends[segment + 1] = number
+    return number
+
+
+@kernel(inline=True)
+def find_string(data: BytesIn, start: int, length: int, row: int, tables: CountTables) -> int:
+    """Return the id of a string that `hash_block` has hashed into a row, or -1."""
+    place = np.uint64(row)
+    low, high, digest = tables.block[place, 0], tables.block[place, 1], tables.block[place, 2]
+    if length <= MAX_SHORT:
+        return find_short(low, high, digest, tables.short)
+    slot = home(digest, tables.slots.shape[0])
+    while tables.slots[slot] != 0:
+        entry = np.int64(tables.slots[slot] & _LOWER) - 1
+        if (
+            (tables.slots[slot] ^ digest) >> _HALF == 0
+            and np.int64(tables.entries[entry, 1]) == length
+            and is_same(data, start, tables.arena, np.int64(tables.entries[entry, 0]), length)
+        ):
+            return np.int64(tables.entries[entry, 2]) - 1
+        slot = (slot + 1) & (tables.slots.shape[0] - 1)
+    return -1
+
+
+@kernel(inline=True)
+def find_short(low: np.uint64, high: np.uint64, digest: np.uint64, table: UInt64) -> int:
+    """Return the id of a string of at most MAX_SHORT bytes, or -1."""
+    size = table.shape[0] // _ROW
+    slot = home(digest, size)
+    while True:
+        at = np.uint64(_ROW * slot)
+        if table[at + np.uint64(2)] == 0:
+            return -1
+        if table[at] == low and table[at + np.uint64(1)] == high:
+            return np.int64(table[at + np.uint64(2)]) - 1
+        slot = (slot + 1) & (size - 1)
