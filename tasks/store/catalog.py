@@ -14,7 +14,6 @@ The files are the truth and the catalog may lag behind them; it never leads. The
 """
 
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -22,7 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.store.connection import answer, locked, private, reading, replacing
+from tokmill.tasks.store.connection import (
+    answer,
+    has_snapshot,
+    locked,
+    private,
+    reading,
+    replacing,
+    snapshot_age_seconds,
+)
 from tokmill.tasks.store.extra_tables import extra_tables_in_step, sync_extra_tables
 from tokmill.tasks.store.indexing import (
     BrokenCatalogError,
@@ -38,6 +45,7 @@ from tokmill.tasks.store.liveness import alive
 from tokmill.tasks.store.provenance import Provenance, utc_now
 from tokmill.tasks.store.runs import Run, RunArtifact, State, read_run, run_path
 from tokmill.tasks.store.settling import settle, write_run
+from tokmill.tasks.store.storage import STORAGE
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -101,7 +109,7 @@ class Catalog:
         Raises:
             StoreError: the catalog is held by another process for too long.
         """
-        if self._layout.root.is_dir():  # asking must not make a store where there is none
+        if STORAGE.is_folder(self._layout.root):  # asking must not make a store where there is none
             self._settle()
             self._replace(self._wait, self._sync)
 
@@ -145,10 +153,7 @@ class Catalog:
         Writing the catalog costs more than publishing a small artifact, and the more the larger it is; shards
         come by the hundred. A question takes in what is not there yet.
         """
-        try:
-            age_seconds = time.time() - self.path.stat().st_mtime
-        except FileNotFoundError:
-            age_seconds = math.inf
+        age_seconds = snapshot_age_seconds(self.path)
         moment = max(_MOMENT_SECONDS, _MOMENTS_PER_WRITE * _WRITE_SECONDS.get(self.path, 0.0))
         if not 0 <= age_seconds < moment:
             self.register(*paths, report=report)
@@ -173,7 +178,7 @@ class Catalog:
             parameters=parameters or {},
             started=utc_now(),
             provenance=provenance or Provenance.collect(),
-            earlier=_ended(read_run(path)).as_earlier() if path.exists() else [],
+            earlier=_ended(read_run(path)).as_earlier() if STORAGE.exists(path) else [],
         )
         self._save(run)
         return run
@@ -255,7 +260,7 @@ class Catalog:
 
     def _ask(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
         """Ask the snapshot if it is in step; else have it brought in step, or do that in private."""
-        exists, unread = self.path.exists(), list[str]()
+        exists, unread = has_snapshot(self.path), list[str]()
         with reading(self.path) if exists else private(None) as connection:
             changes = find_changes(connection, self._layout, unread.append)
             if not changes and extra_tables_in_step(connection, self._layout):
@@ -290,7 +295,7 @@ class Catalog:
         with locked(self.lock_path, wait):
             began = time.monotonic()
             try:
-                with replacing(self._layout, anew=not self.path.exists()) as connection:
+                with replacing(self._layout, anew=not has_snapshot(self.path)) as connection:
                     done = work(connection)
                 _WRITE_SECONDS[self.path] = time.monotonic() - began
                 return done  # noqa: TRY300 - what fails is made good below

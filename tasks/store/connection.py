@@ -13,9 +13,11 @@ Anything else is an error of its own.
 """
 
 import errno
+import math
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -29,7 +31,7 @@ from tokmill.tasks.store.durable import told_as
 from tokmill.tasks.store.indexing import BrokenCatalogError, check_tables, check_version, prepare
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.publish import workspace
-from tokmill.tasks.store.regular import opened_regular
+from tokmill.tasks.store.storage import STORAGE
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -45,6 +47,19 @@ _BROKEN: Final = (
 )
 
 
+def has_snapshot(path: Path) -> bool:
+    """Whether the snapshot is there."""
+    return path.exists()
+
+
+def snapshot_age_seconds(path: Path) -> float:
+    """Return how long ago the snapshot was replaced, in seconds; infinity if there is none."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return math.inf
+
+
 @contextmanager
 def locked(lock_path: Path, wait_seconds: float) -> Iterator[None]:
     """Hold the lock of those who replace the snapshot.
@@ -54,7 +69,7 @@ def locked(lock_path: Path, wait_seconds: float) -> Iterator[None]:
     """
     lock = FileLock(lock_path, timeout=wait_seconds)
     with told_as(f"catalog lock {lock_path} cannot be taken"):
-        lock_path.parent.mkdir(parents=True, exist_ok=True)
+        STORAGE.make_folder(lock_path.parent)
         try:
             lock.acquire(poll_interval=_POLL_SECONDS)
         except Timeout as error:
@@ -203,7 +218,7 @@ def _copy(path: Path, copy: Path) -> None:
     _check_kind(path)
     with (
         told_as(f"catalog {path} cannot be copied"),
-        opened_regular(path) as source,
+        STORAGE.opened(path) as source,
         copy.open("xb") as target,
     ):
         shutil.copyfileobj(source, target, 1 << 20)
@@ -212,7 +227,7 @@ def _copy(path: Path, copy: Path) -> None:
 def _check_kind(path: Path) -> None:
     """Refuse what DuckDB would take for another program's database, or wait for."""
     try:
-        with opened_regular(path) as file:
+        with STORAGE.opened(path) as file:
             head = file.read(16)
     except OSError as error:
         raise BrokenCatalogError(error.strerror or str(error)) from error

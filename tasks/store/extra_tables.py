@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store.indexing import ALL_TABLES, Report
 from tokmill.tasks.store.layout import Layout
-from tokmill.tasks.store.regular import opened_regular
+from tokmill.tasks.store.storage import STORAGE
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -46,7 +46,7 @@ def check_extra_tables(out: Path) -> None:
         StoreError: a file in `catalog/` is no Parquet, is not called as a table can be, or has a column
         `fingerprint`.
     """
-    for path in sorted((out / FOLDER).glob("*")):
+    for path in sorted(out / FOLDER / entry.name for entry in STORAGE.entries(out / FOLDER)):
         table = path.stem
         if path.suffix != ".parquet" or not _is_extra(table):
             raise StoreError(
@@ -152,7 +152,7 @@ def _readable(connection: "DuckDBPyConnection", part: _Part, say: Report) -> boo
     import duckdb
 
     try:
-        with opened_regular(part.path):  # DuckDB would wait for a FIFO
+        with STORAGE.opened(part.path):  # DuckDB would wait for a FIFO
             _schema(connection, part.select)
     except (duckdb.Error, OSError) as error:
         say(f"the catalog leaves out {part.path}: {error}; run `verify`")

@@ -4,8 +4,6 @@ Sizes are one `stat` a file and are checked before every reuse; digests read eve
 does not list (a file manager's droppings) are told by `verify` but are no damage: nothing refers to them.
 """
 
-import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,7 @@ from tokmill.tasks.core.faults import unreadable
 from tokmill.tasks.store.digest import FileEntry
 from tokmill.tasks.store.layout import PREFIX_CHARS, RECORD_FILE
 from tokmill.tasks.store.record import Record, contradictions, read_record
-from tokmill.tasks.store.regular import digest_regular
+from tokmill.tasks.store.storage import STORAGE
 
 Verify: TypeAlias = Literal["sizes", "full"]
 
@@ -68,9 +66,9 @@ def _damages(directory: Path, record: Record, *, full: bool) -> Iterator[Problem
 
 def file_damages(directory: Path, record: Record, *, full: bool) -> Iterator[tuple[str, str]]:
     """Yield each file, wherever the directory lies, that is not what the record says, and what it is."""
-    outside = _links(directory, {os.path.dirname(entry.path) for entry in record.files})  # noqa: PTH120 - many
+    outside = _links(directory, {_folder(entry) for entry in record.files})
     for entry in record.files:
-        if os.path.dirname(entry.path) in outside:  # noqa: PTH120
+        if _folder(entry) in outside:
             yield entry.path, "lies behind a link; an artifact holds folders and regular files only"
             continue
         message = _file_damage(directory / entry.path, entry, full)
@@ -78,22 +76,26 @@ def file_damages(directory: Path, record: Record, *, full: bool) -> Iterator[tup
             yield entry.path, message
 
 
+def _folder(entry: FileEntry) -> str:
+    return entry.path.rpartition("/")[0]
+
+
 def _links(directory: Path, folders: set[str]) -> set[str]:
     """Those folders of an artifact that a link leads to, and perhaps out of it."""
-    real = os.path.realpath(directory)
+    real = STORAGE.resolved(directory)
     return {
-        folder for folder in folders if folder and os.path.realpath(directory / folder) != f"{real}/{folder}"
+        folder for folder in folders if folder and STORAGE.resolved(directory / folder) != f"{real}/{folder}"
     }
 
 
 def _file_damage(path: Path, entry: FileEntry, full: bool) -> str | None:
     try:
-        state = path.lstat()
-        if not stat.S_ISREG(state.st_mode):
+        state = STORAGE.state(path)
+        if state.kind != "file":
             return "is a link or special file, and was published as a regular one"
-        if state.st_size != entry.size_bytes:
-            return f"has {state.st_size} bytes and was published with {entry.size_bytes}"
-        digest = digest_regular(path) if full else entry.digest
+        if state.num_bytes != entry.size_bytes:
+            return f"has {state.num_bytes} bytes and was published with {entry.size_bytes}"
+        digest = STORAGE.digest(path) if full else entry.digest
     except (FileNotFoundError, NotADirectoryError):
         return "is missing"
     except OSError as error:
@@ -112,7 +114,7 @@ def _oddities(directory: Path, record: Record) -> Iterator[Problem]:
             message = f"the account of source {account.source!r} in {account.unit} does not add up"
             yield Problem(record.reference, RECORD_FILE, message)
     listed = {entry.path for entry in record.files} | {RECORD_FILE}
-    for path in sorted(directory.rglob("*")):
+    for path in sorted(STORAGE.tree(directory)):
         relative = path.relative_to(directory).as_posix()
-        if not path.is_dir() and relative not in listed:
+        if not STORAGE.is_folder(path) and relative not in listed:
             yield Problem(record.reference, relative, "is not in the record")

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tokmill.tasks.store.durable import told_as, write_atomically, write_new
+from tokmill.tasks.store.durable import told_as
 from tokmill.tasks.store.layout import (
     RECORD_FILE,
     Layout,
@@ -25,7 +25,7 @@ from tokmill.tasks.store.layout import (
     check_name,
     is_label,
 )
-from tokmill.tasks.store.regular import read_regular
+from tokmill.tasks.store.storage import STORAGE
 
 LABELS = "labels"
 ALIASES = "aliases"
@@ -62,7 +62,7 @@ class Names:
             known = self.find(kind, name, fingerprint)
             if known is not None:
                 return known
-            taken = (path.name.removeprefix(_MARK) for path in folder.glob(f"{_MARK}*"))
+            taken = (path.name.removeprefix(_MARK) for path in _marked(folder))
             label = f"v{1 + max(map(version_number, filter(is_label, taken)), default=0)}"
             if self.restore(kind, name, label, fingerprint):
                 return label
@@ -77,7 +77,7 @@ class Names:
         path = self.label_path(kind, name, label)
         with told_as(f"label {kind}/{name}@{label} cannot be given out"):
             try:
-                write_new(path, _encode(fingerprint))
+                STORAGE.create(path, _encode(fingerprint))
             except FileExistsError:
                 return False
         return True
@@ -105,7 +105,7 @@ class Names:
         check_name(name)
         path = self._layout.names(ALIASES, kind, name) / f"{_MARK}{alias}"
         with told_as(f"alias {kind}/{name}@{alias} cannot be written"):
-            write_atomically(path, _encode(fingerprint))
+            STORAGE.replace(path, _encode(fingerprint))
         return path
 
     def references(self) -> list[str]:
@@ -114,7 +114,7 @@ class Names:
         return sorted({path.parent.relative_to(tree).as_posix() for path in named_files(tree)})
 
     def _exists(self, kind: str, fingerprint: str) -> bool:
-        return bool(fingerprint) and (self._layout.artifact(kind, fingerprint) / RECORD_FILE).is_file()
+        return bool(fingerprint) and STORAGE.is_file(self._layout.artifact(kind, fingerprint) / RECORD_FILE)
 
 
 def version_number(label: str) -> int:
@@ -125,20 +125,24 @@ def version_number(label: str) -> int:
 
 def named_files(tree: Path) -> Iterator[Path]:
     """Files of all labels (or aliases) below `tree`, in no particular order."""
-    return tree.rglob(f"{_MARK}*")
+    return (path for path in STORAGE.tree(tree) if path.name.startswith(_MARK))
 
 
 def read_name(path: Path) -> tuple[str, str]:
     """Return (label or alias, fingerprint) of one file; '' if it holds none, as when its writer died."""
     try:
-        held = _HELD.fullmatch(read_regular(path, _MOST_BYTES))
+        held = _HELD.fullmatch(STORAGE.read(path, _MOST_BYTES))
     except OSError:
         held = None
     return path.name.removeprefix(_MARK), held[1].decode("ascii") if held else ""
 
 
 def _read_names(folder: Path) -> dict[str, str]:
-    return dict(read_name(path) for path in folder.glob(f"{_MARK}*"))
+    return dict(read_name(path) for path in _marked(folder))
+
+
+def _marked(folder: Path) -> list[Path]:
+    return [folder / entry.name for entry in STORAGE.entries(folder) if entry.name.startswith(_MARK)]
 
 
 def _encode(fingerprint: str) -> bytes:

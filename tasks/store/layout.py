@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store.storage import STORAGE
 
 PREFIX_CHARS = 16
 RECORD_FILE = "record.json"
@@ -100,19 +101,18 @@ class Layout:
 
     def kinds(self) -> list[str]:
         """Kinds that the store has a folder for, sorted."""
-        if not self.root.is_dir():
-            return []
-        folders = (path.name for path in self.root.iterdir() if path.is_dir())
+        folders = (entry.name for entry in STORAGE.entries(self.root) if entry.is_dir())
         return sorted(name for name in folders if _KIND.fullmatch(name) and name not in RESERVED_KINDS)
 
     def artifacts(self) -> Iterator[Path]:
         """Directories of published artifacts (those with a record), sorted by kind and fingerprint prefix."""
-        return (path for path in self.places() if (path / RECORD_FILE).is_file())
+        return (path for path in self.places() if STORAGE.is_file(path / RECORD_FILE))
 
     def places(self) -> Iterator[Path]:
         """Directories that have the place of an artifact, whether they are one or not, sorted likewise."""
         for kind in self.kinds():
-            yield from sorted(path for path in (self.root / kind).iterdir() if _PREFIX.fullmatch(path.name))
+            names = (entry.name for entry in STORAGE.entries(self.root / kind))
+            yield from (self.root / kind / name for name in sorted(names) if _PREFIX.fullmatch(name))
 
 
 def check_kind(kind: str) -> None:

@@ -18,8 +18,8 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tokmill.tasks.store.durable import told_as, write_atomically
-from tokmill.tasks.store.regular import read_regular
+from tokmill.tasks.store.durable import told_as
+from tokmill.tasks.store.storage import STORAGE
 
 SUFFIX = ".alive"
 BEAT_SECONDS = 15.0
@@ -74,7 +74,7 @@ def alive(folder: Path, run_id: str) -> Iterator[None]:
     """
     path = folder / f"{run_id}{SUFFIX}"
     with told_as(f"run {run_id} cannot be noted"):
-        write_atomically(path, Process.own().model_dump_json().encode("utf-8") + b"\n")
+        STORAGE.replace(path, Process.own().model_dump_json().encode("utf-8") + b"\n")
     ended = threading.Event()
     heart = threading.Thread(target=_beat, args=(path, ended), name=f"heartbeat of {run_id}", daemon=True)
     heart.start()
@@ -83,14 +83,14 @@ def alive(folder: Path, run_id: str) -> Iterator[None]:
     finally:
         ended.set()
         heart.join()
-        path.unlink(missing_ok=True)
+        STORAGE.remove(path)
 
 
 def silent(path: Path) -> tuple[Process, float] | None:
     """Return the process of a run, if it is gone, with the time of its last heartbeat; None otherwise."""
     try:
-        heard = path.stat().st_mtime
-        process = Process.model_validate_json(read_regular(path, _MOST_BYTES))
+        heard = STORAGE.state(path).mtime_ns / 1e9
+        process = Process.model_validate_json(STORAGE.read(path, _MOST_BYTES))
     except FileNotFoundError:  # it has just ended
         return None
     except (OSError, ValidationError):
@@ -101,7 +101,7 @@ def silent(path: Path) -> tuple[Process, float] | None:
 def _beat(path: Path, ended: threading.Event) -> None:
     while not ended.wait(BEAT_SECONDS):
         with suppress(OSError):  # a store that is out of reach for a while is no reason to end
-            os.utime(path)
+            STORAGE.touch(path)
 
 
 def _boot() -> str:

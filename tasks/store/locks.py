@@ -11,8 +11,7 @@ excludes nobody; it notices that by comparing inodes and tries again with the ne
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from tokmill.tasks.store.durable import told_as
@@ -79,16 +78,3 @@ class ProcessLock:
         except FileNotFoundError:
             return False
         return os.path.samestat(named, os.fstat(descriptor))
-
-
-@contextmanager
-def holding(path: Path, waiting: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock `path` for a block; `waiting` is told the owner if it is not free at once."""
-    lock = ProcessLock(path)
-    if not lock.try_acquire():
-        waiting(lock.owner())
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()

@@ -1,6 +1,5 @@
 """Making one artifact: run the stage in a temporary directory, check what it says, publish what it wrote."""
 
-import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.provenance import Provenance, utc_now
 from tokmill.tasks.store.publish import check_accounts, commit, digest_files, sweep, workspace
 from tokmill.tasks.store.record import Record, Timings, input_entries
+from tokmill.tasks.store.storage import STORAGE
 
 
 def make(layout: Layout, request: Request, inputs: Mapping[str, object], provenance: Provenance) -> Record:
@@ -100,5 +100,5 @@ def _failure(where: str, root: Path, error: BaseException) -> str:
     lack = lack_of(error)
     if lack is None:
         return f"{where} was not published: {error}"
-    free = shutil.disk_usage(root).free
-    return f"{where} was not published: {lack.what} ({error}); {root} has {free} bytes free; {lack.advice}"
+    room = f"{root} has {STORAGE.free_bytes(root)} bytes free"
+    return f"{where} was not published: {lack.what} ({error}); {room}; {lack.advice}"

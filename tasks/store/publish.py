@@ -12,8 +12,6 @@ gets that lock knows that the owner is dead and may sweep.
 """
 
 import os
-import shutil
-import stat
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,10 +20,9 @@ from pathlib import Path
 from tokmill.tasks.core.errors import AccountError, StoreError
 from tokmill.tasks.core.stage import Account
 from tokmill.tasks.store.digest import FileEntry, digest_file
-from tokmill.tasks.store.durable import sync_path, write_new
 from tokmill.tasks.store.layout import RECORD_FILE, Layout
-from tokmill.tasks.store.locks import ProcessLock
 from tokmill.tasks.store.record import Record, encode_record
+from tokmill.tasks.store.storage import STORAGE
 
 _LOCK_SUFFIX = ".lock"
 
@@ -34,14 +31,14 @@ _LOCK_SUFFIX = ".lock"
 def workspace(layout: Layout) -> Iterator[Path]:
     """Yield an empty directory that a stage may write into; whatever is left of it at the end is removed."""
     place = layout.temporary / f"{os.getpid()}-{uuid.uuid4().hex}"
-    lock = ProcessLock(place.with_name(place.name + _LOCK_SUFFIX))
+    lock = STORAGE.lock(place.with_name(place.name + _LOCK_SUFFIX))
     lock.acquire()
     try:
         out = place / "out"
-        out.mkdir(parents=True)
+        STORAGE.make_folder(out)
         yield out
     finally:
-        shutil.rmtree(place, ignore_errors=True)  # what cannot be removed now is swept later
+        STORAGE.remove_tree(place)  # what cannot be removed now is swept later
         lock.release()
 
 
@@ -51,17 +48,18 @@ def sweep(layout: Layout) -> list[Path]:
     Returns:
         The removed directories, sorted.
     """
-    if not layout.temporary.is_dir():
-        return []
-    names = {path.name.removesuffix(_LOCK_SUFFIX) for path in layout.temporary.iterdir()}
+    names = {entry.name.removesuffix(_LOCK_SUFFIX) for entry in STORAGE.entries(layout.temporary)}
     return [layout.temporary / name for name in sorted(names) if _sweep_one(layout.temporary / name)]
 
 
 def sweep_locks(layout: Layout) -> None:
     """Remove the files of locks that nobody holds; they mean nothing, but they add up."""
-    for path in sorted(layout.locks.glob(f"*{_LOCK_SUFFIX}")):
-        lock = ProcessLock(path)
-        if path != layout.catalog_lock and lock.try_acquire():
+    for entry in STORAGE.entries(layout.locks):
+        path = layout.locks / entry.name
+        if path == layout.catalog_lock or path.suffix != _LOCK_SUFFIX:
+            continue
+        lock = STORAGE.lock(path)
+        if lock.try_acquire():
             lock.release()
 
 
@@ -84,44 +82,40 @@ def digest_files(out: Path) -> list[FileEntry]:
         record.json.
     """
     entries = []
-    for path in sorted(out.rglob("*")):
-        mode = path.lstat().st_mode
-        if stat.S_ISREG(mode):
-            entries.append(_digest_synced(out, path))
-        elif not stat.S_ISDIR(mode):
+    for path in sorted(STORAGE.tree(out)):
+        state = STORAGE.state(path)
+        if state.kind == "file":
+            entries.append(_digest_synced(out, path, state.num_bytes))
+        elif state.kind != "folder":
             raise StoreError(
                 f"{path.relative_to(out)} is a link or special file; an artifact holds regular files only"
             )
-    for folder in (out, *(path for path in out.rglob("*") if path.is_dir())):
-        sync_path(folder)
+    for folder in (out, *(path for path in STORAGE.tree(out) if STORAGE.is_folder(path))):
+        STORAGE.sync(folder)
     return sorted(entries, key=lambda entry: entry.path)
 
 
 def commit(layout: Layout, out: Path, record: Record) -> Path:
     """Write the record and rename `out` to its place; return the place."""
-    write_new(out / RECORD_FILE, encode_record(record))
+    STORAGE.create(out / RECORD_FILE, encode_record(record))
     place = layout.artifact(record.kind, record.fingerprint)
-    if not place.parent.is_dir():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        sync_path(layout.root)
-    out.rename(place)
-    sync_path(place.parent)
+    STORAGE.publish(out, place)
     return place
 
 
 def _sweep_one(place: Path) -> bool:
-    lock = ProcessLock(place.with_name(place.name + _LOCK_SUFFIX))
+    lock = STORAGE.lock(place.with_name(place.name + _LOCK_SUFFIX))
     if not lock.try_acquire():
         return False
     try:
-        existed = place.exists()
-        shutil.rmtree(place, ignore_errors=True)
+        existed = STORAGE.exists(place)
+        STORAGE.remove_tree(place)
         return existed
     finally:
         lock.release()
 
 
-def _digest_synced(out: Path, path: Path) -> FileEntry:
+def _digest_synced(out: Path, path: Path, num_bytes: int) -> FileEntry:
     relative = path.relative_to(out).as_posix()
     if relative == RECORD_FILE:
         raise StoreError(f"a stage wrote {RECORD_FILE}; that name belongs to the store")
@@ -131,8 +125,8 @@ def _digest_synced(out: Path, path: Path) -> FileEntry:
         raise StoreError(
             f"file name {relative!r} is not UTF-8; an artifact's files have UTF-8 names"
         ) from error
-    sync_path(path)
-    return FileEntry(path=relative, size_bytes=path.stat().st_size, digest=digest_file(path))
+    STORAGE.sync(path)
+    return FileEntry(path=relative, size_bytes=num_bytes, digest=digest_file(path))
 
 
 def _imbalance(account: Account) -> str:

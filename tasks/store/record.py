@@ -29,7 +29,7 @@ from tokmill.tasks.store.identity import fingerprint
 from tokmill.tasks.store.layout import KIND_PATTERN, LABEL_PATTERN, NAME_PATTERN, RECORD_FILE
 from tokmill.tasks.store.moments import Moment
 from tokmill.tasks.store.provenance import Provenance
-from tokmill.tasks.store.regular import read_regular
+from tokmill.tasks.store.storage import STORAGE
 
 FORMAT_VERSION: Final = 2
 _UNSEALED_VERSION: Final = 1
@@ -179,7 +179,7 @@ def read_record(directory: Path) -> Record:
     """
     path = directory / RECORD_FILE
     try:
-        data = read_regular(path, _MOST_BYTES)
+        data = STORAGE.read(path, _MOST_BYTES)
     except FileNotFoundError as error:
         raise StoreError(f"{directory} has no {RECORD_FILE}, so it is no published artifact") from error
     except OSError as error:

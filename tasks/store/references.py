@@ -19,6 +19,7 @@ from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import PREFIX_CHARS, RECORD_FILE, Layout
 from tokmill.tasks.store.record import Record, read_record
 from tokmill.tasks.store.removing import tombstone
+from tokmill.tasks.store.storage import STORAGE
 
 _NAMED = re.compile(r"(?P<kind>[^/@]+)/(?P<name>[^@]+?)(@(?P<label>[^@]+))?")
 _HEX = re.compile(r"[0-9a-f]{6,64}")
@@ -53,7 +54,7 @@ def _by_name(layout: Layout, kind: str, name: str, label: str) -> ArtifactRef:
     called = {**names.labels(kind, name), **names.aliases(kind, name)}
     if label not in called:
         raise StoreError(f"there is no {kind}/{name}@{label}{_alternatives(layout, kind, name, label)}")
-    if not (layout.artifact(kind, called[label]) / RECORD_FILE).is_file():
+    if not STORAGE.is_file(layout.artifact(kind, called[label]) / RECORD_FILE):
         left = tombstone(layout, kind, called[label])
         if left is not None:
             raise StoreError(f"{kind}/{name}@{label} was removed on {left.removed[:10]} by {left.by}")

@@ -16,14 +16,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store.catalog import Catalog
-from tokmill.tasks.store.durable import told_as, write_atomically
+from tokmill.tasks.store.durable import told_as
 from tokmill.tasks.store.layout import RECORD_FILE, Layout
-from tokmill.tasks.store.locks import ProcessLock
 from tokmill.tasks.store.moments import Moment
 from tokmill.tasks.store.provenance import Provenance, utc_now
 from tokmill.tasks.store.publish import workspace
 from tokmill.tasks.store.record import Record, read_record
-from tokmill.tasks.store.regular import read_regular
+from tokmill.tasks.store.storage import STORAGE
 from tokmill.tasks.store.superseding import MADE_FROM
 
 _MOST_BYTES = 256 << 20
@@ -86,7 +85,7 @@ def tombstone(layout: Layout, kind: str, fingerprint: str) -> Tombstone | None:
     """
     path = _path(layout, kind, fingerprint)
     try:
-        return Tombstone.model_validate_json(read_regular(path, _MOST_BYTES))
+        return Tombstone.model_validate_json(STORAGE.read(path, _MOST_BYTES))
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
@@ -105,7 +104,7 @@ def _with_dependents(layout: Layout, catalog: Catalog, record: Record, seen: set
 def _remove_one(layout: Layout, record: Record) -> None:
     """Leave the tombstone first: a crash between the two leaves an artifact that can be removed again."""
     place = layout.artifact(record.kind, record.fingerprint)
-    lock = ProcessLock(layout.locks / f"{record.kind}-{record.fingerprint}.lock")
+    lock = STORAGE.lock(layout.locks / f"{record.kind}-{record.fingerprint}.lock")
     if not lock.try_acquire():
         raise StoreError(f"{record.reference} is in use by {lock.owner()}; remove it when that has ended")
     try:
@@ -113,10 +112,10 @@ def _remove_one(layout: Layout, record: Record) -> None:
         left = Tombstone(removed=utc_now(), by=made.user, command=made.command, record=record)
         path = _path(layout, record.kind, record.fingerprint)
         with told_as(f"{record.reference} cannot be removed"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, left.model_dump_json(indent=1).encode("utf-8") + b"\n")
+            STORAGE.make_folder(path.parent)
+            STORAGE.replace(path, left.model_dump_json(indent=1).encode("utf-8") + b"\n")
             with workspace(layout) as folder:  # whose end removes what was moved there
-                place.rename(folder / place.name)
+                STORAGE.move(place, folder / place.name)
     finally:
         lock.release()
 

@@ -11,7 +11,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, How
 from tokmill.tasks.store.moments import Moment
 from tokmill.tasks.store.provenance import Provenance
-from tokmill.tasks.store.regular import read_regular
+from tokmill.tasks.store.storage import STORAGE
 
 State: TypeAlias = Literal["running", "completed", "failed", "crashed", "cancelled", "suspended"]
 """Prefect's words: `crashed` is a run whose process was ended from outside, `cancelled` one that a person
@@ -93,7 +93,7 @@ def read_run(path: Path) -> Run:
         StoreError: there is none, or it cannot be read.
     """
     try:
-        return Run.model_validate_json(read_regular(path, _MOST_BYTES))
+        return Run.model_validate_json(STORAGE.read(path, _MOST_BYTES))
     except FileNotFoundError as error:
         raise StoreError(f"there is no run {path.stem}: {path} does not exist") from error
     except OSError as error:

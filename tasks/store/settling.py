@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.store.durable import told_as, write_atomically
+from tokmill.tasks.store.durable import told_as
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.liveness import SUFFIX, Process, silent
 from tokmill.tasks.store.provenance import as_text
 from tokmill.tasks.store.runs import Run, read_run, run_path
+from tokmill.tasks.store.storage import STORAGE
 
 
 def settle(layout: Layout) -> list[Run]:
@@ -22,8 +23,8 @@ def settle(layout: Layout) -> list[Run]:
     Raises:
         StoreError: it cannot be noted.
     """
-    found = sorted(layout.runs.glob(f"*{SUFFIX}")) if layout.runs.is_dir() else []
-    return [run for path in found if (run := _settled(layout, path)) is not None]
+    names = sorted(entry.name for entry in STORAGE.entries(layout.runs) if entry.name.endswith(SUFFIX))
+    return [run for name in names if (run := _settled(layout, layout.runs / name)) is not None]
 
 
 def write_run(layout: Layout, run: Run) -> Path:
@@ -34,7 +35,7 @@ def write_run(layout: Layout, run: Run) -> Path:
     """
     path = run_path(layout.runs, run.run_id)
     with told_as(f"run {run.run_id} cannot be noted"):
-        write_atomically(path, run.model_dump_json(indent=1).encode("utf-8") + b"\n")
+        STORAGE.replace(path, run.model_dump_json(indent=1).encode("utf-8") + b"\n")
     return path
 
 
@@ -46,7 +47,7 @@ def _settled(layout: Layout, heartbeat: Path) -> Run | None:
     if run is not None:
         write_run(layout, run)
     with told_as(f"run {heartbeat.stem} cannot be noted"):
-        heartbeat.unlink(missing_ok=True)
+        STORAGE.remove(heartbeat)
     return run
 
 

@@ -1,16 +1,16 @@
 """What the catalog compares to see what changed: time and size of every file of the store that gives it rows.
 
-Written with `os.scandir` and text paths: a store of ten thousand artifacts is looked over before every
+Paths are text and folders are listed once: a store of ten thousand artifacts is looked over before every
 question.
 """
 
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
 from tokmill.tasks.store.labels import ALIASES, LABELS
 from tokmill.tasks.store.layout import RECORD_FILE, Layout, is_prefix
+from tokmill.tasks.store.storage import STORAGE, Entry
 
 Stamp: TypeAlias = tuple[int, int]
 """Modification time in nanoseconds and size in bytes."""
@@ -48,10 +48,10 @@ def _stamps(layout: Layout, paths: Iterable[str]) -> Stamps:
     root, stamps = str(layout.root), {}
     for path in paths:
         try:
-            state = os.lstat(f"{root}/{path}")  # a file that became a link is another
+            state = STORAGE.state(f"{root}/{path}")  # a file that became a link is another
         except OSError:  # it is gone, or cannot be looked at
             continue
-        stamps[path] = (state.st_mtime_ns, state.st_size)
+        stamps[path] = (state.mtime_ns, state.num_bytes)
     return stamps
 
 
@@ -63,9 +63,8 @@ def _named(folder: Path | str, relative: str) -> Iterator[str]:
             yield from _named(entry.path, f"{relative}/{entry.name}")
 
 
-def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
+def _entries(folder: Path | str) -> list[Entry]:
     try:
-        with os.scandir(folder) as entries:
-            return list(entries)
+        return STORAGE.entries(folder)
     except OSError:  # it is gone, or cannot be looked into
         return []

@@ -9,7 +9,6 @@ folder; two that ask for the same fingerprint at once make it once. Files are th
 """
 
 import logging
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,19 +20,19 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, External, How, Input, Request
 from tokmill.tasks.store.canonical import Json
 from tokmill.tasks.store.catalog import Catalog, Row
-from tokmill.tasks.store.durable import sync_path, told_as
+from tokmill.tasks.store.durable import told_as
 from tokmill.tasks.store.identity import fingerprint, fingerprint_payload
 from tokmill.tasks.store.indexing import Report
 from tokmill.tasks.store.integrity import Problem, Verify, examine, problems
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout, check_kind, check_name
-from tokmill.tasks.store.locks import ProcessLock, holding
 from tokmill.tasks.store.making import make
 from tokmill.tasks.store.provenance import Provenance
 from tokmill.tasks.store.publish import sweep, sweep_locks
 from tokmill.tasks.store.record import Record, read_record
 from tokmill.tasks.store.references import resolve
 from tokmill.tasks.store.removing import remove, tombstone
+from tokmill.tasks.store.storage import STORAGE, holding
 from tokmill.tasks.store.superseding import superseded
 from tokmill.tasks.store.verifying import store_problems
 
@@ -89,7 +88,7 @@ class Store:
             StoreError: another URL scheme, or a place that is no folder.
         """
         root = _local_path(location) if isinstance(location, str) else location
-        if root.exists() and not root.is_dir():
+        if STORAGE.exists(root) and not STORAGE.is_folder(root):
             raise StoreError(f"store {root} is a file; a store is a folder")
         return cls(root)
 
@@ -186,7 +185,7 @@ class Store:
 
     def holds(self, ref: ArtifactRef) -> bool:
         """Whether an artifact has its place in the store, sound or not."""
-        return (self.layout.artifact(ref.kind, ref.fingerprint) / RECORD_FILE).is_file()
+        return STORAGE.is_file(self.layout.artifact(ref.kind, ref.fingerprint) / RECORD_FILE)
 
     def past(self, kind: str, fingerprint: str) -> Record:
         """Return the record of an artifact with this fingerprint, also where it was removed.
@@ -194,7 +193,7 @@ class Store:
         Raises:
             StoreError: none is in the store, and none was removed from it.
         """
-        if not os.path.lexists(self.layout.artifact(kind, fingerprint)):
+        if not STORAGE.is_taken(self.layout.artifact(kind, fingerprint)):
             left = tombstone(self.layout, kind, fingerprint)
             if left is not None:
                 return left.record
@@ -260,7 +259,7 @@ class Store:
     ) -> ArtifactRef | None:
         """Look for a sound artifact; a damaged one is set aside by whoever owns the fingerprint's lock."""
         place = self.layout.artifact(request.stage.kind, owner)
-        if not os.path.lexists(place):
+        if not STORAGE.is_taken(place):
             return None
         found = examine(place, verify)
         if isinstance(found, Record):
@@ -268,7 +267,7 @@ class Store:
         if owned:
             self._set_aside(place, found, say)
             return None
-        lock = ProcessLock(self._lock_path(request, owner))
+        lock = STORAGE.lock(self._lock_path(request, owner))
         try:
             if not lock.try_acquire():  # its owner is about to find the damage as well
                 return None
@@ -283,10 +282,10 @@ class Store:
     def _set_aside(self, place: Path, found: Problem, say: Report) -> None:
         folder = self.layout.damaged / place.parent.name
         with told_as(f"{found}, and it cannot be set aside"):
-            folder.mkdir(parents=True, exist_ok=True)
+            STORAGE.make_folder(folder)
             aside = folder / f"{place.name}-{1 + _last_number(folder, place.name)}"
-            place.rename(aside)
-            sync_path(place.parent)
+            STORAGE.move(place, aside)
+            STORAGE.sync(place.parent)
         self.catalog.register(place / RECORD_FILE, report=say)
         say(f"{found}; set aside as {aside}, and it will be made again")
 
@@ -300,7 +299,7 @@ class Store:
             waited_for.append(who)
             say(_waiting(request, who))
 
-        with holding(self._lock_path(request, owner), wait):
+        with holding(STORAGE.lock(self._lock_path(request, owner)), wait):
             found = self._find(request, owner, verify, say, owned=True)
             if found is not None:
                 return Realized(found, "waited" if waited_for else "cached")
@@ -330,7 +329,8 @@ class Store:
 
 def _last_number(folder: Path, prefix: str) -> int:
     """The greatest n of the `prefix-n` in a folder, or 0; some before it may have been removed."""
-    numbers = (path.name.removeprefix(f"{prefix}-") for path in folder.glob(f"{prefix}-*"))
+    names = (entry.name for entry in STORAGE.entries(folder) if entry.name.startswith(f"{prefix}-"))
+    numbers = (name.removeprefix(f"{prefix}-") for name in names)
     return max((int(number) for number in numbers if number.isdecimal()), default=0)
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.store.connection import attached, private
+from tokmill.tasks.store.connection import attached, has_snapshot, private
 from tokmill.tasks.store.indexing import check_version, sync_files
 from tokmill.tasks.store.integrity import Problem, problems
 from tokmill.tasks.store.labels import ALIASES, LABELS, named_files, read_name
 from tokmill.tasks.store.layout import RECORD_FILE, Layout
+from tokmill.tasks.store.storage import STORAGE
 from tokmill.tasks.store.tables import KEYS, rows_of
 
 if TYPE_CHECKING:
@@ -42,22 +43,23 @@ def _wrong_names(layout: Layout) -> Iterator[Problem]:
     for tree in (LABELS, ALIASES):
         for path in sorted(named_files(layout.root / tree)):
             message = _unreadable(layout, path)
-            if message is None and not read_name(path)[1] and (path.is_symlink() or _num_bytes(path) != 0):
+            if message is None and not read_name(path)[1] and not _is_empty(path):
                 message = "holds no fingerprint, so it names nothing"
             if message:
                 yield Problem(_shown(path.parent.relative_to(layout.root)), _shown(path.name), message)
 
 
 def _wrong_runs(layout: Layout) -> Iterator[Problem]:
-    for path in sorted(layout.runs.glob("*.json")):
-        message = None if path.name.startswith(".") else _unreadable(layout, path)
+    names = (entry.name for entry in STORAGE.entries(layout.runs) if entry.name.endswith(".json"))
+    for path in sorted(layout.runs / name for name in names if not name.startswith(".")):
+        message = _unreadable(layout, path)
         if message:
             yield Problem(layout.runs.name, _shown(path.name), message)
 
 
 def _wrong_catalog(layout: Layout) -> Iterator[Problem]:
     """What the catalog has otherwise than the files that it was made from."""
-    if not layout.catalog.exists():
+    if not has_snapshot(layout.catalog):
         return
     try:
         with private(None) as connection:
@@ -79,7 +81,7 @@ def _differences(connection: "DuckDBPyConnection", layout: Layout) -> Iterator[P
     for key, (path, *stamp) in seen.items():
         if key not in now:
             place = layout.root / path
-            if not (place.parent if place.name == RECORD_FILE else place).exists():
+            if not STORAGE.exists(place.parent if place.name == RECORD_FILE else place):
                 message = (
                     "is in the catalog and no longer in the store; the next question to the catalog drops it"
                 )
@@ -112,8 +114,13 @@ def _unreadable(layout: Layout, path: Path) -> str | None:
     return None
 
 
-def _num_bytes(path: Path) -> int | None:
-    return path.stat().st_size if path.is_file() else None
+def _is_empty(path: Path) -> bool:
+    """Whether it is a regular file without a byte; not where nothing can be known about it."""
+    try:
+        state = STORAGE.state(path)
+    except OSError:
+        return False
+    return state.kind == "file" and state.num_bytes == 0
 
 
 def _shown(path: Path | str) -> str:
