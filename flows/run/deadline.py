@@ -1,9 +1,9 @@
-"""The end of a process that was sent a signal: tidily if it can, but soon.
+"""Ends a process within seconds after a signal, orderly if possible.
 
-A signal unwinds the main thread: the run notes how it ended, children are stopped. What does not get there
-in time (a kernel at work, a server that does not answer) is not waited for: four seconds after the signal
-the process ends from a thread of its own and takes its children along. That is safe at any moment, because
-an artifact is published whole or not at all.
+A signal unwinds the main thread: the run records how it ended, and children are stopped. That may take too
+long, because a kernel is at work or a server does not answer. So four seconds after the signal a timer thread
+ends the process and its children. That is safe at any moment, because an artifact is published whole or not
+at all.
 """
 
 import os
@@ -19,7 +19,7 @@ _last_words: Callable[[int], None] | None = None
 
 
 def end_soon(number: int, seconds: float = SECONDS) -> None:
-    """End this process, which was sent signal `number`, in so many seconds; the first call counts."""
+    """End this process after `seconds`, because of signal `number`; only the first call has an effect."""
     if _set.acquire(blocking=False):
         timer = threading.Timer(seconds, _end, [number])
         timer.daemon = True
@@ -27,8 +27,8 @@ def end_soon(number: int, seconds: float = SECONDS) -> None:
 
 
 def last_words(say: Callable[[int], None]) -> None:
-    """Have `say` called with the signal before the process is ended."""
-    global _last_words  # noqa: PLW0603 - there is one end of a process
+    """Call `say` with the signal's number before the process is ended."""
+    global _last_words  # noqa: PLW0603 - a process ends once
     _last_words = say
 
 

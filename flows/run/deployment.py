@@ -1,11 +1,11 @@
 """Registers a place's work pool and deployment at the Prefect server that the environment names.
 
-`tokmill up` runs `python -m tokmill.flows.run.deployment FOLDER STORE`; teams that deploy from a checkout use
-`prefect.yaml`, which says the same (a test holds the two equal).
+`tokmill up` runs `python -m tokmill.flows.run.deployment FOLDER STORE`. Teams that deploy from a checkout use
+`prefect.yaml`, which has the same content (a test compares the two).
 
-What people set in the page stays: schedules with their parameters, the deployment's own parameters and tags,
-whether deployment and pool are paused, and their limits. Registering again brings what follows from the code:
-the form, the entry point, the description and the work pool's template.
+Registering again keeps what people set in the UI: schedules with their parameters, the deployment's own
+parameters and tags, whether deployment and pool are paused, and their limits. It renews what follows from the
+code: the form, the entry point, the description and the work pool's template.
 """
 
 import sys
@@ -30,7 +30,7 @@ FLOW = build_corpus.name
 
 
 def register(place: Place) -> None:
-    """Make or renew the work pool and the deployment of a place."""
+    """Create or renew the work pool and the deployment of a place."""
     with get_client(sync_client=True) as client:
         _register_pool(client, place)
         try:
@@ -56,10 +56,11 @@ def deployment(place: Place) -> RunnerDeployment:
 
 
 def job_template(place: Place) -> dict[str, Any]:
-    """The work pool's template: where runs work is fixed, and a run has no variable to set.
+    """Return the work pool's template: a fixed working folder, and no variable that a run could set.
 
-    Prefect's own for processes lets every run name its command, environment and working folder. `env` is left
-    out of the configuration too, because a run's would be laid over it; runs have the worker's environment.
+    Prefect's own template for processes lets every run choose its command, environment and working folder.
+    `env` is left out of the configuration too, because a run's values would override it; runs get the
+    worker's environment.
     """
     return {
         "job_configuration": {"working_dir": str(place.folder), "stream_output": True},

@@ -1,8 +1,8 @@
-"""How a run ended that raised: failed, crashed, cancelled or suspended.
+"""The state of a run that ended with an exception: failed, crashed, cancelled or suspended.
 
-An `Exception` is a failure. Anything else ended the flow from outside, and its type alone does not say why:
-Prefect ends a process that is cancelled and one whose worker is stopped by the same signal. So the server
-is asked what it holds of the run; where it gives no answer, a signal is a crash and Ctrl-C a person's wish.
+An `Exception` is a failure. Anything else ended the flow from outside, and its type does not say why: Prefect
+sends the same signal to a run that is cancelled and to one whose worker is stopped. So the server is asked
+for the run's state. If it does not answer, a signal counts as a crash and Ctrl-C as a cancellation.
 """
 
 import logging
@@ -25,7 +25,7 @@ _AS_HELD: dict[StateType, State] = {
 
 
 def state_of(error: BaseException) -> State:
-    """Return the state of a run that ended with `error`, as far as that says."""
+    """Return the state of a run that ended with `error`, as far as the exception tells."""
     if isinstance(error, Exception):
         return "failed"
     if isinstance(error, Pause):
@@ -34,21 +34,21 @@ def state_of(error: BaseException) -> State:
 
 
 def told(error: BaseException) -> str:
-    """Return what a run says of its end."""
+    """Return the message that goes into the run's record."""
     if isinstance(error, TerminationSignal):
         return f"it was sent signal {error.signal}"
     return str(error) or type(error).__name__
 
 
 def held_state(run_id: str) -> State | None:
-    """Return `cancelled` or `suspended` where Prefect's server holds a run for that; None otherwise."""
+    """Return `cancelled` or `suspended` if that is the run's state at Prefect's server; None otherwise."""
     try:
         with (
             temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
             get_client(sync_client=True, httpx_settings={"timeout": _ANSWER_SECONDS}) as client,
         ):
             state = client.read_flow_run(UUID(run_id)).state
-    except Exception as error:  # whatever keeps it from answering: the run ends all the same
+    except Exception as error:  # the run ends whether the server answers or not
         _LOG.info("the server was not reached at the end of run %s: %s", run_id, error)
         return None
     return _AS_HELD.get(state.type) if state is not None else None

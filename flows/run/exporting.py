@@ -1,4 +1,4 @@
-"""Exporting packed sequences: the shards one after the other through the store, then a copy outside of it."""
+"""Exports packed sequences: the shards through the store, one by one, then a copy outside of the store."""
 
 import shutil
 import typing
@@ -35,9 +35,9 @@ def asked_formats(names: Sequence[str]) -> tuple[PackedFormat, ...]:
 def export_packed(
     store: Store, packed: ArtifactRef, formats: tuple[PackedFormat, ...], *, labels: bool = False
 ) -> ArtifactRef:
-    """Publish the sequences of `packed` in other formats; what was exported before is taken from the store.
+    """Publish the sequences of `packed` in other formats; earlier exports are reused from the store.
 
-    With `labels`, what trainers take for the loss is written, too.
+    With `labels`, the labels that trainers compute the loss on are written as well.
 
     Raises:
         StoreError: the artifact's files are not those that were published.

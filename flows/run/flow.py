@@ -1,9 +1,9 @@
 """The flow `build-corpus`: one profile, from raw text to packed shards and a data card.
 
-The flow's parameters are what the Prefect UI's form shows and what a schedule or a deployment sets. The
-machine (store, workers, how closely artifacts are checked) is among them but never enters a fingerprint. A
-run is in the store's catalog from its beginning, and publishes what it did as a markdown artifact: every
-run does, also one that found everything cached, because a cached task shows no artifact of its own.
+The flow's parameters are the fields of the Prefect UI's form, and what a schedule or a deployment sets. The
+machine settings (store, workers, how thoroughly artifacts are checked) are among them but never enter a
+fingerprint. A run is in the store's catalog from its start. Every run publishes a summary as a Markdown
+artifact, even if everything was cached, because a cached task shows no artifact of its own.
 """
 
 from contextvars import ContextVar
@@ -38,16 +38,16 @@ from tokmill.tasks.store import Provenance, RunArtifact, Store, Verify
 
 @dataclass
 class _Watcher:
-    """Whoever started a run from this process: brings the profile, hears of progress, gets the result."""
+    """The caller of a run in this process: gives the profile, receives progress and the result."""
 
     reporter: Reporter
     profile: Profile | None = None
     result: RunResult | None = None
 
 
-_SECONDS_OF_A_WORKERS_RUN = 2.0  # Prefect looks after three, and then again after three more
+_SECONDS_OF_A_WORKERS_RUN = 2.0  # Prefect checks after three, and again after three more
 
-# Empty in a run that a worker starts: that one is watched in the UI.
+# None in a run that a worker starts, which people watch in the UI.
 _WATCHER: ContextVar[_Watcher | None] = ContextVar("watcher", default=None)
 
 
@@ -71,7 +71,7 @@ def build_corpus(
         profile: A profile that ships with tokmill (quickstart, smoke), or the path of a TOML file.
         overrides: Values that replace the profile's own for this run.
         store: Folder of the artifacts; empty for the profile's own, or TOKMILL_STORE.
-        workers: Tasks at a time; empty for one a core. Changes no result.
+        workers: Tasks at a time; empty for one per core. Changes no result.
         memory: Memory that counts may take, e.g. 4GB, before they go to the disk; empty for a quarter of the
             RAM. Changes no result.
         verify: What is checked of a found artifact before it is used: its files' sizes, or digests too.
@@ -106,11 +106,11 @@ def run_profile(
     Args:
         profile: what to build.
         store: folder or URL of the artifacts.
-        workers: tasks at a time; one a core if None.
+        workers: tasks at a time; one per core if None.
         memory: memory that counts may take, e.g. `4GB`; a quarter of the RAM if None.
-        verify: how closely artifacts are checked that are found; the profile's own if None.
-        rehash: read every source file's digest again.
-        reporter: is told of the progress, from several threads.
+        verify: how thoroughly existing artifacts are checked; the profile's setting if None.
+        rehash: digest every source file again.
+        reporter: receives the progress, from several threads.
 
     Raises:
         As `build_corpus`.
@@ -133,7 +133,7 @@ def _asked_for(profile: str, overrides: Overrides) -> Profile:
 
 
 def _build(profile: Profile, machine: Machine, reporter: Reporter) -> RunResult:
-    """Build the composition on Prefect, between the run's two entries in the catalog."""
+    """Run the DAG on Prefect; the catalog has the run's start before and its end after."""
     store = machine.open_store()
     run_id = str(flow_run.id)
     provenance = Provenance.collect(flow_run_id=run_id, deployment_id=deployment.id)
@@ -154,9 +154,10 @@ def _build(profile: Profile, machine: Machine, reporter: Reporter) -> RunResult:
 
 
 def _note_end(store: Store, run_id: str, error: BaseException) -> None:
-    """Note why a run ended; on a full disk, where it cannot be written, the run's own error is still told.
+    """Record why a run ended; if the disk is full, the run's own error is reported all the same.
 
-    What was ended from outside has little time: its end is noted before the server is asked for the reason.
+    A run that was ended from outside has little time: its end is recorded before the server is asked for the
+    reason.
     """
     try:
         if isinstance(error, Exception):
@@ -184,7 +185,7 @@ def _compose(
 
 
 def _publish(profile: Profile, store: Store, result: RunResult) -> None:
-    """Leave the run's summary and the tokenizer's audit in the UI."""
+    """Publish the run's summary and the tokenizer's audit in the UI."""
     create_markdown_artifact(
         run_summary(profile, store, result), artifact_key("run", profile), description=profile.description
     )

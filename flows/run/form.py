@@ -1,7 +1,7 @@
-"""What a person may change of a profile from the Prefect UI's form, as typed fields.
+"""The typed fields of the Prefect UI's form: values that override a profile's for one run.
 
-Every field is empty by default and means "as the profile says". What has no field of its own goes into
-`more`, in the command line's own words: `section.key=value`.
+Every field is empty by default, which keeps the profile's value. Parameters without a field go into `more`,
+in the notation of the command line: `section.key=value`.
 """
 
 import json
@@ -23,7 +23,7 @@ class BalanceOverrides(_Section):
 
     model_config = ConfigDict(title="balance")
 
-    method: Method | None = Field(None, description="How training text is shared out among the sources.")
+    method: Method | None = Field(None, description="How training text is divided among the sources.")
     temperature: Annotated[float, Field(gt=0)] | None = Field(
         None, description="T in p ∝ n^(1/T): 1 keeps natural shares, larger values even them out."
     )
@@ -82,7 +82,7 @@ class Overrides(_Section):
     )
 
     def assignments(self) -> list[str]:
-        """Return the fields that are set as `section.key=value`, values in TOML's notation, `more` last."""
+        """Return the fields that are set, as `section.key=value` with TOML values; `more` comes last."""
         given = self.model_dump(exclude={"more"}, exclude_none=True)
         typed = [
             f"{section}.{key}={_toml(value)}"

@@ -1,15 +1,15 @@
-"""What the frames of a failure hold is let go of once the failure was told.
+"""Frees the objects that a reported exception still holds.
 
-An exception keeps the frames that it passed through, and with them every local: connections, arrays, files.
-Prefect keeps the exception, in the states of its runs, until the interpreter ends, when it is too late to
-free what an extension module made: DuckDB's then says at length what was leaked.
+An exception keeps the frames that it passed through, and with them every local variable: connections, arrays,
+files. Prefect keeps the exception in the states of its runs until the interpreter ends. By then it is too
+late to free objects of extension modules: DuckDB reports each of them as leaked.
 """
 
 import traceback
 
 
 def let_go(error: BaseException) -> None:
-    """Clear the locals of the frames of a failure, and of what caused it; where it was raised stays known."""
+    """Clear the local variables in the frames of an exception and of its causes; the traceback stays."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:

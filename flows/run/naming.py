@@ -7,13 +7,13 @@ from prefect.runtime import flow_run
 
 
 def run_name() -> str:
-    """Return the name of the flow run that begins: its own, unless Prefect drew it by lot."""
+    """Return the current flow run's name, or the profile's if Prefect drew the run's at random."""
     given = flow_run.name
     return given if given and not is_drawn(given) else str((flow_run.parameters or {})["profile"])
 
 
 def is_drawn(name: str) -> bool:
-    """Whether a name is one that Prefect draws where none was given: two words of its list, as `tan-newt`."""
+    """Whether Prefect could have drawn a name at random: two words of its list, as in `tan-newt`."""
     lists = cast(dict[str, dict[str, Any]], config)
     words = {word for part in lists.values() if part["type"] == "words" for word in part["words"]}
     parts = name.split("-")

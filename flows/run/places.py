@@ -1,7 +1,7 @@
-"""The machine that a run or a command works on: store, workers, memory, how closely artifacts are checked.
+"""The machine settings of a run or command: store, workers, memory, how thoroughly artifacts are checked.
 
-Where a thing is said in several places the nearest wins: an option, then the environment, then the profile's
-`[execution]`, then the default. None of it enters a fingerprint.
+If a setting is given in several places, the first of these wins: an option, the environment, the profile's
+`[execution]`, the default. None of them enters a fingerprint.
 """
 
 import os
@@ -31,9 +31,9 @@ class Machine:
     Attributes:
         store: URL or folder of the artifacts.
         workers: tasks at a time.
-        memory_bytes: what all of them together may take of memory for what grows with their input.
-        verify: what is checked of an artifact before it is used again: its files' sizes, or digests too.
-        rehash: whether source files are read for their digest although size and time are as before.
+        memory_bytes: memory that all tasks together may use for data that grows with their input.
+        verify: what is checked before an artifact is reused: its files' sizes, or their digests as well.
+        rehash: whether every source file is digested again, even if its size and time are unchanged.
         runner: where tasks are executed.
     """
 
@@ -70,12 +70,12 @@ class Machine:
         )
 
     def open_store(self) -> Store:
-        """Open the store, making its folder if need be."""
+        """Open the store."""
         return Store.open(self.store)
 
 
 def open_store(location: str) -> Store:
-    """Open a store, which need not be there yet.
+    """Open a store, which need not exist yet.
 
     Raises:
         UsageError: a URL of a kind that is not supported, or a file.
@@ -87,7 +87,7 @@ def open_store(location: str) -> Store:
 
 
 def writable_store(location: str) -> Store:
-    """Open a store to put artifacts in, and make its folder if need be.
+    """Open a store for writing; make its folder if need be.
 
     Raises:
         UsageError: as `open_store`, or the folder cannot be made or written to.
@@ -107,7 +107,7 @@ def _not_writable(location: str, problem: str) -> str:
 
 
 def num_bytes(size: str) -> int:
-    """Return how many bytes a size such as `4GB` or `512MiB` is.
+    """Return the bytes of a size such as `4GB` or `512MiB`.
 
     Raises:
         UsageError: it is no size.

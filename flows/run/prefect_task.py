@@ -1,12 +1,12 @@
-"""The one place where stages meet Prefect: a cached, recorded task for any stage's request.
+"""Makes a Prefect task, cached and recorded, of any stage's request. Nothing else binds stages to Prefect.
 
-The laws. Our fingerprint decides what is cached, Prefect shows it: the cache key is the request's
-fingerprint, and before it is handed out the store is asked whether the artifact is there and sound. If it
-is not, Prefect's memory of it is dropped; if it is and Prefect does not know, Prefect is told. So a task
-run is `Cached` in the UI exactly when the store holds its artifact, whoever made it.
+The laws. The fingerprint decides what is cached, and Prefect shows it. The cache key is the request's
+fingerprint. Before the key is returned, the store is asked whether it holds a sound artifact. If not,
+Prefect's result file for that key is deleted; if it does and Prefect has no such file, one is written. So a
+task run is `Cached` in the UI exactly when the store holds its artifact, whoever made it.
 
-Prefect's own result files (a few hundred bytes each: an artifact reference) lie in `<store>/.prefect`, so
-that they travel with the store and not with a user's home.
+Prefect's result files (a few hundred bytes each: an artifact reference) are in `<store>/.prefect`, so that
+they move with the store and not with a user's home directory.
 """
 
 from collections.abc import Callable
@@ -38,15 +38,15 @@ _HOW: dict[How, str] = {
     "waited": "made by another task, which this one waited for",
 }
 
-# Whoever watches a run from inside its process; a task that runs in another process tells nobody.
+# The callbacks of a run in this process; a task that runs in another process reports to nobody.
 _TOLD: ContextVar["Told | None"] = ContextVar("told", default=None)
 
 
 @dataclass(frozen=True)
 class Told:
-    """Who is told of tasks, by their titles: that they begin to work, how far they are, and that they end.
+    """Callbacks for a task's start, progress and end; each receives the task's title.
 
-    A task ends with how it came by its artifact, which no state of Prefect's says.
+    `on_end` also receives how the task got its artifact, which none of Prefect's states tells.
     """
 
     on_start: Callable[[str], None]
@@ -54,21 +54,21 @@ class Told:
     on_end: Callable[[str, How], None]
 
     def of_tasks(self) -> AbstractContextManager[None]:
-        """Tell of the tasks that are submitted in this block."""
+        """Have the tasks that are submitted in this block call back."""
         return context_value(_TOLD, self)
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A request together with the store that should hold its artifact, and what the machine allows.
+    """A request with the store for its artifact, and the machine's limits.
 
     Attributes:
         request: what is asked for.
         store: the folder of artifacts.
-        verify: how closely to check an artifact that is there.
-        memory_bytes: what the stage may take of memory; see `tasks.core.machine`.
-        provenance: of the run that asks. A task could find its deployment out, but by a request to the server
-            and with a new client each, which costs more CPU time than all else that orchestrates it.
+        verify: how thoroughly an existing artifact is checked.
+        memory_bytes: memory that the stage may use; see `tasks.core.machine`.
+        provenance: of the run. A task could ask the server for its deployment, but each would need a client
+            of its own, which costs more CPU time than everything else in its orchestration.
     """
 
     request: Request
@@ -85,7 +85,7 @@ def results_folder(store: Path) -> Path:
 
 @dataclass
 class FingerprintPolicy(CachePolicy):
-    """Prefect's cache key = our fingerprint, kept in step with what the store really holds."""
+    """Cache policy whose key is our fingerprint; keeps Prefect's result files consistent with the store."""
 
     def compute_key(
         self,
@@ -94,7 +94,7 @@ class FingerprintPolicy(CachePolicy):
         flow_parameters: dict[str, Any],
         **kwargs: Any,
     ) -> str | None:
-        """Return `<verb>-<fingerprint>`; see the module's laws for what happens on the way."""
+        """Return `<verb>-<fingerprint>`, after making Prefect's result file agree with the store."""
         ask = _unquoted(inputs["ask"])
         store = Store.open(ask.store)
         key = f"{ask.request.stage.verb}-{store.fingerprint(ask.request)}"
@@ -108,9 +108,9 @@ class FingerprintPolicy(CachePolicy):
 
 
 def _remember(store: Path, key: str, ref: ArtifactRef) -> None:
-    """Leave `ref` as the result of `key`, unless that is what Prefect remembers already.
+    """Write `ref` as Prefect's result for `key`, unless it is that already.
 
-    Another profile may have made the artifact under a name of its own; the reference carries ours.
+    Another profile may have made the artifact under another name; the reference has this run's.
     """
     folder = LocalFileSystem(basepath=str(results_folder(store)))
     results = ResultStore(result_storage=folder, serializer=JSONSerializer())
@@ -124,11 +124,11 @@ def _unquoted(ask: Any) -> Ask:
 
 @task(cache_policy=FingerprintPolicy(), persist_result=True, result_serializer="json")
 def realize(ask: Ask, title: str) -> ArtifactRef:
-    """Publish the artifact that is asked for, unless the store has it.
+    """Publish the requested artifact, unless the store has it.
 
     Raises:
-        TaskError, TokenizerError: whatever the stage has against its parameters or input.
-        StopRequested: the run that it belongs to ends (`tokenizer.core.stopping`).
+        TaskError, TokenizerError: the stage refuses its parameters or input.
+        StopRequested: the run is ending (`tokenizer.core.stopping`).
     """
     heed_stop()
     ask = _unquoted(ask)
@@ -148,7 +148,7 @@ def realize(ask: Ask, title: str) -> ArtifactRef:
 
 
 def as_task(ask: Ask, task_run_name: str) -> Task[..., ArtifactRef]:
-    """Return the Prefect task for one request, under the name that people see, e.g. `encode[english/3]`."""
+    """Return the Prefect task for a request; people see `task_run_name`, e.g. `encode[english/3]`."""
     return realize.with_options(
         name=ask.request.stage.task,
         task_run_name=task_run_name,

@@ -1,11 +1,11 @@
-"""What a run tells while it runs.
+"""Progress reports of a run.
 
-A run is many tasks, and many of them are shards of one step: `encode[code/3]` is shard 3 of source `code` in
-the group `encode[*]`. A `Reporter` is told of each task as it starts and ends and shows the group: one line a
-group, never one a shard. Whoever maps a task over shards says first how many there are (`expect`); a task
-of a group that nobody announced is a group of one.
+A run has many tasks, and many of them are shards of one stage: `encode[code/3]` is shard 3 of source `code`
+in the group `encode[*]`. The executor calls a `Reporter` when a task starts and ends. A reporter shows one
+line per group, never one per shard. The executor announces the number of tasks before it submits them
+(`expect`); a group that was not announced has one task.
 
-`Silent` shows nothing. `flows.cli.progress` has the two that a person sees: live on a terminal, plain lines
+`Silent` shows nothing. `flows.cli.progress` has the two displays for people: live on a terminal, plain lines
 elsewhere. Reporters are called from several threads at once and must never make a run fail.
 """
 
@@ -22,27 +22,27 @@ _SHARD = re.compile(r"(?P<step>[^\[]+)\[(.*/)?\d+\]")
 
 
 class Reporter(Protocol):
-    """Is told of a run's progress; called from any thread."""
+    """Receives a run's progress; its methods are called from any thread."""
 
     def expect(self, group: str, num_tasks: int) -> None:
-        """`num_tasks` tasks of `group` (`encode[*]`) are about to be submitted."""
+        """`num_tasks` more tasks of `group` (`encode[*]`) are about to be submitted."""
 
     def on_start(self, task_name: str) -> None:
         """A task (`encode[code/3]`, `ingest`) begins to work; not called for one found in the cache."""
 
     def on_progress(self, task_name: str, advance: StageProgress) -> None:
-        """A task that takes long tells how far it is, as often as it likes."""
+        """A long task reports how much of its work is done, as often as it likes."""
 
     def on_finish(
         self, task_name: str, how: How, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
     ) -> None:
-        """A task ended well: how it came by its artifact, how long that took, and what it is."""
+        """A task succeeded: how it got its artifact, how long that took, and the artifact."""
 
     def on_fail(self, task_name: str, message: str) -> None:
         """A task failed; `message` is the error's own text."""
 
     def note(self, text: str) -> None:
-        """Something worth a line of its own: a kernel that compiles, a damaged artifact set aside."""
+        """A message with a line of its own: a kernel is compiled, a damaged artifact was set aside."""
 
 
 class Silent:
@@ -76,7 +76,7 @@ def group_of(task_name: str) -> str:
 
 
 class _Notes(logging.Handler):
-    """Passes what our packages log as a warning on to a reporter."""
+    """Passes our packages' warnings on to a reporter."""
 
     def __init__(self, reporter: Reporter) -> None:
         super().__init__(logging.WARNING)
@@ -89,7 +89,7 @@ class _Notes(logging.Handler):
 
 @contextmanager
 def noting_warnings(reporter: Reporter) -> Iterator[None]:
-    """Have warnings of `tasks` and `tokenizer` (a kernel that compiles, a damaged artifact) become notes."""
+    """Turn warnings of `tasks` and `tokenizer` (a kernel is compiled, an artifact is damaged) into notes."""
     notes = _Notes(reporter)
     loggers = [logging.getLogger(package) for package in ("tokmill.tasks", "tokmill.tokenizer")]
     for logger in loggers:

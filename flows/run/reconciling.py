@@ -1,7 +1,7 @@
-"""What Prefect's server holds of runs whose process is gone is put right.
+"""Corrects the state of dead runs at Prefect's server.
 
-A run that was killed, or whose server was, stays Running there for ever, and a cancel Cancelling. The
-store's own account of a run says how it ended (`tasks.store.settling`); the server is told.
+If a run or its server is killed, the server shows the run as Running, or Cancelling, for ever. The store's
+record of the run says how it ended (`tasks.store.settling`); the server is given that state.
 """
 
 import os
@@ -27,10 +27,10 @@ _UNDER_WAY = [StateType.RUNNING, StateType.CANCELLING]
 
 
 def reconcile(store: Store) -> list[str]:
-    """Tell Prefect's server of runs in `store` that are gone and under way there; return their names.
+    """Correct the runs of `store` that are dead but under way at Prefect's server; return their names.
 
     Raises:
-        StoreError: the end of a run cannot be noted in the store.
+        StoreError: the end of a run cannot be written to the store.
     """
     store.catalog.settle()
     with get_client(sync_client=True) as client:

@@ -1,4 +1,4 @@
-"""What a run did, task by task: the rows that the command line and the Prefect artifact show."""
+"""The results of a run, one row per task, as the command line and the Prefect artifact show them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ class RunRow:
         task: the title that people see, e.g. `encode[english/3]`.
         ref: the artifact, made or found.
         how: whether the task made the artifact, found it, or waited for another process to make it.
-        seconds: wall time of the work or of the waiting; 0 where it was cached.
-        began: when that began, in seconds of a clock that all tasks of the run share.
+        seconds: wall time of the work or of the wait; 0 if it was cached.
+        began: when that began, in seconds on a clock that all tasks of the run share.
     """
 
     task: str
@@ -32,18 +32,18 @@ class RunRow:
 
 
 def wall_seconds(rows: Sequence[RunRow]) -> float:
-    """Return the time from the beginning of the first of some tasks to the end of the last."""
+    """Return the time from the start of the first task to the end of the last."""
     return max(row.began + row.seconds for row in rows) - min(row.began for row in rows)
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run that ended well.
+    """The result of a run that succeeded.
 
     Attributes:
         run_id: the run's key in the catalog; the Prefect flow run's id.
-        rows: one a task, in the order of the DAG.
-        refs: kind of artifact → the run's artifact of that kind (mapped kinds left out).
+        rows: one per task, in the order of the DAG.
+        refs: kind → the run's artifact of that kind (kinds of mapped stages are left out).
     """
 
     run_id: str

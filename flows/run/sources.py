@@ -1,4 +1,4 @@
-"""From what a profile names to what bears identity: the sources' files, and a tokenizer that exists."""
+"""Resolves what a profile names to inputs with digests: source files, an existing tokenizer or mixture."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ from tokmill.tasks.store import FileDigests, Store, digest_folder
 
 @dataclass(frozen=True)
 class Sources:
-    """What a run starts from.
+    """The inputs of a run.
 
     Attributes:
         files: the files of all sources, in order of source and name, with their digests.
         roots: each source's folder (an absolute path), which bears no identity.
         tokenizer: the tokenizer that the profile names; None where it trains one.
-        consumed: by role, what the ledger of a mixture is made from that the run goes on from; empty where
-            it begins anew.
+        consumed: by role, the artifacts of an earlier mixture that the run continues, for its ledger; empty
+            where it continues none.
     """
 
     files: Sequence[External]
@@ -37,7 +37,7 @@ def resolve_sources(profile: Profile, store: Store, *, rehash: bool = False) -> 
     Raises:
         SourceError: a source matches nothing, or one file twice; a file cannot be read.
         StoreError: the profile names a tokenizer or a mixture that the store does not have.
-        ProfileError: what it names is no tokenizer, or no mixture.
+        ProfileError: the named artifact is not a tokenizer, or not a mixture.
     """
     digests = FileDigests(store.root, rehash=rehash)
     files: list[External] = []
@@ -75,7 +75,7 @@ def _check_curriculum(profile: Profile, files: Sequence[External]) -> None:
 
 
 def _tokenizer(profile: Profile, use: str, store: Store, digests: FileDigests) -> ArtifactRef | External:
-    """A path that exists is taken as one; anything else is a reference into the store."""
+    """Resolve a tokenizer: an existing path, or else a reference into the store."""
     path = Path(use).expanduser()
     if path.exists():
         digest = digests.digest(path) if path.is_file() else digest_folder(path, digests.digest)
@@ -91,7 +91,7 @@ def _tokenizer(profile: Profile, use: str, store: Store, digests: FileDigests) -
 def _consumed(
     profile: Profile, reference: str, store: Store
 ) -> dict[str, ArtifactRef | Sequence[ArtifactRef]]:
-    """A mixture, the encoding that was mixed, and the ledger that it went on from, if it did."""
+    """Return a mixture, the encoding that it mixes, and the ledger that it continues, if there is one."""
     if reference.startswith("mixture/") and "@" not in reference:
         raise ProfileError(
             f"profile {profile.name!r}: replan.mixture={reference!r} must name a version, since this run "
@@ -109,7 +109,7 @@ def _consumed(
         "encoded": encoded,
         "shards": shards,
     }
-    while earlier := record.refs("mixture"):  # something was taken out of that one
+    while earlier := record.refs("mixture"):  # documents were excluded from that one
         record = store.record(earlier[0])
     ledgers = record.refs("ledger")
     return found | ({"ledger": ledgers[0]} if ledgers else {})

@@ -1,6 +1,6 @@
-"""What a run made, as Markdown: the artifact that every run publishes for the Prefect UI.
+"""The Markdown summary of a run, which every run publishes as an artifact in the Prefect UI.
 
-The lineage is a Mermaid graph, which the UI (the newer one, under `/v2`) draws; shards are one node, as
+The lineage is a Mermaid graph, drawn by the newer UI (under `/v2`). All shards of a stage are one node, as
 there may be hundreds. Every figure comes from a record.
 """
 
@@ -22,7 +22,7 @@ def artifact_key(what: str, profile: Profile) -> str:
 
 
 def run_summary(profile: Profile, store: Store, result: RunResult) -> str:
-    """Return the summary of a run that ended well: stages, results, and the packed shards' lineage."""
+    """Return the summary of a run that succeeded: stages, results, and the packed artifact's lineage."""
     waited = f", **{result.num_waited}** waited for" if result.num_waited else ""
     parts = [
         f"# {profile.name}",
@@ -41,7 +41,7 @@ def run_summary(profile: Profile, store: Store, result: RunResult) -> str:
 
 
 def _warnings(store: Store, rows: Sequence[RunRow]) -> Iterable[str]:
-    """A list of what artifacts warn of; nothing where there is nothing."""
+    """Yield a section with the artifacts' warnings, if there are any."""
     found = [
         (store.record(row.ref).reference, row.metrics["warnings"])
         for row in rows
@@ -69,7 +69,7 @@ def _stage_rows(store: Store, rows: Sequence[RunRow]) -> Iterable[Sequence[str]]
 
 
 def _made(numbers: Mapping[How, int]) -> str:
-    """How many were made, and for how many another run was waited; `Cached` where neither was needed."""
+    """How many tasks made their artifact or waited for another run to; `Cached` if none did either."""
     made, waited = numbers.get("made", 0), numbers.get("waited", 0)
     if waited:
         return f"{made}, and {waited} waited for" if made else f"{waited} waited for"
