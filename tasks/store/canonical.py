@@ -8,8 +8,8 @@ Two values are the same recipe exactly when their canonical bytes are equal. The
 - enums are their value, tuples are lists, pydantic models are objects of their fields in field names (a union
   of models is told apart by a tag field, as everywhere in pydantic). Fields declared with `NOT_IDENTITY` are
   left out;
-- whatever has no single form raises `IdentityError` and says where it stands: sets (their order is not
-  theirs), NaN and infinities, bytes, paths, dates, keys that are not text, lone surrogates, any other object.
+- a value without a single form raises `IdentityError`, which names its place: sets (they have no order), NaN
+  and infinities, bytes, paths, dates, keys that are not text, lone surrogates, any other object.
 """
 
 import json

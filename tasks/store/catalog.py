@@ -1,16 +1,16 @@
-"""The catalog: a DuckDB index over the store's files, for questions that go across artifacts.
+"""The catalog: a DuckDB index over the store's files, for queries across artifacts.
 
-The files are the truth and the catalog may lag behind them; it never leads. The laws:
+The files are the truth. The catalog may lag behind them but is never ahead. The laws:
 
-- every question is answered after a comparison of the files' times and sizes with those that the catalog last
-  saw, and reads what is new;
-- `rebuild` makes the catalog again from the files, equal row for row to what many small steps have made;
-- `catalog.duckdb` is a snapshot that nobody writes: a change is made in a copy, which takes its place by a
-  rename (see `tasks.store.connection`). So readers neither block anybody nor are blocked;
-- only those who replace the snapshot wait for each other, behind a file lock and within bounds. A publication
-  does not fail on a busy catalog: it says so, and the next one takes its rows in. A question that meets a
-  busy catalog, or a store that may only be read, takes in what is new for itself alone;
-- a catalog that is missing, broken, or of another version is made again, and that is said.
+- before a query is answered, the files' times and sizes are compared with those that the catalog last
+  saw, and new or changed files are read;
+- `rebuild` makes the catalog again from the files, row for row equal to the result of many small updates;
+- `catalog.duckdb` is a snapshot that is never written in place: a change is made in a copy, which is renamed
+  to the snapshot's name (see `tasks.store.connection`). So readers neither block anybody nor are blocked;
+- only processes that replace the snapshot wait for each other, with a file lock and a time limit. A
+  publication does not fail on a busy catalog: it reports that, and the next update adds its rows.
+  If the catalog is busy or the store read-only, a query adds the new rows to a private copy;
+- a catalog that is missing, broken, or of another version is made again, with a message.
 """
 
 import logging
@@ -75,8 +75,8 @@ class Catalog:
         layout: the store.
         wait_seconds: how long `sync` and `rebuild` wait for other processes before that is an error.
         publish_wait_seconds: how long a publication waits before it leaves its rows to the next sync.
-        question_wait_seconds: how long a question waits before it takes in what is new for itself alone.
-        report: told what a person should know: a rebuild, a lag, a file that cannot be read.
+        question_wait_seconds: how long a query waits before it adds the new rows to a private copy.
+        report: receives messages for people: a rebuild, a lag, a file that cannot be read.
     """
 
     def __init__(
@@ -104,12 +104,12 @@ class Catalog:
         return self._layout.catalog_lock
 
     def sync(self) -> None:
-        """Take in what is new in the store's files, and drop what is gone.
+        """Add the rows of new and changed files, and drop those of files that are gone.
 
         Raises:
             StoreError: the catalog is held by another process for too long.
         """
-        if STORAGE.is_folder(self._layout.root):  # asking must not make a store where there is none
+        if STORAGE.is_folder(self._layout.root):  # a query must not create a store
             self._settle()
             self._replace(self._wait, self._sync)
 
@@ -123,10 +123,10 @@ class Catalog:
             self._take_in(connection)
 
     def query(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
-        """Answer a question in SQL, with all that is in the store; one dict a row.
+        """Return the rows of an SQL query over everything in the store, one dict per row.
 
         Raises:
-            StoreError: DuckDB refuses the question, or there is no room for an answer.
+            StoreError: DuckDB refuses the query, or runs out of room.
         """
 
         def ask(connection: "DuckDBPyConnection") -> list[Row]:
@@ -140,18 +140,18 @@ class Catalog:
             return self._ask_anew(ask)
 
     def versions(self, kind: str | None = None, name: str | None = None) -> list[Row]:
-        """Return one row a version (kind, name, label, …, aliases), sorted by kind, name and number."""
+        """Return one row per version (kind, name, label, …, aliases), sorted by kind, name and number."""
         return self.query(_VERSIONS, {"kind": kind, "name": name})
 
     def register(self, *paths: Path, report: Report | None = None) -> None:
-        """Take in files that were just written or removed; a busy catalog leaves them to the next sync."""
+        """Update the rows of files just written or removed; a busy catalog leaves that to the next sync."""
         self._quietly(lambda connection: self._update(connection, paths), report)
 
     def register_publication(self, *paths: Path, report: Report | None = None) -> None:
-        """As `register`, but left to the next sync where the catalog was written a moment ago.
+        """As `register`, but left to the next sync if the catalog was written a moment ago.
 
-        Writing the catalog costs more than publishing a small artifact, and the more the larger it is; shards
-        come by the hundred. A question takes in what is not there yet.
+        Writing the catalog costs more than publishing a small artifact, and its cost grows with its size,
+        while shards come by the hundred. A query adds the rows that are still missing.
         """
         age_seconds = snapshot_age_seconds(self.path)
         moment = max(_MOMENT_SECONDS, _MOMENTS_PER_WRITE * _WRITE_SECONDS.get(self.path, 0.0))
@@ -166,7 +166,7 @@ class Catalog:
         parameters: Mapping[str, Any] | None = None,
         provenance: Provenance | None = None,
     ) -> Run:
-        """Note that a run has begun; one that is there already has begun again, and keeps what it did before.
+        """Record that a run has begun; if it is known already, the earlier attempt is kept with it.
 
         Raises:
             StoreError: the id cannot be a file's name.
@@ -199,10 +199,10 @@ class Catalog:
         return finished
 
     def note_end(self, run_id: str, *, state: State, message: str) -> None:
-        """Note how a run ended in its file alone, for want of time; the next question takes it in.
+        """Record how a run ended in its file only, because time is short; the next query adds it.
 
         Raises:
-            StoreError: there is no such run, or it cannot be noted.
+            StoreError: there is no such run, or it cannot be written.
         """
         run = read_run(run_path(self._layout.runs, run_id))
         end = {"state": state, "message": message, "ended": utc_now()}
@@ -212,23 +212,23 @@ class Catalog:
         self.register(write_run(self._layout, run))
 
     def settle(self) -> list[Run]:
-        """Note the end of runs whose process is gone, and return those whose end was not known.
+        """Record the end of runs whose process is gone, and return those that had no end yet.
 
         Raises:
-            StoreError: it cannot be noted.
+            StoreError: it cannot be written.
         """
         return settle(self._layout)
 
     def alive(self, run_id: str) -> AbstractContextManager[None]:
-        """Say that this process executes a run, for the length of the block.
+        """Mark this process as executing a run, for the length of the block.
 
         Raises:
-            StoreError: it cannot be said.
+            StoreError: the file cannot be written.
         """
         return alive(self._layout.runs, run_id)
 
     def _quietly(self, work: Callable[["DuckDBPyConnection"], None], report: Report | None) -> None:
-        """Do `work`, or say why the catalog lags; its rows come with the next sync."""
+        """Do `work`, or report why the catalog lags; the next sync adds the rows."""
         try:
             self._replace(self._publish_wait, work)
         except StoreError as error:
@@ -236,7 +236,7 @@ class Catalog:
             say(f"{error} (what was published is safe; the catalog takes it in the next time)")
 
     def _settle(self) -> None:
-        """Settle runs before a question; who may not write leaves that to the next who may."""
+        """Settle runs before a query; without write permission that is left to a later process."""
         try:
             self.settle()
         except StoreError as error:
@@ -259,7 +259,7 @@ class Catalog:
         sync_extra_tables(connection, self._layout, self._say)
 
     def _ask(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
-        """Ask the snapshot if it is in step; else have it brought in step, or do that in private."""
+        """Query the snapshot if it is current; else update it first, or a private copy of it."""
         exists, unread = has_snapshot(self.path), list[str]()
         with reading(self.path) if exists else private(None) as connection:
             changes = find_changes(connection, self._layout, unread.append)
@@ -270,7 +270,7 @@ class Catalog:
             self._replace(self._question_wait, self._sync)
         except BrokenCatalogError:
             raise
-        except StoreError:  # busy, or not ours to write
+        except StoreError:  # busy, or not writable
             with private(self.path if exists else None) as connection:
                 self._say_each(unread)
                 apply_changes(connection, changes)
@@ -280,10 +280,10 @@ class Catalog:
             return ask(connection)
 
     def _ask_anew(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
-        """Ask a catalog that is made from the files alone; it becomes the snapshot if that is possible."""
+        """Query a catalog that is made from the files; it becomes the snapshot if possible."""
         try:
             self.rebuild()
-        except StoreError:  # busy, or not ours to write
+        except StoreError:  # busy, or not writable
             with private(None) as connection:
                 self._take_in(connection)
                 return ask(connection)
@@ -291,7 +291,7 @@ class Catalog:
             return ask(connection)
 
     def _replace(self, wait: float, work: Callable[["DuckDBPyConnection"], T]) -> T:
-        """Do `work` on a copy of the catalog, which takes its place; a broken catalog is made again first."""
+        """Do `work` on a copy that then replaces the catalog; a broken catalog is made again first."""
         with locked(self.lock_path, wait):
             began = time.monotonic()
             try:
@@ -314,7 +314,7 @@ class Catalog:
 
 
 def _ended(run: Run) -> Run:
-    """A run that begins again has ended before, whether or not that was noted."""
+    """Return a run that begins again with an end, if it had none."""
     if run.state != "running":
         return run
     return run.model_copy(update={"state": "crashed", "message": "it began again without having ended"})

@@ -1,13 +1,13 @@
-"""Connections to the catalog's snapshot: to read it, to replace it, and to go on from it in private.
+"""Connections to the catalog's snapshot: to read it, to replace it, or to change a private copy.
 
-The snapshot is one DuckDB file that nobody writes. Whoever has something new copies it, changes the copy, and
-renames that to its place, behind a lock that only writers take. So a reader, in a notebook or here, keeps the
-file that it opened for as long as it likes, and nobody waits for it.
+The snapshot is one DuckDB file that is never written in place. A writer copies it, changes the copy, and
+renames the copy to the snapshot's name, holding a lock that only writers take. So a reader, in a notebook or
+here, keeps the file that it opened for as long as it likes, and nobody waits for it.
 
     broken    the file is no database, is corrupt, or holds other tables than this version's; the catalog is
               made again
-    taken     another program has opened the snapshot to write; it is read from a copy, and what that program
-              writes goes with its file
+    taken     another program has opened the snapshot for writing; it is read from a copy, and the other
+              program's changes are lost with its file
 
 Anything else is an error of its own.
 """
@@ -62,7 +62,7 @@ def snapshot_age_seconds(path: Path) -> float:
 
 @contextmanager
 def locked(lock_path: Path, wait_seconds: float) -> Iterator[None]:
-    """Hold the lock of those who replace the snapshot.
+    """Hold the lock for replacing the snapshot.
 
     Raises:
         StoreError: another process holds it for longer than `wait_seconds`, or it cannot be taken at all.
@@ -85,7 +85,7 @@ def locked(lock_path: Path, wait_seconds: float) -> Iterator[None]:
 
 @contextmanager
 def reading(path: Path) -> Iterator["DuckDBPyConnection"]:
-    """Yield a connection that reads the snapshot and can change nothing.
+    """Yield a read-only connection to the snapshot.
 
     Raises:
         BrokenCatalogError: the file has to be made again; raised from the block as well.
@@ -113,11 +113,11 @@ def private(path: Path | None) -> Iterator["DuckDBPyConnection"]:
 
 @contextmanager
 def replacing(layout: Layout, *, anew: bool) -> Iterator["DuckDBPyConnection"]:
-    """Yield a connection to a copy of the snapshot, which takes its place when the block ends well.
+    """Yield a connection to a copy of the snapshot, which replaces it if the block succeeds.
 
     Args:
         layout: the store; the caller holds the catalog's lock.
-        anew: begin with an empty catalog.
+        anew: start with an empty catalog.
 
     Raises:
         BrokenCatalogError, StoreError: as `reading`; or the copy cannot be written.
@@ -132,25 +132,25 @@ def replacing(layout: Layout, *, anew: bool) -> Iterator["DuckDBPyConnection"]:
             try:
                 prepare(connection)
                 yield connection
-                connection.execute("CHECKPOINT")  # closing would do it too, and not say that the disk is full
+                connection.execute("CHECKPOINT")  # closing would do it too, but not report a full disk
             finally:
                 connection.close()
-        path.with_name(path.name + ".wal").unlink(missing_ok=True)  # of a program that wrote into the old one
+        path.with_name(path.name + ".wal").unlink(missing_ok=True)  # of a program that wrote in place
         copy.replace(path)
 
 
 def answer(
     connection: "DuckDBPyConnection", sql: str, parameters: Sequence[Any] | Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return the rows that answer a question, one dict a row.
+    """Return the rows of a query, one dict per row.
 
     Raises:
-        BrokenCatalogError: a table is not as it should be.
-        StoreError: DuckDB refuses the question.
+        BrokenCatalogError: a table is missing or lacks a column.
+        StoreError: DuckDB refuses the query.
     """
     import duckdb
 
-    connection.execute("BEGIN TRANSACTION READ ONLY")  # what is changed here would not be made good by a sync
+    connection.execute("BEGIN TRANSACTION READ ONLY")  # a sync would not repair what is changed here
     try:
         found = connection.execute(sql, parameters or None)
         columns = [column[0] for column in found.description or ()]
@@ -159,12 +159,12 @@ def answer(
         check_tables(connection)
         raise StoreError(f"the catalog refuses the question: {error}") from error
     finally:
-        with suppress(duckdb.TransactionException):  # a question may have ended it
+        with suppress(duckdb.TransactionException):  # a query may have ended it
             connection.execute("ROLLBACK")
 
 
 def _wrong_question() -> tuple[type[Exception], ...]:
-    """What DuckDB raises where the question is wrong and not the catalog."""
+    """Return the exceptions that DuckDB raises if the query is wrong, rather than the catalog."""
     import duckdb
 
     return duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError, duckdb.TransactionException
@@ -225,7 +225,7 @@ def _copy(path: Path, copy: Path) -> None:
 
 
 def _check_kind(path: Path) -> None:
-    """Refuse what DuckDB would take for another program's database, or wait for."""
+    """Refuse files that DuckDB would open as another program's database, or would block on."""
     try:
         with STORAGE.opened(path) as file:
             head = file.read(16)
@@ -238,7 +238,7 @@ def _check_kind(path: Path) -> None:
 
 @contextmanager
 def _translated(path: Path | None) -> Iterator[None]:
-    """Raise DuckDB's errors of the block as our own."""
+    """Raise DuckDB's errors of the block as StoreError."""
     import duckdb
 
     try:
@@ -250,7 +250,7 @@ def _translated(path: Path | None) -> Iterator[None]:
 
 
 def _is_broken(error: Exception) -> bool:
-    """Whether our own statements failed for the file's sake: not for want of space, memory or permission."""
+    """Whether our own statements failed because of the file, not for lack of space, memory or permission."""
     import duckdb
 
     if any(lack in str(error) for lack in _LACKS):  # DuckDB tells of a full disk in fatal errors, too

@@ -1,4 +1,4 @@
-"""What differs between two recipes, field by field.
+"""The differences between two recipes, field by field.
 
 A payload is flattened to dotted fields (`params.vocab_size`, `inputs.shards[3]`); two payloads differ in the
 fields whose canonical forms differ. So 1 and 1.0 differ, as they do in the fingerprint. No difference means

@@ -1,4 +1,4 @@
-"""Writes that survive a crash: the file's bytes first, then its name, then the folder that holds the name."""
+"""Writes that survive a crash: the file's bytes are flushed first, then its name, then the name's folder."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @contextmanager
 def told_as(what: str) -> Iterator[None]:
-    """Raise the operating system's errors of the block as StoreError: "`what`: no space left on device …"."""
+    """Raise an OSError of the block as StoreError: "`what`: no space left on device …"."""
     try:
         yield
     except OSError as error:
@@ -33,7 +33,7 @@ def sync_path(path: Path) -> None:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write `path` so that a reader, and a crash, sees the old bytes or the new ones and nothing between."""
+    """Write `path` atomically: a reader, or a crash, sees the old bytes or the new ones."""
     temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
     try:
         write_new(temporary, data)
@@ -45,7 +45,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Write a file and flush it, or leave none; fails with FileExistsError if it is there already."""
+    """Write a new file and flush it, or leave none; raises FileExistsError if the name is taken."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("xb") as file:
         try:
@@ -59,7 +59,7 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 class Lack(NamedTuple):
-    """What a file system has no more of, in words, and what to do about it."""
+    """A resource that ran out, in words, and advice."""
 
     what: str
     advice: str
@@ -73,7 +73,7 @@ _TOO_LARGE = Lack(
 
 
 def lack_of(error: BaseException) -> Lack | None:
-    """What `error`, or what caused it, says to be exhausted: the disk or a quota, or a file's size."""
+    """Return the resource that `error` or one of its causes reports as exhausted, if any."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError):

@@ -1,9 +1,9 @@
-"""Tables that artifacts bring along: `catalog/<table>.parquet` becomes rows of the DuckDB table `<table>`.
+"""Tables from artifacts: `catalog/<table>.parquet` becomes rows of the DuckDB table `<table>`.
 
-The first column is the artifact's `fingerprint`, then come the file's own. A table's schema is the union, by
-name, of the schemas of all its files: an artifact with the columns that the table has is appended, any other
-one, or one that goes, has the table made again. So the table depends on the artifacts that are there and not
-on the order they came in.
+The first column is the artifact's `fingerprint`, followed by the file's columns. A table's schema is the
+union, by name, of the schemas of its files. An artifact with exactly the table's columns is appended; one
+with other columns, or one that was removed, causes the table to be made again. So the table depends on the
+present artifacts and not on the order in which they came.
 """
 
 import re
@@ -40,7 +40,7 @@ class _Part:
 
 
 def check_extra_tables(out: Path) -> None:
-    """Refuse tables that the catalog could not take in.
+    """Refuse tables that the catalog cannot hold.
 
     Raises:
         StoreError: a file in `catalog/` is no Parquet, is not called as a table can be, or has a column
@@ -65,7 +65,7 @@ def _is_extra(table: str) -> bool:
 
 
 def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Report) -> None:
-    """Bring every extra table in step with the artifacts that the catalog knows."""
+    """Update every extra table to the artifacts in the catalog."""
     import duckdb
 
     for table, parts, had in _stale(connection, layout):
@@ -80,14 +80,14 @@ def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Rep
 
 
 def extra_tables_in_step(connection: "DuckDBPyConnection", layout: Layout) -> bool:
-    """Whether `sync_extra_tables` would have nothing to do, but for files that cannot be read."""
+    """Whether `sync_extra_tables` has nothing to do, unreadable files aside."""
     return not _stale(connection, layout)
 
 
 def _stale(
     connection: "DuckDBPyConnection", layout: Layout
 ) -> list[tuple[str, list[_Part], set[tuple[str, str]]]]:
-    """The tables that are not those of the artifacts: each with its parts, and those that it has now."""
+    """Return the tables that need an update: each with the parts it should have, and those that it has."""
     wanted, held = _wanted(connection, layout), _held(connection)
     tables = [
         (table, wanted.get(table, []), held.get(table, set()))
@@ -126,7 +126,7 @@ def _held(connection: "DuckDBPyConnection") -> dict[str, set[tuple[str, str]]]:
 def _update(
     connection: "DuckDBPyConnection", table: str, parts: list[_Part], held: set[tuple[str, str]]
 ) -> None:
-    """Append the new parts if nothing went and the columns are the same; else make the table again."""
+    """Append the new parts if none was removed and the columns are equal; else make the table again."""
     new = [part for part in parts if (part.fingerprint, part.digest) not in held]
     stays = len(parts) - len(new) == len(held) > 0
     connection.execute("BEGIN")

@@ -1,10 +1,9 @@
-"""Digests of raw files, remembered by (path, size, time), so that a rerun does not read terabytes again.
+"""A cache of source files' digests by (path, size, time), so that a rerun does not read terabytes again.
 
-What is remembered holds only if a file that changes also changes its size or time. A file whose time is so
-recent that it could still change within the same clock tick is therefore digested but not remembered.
-`rehash` believes nothing. The memory is `<store>/.cache/digests.sqlite`; deleting it costs time and nothing
-else, and so does one that cannot be used: a full disk or a store that may only be read stops nobody from
-looking.
+The cache relies on a change of a file changing its size or time. A file modified so recently that it could
+change again within the same clock tick is therefore digested but not cached. `rehash` ignores the cache. It
+is stored in `<store>/.cache/digests.sqlite`; deleting it costs only time. A cache that cannot be used,
+because the disk is full or the store is read-only, is skipped with a warning.
 """
 
 import logging
@@ -33,8 +32,8 @@ class FileDigests:
     """Digests of files outside of the store.
 
     Args:
-        store_root: the store's folder; the memory lies below it.
-        rehash: read every file again, and remember what was found.
+        store_root: the store's folder, which holds the cache.
+        rehash: read every file again, and cache the result.
     """
 
     def __init__(self, store_root: Path, rehash: bool = False) -> None:
@@ -111,7 +110,7 @@ class FileDigests:
         return self._memory
 
     def _forget(self) -> None:
-        """Throw the memory away."""
+        """Delete the cache."""
         if self._memory is not None:
             self._close()
             self._memory = None

@@ -1,4 +1,4 @@
-"""A lineage graph, and how it is drawn.
+"""A lineage graph, and its drawings as a tree and as a Mermaid flowchart.
 
 Shards are many: a stage's shards of one profile, whatever their source, are drawn as one,
 `encoded_shard/quickstart.* (27)`. The data (`to_json`) has them one by one.
@@ -23,7 +23,7 @@ class Node:
     Attributes:
         key: unique in the graph: the fingerprint, or `external:<fingerprint>:<role>`.
         title: what people read: `kind/name@label`, or where the outside input lay.
-        role, count: of an outside input: its role, and how many it stands for.
+        role, count: of an outside input: its role, and how many inputs it stands for.
         status: `published`, `missing` (no longer in the store), or `external` (from outside of it).
         kind, name, label, content_digest: of an artifact; empty where there is none or it is not known.
     """
@@ -68,7 +68,7 @@ class Graph:
         return {"root": self.root, "direction": self.direction, "nodes": nodes, "edges": edges}
 
     def to_tree(self) -> str:
-        """Return the graph as an indented tree from the root; what was drawn before is marked `…`."""
+        """Return the graph as an indented tree from the root; a repeated branch is marked `…`."""
         drawing = _Drawing(self)
         root = drawing.group[self.root]
         lines: list[str] = []
@@ -80,7 +80,7 @@ class Graph:
         return "\n".join(lines)
 
     def to_mermaid(self) -> str:
-        """Return the graph as a Mermaid flowchart, from inputs to what was made of them."""
+        """Return the graph as a Mermaid flowchart, from inputs to the artifacts made from them."""
         drawing = _Drawing(self)
         ids = {group: f"n{index}" for index, group in enumerate(drawing.titles)}
         lines = ["flowchart TD"]
@@ -97,7 +97,7 @@ class _Drawing:
         families = {node.key: _family(node) for node in graph.nodes.values()}
         users = {edge.source: edge.target for edge in graph.edges}
         for node in graph.nodes.values():
-            if node.status == "external":  # what shards took from outside is drawn together as they are
+            if node.status == "external":  # outside inputs of shards are grouped like the shards
                 families[node.key] = f"{families[users[node.key]]} {node.role}"
         sizes = Counter(families.values())
         alone = {graph.root, *(key for key, family in families.items() if sizes[family] == 1)}
@@ -119,7 +119,7 @@ class _Drawing:
 
 
 def _family(node: Node) -> str:
-    """What a node is drawn together with: shards `profile.source/3` of one profile; others are alone."""
+    """Return a node's group: all shards `profile.source/3` of a profile; other nodes are alone."""
     parent, slash, _ = node.name.rpartition("/")
     profile, dot, _ = parent.rpartition(".")
     if not slash:

@@ -1,9 +1,9 @@
-"""How the catalog's rows follow the files: what is new, changed or gone since a file was last seen.
+"""Updates the catalog's rows from files that are new, changed or gone.
 
-The table `catalog_files` holds, for each file that gave rows, its path below the store, its modification time
-and size, and the key of its rows. A file that changes loses its rows and gives them again, all in one
-transaction, so rows neither double nor go missing. A file that cannot be read gives no rows and is said, and
-is tried again every time.
+The table `catalog_files` holds, for each file with rows, its path below the store, its modification time and
+size, and the key of its rows. When a file changes, its rows are deleted and inserted again in one
+transaction, so rows are neither doubled nor lost. A file that cannot be read has no rows; it is reported, and
+tried again every time.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 Report: TypeAlias = Callable[[str], None]
-"""Is told, in a line, what a person should know."""
+"""Receives a one-line message for people."""
 
 VERSION: Final = 2
 _OWN: Final[dict[str, dict[str, str]]] = {
@@ -40,7 +40,7 @@ class BrokenCatalogError(StoreError):
 
 @dataclass(frozen=True)
 class Changes:
-    """What sets a catalog apart from the store's files: new rows, and the files whose rows are stale."""
+    """The differences between a catalog and the store's files: new rows, and files with stale rows."""
 
     rows: Rows
     stale: list[str]
@@ -65,11 +65,11 @@ def check_version(connection: "DuckDBPyConnection", *, empty: bool = False) -> b
     Raises:
         BrokenCatalogError: the database holds something else, or tables of another version.
     """
-    import duckdb  # who does not ask the catalog does not pay for it
+    import duckdb  # imported here because it is slow and not every command needs it
 
     try:
         versions = connection.execute("SELECT version FROM catalog_version").fetchall()
-    except duckdb.CatalogException:  # asked this way round, since listing the tables takes ten times as long
+    except duckdb.CatalogException:  # asked in this order, since listing the tables takes ten times as long
         found = connection.execute("SELECT table_name FROM duckdb_tables() ORDER BY ALL").fetchall()
         if empty and not found:
             return False
@@ -100,13 +100,13 @@ def _make_tables(connection: "DuckDBPyConnection") -> None:
 def find_changes(
     connection: "DuckDBPyConnection", layout: Layout, say: Report, *, adopt: bool = True
 ) -> Changes:
-    """Return what sets the catalog apart from the store's files; those that have not changed are not read.
+    """Return the differences between the catalog and the store's files; unchanged files are not read.
 
     Args:
         connection: of the catalog.
         layout: the store.
-        say: told of files that cannot be read.
-        adopt: give an artifact that came from elsewhere the label that its record tells.
+        say: receives a line about each file that cannot be read.
+        adopt: give an artifact from another store the label in its record.
     """
     known = {path: (mtime, size) for path, mtime, size in _known(connection)}
     seen = record_stamps(layout)
@@ -119,7 +119,7 @@ def find_changes(
 
 
 def sync_files(connection: "DuckDBPyConnection", layout: Layout, say: Report, *, adopt: bool = True) -> None:
-    """Bring the rows in step with every file of the store; see `find_changes`."""
+    """Update the rows of all files of the store; see `find_changes`."""
     apply_changes(connection, find_changes(connection, layout, say, adopt=adopt))
 
 
@@ -132,7 +132,7 @@ def num_indexed(connection: "DuckDBPyConnection") -> int:
 def update_files(
     connection: "DuckDBPyConnection", layout: Layout, paths: Sequence[Path], say: Report
 ) -> None:
-    """Bring the rows of these files in step, whatever was seen of them before."""
+    """Update the rows of these files, whether or not they seem to have changed."""
     seen = stamps_of(layout, paths)
     asked = [path.relative_to(layout.root).as_posix() for path in paths]
     gone = [path for path in asked if path not in seen]
@@ -140,9 +140,9 @@ def update_files(
 
 
 def _adopt_labels(layout: Layout, records: Sequence[str]) -> None:
-    """Give every artifact that is new to the catalog the label that its record tells, if it has none here."""
+    """Give every artifact that is new to the catalog the label in its record, if it has none here."""
     for path in records:
-        with suppress(StoreError, MachineError):  # told of when its rows are read
+        with suppress(StoreError, MachineError):  # reported when its rows are read
             record = read_record((layout.root / path).parent)
             Names(layout).adopt(record.kind, record.name, record.label, record.fingerprint)
 
@@ -150,7 +150,7 @@ def _adopt_labels(layout: Layout, records: Sequence[str]) -> None:
 def _read(
     layout: Layout, changed: Stamps, gone: Sequence[str], known: Collection[str], say: Report
 ) -> Changes:
-    """Read the files that changed; one that cannot be read gives no rows, and is told of."""
+    """Read the changed files; one that cannot be read has no rows, and is reported."""
     rows: Rows = {name: [] for name in (*TABLES, "catalog_files")}
     for path, (mtime, size) in sorted(changed.items()):
         try:
@@ -165,7 +165,7 @@ def _read(
 
 
 def apply_changes(connection: "DuckDBPyConnection", changes: Changes) -> None:
-    """Put the rows of changed files in the place of those that they gave before."""
+    """Replace the rows of changed files."""
     if not changes:
         return
     connection.execute("BEGIN")
@@ -176,7 +176,7 @@ def apply_changes(connection: "DuckDBPyConnection", changes: Changes) -> None:
 
 
 def _delete(connection: "DuckDBPyConnection", paths: list[str]) -> None:
-    """Delete the rows that these files gave; keys of different tables never coincide."""
+    """Delete the rows of these files; keys of different tables never coincide."""
     # The names in these statements are constants of the package; what varies is a parameter.
     known = "FROM catalog_files WHERE path IN (SELECT unnest($paths::VARCHAR[]))"
     keys = connection.execute(f"SELECT key {known}", {"paths": paths}).fetchall()

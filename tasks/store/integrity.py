@@ -1,7 +1,8 @@
 """Whether a published artifact is still what its record says.
 
-Sizes are one `stat` a file and are checked before every reuse; digests read every byte. Files that the record
-does not list (a file manager's droppings) are told by `verify` but are no damage: nothing refers to them.
+Sizes take one `stat` per file and are checked before every reuse; digests read every byte. Files that the
+record does not list (left by a file manager, say) are reported by `verify` but are not damage: nothing refers
+to them.
 """
 
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ def examine(directory: Path, verify: Verify) -> Record | Problem:
 
 
 def problems(directory: Path, *, full: bool) -> list[Problem]:
-    """Return everything that is wrong with the artifact in `directory`, what is no damage included."""
+    """Return all problems of the artifact in `directory`, including those that do not prevent its use."""
     try:
         record = read_record(directory)
     except (StoreError, MachineError) as error:
@@ -65,7 +66,7 @@ def _damages(directory: Path, record: Record, *, full: bool) -> Iterator[Problem
 
 
 def file_damages(directory: Path, record: Record, *, full: bool) -> Iterator[tuple[str, str]]:
-    """Yield each file, wherever the directory lies, that is not what the record says, and what it is."""
+    """Yield the path of each file that differs from the record, and how; `directory` may be anywhere."""
     outside = _links(directory, {_folder(entry) for entry in record.files})
     for entry in record.files:
         if _folder(entry) in outside:
@@ -81,7 +82,7 @@ def _folder(entry: FileEntry) -> str:
 
 
 def _links(directory: Path, folders: set[str]) -> set[str]:
-    """Those folders of an artifact that a link leads to, and perhaps out of it."""
+    """Return those folders of an artifact that are reached through a link, which may lead out of it."""
     real = STORAGE.resolved(directory)
     return {
         folder for folder in folders if folder and STORAGE.resolved(directory / folder) != f"{real}/{folder}"

@@ -1,14 +1,14 @@
 """Names: version labels and aliases.
 
-Each (kind, name) counts v1, v2, …, one label a fingerprint. A label is a file that is created exclusively
+Each (kind, name) counts v1, v2, …, one label per fingerprint. A label is a file that is created exclusively
 just before the artifact is published, so two processes never give out the same one, and an artifact that is
 made again gets its label back. It is copied into the record. An artifact that is asked for under a second
 name is not made again: the second name gets a label of its own for the same fingerprint. `latest` is the
 highest label whose artifact exists.
 
-A file in the place of a label or an alias that is none (another name, no regular file, other content) names
-nothing and stops nothing; `verify` tells of it. A file called like a label whose writer died while it wrote
-names nothing either, but its number is taken.
+A file among the labels or aliases that is neither (another name, not a regular file, other content) is
+ignored, and `verify` reports it. If the writer of a label died while it wrote, the label names no artifact,
+but its number stays taken.
 """
 
 import re
@@ -54,7 +54,7 @@ class Names:
         return self._layout.names(LABELS, kind, name) / f"{_MARK}{label}"
 
     def reserve(self, kind: str, name: str, fingerprint: str) -> str:
-        """Return the label that (kind, name) has for `fingerprint`; give out the next one if it has none."""
+        """Return the label that (kind, name) has for `fingerprint`; assign the next one if it has none."""
         check_kind(kind)
         check_name(name)
         folder = self._layout.names(LABELS, kind, name)
@@ -68,12 +68,12 @@ class Names:
                 return label
 
     def adopt(self, kind: str, name: str, label: str, fingerprint: str) -> None:
-        """Give an artifact that came from elsewhere its own label, or the next one if that is taken."""
+        """Give an artifact from another store its own label, or the next one if that is taken."""
         if self.find(kind, name, fingerprint) is None and not self.restore(kind, name, label, fingerprint):
             self.reserve(kind, name, fingerprint)
 
     def restore(self, kind: str, name: str, label: str, fingerprint: str) -> bool:
-        """Give out exactly `label`, unless it is taken; return whether it was free."""
+        """Assign exactly `label`, unless it is taken; return whether it was free."""
         path = self.label_path(kind, name, label)
         with told_as(f"label {kind}/{name}@{label} cannot be given out"):
             try:

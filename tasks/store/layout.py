@@ -1,4 +1,4 @@
-"""Where everything lies in a store folder, and the grammar of kinds, names, labels and aliases.
+"""The paths in a store, and the grammar of kinds, names, labels and aliases.
 
     <store>/<kind>/<fingerprint[:16]>/         a published artifact: its files and record.json
     <store>/labels/<kind>/<name>/@v1           a version label: holds the fingerprint that it was given to
@@ -40,7 +40,7 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Layout:
-    """The places of a store that lies in the local folder `root`."""
+    """The paths of the store in the folder `root`."""
 
     root: Path
 
@@ -56,7 +56,7 @@ class Layout:
 
     @property
     def cache(self) -> Path:
-        """What may be deleted at any time and only costs time."""
+        """Caches; deleting them costs only time."""
         return self.root / ".cache"
 
     @property
@@ -66,12 +66,12 @@ class Layout:
 
     @property
     def removed(self) -> Path:
-        """What is left of artifacts that were removed: their records."""
+        """Tombstones of removed artifacts."""
         return self.root / "removed"
 
     @property
     def runs(self) -> Path:
-        """One JSON file a flow run."""
+        """One JSON file per flow run."""
         return self.root / "runs"
 
     @property
@@ -92,7 +92,7 @@ class Layout:
         """The directory of an artifact, whether it exists or not.
 
         Raises:
-            StoreError: `kind` or `fingerprint` is none, so that it could lead out of the store.
+            StoreError: `kind` or `fingerprint` is malformed, and could lead out of the store.
         """
         check_kind(kind)
         if not is_fingerprint(fingerprint):
@@ -109,7 +109,7 @@ class Layout:
         return (path for path in self.places() if STORAGE.is_file(path / RECORD_FILE))
 
     def places(self) -> Iterator[Path]:
-        """Directories that have the place of an artifact, whether they are one or not, sorted likewise."""
+        """Directories where an artifact could be, published or not, in the same order."""
         for kind in self.kinds():
             names = (entry.name for entry in STORAGE.entries(self.root / kind))
             yield from (self.root / kind / name for name in sorted(names) if _PREFIX.fullmatch(name))

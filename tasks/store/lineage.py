@@ -1,10 +1,10 @@
 """Lineage: what an artifact was made from, and what was made from it.
 
-Up follows the inputs in the records. An input is the artifact that the record names, if its content is still
-the one that was used; else any artifact of that kind with that content; else it is told as missing. Down
-finds, in the catalog, the artifacts that used an artifact's content: those that were made from another
-artifact with equal bytes count, since nothing in them would differ. What came from outside of the store is
-one node a role.
+Up follows the inputs in the records. An input is the artifact that the record names, if it still has the
+content that was used; else any artifact of that kind with that content; else it is marked as missing. Down
+finds, in the catalog, the artifacts that used an artifact's content. Artifacts made from another artifact
+with equal bytes count too, since nothing in them would differ. Inputs from outside of the store are one node
+per role.
 """
 
 from collections import deque
@@ -59,7 +59,7 @@ def _walk_up(store: Store, graph: Graph, root: Record) -> None:
 
 
 def _walk_down(store: Store, graph: Graph, root: Record) -> None:
-    """One question a generation: each opens the catalog, and an artifact may have a thousand users."""
+    """One query per generation: each query opens the catalog, and an artifact may have a thousand users."""
     generation = [root]
     walked = {root.fingerprint}
     while generation:
@@ -76,13 +76,13 @@ def _walk_down(store: Store, graph: Graph, root: Record) -> None:
 
 
 class _Equals:
-    """Finds the artifact that an input was: by its fingerprint, else any with the same content."""
+    """Finds the artifact of an input: by its fingerprint, else any with the same content."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def record_of(self, entry: InputEntry) -> Record | None:
-        """Return the record of what was used, or None if no artifact holds it any more."""
+        """Return the record of the used artifact, or None if no artifact has its content any more."""
         with suppress(StoreError):  # removed or damaged since; another artifact may hold the same bytes
             record = self._store.read(entry.kind or "", entry.fingerprint or "")
             if record.content_digest == entry.digest:

@@ -1,10 +1,10 @@
-"""Whether a run's process is still there: it says so in a file, and whoever doubts it can look.
+"""Whether a run's process is still alive.
 
-`<store>/runs/<run id>.alive` exists while a run works. It says which process that is, and its modification
-time is a heartbeat. On the same machine, in the same boot and the same process id namespace, the process
-itself is looked for, by its id and the time when it began, so that a killed one is noticed at once and
-another with its id is not taken for it. From elsewhere only the heartbeat can be seen, and a silence of
-minutes is its end.
+`<store>/runs/<run id>.alive` exists while a run is executed. It names the process, and its modification time
+is a heartbeat. On the same machine, in the same boot and process id namespace, the process itself is looked
+up by its id and start time. So a killed process is noticed at once, and another one with its id is not
+mistaken for it. From elsewhere only the heartbeat is visible; after some minutes without one, the process
+counts as dead.
 """
 
 import os
@@ -31,7 +31,7 @@ _STATE, _BEGAN = 3, 22
 
 
 class Process(BaseModel):
-    """A process, and what tells it from every other.
+    """The identity of a process.
 
     Attributes:
         host: the machine's name, for people.
@@ -55,10 +55,10 @@ class Process(BaseModel):
         return cls(host=socket.gethostname(), boot=_boot() if began else "", pid=pid, began=began)
 
     def is_gone(self, silent_seconds: float) -> bool:
-        """Whether it has ended, as far as can be seen from here.
+        """Whether it has ended, as far as this machine can tell.
 
         Args:
-            silent_seconds: how long ago its last heartbeat is.
+            silent_seconds: time since its last heartbeat.
         """
         if self.boot and self.boot == _boot():
             return _began(self.pid) != self.began
@@ -67,10 +67,10 @@ class Process(BaseModel):
 
 @contextmanager
 def alive(folder: Path, run_id: str) -> Iterator[None]:
-    """Say that a run's process is there, for the length of the block.
+    """Mark a run's process as alive for the length of the block.
 
     Raises:
-        StoreError: it cannot be said.
+        StoreError: the file cannot be written.
     """
     path = folder / f"{run_id}{SUFFIX}"
     with told_as(f"run {run_id} cannot be noted"):
@@ -100,12 +100,12 @@ def silent(path: Path) -> tuple[Process, float] | None:
 
 def _beat(path: Path, ended: threading.Event) -> None:
     while not ended.wait(BEAT_SECONDS):
-        with suppress(OSError):  # a store that is out of reach for a while is no reason to end
+        with suppress(OSError):  # the store may be unreachable for a while
             STORAGE.touch(path)
 
 
 def _boot() -> str:
-    """The boot and the namespace of process ids, or nothing where the system does not tell."""
+    """Return the boot id and the process id namespace; empty if the system does not tell."""
     with suppress(OSError):
         boot = (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
         return f"{boot} {(_PROC / 'self/ns/pid').readlink()}"
@@ -113,7 +113,7 @@ def _boot() -> str:
 
 
 def _began(pid: int) -> int | None:
-    """When a process began; None if there is none, or only what its parent has not yet taken note of."""
+    """Return a process's start in ticks; None if there is no such process, or only a zombie."""
     try:
         fields = (_PROC / str(pid) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:

@@ -1,12 +1,12 @@
-"""Locks between processes that vanish with their owner.
+"""Locks between processes; a lock ends with the process that holds it.
 
-`fcntl.flock` is held by an open file, not by a name on disk: the kernel frees it when the process ends,
-however it ends. So a lock file that is left behind means nothing, and whoever gets its lock has proof that
+`fcntl.flock` belongs to an open file, not to a name on disk. The kernel frees it when the process ends,
+however it ends. So a lock file that is left behind means nothing, and a process that gets its lock knows that
 the former owner is gone. Two threads of one process exclude each other as two processes do, since each opens
-the file for itself.
+the file itself.
 
-The file is removed on release. A waiter may then hold the lock of a file that has no name any more, which
-excludes nobody; it notices that by comparing inodes and tries again with the new file.
+The file is removed on release. A waiting process may then get the lock of a file that no longer has a name,
+which excludes nobody. It detects that by comparing inodes, and tries again with the new file.
 """
 
 import fcntl
@@ -35,12 +35,12 @@ class ProcessLock:
     def release(self) -> None:
         """Remove the file and let the lock go."""
         if self._descriptor is not None:
-            self.path.unlink(missing_ok=True)  # before the lock is gone: afterwards the file may be another's
+            self.path.unlink(missing_ok=True)  # first: after the release it may be another process's file
             os.close(self._descriptor)
             self._descriptor = None
 
     def owner(self) -> str:
-        """Return who holds the lock, as far as the file says: a process id."""
+        """Return the holder of the lock as written in the file, e.g. `process 42`."""
         try:
             return self.path.read_text(encoding="ascii", errors="replace").strip() or "unknown"
         except OSError:
@@ -65,7 +65,7 @@ class ProcessLock:
                 os.close(descriptor)
 
     def _sign(self) -> None:
-        """Say in the file who holds the lock, for whoever waits; a full disk is no reason not to hold it."""
+        """Write the holder into the file, for those who wait; a full disk does not prevent the lock."""
         if self._descriptor is not None:
             with suppress(OSError):
                 os.ftruncate(self._descriptor, 0)

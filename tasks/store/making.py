@@ -1,4 +1,4 @@
-"""Making one artifact: run the stage in a temporary directory, check what it says, publish what it wrote."""
+"""Makes one artifact: runs the stage in a temporary directory, checks its outcome, publishes its files."""
 
 import time
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ def make(layout: Layout, request: Request, inputs: Mapping[str, object], provena
 
     Args:
         layout: the store.
-        request: what is asked for; the caller holds its fingerprint's lock.
+        request: the request; the caller holds its fingerprint's lock.
         inputs: what the run function receives, by role.
         provenance: by whom and for which run.
 
@@ -83,7 +83,7 @@ def _run(
 
 
 def _check_outcome(request: Request, outcome: object) -> None:
-    """Refuse what a record cannot hold, and accounts that do not add up."""
+    """Refuse metrics that a record cannot hold, and accounts that do not add up."""
     where = f"{request.stage.kind}/{request.name}"
     if not isinstance(outcome, Outcome):
         found = type(outcome).__qualname__

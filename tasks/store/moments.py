@@ -1,4 +1,4 @@
-"""Moments as records and runs tell them: UTC, ISO 8601, with `Z`, and such that a calendar has them."""
+"""Times in records and runs: UTC, ISO 8601, with `Z`; they must exist in the calendar."""
 
 from datetime import datetime
 from typing import Annotated, TypeAlias

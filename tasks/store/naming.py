@@ -1,4 +1,4 @@
-"""What a person calls an artifact: its folder, or its name in a store."""
+"""Finds an artifact's folder from what a user gives: the folder itself, or a name in a store."""
 
 import os
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Provenance: by which code, on which machine, by whom and for which run an artifact was made.
 
-It bears no identity and is never a reason to fail: what cannot be found out is None. What holds for the whole
-process is collected once.
+It bears no identity and never makes a run fail: what cannot be determined is None. Facts about the process
+are collected once.
 """
 
 import functools
@@ -30,7 +30,7 @@ class Provenance(BaseModel):
     Attributes:
         git_commit: the commit of the checkout that the code runs from; None if it is an installed package.
         git_dirty: whether that code differs from the commit (uncommitted or untracked files among it).
-        packages: versions of the packages that take part in what is computed.
+        packages: versions of the packages that computed results depend on.
         command: the command line, quoted for a shell.
         flow_run_id, deployment_id: Prefect's ids, if a flow run asked for it.
     """
@@ -49,18 +49,18 @@ class Provenance(BaseModel):
 
     @classmethod
     def collect(cls, flow_run_id: str | None = None, deployment_id: str | None = None) -> "Provenance":
-        """Return the provenance of what this process makes; cheap after the first call."""
+        """Return the provenance of artifacts made by this process; cheap after the first call."""
         own = {"flow_run_id": flow_run_id, "deployment_id": deployment_id}
         return _of_process().model_copy(update=own)
 
 
 def utc_now() -> str:
-    """Return the time as records and runs tell it: UTC, ISO 8601, to the microsecond."""
+    """Return the current time in the form of records: UTC, ISO 8601, to the microsecond."""
     return as_text(datetime.now(UTC))
 
 
 def as_text(moment: datetime) -> str:
-    """Return a time in UTC as records and runs tell it."""
+    """Return a time in UTC in the form of records."""
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 

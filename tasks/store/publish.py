@@ -29,7 +29,7 @@ _LOCK_SUFFIX = ".lock"
 
 @contextmanager
 def workspace(layout: Layout) -> Iterator[Path]:
-    """Yield an empty directory that a stage may write into; whatever is left of it at the end is removed."""
+    """Yield an empty directory for a stage to write into; afterwards the rest of it is removed."""
     place = layout.temporary / f"{os.getpid()}-{uuid.uuid4().hex}"
     lock = STORAGE.lock(place.with_name(place.name + _LOCK_SUFFIX))
     lock.acquire()
@@ -38,12 +38,12 @@ def workspace(layout: Layout) -> Iterator[Path]:
         STORAGE.make_folder(out)
         yield out
     finally:
-        STORAGE.remove_tree(place)  # what cannot be removed now is swept later
+        STORAGE.remove_tree(place)  # the next sweep removes the rest
         lock.release()
 
 
 def sweep(layout: Layout) -> list[Path]:
-    """Remove what dead processes left in the temporary folder, and never what a living one works on.
+    """Remove the temporary directories of dead processes, and of no living one.
 
     Returns:
         The removed directories, sorted.
@@ -53,7 +53,7 @@ def sweep(layout: Layout) -> list[Path]:
 
 
 def sweep_locks(layout: Layout) -> None:
-    """Remove the files of locks that nobody holds; they mean nothing, but they add up."""
+    """Remove lock files that nobody holds; they are harmless, but they accumulate."""
     for entry in STORAGE.entries(layout.locks):
         path = layout.locks / entry.name
         if path == layout.catalog_lock or path.suffix != _LOCK_SUFFIX:

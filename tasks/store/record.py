@@ -1,14 +1,14 @@
 """The record of an artifact: `record.json`, the truth about what it is and where it came from.
 
-What follows from the request (payload, parameters, metrics, accounts, files) stands apart from what is only
+Fields that follow from the request (payload, parameters, metrics, accounts, files) are kept apart from
 history (timings, provenance). A record that this version cannot read is an error, never a guess.
 
 A record carries a digest of itself: the second line holds the digest of all the other lines, byte for byte,
 so that nothing in it changes without notice. Records of format 1 have none. They are still read, after the
 digests that they do hold (of the recipe, and of the list of files) were compared; see `unsealed`.
 
-What a reader does with a record's names and numbers is decided here as well: a name that leads out of the
-artifact, a size that no file has and a moment that no calendar has make a record unreadable.
+A record's names and numbers are checked when it is read: a path that leads out of the artifact, an impossible
+file size or a time that does not exist makes it unreadable.
 """
 
 import errno
@@ -42,7 +42,7 @@ def _called(pattern: str) -> StringConstraints:
 
 
 def _canonical(value: dict[str, Any]) -> dict[str, Any]:
-    """Refuse what a published record cannot hold, though JSON's readers take it: infinities and NaN."""
+    """Refuse infinities and NaN, which JSON's readers accept but no published record holds."""
     try:
         plain(value)
     except IdentityError as error:
@@ -78,11 +78,11 @@ class InputEntry(BaseModel):
     """One input of an artifact.
 
     Attributes:
-        role: the keyword that the run function got it by.
-        position: its place where the role takes several inputs, else None.
-        digest: the content digest that bore identity.
-        kind, name, fingerprint: of the artifact handed over; None for something outside of the store.
-        origin: where something outside of the store lay, as far as its value says so.
+        role: the keyword of the run function's argument.
+        position: its index if the role takes several inputs, else None.
+        digest: the content digest that entered the fingerprint.
+        kind, name, fingerprint: of the artifact; None for an input from outside of the store.
+        origin: the path of an input from outside of the store, if its value has one.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -97,7 +97,7 @@ class InputEntry(BaseModel):
 
     @property
     def ref(self) -> ArtifactRef | None:
-        """The artifact that was handed over; None for something outside of the store."""
+        """The artifact; None for an input from outside of the store."""
         if self.kind is None or self.name is None or self.fingerprint is None:
             return None
         return ArtifactRef(
@@ -106,7 +106,7 @@ class InputEntry(BaseModel):
 
 
 class Timings(BaseModel):
-    """When an artifact was made: UTC, ISO 8601, and how long it took in seconds."""
+    """When an artifact was made (UTC, ISO 8601), and how long that took in seconds."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -116,7 +116,7 @@ class Timings(BaseModel):
 
 
 class Record(BaseModel):
-    """All that is known of one artifact; `record_digest` is what its file says of itself."""
+    """Everything known about one artifact; `record_digest` is the digest in its file, of the other lines."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -138,14 +138,14 @@ class Record(BaseModel):
 
     @property
     def ref(self) -> ArtifactRef:
-        """The small reference that tasks pass to each other."""
+        """The reference that tasks pass to each other."""
         return ArtifactRef(
             kind=self.kind, name=self.name, fingerprint=self.fingerprint, content_digest=self.content_digest
         )
 
     @property
     def reference(self) -> str:
-        """How a person calls it: `kind/name@label`."""
+        """Its name for people: `kind/name@label`."""
         return f"{self.kind}/{self.name}@{self.label}"
 
     def refs(self, role: str) -> list[ArtifactRef]:
@@ -207,7 +207,7 @@ def _parsed(path: Path, data: bytes) -> Record:
 
 
 def _check_seal(path: Path, data: bytes, record: Record) -> None:
-    """Refuse a record that is not what was written; one of format 1 by the digests of its parts."""
+    """Refuse a record that was changed; one of format 1 is checked by the digests of its parts."""
     if unsealed(record):
         problem = next(contradictions(record), None)
         if problem:
@@ -221,7 +221,7 @@ def _check_seal(path: Path, data: bytes, record: Record) -> None:
 
 
 def contradictions(record: Record) -> Iterator[str]:
-    """Yield what a record says of itself that is not so."""
+    """Yield the contradictions within a record."""
     try:
         owner = fingerprint(record.payload)
     except IdentityError as error:
@@ -234,7 +234,7 @@ def contradictions(record: Record) -> Iterator[str]:
 
 
 def input_entries(inputs: Inputs) -> list[InputEntry]:
-    """Return one entry an input, in order of role and position."""
+    """Return one entry per input, in order of role and position."""
     entries: list[InputEntry] = []
     for role in sorted(inputs):
         given = inputs[role]
@@ -259,6 +259,6 @@ def _entry(role: str, position: int | None, given: ArtifactRef | External) -> In
 
 
 def _origin(value: object) -> str | None:
-    """The place that an external input's value names: itself if it is text, or its `path`."""
+    """Return the path in an external input's value: the value itself if it is text, or its `path`."""
     place = value.get("path") if isinstance(value, Mapping) else value
     return str(place) if isinstance(place, str | Path) else None

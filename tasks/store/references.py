@@ -1,12 +1,12 @@
-"""How a person calls an artifact.
+"""References: the forms in which people name an artifact.
 
     kind/name            the latest version: the highest label whose artifact exists
     kind/name@v3         a version label (`@latest` is the highest)
     kind/name@prod       an alias
     3f09ab…              a fingerprint, or the first 6 or more of its hexadecimal digits
 
-Names may hold `/`: `encoded_shard/quickstart.english/3@v1`. What is not found is answered with the nearest
-names that exist.
+Names may hold `/`: `encoded_shard/quickstart.english/3@v1`. If nothing is found, the error suggests the
+nearest existing names.
 """
 
 import difflib
@@ -26,10 +26,10 @@ _HEX = re.compile(r"[0-9a-f]{6,64}")
 
 
 def resolve(layout: Layout, reference: str) -> ArtifactRef:
-    """Return the artifact that `reference` calls.
+    """Return the artifact that `reference` names.
 
     Raises:
-        StoreError: the reference has no known form, nothing is called so, or a prefix fits several artifacts.
+        StoreError: the reference has no known form, there is no such artifact, or a prefix fits several.
     """
     named = _NAMED.fullmatch(reference)
     if named:
@@ -66,7 +66,7 @@ def _by_name(layout: Layout, kind: str, name: str, label: str) -> ArtifactRef:
 
 
 def _open(layout: Layout, kind: str, name: str, fingerprint: str) -> ArtifactRef:
-    """The artifact under the name it was asked by, which need not be the one it was first made under."""
+    """Return the artifact under the given name; it may have been made under another one first."""
     return read_record(layout.artifact(kind, fingerprint)).ref.model_copy(update={"name": name})
 
 
@@ -83,7 +83,7 @@ def _by_prefix(layout: Layout, prefix: str) -> ArtifactRef:
 
 
 def _readable(places: list[Path], *, alone: bool) -> list[Record]:
-    """The records in these places; one that cannot be read counts only where nothing else can be meant."""
+    """Return the records in these places; an unreadable one raises only if it is the only candidate."""
     records = []
     for place in places:
         try:

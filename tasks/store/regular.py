@@ -1,8 +1,8 @@
-"""Reading what a name on disk leads to, if that is a regular file and nothing else.
+"""Reads regular files only.
 
-What a record, a label or a folder names may be a FIFO that nobody writes to, a device without an end, or a
-link that leads out of the store. None of these is ever opened: the name is looked at first, opened without
-following a link and without waiting, and what was opened is looked at again.
+The path in a record or label may lead to a FIFO without a writer, an endless device, or a link out of the
+store. None of these is ever opened. The path is checked first, opened without following links and without
+blocking, and the open file is checked again.
 """
 
 import errno

@@ -2,10 +2,9 @@
 
     <store>/removed/<kind>/<fingerprint prefix>.json    what it was, when it was removed, and by whom
 
-An artifact that others were made from is only removed together with them. A version that takes its place (see
-`tasks.store.superseding`) is not counted among these: it needs nothing of it but its record, which the
-tombstone keeps. The label is never given out again. What asks for a removed artifact makes it again, and says
-so.
+An artifact that others were made from is only removed together with them. A version that replaces it (see
+`tasks.store.superseding`) does not count: it needs only the record, which the tombstone keeps. The label is
+never assigned again. A request for a removed artifact makes it again, and reports that.
 """
 
 from collections.abc import Iterator
@@ -35,7 +34,7 @@ _DEPENDENTS = f"""
 
 
 class Tombstone(BaseModel):
-    """What is left of an artifact that was removed: its record, when that was, and by whom."""
+    """The remains of a removed artifact: its record, when it was removed, and by whom."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -52,10 +51,10 @@ def remove(layout: Layout, catalog: Catalog, ref: ArtifactRef, *, with_dependent
         layout: the store.
         catalog: its catalog.
         ref: what to remove.
-        with_dependents: remove what was made from it as well.
+        with_dependents: also remove the artifacts that were made from it.
 
     Returns:
-        The records of what was removed, in that order: what was made from something goes before it.
+        The records of the removed artifacts, in the order of removal: dependents first.
 
     Raises:
         StoreError: it is not in the store; others were made from it; it is being made; or its files cannot be
@@ -78,7 +77,7 @@ def remove(layout: Layout, catalog: Catalog, ref: ArtifactRef, *, with_dependent
 
 
 def tombstone(layout: Layout, kind: str, fingerprint: str) -> Tombstone | None:
-    """Return what is left of a removed artifact, or None if none of this fingerprint was.
+    """Return the tombstone of a removed artifact, or None if there is none for this fingerprint.
 
     Raises:
         StoreError: it cannot be read.
@@ -114,7 +113,7 @@ def _remove_one(layout: Layout, record: Record) -> None:
         with told_as(f"{record.reference} cannot be removed"):
             STORAGE.make_folder(path.parent)
             STORAGE.replace(path, left.model_dump_json(indent=1).encode("utf-8") + b"\n")
-            with workspace(layout) as folder:  # whose end removes what was moved there
+            with workspace(layout) as folder:  # leaving it removes its content
                 STORAGE.move(place, folder / place.name)
     finally:
         lock.release()

@@ -1,4 +1,4 @@
-"""Runs: what a flow run asked for and got, and how it ended; `<store>/runs/<run id>.json` is the truth."""
+"""The record of a flow run, `<store>/runs/<run id>.json`: its parameters, its artifacts, and how it ended."""
 
 import re
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ from tokmill.tasks.store.provenance import Provenance
 from tokmill.tasks.store.storage import STORAGE
 
 State: TypeAlias = Literal["running", "completed", "failed", "crashed", "cancelled", "suspended"]
-"""Prefect's words: `crashed` is a run whose process was ended from outside, `cancelled` one that a person
-ended, `suspended` one that waits to be resumed."""
+"""Prefect's states: the process of a `crashed` run was ended from outside, a person ended a `cancelled` one,
+and a `suspended` one waits to be resumed."""
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _MOST_BYTES = 256 << 20
 
 
 class RunArtifact(BaseModel):
-    """An artifact that a run asked for: the task's title, the artifact, and how the task came by it."""
+    """An artifact of a run: the task's title, the artifact, and how the task obtained it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -33,20 +33,20 @@ class RunArtifact(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _of_earlier_versions(cls, data: Any) -> Any:
-        """Read what was noted before waiting was told apart from making: `cached`, true or false."""
+        """Read the earlier form, `cached: true` or `false`, which did not distinguish waiting from making."""
         if isinstance(data, dict) and isinstance(data.get("cached"), bool) and "how" not in data:
             return {**data, "how": "cached" if data["cached"] else "made"}
         return data
 
 
 class Attempt(BaseModel):
-    """One time that a flow run was executed.
+    """One execution of a flow run.
 
     Attributes:
         state: `running` until it is finished; see `tasks.store.settling` for one whose process is gone.
         message: why it did not complete; empty otherwise.
         started, ended: UTC, ISO 8601.
-        artifacts: what it asked for, in order.
+        artifacts: in the order of the DAG.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -60,13 +60,13 @@ class Attempt(BaseModel):
 
 
 class Run(Attempt):
-    """One flow run, as it was executed last.
+    """One flow run, in its latest attempt.
 
     Attributes:
         run_id: unique; Prefect's flow run id.
         profile: the profile's name.
         parameters: the resolved profile.
-        earlier: the times that it was executed before: a run that is retried, or resumed, keeps its id.
+        earlier: its earlier attempts; a run that is retried or resumed keeps its id.
     """
 
     run_id: str
@@ -75,7 +75,7 @@ class Run(Attempt):
     earlier: list[Attempt] = []
 
     def as_earlier(self) -> list[Attempt]:
-        """All its attempts, as those before the next one."""
+        """Return all its attempts, to be the `earlier` of the next one."""
         return [*self.earlier, Attempt.model_validate(self.model_dump(include=set(Attempt.model_fields)))]
 
 

@@ -1,8 +1,8 @@
-"""Runs whose process is gone: what says "running" there is told as what it is.
+"""Marks runs as crashed whose process is gone.
 
-A process that is killed, or whose machine goes down, cannot note its run's end. Whoever looks at the runs
-next does it in its place; the heartbeat (`tasks.store.liveness`) says that it may, and when the run was
-last heard of.
+A process that is killed, or whose machine goes down, cannot record the end of its run. The next process that
+reads the runs does it instead. The heartbeat (`tasks.store.liveness`) tells that the process is gone, and
+when it was last alive.
 """
 
 from datetime import UTC, datetime
@@ -18,10 +18,10 @@ from tokmill.tasks.store.storage import STORAGE
 
 
 def settle(layout: Layout) -> list[Run]:
-    """Note the end of every run whose process is gone, and return those whose end was not known.
+    """Record the end of every run whose process is gone, and return those that had no end yet.
 
     Raises:
-        StoreError: it cannot be noted.
+        StoreError: it cannot be written.
     """
     names = sorted(entry.name for entry in STORAGE.entries(layout.runs) if entry.name.endswith(SUFFIX))
     return [run for name in names if (run := _settled(layout, layout.runs / name)) is not None]
@@ -52,10 +52,10 @@ def _settled(layout: Layout, heartbeat: Path) -> Run | None:
 
 
 def _crashed(layout: Layout, run_id: str, process: Process, heard: float) -> Run | None:
-    """The run with its end; None where it was noted, or where there is no such run."""
+    """Return the run with its end; None if it has one already, or if there is no such run."""
     try:
         run = read_run(run_path(layout.runs, run_id))
-    except StoreError:  # it did not come to be, or is told of when its rows are read
+    except StoreError:  # it was never written, or is reported when its rows are read
         return None
     if run.state != "running":
         return None

@@ -1,4 +1,4 @@
-"""What the catalog compares to see what changed: time and size of every file of the store that gives it rows.
+"""Times and sizes of the store's files that have rows in the catalog; it compares them to find changes.
 
 Paths are text and folders are listed once: a store of ten thousand artifacts is looked over before every
 question.
@@ -39,7 +39,7 @@ def name_and_run_stamps(layout: Layout) -> Stamps:
 
 
 def stamps_of(layout: Layout, paths: Iterable[Path]) -> Stamps:
-    """Return the stamps of those of these files that are there."""
+    """Return the stamps of these files, except those that are gone."""
     return _stamps(layout, (path.relative_to(layout.root).as_posix() for path in paths))
 
 

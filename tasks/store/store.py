@@ -4,8 +4,8 @@
                        run the stage in a temporary directory, and publish what it wrote
 
 A store is a local folder. Nothing of it is kept in memory, so any number of processes and threads may use one
-folder; two that ask for the same fingerprint at once make it once. Files are the truth (see
-`tasks.store.layout`), the catalog is their index: publishing never waits long for it.
+folder. If two of them ask for the same fingerprint at once, it is made once. The files are the truth (see
+`tasks.store.layout`) and the catalog is their index. Publishing never waits long for the catalog.
 """
 
 import logging
@@ -49,7 +49,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Realized:
-    """What `realize` gives back: the artifact, and how it was come by."""
+    """The result of `realize`: the artifact, and how it was obtained."""
 
     ref: ArtifactRef
     how: How
@@ -65,7 +65,7 @@ class Store:
 
     Attributes:
         root: the folder.
-        layout: where everything lies in it.
+        layout: the paths in it.
         names: labels and aliases.
         catalog: the DuckDB index.
     """
@@ -85,7 +85,7 @@ class Store:
         """Open the store at a path or `file://` URL.
 
         Raises:
-            StoreError: another URL scheme, or a place that is no folder.
+            StoreError: another URL scheme, or a path that is not a folder.
         """
         root = _local_path(location) if isinstance(location, str) else location
         if STORAGE.exists(root) and not STORAGE.is_folder(root):
@@ -108,7 +108,7 @@ class Store:
         Args:
             request: what is asked for.
             verify: `sizes` compares the files' sizes with the record, `full` their digests as well.
-            report: told, in one line, of an artifact that is damaged; it is set aside in `<store>/damaged/`.
+            report: receives one line about a damaged artifact, which is moved to `<store>/damaged/`.
 
         Raises:
             IdentityError: the request has no fingerprint.
@@ -126,8 +126,8 @@ class Store:
 
         Args:
             request: what is asked for.
-            provenance: by whom and for which run; by default what this process knows of itself.
-            report: told of damage, of waiting for another process, and of a catalog that lags.
+            provenance: by whom and for which run; by default that of this process.
+            report: receives a line about damage, a wait for another process, or a catalog that lags.
             verify: as for `lookup`.
 
         Raises:
@@ -156,7 +156,7 @@ class Store:
         """Return the directory of a published artifact.
 
         Raises:
-            StoreError: it is not in the store, or was made again with another content than `ref` tells.
+            StoreError: it is not in the store, or was made again with other content than `ref` names.
         """
         self.record(ref)
         return self.layout.artifact(ref.kind, ref.fingerprint)
@@ -165,7 +165,7 @@ class Store:
         """Return an artifact's record.
 
         Raises:
-            StoreError: it is not in the store, or was made again with another content than `ref` tells.
+            StoreError: it is not in the store, or was made again with other content than `ref` names.
         """
         record = self.read(ref.kind, ref.fingerprint)
         if (record.fingerprint, record.content_digest) != (ref.fingerprint, ref.content_digest):
@@ -184,11 +184,11 @@ class Store:
         return read_record(self.layout.artifact(kind, fingerprint))
 
     def holds(self, ref: ArtifactRef) -> bool:
-        """Whether an artifact has its place in the store, sound or not."""
+        """Whether the store has an artifact, sound or damaged."""
         return STORAGE.is_file(self.layout.artifact(ref.kind, ref.fingerprint) / RECORD_FILE)
 
     def past(self, kind: str, fingerprint: str) -> Record:
-        """Return the record of an artifact with this fingerprint, also where it was removed.
+        """Return the record of the artifact with this fingerprint, even if it was removed.
 
         Raises:
             StoreError: none is in the store, and none was removed from it.
@@ -204,7 +204,7 @@ class Store:
         return remove(self.layout, self.catalog, ref, with_dependents=with_dependents)
 
     def superseded(self) -> Superseded:
-        """Return, by fingerprint, what was superseded and by what; see `tasks.store.superseding`."""
+        """Return the superseded artifacts by fingerprint, and what superseded them; see `superseding`."""
         return superseded(self.catalog)
 
     def newest(self, kind: str, name: str) -> Record | None:
@@ -213,10 +213,10 @@ class Store:
         return self.read(kind, published.popitem()[1]) if published else None
 
     def resolve(self, reference: str) -> ArtifactRef:
-        """Return the artifact that a person calls `reference`; see `tasks.store.references`.
+        """Return the artifact that `reference` names; see `tasks.store.references`.
 
         Raises:
-            StoreError: nothing is called so; the message names what is called nearly so.
+            StoreError: there is no such artifact; the message suggests similar names.
         """
         return resolve(self.layout, reference)
 
@@ -230,7 +230,7 @@ class Store:
         return label
 
     def tag(self, ref: ArtifactRef, alias: str) -> None:
-        """Point `alias` at an artifact, wherever (kind, name)'s alias pointed before.
+        """Point `alias` of (kind, name) at an artifact, whether or not it pointed elsewhere before.
 
         Raises:
             StoreError: the artifact is not in the store, or the alias is reserved or no alias at all.
@@ -239,11 +239,11 @@ class Store:
         self.catalog.register(self.names.tag(ref.kind, ref.name, alias, ref.fingerprint))
 
     def list(self, kind: str | None = None, name: str | None = None) -> Rows:
-        """Return one catalog row a version, sorted by kind, name and version; see `Catalog.versions`."""
+        """Return one catalog row per version, sorted by kind, name and version; see `Catalog.versions`."""
         return self.catalog.versions(kind, name)
 
     def verify(self, refs: Sequence[ArtifactRef] | None = None, *, full: bool = True) -> Problems:
-        """Return what is wrong with `refs` (with the whole store if None); nothing is set aside."""
+        """Return the problems of `refs` (of the whole store if None); nothing is set aside."""
         if refs is None:
             return list(store_problems(self.layout, full=full))
         places = [self.layout.artifact(ref.kind, ref.fingerprint) for ref in refs]
@@ -257,7 +257,7 @@ class Store:
     def _find(
         self, request: Request, owner: str, verify: Verify, say: Report, *, owned: bool
     ) -> ArtifactRef | None:
-        """Look for a sound artifact; a damaged one is set aside by whoever owns the fingerprint's lock."""
+        """Look for a sound artifact; the owner of the fingerprint's lock sets a damaged one aside."""
         place = self.layout.artifact(request.stage.kind, owner)
         if not STORAGE.is_taken(place):
             return None
@@ -310,7 +310,7 @@ class Store:
             return Realized(record.ref, "made")
 
     def _handed_over(self, given: Input | Sequence[Input]) -> object:
-        """What the run function receives: an artifact's path, an external's value, or a list of these."""
+        """Return the run function's argument: an artifact's path, an external's value, or a list of these."""
         if isinstance(given, ArtifactRef):
             return self.path(given)
         if isinstance(given, External):
@@ -318,7 +318,7 @@ class Store:
         return [self._handed_over(item) for item in given]
 
     def _register(self, ref: ArtifactRef, say: Report) -> None:
-        """Have the catalog take in an artifact that was just published."""
+        """Add a newly published artifact to the catalog."""
         label = self.names.label_path(ref.kind, ref.name, self.label(ref, ref.name))
         record = self.layout.artifact(ref.kind, ref.fingerprint) / RECORD_FILE
         self.catalog.register_publication(record, label, report=say)

@@ -1,9 +1,9 @@
 """Which artifacts are superseded: documents were taken down from them in another version.
 
-That follows from the records alone. A takedown is made from the packed artifact whose place it takes, and an
-exclusion (for packing again) from the mixture whose place it takes; what was made from either, such as an
-export or a card, is superseded with it. So no mark can be lost, and none is left behind by a version that is
-removed again.
+That follows from the records alone. A takedown is made from the packed artifact that it replaces, and an
+exclusion (for packing again) from the mixture that it replaces. What was made from a replaced artifact, such
+as an export or a card, is superseded as well. Since nothing is marked, no mark can be lost or left behind
+when a version is removed.
 """
 
 from typing import Final
@@ -39,5 +39,5 @@ _SUPERSEDED = f"""
 
 
 def superseded(catalog: Catalog) -> dict[str, list[str]]:
-    """Return, by fingerprint, every superseded artifact with what takes its place (`kind/name@label`)."""
+    """Return every superseded artifact by fingerprint, with its replacements (`kind/name@label`)."""
     return {row["fingerprint"]: row["makers"] for row in catalog.query(_SUPERSEDED)}

@@ -1,7 +1,7 @@
-"""The catalog's tables, and the rows that one file of the store gives to them.
+"""The catalog's tables, and the rows of one file of the store.
 
-Every row follows from one file of the store alone: a record, a label, an alias or a run. So a file that
-appears, changes or goes changes its own rows only, and the catalog can be made again from the files at any
+Every row follows from a single file of the store: a record, a label, an alias or a run. So a file that
+appears, changes or goes affects its own rows only, and the catalog can be made again from the files at any
 time. The tables of an artifact's `catalog/*.parquet` are in `tasks.store.extra_tables`.
 """
 

@@ -1,8 +1,8 @@
-"""Whether the whole store is what it says: every artifact, label, alias and run, and the catalog.
+"""Checks a whole store: every artifact, label, alias and run, and the catalog.
 
-The catalog is compared as it lies there, before it takes anything in. What it has never seen is no problem
-(the next question takes it in). What it saw and the store has otherwise, or no longer, is one: a record never
-changes once it is published, so one that does was changed by hand, or its artifact was made again since.
+The catalog is compared with the files without being updated first. A file that it has not seen yet is not a
+problem (the next query adds it). A file that it has seen and that has changed, or is gone, is one: a
+published record never changes, so it was changed by hand, or its artifact was made again.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _CATALOG = "catalog"
 
 
 def store_problems(layout: Layout, *, full: bool) -> Iterator[Problem]:
-    """Yield everything that is wrong with a store; nothing is changed.
+    """Yield all problems of a store; nothing is changed.
 
     Args:
         layout: the store.
@@ -39,7 +39,7 @@ def store_problems(layout: Layout, *, full: bool) -> Iterator[Problem]:
 
 
 def _wrong_names(layout: Layout) -> Iterator[Problem]:
-    """Files in the place of a label or alias that are none; an empty one is of a writer that died."""
+    """Yield files that are neither labels nor aliases; an empty one, left by a dead writer, is fine."""
     for tree in (LABELS, ALIASES):
         for path in sorted(named_files(layout.root / tree)):
             message = _unreadable(layout, path)
@@ -58,12 +58,12 @@ def _wrong_runs(layout: Layout) -> Iterator[Problem]:
 
 
 def _wrong_catalog(layout: Layout) -> Iterator[Problem]:
-    """What the catalog has otherwise than the files that it was made from."""
+    """Yield what differs between the catalog and the files that it was made from."""
     if not has_snapshot(layout.catalog):
         return
     try:
         with private(None) as connection:
-            sync_files(connection, layout, lambda line: None, adopt=False)  # what is unreadable is told above
+            sync_files(connection, layout, lambda line: None, adopt=False)  # unreadable files are told above
             with attached(connection, layout.catalog):
                 check_version(connection)
                 yield from _differences(connection, layout)
@@ -95,7 +95,7 @@ def _differences(connection: "DuckDBPyConnection", layout: Layout) -> Iterator[P
 
 
 def _changed_keys(connection: "DuckDBPyConnection") -> dict[str, list[str]]:
-    """The tables in which the rows of a file are not those of the catalog, by the file's key."""
+    """Return, by a file's key, the tables in which its rows differ from the catalog's."""
     changed: dict[str, list[str]] = {}
     for table, key in KEYS.items():
         now, seen = f"FROM memory.{table}", f"FROM snapshot.{table}"  # names are constants of the package
