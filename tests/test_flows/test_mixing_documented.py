@@ -78,6 +78,7 @@ def sections(text: str) -> dict[str, str]:
     return {name: part for name, part in found.items() if name in SECTIONS}
 
 
+@pytest.mark.slow
 def test_the_commands_print_what_the_page_says(page, folder, capsys, monkeypatch):
     executor, done = InProcess.at(folder / "tokmill-store"), []
     for command, printed in commands(page):

@@ -88,6 +88,7 @@ def sql(statement):
     return change
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "harm",
     [

@@ -4,6 +4,7 @@ import re
 from fractions import Fraction
 from math import ceil, floor
 
+import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
@@ -66,6 +67,7 @@ def test_a_request_is_refused_where_and_only_where_it_cannot_be_met(case, total)
     assert (refusal(case, total) == "") == fits(case, total, *limits(case))
 
 
+@pytest.mark.slow
 @given(CASES, st.integers(1, 150))
 def test_the_nearest_total_is_nearest(case, total):
     said = refusal(case, total)

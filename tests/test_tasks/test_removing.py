@@ -15,6 +15,8 @@ from tokmill.tasks.takedown.holders import holders_of
 from tokmill.tasks.takedown.request import take_down
 from tokmill.tasks.tracing import Origins, find_documents, trace_document
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def line(tmp_path_factory):
@@ -41,7 +43,6 @@ def references(holders):
     return {holder.reference for holder in holders if not holder.unknown}
 
 
-@pytest.mark.slow
 def test_every_artifact_that_holds_a_document_is_named(copied):
     taken = take_down(copied, ["web:first"])
     held = references(taken.holders)

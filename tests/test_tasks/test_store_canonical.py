@@ -245,6 +245,7 @@ def test_an_input_without_a_digest_is_refused():
         fingerprint_payload(request(inputs={"eggs": [External(digest="d"), External(digest="")]}))
 
 
+@pytest.mark.slow
 def test_fingerprints_do_not_depend_on_the_hash_seed():
     program = (
         "from tests.test_tasks.test_store_canonical import *; "

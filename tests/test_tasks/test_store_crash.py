@@ -13,6 +13,8 @@ from tests.test_tasks.store_child import slow_request
 from tests.test_tasks.store_stages import ask, catalog_rows, left_over
 from tokmill.tasks.store import Store
 
+pytestmark = pytest.mark.slow
+
 CHECKOUT = Path(__file__).parents[2]
 REQUEST = ask(text="abc", times=3)
 

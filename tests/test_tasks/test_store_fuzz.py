@@ -13,6 +13,8 @@ import shutil
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.test_tasks.store_stages import ask, ask_joined
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store, diff, digest_bytes, lineage
@@ -174,6 +176,7 @@ def test_nothing_is_found(tmp_path):
         shutil.rmtree(store.root)
 
 
+@pytest.mark.slow
 def test_the_damage_is_damage(tmp_path):
     """A fuzzer whose damage is never noticed would find nothing."""
     source = original(tmp_path / "original")

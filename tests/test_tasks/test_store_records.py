@@ -54,6 +54,7 @@ def rewritten(place, change, *, seal=True):
 # -- changed after it was published -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -150,6 +151,7 @@ def test_a_record_of_format_1_is_held_to_the_digests_that_it_has(store, place, c
 # -- names that lead elsewhere ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["../../outside", "/dev/stdin", "parts/../../x", "..", ".", "", "parts//first.txt", "a\0b", "/", "x/"],
@@ -193,6 +195,7 @@ def folder(path):
     path.mkdir()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", [fifo, device, link, folder])
 @pytest.mark.parametrize("name", ["text.txt", "record.json"])
 def test_what_is_no_regular_file_is_never_opened(store, place, harm, name):
@@ -246,6 +249,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", BAD.values(), ids=BAD.keys())
 def test_one_bad_record_is_one_line_and_everything_else_goes_on_without_it(store, place, change):
     rewritten(place, change)
@@ -311,6 +315,7 @@ def a_link_to_itself(place):
     place.symlink_to(place)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", [a_file, a_dangling_link, a_link_to_itself])
 def test_a_place_that_holds_no_artifact_is_set_aside_and_made_again(store, place, harm):
     harm(place)
@@ -360,6 +365,7 @@ NO_LABELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "make"), NO_LABELS.values(), ids=NO_LABELS.keys())
 def test_files_that_are_no_labels_stop_nothing_and_are_told_of(store, place, name, make):
     for tree in ("labels", "aliases"):
@@ -385,6 +391,7 @@ def test_folders_that_are_no_names_stop_nothing(store, place):
     assert problem.artifact == "labels/text/\\udcff"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"run_id": "r", "started": "yesterday"}', "[" * 10_000, '{"run_id": "../x"}']
 )

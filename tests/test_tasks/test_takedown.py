@@ -138,6 +138,7 @@ def test_a_sequence_of_nothing_else_is_all_padding(packed, tmp_path):
     assert sum(len(batch["sequence"]) for batch in batches) == len(reader)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [2, 3])
 @given(places=st.sets(st.sampled_from(PLACES)))
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -224,6 +225,7 @@ class TestThroughTheStore:
                 assert traced.absent == "it was taken down in packed/line@v2"
         assert trace_document(after, "web:second")[0].pieces
 
+    @pytest.mark.slow
     def test_asked_for_again_it_is_found(self, copied):
         first = take_down(copied, ["web:twin", "web:first"])
         again = take_down(copied, ["web:first", "web:twin", "web:first"])
@@ -296,6 +298,7 @@ class TestRepacking:
             account.became["taken_down"] for account in taken.accounts if account.unit == "documents"
         ) == len({piece[0] for piece in drawn_tokens(copied) if piece[0][:3] in gone})
 
+    @pytest.mark.slow
     def test_what_was_taken_down_before_stays_away(self, copied):
         padded = take_down(copied, ["web:first"])
         repacked = take_down(Origins.of(copied.store, padded.record.ref), ["web:second"], repacked=True)

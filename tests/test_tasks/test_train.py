@@ -120,6 +120,7 @@ def resampled(documents, rule, seed):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("total", [None, 20_000])
 def test_a_weighted_training_is_as_near_to_a_resampled_one_as_two_of_those_to_each_other(trained, total):
     def tokens(**how):
