@@ -238,7 +238,7 @@ def test_a_store_that_may_only_be_read_answers_questions(filled):
     """Bound to itself without the right to write; what is new is taken in for each question alone."""
     shutil.rmtree(filled.path(filled.resolve("text/web/1")))
     program = (
-        "import sys\nfrom tasks.store import Store\nfrom tests.test_tasks.store_stages import ask\n"
+        "import sys\nfrom tokmill.tasks.store import Store\nfrom tests.test_tasks.store_stages import ask\n"
         "store = Store.open(sys.argv[1])\n"
         "print([row['name'] for row in store.list()], store.lookup(ask('web/1', text='c')))\n"
         "print(*store.verify(), sep='\\n')\n"
@@ -260,7 +260,7 @@ def read_only_lines(root, program):
 @pytest.mark.slow
 def test_processes_that_publish_at_once_lose_no_rows(tmp_path):
     program = (
-        "import sys\nfrom tasks.store import Store\nfrom tests.test_tasks.store_stages import ask\n"
+        "import sys\nfrom tokmill.tasks.store import Store\nfrom tests.test_tasks.store_stages import ask\n"
         "store = Store.open(sys.argv[1])\n"
         "store.catalog.add_run(sys.argv[2])\n"
         "refs = [store.realize(ask(f'{sys.argv[2]}/{n}', text=sys.argv[2] * n)).ref for n in range(1, 6)]\n"
@@ -283,7 +283,7 @@ def test_processes_that_publish_at_once_lose_no_rows(tmp_path):
 def test_a_process_killed_while_it_rebuilds_leaves_a_usable_catalog(filled):
     before = catalog_rows(filled)
     program = (
-        "import sys\nfrom tasks.store import Store\nstore = Store.open(sys.argv[1])\n"
+        "import sys\nfrom tokmill.tasks.store import Store\nstore = Store.open(sys.argv[1])\n"
         "while True:\n    store.catalog.rebuild()\n    print('again', flush=True)\n"
     )
     for _ in range(3):

@@ -76,6 +76,6 @@ def test_an_epoch_can_be_set(packed):
 
 
 def test_torch_is_imported_late():
-    code = "import sys, tasks.loading\nprint('torch' in sys.modules)"
+    code = "import sys, tokmill.tasks.loading\nprint('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -60,7 +60,9 @@ def test_encoding_more_text_takes_no_more_memory(tmp_path):
 
 def test_listing_the_stages_compiles_nothing_and_starts_no_prefect():
     code = (
-        "import sys, tasks.count, tasks.train, tasks.adopt, tasks.encode, tasks.audit\n"
+        "import sys\n"
+        "from tokmill.tasks.audit import stage\nfrom tokmill.tasks.count import stage\n"
+        "from tokmill.tasks.encode import stage\nfrom tokmill.tasks.train import adopt, stage\n"
         "print(sorted({'numba', 'prefect', 'duckdb'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
