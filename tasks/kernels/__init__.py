@@ -1,1 +1,1 @@
-"""The hot loops over documents and tokens, by the rules of `tokenizer.kernels`."""
+"""Kernels over documents and tokens, written by the rules of `tokenizer.kernels`."""

@@ -1,4 +1,4 @@
-"""The hash of short documents; `tasks.formats.text.document_hashes` says what it is."""
+"""The hash of short documents, as defined in `tasks.formats.text.document_hashes`."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ def hash_documents(data: BytesIn, offsets: Int64In, longest: int, hashes: UInt64
     Args:
         data: uint8 [n].
         offsets: int64 [d + 1], within 0 and n.
-        longest: longer documents are passed over.
+        longest: longer documents are skipped.
         hashes: uint64 [d], written.
     """
     for document in range(offsets.shape[0] - 1):

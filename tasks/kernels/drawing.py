@@ -1,15 +1,15 @@
-"""When documents are drawn under a curriculum: a race that only those who are eligible take part in.
+"""Compute when documents are drawn under a curriculum: a race among the eligible documents.
 
-Among the eligible documents of a source every one that is left is equally likely to be next. So the chance of
-a document to be drawn while x goes on by dx tokens is dx / U(x), where U(x) are the tokens that are eligible
-and left. With H the integral of 1 / U, a document that becomes eligible at r is drawn at the time v with
-H(v) = H(r) + E, where E is exponentially distributed; and documents by ascending v are an order as if each
-had been picked from those eligible by lot, without keeping a list of them. Where every document is drawn k
-times, the chances of its copies are the k equal parts of one lot, so that they are spread evenly over the
-time that is left to it, and are the source's epochs if all is eligible from the beginning.
+Each eligible document that has not been drawn is equally likely to be next. So the probability that a
+document is drawn while x advances by dx tokens is dx / U(x), where U(x) is the number of eligible tokens not
+yet drawn. With H the integral of 1 / U, a document that becomes eligible at r is drawn at the time v with
+H(v) = H(r) + E, where E is exponentially distributed. Sorting documents by v gives the same distribution of
+orders as drawing one by one, without a list of the eligible ones. If every document is drawn k times, the
+random numbers of its copies come from k equal parts of the interval, so that the copies are spread evenly
+over the time after its release; if everything is eligible from the beginning, they are the epochs of the
+source.
 
-The logarithm is computed here with sums, products and quotients alone, so that it is the same on every
-machine.
+The logarithm is computed with sums, products and quotients only, so that it is the same on every machine.
 """
 
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from tokmill.tokenizer.jit.arrays import UInt64In
 LINEAR, SQRT, EXP, STEP = 0, 1, 2, 3
 _LN2 = 0.6931471805599453
 _LEAST_LEFT = 2.0**-54
-_TINY = 1e-12  # what is nearer to a stair than this part of its height is on it
+_TINY = 1e-12  # relative distance at which a value counts as on a stair
 
 
 class Rule(NamedTuple):
@@ -32,9 +32,9 @@ class Rule(NamedTuple):
     Attributes:
         kind: LINEAR, SQRT, EXP or STEP.
         start: eligible part at the beginning.
-        until: progress at which it has done its growing.
+        until: progress at which it stops growing.
         stairs: for STEP.
-        most: the part that is eligible in the end.
+        most: eligible part at the end.
     """
 
     kind: int
@@ -45,13 +45,13 @@ class Rule(NamedTuple):
 
 
 class Course(NamedTuple):
-    """What is asked of one source over a run of k segments, and its H at p + 1 places.
+    """The request of one source over a run of k segments, and its H at p + 1 places.
 
     Attributes:
         knots: float64 [k + 1], tokens of the run where segments begin and end.
         firsts: float64 [k], the source's share at each segment's start.
         lasts: float64 [k], at its end.
-        sums: float64 [k + 1], tokens asked of the source before each segment, and after the last.
+        sums: float64 [k + 1], tokens requested of the source before each segment, and after the last.
         places: float64 [p + 1], tokens of the source, never falling.
         hazards: float64 [p + 1], H there, never falling.
     """
@@ -75,16 +75,16 @@ def draw_times(
     releases: NDArray[np.float64],
     times: NDArray[np.float64],
 ) -> None:
-    """When documents become eligible and when they are drawn, in tokens of their source.
+    """Compute when documents become eligible and are drawn, in tokens of their source.
 
     Args:
         parts: float64 [n], part of the source's tokens before each document, by difficulty; in [0, 1).
-        lots: uint64 [n], random.
-        copy: which copy of the documents this is, in [0, copies).
-        copies: how often each is drawn.
-        rule: what is eligible when.
-        course: what is asked of the source.
-        releases: float64 [n], written; infinite for what never becomes eligible.
+        lots: uint64 [n], random numbers.
+        copy: number of the copy of the documents, in [0, copies).
+        copies: number of copies of each document.
+        rule: the competence function.
+        course: the request of the source.
+        releases: float64 [n], written; infinite for documents that never become eligible.
         times: float64 [n], written; at least the release.
     """
     end = len(course.places) - 1
@@ -110,7 +110,7 @@ def draw_times(
 
 @kernel(inline=True)
 def _asked(course: Course, position: float) -> float:
-    """Tokens asked of the source up to a position of the run."""
+    """Tokens requested of the source up to a position of the run."""
     at = _find(course.knots, position)
     passed = position - course.knots[at]
     slope = (course.lasts[at] - course.firsts[at]) / (course.knots[at + 1] - course.knots[at])
@@ -119,7 +119,7 @@ def _asked(course: Course, position: float) -> float:
 
 @kernel(inline=True)
 def _release(rule: Rule, part: float) -> float:
-    """The progress from which on a part is eligible; 2 if it never is."""
+    """The progress from which a part is eligible; 2 if it never is."""
     if part <= rule.start:
         return 0.0
     if part > rule.most:

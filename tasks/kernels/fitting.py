@@ -1,9 +1,9 @@
-"""Pieces into bins of one capacity: next fit, best fit and first fit, as machine code.
+"""Bin packing of pieces into bins of equal capacity: next fit, best fit and first fit.
 
-The caller gives lengths in [1, capacity] and the arrays to write to. Best fit keeps, for every amount of
-room, the bins that have it, and a tree of bits over the amounts that some bin has, 64 children a node: the
-smallest room that is large enough is found in a few word operations, whatever the number of bins. First fit
-keeps a binary tree over the bins with the largest room below each node.
+The caller passes lengths in [1, capacity] and the output arrays. Best fit keeps a list of bins for every
+amount of room, and a bit tree over the amounts in use, with 64 children per node. So it finds the smallest
+sufficient room in a few word operations, whatever the number of bins. First fit keeps a binary tree over the
+bins with the largest room below each node.
 
 Sources: Johnson 1973, "Near-Optimal Bin Packing Algorithms"; van Emde Boas 1975 for the idea of the tree of
 bits.
@@ -19,11 +19,11 @@ from tokmill.tokenizer.jit.intrinsics import count_trailing_zeros
 
 
 class Rooms(NamedTuple):
-    """Which open bins have how much room.
+    """The open bins by their room.
 
     Attributes:
-        newest: int32 [capacity + 1], the bin that came to have this room last, or -1.
-        before: int32 [n], for a bin the one that came to have the same room before it, or -1.
+        newest: int32 [capacity + 1], the bin that got this room last, or -1.
+        before: int32 [n], for a bin the one that got the same room before it, or -1.
         bits: uint64, the levels of the tree one after the other, leaves first; a bit says that there is a
             bin below it.
         levels: int64 [depth + 1], where each level begins in `bits`.
@@ -37,7 +37,7 @@ class Rooms(NamedTuple):
 
 @kernel
 def next_fit(lengths: Int64In, capacity: int, used: int, bins: Int64, starts: Int64) -> int:
-    """Put each piece into the open bin, or into the next one where it does not fit.
+    """Put each piece into the open bin, or into the next one if it does not fit.
 
     Args:
         lengths: int64 [n].
@@ -83,7 +83,7 @@ def longest_first(lengths: Int64In, counts: Int64, order: Int64) -> None:
 
 @kernel
 def fit_best(lengths: Int64In, order: Int64In, capacity: int, rooms: Rooms, bins: Int64) -> int:
-    """Put each piece into the bin that it fills best, or into a new one where it fits into none.
+    """Put each piece into the bin that it fills best, or into a new one if it fits into none.
 
     Args:
         lengths: int64 [n].
@@ -93,7 +93,7 @@ def fit_best(lengths: Int64In, order: Int64In, capacity: int, rooms: Rooms, bins
         bins: int64 [n], written: the bin of each piece, numbered as they are opened.
 
     Returns:
-        Number of bins. Of bins with the same room the one that came to have it last is taken.
+        Number of bins. Of bins with the same room, the one that got it last is used.
     """
     num_bins = 0
     for k in range(len(order)):
@@ -146,7 +146,7 @@ def _least_room(rooms: Rooms, length: int) -> int:
 
 @kernel(inline=True)
 def _mark(rooms: Rooms, room: int) -> None:
-    """Note that some bin has this room."""
+    """Mark this amount of room as in use."""
     for level in range(len(rooms.levels) - 1):
         word = rooms.levels[level] + (room >> 6)
         had = rooms.bits[word]
@@ -158,7 +158,7 @@ def _mark(rooms: Rooms, room: int) -> None:
 
 @kernel(inline=True)
 def _unmark(rooms: Rooms, room: int) -> None:
-    """Note that no bin has this room."""
+    """Mark this amount of room as unused."""
     for level in range(len(rooms.levels) - 1):
         word = rooms.levels[level] + (room >> 6)
         rooms.bits[word] &= ~(np.uint64(1) << np.uint64(room & 63))

@@ -1,4 +1,4 @@
-"""Copies many pieces of one buffer to their places in another, without a Python call a piece."""
+"""Copy many ranges of one buffer to their places in another, without one Python call per range."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ def gather(data: BytesIn, starts: Int64In, lengths: Int64In, places: Int64In, ou
         out: uint8 [m], written.
     """
     for k in range(len(starts)):
-        # An index that cannot be negative needs no check for it, and without one the copy is vector code.
+        # Unsigned indices need no check for negative values, so that the copy is vectorized.
         start = np.uint64(starts[k])
         place = np.uint64(places[k])
         for byte in range(np.uint64(lengths[k])):

@@ -1,25 +1,24 @@
-"""Which source gives the next document, so that every source keeps its share all along the way.
+"""Choose the source of each next document so that every source keeps its share throughout the plan.
 
-The rule is WF²Q (Bennett and Zhang 1996, "WF²Q: Worst-case Fair Weighted Fair Queueing"), which sends packets
-of many queues over one line, for shares that change in time. In the ideal, fluid mixture every source has
-given exactly the tokens that are requested of it at any moment. A document's start and finish are the
-positions at which the fluid mixture would begin and end it. Of the documents that have started there, the one
-that finishes first is next.
+The rule is WF²Q (Bennett and Zhang 1996, "WF²Q: Worst-case Fair Weighted Fair Queueing"), a scheduler of
+packets from many queues on one link, for shares that change over time. In the ideal, fluid mixture every
+source has given exactly its requested tokens at every position. A document's start and finish are the
+positions at which the fluid mixture would begin and end it. Of the documents that have started, the one that
+finishes first is next.
 
-The bound that this gives: when P tokens are out, a source of which A are requested by then has given at most
-A plus one of its own documents, and at least A less the longest document of any source. For the fluid
-mixture shows that every document can be out by its finish if documents could be interrupted, and earliest
-finish first then keeps all of them but for the one document that may be under way.
+The resulting bound: after P tokens, a source with A requested tokens has given at most A plus one of its own
+documents, and at least A less the longest document of any source. The fluid mixture shows that, if documents
+could be interrupted, every document could be given by its finish. Earliest finish first then meets all
+finishes, except for the one document in progress.
 
-A source that stops short of what is asked of it in all, by less than a document, has the difference as one
-more document that nobody gets. The rule's clock counts it as out, in its time, so that the other sources
-share out what it leaves in the proportions in which they go on anyway; how far they are ahead or behind is
-measured by the tokens that are really out. So from where a source stopped on, others may be ahead by what it
-lacks, in addition to a document of their own.
+A source that stops short of its request, by less than a document, gets the difference as one more, virtual
+document. The clock counts it as given when it is due, so that the other sources divide the gap in their usual
+proportions. Being ahead or behind is measured by the real tokens. So after a source has stopped, others may
+be ahead by its missing tokens, in addition to a document of their own.
 
-A document that the fluid mixture would leave unfinished where its source's share drops to 0 waits until there
-is a share again, so that nothing of a source comes where it is left out. As long as it waits, others may be
-ahead by what was asked of it, which is less than that document.
+If a source's share drops to 0 within a document of the fluid mixture, the document waits until the source has
+a share again, so that no document comes where its source has no share. While it waits, others may be ahead by
+the tokens requested of it, which are less than that document.
 """
 
 from typing import NamedTuple
@@ -30,12 +29,12 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import Int64, UInt32
 
-# Doubles have 53 bits: what is nearer together than this part of a position is the same moment.
+# Doubles have 53 bits: positions with a smaller relative difference count as equal.
 _SAME = 1e-12
 
 
 class Curve(NamedTuple):
-    """What is requested; the segments of `tasks.mixing.curves.Curves`, for k segments and s sources.
+    """The request: the intervals of `tasks.mixing.curves.Curves`, as k segments for s sources.
 
     Attributes:
         knots: float64 [k + 1], positions where segments begin and end.
@@ -54,19 +53,19 @@ class Lanes(NamedTuple):
     """The sources as queues; each has room for `len(lengths) / s` documents.
 
     Attributes:
-        lengths: uint32 [s × room], tokens of the documents that wait, a lane after the other.
+        lengths: uint32 [s × room], tokens of the waiting documents, lane by lane.
         waiting: int64 [s], documents in each lane.
-        taken: int64 [s], how many of those are out.
-        state: int64 [s]: `FRESH` where the next document's start and finish are not known yet, `READY` where
-            they are, `EMPTY` where the lane has to be filled, `SHORT` where a source that stops short of what
-            is asked of it has only the difference left, `OVER` where nothing follows.
-        lacking: float64 [s], that difference.
-        given: float64 [s], tokens out.
+        taken: int64 [s], how many of those were given.
+        state: int64 [s]: `FRESH` if the next document's start and finish are not known yet, `READY` if they
+            are, `EMPTY` if the lane has to be filled, `SHORT` if only the virtual document of a source that
+            stops short of its request remains, `OVER` if nothing follows.
+        lacking: float64 [s], tokens of that virtual document.
+        given: float64 [s], tokens given.
         starts: float64 [s], where the fluid mixture begins the next document; infinite if there is none.
         finishes: float64 [s], where it ends it.
         segments: int64 [s], the segment in which it begins.
-        ahead: float64 [s], the most tokens that a source ever was ahead of the request.
-        behind: float64 [s], the most that it ever was behind.
+        ahead: float64 [s], the most tokens that each source was ahead of the request.
+        behind: float64 [s], the most tokens that each source was behind the request.
     """
 
     lengths: UInt32
@@ -86,12 +85,12 @@ FRESH, READY, EMPTY, SHORT, OVER = 0, 1, 2, 3, 4
 
 
 class Clock(NamedTuple):
-    """Where the mixture is.
+    """The position of the mixture.
 
     Attributes:
-        out: float64 [1], tokens that are out, and those that were passed by.
-        passed: float64 [1], tokens that were passed by, since a source stopped short of them.
-        segment: int64 [1], the segment of the tokens that are really out.
+        out: float64 [1], tokens given, including those of virtual documents.
+        passed: float64 [1], tokens of virtual documents.
+        segment: int64 [1], the segment of the really given tokens.
     """
 
     out: NDArray[np.float64]
@@ -101,18 +100,18 @@ class Clock(NamedTuple):
 
 @kernel
 def weave(curve: Curve, lanes: Lanes, clock: Clock, until: float, places: Int64) -> int:
-    """Choose documents until `until` tokens are out, `places` is full, or a lane is empty or all are over.
+    """Choose documents until `until` tokens are given, `places` is full, or a lane is empty or all are over.
 
     Args:
-        curve: what is requested.
+        curve: the request.
         lanes: the sources; changed.
         clock: changed.
-        until: position of the clock; documents that begin before it are out when this returns.
+        until: position of the clock; all documents that begin before it are chosen.
         places: int64 [n], written: the index in `lanes.lengths` of each document that was chosen, in order.
 
     Returns:
-        How many documents were chosen. Ties, which are positions that differ by less than one part in 10^12,
-        go to the lower source. O(s) time a document.
+        Number of chosen documents. Ties (positions that differ by less than one part in 10^12)
+        go to the lower source. O(s) time per document.
     """
     size = len(lanes.waiting)
     room = len(lanes.lengths) // size
@@ -141,9 +140,9 @@ def weave(curve: Curve, lanes: Lanes, clock: Clock, until: float, places: Int64)
 
 @kernel(inline=True)
 def _give(curve: Curve, lanes: Lanes, clock: Clock, source: int, room: int) -> None:
-    """Put a source's next document out, and note how far the source is from the request before and after.
+    """Give a source's next document, and record how far the source is ahead or behind before and after.
 
-    Between two of its documents a source only falls back, so that these are the moments that count.
+    Between its documents a source only falls behind, so these are the extreme positions.
     """
     requested = _requested(curve, clock, source)
     lanes.behind[source] = max(lanes.behind[source], requested - lanes.given[source])
@@ -157,7 +156,7 @@ def _give(curve: Curve, lanes: Lanes, clock: Clock, source: int, room: int) -> N
 
 @kernel(inline=True)
 def _give_up(lanes: Lanes, clock: Clock, source: int) -> None:
-    """Pass by what a source lacks, so that the others are not taken to be ahead for it."""
+    """Skip the virtual document of a source that stopped short, so that the others do not count as ahead."""
     lanes.given[source] += lanes.lacking[source]
     clock.out[0] += lanes.lacking[source]
     clock.passed[0] += lanes.lacking[source]
@@ -169,7 +168,7 @@ def _give_up(lanes: Lanes, clock: Clock, source: int) -> None:
 
 @kernel(inline=True)
 def _requested(curve: Curve, clock: Clock, source: int) -> float:
-    """Tokens requested of a source by what is really out."""
+    """Tokens requested of a source at the position of the really given tokens."""
     out = clock.out[0] - clock.passed[0]
     last = len(curve.knots) - 2
     while clock.segment[0] < last and curve.knots[clock.segment[0] + 1] <= out:
@@ -184,7 +183,7 @@ def _requested(curve: Curve, clock: Clock, source: int) -> float:
 
 @kernel(inline=True)
 def _look_ahead(curve: Curve, lanes: Lanes, source: int, room: int) -> None:
-    """Note where the fluid mixture begins and ends a source's next document, or what it lacks."""
+    """Compute the start and finish of a source's next document, or of its virtual one."""
     given = lanes.given[source]
     if lanes.state[source] == SHORT:
         end = given + lanes.lacking[source]
@@ -209,7 +208,7 @@ def _look_ahead(curve: Curve, lanes: Lanes, source: int, room: int) -> None:
 
 @kernel(inline=True)
 def _resumes(curve: Curve, source: int, segment: int, otherwise: float) -> float:
-    """Where a source has a share again that has none in `segment`; `otherwise` if that is nowhere."""
+    """The position at which a source without a share in `segment` has one again, or `otherwise`."""
     last = len(curve.knots) - 2
     size = len(curve.firsts) // (last + 1)
     while segment < last:
@@ -221,7 +220,7 @@ def _resumes(curve: Curve, source: int, segment: int, otherwise: float) -> float
 
 @kernel(inline=True)
 def _position(curve: Curve, source: int, segment: int, tokens: float) -> float:
-    """Where in or behind a segment `tokens` of a source are requested; behind the end one for each token."""
+    """The position in or after a segment at which `tokens` are requested; linear after the end."""
     at = segment * (len(curve.firsts) // (len(curve.knots) - 1)) + source
     wanted = tokens - curve.sums[at]
     held = curve.sums[at + len(curve.firsts) // (len(curve.knots) - 1)] - curve.sums[at]
@@ -238,7 +237,7 @@ def _position(curve: Curve, source: int, segment: int, tokens: float) -> float:
 
 @kernel(inline=True)
 def _next_source(lanes: Lanes, now: float) -> int:
-    """Of the sources whose next document has started the one that finishes first."""
+    """The source whose next document finishes first, among those that have started."""
     slack = now * _SAME
     best = -1
     earliest = 0

@@ -1,12 +1,12 @@
-"""Reads the text, and an id, out of lines of JSON: from a file's bytes into the buffers of a piece.
+"""Read the text and the id of JSON lines from a file's bytes into flat buffers.
 
-A line is taken if it is one JSON object with the text under its key: strictly RFC 8259, with any white space,
-any escape, and whatever other members, nested up to 64 deep. At any other line the kernel stops and leaves it
-to its caller, who asks a parser that can say what is wrong, or right. So the two must agree only on lines
-that are taken here. Most bytes are looked at in words of eight, until a quote, a backslash or a control
-character is among them.
+The kernel accepts a line that is one JSON object with the text under its key: strictly RFC 8259, with any
+white space, any escape, and any other members, nested up to 64 deep. At any other line it stops, and its
+caller uses a full parser to decide whether the line is valid. So the kernel and the parser need to agree only
+on accepted lines. Most bytes are processed in words of eight, up to a quote, a backslash or a control
+character.
 
-Bytes are taken to be valid UTF-8, which the caller has seen to.
+The caller must ensure that the bytes are valid UTF-8.
 """
 
 from typing import NamedTuple
@@ -17,9 +17,9 @@ from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64
 from tokmill.tokenizer.jit.intrinsics import load_u64
 
-# What `progress` holds.
+# Indices into `progress`.
 POSITION, NUM_LINES, NUM_DOCUMENTS, NUM_BYTES, NUM_ODD_IDS = range(5)
-# Bytes that a word of eight may be written over the end of what was read.
+# Words of eight bytes may be written up to this far beyond the end of the text.
 SLACK = 8
 
 _EACH_BYTE = np.uint64(0x0101010101010101)
@@ -32,12 +32,12 @@ _BRACE, _CLOSING_BRACE, _BRACKET, _CLOSING_BRACKET = b"{}[]"
 _ZERO, _NINE, _PLUS, _MINUS, _POINT, _SMALL_E, _LARGE_E = b"09+-.eE"
 _TRUE, _FALSE, _NULL = (np.frombuffer(name, np.uint8) for name in (b"true", b"false", b"null"))
 _DEEPEST = 64
-# Numbers with more digits are left to the caller: they may be more than a parser can hold.
+# Numbers with more digits are left to the caller: a parser may not be able to hold them.
 _MOST_DIGITS, _MOST_EXPONENT_DIGITS = 15, 2
 
 
 def _escapes() -> Bytes:
-    """Return, for the byte behind a backslash, the byte that both stand for; 0 where there is none."""
+    """Return, for each byte after a backslash, the byte that the escape stands for; 0 if there is none."""
     table = np.zeros(256, np.uint8)
     table[np.frombuffer(b'"\\/bfnrt', np.uint8)] = np.frombuffer(b'"\\/\b\f\n\r\t', np.uint8)
     return table
@@ -47,7 +47,7 @@ _ESCAPES = _escapes()
 
 
 class Documents(NamedTuple):
-    """What is read, for up to n documents.
+    """The output, for up to n documents.
 
     Attributes:
         progress: int64 [5]: the next byte of the block, and how many lines, documents, bytes of text, and ids
@@ -74,7 +74,7 @@ class Documents(NamedTuple):
 
 @kernel
 def read_lines(block: BytesIn, column: BytesIn, id_column: BytesIn, documents: Documents) -> bool:
-    """Read on from `progress` until the block ends, or a line is left to the caller.
+    """Continue from `progress` to the end of the block, or to a line that is left to the caller.
 
     Args:
         block: uint8 [b], whole lines; the last one may lack its newline.
@@ -151,9 +151,9 @@ def _set_id(documents: Documents, document: int, start: int, end: int, id_end: i
 
 @kernel(inline=True)
 def _value_end(block: BytesIn, position: int, text: Bytes, out: int) -> int:
-    """Return where a value ends that is not wanted, or -1 to leave it to the caller.
+    """Return the end of a skipped value, or -1 to leave the line to the caller.
 
-    Strings are written to `text[out:]`, where nobody looks at them. `objects` has a bit for each bracket that
+    Strings are written to `text[out:]` and ignored. `objects` has a bit for each bracket that
     is open, the innermost lowest: whether it is a brace.
     """
     depth, objects, is_key = 0, np.uint64(0), False
@@ -186,7 +186,7 @@ def _value_end(block: BytesIn, position: int, text: Bytes, out: int) -> int:
 def _after_closing(
     block: BytesIn, position: int, depth: int, objects: np.uint64
 ) -> tuple[int, int, np.uint64]:
-    """Behind a value, close brackets until a comma follows or none is open; position -1, depth 0 if not."""
+    """Close brackets after a value until a comma follows or none is open; position -1, depth 0 on failure."""
     while depth > 0:
         position = _after_space(block, position)
         if _at(block, position) == _COMMA:
@@ -217,7 +217,7 @@ def _equal(text: BytesIn, start: int, stop: int, name: BytesIn) -> bool:
 
 @kernel(inline=True)
 def _after_space(block: BytesIn, position: int) -> int:
-    """Pass over white space within the line; -1 stays."""
+    """Skip white space within the line; -1 stays -1."""
     while 0 <= position < block.shape[0] and (
         block[position] == 0x20 or block[position] == 0x09 or block[position] == 0x0D
     ):
@@ -227,7 +227,7 @@ def _after_space(block: BytesIn, position: int) -> int:
 
 @kernel(inline=True)
 def _after_colon(block: BytesIn, position: int) -> int:
-    """Return where the value behind a key begins, or -1."""
+    """Return the start of the value after a key, or -1."""
     position = _after_space(block, position)
     return _after_space(block, position + 1) if _at(block, position) == _COLON else -1
 

@@ -1,8 +1,9 @@
-"""Puts the sequences of a window in an order in which every source keeps its share, as machine code.
+"""Order the sequences of a window so that every source keeps its share.
 
-Sequences come in the order of their places, and wait side by side; of those that wait, the one is next with
-which the tokens of each source, counted from the window's beginning, come nearest to what the plan has given
-by then. Nearest is the least sum of squares over the sources. Waiting is bounded, so places still decide.
+Sequences arrive in the order of their places and wait. The next one is chosen among the waiting ones so that
+the tokens of each source, counted from the window's beginning, come nearest to those of the plan at the same
+position, by the sum of squared differences over the sources. Waiting is bounded, so the order stays close to
+that of the places.
 
 Source: error diffusion, as in Floyd and Steinberg 1976, with a choice of what comes next.
 """
@@ -17,7 +18,7 @@ from tokmill.tokenizer.jit.arrays import Int64
 
 
 class Parts(NamedTuple):
-    """What n sequences hold; they are numbered in the order of their places.
+    """The tokens per source of n sequences, which are numbered in the order of their places.
 
     Attributes:
         firsts: int64 [n + 1]; sequence k has the parts [firsts[k], firsts[k + 1]), one for each source in it.
@@ -43,7 +44,7 @@ class InPlan(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Room for the sequences that wait, and for since which turn; int64 [w] each, overwritten."""
+    """Buffers for the waiting sequences and the turns since which they wait; int64 [w] each, overwritten."""
 
     sequences: Int64
     arrived: Int64
@@ -53,8 +54,8 @@ class Sums(NamedTuple):
     """Tokens of each source, float64 [number of sources] each, zeros, overwritten.
 
     Attributes:
-        surplus: given so far, less what the plan has given by then.
-        coming: that the plan gives next.
+        surplus: tokens given so far, less those of the plan up to the same position.
+        coming: tokens that the plan gives next.
     """
 
     surplus: NDArray[np.float64]
@@ -71,10 +72,10 @@ def line_up(
         parts: of n sequences.
         plan: of the same tokens.
         capacity: tokens of a sequence.
-        longest_wait: sequences that may pass one that waits.
+        longest_wait: the most sequences that may overtake a waiting one.
         waiting: empty; overwritten.
         sums: zeros; overwritten.
-        lined: int64 [n], written: the sequences in their order. Of equally good ones the first is taken.
+        lined: int64 [n], written: the sequences in their order. Ties go to the first one.
     """
     num_waiting, num_come = 0, 0
     near, near_at, far, far_at = 0, 0, 0, 0
@@ -118,7 +119,7 @@ def _walk(
 
 @kernel(inline=True)
 def _nearest(parts: Parts, waiting: Int64, num_waiting: int, sums: Sums) -> int:
-    """Which of those that wait leaves the least sum of squared surpluses, if the plan gives `coming`."""
+    """The waiting sequence with the least sum of squared surpluses, if the plan gives `coming`."""
     total, squares, product = 0.0, 0.0, 0.0
     for source in range(len(sums.coming)):
         total += sums.coming[source]

@@ -1,4 +1,4 @@
-"""Marks every token of packed sequences: of which piece it is, where in it, and whether it is padding."""
+"""Mark every token of packed sequences with its piece, its position in it, and whether it is padding."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def mark(
     position_ids: Int32,
     loss_mask: Bytes,
 ) -> None:
-    """Fill the arrays that are wanted; one of no values is not.
+    """Fill the output arrays; an array of length 0 is not wanted.
 
     Args:
         ends: int32 [p], where in its sequence each piece ends, sequence after sequence; rising within one.

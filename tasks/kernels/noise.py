@@ -1,15 +1,15 @@
-"""How noisy documents are, measured on the bytes that their tokens decode to.
+"""Measures of the noise of documents, on the bytes that their tokens decode to.
 
-    symbols           part of the characters that are no letters, marks or white space
-    repetition        part of the token trigrams that occurred before in the document
-    compression       estimated size after compression, by size before; low for what repeats itself, high for
-                      what has no order
-    decoding_errors   part of the characters that no text has: control characters, private ones and those
-                      that are not assigned, U+FFFD, and bytes that are no UTF-8
+    symbols           fraction of characters other than letters, marks and white space
+    repetition        fraction of token trigrams that occurred before in the document
+    compression       estimated compressed size over original size; low for repetitive text, high for
+                      random text
+    decoding_errors   fraction of characters that do not belong in text: control characters, private and
+                      unassigned ones, U+FFFD, and invalid bytes
 
-The estimate is that of a simple Lempel-Ziv coder: matches of at least four bytes, found greedily by the last
-place of their first four, cost 24 bits each, and the other bytes what their frequencies in the document make
-them cost (order-0 entropy). No compression library is asked, whose versions differ in what they find.
+The estimate is that of a simple Lempel-Ziv coder: matches of at least four bytes, found greedily at the last
+position of their first four, cost 24 bits each; the other bytes cost their order-0 entropy in the document.
+No compression library is used, because results differ between versions.
 """
 
 from typing import NamedTuple
@@ -45,7 +45,7 @@ class Documents(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What the kernel works in; entries of other documents are told by their stamps.
+    """Buffers of the kernel; stamps mark which entries belong to the current document.
 
     Attributes:
         places: int64 [PLACES], the last place of four bytes, by their hash.
@@ -125,7 +125,7 @@ def _character(data: BytesIn, at: int, end: int) -> tuple[int, int]:
 
 @kernel(inline=True)
 def _repetition(documents: Documents, k: int, stamp: int, room: Room) -> float:
-    """Which part of a document's trigrams occurred before; of very long documents the beginning counts."""
+    """The fraction of a document's trigrams that occurred before, in its first 2 million tokens."""
     start = documents.token_bounds[k]
     mask = len(room.trigrams) - 1
     number = min(documents.token_bounds[k + 1] - start - 2, (mask + 1) // 2)
@@ -147,7 +147,7 @@ def _repetition(documents: Documents, k: int, stamp: int, room: Room) -> float:
 
 @kernel(inline=True)
 def _compression(data: BytesIn, start: int, end: int, stamp: int, room: Room) -> float:
-    """The estimated part of its size that a document keeps when it is compressed."""
+    """The estimated compressed size of a document, as a fraction of its size."""
     if start == end:
         return 1.0
     for byte in range(256):
@@ -189,7 +189,7 @@ def _common(data: BytesIn, before: int, at: int, end: int) -> int:
 
 
 def new_room(longest: int) -> Room:
-    """Room for documents of up to `longest` tokens; of more than 2 million the rest is not looked at."""
+    """Buffers for documents of up to `longest` tokens; tokens beyond 2 million are ignored."""
     size = 1 << min(22, max(10, (2 * longest).bit_length()))
     return Room(
         places=np.zeros(PLACES, dtype=np.int64),
@@ -201,5 +201,5 @@ def new_room(longest: int) -> Room:
 
 
 def new_noise(number: int) -> Noise:
-    """Room for the measures of so many documents."""
+    """Buffers for the measures of `number` documents."""
     return Noise(*(np.empty(number, dtype=np.float32) for _ in Noise._fields))

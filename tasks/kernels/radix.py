@@ -1,4 +1,4 @@
-"""Sorts 64-bit keys by their digits of 11 bits, the lowest first."""
+"""Radix sort of 64-bit keys, by digits of 11 bits, lowest first."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +12,14 @@ _SIZE = 1 << _BITS
 
 
 def order_of(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
-    """The order in which keys ascend, equal ones as they come.
+    """The stable order of ascending keys.
 
     Args:
         keys: uint64 [n], n < 2^32; overwritten.
 
     Returns:
         uint32 [n]: the position of each key in ascending order, as a stable `argsort` gives it. O(n) time;
-        16 bytes a key besides the result.
+        16 bytes per key besides the result.
     """
     size = len(keys)
     order = np.arange(size, dtype=np.uint32)
@@ -40,7 +40,7 @@ def sort_digits(keys: UInt64, order: UInt32, spare_keys: UInt64, spare: UInt32, 
         starts: int64 [6 × 2048], zeros; changed.
 
     Returns:
-        How often all was moved: the result is in `order` if that is even, else in `spare`.
+        Number of passes: the result is in `order` if it is even, else in `spare`.
     """
     _count(keys, starts)
     moves = 0

@@ -1,4 +1,4 @@
-"""Copies rows of tokens from where they are stored to where a batch has them, widened on the way if asked."""
+"""Copy rows of stored tokens into a batch, and convert them to a wider type if needed."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def copy_16_to_16(data: UInt16In, starts: Int64In, places: Int64In, length: int,
         data: uint16 [n].
         starts: int64 [r], in values.
         places: int64 [r], in values.
-        length: values a row; each range must lie within `data` and `out`, which is not checked here.
+        length: values per row; each range must lie within `data` and `out`, which is not checked here.
         out: [m], written.
     """
     _copy(data, starts, places, length, out)

@@ -1,11 +1,11 @@
-"""How surprising documents are to a trigram model, token by token.
+"""The surprisal of documents under a trigram model.
 
 The probability of a token w after u v is interpolated from three orders:
 
     P(w | u v) = p3(u v w) + r3(u v) × P(w | v),     P(w | v) = p2(v w) + r2(v) × P(w)
 
-where what was not seen has p = 0, and a context that was not seen has r = 1. Two binary searches a token: the
-bigram v w that is looked for at one token is the context at the next.
+where an unseen n-gram has p = 0, and an unseen context has r = 1. Two binary searches per token: the bigram v
+w of one token is the context of the next.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ _SMALL = 1e-200
 
 
 class TrigramModel(NamedTuple):
-    """A model over ids below n; n itself stands for what is before a document.
+    """A model over ids below n; n itself is the start mark before a document.
 
     Attributes:
         unigrams: float32 [n + 1], P(w).
@@ -55,13 +55,13 @@ def surprisals(
     model: TrigramModel,
     out: NDArray[np.float32],
 ) -> None:
-    """Mean surprisal of documents, in nats a token.
+    """Mean surprisal of documents, in nats per token.
 
     Args:
         tokens: int64 [t], below n.
         starts: int64 [d], where each document begins.
         lengths: int64 [d], its tokens; 0 gives NaN.
-        chosen: int64 [c], documents to look at.
+        chosen: int64 [c], documents to score.
         model: the model.
         out: float32 [d], written where it was chosen.
     """

@@ -1,11 +1,11 @@
-"""Counts characters and words, eight bytes at a step and without a branch, as vectors where there are any.
+"""Count characters and words, eight bytes at a time and without branches, so that LLVM can vectorize it.
 
-A byte of a word of eight is asked a question by arithmetic that carries nothing over to its neighbours: the
-answer is its high bit. Answers are added up byte by byte, for up to 255 steps, and then added together.
+Each byte of an eight-byte word is tested by arithmetic without carries between bytes; the result is its high
+bit. Results are added up per byte for up to 255 steps, and then summed.
 
 White space is Unicode's (the property White_Space), which does not change between its versions. Words are
-counted by its ASCII part first; then every white space beyond ASCII, each of two or three bytes, corrects the
-words on both its sides. Text of ASCII alone has none of these to look at.
+first counted by ASCII white space; then each white space beyond ASCII, of two or three bytes, corrects the
+count of words on both sides. ASCII text needs no corrections.
 """
 
 import numpy as np
@@ -60,7 +60,7 @@ def count_text(data: BytesIn, offsets: Int64In, sums: Int64) -> None:
 
 @kernel(inline=True)
 def _spaces(word: np.uint64) -> np.uint64:
-    """Ask each byte whether it is ASCII white space: 9 to 13, or 32."""
+    """Test each byte for ASCII white space: 9 to 13, or 32."""
     low = word & _OTHER_BITS
     control = (low + _FROM_9) & ~(low + _FROM_14)
     space = ~((low ^ _SPACES) + _OTHER_BITS)
@@ -74,7 +74,7 @@ def _is_space(byte: int) -> bool:
 
 @kernel(inline=True)
 def _wide_space(data: BytesIn, at: int) -> int:
-    """Bytes of the white space beyond ASCII that begins here: 2 or 3, or 0 where there is none."""
+    """Size of the non-ASCII white space that begins here: 2 or 3 bytes, or 0 if there is none."""
     first = data[at]
     if first == 0xC2:  # U+0085, U+00A0
         return 2 if data[at + 1] == 0x85 or data[at + 1] == 0xA0 else 0
@@ -93,7 +93,7 @@ def _wide_space(data: BytesIn, at: int) -> int:
 
 @kernel(inline=True)
 def _correction(data: BytesIn, offsets: Int64In) -> int:
-    """How many words there are more than white space of ASCII alone tells of; often fewer."""
+    """The number of words less the count by ASCII white space; often negative."""
     size, words, document, position = data.shape[0], 0, 0, 0
     while position < size:
         if position + 8 <= size and load_u64(data, position) & _HIGH_BITS == 0:

@@ -1,4 +1,4 @@
-"""Counts how often each id occurs, in ids of either stored width."""
+"""Count how often each id occurs, for ids of both stored widths."""
 
 import numpy as np
 
@@ -25,7 +25,7 @@ def count_wide(ids: UInt32In, counts: UInt64) -> int:
         counts: uint64 [vocab_size], changed.
 
     Returns:
-        n, or the position of the first id that is no less than vocab_size; what follows it is not counted.
+        n, or the position of the first id that is not below vocab_size; later ids are not counted.
     """
     for position in range(ids.shape[0]):
         if ids[position] >= counts.shape[0]:

@@ -1,8 +1,8 @@
-"""Hands documents out by the time at which they are drawn, but none before it is eligible.
+"""Give out documents in order of their draw times, but none before it is eligible.
 
-Documents come by ascending time, which is when they would be drawn if everything went as expected. Going out
-takes as long as a document has tokens, so that the two run apart by a little; a document whose turn comes too
-early waits until it is eligible, and then goes before all later ones.
+Documents arrive by ascending draw time. Giving one out advances the time by its tokens, so that the real time
+deviates a little from the draw times. A document whose turn comes too early waits until it is eligible, and
+then precedes all later ones.
 """
 
 from typing import NamedTuple
@@ -21,10 +21,10 @@ class Waiting(NamedTuple):
     """Documents whose turn came too early, in two heaps of slots.
 
     Attributes:
-        rows: int64 [room], what is known of the document in each slot: its number among all that came.
+        rows: int64 [room], number of the document in each slot, among all arrivals.
         lengths: float64 [room], its tokens.
-        releases: float64 [room], when it becomes eligible.
-        times: float64 [room], when it would have been drawn.
+        releases: float64 [room], time at which it becomes eligible.
+        times: float64 [room], its draw time.
         early: int64 [room], slots by ascending release.
         ready: int64 [room], slots that have become eligible, by ascending time.
         free: int64 [room], slots that are free; the first `room - sizes[0] - sizes[1]` count.
@@ -48,7 +48,7 @@ class Arrivals(NamedTuple):
         lengths: uint32 [n], tokens.
         releases: float64 [n].
         times: float64 [n].
-        first: number of the first one among all that came.
+        first: number of the first one among all arrivals.
     """
 
     lengths: UInt32
@@ -66,18 +66,18 @@ def hand_out(
     now: NDArray[np.float64],
     out: Int64,
 ) -> int:
-    """Hand documents out until these arrivals are used up, or the room for those that wait, or `out`.
+    """Give out documents until the arrivals, the room for waiting ones or `out` are used up.
 
     Args:
         arrivals: the next documents.
-        over: no further ones follow.
+        over: whether these are the last arrivals.
         waiting: changed.
-        taken: int64 [1], arrivals that were taken; changed.
-        now: float64 [1], tokens that are out; changed.
-        out: int64 [n], written: numbers of the documents that went out.
+        taken: int64 [1], number of arrivals taken; changed.
+        now: float64 [1], tokens given out; changed.
+        out: int64 [n], written: numbers of the documents given out.
 
     Returns:
-        How many went out.
+        Number of documents given out.
     """
     handed = 0
     while handed < len(out):
@@ -97,7 +97,7 @@ def hand_out(
             taken[0] = at + 1
             continue
         elif over and waiting.sizes[EARLY]:
-            # All that is eligible is out. The next to become so goes; nothing but rounding leads here.
+            # All eligible documents are out: give the next one to become eligible. Only rounding leads here.
             slot = _pop(waiting.early, waiting.releases, waiting.sizes, EARLY)
         else:
             break

@@ -1,17 +1,17 @@
-"""What a batch holds, and how batches are made: several at a time, so that small ones cost no more.
+"""The fields of a batch, and making batches: several at a time, so that small batches cost no more.
 
-For B sequences of L tokens (`tasks.formats.packed.reader` says what the words mean); where sequences are read
+For B sequences of L tokens (`tasks.formats.packed.reader` defines the terms); if sequences are read
 as several rows (`tasks.loading.lengths`), B counts rows and L is theirs:
 
-    sequence       int64 [B]             the sequences' numbers, as `tokmill trace` takes them; always there
+    sequence       int64 [B]             the sequences' numbers, for `tokmill trace`; always present
     input_ids      [B, L]                uint16 | uint32 as stored, or int32 | int64
     position_ids   int32 [B, L]          from 0 in every piece; 0 on padding
     segment_ids    int32 [B, L]          from 1 in every sequence; 0 on padding
-    loss_mask      bool [B, L]           false on padding, and on the first token of a continued piece where
+    loss_mask      bool [B, L]           false on padding, and on the first token of a continued piece if
                                          the packing says so
     cu_seqlens     int32 [m + 1]         the batch as one row of B × L tokens, for attention over varying
                                          lengths: 0, the end of every piece and of every sequence's padding,
-                                         up to B × L; what stands between two bounds attends to itself alone
+                                         up to B × L; tokens between two bounds attend only to one another
     max_seqlen     int32 []              the longest of these; comes with cu_seqlens
 """
 
@@ -38,10 +38,10 @@ _MARKS = ("segment_ids", "position_ids", "loss_mask")
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which fields batches have, and the type of their tokens.
+    """The fields of batches, and the dtype of their tokens.
 
     Raises:
-        LoadingError: a field or a type that there is not, or one in which the vocabulary has no room.
+        LoadingError: an unknown field or dtype, or a dtype that cannot hold every id.
     """
 
     fields: tuple[Field, ...]
@@ -60,12 +60,12 @@ class Wanted:
             )
 
     def token_type(self, stored: np.dtype[Any]) -> np.dtype[Any]:
-        """The type that tokens are given in."""
+        """The dtype of `input_ids`."""
         return stored if self.dtype == "stored" else np.dtype(self.dtype)
 
 
 def check_bounds(wanted: Wanted, batch_size: int, sequence_length: int) -> None:
-    """Refuse batches whose bounds, as one row of tokens, are no int32.
+    """Reject batches whose `cu_seqlens` do not fit in int32.
 
     Raises:
         LoadingError: `cu_seqlens` are wanted, and a batch has 2^31 tokens or more.
@@ -80,12 +80,12 @@ def check_bounds(wanted: Wanted, batch_size: int, sequence_length: int) -> None:
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive batches that are made in one go.
+    """Consecutive batches that are made together.
 
     Attributes:
-        sequences: int64 [n], all their sequences.
+        sequences: int64 [n], the sequences of all batches.
         sizes: sequences of each batch.
-        parts: as how many rows each sequence is read.
+        parts: number of rows that each sequence is read as.
     """
 
     sequences: NDArray[np.int64]
@@ -94,7 +94,7 @@ class Block:
 
 
 def made(block: Block, rows: PackedRows, wanted: Wanted) -> list[Batch]:
-    """Make a block's batches; their arrays are new, and a batch's are views of its block's.
+    """Make a block's batches, whose arrays are views of new arrays of the whole block.
 
     Raises:
         StoreError: a file is missing or has another size than the manifest says.
@@ -141,7 +141,7 @@ def _pieces(
 
 
 def _ranges(block: Block) -> Iterator[tuple[int, int]]:
-    """Where each batch's rows begin and end among the block's."""
+    """Yield the range of each batch's rows in the block."""
     return pairwise((np.cumsum([0, *block.sizes]) * block.parts).tolist())
 
 
@@ -175,6 +175,6 @@ def _cu_seqlens(ends: NDArray[np.int32], firsts: NDArray[np.int64], length: int)
     num_pieces = np.diff(firsts)
     begins = np.arange(len(num_pieces), dtype=np.int64) * length
     pieces = ends[firsts[0] : firsts[-1]] + np.repeat(begins, num_pieces)
-    # Every sequence's own end is a bound; it is one already where no padding follows the last piece.
+    # The end of every sequence is a bound; without padding it is already the end of the last piece.
     bounds = np.unique(np.concatenate([begins, pieces, begins + length])).astype(np.int32)
     return {"cu_seqlens": bounds, "max_seqlen": np.diff(bounds).max(initial=0).astype(np.int32)}

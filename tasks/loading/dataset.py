@@ -1,12 +1,13 @@
-"""A packed artifact as an endless walk of batches through its epochs.
+"""A dataset of a packed artifact: batches of one epoch after another.
 
-The model. A dataset is like an open file: it has a place (`tasks.loading.place`), batches are given out from
-there on, and the place moves as they are. An iteration ends with the epoch; the next one is the epoch that
-follows. What stands where is `tasks.loading.order`, who gets what `tasks.loading.split`.
+The model. A dataset is like an open file: it has a place (`tasks.loading.place`), and iterating yields
+batches from there on and moves the place. An iteration ends with the epoch, and the next iteration is the
+next epoch. `tasks.loading.order` defines the order of sequences, `tasks.loading.split` the parts of ranks and
+workers.
 
-Laws. Every sequence of an epoch comes exactly once over all ranks and workers, unless `remainder` says
-otherwise. Going on from a state gives what would have come undisturbed, with the same number of ranks; with
-another, exactly the sequences that are left. Threads change the speed and nothing else.
+Laws. Every sequence of an epoch comes exactly once over all ranks and workers, except for `remainder`.
+Resuming from a state with the same number of ranks gives the same batches as without the interruption; with
+another number of ranks it gives exactly the remaining sequences. Threads only affect the speed.
 """
 
 import os
@@ -36,15 +37,15 @@ from tokmill.tasks.store.naming import artifact_folder
 if TYPE_CHECKING:
     from tokmill.tasks.loading.torch_dataset import TorchDataset
 
-_BLOCK_BYTES = 2 << 20  # of tokens: more falls out of the caches, less is dominated by Python's own costs
-_LOOK_AHEAD = 4096  # sequences that are looked up in the epoch's order at a time
+_BLOCK_BYTES = 2 << 20  # of tokens: larger blocks exceed the caches, smaller ones cost too much Python time
+_LOOK_AHEAD = 4096  # sequences to look up in the epoch's order at a time
 
 
 class PackedDataset:
-    """Batches of packed sequences for one rank; iterate it, once an epoch.
+    """Batches of packed sequences for one rank; iterate it once per epoch.
 
     Attributes:
-        manifest: what `packed.json` says.
+        manifest: the content of `packed.json`.
         split: this rank's part.
     """
 
@@ -70,26 +71,25 @@ class PackedDataset:
 
         Args:
             path: its directory, or its name in a store, e.g. `packed/name` or `packed/name@v3`.
-            batch_size: sequences a batch, of this rank alone.
-            fields: what a batch holds besides `sequence`; see `tasks.loading.batches`.
-            dtype: of `input_ids`: as it is stored (uint16 or uint32), or int32 or int64.
-            sequence_lengths: a curriculum of lengths, `[(0, 512), (100_000, 2048)]`: from so many sequences
-                of the run on, each sequence comes as rows of so many tokens, which must divide the packing's
-                own length. Batches keep their tokens and have more, shorter rows. By default a sequence is a
-                row.
-            shuffle: whether each epoch has a new order; else every one has the artifact's.
-            seed: decides the orders; a whole number from 0.
-            rank: this process among those that train together, from 0.
-            world_size: how many they are.
-            remainder: what becomes of the last, partial step of an epoch: 'keep' spreads it over the ranks,
+            batch_size: sequences per batch, of this rank alone.
+            fields: fields of a batch besides `sequence`; see `tasks.loading.batches`.
+            dtype: dtype of `input_ids`: 'stored' (uint16 or uint32), or int32 or int64.
+            sequence_lengths: a curriculum of lengths, `[(0, 512), (100_000, 2048)]`: from a number of
+                sequences of the run on, sequences are read as rows of a length that must divide the packing's
+                own. Batches keep their tokens and have more, shorter rows. By default a sequence is one row.
+            shuffle: whether each epoch has a new order; otherwise every epoch has the artifact's order.
+            seed: seed of the orders; a whole number from 0.
+            rank: number of this process among those that train together, from 0.
+            world_size: number of these processes.
+            remainder: how to treat the last, partial step of an epoch: 'keep' spreads it over the ranks,
                 'drop' leaves it out, 'wrap' fills it up from the epoch's beginning.
-            num_threads: that make batches ahead; 0 makes them when they are asked for. One is as fast as the
-                memory; more are for files on a disk or a network that answers slowly.
-            prefetch: batches that are ahead, at most; by default what two blocks of 2 MiB a thread hold.
+            num_threads: threads that make batches ahead; 0 makes them on demand. One is as fast as the
+                memory; more help with slow disks or networks.
+            prefetch: the most batches ahead; by default those of two blocks of 2 MiB per thread.
             verify: 'sizes' compares the files' sizes with the record, 'full' reads every byte and compares
                 digests as well.
-            store: where a name is looked up; by default TOKMILL_STORE, or `tokmill-store` in the working
-                directory.
+            store: store in which to look up a name; by default TOKMILL_STORE, or `tokmill-store` in the
+                working directory.
 
         Raises:
             LoadingError: an argument is out of range, there is no store to look a name up in, a batch has
@@ -117,26 +117,26 @@ class PackedDataset:
 
     @property
     def num_sequences(self) -> int:
-        """Sequences of an epoch, of all ranks together."""
+        """Number of sequences per epoch, of all ranks together."""
         return self.manifest.num_sequences
 
     @property
     def num_batches(self) -> int:
-        """Batches that this rank gets from here to the end of the epoch."""
+        """Number of batches of this rank from here to the end of the epoch."""
         return self.split.num_batches(self.num_sequences - self._place.position)
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next batch is of, from 0."""
+        """The epoch of the next batch, from 0."""
         return self._place.epoch
 
     @property
     def position(self) -> int:
-        """Sequences of this epoch that were given out, to all ranks together."""
+        """Number of sequences of this epoch that all ranks together have consumed."""
         return self._place.position
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of an epoch; nothing happens if it is the one that we are in.
+        """Go to the beginning of an epoch; does nothing if it is the current one.
 
         Raises:
             LoadingError: it is below 0.
@@ -148,7 +148,7 @@ class PackedDataset:
             self._place = Place(epoch)
 
     def state_dict(self, num_batches: int | None = None) -> dict[str, Any]:
-        """What `load_state_dict` takes to go on after the last batch that was given out; it is JSON.
+        """The state to resume from after the last yielded batch, for `load_state_dict`; it is JSON.
 
         Args:
             num_batches: given out since the beginning of the iteration, where others than this object did it:
@@ -158,29 +158,29 @@ class PackedDataset:
         return self._walk.state(self._after(self._place, num_batches or 0) if moved else self._place)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go to where a state was taken; ranks, workers and batch size may be others than then.
+        """Go to the place of a state; ranks, workers and batch size may differ from those of the state.
 
         Raises:
-            LoadingError: it is no state, or one of another dataset, shuffling or seed.
+            LoadingError: it is not a state, or belongs to another dataset, shuffling or seed.
         """
         place = self._walk.place(state)
         self.close()
         self._place = place
 
     def for_worker(self, worker: int, num_workers: int) -> "PackedDataset":
-        """This dataset as one of several workers of its rank has it, at the same place.
+        """A copy of this dataset, at the same place, for one of several workers of its rank.
 
         Raises:
             LoadingError: the worker's number is out of range.
         """
-        # Rows of its own: this process may be a fork of one whose threads were just opening a shard.
+        # A new `PackedRows`: this process may be a fork in which another thread was just opening a shard.
         rows = PackedRows(self.path, self.manifest)
         return self._copy(_rows=rows, split=replace(self.split, worker=worker, num_workers=num_workers))
 
     def to_torch(self) -> "TorchDataset":
         """A copy of the dataset as a `torch.utils.data.IterableDataset` of tensors; imports torch.
 
-        Tokens that are stored unsigned are given as int64, which embeddings take.
+        Tokens stored as unsigned integers become int64, as embeddings require.
 
         Raises:
             LoadingError: torch is not installed.
@@ -195,13 +195,13 @@ class PackedDataset:
         return TorchDataset(self._copy(_wanted=replace(self._wanted, dtype=dtype)))
 
     def _copy(self, **changed: object) -> "PackedDataset":
-        """This dataset at its place, with some of its attributes changed."""
+        """A copy of this dataset at its place, with some attributes changed."""
         copied = self.__class__.__new__(self.__class__)
         copied.__dict__ |= self.__getstate__() | changed
         return copied
 
     def close(self) -> None:
-        """End the iteration that is under way, and its threads; another may begin."""
+        """End the current iteration and its threads; another one may begin."""
         if self._running is not None:
             process, reference = self._running
             running = reference()
@@ -218,11 +218,11 @@ class PackedDataset:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy, in this process or another, is at the same place and has no iteration under way."""
+        """A copy has the same place, and no current iteration."""
         return self.__dict__ | {"_running": None}
 
     def __iter__(self) -> Iterator[Batch]:
-        """Give out the rest of the epoch; an iteration that is under way ends."""
+        """Yield the rest of the epoch; ends any current iteration."""
         self.close()
         running = self._given_out()
         self._running = (os.getpid(), weakref.ref(running))
@@ -278,7 +278,7 @@ class PackedDataset:
         return max(1, self._prefetch // self._batches_a_block())
 
     def _after(self, start: Place, num_steps: int) -> Place:
-        """The place when so many steps were taken from `start`."""
+        """The place `num_steps` steps after `start`."""
         position = start.position + num_steps * self.split.stride
         over = self.split.is_over(self.num_sequences - position)
         return Place(start.epoch + 1) if over else Place(start.epoch, position)

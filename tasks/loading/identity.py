@@ -1,4 +1,4 @@
-"""Which packed artifact this is, and whether its files are what was published."""
+"""Identify a packed artifact, and check that its files are those that were published."""
 
 import hashlib
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ _WIDTH = {"uint16": 2, "uint32": 4}
 
 @dataclass(frozen=True)
 class Identity:
-    """Which artifact it is.
+    """The identity of a packed artifact.
 
     Attributes:
-        digest: the content digest, or where the artifact has no record one of its manifest and the beginning
+        digest: the content digest, or without a record a digest of its manifest and the beginning
             of every shard.
         predecessors: digests of artifacts whose sequences had the same numbers.
-        origin: digest of the artifact that it is an export of; its sequences are the same.
+        origin: digest of the artifact that it was exported from, whose sequences are the same.
     """
 
     digest: str
@@ -31,10 +31,10 @@ class Identity:
 
 
 def checked_identity(path: Path, manifest: PackedManifest, verify: Verify) -> Identity:
-    """Compare an artifact's files with its record, and say which artifact it is.
+    """Compare an artifact's files with its record, and return its identity.
 
-    The directory may lie anywhere and be called anything, and what `packed.json` needs may have been copied
-    without `record.json`; then sizes are compared with the manifest, and digests cannot be.
+    The directory may have any path and name, and may have been copied without `record.json`. Then sizes are
+    compared with the manifest, and digests cannot be checked.
 
     Raises:
         StoreError: a file is missing, or has another size or digest; or digests are to be compared and there
@@ -68,7 +68,7 @@ def _unrecorded(path: Path, manifest: PackedManifest) -> str:
 
 
 def _check_size(file: Path, expected: int, is_plain: bool) -> None:
-    """Refuse a file that is not as large as its tokens; one that is not plain has a header besides."""
+    """Reject a file whose size does not match its tokens; a file that is not plain also has a header."""
     size = file.stat().st_size if file.is_file() else 0
     if size < expected or (is_plain and size > expected):
         raise StoreError(f"{file}: {size} bytes must be {expected}; copy the artifact again")

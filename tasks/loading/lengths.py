@@ -1,11 +1,11 @@
-"""How long the rows of batches are over a run: a curriculum of sequence lengths, short ones first.
+"""A curriculum of sequence lengths: the length of batches' rows over a run, short ones first.
 
-The model. A packed sequence of L tokens can be read as k rows of L / k. Batches keep their tokens, so that a
-step costs the same and a place in the epoch says the same, whatever the length; only where attention ends is
-another matter. A row is a sequence of its own: a piece that goes on in the next row is two pieces.
+The model. A packed sequence of L tokens can be read as k rows of L / k. Batches keep their tokens, so that
+the cost of a step and the meaning of a place do not depend on the length; only the reach of attention does. A
+row is a sequence of its own: a piece that continues in the next row becomes two pieces.
 
-Source: Li, Zhang, He, "The Stability-Efficiency Dilemma" (2022), who begin a training with short sequences;
-they cut what is too long off, and nothing is lost here.
+Source: Li, Zhang, He, "The Stability-Efficiency Dilemma" (2022), who begin training with short sequences.
+They truncate longer ones; here no token is lost.
 """
 
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ _SHORTEST = 8
 
 @dataclass(frozen=True)
 class RowLengths:
-    """The lengths of rows, and from where on each holds.
+    """The lengths of rows, and the points of the run from which they hold.
 
     Attributes:
         sequence_length: tokens of the packing's own sequences.
-        points: (start, length): from so many sequences of the run on, rows have so many tokens; none: always
+        points: (start, length): from sequence `start` of the run on, rows have `length` tokens; none: always
             the packing's own.
 
     Raises:
@@ -55,7 +55,7 @@ class RowLengths:
                 )
 
     def parts(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many rows a sequence is, so many sequences after the beginning of the run: int64 [n]."""
+        """Number of rows per sequence at these positions, counted in sequences of the run: int64 [n]."""
         starts, lengths = np.array(self.points or [(0, self.sequence_length)], dtype=np.int64).T
         found: NDArray[np.int64] = lengths[np.searchsorted(starts, positions, side="right") - 1]
         return self.sequence_length // found
@@ -64,11 +64,11 @@ class RowLengths:
 def cut_pieces(
     ends: NDArray[np.int64], begins: NDArray[np.int64], num_tokens: int, length: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-    """Cut pieces where rows end.
+    """Cut pieces at the ends of rows.
 
     Args:
         ends: int64 [p], where each piece ends, counted through all sequences; ascending.
-        begins: int64 [p], likewise.
+        begins: int64 [p], where each piece begins, counted in the same way.
         num_tokens: of all sequences, padding included.
         length: tokens of a row; divides the sequences'.
 

@@ -1,10 +1,10 @@
-"""Which sequence stands at which position of an epoch.
+"""The order of sequences in an epoch.
 
-The model. Without shuffling an epoch is the artifact's own order, which is the mixture's: a schedule or a
-curriculum is only kept this way. With it every epoch is a keyed permutation of all sequences
-(`tasks.mixing.permutation`), which follows from the seed, the epoch and the number of sequences alone: not
-from ranks, workers or what came before. So any position can be looked up at any time, and that is all that
-resuming needs.
+The model. Without shuffling, every epoch has the artifact's order, which is the mixture's; only this order
+keeps a schedule or a curriculum. With shuffling, every epoch is a keyed permutation of all sequences
+(`tasks.mixing.permutation`) that depends on the seed, the epoch and the number of sequences, but not on
+ranks, workers or earlier epochs. So the sequence at any position can be computed directly, which makes
+resuming simple.
 """
 
 from functools import lru_cache
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.mixing.permutation import permutation, permutation_key, permuted
 
-# Up to this many an epoch's permutation is kept whole: 8 MB.
+# Up to this many sequences an epoch's whole permutation is kept in memory: 8 MB.
 _KEPT = 1 << 20
 
 
@@ -24,7 +24,7 @@ class Order:
     Args:
         size: number of sequences.
         shuffle: whether epochs are permuted at all.
-        seed: decides the permutations; any whole number from 0.
+        seed: seed of the permutations; any whole number from 0.
     """
 
     def __init__(self, size: int, shuffle: bool, seed: int) -> None:

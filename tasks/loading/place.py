@@ -1,8 +1,8 @@
-"""A place in the endless walk through a dataset's epochs, and the state dict that keeps it.
+"""The place of a loader: epoch and position, and the state dict that saves it.
 
-A place is (epoch, position): so many epochs are over, and of this one so many positions have been given out
-to all ranks together. It says nothing of ranks, workers or batch size, which may be others when a run goes
-on. A state is JSON: whole numbers, texts, true and false.
+A place is (epoch, position): the number of finished epochs, and the number of positions of the current epoch
+that all ranks together have consumed. It does not depend on ranks, workers or batch size, which may change
+when a run resumes. A state is JSON: whole numbers, texts, true and false.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _NUMBERS = ("format", "num_sequences", "seed", "epoch", "position")
 
 @dataclass(frozen=True)
 class Place:
-    """Where in which epoch; both count from 0."""
+    """Epoch and position; both count from 0."""
 
     epoch: int
     position: int = 0
@@ -25,16 +25,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Walk:
-    """What a place is a place in: it must be the same when a run goes on.
+    """The order of sequences that places refer to; it must be the same when a run resumes.
 
     Attributes:
-        digest: of the packed artifact.
-        num_sequences: that it has.
-        shuffle, seed: what decides the order of an epoch.
+        digest: digest of the packed artifact.
+        num_sequences: number of its sequences.
+        shuffle, seed: parameters of the order of an epoch.
         predecessors: digests of artifacts whose sequences had the same numbers (before a takedown), so that
-            their places are places here.
-        origin: digest of the artifact that this one is an export of, if it is one: places in it, and in all
-            of its exports, are the same.
+            their places are valid here.
+        origin: digest of the artifact that this one was exported from, or None: places in it, and in all
+            its exports, are the same.
     """
 
     digest: str
@@ -58,7 +58,7 @@ class Walk:
         }
 
     def place(self, state: Mapping[str, Any]) -> Place:
-        """The place that a state dict keeps.
+        """The place that is saved in a state dict.
 
         Raises:
             LoadingError: it is no state, or one of another dataset, shuffling or seed.
@@ -69,7 +69,7 @@ class Walk:
             raise LoadingError(
                 f"loading: the state is of the dataset {state['dataset'][:16]} "
                 f"({state['num_sequences']} sequences), this one is {self.digest[:16]} "
-                f"({self.num_sequences} sequences); open the artifact that the state was taken of"
+                f"({self.num_sequences} sequences); open the artifact that the state was taken from"
             )
         for name in ("num_sequences", "shuffle", "seed"):
             if state[name] != getattr(self, name):
@@ -79,7 +79,7 @@ class Walk:
                 )
         if not (0 <= state["position"] < self.num_sequences and state["epoch"] >= 0):
             raise LoadingError(
-                f"loading: the state's epoch={state['epoch']}, position={state['position']} is no place "
+                f"loading: the state's epoch={state['epoch']}, position={state['position']} is not a place "
                 f"among {self.num_sequences} sequences; the state is damaged"
             )
         return Place(state["epoch"], state["position"])
@@ -92,8 +92,8 @@ def _check_form(state: Mapping[str, Any]) -> None:
     ]
     if wrong:
         raise LoadingError(
-            f"loading: this is no state of a PackedDataset: {', '.join(wrong)} missing or of another type; "
-            "give load_state_dict() what state_dict() returned"
+            f"loading: this is not the state of a PackedDataset: {', '.join(wrong)} missing or mistyped; "
+            "pass load_state_dict() the result of state_dict()"
         )
     if state["format"] != STATE_FORMAT:
         raise LoadingError(

@@ -1,8 +1,8 @@
-"""Work done ahead of whoever wants it, by a few threads, results in order.
+"""Prefetch: compute results ahead of the consumer in a few threads, and yield them in order.
 
-Laws. At most `ahead` results are made or being made that nobody has taken. When the generator ends, is
-closed or collected, or when a piece of work raises, nothing more is begun, and each thread ends with what it
-is at. Nobody waits for that: whoever collects garbage may hold what a thread needs to end.
+Laws. At most `ahead` results are waiting or being computed. When the generator ends, is closed or is
+garbage-collected, or when `work` raises, no further item is started, and each thread ends after its current
+item. Nothing waits for the threads: a thread that runs the garbage collector may hold a lock that they need.
 """
 
 from collections import deque
@@ -24,11 +24,11 @@ def made_ahead(
     Args:
         work: called in one of the threads.
         items: taken one by one, in the caller's thread.
-        num_threads: 0 does the work in the caller's thread when it is wanted.
-        ahead: results that may wait, those that are being made included; ≥ 1.
+        num_threads: 0 works in the caller's thread, on demand.
+        ahead: the most results that wait or are being computed; ≥ 1.
 
     Raises:
-        Exception: what `items` or `work` raises, where its result would have come.
+        Exception: any exception of `items` or `work`, in the place of its result.
     """
     if num_threads == 0:
         yield from map(work, items)

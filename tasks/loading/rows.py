@@ -1,7 +1,7 @@
-"""The tokens and boundaries of many sequences at once, straight from the memory map.
+"""Read the tokens and boundaries of many sequences at once from memory-mapped files.
 
-What is read is the memmap or the npy format: one row a sequence, at a place that follows from its number.
-Shards are mapped when they are first asked for, and stay so; the system's page cache holds what is used.
+The files are of the memmap or npy format: one row per sequence, at a position that follows from its number.
+Shards are mapped on first use and stay mapped; the operating system's page cache holds the used parts.
 """
 
 import threading
@@ -16,7 +16,7 @@ from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.memmap import MemmapShard
 from tokmill.tasks.kernels.rows import copy_16_to_16, copy_16_to_32, copy_16_to_64, copy_32_to_64
 
-# By the bytes of what is read and what is written.
+# By the item sizes of the source and the destination.
 _KERNELS: dict[tuple[int, int], Any] = {
     (2, 2): copy_16_to_16,
     (2, 4): copy_16_to_32,
@@ -30,7 +30,7 @@ class PackedRows:
 
     Args:
         path: the artifact's directory.
-        manifest: what its `packed.json` says.
+        manifest: the content of its `packed.json`.
 
     Raises:
         LoadingError: the artifact has neither of the two formats.
@@ -39,21 +39,21 @@ class PackedRows:
     def __init__(self, path: Path, manifest: PackedManifest) -> None:
         if not {"memmap", "npy"} & set(manifest.formats):
             raise LoadingError(
-                f"loading: {path} has the sequences as {', '.join(manifest.formats)} only, and what is "
-                "loaded is the memmap format, or npy; pack with formats = ['memmap'], or export to it"
+                f"loading: {path} has the sequences as {', '.join(manifest.formats)} only, but the loader "
+                "reads the memmap or npy format; pack with formats = ['memmap'], or export to it"
             )
         self.sequence_length = manifest.sequence_length
         self.dtype: np.dtype[Any] = np.dtype(manifest.dtype)
         self.mask_continued = manifest.mask_continued
         self._path = path
         self._manifest = manifest
-        self._addresses = np.zeros(len(manifest.shards), dtype=np.int64)  # 0 where not mapped yet
+        self._addresses = np.zeros(len(manifest.shards), dtype=np.int64)  # 0 if not mapped yet
         self._firsts = np.array([shard.first_sequence for shard in manifest.shards], dtype=np.int64)
         self._opened: dict[int, _Shard] = {}
         self._opening = threading.Lock()
 
     def __reduce__(self) -> tuple[type["PackedRows"], tuple[Path, PackedManifest]]:
-        """Another process maps the shards itself."""
+        """A copy in another process maps the shards anew."""
         return PackedRows, (self._path, self._manifest)
 
     def tokens(self, sequences: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -78,7 +78,7 @@ class PackedRows:
         addresses = self._addresses[shards] + rows * (width * size)
         base = int(np.min(addresses))
         window = _window(base, (int(np.max(addresses)) - base) // size + width, self.dtype)
-        if size == out.itemsize:  # the same bits, also where the type is a signed one
+        if size == out.itemsize:  # the same bits, whether or not the type is signed
             window, out = window.view(np.uint16), out.view(np.uint16)
             width, size = out.shape[1], 2
         places = np.arange(len(rows)) * width
@@ -86,7 +86,7 @@ class PackedRows:
         kernel(window, (addresses - base) // size, places, width, out.reshape(-1))
 
     def ends(self, sequences: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Where the pieces of `sequences`, int64 [n], end within their sequences.
+        """The ends of the pieces of `sequences`, int64 [n], within their sequences.
 
         Returns:
             int32 [p], the ends of all pieces, sequence after sequence; and int64 [n + 1], where each
@@ -97,7 +97,7 @@ class PackedRows:
         return np.concatenate([np.empty(0, dtype=np.int32), *found]), firsts
 
     def continued(self, sequences: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which pieces of `sequences`, int64 [n], do not begin their document: bool [p]."""
+        """Whether each piece of `sequences`, int64 [n], is a continued one: bool [p]."""
         found = [self._shard(shard).continued(row) for shard, row in _pairs(*self._places(sequences))]
         return np.concatenate([np.empty(0, dtype=np.bool_), *found])
 
@@ -106,7 +106,7 @@ class PackedRows:
         return shards, sequences - self._firsts[shards]
 
     def _shard(self, position: int) -> "_Shard":
-        """A shard by its position in the manifest; mapped once and for good, because its address is used."""
+        """A shard by its position in the manifest; never unmapped, because its address is used."""
         found = self._opened.get(position)
         if found is not None:
             return found
@@ -133,7 +133,7 @@ class _Shard:
         return self._flat[self._offsets[row] + 1 : self._offsets[row + 1]]
 
     def continued(self, row: int) -> NDArray[np.bool_]:
-        """Which of these pieces do not begin their document; none where the artifact does not know."""
+        """Whether each of these pieces is a continued one; none if the artifact does not record it."""
         starts = self._starts(row)
         return np.zeros(len(self.ends(row)), dtype=np.bool_) if starts is None else starts > 0
 
@@ -143,7 +143,7 @@ def _follow_each_other(rows: NDArray[np.int64]) -> bool:
 
 
 class _Span:
-    """Memory from an address on, as numpy takes it."""
+    """A range of memory as a buffer for numpy."""
 
     def __init__(self, address: int, length: int, dtype: np.dtype[Any]) -> None:
         self.__array_interface__ = {
@@ -157,8 +157,8 @@ class _Span:
 def _window(address: int, length: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """One read-only array over several memory maps and what lies between them, which must not be read.
 
-    With it one call copies the rows of all shards; a call for each shard of a shuffled batch would cost as
-    much as the copying. Whoever reads from it holds the maps.
+    It lets one call copy the rows of all shards; one call per shard of a shuffled batch would cost as much as
+    the copying. The caller must keep the maps alive.
     """
     return np.asarray(_Span(address, length, dtype))
 

@@ -1,10 +1,10 @@
-"""Who gets which positions of an epoch: ranks side by side, workers in turn.
+"""Divide the positions of an epoch among ranks and workers.
 
 The model. All ranks walk through the positions of an epoch in step. A step takes `batch_size` × `world_size`
 positions, of which rank r has the r-th `batch_size`. Within a rank, worker w of W makes the batches w, w + W,
-w + 2W, …, so that whoever takes them in turn sees the order that one worker alone would give.
+w + 2W, …, so that taking batches from the workers in turn gives the order of a single worker.
 
-What is left at the end, when fewer positions than a step takes remain:
+If fewer positions than a step takes remain at the end:
 
     keep   they are spread over the ranks, sizes differing by one at most, the lower ranks first. Everything
            comes exactly once. The last batch is smaller; where fewer positions than ranks are left, the
@@ -13,9 +13,9 @@ What is left at the end, when fewer positions than a step takes remain:
     wrap   positions from the beginning of the epoch fill the step up. Every rank has the same number of full
            batches; some sequences come twice.
 
-Laws. With `keep` the ranks' and workers' positions from any start on are a partition of what is left; with
-`drop` of all of it but fewer than a step takes. So a place in the epoch, one number, is all that is needed to
-go on with another number of ranks, of workers, or another batch size.
+Laws. With `keep` the ranks' and workers' positions from any start on are a partition of the remaining
+positions; with `drop` of all but fewer than a step takes. So a single number, the position in the epoch, is
+enough to resume with another number of ranks or workers, or another batch size.
 """
 
 from dataclasses import dataclass
@@ -31,12 +31,12 @@ class Split:
     """One worker's part of every epoch.
 
     Attributes:
-        batch_size: sequences that a rank gets a step; ≥ 1.
+        batch_size: sequences per step and rank; ≥ 1.
         rank: in [0, world_size).
         world_size: ranks; ≥ 1.
         worker: in [0, num_workers).
         num_workers: workers of this rank; ≥ 1.
-        remainder: what becomes of the last, partial step; see the module.
+        remainder: how the last, partial step is treated; see the module.
 
     Raises:
         LoadingError: one of them is out of range.
@@ -71,17 +71,17 @@ class Split:
         return self.batch_size * self.world_size
 
     def num_batches(self, num_left: int) -> int:
-        """Batches that this rank, all its workers together, gets of the last `num_left` positions."""
+        """Number of batches of this rank (all its workers) in the last `num_left` positions."""
         full, rest = divmod(num_left, self.stride)
         first, stop = self._share(rest)
         return full + int(stop > first)
 
     def steps(self, num_left: int) -> range:
-        """The steps of this worker, counted from where `num_left` positions are left."""
+        """The steps of this worker, counted from the point at which `num_left` positions remain."""
         return range(self.worker, self.num_batches(num_left), self.num_workers)
 
     def positions(self, step: int, num_left: int) -> range:
-        """This rank's positions in a step, counted likewise; with `wrap` they may go beyond `num_left`."""
+        """This rank's positions in a step, counted in the same way; `wrap` may exceed `num_left`."""
         begin = step * self.stride
         if begin + self.stride <= num_left:
             first, stop = self.rank * self.batch_size, (self.rank + 1) * self.batch_size
@@ -90,7 +90,7 @@ class Split:
         return range(begin + first, begin + stop)
 
     def is_over(self, num_left: int) -> bool:
-        """Whether the epoch has nothing more for any rank."""
+        """Whether no rank gets another batch in this epoch."""
         return num_left <= 0 or (self.remainder == "drop" and num_left < self.stride)
 
     def _share(self, rest: int) -> tuple[int, int]:

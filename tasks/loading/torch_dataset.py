@@ -19,8 +19,8 @@ Tensors: TypeAlias = dict[str, Any]
 class TorchDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
     """Batches of a `PackedDataset` as tensors, and `max_seqlen` as an int.
 
-    In the worker processes of a `DataLoader` copies walk through the epoch, and this object stays where it
-    is: call `set_epoch` before every epoch, and `state_dict(num_batches)` with the batches taken of it.
+    With the worker processes of a `DataLoader`, copies iterate the epoch, and this object keeps its place:
+    call `set_epoch` before every epoch, and `state_dict(num_batches)` with the number of batches taken in it.
 
     Attributes:
         dataset: the numpy batches.
@@ -44,7 +44,7 @@ class TorchDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
         self.dataset.set_epoch(epoch)
 
     def state_dict(self, num_batches: int | None = None) -> dict[str, Any]:
-        """See `PackedDataset.state_dict`; in a worker process, where its own copy is."""
+        """See `PackedDataset.state_dict`; in a worker process, the place of its own copy."""
         return (self._at_work or self.dataset).state_dict(num_batches)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

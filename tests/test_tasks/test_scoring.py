@@ -263,7 +263,7 @@ def test_a_csv_column(tmp_path):
         (
             json_lines({"text": "some text", "grade": "high"}),
             "part.jsonl",
-            r"part\.jsonl.* holds 'high', which is no number",
+            r"part\.jsonl.* holds 'high', which is not a number",
         ),
         (json_lines({"text": "some text", "grades": 1}), "part.jsonl", "no document of shard 0 has a value"),
         (
