@@ -57,7 +57,7 @@ def run(
 
     with prefect_server(told.note):
         for name in reconcile(opened):
-            told.note(f"run {name!r} was gone without a word; it is noted as crashed")
+            told.note(f"the process of run {name!r} is gone; the run is marked as crashed")
         return run_profile(
             loaded, location, workers=workers, memory=memory, verify=verify, rehash=rehash, reporter=told
         )

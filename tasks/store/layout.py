@@ -96,7 +96,7 @@ class Layout:
         """
         check_kind(kind)
         if not is_fingerprint(fingerprint):
-            raise StoreError(f"{fingerprint!r} is no fingerprint: it must be 64 hexadecimal digits")
+            raise StoreError(f"{fingerprint!r} is not a fingerprint: it must be 64 hexadecimal digits")
         return self.root / kind / fingerprint[:PREFIX_CHARS]
 
     def kinds(self) -> list[str]:
@@ -135,7 +135,7 @@ def check_name(name: str) -> None:
 def check_label(label: str) -> None:
     """Raise StoreError unless `label` is a version label."""
     if not is_label(label):
-        raise StoreError(f"{label!r} is no version label; labels are v1, v2, …")
+        raise StoreError(f"{label!r} is not a version label; labels are v1, v2, …")
 
 
 def check_alias(alias: str) -> None:

@@ -73,7 +73,7 @@ def alive(folder: Path, run_id: str) -> Iterator[None]:
         StoreError: the file cannot be written.
     """
     path = folder / f"{run_id}{SUFFIX}"
-    with told_as(f"run {run_id} cannot be noted"):
+    with told_as(f"run {run_id} cannot be recorded"):
         STORAGE.replace(path, Process.own().model_dump_json().encode("utf-8") + b"\n")
     ended = threading.Event()
     heart = threading.Thread(target=_beat, args=(path, ended), name=f"heartbeat of {run_id}", daemon=True)

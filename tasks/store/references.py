@@ -37,7 +37,7 @@ def resolve(layout: Layout, reference: str) -> ArtifactRef:
     if _HEX.fullmatch(reference.lower()):
         return _by_prefix(layout, reference.lower())
     raise StoreError(
-        f"{reference!r} calls no artifact: use kind/name, kind/name@v3, kind/name@alias, or at least "
+        f"{reference!r} names no artifact: use kind/name, kind/name@v3, kind/name@alias, or at least "
         f"6 hexadecimal digits of a fingerprint{_nearest(reference, Names(layout).references())}"
     )
 

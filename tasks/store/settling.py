@@ -34,7 +34,7 @@ def write_run(layout: Layout, run: Run) -> Path:
         StoreError: its id cannot be a file's name, or the disk is full.
     """
     path = run_path(layout.runs, run.run_id)
-    with told_as(f"run {run.run_id} cannot be noted"):
+    with told_as(f"run {run.run_id} cannot be recorded"):
         STORAGE.replace(path, run.model_dump_json(indent=1).encode("utf-8") + b"\n")
     return path
 
@@ -46,7 +46,7 @@ def _settled(layout: Layout, heartbeat: Path) -> Run | None:
     run = _crashed(layout, heartbeat.stem, *gone)
     if run is not None:
         write_run(layout, run)
-    with told_as(f"run {heartbeat.stem} cannot be noted"):
+    with told_as(f"run {heartbeat.stem} cannot be recorded"):
         STORAGE.remove(heartbeat)
     return run
 
@@ -59,7 +59,7 @@ def _crashed(layout: Layout, run_id: str, process: Process, heard: float) -> Run
         return None
     if run.state != "running":
         return None
-    process_gone = f"process {process.pid} on {process.host} is gone without a word"
+    process_gone = f"process {process.pid} on {process.host} is gone"
     message = f"{process_gone}: it was killed, or its machine went down"
     ended = as_text(datetime.fromtimestamp(heard, UTC))
     return run.model_copy(update={"state": "crashed", "message": message, "ended": max(ended, run.started)})
