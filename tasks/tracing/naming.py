@@ -159,6 +159,9 @@ def _no_source(corpus: Corpus, name: str) -> str:
 
 def _unknown(corpus: Corpus, names: list[str]) -> str:
     source, _, rest = names[0].partition(":")
+    others = f" (and {len(names) - 1} more: {', '.join(names[1 : _SHOWN + 1])}, …)" if len(names) > 1 else ""
+    if reason := _quarantined(corpus, source, rest):
+        return f"{names[0]!r} was quarantined when the text was ingested: {reason}{others}"
     column = corpus.shards(source)[0].options.id_column if corpus.shards(source) else None
     ids = f"no document has this {column}, and" if column else "the source names no id column, and"
     file = rest.rpartition(":")[0] or rest
@@ -170,5 +173,14 @@ def _unknown(corpus: Corpus, names: list[str]) -> str:
         place = f"{file} has the rows 0 to {rows[file] - 1}"
     else:
         place = f"there is no file {file}; nearest are {', '.join(nearest(file, sorted(rows))[:_SHOWN])}"
-    others = f" (and {len(names) - 1} more: {', '.join(names[1 : _SHOWN + 1])}, …)" if len(names) > 1 else ""
     return f"{names[0]!r} is no document of the corpus: {ids} {place}{others}"
+
+
+def _quarantined(corpus: Corpus, source: str, rest: str) -> str | None:
+    """The reason for which `FILE:ROW` is in quarantine; None if it is not.
+
+    Shards number the bad documents between their kept ones only: one at the end of a shard is found here.
+    """
+    rows = corpus.table("quarantine").to_pylist()
+    places = {f"{row['file']}:{row['row']}": str(row["reason"]) for row in rows if row["source"] == source}
+    return places.get(rest)

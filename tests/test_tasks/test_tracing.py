@@ -155,6 +155,7 @@ class TestDocument:
             ("notes:notes.txt", "notes.txt has the rows 0 to 3"),
             ("notes:notes.txt:-1", "is no document"),
             ("web:pages.jsonl:²", "is no document"),
+            ("web:pages.jsonl:8", "was quarantined when the text was ingested: null_text"),
         ],
     )
     def test_what_is_no_document(self, origins, name, message):

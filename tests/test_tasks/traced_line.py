@@ -22,6 +22,7 @@ WEB = [
     {"id": "tiny", "text": "x"},
     {"id": "broken", "text": None},
     {"id": "notes.txt:1", "text": "Its id looks like a place in another source."},
+    {"id": "last", "text": None},
 ]
 NOTES = ["line zero", "line one is a little longer than line zero", "", "line three, 日本語 at its end"]
 ESSAY = "An essay is one document in one file. " * 12
