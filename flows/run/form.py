@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tokmill.tasks.formats.packed.figures import Strategy
 from tokmill.tasks.sampling import Method
-from tokmill.tasks.train.stage import FamilyName
+from tokmill.tokenizer.pipeline.families import FamilyName
 
 
 class _Section(BaseModel):

@@ -19,14 +19,12 @@ from tokmill.tasks.core.progress import report_progress
 from tokmill.tasks.core.stage import Outcome, Stage
 from tokmill.tasks.count.stage import CountParams
 from tokmill.tasks.sampling import proportions
+from tokmill.tokenizer.pipeline.families import FamilyName
 
 if TYPE_CHECKING:
     from tokmill.tasks.formats.balance import Balance
     from tokmill.tasks.formats.counts import Counts, PreTokenization
     from tokmill.tokenizer import PretokenCounts, Tokenizer
-
-
-FamilyName = Literal["byte_bpe", "word_level", "character_level"]
 
 
 class TrainParams(CountParams):

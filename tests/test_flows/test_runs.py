@@ -105,6 +105,24 @@ def to_run(tokmill: Tokmill, *arguments: str) -> set[str]:
     return {task["task"] for task in tasks if task["action"] == "run"}
 
 
+@pytest.mark.parametrize(("family", "title"), [("word_level", "Word"), ("character_level", "Character")])
+def test_a_profile_trains_a_tokenizer_of_another_family(project: Tokmill, family: str, title: str) -> None:
+    chosen = ["--set", f"train.family={family}", "--set", 'mix.curriculum.difficulty=["noise"]']
+    done = project.run("smoke", *chosen)
+
+    found = {
+        record["kind"]: record for record in records(project.store).values() if record["name"] == "smoke"
+    }
+    assert {"train", "encode", "audit", "score", "pack", "card"} <= stages(made(done))
+    assert found["audit"]["metrics"]["unknown_share"] > 0
+    assert found["tokenizer"]["metrics"]["exports"] == "huggingface"
+    cards = "".join(card.read_text() for card in project.store.glob("card/*/card.md"))
+    assert f"{title}-level, trained on these sources" in cards
+    assert "becomes `[UNK]` and is lost" in cards
+    encoded = project("encode", "--tokenizer", "tokenizer/smoke", "und \U000f0000", "--json").document
+    assert 0 in encoded["ids"]
+
+
 def test_another_schedule_scores_no_document_again(project: Tokmill) -> None:
     curriculum = ["--set", 'mix.curriculum.difficulty=["noise", "perplexity"]']
     changed = project.run("tiny.toml", *curriculum)

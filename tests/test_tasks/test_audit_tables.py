@@ -40,6 +40,24 @@ def summary_of(sources) -> Summary:
         return summarize(database, VOCABULARY, sources)
 
 
+def test_unknown_tokens_are_counted_and_are_no_ordinary_ones():
+    tokens = [b"[UNK]", b"the", b" cat", b"<|end|>"]
+    kinds = ["unknown", "word", "word", "special"]
+    vocabulary = Vocabulary(tokens, kinds, lambda token: readable(tokens[token]))
+    sources = {"one": use([2, 5, 0, 1], num_documents=1, num_end_tokens=1, num_bytes=30)}
+    with audit_database(vocabulary, sources) as database:
+        summary = summarize(database, vocabulary, sources)
+    assert (summary.num_ordinary_tokens, summary.num_unused_tokens) == (2, 1)
+    assert (summary.num_unknown_tokens, summary.unknown_share) == (2, 0.25)
+    assert "- Unknown tokens, whose text is lost: 2 (25.00%)" in to_markdown(summary)
+    assert Summary.model_validate_json(summary.model_dump_json()) == summary
+
+
+def test_a_summary_without_an_unknown_token_is_as_it_was():
+    assert "unknown" not in summary_of(SOURCES).model_dump_json()
+    assert "nknown" not in to_markdown(summary_of(SOURCES))
+
+
 def test_sources_stand_in_their_order_with_ratios_by_hand():
     with audit_database(VOCABULARY, SOURCES) as database:
         found = rows(database, "FROM audit_sources")

@@ -90,6 +90,14 @@ def test_the_end_token_is_no_text(tmp_path):
     assert with_end == noise(tmp_path / "b", "ab, c!")
 
 
+def test_text_that_became_an_unknown_token_is_not_measured(tmp_path):
+    words = tokenizer.train(["ab c"], family="word_level", vocab_size=9)
+    write_documents(tmp_path, [words.encode(text) for text in ("ab!!!! c", "!!!!")], words.vocab_size)
+    found = noise_of(words, EncodedShard.open(tmp_path), None)
+    assert found["symbols"].tolist() == [0, 0]
+    assert found["compression"].tolist()[1] == 1  # a document of which nothing is known
+
+
 def test_documents_are_measured_alone_however_they_come_in_blocks(tmp_path):
     texts = ["abcabcabc, déjà vu! " * k for k in range(12)]
     together = noise(tmp_path / "all", *texts)

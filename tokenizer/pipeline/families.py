@@ -8,13 +8,15 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tokmill.tokenizer.core.errors import TokenizerError
-from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.pipeline.model import Model, Trainer
-from tokmill.tokenizer.pipeline.options import ModelOptions
+
+if TYPE_CHECKING:
+    from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
+    from tokmill.tokenizer.core.vocabulary import Vocabulary
+    from tokmill.tokenizer.pipeline.model import Model, Trainer
+    from tokmill.tokenizer.pipeline.options import ModelOptions
 
 FAMILIES: MappingProxyType[str, str] = MappingProxyType(
     {
@@ -26,6 +28,11 @@ FAMILIES: MappingProxyType[str, str] = MappingProxyType(
 """Modules by family."""
 
 DEFAULT_FAMILY = "byte_bpe"
+
+if TYPE_CHECKING:
+    FamilyName = str
+else:
+    FamilyName = Literal[*FAMILIES]  # for the schemas of forms and profiles, which list the names
 
 
 @dataclass(frozen=True)
@@ -44,8 +51,8 @@ class Family:
     name: str
     title: str
     unit: str
-    from_spec: Callable[[Vocabulary, Mapping[str, Any]], Model]
-    trainer: Callable[[PretokenCounts, ModelOptions, Sequence[int]], Trainer]
+    from_spec: "Callable[[Vocabulary, Mapping[str, Any]], Model]"
+    trainer: "Callable[[PretokenCounts, ModelOptions, Sequence[int]], Trainer]"
     formats: Mapping[str, str] = field(default_factory=dict)
 
     def format_module(self, format_name: str) -> Any:
