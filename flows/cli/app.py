@@ -54,7 +54,7 @@ app = typer.Typer(
 
 
 def examples(*commands: str) -> str:
-    """Return the part of a command's help that shows how it is used, one example a line."""
+    """Return the part of a command's help that shows how it is used, one example per line."""
     return "\n".join(["Examples:", *(f"  $ {escape(command)}" for command in commands)])
 
 

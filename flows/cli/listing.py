@@ -45,7 +45,7 @@ def listed(store: Store, kind: str | None, *, every: bool) -> Listing:
 
 
 def listing_table(store: Store, rows: list[dict[str, Any]]) -> Table:
-    """Return one line a version: how it is called, when it was made, its size and its key figures."""
+    """Return one line per version: its name, time, size and key figures."""
     lines = []
     for row in rows:
         metrics = store.read(row["kind"], row["fingerprint"]).metrics

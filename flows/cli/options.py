@@ -32,7 +32,7 @@ RehashOption = Annotated[
 ]
 WorkersOption = Annotated[
     int | None,
-    typer.Option("--workers", min=1, metavar="N", help="Tasks at a time.", show_default="one a core"),
+    typer.Option("--workers", min=1, metavar="N", help="Tasks at a time.", show_default="one per core"),
 ]
 MemoryOption = Annotated[
     str | None,

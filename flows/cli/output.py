@@ -1,4 +1,4 @@
-"""How commands speak: results on standard output, everything else on standard error.
+"""Output of commands: results on standard output, everything else on standard error.
 
 A result is a table for people or JSON for scripts. A table is cut to the width of a terminal; into a file
 or a pipe it is written in full.
@@ -81,7 +81,7 @@ def table(
     *,
     wrap: bool = False,
 ) -> Table:
-    """Return a table with one line a row.
+    """Return a table with one line per row.
 
     Args:
         columns: the headings.
@@ -113,7 +113,7 @@ def _on_one_line(cell: str | Text) -> Text:
 
 
 def pairs(entries: Mapping[str, str | Text]) -> Table:
-    """Return names with their values, one pair a line."""
+    """Return names with their values, one pair per line."""
     made = Table.grid(padding=(0, 2))
     made.add_column(style="dim", no_wrap=True)
     made.add_column(overflow="fold")

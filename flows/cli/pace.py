@@ -1,8 +1,8 @@
-"""How fast a task goes and how long it will take, from what it told.
+"""Estimate the speed and the remaining time of a task from its progress reports.
 
-How fast it goes is told of late. A task that goes by rounds (training looks for pairs, then merges them)
-stands still now and then: to go by such a moment would make minutes of the last seconds. So what is left is
-reckoned by the pace of late or by that of the latter half of its time, whichever is faster.
+The displayed speed is the recent one. A task that works in rounds (training counts pairs, then merges them)
+pauses now and then, and an estimate from such a pause would be far too long. So the remaining time is
+computed from the recent speed or the speed of the second half of the task so far, whichever is faster.
 """
 
 import time
@@ -16,7 +16,7 @@ _APART_SECONDS = 0.2
 
 
 class Pace:
-    """What a task tells of its advance, and what follows from it."""
+    """The progress reports of a task, and the speed estimated from them."""
 
     def __init__(self) -> None:
         self._told: deque[tuple[float, int]] = deque()
@@ -24,7 +24,7 @@ class Pace:
         self.advance = StageProgress(0, 0, "")
 
     def note(self, advance: StageProgress, now: float | None = None) -> None:
-        """Take in what a task tells, at some time of a clock that only goes forward."""
+        """Add a progress report, at a time of a monotonic clock."""
         now = time.monotonic() if now is None else now
         self.advance = advance
         if not self._told:
@@ -35,9 +35,9 @@ class Pace:
             self._told.popleft()
 
     def a_second(self, now: float, since: float = _OF_LATE_SECONDS) -> float:
-        """How much was done in a second, in the `since` seconds before the last that was told.
+        """The amount done per second, in the `since` seconds before the last report.
 
-        0 if that cannot be told yet. Silence slows it down.
+        0 if there are too few reports. The time since the last report lowers it.
         """
         last, done = self._told[-1]
         began, before = self._told[0]

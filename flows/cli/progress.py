@@ -1,4 +1,4 @@
-"""What a person sees while a run works: one line a group of tasks.
+"""The display of a run's progress: one line per group of tasks.
 
 On a terminal all groups are seen at once, those at work with a bar and a clock. Elsewhere (a log, a pipe)
 each group is one plain line when it is done, and a long one says every ten seconds how far it is. Both tell
@@ -50,7 +50,7 @@ class Display(Reporter, Protocol):
 
 @dataclass
 class TaskGroup:
-    """What is known of one group of tasks: how many there are, which are at work, how others ended."""
+    """The state of one group of tasks: their number, the running ones, and the outcomes of the others."""
 
     name: str
     num_tasks: int = 1
@@ -136,7 +136,7 @@ class _Groups(ABC):
             group.at_work[task_name] = None
 
     def on_progress(self, task_name: str, advance: StageProgress) -> None:
-        """A task tells how far it is."""
+        """A task reports its progress."""
         with self.lock:
             group = self._group(task_name)
             group.pace = group.pace or Pace()
@@ -199,7 +199,7 @@ class _Groups(ABC):
 
 
 class PlainProgress(_Groups):
-    """One line a finished group, and a sign of life from a long one."""
+    """One line per finished group, and regular lines for long ones."""
 
     def __enter__(self) -> Self:
         """Begin to show."""

@@ -70,7 +70,7 @@ def _origin(store: Store, record: Record) -> Mapping[str, str]:
 
 
 def _inputs(inputs: Sequence[InputEntry]) -> Mapping[str, str]:
-    """One line a role: the artifact, or how many files or shards."""
+    """One line per role: the artifact, or the number of files or shards."""
     roles: dict[str, list[InputEntry]] = {}
     for entry in inputs:
         roles.setdefault(entry.role, []).append(entry)
@@ -138,7 +138,7 @@ def _files(record: Record) -> Table:
 
 
 def _parameters(params: Mapping[str, object]) -> Mapping[str, str]:
-    """One line a parameter; of a table of tables (the sources) one line a table, with what is set in it."""
+    """One line per parameter; for a table of tables (the sources) one line per table, with its settings."""
     lines: dict[str, str] = {}
     for name, value in params.items():
         if isinstance(value, Mapping) and any(isinstance(inner, Mapping) for inner in value.values()):

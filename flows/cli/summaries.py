@@ -1,4 +1,4 @@
-"""What `run` and `plan` say at the end: one line a stage, its shards together, then where things are.
+"""The summaries of `run` and `plan`: one line per stage, with its shards together, then paths of results.
 
 A mapped stage's tasks are one line: how many shards, how many of them were made, the wall time from the
 first to the last.

@@ -1,6 +1,6 @@
 """`tokmill encode` and `tokmill decode`: text to token ids and back, with any tokenizer.
 
-Both work a document at a time and keep to one line each, so that `encode | decode` gives back the lines that
+Both work document by document, with one line each, so that `encode | decode` gives back the lines that
 went in, empty ones too: a line of text is a document, and a line of ids is a document.
 """
 
@@ -40,9 +40,7 @@ FileOption = Annotated[
         "--file", "-f", metavar="PATH", exists=True, dir_okay=False, help="Read lines from this file."
     ),
 ]
-JsonLinesOption = Annotated[
-    bool, typer.Option("--json", help="Write one JSON object a document, a line each.")
-]
+JsonLinesOption = Annotated[bool, typer.Option("--json", help="Write one JSON object per document and line.")]
 
 
 @app.command(
@@ -61,7 +59,7 @@ def encode(
     ] = None,
     file: FileOption = None,
     whole: Annotated[
-        bool, typer.Option("--whole", help="Take the input as one document, not a line each.")
+        bool, typer.Option("--whole", help="Take the input as one document, not one per line.")
     ] = False,
     special_tokens: Annotated[
         Literal["raise", "allowed", "as_text"],
@@ -106,7 +104,7 @@ def decode(
     store: StoreOption = None,
     as_json: JsonLinesOption = False,
 ) -> None:
-    """Turn token ids into text: a document a line, ids apart by spaces or as `encode --json` writes them."""
+    """Turn token ids into text: one document per line, ids separated by spaces or as JSON."""
     loaded = _load(tokenizer, store)
     documents = iter([ids]) if ids else map(_parsed_ids, _numbered_lines(file))
     for document in documents:

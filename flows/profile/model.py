@@ -91,7 +91,7 @@ class Profile(BaseModel):
     )
     description: str = Field("", description="What the profile is for, in a line.")
     sources: dict[Name, SourceSpec] = Field(
-        min_length=1, description="Where text comes from, one table a source."
+        min_length=1, description="Where text comes from, one table per source."
     )
     ingest: IngestParams = IngestParams()
     balance: BalanceParams = BalanceParams()

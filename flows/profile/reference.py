@@ -66,7 +66,7 @@ def _keys(section: str, model: type[BaseModel]) -> Iterator[Key]:
 
 
 def _table_name(path: str, annotation: object) -> str:
-    """Say which tables of models a field holds: `a.b.SOURCE` for one a source, `[a.b]` for a list of them."""
+    """Name the tables that a field holds: `a.b.SOURCE` for one per source, `[a.b]` for a list of them."""
     origin = typing.get_origin(annotation)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return f"{path}.SOURCE"

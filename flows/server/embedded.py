@@ -1,4 +1,4 @@
-"""The Prefect server of one command: started for it, told to nobody else, and gone with it.
+"""The embedded Prefect server of one command: started for it, private to it, and ended with it.
 
 It is a child like any other (`flows.server.children`): out of reach of the signals that a terminal or `kill`
 sends to the command's group, because a run has to tell it how it ended, and tethered, so that it does not
@@ -91,7 +91,7 @@ def start_embedded(
         environment: Prefect's settings among it.
         home: the folder of Prefect's database.
         seconds: how long a server may take.
-        note: is told, in a line, that it takes a second one.
+        note: called with one line if a second server is started.
 
     Raises:
         ServeError: neither came up; says why, and what helps.

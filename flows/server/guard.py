@@ -1,4 +1,4 @@
-"""Whom the server answers: programs of this machine, and its own page. No other web page, whatever its name.
+"""Access control of the server: it answers programs of this machine and its own page, but no other web page.
 
 A browser sends requests to 127.0.0.1 for any page that it shows. Three rules keep pages out, before Prefect
 sees the request:

@@ -34,7 +34,7 @@ def prefect_server(note: Callable[[str], None]) -> Iterator[None]:
     The embedded one ends with this process and not before, because Prefect sends its last events then.
 
     Args:
-        note: is told, in a line, what a person should know of the start.
+        note: called with one line of news about the start for the user.
 
     Raises:
         ServeError: the configured server does not answer; none is configured and none may be embedded; the

@@ -71,7 +71,7 @@ def up(store: Path, address: Address, *, any_profile: bool = False, announce: An
         store: the folder that runs keep their artifacts in unless they name another.
         address: of the server.
         any_profile: whether a run may name a profile outside the working directory.
-        announce: is told, a line at a time, what is up and where, and what fails.
+        announce: called with each line about the started services and about failures.
 
     Raises:
         ServeError: the port is taken, the store is served already, or the server, the worker or the

@@ -20,7 +20,7 @@ class Watch:
         Args:
             api: of the server.
             logs: the folder of its faults and its log.
-            announce: is told, a line at a time, from several threads.
+            announce: called with each line, from several threads.
         """
         self._api = api
         self._logs = logs

@@ -78,7 +78,7 @@ def measure_noise(documents: Documents, classes: BytesIn, stamp: int, room: Room
     Args:
         documents: what to measure.
         classes: uint8 [0x110000], the class of each code point: PLAIN, SYMBOL or BROKEN.
-        stamp: larger than all that were used with this room before; one a document is used from here on.
+        stamp: larger than all that were used with this room before; one per document is used from here on.
         room: changed.
         noise: written; all are 0 for a document without text, but for its compression, which is 1.
     """

@@ -48,5 +48,5 @@ def test_a_state_of_a_version_taken_down_does_not_go_back(tmp_path):
     export = store.path(exported(store, {"packed": less}, ("npy",)))
     state = PackedDataset(place).state_dict()
     PackedDataset(export).load_state_dict(state)
-    with pytest.raises(LoadingError, match="open the artifact that the state was taken of"):
+    with pytest.raises(LoadingError, match="open the artifact that the state was taken"):
         PackedDataset(place).load_state_dict(PackedDataset(export).state_dict())
