@@ -81,9 +81,9 @@ def given(plan: Plan, num_sources: int) -> NDArray[np.float64]:
 def asked(curves: Curves) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """What is asked of each source: places in the run, two where shares jump, and the shares there."""
     places, shares = [], []
-    for segment in curves.segments:
-        places += [float(segment.start / curves.end), float(segment.stop / curves.end)]
-        shares += [list(map(float, segment.first)), list(map(float, segment.last))]
+    for interval in curves.intervals:
+        places += [float(interval.start / curves.end), float(interval.stop / curves.end)]
+        shares += [list(map(float, interval.first)), list(map(float, interval.last))]
     return np.array(places), np.array(shares)
 
 
