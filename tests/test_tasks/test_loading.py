@@ -376,9 +376,9 @@ class TestState:
             ({"dataset": "0" * 64}, "the state is of the dataset 0000000000000000"),
             ({"seed": 1}, "taken with seed=1, and this dataset has seed=0"),
             ({"shuffle": True}, "taken with shuffle=True"),
-            ({"position": 10_000}, "position=10000 is no place among"),
-            ({"position": "0"}, "position missing or of another type"),
-            ({"epoch": None}, "epoch missing or of another type"),
+            ({"position": 10_000}, "position=10000 is not a place among"),
+            ({"position": "0"}, "position missing or mistyped"),
+            ({"epoch": None}, "epoch missing or mistyped"),
             ({"format": 2}, "has format 2, and this tokmill reads 1"),
         ],
     )
