@@ -301,7 +301,7 @@ def test_the_noise_stage_knows_the_end_token_by_its_name(tmp_path):
 def test_scores_of_another_measure_or_shard_are_refused(tmp_path):
     (tmp_path / "scores").mkdir()
     write_scores(tmp_path / "scores", "perplexity", {"surprisal": np.zeros(3, dtype=np.float32)})
-    with pytest.raises(StoreError, match="holds scores of 'perplexity', and 'noise' is asked for"):
+    with pytest.raises(StoreError, match="holds scores of 'perplexity', and 'noise' is needed"):
         ScoredShard.open(tmp_path / "scores", "noise")
     scores = {"perplexity": {"a": [[1.0, 2.0]]}}
     with pytest.raises(
