@@ -3,17 +3,19 @@
 import importlib
 import pkgutil
 from collections.abc import Collection, Iterator
-from typing import Final
+from importlib.util import find_spec
 
 from tokmill.tokenizer.jit import make_ready
 from tokmill.tokenizer.jit.reports import Report
+from tokmill.tokenizer.pipeline.families import FAMILIES
 
-KERNEL_PACKAGES: Final = ("tokmill.tokenizer.kernels", "tokmill.tokenizer.byte_bpe.kernels")
+_SHARED = "tokmill.tokenizer.kernels"
 
 
 def kernel_modules() -> Iterator[str]:
-    """Yield the full name of every module with kernels, by package and name."""
-    for package in KERNEL_PACKAGES:
+    """Yield the full name of every module with kernels: the shared ones, then those of families."""
+    own = [f"{module.rpartition('.')[0]}.kernels" for module in FAMILIES.values()]
+    for package in [_SHARED, *filter(find_spec, own)]:
         folders = importlib.import_module(package).__path__
         yield from sorted(f"{package}.{found.name}" for found in pkgutil.iter_modules(folders))
 

@@ -21,12 +21,12 @@ from numpy.typing import ArrayLike, NDArray
 from tokmill.tokenizer import formats
 from tokmill.tokenizer.byte_bpe.vocab import Merges, Vocab, definition_of
 from tokmill.tokenizer.components import normalizers
+from tokmill.tokenizer.components.decoders import IdDecoder
 from tokmill.tokenizer.components.specials import AllowedSpecial, AsText, active_specials, cut
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.arrow import ArrowStrings, read_strings
 from tokmill.tokenizer.core.buffers import EncodedBatch, Text, Texts
 from tokmill.tokenizer.core.errors import VocabularyError
-from tokmill.tokenizer.decoding import IdDecoder
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.running import Runner
 from tokmill.tokenizer.short_texts import ShortTexts
@@ -362,7 +362,7 @@ class Tokenizer:
 
     @cached_property
     def _decoder(self) -> IdDecoder:
-        return IdDecoder(self.definition.vocabulary)
+        return self.definition.decoder.of(self.definition.vocabulary)
 
     def decode_batch(
         self, batch: EncodedBatch | Sequence[Sequence[int]], errors: str = "replace"

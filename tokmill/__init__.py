@@ -11,8 +11,9 @@ Importing this package is cheap: what a name needs is loaded when the name is fi
 command line, deployments). In the repository they are folders at the top, linked from here (docs/adr/0013).
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tokmill.tokenizer.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from tokmill.flows.profile import Profile, load_profile
@@ -71,10 +72,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

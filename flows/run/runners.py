@@ -40,11 +40,10 @@ def _threads(workers: int) -> Iterator[TaskRunner[Any]]:
         until_done.enter_context(runner)
         try:
             yield runner
-        except Exception:
-            raise
-        except BaseException:
-            request_stop()
-            until_done.pop_all()
+        except BaseException as error:
+            if not isinstance(error, Exception):  # told to end: do not wait for the tasks, have them stop
+                request_stop()
+                until_done.pop_all()
             raise
 
 

@@ -1,8 +1,8 @@
 """card: what the data is, how it came about and how to load it, as Markdown and as JSON.
 
-Every number comes from the records and tables of the artifacts upstream (`tasks.card.facts`), is written as
-`card.json`, and laid out as `card.md` (`tasks.card.text`). The card is not made if the accounts of the stages
-do not lead from one to the next.
+Every number comes from the records and tables of the artifacts upstream (`tasks.card.gathering`). They are
+written as `card.json` and laid out as `card.md` (`tasks.card.text`). The card is not made if the accounts of
+the stages do not lead from one to the next.
 """
 
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ def run(
         AccountError: the stages' accounts do not lead from one to the next.
         TaskError: a note is for a source that does not exist.
     """
-    from tokmill.tasks.card.facts import Upstream, gather_facts
+    from tokmill.tasks.card.gathering import Upstream, gather_facts
     from tokmill.tasks.card.text import to_markdown
     from tokmill.tasks.sampling import check_sources
 

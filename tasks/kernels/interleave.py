@@ -142,7 +142,7 @@ def weave(curve: Curve, lanes: Lanes, clock: Clock, until: float, places: Int64)
 def _give(curve: Curve, lanes: Lanes, clock: Clock, source: int, room: int) -> None:
     """Give a source's next document, and record how far the source is ahead or behind before and after.
 
-    Between its documents a source only falls behind, so these are the extreme positions.
+    Between two of its documents a source can only fall behind its share, so the extremes are at these.
     """
     requested = _requested(curve, clock, source)
     lanes.behind[source] = max(lanes.behind[source], requested - lanes.given[source])

@@ -44,9 +44,36 @@ _LOOK_AHEAD = 4096  # sequences to look up in the epoch's order at a time
 class PackedDataset:
     """Batches of packed sequences for one rank; iterate it once per epoch.
 
+    Args:
+        path: its directory, or its name in a store, e.g. `packed/name` or `packed/name@v3`.
+        batch_size: sequences per batch, of this rank alone.
+        fields: fields of a batch besides `sequence`; see `tasks.loading.batches`.
+        dtype: dtype of `input_ids`: 'stored' (uint16 or uint32), or int32 or int64.
+        sequence_lengths: a curriculum of lengths, `[(0, 512), (100_000, 2048)]`: from a number of
+            sequences of the run on, sequences are read as rows of a length that must divide the packing's
+            own. Batches keep their tokens and have more, shorter rows. By default a sequence is one row.
+        shuffle: whether each epoch has a new order; otherwise every epoch has the artifact's order.
+        seed: seed of the orders; a whole number from 0.
+        rank: number of this process among those that train together, from 0.
+        world_size: number of these processes.
+        remainder: how to treat the last, partial step of an epoch: 'keep' spreads it over the ranks,
+            'drop' leaves it out, 'wrap' fills it up from the epoch's beginning.
+        num_threads: threads that make batches ahead; 0 makes them on demand. One is as fast as the
+            memory; more help with slow disks or networks.
+        prefetch: the most batches ahead; by default those of two blocks of 2 MiB per thread.
+        verify: 'sizes' compares the files' sizes with the record, 'full' reads every byte and compares
+            digests as well.
+        store: store in which to look up a name; by default TOKMILL_STORE, or `tokmill-store` in the
+            working directory.
+
     Attributes:
         manifest: the content of `packed.json`.
         split: this rank's part.
+
+    Raises:
+        LoadingError: an argument is out of range, there is no store to look a name up in, a batch has
+            more tokens than `cu_seqlens` can count, or the artifact lacks the memmap format.
+        StoreError: the artifact is missing or damaged.
     """
 
     def __init__(  # noqa: PLR0913 - each is an option of its own, said by its name
@@ -67,35 +94,6 @@ class PackedDataset:
         verify: Verify = "sizes",
         store: str | Path | None = None,
     ) -> None:
-        """Open a packed artifact.
-
-        Args:
-            path: its directory, or its name in a store, e.g. `packed/name` or `packed/name@v3`.
-            batch_size: sequences per batch, of this rank alone.
-            fields: fields of a batch besides `sequence`; see `tasks.loading.batches`.
-            dtype: dtype of `input_ids`: 'stored' (uint16 or uint32), or int32 or int64.
-            sequence_lengths: a curriculum of lengths, `[(0, 512), (100_000, 2048)]`: from a number of
-                sequences of the run on, sequences are read as rows of a length that must divide the packing's
-                own. Batches keep their tokens and have more, shorter rows. By default a sequence is one row.
-            shuffle: whether each epoch has a new order; otherwise every epoch has the artifact's order.
-            seed: seed of the orders; a whole number from 0.
-            rank: number of this process among those that train together, from 0.
-            world_size: number of these processes.
-            remainder: how to treat the last, partial step of an epoch: 'keep' spreads it over the ranks,
-                'drop' leaves it out, 'wrap' fills it up from the epoch's beginning.
-            num_threads: threads that make batches ahead; 0 makes them on demand. One is as fast as the
-                memory; more help with slow disks or networks.
-            prefetch: the most batches ahead; by default those of two blocks of 2 MiB per thread.
-            verify: 'sizes' compares the files' sizes with the record, 'full' reads every byte and compares
-                digests as well.
-            store: store in which to look up a name; by default TOKMILL_STORE, or `tokmill-store` in the
-                working directory.
-
-        Raises:
-            LoadingError: an argument is out of range, there is no store to look a name up in, a batch has
-                more tokens than `cu_seqlens` can count, or the artifact lacks the memmap format.
-            StoreError: the artifact is missing or damaged.
-        """
         self.path = artifact_folder("packed", path, store)
         self.manifest = PackedManifest.open(self.path)
         self.split = Split(batch_size, rank, world_size, remainder=remainder)

@@ -106,14 +106,6 @@ class Workspace:
     def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
         """Encode the pre-tokens of segments; see `pipeline.model.Workspace`.
 
-        Args:
-            data: uint8, the text.
-            pretokens: of each segment of it.
-            kinds: int64, shape (num_segments,); -1 for text, or the id that stands for the whole segment.
-
-        Returns:
-            The encoding, whose ids the next call overwrites.
-
         Raises:
             TokenizerError: a pre-token is longer than positions can tell.
         """

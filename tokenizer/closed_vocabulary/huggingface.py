@@ -7,7 +7,6 @@ Tokens that are no UTF-8 cannot be written. A family's own module binds these fu
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tokmill.tokenizer.closed_vocabulary.model import ClosedModel
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
@@ -21,6 +20,7 @@ from tokmill.tokenizer.formats.split_steps import (
     steps_of,
 )
 from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.pipeline.model import Model
 
 EVERY_CHARACTER = r"[\s\S]"
 _STEPS = "Split and Digits"
@@ -75,14 +75,14 @@ def _text(token: bytes) -> str:
 
 
 def read(
-    make: Callable[[Vocabulary, Mapping[str, Any]], ClosedModel],
+    make: Callable[[Vocabulary, Mapping[str, Any]], Model],
     content: Mapping[str, Any],
     special_tokens: Mapping[str, int],
     num_reserved: int,
     where: str,
     *,
     steps: Sequence[Step],
-) -> tuple[ClosedModel, PreTokenizer]:
+) -> tuple[Model, PreTokenizer]:
     """Read the model and the pre-tokenizer.
 
     Args:

@@ -18,7 +18,7 @@ from tokmill.tokenizer.jit.intrinsics import load_u64, prefetch
 from tokmill.tokenizer.kernels.words import MAX_SHORT, hash_long, hash_short, load_short
 
 _HALF = np.uint64(32)
-_LOWER = np.uint64(0xFFFFFFFF)
+LOWER = np.uint64(0xFFFFFFFF)
 _BYTE = np.uint64(0xFF)
 _LENGTH_SHIFT = 56
 _ROW = 3
@@ -123,16 +123,11 @@ def count_short(
     low: np.uint64, high: np.uint64, digest: np.uint64, weight: np.uint64, tables: CountTables
 ) -> bool:
     """Add to the count of a short string; False if there is no room for a new one."""
-    size = tables.short.shape[0] // _ROW
-    slot = home(digest, size)
-    at = np.uint64(_ROW * slot)
-    while tables.short[at + np.uint64(2)] != 0:
-        if tables.short[at] == low and tables.short[at + np.uint64(1)] == high:
-            tables.short[at + np.uint64(2)] += weight
-            return True
-        slot = (slot + 1) & (size - 1)
-        at = np.uint64(_ROW * slot)
-    if 4 * tables.used[SHORT] >= 3 * size:
+    at = place_of_short(low, high, digest, tables.short)
+    if tables.short[at + np.uint64(2)] != 0:
+        tables.short[at + np.uint64(2)] += weight
+        return True
+    if 4 * tables.used[SHORT] >= 3 * (tables.short.shape[0] // _ROW):
         return False
     tables.short[at], tables.short[at + np.uint64(1)], tables.short[at + np.uint64(2)] = low, high, weight
     tables.used[SHORT] += 1
@@ -144,17 +139,10 @@ def count_long(
     data: BytesIn, start: int, length: int, digest: np.uint64, weight: np.uint64, tables: CountTables
 ) -> bool:
     """Add to the count of a longer string; False if there is no room for a new one."""
-    slot = home(digest, tables.slots.shape[0])
-    while tables.slots[slot] != 0:
-        entry = np.int64(tables.slots[slot] & _LOWER) - 1
-        if (
-            (tables.slots[slot] ^ digest) >> _HALF == 0
-            and np.int64(tables.entries[entry, 1]) == length
-            and is_same(data, start, tables.arena, np.int64(tables.entries[entry, 0]), length)
-        ):
-            tables.entries[entry, 2] += weight
-            return True
-        slot = (slot + 1) & (tables.slots.shape[0] - 1)
+    slot = slot_of_long(data, start, length, digest, tables)
+    if tables.slots[slot] != 0:
+        tables.entries[np.int64(tables.slots[slot] & LOWER) - 1, 2] += weight
+        return True
     entry, place = tables.used[LONG], tables.used[ARENA]
     if entry >= tables.entries.shape[0] or place + length > tables.arena.shape[0]:
         return False
@@ -165,6 +153,34 @@ def count_long(
     tables.used[LONG] += 1
     tables.used[ARENA] += length
     return True
+
+
+@kernel(inline=True)
+def place_of_short(low: np.uint64, high: np.uint64, digest: np.uint64, short: UInt64) -> np.uint64:
+    """Return where a string of at most MAX_SHORT bytes stands, or would stand: there the weight is 0."""
+    size = short.shape[0] // _ROW
+    slot = home(digest, size)
+    at = np.uint64(_ROW * slot)
+    while short[at + np.uint64(2)] != 0 and not (short[at] == low and short[at + np.uint64(1)] == high):
+        slot = (slot + 1) & (size - 1)
+        at = np.uint64(_ROW * slot)
+    return at
+
+
+@kernel(inline=True)
+def slot_of_long(data: BytesIn, start: int, length: int, digest: np.uint64, tables: CountTables) -> int:
+    """Return the slot of a longer string, or the empty one in which it would be."""
+    slot = home(digest, tables.slots.shape[0])
+    while tables.slots[slot] != 0:
+        entry = np.int64(tables.slots[slot] & LOWER) - 1
+        if (
+            (tables.slots[slot] ^ digest) >> _HALF == 0
+            and np.int64(tables.entries[entry, 1]) == length
+            and is_same(data, start, tables.arena, np.int64(tables.entries[entry, 0]), length)
+        ):
+            break
+        slot = (slot + 1) & (tables.slots.shape[0] - 1)
+    return slot
 
 
 @kernel(inline=True)

@@ -7,13 +7,16 @@ taken in blocks: first the memory that all of them need is asked for, then they 
 import numpy as np
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In, UInt32, UInt64
-from tokmill.tokenizer.kernels.counting import CountTables, hash_block, home, is_same
+from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In, UInt32
+from tokmill.tokenizer.kernels.counting import (
+    LOWER,
+    CountTables,
+    hash_block,
+    place_of_short,
+    slot_of_long,
+)
 from tokmill.tokenizer.kernels.words import MAX_SHORT
 
-_HALF = np.uint64(32)
-_LOWER = np.uint64(0xFFFFFFFF)
-_ROW = 3
 _BLOCK = 32
 
 
@@ -78,29 +81,8 @@ def find_string(data: BytesIn, start: int, length: int, row: int, tables: CountT
     place = np.uint64(row)
     low, high, digest = tables.block[place, 0], tables.block[place, 1], tables.block[place, 2]
     if length <= MAX_SHORT:
-        return find_short(low, high, digest, tables.short)
-    slot = home(digest, tables.slots.shape[0])
-    while tables.slots[slot] != 0:
-        entry = np.int64(tables.slots[slot] & _LOWER) - 1
-        if (
-            (tables.slots[slot] ^ digest) >> _HALF == 0
-            and np.int64(tables.entries[entry, 1]) == length
-            and is_same(data, start, tables.arena, np.int64(tables.entries[entry, 0]), length)
-        ):
-            return np.int64(tables.entries[entry, 2]) - 1
-        slot = (slot + 1) & (tables.slots.shape[0] - 1)
-    return -1
-
-
-@kernel(inline=True)
-def find_short(low: np.uint64, high: np.uint64, digest: np.uint64, table: UInt64) -> int:
-    """Return the id of a string of at most MAX_SHORT bytes, or -1."""
-    size = table.shape[0] // _ROW
-    slot = home(digest, size)
-    while True:
-        at = np.uint64(_ROW * slot)
-        if table[at + np.uint64(2)] == 0:
-            return -1
-        if table[at] == low and table[at + np.uint64(1)] == high:
-            return np.int64(table[at + np.uint64(2)]) - 1
-        slot = (slot + 1) & (size - 1)
+        return np.int64(tables.short[place_of_short(low, high, digest, tables.short) + np.uint64(2)]) - 1
+    slot = slot_of_long(data, start, length, digest, tables)
+    if tables.slots[slot] == 0:
+        return -1
+    return np.int64(tables.entries[np.int64(tables.slots[slot] & LOWER) - 1, 2]) - 1

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokmill.tokenizer.closed_vocabulary import huggingface
-from tokmill.tokenizer.closed_vocabulary.model import ClosedModel
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.formats.split_steps import steps_of
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.word_level.family import from_spec
+from tokmill.tokenizer.pipeline.model import Model
+from tokmill.tokenizer.word_level.family import FAMILY
 
 
 def reads(content: Mapping[str, Any]) -> bool:
@@ -23,7 +23,7 @@ def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
 
 def read(
     content: Mapping[str, Any], special_tokens: Mapping[str, int], num_reserved: int, where: str
-) -> tuple[ClosedModel, PreTokenizer]:
+) -> tuple[Model, PreTokenizer]:
     """Read the model and the pre-tokenizer; see `closed_vocabulary.huggingface`."""
     steps = steps_of(content.get("pre_tokenizer"))
-    return huggingface.read(from_spec, content, special_tokens, num_reserved, where, steps=steps)
+    return huggingface.read(FAMILY.from_spec, content, special_tokens, num_reserved, where, steps=steps)

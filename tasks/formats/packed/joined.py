@@ -43,6 +43,7 @@ class JoinedReader:
         self._reader = reader
         self._times = sequence_length // own
         self._goes_on = lru_cache(maxsize=None)(self._find_going_on)
+        self._edges = lru_cache(maxsize=2)(self._find_edges)  # of a shard and of the one before
 
     def __len__(self) -> int:
         return (len(self._reader) + self._times - 1) // self._times
@@ -113,7 +114,7 @@ class JoinedReader:
         found: NDArray[np.bool_] = same & (firsts[1:] > firsts[:-1]) & (begins[-1] == 0)
         return found
 
-    def _edges(self, shard: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _find_edges(self, shard: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The begin and the end of each sequence of a shard in its documents: two int64 [6, rows].
 
         The rows of values are those of `_EDGE`, -1 for a sequence without pieces; an end's `document_start`

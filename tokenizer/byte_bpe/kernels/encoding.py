@@ -80,6 +80,32 @@ def encode_other(
     return count
 
 
+@kernel(inline=True)
+def encode_fetched(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    block: int,
+    first: int,
+    stop: int,
+    model: Model,
+    memory: Memory,
+    out: UInt32,
+    position: int,
+) -> int:
+    """Encode the pre-tokens from `first` to `stop` of a fetched block; return where their ids end."""
+    for i in range(first - block, stop - block):
+        place, count = memory.places[np.uint64(i)], np.int64(0)
+        if place >= 0:
+            low, high = memory.lows[np.uint64(i)], memory.highs[np.uint64(i)]
+            count = recall_short(memory.cache, place, low, high, out, position)
+        if count == 0:
+            start, end = starts[block + i], ends[block + i]
+            count = encode_other(data, start, end, i, model, memory, out, position)
+        position += count
+    return position
+
+
 @kernel
 def encode_pretokens(
     data: BytesIn,
@@ -132,16 +158,9 @@ def encode_pretokens(
                 if starts[k] >= until:
                     lacking = np.int64(PAUSED)
                     break
-            for i in range(k - block, min(last, fetched) - block):
-                place, count = memory.places[np.uint64(i)], np.int64(0)
-                if place >= 0:
-                    low, high = memory.lows[np.uint64(i)], memory.highs[np.uint64(i)]
-                    count = recall_short(memory.cache, place, low, high, out, position)
-                if count == 0:
-                    start, end = starts[block + i], ends[block + i]
-                    count = encode_other(data, start, end, i, model, memory, out, position)
-                position += count
-            k = min(last, fetched)
+            stop = min(last, fetched)
+            position = encode_fetched(data, starts, ends, block, k, stop, model, memory, out, position)
+            k = stop
         if lacking == DONE:
             segment += 1
             out_offsets[segment] = position

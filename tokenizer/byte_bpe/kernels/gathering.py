@@ -159,6 +159,18 @@ def part_list(words: Words, positions: UInt32, first: int, end: int, others: UIn
     parted[0], parted[1] = kept, count
 
 
+@kernel(inline=True)
+def add_pair(
+    pairs: Pairs, counters: Int64, left: int, right: int, frequency: int, first: int, number: int
+) -> None:
+    """Add a pair that stands at `number` positions, listed from `first`; there must be room."""
+    pair = counters[NUM_PAIRS]
+    counters[NUM_PAIRS] += 1
+    pairs.left[pair], pairs.right[pair], pairs.frequency[pair] = left, right, frequency
+    pairs.first[pair], pairs.number[pair] = first, number
+    pairs.slots[find_slot(pairs, left, right)] = pair
+
+
 @kernel
 def make_pairs(
     words: Words,
@@ -211,11 +223,7 @@ def make_pairs(
             left, right = words.cells[at], words.cells[at + 1]
             length = np.int64(tokens.length[left]) + np.int64(tokens.length[right])
             if rest - parted[1] >= counters[THRESHOLD] and length <= rules.max_length:
-                pair = counters[NUM_PAIRS]
-                counters[NUM_PAIRS] += 1
-                pairs.left[pair], pairs.right[pair], pairs.frequency[pair] = left, right, rest - parted[1]
-                pairs.first[pair], pairs.number[pair] = first, parted[0] - first
-                pairs.slots[find_slot(pairs, left, right)] = pair
+                add_pair(pairs, counters, left, right, rest - parted[1], first, parted[0] - first)
             first, rest = parted[0], parted[1]
         if outcome == MADE_ALL:
             counters[NUM_POSITIONS], rest = end, np.int64(0)
