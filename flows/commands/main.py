@@ -17,7 +17,7 @@ import typer
 
 from tokmill.flows.cli.app import FAILED, USAGE, app
 from tokmill.flows.cli.interruption import InterruptedCommandError
-from tokmill.flows.run.letting_go import let_go
+from tokmill.flows.run.exception_frames import clear_frames
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return end.code if isinstance(end.code, int) else FAILED
     except Exception as error:
         code = _answer(error)
-        let_go(error)
+        clear_frames(error)
         return code
     return 0
 

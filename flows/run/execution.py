@@ -23,7 +23,7 @@ from prefect.utilities.annotations import quote
 
 from tokmill.flows.errors import RunError
 from tokmill.flows.run.dag import Done, Job, Node, Step, references
-from tokmill.flows.run.letting_go import let_go
+from tokmill.flows.run.exception_frames import clear_frames
 from tokmill.flows.run.prefect_task import Ask, Told, as_task
 from tokmill.flows.run.progress import Reporter, group_of
 from tokmill.flows.run.results import RunRow
@@ -208,7 +208,7 @@ class PrefectExecutor:
         """Raise the first failure in the order of the DAG; free what the frames of the others hold."""
         failures = self._failures(jobs)
         for failure in failures[1:]:
-            let_go(failure)
+            clear_frames(failure)
         if failures:
             raise failures[0]
 
