@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.run.places import open_store, store_url
+from tokmill.flows.run.machine import open_store, store_url
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from tokmill.flows.cli.figures import counted, key_figures, outcome_words, span
 from tokmill.flows.cli.output import draw, pairs, results, say, shown, table
-from tokmill.flows.run.places import store_url
+from tokmill.flows.run.machine import store_url
 from tokmill.flows.run.planning import PlanRow
 from tokmill.flows.run.progress import group_of
 from tokmill.flows.run.results import RunResult, RunRow, wall_seconds

@@ -42,7 +42,7 @@ def run(
     from tokmill.flows.cli.summaries import print_run, run_document
     from tokmill.flows.profile import load_profile
     from tokmill.flows.run import calling
-    from tokmill.flows.run.places import store_url, writable_store
+    from tokmill.flows.run.machine import store_url, writable_store
 
     loaded = load_profile(profile, overrides or [])
     location = store_url(store, loaded.execution)
@@ -91,7 +91,7 @@ def plan(
     """Say what a run would do: what is cached, what would run, and which field makes the difference."""
     from tokmill.flows.cli.summaries import plan_document, print_plan
     from tokmill.flows.profile import load_profile
-    from tokmill.flows.run.places import Machine, open_store
+    from tokmill.flows.run.machine import Machine, open_store
     from tokmill.flows.run.planning import plan_profile
     from tokmill.flows.run.progress import noting_warnings
 

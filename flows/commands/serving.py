@@ -28,7 +28,7 @@ def up(
     ] = False,
 ) -> None:
     """Start a Prefect server and a worker, and register a deployment for this folder; Ctrl-C stops both."""
-    from tokmill.flows.run.places import store_url, writable_store
+    from tokmill.flows.run.machine import store_url, writable_store
     from tokmill.flows.server import serving
     from tokmill.flows.server.settings import require_prefect_home
 
@@ -56,7 +56,7 @@ def up(
 )
 def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Look at the Prefect server: whether scheduled runs start, and whom it answers; exit code 1 if not."""
-    from tokmill.flows.run.places import open_store, store_url
+    from tokmill.flows.run.machine import open_store, store_url
     from tokmill.flows.server.findings import look_at_faults, look_at_packages
     from tokmill.flows.server.presence import found
     from tokmill.flows.server.settings import prepare_terminal_run

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.flows.profile import Profile, load_profile
-from tokmill.flows.run.places import Machine, store_url, writable_store
+from tokmill.flows.run.machine import Machine, store_url, writable_store
 from tokmill.flows.run.planning import PlanRow, plan_profile
 from tokmill.flows.run.progress import Reporter, Silent, noting_warnings
 from tokmill.flows.run.results import RunResult

@@ -24,8 +24,8 @@ from tokmill.flows.run.deadline import SECONDS, end_soon
 from tokmill.flows.run.ending import held_state, state_of, told
 from tokmill.flows.run.execution import PrefectExecutor
 from tokmill.flows.run.form import Overrides
+from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.naming import run_name
-from tokmill.flows.run.places import Machine
 from tokmill.flows.run.progress import Reporter, Silent, noting_warnings
 from tokmill.flows.run.results import RunResult
 from tokmill.flows.run.runners import RUNNERS

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
-from tokmill.flows.run.places import RunnerName
+from tokmill.flows.run.machine import RunnerName
 from tokmill.tokenizer.core.stopping import allow_work, request_stop
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tokmill.flows.errors import UsageError
 from tokmill.flows.profile import Execution
-from tokmill.flows.run.places import Machine, num_bytes
+from tokmill.flows.run.machine import Machine, num_bytes
 from tokmill.tasks.core.machine import quarter_of_the_ram
 
 
