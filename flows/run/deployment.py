@@ -1,4 +1,4 @@
-"""Registers a place's work pool and deployment at the Prefect server that the environment names.
+"""Registers a served folder's work pool and deployment at the Prefect server that the environment names.
 
 `tokmill up` runs `python -m tokmill.flows.run.deployment FOLDER STORE`. Teams that deploy from a checkout use
 `prefect.yaml`, which has the same content (a test compares the two).
@@ -22,40 +22,40 @@ from prefect.types.entrypoint import EntrypointType
 from prefect.utilities.callables import parameter_schema
 
 from tokmill.flows.run.flow import build_corpus
-from tokmill.flows.server.place import Place
+from tokmill.flows.server.served_folder import ServedFolder
 
 DESCRIPTION = "Raw text to packed token shards: one profile, every stage cached by fingerprint."
 NIGHTLY = "0 3 * * *"
 FLOW = build_corpus.name
 
 
-def register(place: Place) -> None:
-    """Create or renew the work pool and the deployment of a place."""
+def register(served: ServedFolder) -> None:
+    """Create or renew the work pool and the deployment of a served folder."""
     with get_client(sync_client=True) as client:
-        _register_pool(client, place)
+        _register_pool(client, served)
         try:
-            known = client.read_deployment_by_name(f"{FLOW}/{place.name}")
+            known = client.read_deployment_by_name(f"{FLOW}/{served.name}")
         except ObjectNotFound:
-            deployment(place).apply()
+            deployment(served).apply()
         else:
-            client.update_deployment(known.id, _renewal(place, known))
+            client.update_deployment(known.id, _renewal(served, known))
 
 
-def deployment(place: Place) -> RunnerDeployment:
+def deployment(served: ServedFolder) -> RunnerDeployment:
     """The deployment as it is first registered; its schedule is there but paused."""
     return RunnerDeployment.from_flow(
         build_corpus,
-        place.name,
-        description=_described(place),
+        served.name,
+        description=_described(served),
         parameters={"profile": "quickstart"},
         schedules=[Cron(NIGHTLY, timezone="UTC", active=False)],
-        work_pool_name=place.work_pool,
+        work_pool_name=served.work_pool,
         entrypoint_type=EntrypointType.MODULE_PATH,
         tags=["tokmill"],
     )
 
 
-def job_template(place: Place) -> dict[str, Any]:
+def job_template(served: ServedFolder) -> dict[str, Any]:
     """Return the work pool's template: a fixed working folder, and no variable that a run could set.
 
     Prefect's own template for processes lets every run choose its command, environment and working folder.
@@ -63,30 +63,30 @@ def job_template(place: Place) -> dict[str, Any]:
     worker's environment.
     """
     return {
-        "job_configuration": {"working_dir": str(place.folder), "stream_output": True},
+        "job_configuration": {"working_dir": str(served.folder), "stream_output": True},
         "variables": {"type": "object", "properties": {}, "additionalProperties": False},
     }
 
 
-def _register_pool(client: SyncPrefectClient, place: Place) -> None:
-    template = job_template(place)
-    description = f"Runs work in {place.folder}"
+def _register_pool(client: SyncPrefectClient, served: ServedFolder) -> None:
+    template = job_template(served)
+    description = f"Runs work in {served.folder}"
     try:
-        client.read_work_pool(place.work_pool)
+        client.read_work_pool(served.work_pool)
     except ObjectNotFound:
         client.create_work_pool(
             WorkPoolCreate(
-                name=place.work_pool, type="process", base_job_template=template, description=description
+                name=served.work_pool, type="process", base_job_template=template, description=description
             )
         )
     else:
         renewed = WorkPoolUpdate(base_job_template=template, description=description)
-        client.update_work_pool(place.work_pool, renewed)
+        client.update_work_pool(served.work_pool, renewed)
 
 
-def _renewal(place: Place, known: DeploymentResponse) -> DeploymentUpdate:
+def _renewal(served: ServedFolder, known: DeploymentResponse) -> DeploymentUpdate:
     """What a deployment takes from the code; fields that are not named here stay as they are."""
-    made = deployment(place)
+    made = deployment(served)
     renewal = DeploymentUpdate(
         description=made.description,
         entrypoint=made.entrypoint,
@@ -95,13 +95,13 @@ def _renewal(place: Place, known: DeploymentResponse) -> DeploymentUpdate:
         pull_steps=[],
     )
     if known.work_pool_name is None:  # somebody deleted the pool
-        renewal.work_pool_name = place.work_pool
+        renewal.work_pool_name = served.work_pool
     return renewal
 
 
-def _described(place: Place) -> str:
-    return f"{DESCRIPTION}\n\nRuns work in `{place.folder}` and keep their artifacts in `{place.store}`."
+def _described(served: ServedFolder) -> str:
+    return f"{DESCRIPTION}\n\nRuns work in `{served.folder}` and keep their artifacts in `{served.store}`."
 
 
 if __name__ == "__main__":
-    register(Place(Path(sys.argv[1]), Path(sys.argv[2])))
+    register(ServedFolder(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -13,7 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from tokmill.flows.errors import ServeError
-from tokmill.flows.server.place import Place
+from tokmill.flows.server.served_folder import ServedFolder
 
 _FILE, _LOCK = "up.json", "lock"
 
@@ -36,7 +36,7 @@ class Presence:
 
 
 @contextmanager
-def present(place: Place, url: str, logs: Path) -> Iterator[None]:
+def present(served: ServedFolder, url: str, logs: Path) -> Iterator[None]:
     """Be the one that serves a store, for the length of the block.
 
     Raises:
@@ -50,10 +50,10 @@ def present(place: Place, url: str, logs: Path) -> Iterator[None]:
         other = found(logs)
         where = f"from {other.folder} at {other.url} (process {other.pid})" if other else "by another process"
         raise ServeError(
-            f"up: the store {place.store} is served already {where}; use that one, stop it, or serve another "
+            f"up: the store {served.store} is served already {where}; use that one, stop it, or serve another "
             "--store"
         ) from error
-    own = Presence(url, str(place.folder), place.name, os.getpid())
+    own = Presence(url, str(served.folder), served.name, os.getpid())
     try:
         (logs / _FILE).write_text(json.dumps(asdict(own)), encoding="utf-8")
         yield

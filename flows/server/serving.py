@@ -22,8 +22,8 @@ from tokmill.flows.profile.served import SERVED
 from tokmill.flows.server.app import FAULTS, protection
 from tokmill.flows.server.children import Child, child, interruptible
 from tokmill.flows.server.names import host_in_url, own_names, reachable
-from tokmill.flows.server.place import Place
 from tokmill.flows.server.presence import present
+from tokmill.flows.server.served_folder import ServedFolder
 from tokmill.flows.server.settings import PRIVATE
 from tokmill.flows.server.watching import Watch
 
@@ -78,21 +78,21 @@ def up(store: Path, address: Address, *, any_profile: bool = False, announce: An
             registration failed.
         UsageError: a name that the server is to answer to is none.
     """
-    place, logs = Place.of(Path.cwd(), store), store.absolute() / ".up"
-    environment = _environment(address, place, logs, any_profile)
-    with present(place, address.url, logs), interruptible() as stopped, ExitStack() as children:
+    served, logs = ServedFolder.of(Path.cwd(), store), store.absolute() / ".up"
+    environment = _environment(address, served, logs, any_profile)
+    with present(served, address.url, logs), interruptible() as stopped, ExitStack() as children:
         _require_free(address)
         announce("starting the Prefect server …")
         server = children.enter_context(child("server", _server(address), environment, logs))
         _wait_until_healthy(server, f"{address.url}/api/health", stopped)
         if stopped.is_set():
             return
-        _register(place, environment)
+        _register(served, environment)
         _put_right(environment, announce)
-        work = ["prefect", "worker", "start", "--pool", place.work_pool, "--type", "process"]
+        work = ["prefect", "worker", "start", "--pool", served.work_pool, "--type", "process"]
         worker = children.enter_context(child("worker", work, environment, logs))
         announce(
-            f"up: {address.seen_url}/v2/deployments · deployment {place.name} · store {store} · "
+            f"up: {address.seen_url}/v2/deployments · deployment {served.name} · store {store} · "
             "Ctrl-C stops it"
         )
         _serve([server, worker], Watch(f"{address.url}/api", logs, announce), stopped)
@@ -104,8 +104,8 @@ def _server(address: Address) -> list[str]:
     return ["uvicorn", *served, "--host", address.host, "--port", str(address.port)]
 
 
-def _environment(address: Address, place: Place, logs: Path, any_profile: bool) -> dict[str, str]:
-    """What every child sees: this server and its names, this place, no telemetry."""
+def _environment(address: Address, served: ServedFolder, logs: Path, any_profile: bool) -> dict[str, str]:
+    """What every child sees: the server and its names, the served folder, no telemetry."""
     return {
         **os.environ,
         **PRIVATE,
@@ -117,8 +117,8 @@ def _environment(address: Address, place: Place, logs: Path, any_profile: bool) 
         # work every ten seconds, its scheduler once a minute.
         "PREFECT_WORKER_QUERY_SECONDS": os.environ.get("PREFECT_WORKER_QUERY_SECONDS", "2"),
         _SCHEDULER: os.environ.get(_SCHEDULER, "10"),
-        "TOKMILL_STORE": str(place.store),
-        SERVED: "" if any_profile else str(place.folder),
+        "TOKMILL_STORE": str(served.store),
+        SERVED: "" if any_profile else str(served.folder),
         FAULTS: str(logs / "faults.log"),
     }
 
@@ -137,11 +137,11 @@ def _require_free(address: Address) -> None:
             ) from error
 
 
-def _register(place: Place, environment: Mapping[str, str]) -> None:
-    done = _run_module(["tokmill.flows.run.deployment", str(place.folder), str(place.store)], environment)
+def _register(served: ServedFolder, environment: Mapping[str, str]) -> None:
+    done = _run_module(["tokmill.flows.run.deployment", str(served.folder), str(served.store)], environment)
     if done.returncode:
         said = (done.stderr or done.stdout).strip()
-        raise ServeError(f"the deployment {place.name!r} could not be registered: {said}")
+        raise ServeError(f"the deployment {served.name!r} could not be registered: {said}")
 
 
 def _put_right(environment: Mapping[str, str], announce: Announce) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.test_flows.commands import Outcome, Tokmill
-from tokmill.flows.server.place import Place
+from tokmill.flows.server.served_folder import ServedFolder
 
 UP_SECONDS = 180
 RUN_SECONDS = 180
@@ -65,14 +65,14 @@ class Service:
         return {"Prefect-Csrf-Client": "tests", "Prefect-Csrf-Token": token}
 
     @property
-    def place(self) -> Place:
+    def served(self) -> ServedFolder:
         """What is served."""
-        return Place.of(self.tokmill.folder, self.tokmill.store)
+        return ServedFolder.of(self.tokmill.folder, self.tokmill.store)
 
     @property
     def deployment(self) -> dict[str, Any]:
-        """The deployment of the place, as it is now."""
-        found: dict[str, Any] = self.call(f"/deployments/name/build-corpus/{self.place.name}")
+        """The deployment of the served folder, as it is now."""
+        found: dict[str, Any] = self.call(f"/deployments/name/build-corpus/{self.served.name}")
         return found
 
     def run(self, **parameters: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is noticed of a server whose own work fails: its tasks, its log, its packages, its place."""
+"""Faults that are noticed in a server (its tasks, its log, its packages), and the folder that it serves."""
 
 import asyncio
 import json
@@ -14,8 +14,8 @@ from tokmill.flows.errors import ProfileError, ServeError
 from tokmill.flows.profile.served import SERVED, require_served
 from tokmill.flows.server.findings import look_at_faults, look_at_packages, out_of_bounds
 from tokmill.flows.server.loops import Loops, write_faults
-from tokmill.flows.server.place import Place
 from tokmill.flows.server.presence import found, present
+from tokmill.flows.server.served_folder import ServedFolder
 from tokmill.flows.server.watching import Watch
 
 
@@ -106,23 +106,23 @@ def test_packages_that_pip_passed_the_bounds_of_are_named() -> None:
 
 
 def test_a_place_is_named_after_folder_and_store(tmp_path: Path) -> None:
-    here = Place.of(tmp_path, tmp_path / "store")
+    here = ServedFolder.of(tmp_path, tmp_path / "store")
     (tmp_path / "link").symlink_to(tmp_path)
 
-    assert Place.of(tmp_path / "link", tmp_path / "store") == here
+    assert ServedFolder.of(tmp_path / "link", tmp_path / "store") == here
     names = {
         here.name,
-        Place.of(tmp_path, tmp_path / "other").name,
-        Place.of(tmp_path / "sub", here.store).name,
+        ServedFolder.of(tmp_path, tmp_path / "other").name,
+        ServedFolder.of(tmp_path / "sub", here.store).name,
     }
     assert len(names) == 3
-    assert Place.of(Path("/"), tmp_path).name.startswith("folder-")
+    assert ServedFolder.of(Path("/"), tmp_path).name.startswith("folder-")
 
 
 def test_a_store_is_served_once_and_the_second_is_told_where(tmp_path: Path) -> None:
-    place, logs = Place.of(tmp_path, tmp_path / "store"), tmp_path / "store" / ".up"
-    with present(place, "http://127.0.0.1:4200", logs):
-        other = Place.of(tmp_path / "other", tmp_path / "store")
+    served, logs = ServedFolder.of(tmp_path, tmp_path / "store"), tmp_path / "store" / ".up"
+    with present(served, "http://127.0.0.1:4200", logs):
+        other = ServedFolder.of(tmp_path / "other", tmp_path / "store")
         with (
             pytest.raises(
                 ServeError, match=rf"{tmp_path}.* at http://127.0.0.1:4200 \(process {os.getpid()}\)"
@@ -130,8 +130,8 @@ def test_a_store_is_served_once_and_the_second_is_told_where(tmp_path: Path) -> 
             present(other, "http://127.0.0.1:4300", logs),
         ):
             pass
-        assert json.loads((logs / "up.json").read_text("utf-8"))["deployment"] == place.name
-    with present(place, "http://127.0.0.1:4200", logs):
+        assert json.loads((logs / "up.json").read_text("utf-8"))["deployment"] == served.name
+    with present(served, "http://127.0.0.1:4200", logs):
         assert found(logs) is not None
     assert found(logs) is None
 

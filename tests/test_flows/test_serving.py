@@ -17,7 +17,7 @@ from tests.test_flows.hostile import hostile_page
 from tests.test_flows.page import PAGE_SECONDS, browser_found, find, open_browser, start_run
 from tests.test_flows.processes import end_all, left_after, processes_with
 from tests.test_flows.served import RefusedError, Service, wait_for_line
-from tokmill.flows.server.place import Place
+from tokmill.flows.server.served_folder import ServedFolder
 
 pytestmark = pytest.mark.server
 
@@ -25,8 +25,8 @@ SHOW_DEPLOYMENT = """
 import json
 from pathlib import Path
 from tokmill.flows.run.deployment import deployment
-from tokmill.flows.server.place import Place
-made = deployment(Place(Path("/project"), Path("/store")))
+from tokmill.flows.server.served_folder import ServedFolder
+made = deployment(ServedFolder(Path("/project"), Path("/store")))
 schedule = made.schedules[0]
 print(json.dumps({
     "description": made.description.partition("\\n")[0], "entrypoint": made.entrypoint, "tags": made.tags,
@@ -155,7 +155,7 @@ def test_a_schedule_starts_a_run_by_itself(service: Service) -> None:
 
 def test_registering_again_keeps_what_people_set(service: Service) -> None:
     before = service.deployment
-    url, pool = f"/deployments/{before['id']}", f"/work_pools/{service.place.work_pool}"
+    url, pool = f"/deployments/{before['id']}", f"/work_pools/{service.served.work_pool}"
     weekly = {"schedule": {"cron": "30 6 * * 1", "timezone": "Europe/Berlin"}, "slug": "weekly"}
     service.call(f"{url}/schedules", [{**weekly, "active": True, "parameters": {"profile": "tiny.toml"}}])
     changed = {"parameters": {"profile": "tiny.toml", "workers": 1}, "tags": ["mine"]}
@@ -163,7 +163,7 @@ def test_registering_again_keeps_what_people_set(service: Service) -> None:
     service.send(pool, {"concurrency_limit": 3}, service.csrf_headers(), "PATCH")
     asked = service.deployment
 
-    register(service, service.place)
+    register(service, service.served)
 
     renewed = service.deployment
     kept = ("id", "parameters", "tags", "paused", "entrypoint", "work_pool_name", "parameter_openapi_schema")
@@ -183,7 +183,7 @@ def settings(deployment: dict[str, Any]) -> list[Any]:
 
 
 def test_another_folder_gets_a_deployment_of_its_own(service: Service, tmp_path: Path) -> None:
-    before, other = service.deployment, Place.of(tmp_path, tmp_path / "store")
+    before, other = service.deployment, ServedFolder.of(tmp_path, tmp_path / "store")
 
     register(service, other)
 
@@ -195,9 +195,9 @@ def test_another_folder_gets_a_deployment_of_its_own(service: Service, tmp_path:
     assert template["job_configuration"]["working_dir"] == str(tmp_path)
 
 
-def register(service: Service, place: Place) -> None:
+def register(service: Service, served: ServedFolder) -> None:
     """Do what `up` does when it has started its server."""
-    command = [sys.executable, "-m", "tokmill.flows.run.deployment", str(place.folder), str(place.store)]
+    command = [sys.executable, "-m", "tokmill.flows.run.deployment", str(served.folder), str(served.store)]
     environment = {**service.tokmill.environment, "PREFECT_API_URL": f"{service.url}/api"}
     subprocess.run(command, env=environment, capture_output=True, check=True)
 

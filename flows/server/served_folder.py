@@ -1,8 +1,8 @@
-"""What one `tokmill up` serves: a folder with its profiles, and a store.
+"""The folder that a `tokmill up` serves, and its store.
 
-Deployment and work pool are named after both, so that two folders at one Prefect server keep their own
-schedules, and neither runs what was meant for the other. A folder that is moved, or served with another
-store, is another place.
+The deployment and the work pool are named after both. So two folders at one Prefect server have separate
+schedules, and a worker never takes the runs of another folder. A folder that is moved, or served with
+another store, gets a new deployment and a new work pool.
 """
 
 import hashlib
@@ -15,11 +15,11 @@ _DIGITS = 6
 
 
 @dataclass(frozen=True)
-class Place:
-    """A folder and a store.
+class ServedFolder:
+    """A folder with profiles, and the store for its artifacts.
 
     Attributes:
-        folder: runs work here; relative paths of profiles start here. Absolute.
+        folder: the working folder of the runs; relative paths of profiles start here. Absolute.
         store: folder of the artifacts, unless a run names another. Absolute.
     """
 
@@ -27,13 +27,13 @@ class Place:
     store: Path
 
     @classmethod
-    def of(cls, folder: Path, store: Path) -> "Place":
-        """The place with links resolved, so that every way there has the same name."""
+    def of(cls, folder: Path, store: Path) -> "ServedFolder":
+        """Resolve symbolic links, so that every path to a folder gives the same name."""
         return cls(folder.resolve(), store.resolve())
 
     @cached_property
     def name(self) -> str:
-        """The deployment's name: the folder's, and digits that tell apart what is called the same."""
+        """The deployment's name: the folder's name, and digits that differ between folders of the same name."""
         word = re.sub(r"[^a-z0-9]+", "-", self.folder.name.lower()).strip("-") or "folder"
         both = f"{self.folder}\0{self.store}".encode("utf-8", "surrogateescape")
         return f"{word}-{hashlib.blake2b(both).hexdigest()[:_DIGITS]}"
