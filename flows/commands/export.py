@@ -50,9 +50,9 @@ def export(
     """Write packed sequences in another format, without encoding or packing again."""
     from tokmill.flows.cli.figures import key_figures
     from tokmill.flows.cli.finding import existing_store, find_artifact
-    from tokmill.flows.run.exporting import asked_formats, copy_out, export_packed
+    from tokmill.flows.run.exporting import copy_out, export_packed, parse_formats
 
-    wanted = asked_formats(formats)
+    wanted = parse_formats(formats)
     opened = existing_store(store)
     ref = find_artifact(opened, packed)
     if ref.kind != "packed":

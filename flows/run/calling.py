@@ -48,18 +48,18 @@ def run(
     loaded = _loaded(profile, overrides)
     location = store_url(_text(store), loaded.execution)
     opened = writable_store(location)
-    told = reporter or Silent()
+    reporter = reporter or Silent()
     prepare_terminal_run()
     # Prefect takes seconds to import: here, so that the caller's display is up before.
     from tokmill.flows.run.flow import run_profile  # noqa: PLC0415
     from tokmill.flows.run.reconciling import reconcile  # noqa: PLC0415
     from tokmill.flows.server.prefect_server import prefect_server  # noqa: PLC0415
 
-    with prefect_server(told.note):
+    with prefect_server(reporter.note):
         for name in reconcile(opened):
-            told.note(f"the process of run {name!r} is gone; the run is marked as crashed")
+            reporter.note(f"the process of run {name!r} is gone; the run is marked as crashed")
         return run_profile(
-            loaded, location, workers=workers, memory=memory, verify=verify, rehash=rehash, reporter=told
+            loaded, location, workers=workers, memory=memory, verify=verify, rehash=rehash, reporter=reporter
         )
 
 

@@ -17,7 +17,7 @@ from tokmill.tasks.store.runs import State
 
 _LOG = logging.getLogger(__name__)
 _ANSWER_SECONDS = 2.0
-_AS_HELD: dict[StateType, State] = {
+_RUN_STATES: dict[StateType, State] = {
     StateType.CANCELLING: "cancelled",
     StateType.CANCELLED: "cancelled",
     StateType.PAUSED: "suspended",
@@ -33,14 +33,14 @@ def state_of(error: BaseException) -> State:
     return "cancelled" if isinstance(error, KeyboardInterrupt | Abort) else "crashed"
 
 
-def told(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """Return the message that goes into the run's record."""
     if isinstance(error, TerminationSignal):
         return f"it was sent signal {error.signal}"
     return str(error) or type(error).__name__
 
 
-def held_state(run_id: str) -> State | None:
+def server_state(run_id: str) -> State | None:
     """Return `cancelled` or `suspended` if that is the run's state at Prefect's server; None otherwise."""
     try:
         with (
@@ -51,4 +51,4 @@ def held_state(run_id: str) -> State | None:
     except Exception as error:  # the run ends whether the server answers or not
         _LOG.info("the server was not reached at the end of run %s: %s", run_id, error)
         return None
-    return _AS_HELD.get(state.type) if state is not None else None
+    return _RUN_STATES.get(state.type) if state is not None else None

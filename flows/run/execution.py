@@ -24,7 +24,7 @@ from prefect.utilities.annotations import quote
 from tokmill.flows.errors import RunError
 from tokmill.flows.run.dag import Done, Job, Node, Step, references
 from tokmill.flows.run.exception_frames import clear_frames
-from tokmill.flows.run.prefect_task import Ask, Told, as_task
+from tokmill.flows.run.prefect_task import TaskCallbacks, TaskSpec, as_task
 from tokmill.flows.run.progress import Reporter, group_of
 from tokmill.flows.run.results import RunRow
 from tokmill.tasks.core.stage import ArtifactRef, How
@@ -128,7 +128,7 @@ class PrefectExecutor:
             progress.steps = job.steps(self._done)
             for group, num_tasks in Counter(group_of(step.title) for step in progress.steps).items():
                 self.reporter.expect(group, num_tasks)
-            with Told(self._on_start, self.reporter.on_progress, self._on_end).of_tasks():
+            with TaskCallbacks(self._on_start, self.reporter.on_progress, self._on_end).installed():
                 for index, step in enumerate(progress.steps):
                     self._submit(job, index, step)
         except Exception as error:  # it is raised once the tasks that are under way have ended
@@ -137,10 +137,10 @@ class PrefectExecutor:
             self._close(job)  # a job without parts is done at once
 
     def _submit(self, job: Job, index: int, step: Step) -> None:
-        ask = Ask(step.request(), self.store.root, self.verify, self.memory_bytes, self.provenance)
+        spec = TaskSpec(step.request(), self.store.root, self.verify, self.memory_bytes, self.provenance)
         parents = {ref: self._futures[ref] for ref in references(step) if ref in self._futures}
-        arguments = {"ask": quote(ask), "title": step.title}
-        task = as_task(ask, step.title)
+        arguments = {"spec": quote(spec), "title": step.title}
+        task = as_task(spec, step.title)
         future: PrefectFuture[Any] = self.runner.submit(task, arguments, wait_for=list(parents.values()))
         self._under_way[future] = (job, index)
         future.add_done_callback(self._completed.put)

@@ -17,7 +17,7 @@ from tokmill.tasks.store.digest import digest_file
 CHECKSUMS_FILE = "checksums.txt"
 
 
-def asked_formats(names: Sequence[str]) -> tuple[PackedFormat, ...]:
+def parse_formats(names: Sequence[str]) -> tuple[PackedFormat, ...]:
     """Return formats by their names.
 
     Raises:

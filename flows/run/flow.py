@@ -21,7 +21,7 @@ from tokmill.flows.profile import Profile, Size, load_profile
 from tokmill.flows.profile.served import require_served
 from tokmill.flows.run.composition import compose
 from tokmill.flows.run.deadline import SECONDS, end_soon
-from tokmill.flows.run.ending import held_state, state_of, told
+from tokmill.flows.run.ending import message_of, server_state, state_of
 from tokmill.flows.run.execution import PrefectExecutor
 from tokmill.flows.run.form import Overrides
 from tokmill.flows.run.machine import Machine
@@ -83,7 +83,7 @@ def build_corpus(
         RunError: a task failed; what was published before stays published.
     """
     watcher = _WATCHER.get() or _Watcher(Silent())
-    loaded = watcher.profile or _asked_for(profile, overrides)
+    loaded = watcher.profile or _load_served(profile, overrides)
     machine = Machine.of(
         loaded.execution, store=store, workers=workers, memory=memory, verify=verify, rehash=rehash
     )
@@ -126,7 +126,7 @@ def run_profile(
     return watcher.result
 
 
-def _asked_for(profile: str, overrides: Overrides) -> Profile:
+def _load_served(profile: str, overrides: Overrides) -> Profile:
     """Load the profile of a run that a worker starts."""
     require_served(profile)
     return load_profile(profile, overrides.assignments())
@@ -161,12 +161,12 @@ def _note_end(store: Store, run_id: str, error: BaseException) -> None:
     """
     try:
         if isinstance(error, Exception):
-            store.catalog.finish_run(run_id, state="failed", message=told(error))
+            store.catalog.finish_run(run_id, state="failed", message=message_of(error))
         else:
-            store.catalog.note_end(run_id, state=state_of(error), message=told(error))
-        held = held_state(run_id)
-        if held is not None:
-            store.catalog.note_end(run_id, state=held, message=told(error))
+            store.catalog.note_end(run_id, state=state_of(error), message=message_of(error))
+        known = server_state(run_id)
+        if known is not None:
+            store.catalog.note_end(run_id, state=known, message=message_of(error))
     except StoreError as unwritten:
         error.add_note(str(unwritten))
 

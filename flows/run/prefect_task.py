@@ -34,36 +34,36 @@ from tokmill.tokenizer.core.stopping import heed_stop
 
 _HOW: dict[How, str] = {
     "made": "made by this task",
-    "cached": "was there already",
+    "cached": "found in the store",
     "waited": "made by another task, which this one waited for",
 }
 
 # The callbacks of a run in this process; a task that runs in another process reports to nobody.
-_TOLD: ContextVar["Told | None"] = ContextVar("told", default=None)
+_CALLBACKS: ContextVar["TaskCallbacks | None"] = ContextVar("callbacks", default=None)
 
 
 @dataclass(frozen=True)
-class Told:
+class TaskCallbacks:
     """Callbacks for a task's start, progress and end; each receives the task's title.
 
-    `on_end` also receives how the task got its artifact, which none of Prefect's states tells.
+    `on_end` also receives how the task got its artifact, which Prefect's states do not record.
     """
 
     on_start: Callable[[str], None]
     on_progress: Callable[[str, StageProgress], None]
     on_end: Callable[[str, How], None]
 
-    def of_tasks(self) -> AbstractContextManager[None]:
-        """Have the tasks that are submitted in this block call back."""
-        return context_value(_TOLD, self)
+    def installed(self) -> AbstractContextManager[None]:
+        """Install the callbacks for the tasks that are submitted in this block."""
+        return context_value(_CALLBACKS, self)
 
 
 @dataclass(frozen=True)
-class Ask:
-    """A request with the store for its artifact, and the machine's limits.
+class TaskSpec:
+    """The argument of a task: a request, the store to publish its artifact in, and the machine's limits.
 
     Attributes:
-        request: what is asked for.
+        request: for the artifact.
         store: the folder of artifacts.
         verify: how thoroughly an existing artifact is checked.
         memory_bytes: memory that the stage may use; see `tasks.core.machine`.
@@ -95,15 +95,15 @@ class FingerprintPolicy(CachePolicy):
         **kwargs: Any,
     ) -> str | None:
         """Return `<verb>-<fingerprint>`, after making Prefect's result file agree with the store."""
-        ask = _unquoted(inputs["ask"])
-        store = Store.open(ask.store)
-        key = f"{ask.request.stage.verb}-{store.fingerprint(ask.request)}"
-        ref = store.lookup(ask.request, verify=ask.verify)
+        spec = _unquoted(inputs["spec"])
+        store = Store.open(spec.store)
+        key = f"{spec.request.stage.verb}-{store.fingerprint(spec.request)}"
+        ref = store.lookup(spec.request, verify=spec.verify)
         if ref is None:
-            (results_folder(ask.store) / key).unlink(missing_ok=True)
+            (results_folder(spec.store) / key).unlink(missing_ok=True)
         else:
-            store.label(ref, ask.request.name)
-            _remember(ask.store, key, ref)
+            store.label(ref, spec.request.name)
+            _remember(spec.store, key, ref)
         return key
 
 
@@ -118,12 +118,12 @@ def _remember(store: Path, key: str, ref: ArtifactRef) -> None:
         results.write(obj=ref, key=key)
 
 
-def _unquoted(ask: Any) -> Ask:
-    return ask.unquote() if isinstance(ask, quote) else ask  # type: ignore[no-any-return]
+def _unquoted(spec: Any) -> TaskSpec:
+    return spec.unquote() if isinstance(spec, quote) else spec  # type: ignore[no-any-return]
 
 
 @task(cache_policy=FingerprintPolicy(), persist_result=True, result_serializer="json")
-def realize(ask: Ask, title: str) -> ArtifactRef:
+def realize(spec: TaskSpec, title: str) -> ArtifactRef:
     """Publish the requested artifact, unless the store has it.
 
     Raises:
@@ -131,26 +131,26 @@ def realize(ask: Ask, title: str) -> ArtifactRef:
         StopRequested: the run is ending (`tokenizer.core.stopping`).
     """
     heed_stop()
-    ask = _unquoted(ask)
-    told = _TOLD.get()
-    if told:
-        told.on_start(title)
+    spec = _unquoted(spec)
+    callbacks = _CALLBACKS.get()
+    if callbacks:
+        callbacks.on_start(title)
     logger = get_run_logger()
-    watcher = partial(told.on_progress, title) if told else None
-    with memory_limited_to(ask.memory_bytes), progress_reported_to(watcher):
-        realized = Store.open(ask.store).realize(
-            ask.request, provenance=ask.provenance, report=logger.info, verify=ask.verify
+    watcher = partial(callbacks.on_progress, title) if callbacks else None
+    with memory_limited_to(spec.memory_bytes), progress_reported_to(watcher):
+        realized = Store.open(spec.store).realize(
+            spec.request, provenance=spec.provenance, report=logger.info, verify=spec.verify
         )
-    if told:
-        told.on_end(title, realized.how)
-    logger.info("%s/%s: %s", ask.request.stage.kind, ask.request.name, _HOW[realized.how])
+    if callbacks:
+        callbacks.on_end(title, realized.how)
+    logger.info("%s/%s: %s", spec.request.stage.kind, spec.request.name, _HOW[realized.how])
     return realized.ref
 
 
-def as_task(ask: Ask, task_run_name: str) -> Task[..., ArtifactRef]:
+def as_task(spec: TaskSpec, task_run_name: str) -> Task[..., ArtifactRef]:
     """Return the Prefect task for a request; people see `task_run_name`, e.g. `encode[english/3]`."""
     return realize.with_options(
-        name=ask.request.stage.task,
+        name=spec.request.stage.task,
         task_run_name=task_run_name,
-        result_storage=results_folder(ask.store),
+        result_storage=results_folder(spec.store),
     )

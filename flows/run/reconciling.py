@@ -40,10 +40,10 @@ def reconcile(store: Store) -> list[str]:
             flow_run_filter=FlowRunFilter(state=wanted),
             limit=_MOST,
         )
-        return [run.name for run in found if _put_right(client, store, run)]
+        return [run.name for run in found if _correct(client, store, run)]
 
 
-def _put_right(client: SyncPrefectClient, store: Store, held: FlowRun) -> bool:
+def _correct(client: SyncPrefectClient, store: Store, held: FlowRun) -> bool:
     try:
         known = read_run(run_path(store.layout.runs, str(held.id)))
     except StoreError:  # a run in another store, or one that has just begun

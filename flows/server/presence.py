@@ -50,7 +50,7 @@ def present(served: ServedFolder, url: str, logs: Path) -> Iterator[None]:
         other = found(logs)
         where = f"from {other.folder} at {other.url} (process {other.pid})" if other else "by another process"
         raise ServeError(
-            f"up: the store {served.store} is served already {where}; use that one, stop it, or serve another "
+            f"up: the store {served.store} is already served {where}; use or stop that one, or serve another "
             "--store"
         ) from error
     own = Presence(url, str(served.folder), served.name, os.getpid())

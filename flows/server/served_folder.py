@@ -33,7 +33,7 @@ class ServedFolder:
 
     @cached_property
     def name(self) -> str:
-        """The deployment's name: the folder's name, and digits that differ between folders of the same name."""
+        """The deployment's name: the folder's, and digits that tell folders of the same name apart."""
         word = re.sub(r"[^a-z0-9]+", "-", self.folder.name.lower()).strip("-") or "folder"
         both = f"{self.folder}\0{self.store}".encode("utf-8", "surrogateescape")
         return f"{word}-{hashlib.blake2b(both).hexdigest()[:_DIGITS]}"

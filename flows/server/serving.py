@@ -88,7 +88,7 @@ def up(store: Path, address: Address, *, any_profile: bool = False, announce: An
         if stopped.is_set():
             return
         _register(served, environment)
-        _put_right(environment, announce)
+        _correct_dead_runs(environment, announce)
         work = ["prefect", "worker", "start", "--pool", served.work_pool, "--type", "process"]
         worker = children.enter_context(child("worker", work, environment, logs))
         announce(
@@ -144,7 +144,7 @@ def _register(served: ServedFolder, environment: Mapping[str, str]) -> None:
         raise ServeError(f"the deployment {served.name!r} could not be registered: {said}")
 
 
-def _put_right(environment: Mapping[str, str], announce: Announce) -> None:
+def _correct_dead_runs(environment: Mapping[str, str], announce: Announce) -> None:
     """Have the server told of runs that ended without a word while nobody served."""
     done = _run_module(["tokmill.flows.run.reconciling"], environment)
     for name in done.stdout.splitlines():

@@ -46,7 +46,7 @@ class Stop:
         splits: whether the last document is cut at the quota.
         num_tokens: tokens given so far, including those before this mixture.
         is_reached: whether the source has stopped.
-        refused: tokens of the document that would have been next; 0 if unknown.
+        next_tokens: tokens of the first document that was not drawn; 0 if unknown.
     """
 
     quota: int
@@ -55,7 +55,7 @@ class Stop:
     least: int = 0
     splits: bool = False
     is_reached: bool = False
-    refused: int = 0
+    next_tokens: int = 0
 
     def __post_init__(self) -> None:
         self.is_reached = self.num_tokens >= self.quota
@@ -69,7 +69,7 @@ class Stop:
             if number:
                 yield block.cut(0, number)
             if number < len(block):
-                self.refused, self.is_reached = int(lengths[number]), True
+                self.next_tokens, self.is_reached = int(lengths[number]), True
             self.is_reached = self.is_reached or self.num_tokens >= self.quota
             if self.is_reached:
                 return
@@ -113,7 +113,7 @@ class DrawnTotals:
         num_tokens: their tokens.
         unique_documents: documents drawn for the first time.
         unique_tokens: their tokens.
-        longest: tokens of the longest document drawn, or refused at the stop.
+        longest: tokens of the longest document drawn, or of the first one that was not drawn.
     """
 
     num_documents: int = 0
@@ -151,4 +151,4 @@ class Draw:
         for drawn in self.order.blocks(self.stop):
             self.drawn.add(drawn)
             yield drawn
-        self.drawn.longest = max(self.drawn.longest, self.stop.refused)
+        self.drawn.longest = max(self.drawn.longest, self.stop.next_tokens)
