@@ -148,7 +148,7 @@ class Planning:
             kept, again = drawn.unique_tokens, drawn.num_tokens - drawn.unique_tokens
         consumed, withdrawn = (pair[unit == "tokens"] for pair in (standing.consumed, standing.withdrawn))
         became = {"kept": kept, "repeated": again, "dropped:empty": empty}
-        if self.settled.history.position:
+        if self.settled.history.position or withdrawn:
             became |= {"dropped:consumed_before": consumed - rest, "dropped:taken_down": withdrawn}
         became["dropped:not_drawn"] = (
             num_in - kept - sum(amount for end, amount in became.items() if end.startswith("dropped:"))

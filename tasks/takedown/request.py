@@ -13,7 +13,7 @@ from tokmill.tasks.store.record import Record
 from tokmill.tasks.takedown.holders import Holder, holders_of
 from tokmill.tasks.takedown.repacking import listed, repack
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
-from tokmill.tasks.tracing.document import why_absent
+from tokmill.tasks.tracing.absence import why_absent
 from tokmill.tasks.tracing.naming import FoundDocument, find_documents
 from tokmill.tasks.tracing.origins import Origins
 from tokmill.tasks.tracing.pieces import pieces_of

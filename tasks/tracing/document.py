@@ -1,11 +1,9 @@
 """Find the pieces of a document: their sequences and places, or the reason why there are none."""
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from tokmill.tasks.formats.packed.takedown import ExcludedDocuments, TakedownManifest
 from tokmill.tasks.formats.text.quarantine import place_of
-from tokmill.tasks.store.record import Record
+from tokmill.tasks.tracing.absence import why_absent
 from tokmill.tasks.tracing.naming import FoundDocument, find_documents
 from tokmill.tasks.tracing.origins import Origins
 from tokmill.tasks.tracing.pieces import pieces_of
@@ -96,36 +94,7 @@ def _traced(origins: Origins, document: FoundDocument) -> TracedDocument:
 
 def _length(origins: Origins, document: FoundDocument) -> int | None:
     """The document's tokens; None if it was not encoded."""
-    encoded = origins.encoded_shard(document.source, document.shard)
-    at = int(np.searchsorted(encoded.ordinals, document.ordinal))
-    if at == encoded.num_documents or encoded.ordinals[at] != document.ordinal:
+    position = origins.encoded_position(document)
+    if position is None:
         return None
-    return len(encoded.document(at))
-
-
-def why_absent(origins: Origins, document: FoundDocument) -> str:
-    """Why no sequence has a piece of a document."""
-    for row in origins.corpus.table("quarantine").to_pylist():
-        if (row["source"], row["file"], row["row"]) == (document.source, document.file, document.row):
-            return f"it was quarantined when the text was ingested: {row['reason']}"
-    if _length(origins, document) is None:
-        return "it was dropped when it was encoded: it has fewer tokens than encode.min_tokens"
-    key = (document.source, document.shard, document.ordinal)
-    for version in origins.versions():
-        taken = TakedownManifest.of(origins.store.path(version.ref))
-        if taken and key in {(one.source, one.shard, one.ordinal) for one in taken.documents}:
-            return f"it was taken down in {version.reference}"
-    if key in _excluded(origins):
-        return f"it was left out of the mixture when {origins.packed.reference} was packed again"
-    return "the mixture did not draw it, or packing dropped it"
-
-
-def _excluded(origins: Origins) -> set[tuple[str, int, int]]:
-    """The documents excluded from the mixture before it was packed again, by source, shard and ordinal."""
-    mixture: Record | None = origins.ancestor("mixture")
-    found: set[tuple[str, int, int]] = set()
-    while mixture is not None:
-        said = ExcludedDocuments.found(origins.store.path(mixture.ref))
-        found |= {(one.source, one.shard, one.ordinal) for one in said.documents} if said else set()
-        mixture = origins.input_record(mixture, "mixture") if said else None
-    return found
+    return len(origins.encoded_shard(document.source, document.shard).document(position))

@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
+
 from tokmill.tasks.core.errors import StoreError, TracingError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.formats.corpus import Corpus, Shard
@@ -19,6 +21,7 @@ from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.formats.text.resolving import identity
 from tokmill.tasks.store.record import InputEntry, Record
 from tokmill.tasks.store.store import Store
+from tokmill.tasks.tracing.members import Document
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
@@ -93,6 +96,12 @@ class Origins:
             StoreError: it is no longer in the store, or is damaged.
         """
         return EncodedShard.open(self._encoded_paths[source, index])
+
+    def encoded_position(self, document: Document) -> int | None:
+        """A document's position in its encoded shard; None if it was not encoded."""
+        ordinals = self.encoded_shard(document.source, document.shard).ordinals
+        at = int(np.searchsorted(ordinals, document.ordinal))
+        return at if at < len(ordinals) and ordinals[at] == document.ordinal else None
 
     def files_of(self, shard: Shard) -> dict[str, Path]:
         """The paths of a shard's files, by their names in the corpus.

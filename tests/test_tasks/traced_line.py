@@ -48,8 +48,8 @@ class TracedLine:
         return self.made["packed"]
 
 
-def traced_line(folder: Path, encode=None, **pack) -> TracedLine:
-    """Write the texts below `folder` and run every stage over them, with some parameters of two stages."""
+def traced_line(folder: Path, encode=None, mix=None, **pack) -> TracedLine:
+    """Write the texts below `folder` and run every stage over them, with some parameters of three stages."""
     texts = folder / "texts"
     for name in SPECS:
         (texts / name).mkdir(parents=True)
@@ -58,11 +58,15 @@ def traced_line(folder: Path, encode=None, **pack) -> TracedLine:
     (texts / "notes" / "notes.txt").write_text("".join(f"{line}\n" for line in NOTES), encoding="utf-8")
     (texts / "essays" / "essay.txt").write_text(ESSAY, encoding="utf-8")
     store = Store.open(folder / "store")
+    return TracedLine(store, texts, Line(store, texts, SPECS).run(line_params(encode, mix, **pack)))
+
+
+def line_params(encode=None, mix=None, **pack) -> LineParams:
+    """The line's parameters, with some of three stages."""
     options = {"sequence_length": 32, "strategy": "greedy", "sequences_per_shard": 4, "formats": ["memmap"]}
-    params = LineParams(
+    return LineParams(
         train=TrainParams(vocab_size=300, special_tokens=[*SPECIALS], num_reserved=2),
         encode=EncodeParams(min_tokens=2, **encode or {}),
-        mix=MixParams(max_repetition=3.0, method="unimax", total_tokens=900),
+        mix=MixParams(**mix or {"max_repetition": 3.0, "method": "unimax", "total_tokens": 900}),
         pack=PackParams(**options | pack),
     )
-    return TracedLine(store, texts, Line(store, texts, SPECS).run(params))
