@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tokmill.tokenizer import formats
 from tokmill.tokenizer.byte_bpe.vocab import Merges, Vocab, definition_of
+from tokmill.tokenizer.chunked_encoding import ChunkedEncoder
 from tokmill.tokenizer.components import normalizers
 from tokmill.tokenizer.components.decoders import IdDecoder
 from tokmill.tokenizer.components.specials import AllowedSpecial, AsText, active_specials, cut
@@ -28,7 +29,6 @@ from tokmill.tokenizer.core.arrow import ArrowStrings, read_strings
 from tokmill.tokenizer.core.buffers import EncodedBatch, Text, Texts
 from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.running import Runner
 from tokmill.tokenizer.short_texts import ShortTexts
 from tokmill.tokenizer.splitting import PatternLike, Splitter
 from tokmill.tokenizer.streaming import encode_parts
@@ -197,7 +197,9 @@ class Tokenizer:
     @cached_property
     def _short_texts(self) -> ShortTexts:
         names = self.definition.special_tokens
-        return ShortTexts(self.splitter, self.definition.normalizer.name, names, self._runner.encode_pretoken)
+        return ShortTexts(
+            self.splitter, self.definition.normalizer.name, names, self._encoder.encode_pretoken
+        )
 
     def encode_batch(
         self,
@@ -245,7 +247,7 @@ class Tokenizer:
         text, cuts = buffers.checked(data, offsets)
         looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
         segments = cut(text, cuts, looked_for, disallowed)
-        ids, ends = self._runner.run(text, segments, self.id_type, num_threads)
+        ids, ends = self._encoder.run(text, segments, self.id_type, num_threads)
         return EncodedBatch(ids, ends[segments.documents])
 
     def encode_arrow(
@@ -274,8 +276,8 @@ class Tokenizer:
         )
 
     @cached_property
-    def _runner(self) -> Runner:
-        return Runner(self.definition.model.encoder(), self.splitter, self.definition.normalizer.name)
+    def _encoder(self) -> ChunkedEncoder:
+        return ChunkedEncoder(self.definition.model.encoder(), self.splitter, self.definition.normalizer.name)
 
     @property
     def id_type(self) -> type[np.uint16] | type[np.uint32]:
@@ -300,7 +302,7 @@ class Tokenizer:
         """
         buffers.check_many(parts)
         looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
-        return encode_parts(parts, self._runner.stream(), looked_for, disallowed)
+        return encode_parts(parts, self._encoder.stream(), looked_for, disallowed)
 
     def encode_with_offsets(
         self, text: Text, *, allowed_special: AllowedSpecial = (), as_text: AsText = False
@@ -314,7 +316,7 @@ class Tokenizer:
         looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
         data, offsets = buffers.pack([text])
         segments = cut(data, offsets, looked_for, disallowed)
-        flat, starts, ends, data = self._runner.run_with_offsets(data, segments)
+        flat, starts, ends, data = self._encoder.run_with_offsets(data, segments)
         characters = np.concatenate([np.zeros(1, np.int64), np.cumsum((data & 0xC0) != 0x80)])
         spans = zip(characters[starts + 1] - 1, characters[ends], strict=True)
         return flat.tolist(), [(int(start), int(end)) for start, end in spans]

@@ -137,7 +137,7 @@ def test_an_encoding_that_cannot_be_right_is_not_written_and_its_document_is_nam
     aside = "qzxjkvqz"  # eight ids, which are remembered apart from the others
     texts = ["the cat", "", f"{aside}\n\n" * 4, "the"]
     batches = list(batches_of(texts, 4, gap=10))
-    with tok._runner._encoder.workspace() as workspace:
+    with tok._encoder._encoder.workspace() as workspace:
         cache = workspace._memory.cache
     tok.encode_batch([aside])
     cache.aside[:] = 300

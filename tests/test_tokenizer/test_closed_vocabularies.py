@@ -292,7 +292,7 @@ def test_what_breaks_the_law_is_found(
 
 def test_ids_that_cannot_be_right_are_not_given_out() -> None:
     tok = tokenizer.train(["a b"], vocab_size=9, family="character_level")
-    table = tok._runner._encoder._tables.short
+    table = tok._encoder._encoder._tables.short
     table[2::3][table[2::3] > 0] = 99  # id + 1 of every string, as faulty memory would have it
     with pytest.raises(LawError, match=r"document 1 .* id 98, but ids are below"):
         tok.encode_batch(["", "a"])

@@ -158,7 +158,7 @@ def test_caches_that_overflow_change_nothing(monkeypatch: pytest.MonkeyPatch) ->
 def test_what_has_many_ids_is_put_aside_once(small: Tokenizer) -> None:
     tok, text = Tokenizer(small.definition), "qzxjkv qzxjkvqzxjkv xyzzyxyzzyxyzzyxyzzy"
     ids = by_kernel(tok, text)
-    with tok._runner._encoder.workspace() as workspace:
+    with tok._encoder._encoder.workspace() as workspace:
         cache = workspace._memory.cache
     filled = cache.filled.tolist()
     assert filled[0] > 0

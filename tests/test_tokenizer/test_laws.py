@@ -86,7 +86,7 @@ def damaged(texts: list[str], **how: object) -> Tokenizer:
     """A tokenizer whose memory of what it has encoded is damaged, as faulty memory would."""
     tok = tokenizer.train(["abc"], vocab_size=257, special_tokens=[], **how)
     tok.encode_batch(texts)
-    with tok._runner._encoder.workspace() as workspace:
+    with tok._encoder._encoder.workspace() as workspace:
         workspace._memory.cache.aside[:] = 400
     return tok
 

@@ -110,7 +110,7 @@ def test_parts_must_be_text(small: Tokenizer) -> None:
 @pytest.mark.parametrize("unit", ["word ", "x", "今天", " 12", "e\u0301 "])
 def test_memory_is_bounded_by_what_may_still_change(unit: str) -> None:
     tok = made("deepseek_v3", "nfc")
-    stream = tok._runner.stream()
+    stream = tok._encoder.stream()
     held = []
     for _ in range(40):
         stream.add((unit * (40_000 // len(unit))).encode())

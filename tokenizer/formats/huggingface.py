@@ -13,7 +13,7 @@ from typing import Any
 import regex
 
 from tokmill.tokenizer.components.normalizers import Normalizer, steps_of
-from tokmill.tokenizer.core.reading import reading
+from tokmill.tokenizer.core.malformed import refuse_malformed
 from tokmill.tokenizer.core.vocabulary import reserved_name
 from tokmill.tokenizer.formats import post_processors, transformers
 from tokmill.tokenizer.formats.files import write_json
@@ -81,7 +81,7 @@ def read_content(content: dict[str, Any], where: str) -> Definition:
         FormatError: it is broken, or says something that cannot be done here; says what.
         VocabularyError: the vocabulary breaks a law.
     """
-    with reading(where):
+    with refuse_malformed(where):
         return _read(content, where)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 from tokmill.tokenizer.components.post_processors import Template
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.core.reading import reading
+from tokmill.tokenizer.core.malformed import refuse_malformed
 from tokmill.tokenizer.formats.files import read_json, write_json
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.splitting import Digits, PatternLike
@@ -76,7 +76,7 @@ class Usage:
                 f"{SIDECAR_FORMAT!r} and 1; remove the file, and pass split_pattern and special_tokens"
             )
         _check_types(content, path)
-        with reading(str(path)):
+        with refuse_malformed(str(path)):
             pre_tokenizer = PreTokenizer.from_spec(content)
             return cls(
                 pre_tokenizer.split_pattern,

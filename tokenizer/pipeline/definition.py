@@ -16,7 +16,7 @@ from tokmill.tokenizer.components.post_processors import Template
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.alphabet import to_bytes, to_text
 from tokmill.tokenizer.core.errors import FormatError, VocabularyError
-from tokmill.tokenizer.core.reading import reading
+from tokmill.tokenizer.core.malformed import refuse_malformed
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
 from tokmill.tokenizer.pipeline.model import Model
@@ -146,7 +146,7 @@ class Definition:
                 f"{where}: version={spec.get('version')!r} is not known here, which reads up to "
                 f"{TEMPLATE_VERSION}; a newer tokmill wrote it, so use that one"
             )
-        with reading(where):
+        with refuse_malformed(where):
             return cls._from_fields(spec, where)
 
     @classmethod

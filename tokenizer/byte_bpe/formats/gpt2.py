@@ -14,7 +14,7 @@ from pathlib import Path
 from tokmill.tokenizer.byte_bpe.model import define, model_of
 from tokmill.tokenizer.core.alphabet import to_bytes, to_text
 from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.core.reading import reading
+from tokmill.tokenizer.core.malformed import refuse_malformed
 from tokmill.tokenizer.formats import foreign, sidecar
 from tokmill.tokenizer.formats.files import read_file, read_json, write_file
 from tokmill.tokenizer.formats.names import GPT2_MERGES, GPT2_VOCAB
@@ -79,7 +79,7 @@ def read(path: Path, usage: Usage) -> Definition:
     vocab = read_json(vocab_path)
     foreign.refuse_json(vocab_path, vocab, whole=False)
     pairs = _read_merges(merges_path)
-    with reading(str(vocab_path)):
+    with refuse_malformed(str(vocab_path)):
         return _definition(vocab, pairs, usage, str(vocab_path))
 
 

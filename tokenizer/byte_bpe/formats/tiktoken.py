@@ -19,7 +19,7 @@ from tokmill.tokenizer.byte_bpe.encoder import merges_from_ranks
 from tokmill.tokenizer.byte_bpe.model import define, model_of
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.core.reading import reading
+from tokmill.tokenizer.core.malformed import refuse_malformed
 from tokmill.tokenizer.core.vocabulary import MAX_IDS
 from tokmill.tokenizer.formats import sidecar
 from tokmill.tokenizer.formats.files import read_file, write_file
@@ -74,7 +74,7 @@ def read(path: Path, usage: Usage) -> Definition:
             "split_pattern='cl100k' or 'o200k', or whatever it was made with"
         )
     ranks, specials = _read_ranks(path), _specials(usage, path)
-    with reading(str(path)):
+    with refuse_malformed(str(path)):
         return definition_of(
             ranks,
             specials,

@@ -3,7 +3,7 @@
 The symbols of a pre-token are a linked list over its byte positions. Ranks and positions of their pairs
 stand in a heap: O(n log n). A number whose pair has changed since is dropped when it comes up. This finds out
 what the tokens of a vocabulary are made of; `greedy` then encodes with them, several times as fast. It also
-encodes with vocabularies that `greedy` cannot do. `few_bytes` does without a heap.
+encodes with vocabularies that `greedy` cannot do. `short_merges` does without a heap.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int32, Int32In, Int64, Int64In, UInt32, UInt64
 
 LEAST_ROOM = 32
-"""What `few_bytes` works in, and more."""
+"""What `short_merges` works in, and more."""
 
 _POSITION_BITS = np.uint64(32)
 _POSITION_MASK = np.uint64(0xFFFFFFFF)

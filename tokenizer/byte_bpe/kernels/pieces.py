@@ -5,9 +5,9 @@ import numpy as np
 from tokmill.tokenizer.byte_bpe.kernels.cache import recall_short, remember_short, short_place
 from tokmill.tokenizer.byte_bpe.kernels.characters import NO_CHARACTER, apart, character_at
 from tokmill.tokenizer.byte_bpe.kernels.encoding_merges import merge_bytes
-from tokmill.tokenizer.byte_bpe.kernels.few_bytes import merge_few
 from tokmill.tokenizer.byte_bpe.kernels.greedy import encode_greedily
 from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model, whole_token
+from tokmill.tokenizer.byte_bpe.kernels.short_merges import merge_short
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int32Table, UInt32
 from tokmill.tokenizer.kernels.words import MAX_SHORT, load_short, narrow
@@ -90,7 +90,7 @@ def encode_anew(
             return np.int64(1)
     if model.ordered:
         if end - start <= MAX_SHORT and narrow(*load_short(data, start, end - start)):
-            return merge_few(data, start, end, model.pairs, memory.merging, out, at)
+            return merge_short(data, start, end, model.pairs, memory.merging, out, at)
         return encode_in_pieces(data, start, end, model, memory, out, at)
     count, _ = merge_bytes(data, start, end, model.pairs, memory.merging, out, at)
     return count

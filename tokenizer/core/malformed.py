@@ -7,7 +7,7 @@ from tokmill.tokenizer.core.errors import FormatError, TokenizerError
 
 
 @contextmanager
-def reading(where: str) -> Iterator[None]:
+def refuse_malformed(where: str) -> Iterator[None]:
     """Turn what goes wrong while data is taken apart into a `FormatError`.
 
     Args:

@@ -20,7 +20,7 @@ from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int32, UInt32
 from tokmill.tokenizer.jit.intrinsics import count_leading_zeros, count_trailing_zeros, prefetch
 
-FEW_BYTES = 16
+MAX_SHORT_MERGE_BYTES = 16
 """Up to here looking through all pairs is faster than a heap, and without wide characters than `greedy`."""
 
 _FEW_BITS = np.uint32(4)
@@ -60,7 +60,7 @@ def least_rank(ranks: UInt32, length: np.uint64) -> np.uint32:
 @kernel(inline=True)
 def start_few(data: BytesIn, start: int, length: int, tables: PairTables, ids: Int32, ranks: UInt32) -> None:
     """Set up one symbol a byte; rank and position of every pair stand in one number each."""
-    for i in range(FEW_BYTES):
+    for i in range(MAX_SHORT_MERGE_BYTES):
         ranks[i] = _NOTHING
     text = np.uint64(start)
     byte = np.uint64(data[text])
@@ -81,10 +81,10 @@ def note_rank(at: np.uint64, key: np.uint64, tables: PairTables, ranks: UInt32) 
 
 
 @kernel(inline=True)
-def merge_few(
+def merge_short(
     data: BytesIn, start: int, end: int, tables: PairTables, scratch: Scratch, out: UInt32, first: int
 ) -> int:
-    """Encode up to FEW_BYTES into `out` from `first` on; return how many ids they make."""
+    """Encode up to MAX_SHORT_MERGE_BYTES into `out` from `first` on; return how many ids they make."""
     ids, ranks, length = scratch.ids, scratch.ranks, np.uint64(end - start)
     start_few(data, start, end - start, tables, ids, ranks)
     symbols = (_TWO << length) - _ONE

@@ -45,7 +45,7 @@ class _Growing(Generic[Integer]):
         return self._array
 
 
-class Runner:
+class ChunkedEncoder:
     """Encodes segments with one model, split pattern and normalizer."""
 
     def __init__(self, encoder: Encoder, splitter: Splitter, normalizer: str | None) -> None:
