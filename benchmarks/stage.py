@@ -201,7 +201,7 @@ def measure_law(folder: Path, _clock: Clock, _shard_mib: int) -> dict[str, Any]:
         "kernel": [Tokenizer(open_tokenizer(path).definition) for path in paths],
         "stage": [open_tokenizer(path) for path in paths],
     }
-    laws = [runners["kernel"][0]._runner._encoder.law, Lawless()]
+    laws = [runners["kernel"][0]._encoder._encoder.law, Lawless()]
     times: dict[str, list[list[float]]] = {what: [] for what in runners}
     for number, shard in enumerate(shards_of(folder)):
         batches = list(read_shard(shard, {SOURCE: folder}))
@@ -210,7 +210,7 @@ def measure_law(folder: Path, _clock: Clock, _shard_mib: int) -> dict[str, Any]:
                 times[what].append([0.0, 0.0])
             for law in (0, 1) if number // 2 % 2 else (1, 0):
                 which, clock = (law + number) % 2, Clock()  # one may have got better memory than the other
-                encoders[which]._runner._encoder.law = laws[law]
+                encoders[which]._encoder._encoder.law = laws[law]
                 with clock.running():
                     if what == "stage":
                         encode_shard(folder, paths[which], shard, folder / "held" / f"{law}-{number}")
