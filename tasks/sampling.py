@@ -84,7 +84,7 @@ class SamplingParams(Params):
         """Infer the method from the settings if it is not named, and drop the settings of other methods.
 
         So a profile's method can be changed without clearing the fields of the other method, and settings
-        without influence bears no identity.
+        without influence is not part of the fingerprint.
         """
         if not isinstance(given, Mapping):
             return given

@@ -1,7 +1,7 @@
 """The tasks package's errors.
 
     TaskError
-    ├── IdentityError       a value without a canonical form
+    ├── FingerprintError       a value without a canonical form
     ├── SourceError         a source that matches nothing, repeats a file, or cannot be read
     ├── DocumentError       a document that breaks its source's rules while `on_error = "fail"`
     ├── BalanceError        weights, temperatures or caps that cannot be met
@@ -22,8 +22,8 @@ class TaskError(Exception):
     """Base of everything that a stage or the store raises on purpose."""
 
 
-class IdentityError(TaskError):
-    """A value that has no canonical form and so cannot bear identity."""
+class FingerprintError(TaskError):
+    """A value that has no canonical form, and so cannot be part of a fingerprint."""
 
 
 class SourceError(TaskError):

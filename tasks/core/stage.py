@@ -7,8 +7,8 @@ A `Stage` pairs a pydantic parameters model with a plain function
 that writes only below the directory `out`. A `Request` asks for one artifact: a stage, its parameters and its
 inputs. Inputs are references to artifacts (`ArtifactRef`, handed to the function as the path of the
 artifact's directory) or things outside of the store (`External`, passed as their `value`). An artifact's
-identity is made of the stage, its version, the parameters and the inputs' content digests. Names, paths and
-`External.value` are not part of it. `tasks.store` turns a request into a published artifact.
+fingerprint covers the stage, its version, the parameters and the inputs' content digests, but no names, paths
+and `External.value`. `tasks.store` turns a request into a published artifact.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -83,7 +83,7 @@ class ArtifactRef(BaseModel):
 
 
 class External(BaseModel):
-    """An input outside of the store: a digest, which is part of the identity, and a value that locates it."""
+    """An input outside of the store: a digest, which the fingerprint covers, and a value that locates it."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -24,7 +24,7 @@ import numpy as np
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.formats.packed.layout import PackedManifest
 from tokmill.tasks.loading.batches import Batch, Block, Dtype, Field, Wanted, check_bounds, made
-from tokmill.tasks.loading.identity import checked_identity
+from tokmill.tasks.loading.checked import checked_artifact
 from tokmill.tasks.loading.lengths import RowLengths
 from tokmill.tasks.loading.order import Order
 from tokmill.tasks.loading.place import Place, Walk
@@ -106,9 +106,9 @@ class PackedDataset:
         self._lengths = RowLengths(self.manifest.sequence_length, tuple(sequence_lengths))
         self._rows = PackedRows(self.path, self.manifest)
         self._order = Order(self.num_sequences, shuffle, seed)
-        identity = checked_identity(self.path, self.manifest, verify)
+        artifact = checked_artifact(self.path, self.manifest, verify)
         self._walk = Walk(
-            identity.digest, self.num_sequences, shuffle, seed, identity.predecessors, identity.origin
+            artifact.digest, self.num_sequences, shuffle, seed, artifact.predecessors, artifact.origin
         )
         self._place = Place(0)
         self._running: tuple[int, weakref.ref[Generator[Batch, None, None]]] | None = None

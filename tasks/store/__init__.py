@@ -1,12 +1,12 @@
-"""The artifact store: identity, publication, names, catalog and lineage."""
+"""The artifact store: fingerprints, publication, names, catalog and lineage."""
 
-from tokmill.tasks.store.canonical import NOT_IDENTITY, canonical_json
+from tokmill.tasks.store.canonical import NOT_IN_FINGERPRINT, canonical_json
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.diff import Absent, Difference, diff, payload_differences
 from tokmill.tasks.store.digest import FileEntry, content_digest, digest_bytes, digest_file, digest_folder
 from tokmill.tasks.store.files import FileDigests
+from tokmill.tasks.store.fingerprints import fingerprint, fingerprint_payload
 from tokmill.tasks.store.graph import Direction, Edge, Graph, Node
-from tokmill.tasks.store.identity import fingerprint, fingerprint_payload
 from tokmill.tasks.store.indexing import Report
 from tokmill.tasks.store.integrity import Problem, Verify
 from tokmill.tasks.store.lineage import lineage
@@ -16,7 +16,7 @@ from tokmill.tasks.store.runs import Run, RunArtifact
 from tokmill.tasks.store.store import Realized, Store
 
 __all__ = [
-    "NOT_IDENTITY",
+    "NOT_IN_FINGERPRINT",
     "Absent",
     "Catalog",
     "Difference",

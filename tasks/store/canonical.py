@@ -1,15 +1,15 @@
-"""Canonical JSON: the one form of a value that bears identity.
+"""Canonical JSON: the one form in which a value enters a fingerprint.
 
 Two values are the same recipe exactly when their canonical bytes are equal. The laws:
 
 - objects are sorted by key (by code point), without spaces; text is UTF-8, not escaped and not normalized (no
   NFC);
 - 1, 1.0 and True are three different values; floats are written as their shortest round-trip form;
-- enums are their value, tuples are lists, pydantic models are objects of their fields in field names (a union
-  of models is told apart by a tag field, as everywhere in pydantic). Fields declared with `NOT_IDENTITY` are
-  left out;
-- a value without a single form raises `IdentityError`, which names its place: sets (they have no order), NaN
-  and infinities, bytes, paths, dates, keys that are not text, lone surrogates, any other object.
+- enums are written as their value, tuples as lists, pydantic models as objects (a tag field tells the members
+  of a union of models apart, as everywhere in pydantic). Fields declared with `NOT_IN_FINGERPRINT` are left
+  out;
+- a value without a single form raises `FingerprintError`, which names its place: sets (they have no order),
+  NaN and infinities, bytes, paths, dates, keys that are not text, lone surrogates, any other object.
 """
 
 import json
@@ -20,12 +20,12 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import BaseModel
 
-from tokmill.tasks.core.errors import IdentityError
+from tokmill.tasks.core.errors import FingerprintError
 
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 
-NOT_IDENTITY: Final[dict[str, Any]] = {"identity": False}
-"""Declare a parameter that does not bear identity: `Field(json_schema_extra=NOT_IDENTITY)`."""
+NOT_IN_FINGERPRINT: Final[dict[str, Any]] = {"identity": False}
+"""Leave a parameter out of the fingerprint: `Field(json_schema_extra=NOT_IN_FINGERPRINT)`."""
 
 _MAX_DEPTH = 64
 _ADVICE: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
@@ -38,7 +38,7 @@ def canonical_json(value: object) -> bytes:
     """Return the canonical UTF-8 bytes of `value`.
 
     Raises:
-        IdentityError: a part of `value` has no canonical form; the message names the part.
+        FingerprintError: a part of `value` has no canonical form; the message names the part.
     """
     text = json.dumps(
         plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
@@ -50,26 +50,24 @@ def plain(value: object, where: str = "value") -> Json:
     """Return `value` as nothing but dict, list, str, int, float, bool and None.
 
     Args:
-        value: the value; models lose the fields that are declared with `NOT_IDENTITY`.
+        value: the value; models lose the fields that are declared with `NOT_IN_FINGERPRINT`.
         where: the dotted path that messages start from.
 
     Raises:
-        IdentityError: a part of `value` has no canonical form.
+        FingerprintError: a part of `value` has no canonical form.
     """
     return _plain(value, where, 0)
 
 
-def bears_identity(model: type[BaseModel], field: str) -> bool:
-    """Whether `field` of `model` is part of the fingerprint (it is, unless declared with `NOT_IDENTITY`)."""
+def in_fingerprint(model: type[BaseModel], field: str) -> bool:
+    """Whether `field` of `model` is part of the fingerprint: not declared with `NOT_IN_FINGERPRINT`."""
     extra = model.model_fields[field].json_schema_extra
     return not (isinstance(extra, dict) and extra.get("identity") is False)
 
 
 def _plain(value: object, where: str, depth: int) -> Json:
     if depth > _MAX_DEPTH:
-        raise IdentityError(
-            f"{where}: nested deeper than {_MAX_DEPTH} levels; a value that bears identity is shallow"
-        )
+        raise FingerprintError(f"{where}: nested deeper than {_MAX_DEPTH} levels; flatten it")
     if isinstance(value, Enum):
         return _plain(value.value, where, depth + 1)
     if value is None or isinstance(value, bool):
@@ -77,12 +75,12 @@ def _plain(value: object, where: str, depth: int) -> Json:
     if isinstance(value, str | int | float):
         return _scalar(value, where)
     if isinstance(value, BaseModel):
-        return {name: _plain(item, f"{where}.{name}", depth + 1) for name, item in _identity_items(value)}
+        return {name: _plain(item, f"{where}.{name}", depth + 1) for name, item in _fingerprint_items(value)}
     if isinstance(value, Mapping):
         return {_key(key, where): _plain(item, f"{where}.{key}", depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
-    raise IdentityError(f"{where}={value!r} is a {type(value).__qualname__}: {_advice(value)}")
+    raise FingerprintError(f"{where}={value!r} is a {type(value).__qualname__}: {_advice(value)}")
 
 
 def _scalar(value: str | int | float, where: str) -> Json:
@@ -91,7 +89,7 @@ def _scalar(value: str | int | float, where: str) -> Json:
     if isinstance(value, int):
         return int(value)
     if not math.isfinite(value):
-        raise IdentityError(f"{where}={value!r} has no JSON form; use a finite number, or null for none")
+        raise FingerprintError(f"{where}={value!r} has no JSON form; use a finite number, or null for none")
     return float(value)
 
 
@@ -99,21 +97,21 @@ def _text(value: str, where: str) -> str:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise IdentityError(
+        raise FingerprintError(
             f"{where}={value!r} holds a lone surrogate, which UTF-8 cannot express"
         ) from error
-    return str.__str__(value)  # a subclass's own __str__ must not decide on identity
+    return str.__str__(value)  # a subclass's own __str__ must not change the fingerprint
 
 
 def _key(key: object, where: str) -> str:
     if not isinstance(key, str):
-        raise IdentityError(f"{where} has the key {key!r} ({type(key).__qualname__}); keys must be text")
+        raise FingerprintError(f"{where} has the key {key!r} ({type(key).__qualname__}); keys must be text")
     return _text(key, f"{where} (key)")
 
 
-def _identity_items(model: BaseModel) -> list[tuple[str, Any]]:
+def _fingerprint_items(model: BaseModel) -> list[tuple[str, Any]]:
     kind = type(model)
-    items = [(name, getattr(model, name)) for name in kind.model_fields if bears_identity(kind, name)]
+    items = [(name, getattr(model, name)) for name in kind.model_fields if in_fingerprint(kind, name)]
     return items + list((model.__pydantic_extra__ or {}).items())
 
 

@@ -31,7 +31,7 @@ _STATE, _BEGAN = 3, 22
 
 
 class Process(BaseModel):
-    """The identity of a process.
+    """What distinguishes a process from all others.
 
     Attributes:
         host: the machine's name, for people.

@@ -11,7 +11,7 @@ from tokmill.tasks.store.canonical import plain
 from tokmill.tasks.store.digest import content_digest
 from tokmill.tasks.store.durable import lack_of
 from tokmill.tasks.store.extra_tables import check_extra_tables
-from tokmill.tasks.store.identity import fingerprint, fingerprint_payload
+from tokmill.tasks.store.fingerprints import fingerprint, fingerprint_payload
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.provenance import Provenance, utc_now

@@ -1,7 +1,7 @@
 """Provenance: by which code, on which machine, by whom and for which run an artifact was made.
 
-It bears no identity and never makes a run fail: what cannot be determined is None. Facts about the process
-are collected once.
+It is not part of the fingerprint, and collecting it never fails a run: what cannot be determined is None.
+Facts about the process are collected once.
 """
 
 import functools

@@ -20,12 +20,12 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from tokmill.tasks.core.errors import IdentityError, MachineError, StoreError
+from tokmill.tasks.core.errors import FingerprintError, MachineError, StoreError
 from tokmill.tasks.core.faults import unreadable
 from tokmill.tasks.core.stage import Account, ArtifactRef, External, Inputs, Scalar
 from tokmill.tasks.store.canonical import plain
 from tokmill.tasks.store.digest import ByteCount, Digest, FileEntry, content_digest, digest_bytes
-from tokmill.tasks.store.identity import fingerprint
+from tokmill.tasks.store.fingerprints import fingerprint
 from tokmill.tasks.store.layout import KIND_PATTERN, LABEL_PATTERN, NAME_PATTERN, RECORD_FILE
 from tokmill.tasks.store.moments import Moment
 from tokmill.tasks.store.provenance import Provenance
@@ -45,7 +45,7 @@ def _canonical(value: dict[str, Any]) -> dict[str, Any]:
     """Refuse infinities and NaN, which JSON's readers accept but no published record holds."""
     try:
         plain(value)
-    except IdentityError as error:
+    except FingerprintError as error:
         raise ValueError(str(error)) from error
     return value
 
@@ -224,7 +224,7 @@ def contradictions(record: Record) -> Iterator[str]:
     """Yield the contradictions within a record."""
     try:
         owner = fingerprint(record.payload)
-    except IdentityError as error:
+    except FingerprintError as error:
         yield f"the payload is no recipe: {error}"
     else:
         if owner != record.fingerprint:

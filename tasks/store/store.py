@@ -21,7 +21,7 @@ from tokmill.tasks.core.stage import ArtifactRef, External, How, Input, Request
 from tokmill.tasks.store.canonical import Json
 from tokmill.tasks.store.catalog import Catalog, Row
 from tokmill.tasks.store.durable import told_as
-from tokmill.tasks.store.identity import fingerprint, fingerprint_payload
+from tokmill.tasks.store.fingerprints import fingerprint, fingerprint_payload
 from tokmill.tasks.store.indexing import Report
 from tokmill.tasks.store.integrity import Problem, Verify, examine, problems
 from tokmill.tasks.store.labels import Names
@@ -93,7 +93,7 @@ class Store:
         return cls(root)
 
     def fingerprint_payload(self, request: Request) -> dict[str, Json]:
-        """Return what bears identity in `request`; see `tasks.store.identity`."""
+        """Return what the fingerprint of `request` covers; see `tasks.store.fingerprints`."""
         return fingerprint_payload(request)
 
     def fingerprint(self, request: Request) -> str:
@@ -111,7 +111,7 @@ class Store:
             report: receives one line about a damaged artifact, which is moved to `<store>/damaged/`.
 
         Raises:
-            IdentityError: the request has no fingerprint.
+            FingerprintError: the request has no fingerprint.
         """
         return self._find(request, self.fingerprint(request), verify, report or _LOG.warning, owned=False)
 
@@ -131,7 +131,7 @@ class Store:
             verify: as for `lookup`.
 
         Raises:
-            IdentityError: the request has no fingerprint.
+            FingerprintError: the request has no fingerprint.
             AccountError: the stage's accounts do not add up.
             StoreError: the disk is full, a file cannot be written, or the stage broke the rules of the store.
             Exception: whatever else the stage raises.

@@ -18,7 +18,7 @@ from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.formats.corpus import Corpus, Shard
 from tokmill.tasks.formats.encoded import Encoded, EncodedShard
 from tokmill.tasks.formats.packed.reader import PackedReader
-from tokmill.tasks.formats.text.resolving import identity
+from tokmill.tasks.formats.text.resolving import origin_digest
 from tokmill.tasks.store.record import InputEntry, Record
 from tokmill.tasks.store.store import Store
 from tokmill.tasks.tracing.members import Document
@@ -167,7 +167,7 @@ class Origins:
         origins = {entry.digest: entry.origin for entry in entries if entry.role == "files" and entry.origin}
         found = {}
         for row in self.corpus.table("files").select(["source", "name", "digest"]).to_pylist():
-            origin = origins.get(identity(row["source"], row["name"], row["digest"]))
+            origin = origins.get(origin_digest(row["source"], row["name"], row["digest"]))
             if origin is not None:
                 found[row["source"], row["name"]] = origin
         return found

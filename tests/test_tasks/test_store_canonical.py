@@ -16,9 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
-from tokmill.tasks.core.errors import IdentityError
+from tokmill.tasks.core.errors import FingerprintError
 from tokmill.tasks.core.stage import ArtifactRef, External, Params, Request, Stage
-from tokmill.tasks.store import NOT_IDENTITY, canonical_json, digest_bytes, fingerprint, fingerprint_payload
+from tokmill.tasks.store import (
+    NOT_IN_FINGERPRINT,
+    canonical_json,
+    digest_bytes,
+    fingerprint,
+    fingerprint_payload,
+)
 
 
 class Colour(enum.Enum):
@@ -35,14 +41,14 @@ class Word(enum.StrEnum):
 
 class Inner(BaseModel):
     depth: int
-    threads: int = Field(1, json_schema_extra=NOT_IDENTITY)
+    threads: int = Field(1, json_schema_extra=NOT_IN_FINGERPRINT)
 
 
 class Recipe(Params):
     size: int = 8
     ratio: float = 1.0
     inner: Inner = Inner(depth=2)
-    workers: int = Field(1, json_schema_extra=NOT_IDENTITY)
+    workers: int = Field(1, json_schema_extra=NOT_IN_FINGERPRINT)
     kind: Literal["a", "b"] = "a"
 
 
@@ -114,14 +120,14 @@ def test_canonical_form_by_hand(value, form):
     ],
 )
 def test_values_without_a_canonical_form_raise_and_say_where(value):
-    with pytest.raises(IdentityError, match=r"^value\.deep\[1\]\.x"):
+    with pytest.raises(FingerprintError, match=r"^value\.deep\[1\]\.x"):
         canonical_json({"deep": [0, {"x": value}]})
 
 
 def test_a_value_that_holds_itself_raises():
     value = []
     value.append(value)
-    with pytest.raises(IdentityError, match="deeper than 64 levels"):
+    with pytest.raises(FingerprintError, match="deeper than 64 levels"):
         canonical_json(value)
 
 
@@ -132,7 +138,7 @@ def test_a_set_in_parameters_raises_although_pydantic_would_dump_it():
     stage = Stage(verb="v", task="v", kind="k", version=1, params=Unordered, run=lambda: None)
     request = Request(stage, "n", Unordered(names=frozenset({"a", "b"})), {})
     with pytest.raises(
-        IdentityError, match=r"^v: params\.names=.* a set has no order of its own; use a sorted tuple"
+        FingerprintError, match=r"^v: params\.names=.* a set has no order of its own; use a sorted tuple"
     ):
         fingerprint_payload(request)
 
@@ -236,12 +242,12 @@ def test_stage_version_parameters_and_digests_bear_identity(changes):
 
 @pytest.mark.parametrize("role", ["out", "params"])
 def test_a_role_that_hides_a_parameter_of_the_run_function_is_refused(role):
-    with pytest.raises(IdentityError, match=f"cannot be called '{role}'"):
+    with pytest.raises(FingerprintError, match=f"cannot be called '{role}'"):
         fingerprint_payload(request(inputs={role: External(digest="d")}))
 
 
 def test_an_input_without_a_digest_is_refused():
-    with pytest.raises(IdentityError, match=r"input eggs\[1\] has an empty digest"):
+    with pytest.raises(FingerprintError, match=r"input eggs\[1\] has an empty digest"):
         fingerprint_payload(request(inputs={"eggs": [External(digest="d"), External(digest="")]}))
 
 

@@ -1,6 +1,6 @@
 """A fast 64-bit hash of each document, which depends on its bytes alone.
 
-It decides where shards end and is not an identity. So it is fast on whole buffers and evenly distributed, but
+It decides where shards end and identifies nothing, so it is fast on whole buffers and evenly distributed, but
 not cryptographic. A document is read as little-endian words of eight bytes, the last one padded with zeros.
 Each word is mixed with its index, and the sum is mixed with the length. Documents over 64 KiB are hashed with
 BLAKE2b.

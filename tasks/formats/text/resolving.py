@@ -2,7 +2,7 @@
 
 The root of a source is the deepest folder that all of its patterns share (their parts before the first
 wildcard), so that it does not change when files are added or removed. A file's name is its path from there,
-with slashes; names are unique and sorted. A file's identity is its source, its name and its content, because
+with slashes; names are unique and sorted. A file is identified by its source, name and content, because
 the corpus made from it holds all three.
 """
 
@@ -182,10 +182,10 @@ def _external(source: str, name: str, path: Path, spec: SourceSpec, digests: Dig
         raise unreadable(path, error) from error
     value: dict[str, str | int] = {"source": source, "name": name, "path": str(path), "digest": digest}
     value |= {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
-    return External(digest=identity(source, name, digest), value=value)
+    return External(digest=origin_digest(source, name, digest), value=value)
 
 
-def identity(source: str, name: str, digest: str) -> str:
+def origin_digest(source: str, name: str, digest: str) -> str:
     """Return the digest of a file in a source: of source, name and content."""
     text = json.dumps([source, name, digest], ensure_ascii=False, separators=(",", ":"))
     return hashlib.blake2b(text.encode("utf-8"), digest_size=32).hexdigest()

@@ -58,7 +58,7 @@ class Shard(BaseModel):
 
     Attributes:
         source: the source's name.
-        index: number in the source, from 0; not part of the identity.
+        index: number in the source, from 0; not part of the digest.
         digest: digest of the documents' ordinals, lengths and bytes.
         options: how the files are read.
         segments: segments of files that hold the documents, in order.

@@ -4,13 +4,13 @@
 
 `inputs` holds the content digest of each input (a list of them where the role takes several, in the order
 given), so an input that is made again to the same bytes changes nothing downstream (early cut-off). Names,
-paths, `External.value` and parameters declared with `NOT_IDENTITY` stay out.
+paths, `External.value` and parameters declared with `NOT_IN_FINGERPRINT` stay out.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tokmill.tasks.core.errors import IdentityError
+from tokmill.tasks.core.errors import FingerprintError
 from tokmill.tasks.core.stage import ArtifactRef, External, Input, Request
 from tokmill.tasks.store.canonical import Json, canonical_json, plain
 from tokmill.tasks.store.digest import digest_bytes
@@ -19,10 +19,10 @@ _RESERVED_ROLES = frozenset({"params", "out"})
 
 
 def fingerprint_payload(request: Request) -> dict[str, Json]:
-    """Return what bears identity in `request`: stage, version, parameters and the inputs' digests.
+    """Return what a request's fingerprint covers: stage, version, parameters and the inputs' digests.
 
     Raises:
-        IdentityError: a parameter has no canonical form, an input has no digest, or a role has a reserved
+        FingerprintError: a parameter has no canonical form, an input has no digest, or a role has a reserved
         name.
     """
     stage = request.stage
@@ -41,7 +41,7 @@ def fingerprint(payload: Mapping[str, Any]) -> str:
 
 def _digests(verb: str, role: str, given: Input | Sequence[Input]) -> Json:
     if role in _RESERVED_ROLES:
-        raise IdentityError(
+        raise FingerprintError(
             f"{verb}: an input cannot be called {role!r}; the run function has a parameter of that name"
         )
     if isinstance(given, ArtifactRef | External):
@@ -52,7 +52,5 @@ def _digests(verb: str, role: str, given: Input | Sequence[Input]) -> Json:
 def _digest(verb: str, role: str, given: Input) -> str:
     digest = given.content_digest if isinstance(given, ArtifactRef) else given.digest
     if not digest:
-        raise IdentityError(
-            f"{verb}: input {role} has an empty digest; an input without a digest bears no identity"
-        )
+        raise FingerprintError(f"{verb}: input {role} has an empty digest; give the digest of its content")
     return digest

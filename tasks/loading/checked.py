@@ -1,4 +1,4 @@
-"""Identify a packed artifact, and check that its files are those that were published."""
+"""Check that the files of a packed artifact are those that were published, and read its digests."""
 
 import hashlib
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ _WIDTH = {"uint16": 2, "uint32": 4}
 
 
 @dataclass(frozen=True)
-class Identity:
-    """The identity of a packed artifact.
+class CheckedArtifact:
+    """The digests by which a loader's place recognizes a packed artifact.
 
     Attributes:
         digest: the content digest, or without a record a digest of its manifest and the beginning
@@ -30,8 +30,8 @@ class Identity:
     origin: str | None = None
 
 
-def checked_identity(path: Path, manifest: PackedManifest, verify: Verify) -> Identity:
-    """Compare an artifact's files with its record, and return its identity.
+def checked_artifact(path: Path, manifest: PackedManifest, verify: Verify) -> CheckedArtifact:
+    """Compare an artifact's files with its record, and return its digests.
 
     The directory may have any path and name, and may have been copied without `record.json`. Then sizes are
     compared with the manifest, and digests cannot be checked.
@@ -43,16 +43,16 @@ def checked_identity(path: Path, manifest: PackedManifest, verify: Verify) -> Id
     if not (path / RECORD_FILE).is_file():
         if verify == "full":
             raise StoreError(
-                f"{path}: there is no {RECORD_FILE} to compare digests with; copy it too, or say "
+                f"{path}: there is no {RECORD_FILE} to compare digests with; copy it too, or use "
                 "verify='sizes'"
             )
-        return Identity(_unrecorded(path, manifest), frozenset(manifest.predecessors), manifest.origin)
+        return CheckedArtifact(_unrecorded(path, manifest), frozenset(manifest.predecessors), manifest.origin)
     record = read_record(path)
     for name, message in file_damages(path, record, full=verify == "full"):
-        raise StoreError(f"{path / name}: {message}; copy the artifact again, or have it made again")
+        raise StoreError(f"{path / name}: {message}; copy the artifact again, or make it again")
     takedown = TakedownManifest.of(path)
     earlier = {*manifest.predecessors, *(takedown.predecessors if takedown else ())}
-    return Identity(record.content_digest, frozenset(earlier), manifest.origin)
+    return CheckedArtifact(record.content_digest, frozenset(earlier), manifest.origin)
 
 
 def _unrecorded(path: Path, manifest: PackedManifest) -> str:
