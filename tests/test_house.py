@@ -4,10 +4,13 @@ import subprocess
 import sys
 from collections import defaultdict
 from graphlib import TopologicalSorter
+from itertools import permutations
 from pathlib import Path
 
 import grimp
 import pytest
+
+from tokmill.tokenizer.pipeline.families import FAMILIES
 
 CHECKS = {
     "lint": [sys.executable, "-m", "ruff", "check", "."],
@@ -30,9 +33,32 @@ def test_the_house_is_in_order(check: str, checkout: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_no_two_folders_import_each_other() -> None:
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    """Which module imports which, those within functions included."""
+    return grimp.build_graph("tokmill", cache_dir=None)
+
+
+def test_families_know_nothing_of_each_other(graph: grimp.ImportGraph) -> None:
+    homes = [module.rpartition(".")[0] for module in FAMILIES.values()]
+
+    for family, other in permutations(homes, 2):
+        assert not graph.chain_exists(importer=family, imported=other, as_packages=True), (family, other)
+
+
+def test_our_layer_over_numba_knows_nothing_of_what_it_compiles(graph: grimp.ImportGraph) -> None:
+    jit = "tokmill.tokenizer.jit"
+    own = {jit, *graph.find_children(jit)}
+
+    for module in own:
+        ours = {
+            name for name in graph.find_modules_directly_imported_by(module) if name.startswith("tokmill")
+        }
+        assert ours <= own, (module, ours - own)
+
+
+def test_no_two_folders_import_each_other(graph: grimp.ImportGraph) -> None:
     """However long the way round: a folder is understood once those below it are."""
-    graph = grimp.build_graph("tokmill", cache_dir=None)
     packages = {module for module in graph.modules if graph.find_children(module)}
     imports: dict[str, set[str]] = defaultdict(set)
     for module in graph.modules - {"tokmill", "tokmill.__main__"}:
