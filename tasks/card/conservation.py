@@ -1,9 +1,9 @@
-"""The way of every document and token through the stages, as one table that adds up from left to right.
+"""All stages' accounts of documents or tokens in one table, which adds up from left to right.
 
-A ledger has one row a source and one column a step: what comes in first, then per stage what it added, what
-it lost by reason, and what it hands on. Each amount is one of an account in a stage's record; nothing is
-computed but sums. The amounts of a row add up, and what one stage hands on is what the next one takes in, or
-there is no ledger.
+The table has one row per source and one column per step: the input of the first stage, then for each stage
+the amounts that it added, lost by reason, and handed on. Each amount is one of an account in a stage's
+record; only sums are computed. Every row adds up, and each stage takes in the amount that the previous one
+handed on; otherwise there is no table.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ Sign: TypeAlias = Literal["in", "+", "-", "="]
 
 
 class Column(BaseModel):
-    """One step: `in` comes in, `+` is added, `-` is lost, `=` is handed on by `stage`."""
+    """One step: the amount that comes in (`in`), is added (`+`), lost (`-`) or handed on (`=`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -28,12 +28,12 @@ class Column(BaseModel):
     name: str
 
 
-class Ledger(BaseModel):
-    """Amounts by source, in `unit`.
+class AccountTable(BaseModel):
+    """The accounts of all stages in `unit`, by source.
 
     Attributes:
-        columns: the steps; those that are 0 for every source are left out.
-        rows: the amounts by source, one a column.
+        columns: the steps; additions and losses that are 0 for every source are left out.
+        rows: the amounts of each source, one per column.
         total: their sums.
     """
 
@@ -47,12 +47,12 @@ class Ledger(BaseModel):
 
 @dataclass(frozen=True)
 class StageAccounts:
-    """What a stage's record says of one unit.
+    """The accounts in a stage's record, and how to read them.
 
     Attributes:
-        stage: the stage's word.
-        hands_on: what to call that which is handed on.
-        passes: the ends in `became` that are handed on; every other end is a loss.
+        stage: the stage's name.
+        hands_on: name of the column for the amount that is handed on.
+        passes: the ends in `became` that are handed on; every other end counts as a loss.
         accounts: all accounts of the record.
     """
 
@@ -76,11 +76,11 @@ class StageAccounts:
         )
 
 
-def ledger(unit: Unit, sources: Sequence[str], stages: Sequence[StageAccounts]) -> Ledger:
+def account_table(unit: Unit, sources: Sequence[str], stages: Sequence[StageAccounts]) -> AccountTable:
     """Follow `unit` of each source through the stages.
 
     Raises:
-        AccountError: an account is missing or does not add up, or a stage took in something else than the one
+        AccountError: an account is missing or does not add up, or a stage took in another amount than the one
             before it handed on.
     """
     steps = {source: _steps(unit, source, stages) for source in sources}
@@ -91,7 +91,7 @@ def ledger(unit: Unit, sources: Sequence[str], stages: Sequence[StageAccounts]) 
     ]
     rows = {source: [steps[source].get(column, 0) for column in columns] for source in sources}
     total = [sum(amounts) for amounts in zip(*rows.values(), strict=True)]
-    return Ledger(unit=unit, columns=columns, rows=rows, total=total)
+    return AccountTable(unit=unit, columns=columns, rows=rows, total=total)
 
 
 def _columns(unit: Unit, sources: Sequence[str], stages: Sequence[StageAccounts]) -> list[Column]:
@@ -115,8 +115,8 @@ def _steps(unit: Unit, source: str, stages: Sequence[StageAccounts]) -> dict[Col
         account = stage.of(source, unit)
         if account.num_in != amount or not account.balanced:
             raise AccountError(
-                f"card: source '{source}': {amount} {unit} were handed to {stage.stage}, whose record has "
-                f"{account.num_in} come in and {dict(account.became)} come out; run {stage.stage} again"
+                f"card: source '{source}': {stage.stage} was handed {amount} {unit}, but its record has "
+                f"{account.num_in} coming in and {dict(account.became)} going out; run {stage.stage} again"
             )
         steps |= _moves(stage, account)
         amount = sum(value for name, value in account.became.items() if name in stage.passes)
@@ -136,5 +136,5 @@ def _moves(stage: StageAccounts, account: Account) -> dict[Column, int]:
 
 
 def padding(accounts: Sequence[Account]) -> int:
-    """The padding that packing added, which belongs to no source."""
+    """The padding that packing added; it belongs to no source."""
     return sum(account.became.get("padding", 0) for account in accounts if account.source == NO_SOURCE)

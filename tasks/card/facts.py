@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from tokmill.tasks.card.conservation import Ledger
+from tokmill.tasks.card.conservation import AccountTable
 from tokmill.tasks.core.optional import WithOptional
 from tokmill.tasks.formats.packed.figures import PackedShare
 
@@ -169,7 +169,11 @@ class ArtifactFacts(_Facts):
 
 
 class CardFacts(_Facts):
-    """The content of `card.json`."""
+    """The content of `card.json`.
+
+    Attributes:
+        ledgers: the accounts of documents and of tokens; they have nothing to do with `tasks.formats.ledger`.
+    """
 
     title: str
     description: str
@@ -179,5 +183,5 @@ class CardFacts(_Facts):
     balance: BalanceFacts | None
     mixture: MixtureFacts
     packed: PackedFacts
-    ledgers: list[Ledger]
+    ledgers: list[AccountTable]
     artifacts: list[ArtifactFacts]

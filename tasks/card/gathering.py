@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.tasks.audit.summary import Summary, Yield, read_summary
-from tokmill.tasks.card.conservation import Ledger, StageAccounts, ledger, padding
+from tokmill.tasks.card.conservation import AccountTable, StageAccounts, account_table, padding
 from tokmill.tasks.card.facts import (
     ArtifactFacts,
     BalanceFacts,
@@ -207,7 +207,7 @@ def _artifact_facts(record: Record) -> ArtifactFacts:
     )
 
 
-def ledgers(upstream: Upstream) -> list[Ledger]:
+def ledgers(upstream: Upstream) -> list[AccountTable]:
     """The way of documents from the files, and of tokens from the encoder, to the sequences.
 
     Raises:
@@ -219,8 +219,8 @@ def ledgers(upstream: Upstream) -> list[Ledger]:
     mixed = [_stage(upstream, "mixture", "mix", "kept", "repeated"), *excluded]
     packed = [_stage(upstream, "packed", "pack", "packed", "split", "truncated"), *taken]
     packed_tokens = [_stage(upstream, "packed", "pack", "packed"), *taken]
-    documents = ledger("documents", sources, [read, encoded, *mixed, *packed])
-    tokens = ledger("tokens", sources, [encoded, *mixed, *packed_tokens])
+    documents = account_table("documents", sources, [read, encoded, *mixed, *packed])
+    tokens = account_table("tokens", sources, [encoded, *mixed, *packed_tokens])
     _check_end(tokens.total[-1], packed[-1].accounts, upstream.packed)
     return [documents, tokens]
 

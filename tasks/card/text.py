@@ -265,10 +265,10 @@ def _conservation(facts: CardFacts) -> list[str]:
         "Every document and every token is accounted for. Read each row from left to right: what comes in, "
         "plus what a stage adds, less what it leaves out, is what it hands on.",
     ]
-    for ledger in facts.ledgers:
-        head = [ledger.unit, *(_column(column) for column in ledger.columns)]
-        rows = [[source, *_amounts(ledger.columns, row)] for source, row in ledger.rows.items()]
-        rows.append(["**all**", *(f"**{cell}**" for cell in _amounts(ledger.columns, ledger.total))])
+    for accounts in facts.ledgers:
+        head = [accounts.unit, *(_column(column) for column in accounts.columns)]
+        rows = [[source, *_amounts(accounts.columns, row)] for source, row in accounts.rows.items()]
+        rows.append(["**all**", *(f"**{cell}**" for cell in _amounts(accounts.columns, accounts.total))])
         lines += ["", *table(head, rows)]
     packed = facts.packed
     capacity = packed.num_sequences * packed.sequence_length

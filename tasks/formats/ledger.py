@@ -1,7 +1,7 @@
 """A ledger on disk: the documents that a run has consumed of a mixture, so that another can continue it.
 
-    consumed.npy   uint16 [documents of all sources]   how often each document was consumed; 65,535 for one
-                                                       that must not come again
+    consumed.npy   uint16 [documents of all sources]   how often each document was consumed; 65,535 if it was
+                                                       taken down
     ledger.json    `LedgerManifest`
 
 Documents are in the order of the encoding that was mixed: by source, shard, and position in the shard. In
@@ -26,8 +26,8 @@ from tokmill.tasks.formats.files.npy import open_vector
 
 CONSUMED_FILE = "consumed.npy"
 MANIFEST_FILE = "ledger.json"
-WITHDRAWN = (1 << 16) - 1
-"""The count of a document that was taken down."""
+TAKEN_DOWN = (1 << 16) - 1
+"""The count of a document that was taken down, and is never drawn again."""
 
 
 class LedgerShard(BaseModel):

@@ -22,7 +22,7 @@ from tokmill.tasks.core.stage import Account, Outcome, Params, Stage, Unit
 from tokmill.tasks.formats.encoded import Encoded, EncodedManifest, EncodedShard
 from tokmill.tasks.formats.ledger import (
     CONSUMED_FILE,
-    WITHDRAWN,
+    TAKEN_DOWN,
     CutDocument,
     Ledger,
     LedgerManifest,
@@ -83,7 +83,7 @@ def run(
             f"consume: consumed_tokens={params.consumed_tokens}, but the mixture ends at token "
             f"{counter.position} of the run; give at most that"
         )
-    _withdraw(counter, mixture, corpus, shards)
+    _take_down(counter, mixture, corpus, shards)
     made = counter.manifest(artifact_digest(mixture), params.consumed_tokens)
     made.save(out)
     metrics = {"consumed_tokens": params.consumed_tokens, "num_documents": int(counter.consumed[0].sum())}
@@ -170,9 +170,9 @@ class _ConsumedCounter:
             num_tokens=left,
         )
 
-    def withdraw(self, source: int, shard: int, documents: NDArray[np.int64]) -> None:
+    def take_down(self, source: int, shard: int, documents: NDArray[np.int64]) -> None:
         """Mark documents of a shard that must not be drawn again."""
-        self.counts[self._firsts[source][shard] + documents] = WITHDRAWN
+        self.counts[self._firsts[source][shard] + documents] = TAKEN_DOWN
 
     def manifest(self, mixture_digest: str, consumed_tokens: int) -> LedgerManifest:
         """The ledger's manifest: everything but the counts."""
@@ -221,14 +221,14 @@ class _ConsumedCounter:
                 ("documents", source.drawn_documents, documents),
                 ("tokens", source.drawn_tokens, tokens),
             ]
-            for unit, drawn, gone in units:
-                became = {"consumed": gone, "left": drawn - gone}
+            for unit, drawn, consumed in units:
+                became = {"consumed": consumed, "left": drawn - consumed}
                 accounts.append(Account(source=source.source, unit=unit, num_in=drawn, became=became))
         return accounts
 
 
-def _withdraw(counter: _ConsumedCounter, mixture: Path, encoded: Encoded, shards: Sequence[Path]) -> None:
-    """Mark the documents that were removed from the mixture when it was packed again."""
+def _take_down(counter: _ConsumedCounter, mixture: Path, encoded: Encoded, shards: Sequence[Path]) -> None:
+    """Mark the documents that were excluded from the mixture when it was packed again."""
     taken = ExcludedDocuments.found(mixture)
     ordinals: dict[tuple[str, int], list[int]] = {}
     for document in taken.documents if taken else ():
@@ -238,7 +238,7 @@ def _withdraw(counter: _ConsumedCounter, mixture: Path, encoded: Encoded, shards
         its = ordinals.get((source, entry.index))
         if its is not None:
             found = np.flatnonzero(np.isin(EncodedShard.open(path).ordinals, its))
-            counter.withdraw(places[source], entry.index, found)
+            counter.take_down(places[source], entry.index, found)
 
 
 CONSUME = Stage(verb="consume", task="consume", kind="ledger", version=1, params=ConsumeParams, run=run)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import MixingError, StoreError
 from tokmill.tasks.formats.encoded import Encoded, EncodedShard
-from tokmill.tasks.formats.ledger import WITHDRAWN
+from tokmill.tasks.formats.ledger import TAKEN_DOWN
 
 BLOCK = 1 << 20
 _U32 = 1 << 32
@@ -23,7 +23,7 @@ class LengthBlock(NamedTuple):
         shard: index among the source's shards.
         first: position of the first document in the shard.
         lengths: int64 [n], tokens per document.
-        consumed: uint16 [n], how often each was consumed before; `WITHDRAWN` if it must not be drawn again.
+        consumed: uint16 [n], how often each was consumed before; `TAKEN_DOWN` if it was taken down.
     """
 
     shard: int
@@ -108,24 +108,24 @@ class Standing:
     Attributes:
         empty: documents without tokens.
         consumed: number of documents consumed before, and of their tokens.
-        withdrawn: number of documents that must not be drawn again, and of their tokens.
+        taken_down: number of documents that were taken down, and of their tokens.
         least: the fewest times that any drawable document was consumed.
     """
 
     empty: int = 0
     consumed: tuple[int, int] = (0, 0)
-    withdrawn: tuple[int, int] = (0, 0)
-    least: int = WITHDRAWN
+    taken_down: tuple[int, int] = (0, 0)
+    least: int = TAKEN_DOWN
 
     def add(self, block: LengthBlock) -> None:
         """Count a block."""
         has_tokens = block.lengths > 0
-        gone = has_tokens & (block.consumed == WITHDRAWN)
-        again = has_tokens & (block.consumed > 0) & ~gone
+        taken = has_tokens & (block.consumed == TAKEN_DOWN)
+        again = has_tokens & (block.consumed > 0) & ~taken
         self.empty += int(np.count_nonzero(~has_tokens))
         self.consumed = _added(self.consumed, block.lengths[again])
-        self.withdrawn = _added(self.withdrawn, block.lengths[gone])
-        self.least = min(self.least, int(np.min(block.consumed[has_tokens & ~gone], initial=WITHDRAWN)))
+        self.taken_down = _added(self.taken_down, block.lengths[taken])
+        self.least = min(self.least, int(np.min(block.consumed[has_tokens & ~taken], initial=TAKEN_DOWN)))
 
 
 def _added(before: tuple[int, int], lengths: NDArray[np.int64]) -> tuple[int, int]:

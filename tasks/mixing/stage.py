@@ -86,7 +86,7 @@ class Planning:
         sources = sources if ledger is None else with_consumed(sources, ledger)
         standings = {source: found.standing(source) for source, found in sources.items()}
         sizes = {
-            source: found.num_tokens - standings[source].withdrawn[1] for source, found in sources.items()
+            source: found.num_tokens - standings[source].taken_down[1] for source, found in sources.items()
         }
         settled = asked(params, sizes, history)
         found = orders(params, sources, settled, scores or ScoreShards(), standings, scratch)
@@ -146,10 +146,10 @@ class Planning:
         else:
             num_in, empty, rest = found.num_tokens, 0, cut.num_tokens if cut is not None and goes_on else 0
             kept, again = drawn.unique_tokens, drawn.num_tokens - drawn.unique_tokens
-        consumed, withdrawn = (pair[unit == "tokens"] for pair in (standing.consumed, standing.withdrawn))
+        consumed, taken_down = (pair[unit == "tokens"] for pair in (standing.consumed, standing.taken_down))
         became = {"kept": kept, "repeated": again, "dropped:empty": empty}
-        if self.settled.history.position or withdrawn:
-            became |= {"dropped:consumed_before": consumed - rest, "dropped:taken_down": withdrawn}
+        if self.settled.history.position or taken_down:
+            became |= {"dropped:consumed_before": consumed - rest, "dropped:taken_down": taken_down}
         became["dropped:not_drawn"] = (
             num_in - kept - sum(amount for end, amount in became.items() if end.startswith("dropped:"))
         )

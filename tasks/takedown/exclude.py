@@ -1,6 +1,6 @@
 """Exclude: write a mixture without some documents, so that it can be packed again.
 
-The model. All rows of the documents are removed from the plan, and all other rows keep their order. Nothing
+The model. All rows of the documents are left out of the plan, and all other rows keep their order. Nothing
 is drawn in their place, so the sources' shares change. The recorded requests stay unchanged; the table of
 shares scales them to the remaining tokens.
 
@@ -56,9 +56,9 @@ def run(
     exclusion = _Exclusion(before)
     with PlanWriter(out) as writer:
         for plan in before.batches():
-            gone = members.among(plan.source, plan.shard, plan.document)
-            exclusion.add(plan, gone)
-            writer.append(_where(plan, ~gone))
+            excluded = members.among(plan.source, plan.shard, plan.document)
+            exclusion.add(plan, excluded)
+            writer.append(_where(plan, ~excluded))
     made = exclusion.manifest()
     if not made.num_documents:
         raise MixingError("exclude: no document of the mixture is left; delete the packed artifact instead")
@@ -96,58 +96,58 @@ def _where(plan: Plan, keep: NDArray[np.bool_]) -> Plan:
 
 
 class _Exclusion:
-    """Counts the removed documents and tokens, by source and by point of the table of shares."""
+    """Counts the excluded documents and tokens, by source and by point of the table of shares."""
 
     def __init__(self, mixture: Mixture) -> None:
         self._mixture = mixture.manifest
         self._table = mixture.shares()
         size = len(mixture.sources)
-        self._gone = np.zeros(
+        self._excluded = np.zeros(
             (4, size), dtype=np.int64
         )  # documents, tokens; and the same for first draws only
         self._before = np.zeros(
             (len(self._table.positions) + 1, size)
-        )  # removed tokens before each point of the table
+        )  # excluded tokens before each point of the table
         self._position = mixture.manifest.first_position
-        self._first_is_gone = False
+        self._first_is_excluded = False
 
-    def add(self, plan: Plan, gone: NDArray[np.bool_]) -> None:
-        """Count the next rows; `gone` marks the removed ones."""
+    def add(self, plan: Plan, excluded: NDArray[np.bool_]) -> None:
+        """Count the next rows; `excluded` marks those to leave out."""
         if self._position == self._mixture.first_position:
-            self._first_is_gone = bool(gone[:1].any())
+            self._first_is_excluded = bool(excluded[:1].any())
         lengths = plan.num_tokens.astype(np.int64)
         starts = self._position + np.cumsum(lengths) - lengths
         self._position += int(lengths.sum())
-        source, tokens = plan.source[gone], lengths[gone]
-        for row, chosen in ((0, np.ones(len(source), dtype=np.bool_)), (2, plan.epoch[gone] == 0)):
-            np.add.at(self._gone[row], source[chosen], 1)
-            np.add.at(self._gone[row + 1], source[chosen], tokens[chosen])
-        points = np.searchsorted(self._table.positions, starts[gone], side="right")
+        source, tokens = plan.source[excluded], lengths[excluded]
+        for row, chosen in ((0, np.ones(len(source), dtype=np.bool_)), (2, plan.epoch[excluded] == 0)):
+            np.add.at(self._excluded[row], source[chosen], 1)
+            np.add.at(self._excluded[row + 1], source[chosen], tokens[chosen])
+        points = np.searchsorted(self._table.positions, starts[excluded], side="right")
         np.add.at(self._before, (points, source), tokens)
 
     def manifest(self) -> MixtureManifest:
         """The manifest of the remaining mixture."""
-        left = self._mixture.num_tokens - int(self._gone[1].sum())
+        left = self._mixture.num_tokens - int(self._excluded[1].sum())
         table = self.shares()
         sources = [self._source(k, left, table) for k in range(len(self._mixture.sources))]
         figures = {
-            "num_documents": self._mixture.num_documents - int(self._gone[0].sum()),
+            "num_documents": self._mixture.num_documents - int(self._excluded[0].sum()),
             "num_tokens": left,
-            "first_document_start": 0 if self._first_is_gone else self._mixture.first_document_start,
+            "first_document_start": 0 if self._first_is_excluded else self._mixture.first_document_start,
             "sources": sources,
         }
         return self._mixture.model_copy(update=figures)
 
     def _source(self, index: int, num_tokens: int, table: ShareTable) -> MixedSource:
-        was, gone = self._mixture.sources[index], self._gone[:, index].tolist()
-        drawn = was.drawn_tokens - gone[1]
+        was, excluded = self._mixture.sources[index], self._excluded[:, index].tolist()
+        drawn = was.drawn_tokens - excluded[1]
         ahead = table.given[:, index] - table.requested[:, index]
         figures = {
             "share": round(drawn / max(1, num_tokens), 12),
-            "drawn_documents": was.drawn_documents - gone[0],
+            "drawn_documents": was.drawn_documents - excluded[0],
             "drawn_tokens": drawn,
-            "unique_documents": was.unique_documents - gone[2],
-            "unique_tokens": was.unique_tokens - gone[3],
+            "unique_documents": was.unique_documents - excluded[2],
+            "unique_tokens": was.unique_tokens - excluded[3],
             "epochs": round(drawn / max(1, was.num_tokens), 12),
             "most_ahead_tokens": float(np.round(np.max(ahead, initial=0.0), 6)),
             "most_behind_tokens": float(np.round(np.max(-ahead, initial=0.0), 6)),
@@ -156,10 +156,10 @@ class _Exclusion:
 
     def shares(self) -> ShareTable:
         """The table of shares at the same points of the plan, over the remaining tokens."""
-        gone = np.cumsum(self._before, axis=0)[:-1]
-        positions = self._table.positions - gone.sum(axis=1)
+        excluded = np.cumsum(self._before, axis=0)[:-1]
+        positions = self._table.positions - excluded.sum(axis=1)
         scale = positions / np.maximum(self._table.positions, 1)
-        return ShareTable(positions, self._table.requested * scale[:, None], self._table.given - gone)
+        return ShareTable(positions, self._table.requested * scale[:, None], self._table.given - excluded)
 
     def accounts(self) -> list[Account]:
         """The accounts of each source, in documents (once per draw) and tokens."""
@@ -168,8 +168,8 @@ class _Exclusion:
         for index, source in enumerate(self._mixture.sources):
             for row, unit in enumerate(units):
                 drawn = source.drawn_documents if unit == "documents" else source.drawn_tokens
-                gone = int(self._gone[row, index])
-                became = {"kept": drawn - gone, "taken_down": gone}
+                excluded = int(self._excluded[row, index])
+                became = {"kept": drawn - excluded, "taken_down": excluded}
                 accounts.append(Account(source=source.source, unit=unit, num_in=drawn, became=became))
         return accounts
 

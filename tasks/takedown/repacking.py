@@ -61,15 +61,15 @@ def _packing_of(origins: Origins) -> Record:
         if any(entry.role == "plan" for entry in version.inputs):
             return version
     raise TracingError(
-        f"{origins.packed.reference} was not made from a packing plan, so it cannot be re-packed"
+        f"{origins.packed.reference} was not made from a packing plan, so it cannot be packed again"
     )
 
 
 def _with_earlier(origins: Origins, documents: Sequence[TakenDocument]) -> list[TakenDocument]:
-    """The documents, and those that earlier takedowns removed from the original packing."""
+    """The documents, and those of earlier takedowns of the original packing."""
     taken = list(documents)
     for version in origins.versions():
-        said = TakedownManifest.of(origins.store.path(version.ref))
-        taken += said.documents if said else ()
+        takedown = TakedownManifest.of(origins.store.path(version.ref))
+        taken += takedown.documents if takedown else ()
     places = {(one.source, one.shard, one.ordinal): one for one in taken}
     return [places[key] for key in sorted(places)]

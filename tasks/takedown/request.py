@@ -35,7 +35,7 @@ class TakenDown:
         accounts: documents and tokens kept and taken down, by source.
         made: whether the new version was made now; False if the store already had it.
         documents: the documents that were taken down.
-        absent: the documents of which no sequence had a piece, each with the reason.
+        absent: the documents without a piece in any sequence, each with the reason.
         holders: every artifact of the store that still holds one of the documents, or may.
         card: the card of the new version; None if the old version has none, or an input of the card was
             removed.

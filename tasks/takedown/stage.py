@@ -1,6 +1,6 @@
 """Takedown: write a new version of a packed artifact without some documents.
 
-The model. Every piece of the documents is removed from its sequence; the remaining pieces move together, and
+The model. Every piece of the documents is taken out of its sequence; the remaining pieces move together, and
 padding fills the sequence. Nothing is packed again: every sequence keeps its number, sequences without such
 pieces keep their bytes, and shards that consist of such sequences are the same files. So a training run can
 continue with the new version at the same position. A sequence that held nothing else becomes all padding.
@@ -29,7 +29,7 @@ from tokmill.tasks.formats.packed.takedown import (
 )
 from tokmill.tasks.formats.packed.writing import write_folder_files
 from tokmill.tasks.store.record import read_record
-from tokmill.tasks.takedown.removal import Columns, Removed, remove
+from tokmill.tasks.takedown.shards import Columns, TakenDownShard, take_down_shard
 from tokmill.tasks.tracing.pieces import Wanted
 
 
@@ -54,17 +54,19 @@ def run(
     manifest = PackedManifest.open(packed)
     taken = in_order(documents)
     wanted = Wanted(manifest.sources, taken)
-    shards = [remove(packed, manifest, entry, wanted, out) for entry in manifest.shards]
+    shards = [take_down_shard(packed, manifest, entry, wanted, out) for entry in manifest.shards]
     made = _manifest(manifest, shards)
     write_folder_files(out, made)
-    gone = {name: np.concatenate([shard.pieces[name] for shard in shards]) for name in shards[0].pieces}
-    pq.write_table(pa.table(gone).select(TAKEN_DOWN_SCHEMA.names).cast(TAKEN_DOWN_SCHEMA), out / PIECES_FILE)
-    said = _takedown(packed, taken, gone)
-    said.save(out)
-    return Outcome(metrics=_metrics(made, shards, said), accounts=_accounts(manifest, made, shards))
+    pieces = {name: np.concatenate([shard.pieces[name] for shard in shards]) for name in shards[0].pieces}
+    pq.write_table(
+        pa.table(pieces).select(TAKEN_DOWN_SCHEMA.names).cast(TAKEN_DOWN_SCHEMA), out / PIECES_FILE
+    )
+    takedown = _takedown(packed, taken, pieces)
+    takedown.save(out)
+    return Outcome(metrics=_metrics(made, shards, takedown), accounts=_accounts(manifest, made, shards))
 
 
-def _manifest(manifest: PackedManifest, shards: Sequence[Removed]) -> PackedManifest:
+def _manifest(manifest: PackedManifest, shards: Sequence[TakenDownShard]) -> PackedManifest:
     num_tokens = sum(shard.entry.num_tokens for shard in shards)
     figures = {
         "num_tokens": num_tokens,
@@ -76,17 +78,19 @@ def _manifest(manifest: PackedManifest, shards: Sequence[Removed]) -> PackedMani
     return manifest.model_copy(update=figures)
 
 
-def _takedown(packed: Path, taken: Sequence[TakenDocument], gone: Columns) -> TakedownManifest:
+def _takedown(packed: Path, taken: Sequence[TakenDocument], pieces: Columns) -> TakedownManifest:
     digest, before = read_record(packed).content_digest, TakedownManifest.of(packed)
     return TakedownManifest(
         previous=digest,
         predecessors=(*(before.predecessors if before else ()), digest),
         documents=tuple(taken),
-        changed_sequences=tuple(np.unique(gone["sequence"]).tolist()),
+        changed_sequences=tuple(np.unique(pieces["sequence"]).tolist()),
     )
 
 
-def _metrics(made: PackedManifest, shards: Sequence[Removed], said: TakedownManifest) -> dict[str, Scalar]:
+def _metrics(
+    made: PackedManifest, shards: Sequence[TakenDownShard], takedown: TakedownManifest
+) -> dict[str, Scalar]:
     return {
         "sequence_length": made.sequence_length,
         "num_sequences": made.num_sequences,
@@ -95,13 +99,15 @@ def _metrics(made: PackedManifest, shards: Sequence[Removed], said: TakedownMani
         "padding_share": round(made.num_padding_tokens / (made.num_sequences * made.sequence_length), 12),
         "num_shards": len(shards),
         "num_changed_shards": sum(len(shard.pieces["length"]) > 0 for shard in shards),
-        "num_changed_sequences": len(said.changed_sequences),
+        "num_changed_sequences": len(takedown.changed_sequences),
         "num_taken_down_pieces": sum(len(shard.pieces["length"]) for shard in shards),
         "num_taken_down_tokens": sum(int(shard.taken[:, 1].sum()) for shard in shards),
     }
 
 
-def _accounts(before: PackedManifest, after: PackedManifest, shards: Sequence[Removed]) -> list[Account]:
+def _accounts(
+    before: PackedManifest, after: PackedManifest, shards: Sequence[TakenDownShard]
+) -> list[Account]:
     """The accounts of each source, in documents (once per epoch) and tokens; and one of all tokens.
 
     The last one starts from the old manifest's number of tokens, not from the tokens that were read.

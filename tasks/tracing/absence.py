@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tokmill.tasks.formats.ledger import WITHDRAWN, Ledger
+from tokmill.tasks.formats.ledger import TAKEN_DOWN, Ledger
 from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.takedown import ExcludedDocuments, TakedownManifest
 from tokmill.tasks.store.record import Record
@@ -84,7 +84,7 @@ def _why_not_drawn(origins: Origins, record: Record, document: FoundDocument, po
     mixture = Mixture.open(origins.store.path(record.ref))
     source = next(entry for entry in mixture.manifest.sources if entry.source == document.source)
     times = _times_consumed(origins, record, document, position)
-    if times == WITHDRAWN:
+    if times == TAKEN_DOWN:
         return f"it was taken down before {record.reference} was planned"
     if times:
         return f"it was consumed before {record.reference} begins, and was not drawn again"

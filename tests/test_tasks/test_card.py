@@ -1,4 +1,4 @@
-"""The card: ledgers that add up, numbers that are the artifacts', and a layout that survives odd text."""
+"""The card: accounts that add up, numbers that are the artifacts', and a layout that survives odd text."""
 
 import json
 import random
@@ -9,7 +9,7 @@ import pytest
 
 from tests.test_tasks.whole_line import Line, LineParams
 from tokmill.tasks.balance.stage import BalanceParams
-from tokmill.tasks.card.conservation import StageAccounts, ledger
+from tokmill.tasks.card.conservation import StageAccounts, account_table
 from tokmill.tasks.card.facts import CardFacts
 from tokmill.tasks.card.stage import CARD, CardParams
 from tokmill.tasks.card.text import _bar, _code, _size, to_markdown
@@ -222,7 +222,7 @@ def stages(*accounts):
 def test_a_ledger_by_hand():
     first = [account(10, kept=7, lost=3), account(5, source="b", kept=5, lost=0)]
     second = [account(7, added={"extra": 2}, kept=9), account(5, source="b", added={"extra": 0}, kept=5)]
-    found = ledger("tokens", ["a", "b"], stages(first, second))
+    found = account_table("tokens", ["a", "b"], stages(first, second))
     assert [(column.stage, column.sign, column.name) for column in found.columns] == [
         ("s0", "in", "in"),
         ("s0", "-", "lost"),
@@ -235,21 +235,21 @@ def test_a_ledger_by_hand():
 
 
 def test_steps_that_are_nothing_for_all_are_left_out():
-    found = ledger("tokens", ["a"], stages([account(4, added={"extra": 0}, kept=4, lost=0)]))
+    found = account_table("tokens", ["a"], stages([account(4, added={"extra": 0}, kept=4, lost=0)]))
     assert [column.sign for column in found.columns] == ["in", "="]
 
 
 @pytest.mark.parametrize(
     ("accounts", "message"),
     [
-        (([account(10, kept=7, lost=3)], [account(8, kept=8)]), "7 tokens were handed to s1.*8 come in"),
-        (([account(10, kept=7, lost=2)],), "10 tokens were handed to s0"),
+        (([account(10, kept=7, lost=3)], [account(8, kept=8)]), "s1 was handed 7 tokens, .* 8 coming in"),
+        (([account(10, kept=7, lost=2)],), "s0 was handed 10 tokens"),
         (([account(10, kept=10)], []), "record of s1 has no account of tokens for source 'a'"),
     ],
 )
 def test_accounts_that_do_not_join_are_refused(accounts, message):
     with pytest.raises(AccountError, match=message):
-        ledger("tokens", ["a"], stages(*accounts))
+        account_table("tokens", ["a"], stages(*accounts))
 
 
 def test_bars_are_as_long_as_shares():

@@ -1,4 +1,4 @@
-"""Remove pieces from packed shards: the remaining pieces of a sequence move together, followed by padding.
+"""Take pieces out of packed shards: the remaining pieces of a sequence move together, followed by padding.
 
 A shard without such pieces is hard-linked unchanged. In the other shards every sequence without such pieces
 keeps its bytes, and no sequence changes its number.
@@ -28,13 +28,13 @@ Columns = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Removed:
-    """The result of removing pieces from a shard.
+class TakenDownShard:
+    """A shard without the documents' pieces.
 
     Attributes:
         entry: the shard's new entry in the manifest.
-        pieces: the removed pieces as they were: the columns of `pieces-*.parquet`.
-        taken: documents and tokens of the removed pieces, int64 [sources, 2]; see `count_by_source`.
+        pieces: the pieces that were taken down, as they were: the columns of `pieces-*.parquet`.
+        taken: documents and tokens of these pieces, int64 [sources, 2]; see `count_by_source`.
         kept: the same for the remaining pieces.
     """
 
@@ -55,28 +55,28 @@ def count_by_source(pieces: Columns, num_sources: int) -> NDArray[np.int64]:
     return np.stack([np.bincount(begun, minlength=num_sources), tokens.astype(np.int64)], axis=1)
 
 
-def remove(
+def take_down_shard(
     path: Path, manifest: PackedManifest, entry: PackedShardEntry, wanted: Wanted, out: Path
-) -> Removed:
-    """Write a shard of the artifact in `path` without the pieces of the unwanted documents.
+) -> TakenDownShard:
+    """Write a shard of the artifact in `path` without the pieces of the `wanted` documents.
 
     Raises:
         StoreError: a file of the shard is missing or broken.
     """
     files = ShardFiles(path, entry.index)
     pieces = PieceRows.open(files, manifest)
-    gone = wanted.among(pieces)
+    chosen = wanted.among(pieces)
     taken, kept = (
-        {name: values[chosen] for name, values in pieces.columns.items()} for chosen in (gone, ~gone)
+        {name: values[rows] for name, values in pieces.columns.items()} for rows in (chosen, ~chosen)
     )
-    if gone.any():
-        _write(path, manifest, entry, _Pieces(pieces, ~gone), ShardFiles(out, entry.index))
+    if chosen.any():
+        _write(path, manifest, entry, _Pieces(pieces, ~chosen), ShardFiles(out, entry.index))
     else:
         for file in shard_files(files, manifest):
             link(file, out / file.relative_to(path))
     num_tokens = int(kept["length"].sum())
     num_sources = len(manifest.sources)
-    return Removed(
+    return TakenDownShard(
         entry.model_copy(update={"num_tokens": num_tokens}),
         taken,
         count_by_source(taken, num_sources),
