@@ -146,10 +146,11 @@ def _check_probe(tok: Tokenizer, probe: Mapping[str, Any], unicode: object) -> N
             f"has changed, or the Unicode tables that split text (attested: {unicode})"
         )
     expected = _recovered(tok, probe["text"], probe["special_as_text"])
-    if tok.decode(ids) != expected:
+    found = tok.decode_bytes(ids)
+    if found != expected:
         raise TokenizerError(
-            f"attestation: probe {probe['name']!r}: {expected!r} comes back as "
-            f"{tok.decode(ids)!r}; the vocabulary is broken"
+            f"attestation: probe {probe['name']!r}: {expected!r} comes back as {found!r}; the vocabulary is "
+            "broken"
         )
 
 
@@ -157,23 +158,22 @@ def _encode(tok: Tokenizer, text: str, as_text: bool) -> list[int]:
     return tok.encode(text, as_text=True) if as_text else tok.encode(text, allowed_special="all")
 
 
-def _recovered(tok: Tokenizer, text: str, as_text: bool) -> str:
-    """Return what decoding should give back: the normalized text, as far as the model knows it."""
+def _recovered(tok: Tokenizer, text: str, as_text: bool) -> bytes:
+    """Return what decoding should give back: the normalized text, as far as the model knows it.
+
+    It need not be UTF-8: a model may know some bytes of a character and not the others.
+    """
     if tok.definition.model.unknown_token is None:
-        return normalize(tok.definition.normalizer.name, text) if as_text else tok.normalize(text)
+        return (normalize(tok.definition.normalizer.name, text) if as_text else tok.normalize(text)).encode()
     data, offsets = buffers.pack([text])
     segments = cut(data, offsets, {} if as_text else tok.special_tokens)
-    return "".join(
-        piece if kind >= 0 else _known(tok, normalize(tok.definition.normalizer.name, piece))
-        for piece, kind in zip(
-            (part.decode() for part in buffers.unpack(data, segments.bounds)), segments.kinds, strict=True
-        )
-    )
+    parts = zip(buffers.unpack(data, segments.bounds), segments.kinds, strict=True)
+    return b"".join(part if kind >= 0 else _known(tok, part) for part, kind in parts)
 
 
-def _known(tok: Tokenizer, text: str) -> str:
-    pretokens = [piece.encode() for piece in tok.splitter.split_text(text)]
-    return tok.definition.model.recovers(pretokens).decode()
+def _known(tok: Tokenizer, text: bytes) -> bytes:
+    normalized = normalize(tok.definition.normalizer.name, text.decode())
+    return tok.definition.model.recovers([piece.encode() for piece in tok.splitter.split_text(normalized)])
 
 
 def _probes(tok: Tokenizer) -> Iterator[tuple[str, str, bool]]:
