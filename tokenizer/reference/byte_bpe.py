@@ -6,6 +6,25 @@ Byte-pair encoding in two definitions:
   it everywhere, from the left. Equal counts are decided by the tie rule.
 - *encoding*: while a pre-token has adjacent symbols that a merge joins, join those of the earliest merge, the
   leftmost first.
+
+The textbook's corpus, hug 10 times, pug 5, pun 12, bun 4 and hugs 5. `ug` occurs 20 times, then `un` 16, and
+once `ug` is one symbol, `h` stands before it 15 times:
+
+    >>> counts = {b"hug": 10, b"pug": 5, b"pun": 12, b"bun": 4, b"hugs": 5}
+    >>> merges = train_merges(counts, num_merges=3)
+    >>> merges
+    [(b'u', b'g'), (b'u', b'n'), (b'h', b'ug')]
+    >>> ranks = {pair: rank for rank, pair in enumerate(merges)}
+    >>> encode_pretoken(b"hugs", ranks), encode_pretoken(b"bug", ranks)
+    ([b'hug', b's'], [b'b', b'ug'])
+
+Where pairs are equally frequent the tie rule decides which tokens there are. In `aaabdaaabac`, after `aa`
+has been joined, (aa, a) and (a, b) both occur twice:
+
+    >>> train_merges({b"aaabdaaabac": 1}, 3, tie_break="lexicographic_max")
+    [(b'a', b'a'), (b'aa', b'a'), (b'aaa', b'b')]
+    >>> train_merges({b"aaabdaaabac": 1}, 3, tie_break="lowest_ids")
+    [(b'a', b'a'), (b'a', b'b'), (b'aa', b'ab')]
 """
 
 from collections import Counter
