@@ -2,11 +2,11 @@
 
 The files are the truth. The catalog may lag behind them but is never ahead. The laws:
 
-- before a query is answered, the files' times and sizes are compared with those that the catalog last
-  saw, and new or changed files are read;
+- before a query is answered, the files' times and sizes are compared with those recorded in the
+  catalog, and new or changed files are read;
 - `rebuild` makes the catalog again from the files, row for row equal to the result of many small updates;
 - `catalog.duckdb` is a snapshot that is never written in place: a change is made in a copy, which is renamed
-  to the snapshot's name (see `tasks.store.connection`). So readers neither block anybody nor are blocked;
+  to the snapshot's name (see `tasks.store.connection`). So readers neither block others nor are blocked;
 - only processes that replace the snapshot wait for each other, with a file lock and a time limit. A
   publication does not fail on a busy catalog: it reports that, and the next update adds its rows.
   If the catalog is busy or the store read-only, a query adds the new rows to a private copy;
@@ -56,7 +56,7 @@ T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 _MOMENT_SECONDS = 1.0
 _MOMENTS_PER_WRITE = 20  # publications may take a twentieth of the time for the catalog, however large it is
-_WRITE_SECONDS: dict[Path, float] = {}  # what the last write of each catalog cost this process
+_WRITE_SECONDS: dict[Path, float] = {}  # duration of this process's last write of each catalog
 _VERSIONS = """
     SELECT l.kind, l.name, l.label, l.number, l.fingerprint, a.content_digest, a.stage, a.stage_version,
            a.num_files, a.num_bytes, strftime(a.ended, '%Y-%m-%dT%H:%M:%SZ') AS ended, a.seconds,
@@ -76,7 +76,7 @@ class Catalog:
         wait_seconds: how long `sync` and `rebuild` wait for other processes before that is an error.
         publish_wait_seconds: how long a publication waits before it leaves its rows to the next sync.
         question_wait_seconds: how long a query waits before it adds the new rows to a private copy.
-        report: receives messages for people: a rebuild, a lag, a file that cannot be read.
+        report: receives one-line messages for people: a rebuild, a lag, a file that cannot be read.
     """
 
     def __init__(
@@ -104,10 +104,10 @@ class Catalog:
         return self._layout.catalog_lock
 
     def sync(self) -> None:
-        """Add the rows of new and changed files, and drop those of files that are gone.
+        """Add the rows of new and changed files, and drop those of files that no longer exist.
 
         Raises:
-            StoreError: the catalog is held by another process for too long.
+            StoreError: another process holds the catalog for too long.
         """
         if STORAGE.is_folder(self._layout.root):  # a query must not create a store
             self._settle()
@@ -117,7 +117,7 @@ class Catalog:
         """Make the catalog again from the store's files.
 
         Raises:
-            StoreError: the catalog is held by another process for too long.
+            StoreError: another process holds the catalog for too long.
         """
         with locked(self.lock_path, self._wait), replacing(self._layout, anew=True) as connection:
             self._take_in(connection)
@@ -126,7 +126,7 @@ class Catalog:
         """Return the rows of an SQL query over everything in the store, one dict per row.
 
         Raises:
-            StoreError: DuckDB refuses the query, or runs out of room.
+            StoreError: DuckDB rejects the query, or runs out of space.
         """
 
         def ask(connection: "DuckDBPyConnection") -> list[Row]:
@@ -150,8 +150,8 @@ class Catalog:
     def register_publication(self, *paths: Path, report: Report | None = None) -> None:
         """As `register`, but left to the next sync if the catalog was written a moment ago.
 
-        Writing the catalog costs more than publishing a small artifact, and its cost grows with its size,
-        while shards come by the hundred. A query adds the rows that are still missing.
+        Writing the catalog takes longer than publishing a small artifact, and ever longer as it grows,
+        while shards are published by the hundred. A query adds the rows that are still missing.
         """
         age_seconds = snapshot_age_seconds(self.path)
         moment = max(_MOMENT_SECONDS, _MOMENTS_PER_WRITE * _WRITE_SECONDS.get(self.path, 0.0))
@@ -166,7 +166,7 @@ class Catalog:
         parameters: Mapping[str, Any] | None = None,
         provenance: Provenance | None = None,
     ) -> Run:
-        """Record that a run has begun; if it is known already, the earlier attempt is kept with it.
+        """Record that a run has begun; an earlier attempt of the same run is kept with it.
 
         Raises:
             StoreError: the id cannot be a file's name.
@@ -186,7 +186,7 @@ class Catalog:
     def finish_run(
         self, run_id: str, *, state: State, artifacts: Sequence[RunArtifact] = (), message: str = ""
     ) -> Run:
-        """Note how a run ended, and what it asked for, in order.
+        """Record how a run ended, and the artifacts that it asked for, in order.
 
         Raises:
             StoreError: there is no such run.
@@ -199,7 +199,7 @@ class Catalog:
         return finished
 
     def note_end(self, run_id: str, *, state: State, message: str) -> None:
-        """Record how a run ended in its file only, because time is short; the next query adds it.
+        """Record how a run ended, but only in its file, for lack of time; the next query adds the rows.
 
         Raises:
             StoreError: there is no such run, or it cannot be written.
@@ -212,7 +212,7 @@ class Catalog:
         self.register(write_run(self._layout, run))
 
     def settle(self) -> list[Run]:
-        """Record the end of runs whose process is gone, and return those that had no end yet.
+        """Record the end of runs whose process has died; return those that had no end yet.
 
         Raises:
             StoreError: it cannot be written.
@@ -233,10 +233,10 @@ class Catalog:
             self._replace(self._publish_wait, work)
         except StoreError as error:
             say = report or self._say
-            say(f"{error} (what was published is safe; the catalog takes it in the next time)")
+            say(f"{error} (published artifacts are safe; the next query adds them to the catalog)")
 
     def _settle(self) -> None:
-        """Settle runs before a query; without write permission that is left to a later process."""
+        """Settle runs before a query; without write permission a later process does it."""
         try:
             self.settle()
         except StoreError as error:
@@ -259,7 +259,7 @@ class Catalog:
         sync_extra_tables(connection, self._layout, self._say)
 
     def _ask(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
-        """Query the snapshot if it is current; else update it first, or a private copy of it."""
+        """Query the snapshot if it is current; otherwise update it first, or a private copy of it."""
         exists, unread = has_snapshot(self.path), list[str]()
         with reading(self.path) if exists else private(None) as connection:
             changes = find_changes(connection, self._layout, unread.append)
@@ -280,7 +280,7 @@ class Catalog:
             return ask(connection)
 
     def _ask_anew(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
-        """Query a catalog that is made from the files; it becomes the snapshot if possible."""
+        """Query a catalog made from the files; it becomes the snapshot if it can be written."""
         try:
             self.rebuild()
         except StoreError:  # busy, or not writable
@@ -317,4 +317,4 @@ def _ended(run: Run) -> Run:
     """Return a run that begins again with an end, if it had none."""
     if run.state != "running":
         return run
-    return run.model_copy(update={"state": "crashed", "message": "it began again without having ended"})
+    return run.model_copy(update={"state": "crashed", "message": "it was begun again before it had ended"})

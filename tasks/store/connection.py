@@ -1,15 +1,15 @@
 """Connections to the catalog's snapshot: to read it, to replace it, or to change a private copy.
 
 The snapshot is one DuckDB file that is never written in place. A writer copies it, changes the copy, and
-renames the copy to the snapshot's name, holding a lock that only writers take. So a reader, in a notebook or
-here, keeps the file that it opened for as long as it likes, and nobody waits for it.
+renames the copy to the snapshot's name while it holds a lock that only writers take. So a reader, in a
+notebook or here, can keep its file open for as long as it likes, and nobody waits for it.
 
-    broken    the file is no database, is corrupt, or holds other tables than this version's; the catalog is
+    broken    the file is no database, is corrupt, or holds the tables of another version; the catalog is
               made again
     taken     another program has opened the snapshot for writing; it is read from a copy, and the other
               program's changes are lost with its file
 
-Anything else is an error of its own.
+Anything else is reported as it is.
 """
 
 import errno
@@ -27,7 +27,7 @@ from filelock import FileLock, Timeout
 
 from tokmill.tasks.core.database import connect, is_database
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.store.durable import told_as
+from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.indexing import BrokenCatalogError, check_tables, check_version, prepare
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.publish import workspace
@@ -53,7 +53,7 @@ def has_snapshot(path: Path) -> bool:
 
 
 def snapshot_age_seconds(path: Path) -> float:
-    """Return how long ago the snapshot was replaced, in seconds; infinity if there is none."""
+    """Return the seconds since the snapshot was replaced; infinity if there is none."""
     try:
         return time.time() - path.stat().st_mtime
     except FileNotFoundError:
@@ -68,7 +68,7 @@ def locked(lock_path: Path, wait_seconds: float) -> Iterator[None]:
         StoreError: another process holds it for longer than `wait_seconds`, or it cannot be taken at all.
     """
     lock = FileLock(lock_path, timeout=wait_seconds)
-    with told_as(f"catalog lock {lock_path} cannot be taken"):
+    with reported_as(f"catalog lock {lock_path} cannot be taken"):
         STORAGE.make_folder(lock_path.parent)
         try:
             lock.acquire(poll_interval=_POLL_SECONDS)
@@ -88,8 +88,8 @@ def reading(path: Path) -> Iterator["DuckDBPyConnection"]:
     """Yield a read-only connection to the snapshot.
 
     Raises:
-        BrokenCatalogError: the file has to be made again; raised from the block as well.
-        StoreError: DuckDB refuses what the block asks.
+        BrokenCatalogError: the file has to be made again; the block may raise it, too.
+        StoreError: DuckDB rejects a statement of the block.
     """
     with _in_memory(path) as connection, attached(connection, path):
         check_version(connection)
@@ -123,7 +123,7 @@ def replacing(layout: Layout, *, anew: bool) -> Iterator["DuckDBPyConnection"]:
         BrokenCatalogError, StoreError: as `reading`; or the copy cannot be written.
     """
     path = layout.catalog
-    with told_as(f"catalog {path} cannot be written"), workspace(layout) as folder:
+    with reported_as(f"catalog {path} cannot be written"), workspace(layout) as folder:
         copy = folder / path.name
         if not anew:
             _copy(path, copy)
@@ -132,7 +132,7 @@ def replacing(layout: Layout, *, anew: bool) -> Iterator["DuckDBPyConnection"]:
             try:
                 prepare(connection)
                 yield connection
-                connection.execute("CHECKPOINT")  # closing would do it too, but not report a full disk
+                connection.execute("CHECKPOINT")  # closing would do this too, but not report a full disk
             finally:
                 connection.close()
         path.with_name(path.name + ".wal").unlink(missing_ok=True)  # of a program that wrote in place
@@ -146,7 +146,7 @@ def answer(
 
     Raises:
         BrokenCatalogError: a table is missing or lacks a column.
-        StoreError: DuckDB refuses the query.
+        StoreError: DuckDB rejects the query.
     """
     import duckdb
 
@@ -157,14 +157,14 @@ def answer(
         return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
     except _wrong_question() as error:
         check_tables(connection)
-        raise StoreError(f"the catalog refuses the question: {error}") from error
+        raise StoreError(f"DuckDB rejects the query: {error}") from error
     finally:
         with suppress(duckdb.TransactionException):  # a query may have ended it
             connection.execute("ROLLBACK")
 
 
 def _wrong_question() -> tuple[type[Exception], ...]:
-    """Return the exceptions that DuckDB raises if the query is wrong, rather than the catalog."""
+    """Return the exceptions by which DuckDB blames the query, and not the catalog."""
     import duckdb
 
     return duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError, duckdb.TransactionException
@@ -182,13 +182,13 @@ def _in_memory(path: Path | None) -> Iterator["DuckDBPyConnection"]:
 
 @contextmanager
 def attached(connection: "DuckDBPyConnection", path: Path) -> Iterator[None]:
-    """Have the snapshot at hand as the database `snapshot`, which is the one that statements mean.
+    """Attach the snapshot as the database `snapshot`, and make it the default of statements.
 
-    A database in memory attaches it, since DuckDB keeps one instance for each path that a process connects
-    to, and would give us the one that a notebook has of an older snapshot.
+    It is attached to a database in memory, since DuckDB keeps one instance per path that a process connects
+    to, and would return the one that a notebook holds of an older snapshot.
 
     Raises:
-        BrokenCatalogError: it is no DuckDB database.
+        BrokenCatalogError: the file is not a DuckDB database.
     """
     import duckdb
 
@@ -217,7 +217,7 @@ def _attach(connection: "DuckDBPyConnection", path: Path) -> None:
 def _copy(path: Path, copy: Path) -> None:
     _check_kind(path)
     with (
-        told_as(f"catalog {path} cannot be copied"),
+        reported_as(f"catalog {path} cannot be copied"),
         STORAGE.opened(path) as source,
         copy.open("xb") as target,
     ):
@@ -225,14 +225,14 @@ def _copy(path: Path, copy: Path) -> None:
 
 
 def _check_kind(path: Path) -> None:
-    """Refuse files that DuckDB would open as another program's database, or would block on."""
+    """Reject files that DuckDB would open as another program's database, or would block on."""
     try:
         with STORAGE.opened(path) as file:
             head = file.read(16)
     except OSError as error:
         raise BrokenCatalogError(error.strerror or str(error)) from error
     if not is_database(head):
-        what = "an SQLite database" if head.startswith(b"SQLite") else "no DuckDB database"
+        what = "an SQLite database" if head.startswith(b"SQLite") else "not a DuckDB database"
         raise BrokenCatalogError(f"it is {what}")
 
 
@@ -253,7 +253,7 @@ def _is_broken(error: Exception) -> bool:
     """Whether our own statements failed because of the file, not for lack of space, memory or permission."""
     import duckdb
 
-    if any(lack in str(error) for lack in _LACKS):  # DuckDB tells of a full disk in fatal errors, too
+    if any(lack in str(error) for lack in _LACKS):  # DuckDB reports a full disk as a fatal error, too
         return False
     if isinstance(error, duckdb.OperationalError) and not isinstance(error, duckdb.SerializationException):
         return any(sign in str(error) for sign in _BROKEN)

@@ -34,7 +34,7 @@ class Difference(NamedTuple):
 
 
 def payload_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
-    """Return the fields in which two payloads differ, in the order of `a`, then what only `b` has."""
+    """Return the fields in which two payloads differ: those of `a` in its order, then those only in `b`."""
     left, right = dict(_fields(plain(a), ())), dict(_fields(plain(b), ()))
     absent = Absent.ABSENT
     differences = []
@@ -67,7 +67,7 @@ def _fields(value: Json, path: _Path) -> Iterator[tuple[_Path, Json]]:
 
 
 def _is_filled(path: _Path, pair: tuple[object, object], *sides: Mapping[_Path, Json]) -> bool:
-    """Whether a field is empty on one side and has fields of its own on the other, which tell it all."""
+    """Whether a field is empty on one side and has fields of its own on the other; these are listed."""
     return Absent.ABSENT in pair and any(
         len(other) > len(path) and other[: len(path)] == path for side in sides for other in side
     )

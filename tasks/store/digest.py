@@ -1,8 +1,8 @@
 """Digests: BLAKE2b-256, in hexadecimal (64 characters), of bytes, of files and of whole artifacts.
 
 The content digest of an artifact is a two-level Merkle digest: the digest of the canonical JSON of the list
-of [relative posix path, size in bytes, file digest], sorted by path; `record.json`, which tells when and
-where, is left out. So it depends on what the files hold and what they are called, and on nothing else.
+of [relative posix path, size in bytes, file digest], sorted by path. `record.json`, which holds time and
+place, is left out, so the digest depends only on the names and contents of the files.
 """
 
 import hashlib
@@ -60,11 +60,11 @@ def digest_folder(folder: Path, digest: Callable[[Path], str] = digest_file) -> 
 
 
 def content_digest(files: Iterable[FileEntry]) -> str:
-    """Return the Merkle digest over an artifact's files, in whatever order they come."""
+    """Return the Merkle digest over an artifact's files, given in any order."""
     rows = sorted((entry.path, entry.size_bytes, entry.digest) for entry in files)
     return digest_bytes(canonical_json(rows))
 
 
 def new_hash() -> "hashlib.blake2b":
-    """Return an empty hash of the project's kind."""
+    """Return an empty BLAKE2b-256 hash."""
     return hashlib.blake2b(digest_size=DIGEST_BYTES)

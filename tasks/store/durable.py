@@ -14,7 +14,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @contextmanager
-def told_as(what: str) -> Iterator[None]:
+def reported_as(what: str) -> Iterator[None]:
     """Raise an OSError of the block as StoreError: "`what`: no space left on device …"."""
     try:
         yield
@@ -67,7 +67,7 @@ class Lack(NamedTuple):
 
 _NO_SPACE = Lack("no space left", "make room and run again")
 _TOO_LARGE = Lack(
-    "a file would be larger than is allowed",
+    "a file would exceed the size limit",
     "raise the limit (`ulimit -f`), or use a file system for larger files, and run again",
 )
 

@@ -1,9 +1,9 @@
 """A cache of source files' digests by (path, size, time), so that a rerun does not read terabytes again.
 
-The cache relies on a change of a file changing its size or time. A file modified so recently that it could
-change again within the same clock tick is therefore digested but not cached. `rehash` ignores the cache. It
-is stored in `<store>/.cache/digests.sqlite`; deleting it costs only time. A cache that cannot be used,
-because the disk is full or the store is read-only, is skipped with a warning.
+The cache assumes that every change of a file changes its size or time. A file modified so recently that it
+could change again within the same clock tick is therefore digested but not cached. `rehash` ignores the
+cache. It is stored in `<store>/.cache/digests.sqlite`; deleting it costs only time. A cache that cannot be
+used, because the disk is full or the store is read-only, is skipped with a warning.
 """
 
 import logging
@@ -85,8 +85,8 @@ class FileDigests:
             except (sqlite3.OperationalError, OSError) as error:  # locked for long, not writable, no space
                 self._usable = False
                 _LOG.warning(
-                    "%s cannot be used (%s): every source file is read to know its digest; make room, or "
-                    "the right to write",
+                    "%s cannot be used (%s): every source file is read for its digest; make room, or "
+                    "get the right to write",
                     self._path,
                     error,
                 )
@@ -98,7 +98,7 @@ class FileDigests:
         except sqlite3.OperationalError:
             raise
         except sqlite3.DatabaseError as error:
-            _LOG.warning("%s is damaged (%s); it is only a cache, and is started again", self._path, error)
+            _LOG.warning("%s is damaged (%s); it is only a cache, and a new one is begun", self._path, error)
             self._forget()
             return self._connected().execute(statement, values).fetchall()
 

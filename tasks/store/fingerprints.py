@@ -1,4 +1,4 @@
-"""The fingerprint: the recipe of an artifact.
+"""The fingerprint: the digest of an artifact's recipe.
 
     fingerprint = BLAKE2b-256(canonical JSON of {stage, version, params, inputs})
 

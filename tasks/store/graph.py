@@ -1,6 +1,6 @@
 """A lineage graph, and its drawings as a tree and as a Mermaid flowchart.
 
-Shards are many: a stage's shards of one profile, whatever their source, are drawn as one,
+To keep the drawing small, a stage's shards of one profile, whatever their source, are drawn as one,
 `encoded_shard/quickstart.* (27)`. The data (`to_json`) has them one by one.
 """
 
@@ -18,12 +18,12 @@ _HEADINGS: Final = {"up": "is made from", "down": "is used by"}
 
 @dataclass(frozen=True)
 class Node:
-    """One artifact, or what one role of an artifact took from outside of the store.
+    """One artifact, or all inputs from outside of the store in one role of an artifact.
 
     Attributes:
         key: unique in the graph: the fingerprint, or `external:<fingerprint>:<role>`.
-        title: what people read: `kind/name@label`, or where the outside input lay.
-        role, count: of an outside input: its role, and how many inputs it stands for.
+        title: for people: `kind/name@label`, or the path of the outside input.
+        role, count: of outside inputs: their role, and their number.
         status: `published`, `missing` (no longer in the store), or `external` (from outside of it).
         kind, name, label, content_digest: of an artifact; empty where there is none or it is not known.
     """
@@ -50,7 +50,7 @@ class Edge:
 
 @dataclass
 class Graph:
-    """Nodes by key, and edges, in the order they were found; `root` is the key of what was asked about."""
+    """Nodes by key, and edges, in the order they were found; `root` is the key of the artifact asked for."""
 
     root: str
     direction: Direction
@@ -110,7 +110,7 @@ class _Drawing:
         self.arrows = list(dict.fromkeys(arrows))
 
     def next_to(self, direction: str) -> dict[str, list[str]]:
-        """Return the groups next to each group: its inputs (`up`), or what used it (`down`)."""
+        """Return the groups next to each group: its inputs (`up`), or its users (`down`)."""
         following: dict[str, list[str]] = {}
         for source, target in self.arrows:
             here, there = (target, source) if direction == "up" else (source, target)

@@ -1,4 +1,4 @@
-"""Updates the catalog's rows from files that are new, changed or gone.
+"""Update the catalog's rows from files that are new, changed or deleted.
 
 The table `catalog_files` holds, for each file with rows, its path below the store, its modification time and
 size, and the key of its rows. When a file changes, its rows are deleted and inserted again in one
@@ -60,7 +60,7 @@ def prepare(connection: "DuckDBPyConnection") -> None:
 
 
 def check_version(connection: "DuckDBPyConnection", *, empty: bool = False) -> bool:
-    """Return whether the database holds the catalog's tables, which it need not if `empty`.
+    """Return whether the database holds the catalog's tables; it may lack them only if `empty`.
 
     Raises:
         BrokenCatalogError: the database holds something else, or tables of another version.
@@ -69,7 +69,7 @@ def check_version(connection: "DuckDBPyConnection", *, empty: bool = False) -> b
 
     try:
         versions = connection.execute("SELECT version FROM catalog_version").fetchall()
-    except duckdb.CatalogException:  # asked in this order, since listing the tables takes ten times as long
+    except duckdb.CatalogException:  # in this order, since listing the tables takes ten times as long
         found = connection.execute("SELECT table_name FROM duckdb_tables() ORDER BY ALL").fetchall()
         if empty and not found:
             return False

@@ -1,4 +1,4 @@
-"""Whether a published artifact is still what its record says.
+"""Check that a published artifact still matches its record.
 
 Sizes take one `stat` per file and are checked before every reuse; digests read every byte. Files that the
 record does not list (left by a file manager, say) are reported by `verify` but are not damage: nothing refers
@@ -22,7 +22,7 @@ Verify: TypeAlias = Literal["sizes", "full"]
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong with an artifact: which one (`kind/name@v1` or its directory), which file, what."""
+    """A problem of an artifact: the artifact (`kind/name@v1` or its directory), the file, and a message."""
 
     artifact: str
     path: str
@@ -33,7 +33,7 @@ class Problem:
 
 
 def examine(directory: Path, verify: Verify) -> Record | Problem:
-    """Return the record of the artifact in `directory`, or the first thing that makes it unfit for use."""
+    """Return the record of the artifact in `directory`, or the first problem that makes it unfit for use."""
     try:
         record = read_record(directory)
     except StoreError as error:
@@ -70,7 +70,7 @@ def file_damages(directory: Path, record: Record, *, full: bool) -> Iterator[tup
     outside = _links(directory, {_folder(entry) for entry in record.files})
     for entry in record.files:
         if _folder(entry) in outside:
-            yield entry.path, "lies behind a link; an artifact holds folders and regular files only"
+            yield entry.path, "is reached through a link; an artifact holds folders and regular files only"
             continue
         message = _file_damage(directory / entry.path, entry, full)
         if message:
@@ -101,7 +101,7 @@ def _file_damage(path: Path, entry: FileEntry, full: bool) -> str | None:
         return "is missing"
     except OSError as error:
         fault = unreadable(path, error)
-        if isinstance(fault, MachineError):  # whether the file is whole is not known
+        if isinstance(fault, MachineError):  # this proves nothing about the file
             raise fault from error
         return f"cannot be read ({error.strerror})"
     return None if digest == entry.digest else f"has digest {digest} and was published with {entry.digest}"

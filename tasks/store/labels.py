@@ -2,7 +2,7 @@
 
 Each (kind, name) counts v1, v2, …, one label per fingerprint. A label is a file that is created exclusively
 just before the artifact is published, so two processes never give out the same one, and an artifact that is
-made again gets its label back. It is copied into the record. An artifact that is asked for under a second
+made again gets its old label. It is copied into the record. An artifact that is requested under a second
 name is not made again: the second name gets a label of its own for the same fingerprint. `latest` is the
 highest label whose artifact exists.
 
@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tokmill.tasks.store.durable import told_as
+from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.layout import (
     RECORD_FILE,
     Layout,
@@ -75,7 +75,7 @@ class Names:
     def restore(self, kind: str, name: str, label: str, fingerprint: str) -> bool:
         """Assign exactly `label`, unless it is taken; return whether it was free."""
         path = self.label_path(kind, name, label)
-        with told_as(f"label {kind}/{name}@{label} cannot be given out"):
+        with reported_as(f"label {kind}/{name}@{label} cannot be given out"):
             try:
                 STORAGE.create(path, _encode(fingerprint))
             except FileExistsError:
@@ -83,7 +83,7 @@ class Names:
         return True
 
     def labels(self, kind: str, name: str) -> dict[str, str]:
-        """Return label → fingerprint of (kind, name) sorted, those without an artifact too."""
+        """Return label → fingerprint of (kind, name), sorted, including labels without an artifact."""
         given = self._given(kind, name)
         return {label: given[label] for label in sorted(given, key=version_number)}
 
@@ -100,11 +100,11 @@ class Names:
         return dict(sorted(_read_names(self._layout.names(ALIASES, kind, name)).items()))
 
     def tag(self, kind: str, name: str, alias: str, fingerprint: str) -> Path:
-        """Point `alias` at `fingerprint`, wherever it pointed before; return the alias's file."""
+        """Point `alias` at `fingerprint`, even if it pointed elsewhere before; return the alias's file."""
         check_alias(alias)
         check_name(name)
         path = self._layout.names(ALIASES, kind, name) / f"{_MARK}{alias}"
-        with told_as(f"alias {kind}/{name}@{alias} cannot be written"):
+        with reported_as(f"alias {kind}/{name}@{alias} cannot be written"):
             STORAGE.replace(path, _encode(fingerprint))
         return path
 

@@ -1,16 +1,16 @@
 """The paths in a store, and the grammar of kinds, names, labels and aliases.
 
     <store>/<kind>/<fingerprint[:16]>/         a published artifact: its files and record.json
-    <store>/labels/<kind>/<name>/@v1           a version label: holds the fingerprint that it was given to
+    <store>/labels/<kind>/<name>/@v1           a version label: holds its artifact's fingerprint
     <store>/aliases/<kind>/<name>/@prod        an alias, likewise
-    <store>/runs/<run id>.json                 what a flow run asked for and got
-    <store>/damaged/<kind>/<prefix>-<n>/       artifacts that were found damaged and set aside
-    <store>/removed/<kind>/<prefix>.json       the record of an artifact that was removed, and when
-    <store>/catalog.duckdb                     the index over all of it
+    <store>/runs/<run id>.json                 a flow run: its parameters, its artifacts, and its end
+    <store>/damaged/<kind>/<prefix>-<n>/       damaged artifacts that were set aside
+    <store>/removed/<kind>/<prefix>.json       a tombstone: a removed artifact's record, when, and by whom
+    <store>/catalog.duckdb                     the index over all of these
     <store>/.tmp/  .locks/  .cache/            work in progress, process locks, the file digest cache
 
-Names may hold `/` (a shard is `encoded_shard/quickstart.english/3`), so a label's file starts with `@`, which
-no name has.
+Names may contain `/` (a shard is `encoded_shard/quickstart.english/3`), so a label's file starts with `@`,
+which no name has.
 """
 
 import re
@@ -46,12 +46,12 @@ class Layout:
 
     @property
     def temporary(self) -> Path:
-        """Work in progress, on the same file system as what is published."""
+        """Work in progress, on the same file system as published artifacts."""
         return self.root / ".tmp"
 
     @property
     def locks(self) -> Path:
-        """Process locks; a file here without an owner means nothing."""
+        """Process locks; a file without an owner means nothing."""
         return self.root / ".locks"
 
     @property
@@ -154,7 +154,7 @@ def is_fingerprint(text: str) -> bool:
 
 
 def is_prefix(text: str) -> bool:
-    """Whether `text` is what an artifact's directory is called: the first digits of its fingerprint."""
+    """Whether `text` can be the name of an artifact's directory: the first digits of a fingerprint."""
     return _PREFIX.fullmatch(text) is not None
 
 

@@ -1,4 +1,4 @@
-"""Lineage: what an artifact was made from, and what was made from it.
+"""Lineage: the artifacts that an artifact was made from, and those made from it.
 
 Up follows the inputs in the records. An input is the artifact that the record names, if it still has the
 content that was used; else any artifact of that kind with that content; else it is marked as missing. Down
@@ -27,7 +27,7 @@ _EQUALS = "SELECT kind, content_digest, fingerprint FROM artifacts ORDER BY ende
 
 
 def lineage(store: Store, ref: ArtifactRef, direction: Direction = "up") -> Graph:
-    """Return the graph of what `ref` was made from (`up`), what used it (`down`), or both.
+    """Return the graph of the artifacts that `ref` was made from (`up`), that used it (`down`), or both.
 
     Raises:
         StoreError: `ref` is not in the store, or the catalog is busy for too long.
@@ -119,7 +119,7 @@ def _missing(entry: InputEntry) -> Node:
 
 
 def _external_edges(graph: Graph, record: Record) -> list[Edge]:
-    """Add one node for each role that took something from outside; return their edges."""
+    """Add one node for each role with inputs from outside of the store; return their edges."""
     roles: dict[str, list[InputEntry]] = {}
     for entry in record.inputs:
         if entry.kind is None:

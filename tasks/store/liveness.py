@@ -18,7 +18,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tokmill.tasks.store.durable import told_as
+from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.storage import STORAGE
 
 SUFFIX = ".alive"
@@ -35,9 +35,9 @@ class Process(BaseModel):
 
     Attributes:
         host: the machine's name, for people.
-        boot: the id of the boot, and of the namespace that process ids are of; empty where there is none.
+        boot: the id of the boot and of the process id namespace; empty if the system reports none.
         pid: process id.
-        began: when it began, in ticks since the boot; 0 where that cannot be told.
+        began: its start, in ticks since the boot; 0 if unknown.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -73,7 +73,7 @@ def alive(folder: Path, run_id: str) -> Iterator[None]:
         StoreError: the file cannot be written.
     """
     path = folder / f"{run_id}{SUFFIX}"
-    with told_as(f"run {run_id} cannot be recorded"):
+    with reported_as(f"run {run_id} cannot be recorded"):
         STORAGE.replace(path, Process.own().model_dump_json().encode("utf-8") + b"\n")
     ended = threading.Event()
     heart = threading.Thread(target=_beat, args=(path, ended), name=f"heartbeat of {run_id}", daemon=True)
@@ -87,7 +87,7 @@ def alive(folder: Path, run_id: str) -> Iterator[None]:
 
 
 def silent(path: Path) -> tuple[Process, float] | None:
-    """Return the process of a run, if it is gone, with the time of its last heartbeat; None otherwise."""
+    """Return the process of a run and the time of its last heartbeat, if it has died; otherwise None."""
     try:
         heard = STORAGE.state(path).mtime_ns / 1e9
         process = Process.model_validate_json(STORAGE.read(path, _MOST_BYTES))
@@ -105,7 +105,7 @@ def _beat(path: Path, ended: threading.Event) -> None:
 
 
 def _boot() -> str:
-    """Return the boot id and the process id namespace; empty if the system does not tell."""
+    """Return the boot id and the process id namespace; empty if the system reports none."""
     with suppress(OSError):
         boot = (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
         return f"{boot} {(_PROC / 'self/ns/pid').readlink()}"

@@ -1,9 +1,9 @@
 """Locks between processes; a lock ends with the process that holds it.
 
 `fcntl.flock` belongs to an open file, not to a name on disk. The kernel frees it when the process ends,
-however it ends. So a lock file that is left behind means nothing, and a process that gets its lock knows that
-the former owner is gone. Two threads of one process exclude each other as two processes do, since each opens
-the file itself.
+however it ends. So a lock file without an owner means nothing, and a process that gets its lock knows that
+the former owner has ended. Two threads of one process exclude each other as two processes do, since each
+opens the file itself.
 
 The file is removed on release. A waiting process may then get the lock of a file that no longer has a name,
 which excludes nobody. It detects that by comparing inodes, and tries again with the new file.
@@ -14,7 +14,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from tokmill.tasks.store.durable import told_as
+from tokmill.tasks.store.durable import reported_as
 
 
 class ProcessLock:
@@ -47,7 +47,7 @@ class ProcessLock:
             return "unknown"
 
     def _acquire(self, operation: int) -> bool:
-        with told_as(f"lock {self.path} cannot be taken"):
+        with reported_as(f"lock {self.path} cannot be taken"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             while True:
                 descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

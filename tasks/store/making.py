@@ -21,7 +21,7 @@ from tokmill.tasks.store.storage import STORAGE
 
 
 def make(layout: Layout, request: Request, inputs: Mapping[str, object], provenance: Provenance) -> Record:
-    """Run the stage of `request` and publish what it writes.
+    """Run the stage of `request` and publish its files.
 
     Args:
         layout: the store.
@@ -33,9 +33,9 @@ def make(layout: Layout, request: Request, inputs: Mapping[str, object], provena
         AccountError: the stage's accounts do not add up.
         MachineError: memory ran out.
         StoreError: the disk is full, a file cannot be written, or the stage broke the rules of the store.
-        Exception: whatever else the stage raises.
+        Exception: any other error of the stage.
 
-    Whatever is raised, nothing is published and the temporary directory is gone.
+    After any error, nothing is published and the temporary directory has been removed.
     """
     where = f"{request.stage.kind}/{request.name}"
     sweep(layout)

@@ -13,9 +13,9 @@ def artifact_folder(kind: str, path: str | Path, store: str | Path | None) -> Pa
 
     Args:
         kind: `packed`, `tokenizer`, ...
-        path: the folder; or, where a store is given or no such folder is there, the artifact's name:
+        path: the folder; or, if a store is given or there is no such folder, the artifact's name:
             `kind/name`, `kind/name@v3`, `kind/name@prod`.
-        store: where the name is looked up; else TOKMILL_STORE, else `tokmill-store` in the working directory.
+        store: the store of the name; by default TOKMILL_STORE, else `tokmill-store` in the working directory.
 
     Raises:
         LoadingError: there is no such store.
@@ -28,7 +28,7 @@ def artifact_folder(kind: str, path: str | Path, store: str | Path | None) -> Pa
     opened = Store.open(location)
     if not opened.root.is_dir():
         raise LoadingError(
-            f"loading: {name} is no folder, and there is no store at {location} to look it up in; give the "
+            f"loading: {name} is not a folder, and there is no store at {location} to find it in; give the "
             "artifact's folder, or store='…'"
         )
     return opened.path(opened.resolve(name))

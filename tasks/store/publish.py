@@ -1,14 +1,14 @@
 """Publication: an artifact appears whole, or not at all.
 
     .tmp/<pid>-<uuid>/out/     the stage writes here; the process holds the lock .tmp/<pid>-<uuid>.lock
-    accounts                   what came in must be what became of it
+    accounts                   checked: input and additions equal the sum of all ends
     files                      digested and flushed, then the folders
     record.json                written and flushed last
     rename                     to <kind>/<fingerprint prefix>; one step, or none
 
 A directory without a record is never an artifact, and only complete directories are renamed to where
-artifacts are looked for. The lock of a temporary directory is taken before the directory is made: whoever
-gets that lock knows that the owner is dead and may sweep.
+artifacts are looked for. The lock of a temporary directory is taken before the directory is made: a process
+that gets that lock knows that the owner is dead, and may sweep.
 """
 
 import os
@@ -29,7 +29,7 @@ _LOCK_SUFFIX = ".lock"
 
 @contextmanager
 def workspace(layout: Layout) -> Iterator[Path]:
-    """Yield an empty directory for a stage to write into; afterwards the rest of it is removed."""
+    """Yield an empty directory for a stage to write into; what is left in it is removed afterwards."""
     place = layout.temporary / f"{os.getpid()}-{uuid.uuid4().hex}"
     lock = STORAGE.lock(place.with_name(place.name + _LOCK_SUFFIX))
     lock.acquire()
@@ -43,7 +43,7 @@ def workspace(layout: Layout) -> Iterator[Path]:
 
 
 def sweep(layout: Layout) -> list[Path]:
-    """Remove the temporary directories of dead processes, and of no living one.
+    """Remove the temporary directories of dead processes.
 
     Returns:
         The removed directories, sorted.

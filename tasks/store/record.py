@@ -1,11 +1,11 @@
-"""The record of an artifact: `record.json`, the truth about what it is and where it came from.
+"""The record of an artifact: `record.json`, the authoritative description of it and its origin.
 
 Fields that follow from the request (payload, parameters, metrics, accounts, files) are kept apart from
 history (timings, provenance). A record that this version cannot read is an error, never a guess.
 
 A record carries a digest of itself: the second line holds the digest of all the other lines, byte for byte,
-so that nothing in it changes without notice. Records of format 1 have none. They are still read, after the
-digests that they do hold (of the recipe, and of the list of files) were compared; see `unsealed`.
+so that no change goes unnoticed. Records of format 1 have none. They are still read, after the
+digests that they do hold (of the recipe, and of the list of files) have been compared; see `unsealed`.
 
 A record's names and numbers are checked when it is read: a path that leads out of the artifact, an impossible
 file size or a time that does not exist makes it unreadable.
@@ -42,7 +42,7 @@ def _called(pattern: str) -> StringConstraints:
 
 
 def _canonical(value: dict[str, Any]) -> dict[str, Any]:
-    """Refuse infinities and NaN, which JSON's readers accept but no published record holds."""
+    """Reject infinities and NaN, which Python's JSON reader accepts but no published record holds."""
     try:
         plain(value)
     except FingerprintError as error:
@@ -53,7 +53,7 @@ def _canonical(value: dict[str, Any]) -> dict[str, Any]:
 def _checked_payload(payload: dict[str, Any]) -> dict[str, Any]:
     stage, version = payload.get("stage"), payload.get("version")
     if not isinstance(stage, str) or not isinstance(version, int) or not 0 <= version < 2**31:
-        raise ValueError(f"stage={stage!r}, version={version!r} name no version of a stage")
+        raise ValueError(f"stage={stage!r} and version={version!r} are not a version of a stage")
     return payload
 
 
@@ -62,7 +62,7 @@ def _checked_metrics(metrics: dict[str, Scalar]) -> dict[str, Scalar]:
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"metric {name}={value} is not finite")
         if isinstance(value, int) and not -(2**63) <= value < 2**64:
-            raise ValueError(f"metric {name} has no integer of 64 bits")
+            raise ValueError(f"metric {name} is not an integer of 64 bits")
     return metrics
 
 
@@ -116,7 +116,7 @@ class Timings(BaseModel):
 
 
 class Record(BaseModel):
-    """Everything known about one artifact; `record_digest` is the digest in its file, of the other lines."""
+    """Everything known about one artifact; `record_digest` is the digest of the other lines of its file."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -207,7 +207,7 @@ def _parsed(path: Path, data: bytes) -> Record:
 
 
 def _check_seal(path: Path, data: bytes, record: Record) -> None:
-    """Refuse a record that was changed; one of format 1 is checked by the digests of its parts."""
+    """Reject a record that was changed; one of format 1 is checked by the digests of its parts."""
     if unsealed(record):
         problem = next(contradictions(record), None)
         if problem:
@@ -217,7 +217,9 @@ def _check_seal(path: Path, data: bytes, record: Record) -> None:
     if seal is None:
         raise StoreError(f"{path}: the second line holds no digest of the others; the record is damaged")
     if digest_bytes(b"{\n" + data[seal.end() :]) != seal[1].decode("ascii"):
-        raise StoreError(f"{path}: its digest of itself is another; it was changed after it was published")
+        raise StoreError(
+            f"{path}: its lines do not have the digest in the second line; it was changed after publication"
+        )
 
 
 def contradictions(record: Record) -> Iterator[str]:
@@ -225,7 +227,7 @@ def contradictions(record: Record) -> Iterator[str]:
     try:
         owner = fingerprint(record.payload)
     except FingerprintError as error:
-        yield f"the payload is no recipe: {error}"
+        yield f"the payload is not a recipe: {error}"
     else:
         if owner != record.fingerprint:
             yield "the fingerprint is not that of the payload"

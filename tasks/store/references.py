@@ -60,7 +60,7 @@ def _by_name(layout: Layout, kind: str, name: str, label: str) -> ArtifactRef:
             raise StoreError(f"{kind}/{name}@{label} was removed on {left.removed[:10]} by {left.by}")
         raise StoreError(
             f"{kind}/{name}@{label} was given to {called[label][:PREFIX_CHARS]}, which is no longer "
-            "in the store (or was never finished); run what made it again"
+            "in the store (or was never finished); run the profile that made it again"
         )
     return _open(layout, kind, name, called[label])
 

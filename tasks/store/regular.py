@@ -24,7 +24,7 @@ def opened_regular(path: Path) -> Iterator[BufferedReader]:
     """Open a regular file to read its bytes.
 
     Raises:
-        FileNotFoundError: there is none, nor a folder for it.
+        FileNotFoundError: the file, or its folder, does not exist.
         OSError: it is a link, a folder or a special file, or cannot be opened.
     """
     try:
@@ -59,7 +59,7 @@ def digest_regular(path: Path) -> str:
 
 def _check(state: os.stat_result, path: Path) -> None:
     if not stat.S_ISREG(state.st_mode):
-        raise OSError(errno.EINVAL, f"is a {_kind(state.st_mode)} and no regular file", str(path))
+        raise OSError(errno.EINVAL, f"is a {_kind(state.st_mode)}, not a regular file", str(path))
 
 
 def _kind(mode: int) -> str:

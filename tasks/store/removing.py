@@ -1,6 +1,6 @@
-"""Removing an artifact for good: its files go, and a tombstone with its record stays.
+"""Remove an artifact for good: its files are deleted, and a tombstone with its record stays.
 
-    <store>/removed/<kind>/<fingerprint prefix>.json    what it was, when it was removed, and by whom
+    <store>/removed/<kind>/<fingerprint prefix>.json    its record, when it was removed, and by whom
 
 An artifact that others were made from is only removed together with them. A version that replaces it (see
 `tasks.store.superseding`) does not count: it needs only the record, which the tombstone keeps. The label is
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store.catalog import Catalog
-from tokmill.tasks.store.durable import told_as
+from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.layout import RECORD_FILE, Layout
 from tokmill.tasks.store.moments import Moment
 from tokmill.tasks.store.provenance import Provenance, utc_now
@@ -45,12 +45,12 @@ class Tombstone(BaseModel):
 
 
 def remove(layout: Layout, catalog: Catalog, ref: ArtifactRef, *, with_dependents: bool) -> list[Record]:
-    """Remove an artifact; see the module.
+    """Remove an artifact; see the module's docstring.
 
     Args:
         layout: the store.
         catalog: its catalog.
-        ref: what to remove.
+        ref: the artifact to remove.
         with_dependents: also remove the artifacts that were made from it.
 
     Returns:
@@ -88,7 +88,7 @@ def tombstone(layout: Layout, kind: str, fingerprint: str) -> Tombstone | None:
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
-        raise StoreError(f"{path} cannot be read as the record of what was removed: {error}") from error
+        raise StoreError(f"{path} cannot be read as a tombstone: {error}") from error
 
 
 def _with_dependents(layout: Layout, catalog: Catalog, record: Record, seen: set[str]) -> Iterator[Record]:
@@ -101,7 +101,7 @@ def _with_dependents(layout: Layout, catalog: Catalog, record: Record, seen: set
 
 
 def _remove_one(layout: Layout, record: Record) -> None:
-    """Leave the tombstone first: a crash between the two leaves an artifact that can be removed again."""
+    """Write the tombstone first: after a crash in between, the artifact can be removed again."""
     place = layout.artifact(record.kind, record.fingerprint)
     lock = STORAGE.lock(layout.locks / f"{record.kind}-{record.fingerprint}.lock")
     if not lock.try_acquire():
@@ -110,7 +110,7 @@ def _remove_one(layout: Layout, record: Record) -> None:
         made = Provenance.collect()
         left = Tombstone(removed=utc_now(), by=made.user, command=made.command, record=record)
         path = _path(layout, record.kind, record.fingerprint)
-        with told_as(f"{record.reference} cannot be removed"):
+        with reported_as(f"{record.reference} cannot be removed"):
             STORAGE.make_folder(path.parent)
             STORAGE.replace(path, left.model_dump_json(indent=1).encode("utf-8") + b"\n")
             with workspace(layout) as folder:  # leaving it removes its content

@@ -43,7 +43,7 @@ class Attempt(BaseModel):
     """One execution of a flow run.
 
     Attributes:
-        state: `running` until it is finished; see `tasks.store.settling` for one whose process is gone.
+        state: `running` until it is finished; see `tasks.store.settling` for one whose process has died.
         message: why it did not complete; empty otherwise.
         started, ended: UTC, ISO 8601.
         artifacts: in the order of the DAG.

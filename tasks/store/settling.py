@@ -1,7 +1,7 @@
-"""Marks runs as crashed whose process is gone.
+"""Mark runs as crashed whose process has died.
 
 A process that is killed, or whose machine goes down, cannot record the end of its run. The next process that
-reads the runs does it instead. The heartbeat (`tasks.store.liveness`) tells that the process is gone, and
+reads the runs does it instead. The heartbeat (`tasks.store.liveness`) shows that the process has died, and
 when it was last alive.
 """
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.store.durable import told_as
+from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.liveness import SUFFIX, Process, silent
 from tokmill.tasks.store.provenance import as_text
@@ -18,7 +18,7 @@ from tokmill.tasks.store.storage import STORAGE
 
 
 def settle(layout: Layout) -> list[Run]:
-    """Record the end of every run whose process is gone, and return those that had no end yet.
+    """Record the end of every run whose process has died; return those that had no end yet.
 
     Raises:
         StoreError: it cannot be written.
@@ -34,19 +34,19 @@ def write_run(layout: Layout, run: Run) -> Path:
         StoreError: its id cannot be a file's name, or the disk is full.
     """
     path = run_path(layout.runs, run.run_id)
-    with told_as(f"run {run.run_id} cannot be recorded"):
+    with reported_as(f"run {run.run_id} cannot be recorded"):
         STORAGE.replace(path, run.model_dump_json(indent=1).encode("utf-8") + b"\n")
     return path
 
 
 def _settled(layout: Layout, heartbeat: Path) -> Run | None:
-    gone = silent(heartbeat)
-    if gone is None:
+    dead = silent(heartbeat)
+    if dead is None:
         return None
-    run = _crashed(layout, heartbeat.stem, *gone)
+    run = _crashed(layout, heartbeat.stem, *dead)
     if run is not None:
         write_run(layout, run)
-    with told_as(f"run {heartbeat.stem} cannot be recorded"):
+    with reported_as(f"run {heartbeat.stem} cannot be recorded"):
         STORAGE.remove(heartbeat)
     return run
 

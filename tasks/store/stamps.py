@@ -1,7 +1,7 @@
-"""Times and sizes of the store's files that have rows in the catalog; it compares them to find changes.
+"""Times and sizes of the files with rows in the catalog, which compares them to find changes.
 
-Paths are text and folders are listed once: a store of ten thousand artifacts is looked over before every
-question.
+Paths are text and folders are listed once, since a store of ten thousand artifacts is scanned before every
+query.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,17 +39,17 @@ def name_and_run_stamps(layout: Layout) -> Stamps:
 
 
 def stamps_of(layout: Layout, paths: Iterable[Path]) -> Stamps:
-    """Return the stamps of these files, except those that are gone."""
+    """Return the stamps of these files, without those that do not exist."""
     return _stamps(layout, (path.relative_to(layout.root).as_posix() for path in paths))
 
 
 def _stamps(layout: Layout, paths: Iterable[str]) -> Stamps:
-    """Taken before a file is read, so that a later change shows."""
+    """Stamp files before they are read, so that a later change is noticed."""
     root, stamps = str(layout.root), {}
     for path in paths:
         try:
-            state = STORAGE.state(f"{root}/{path}")  # a file that became a link is another
-        except OSError:  # it is gone, or cannot be looked at
+            state = STORAGE.state(f"{root}/{path}")  # a file that became a link counts as another
+        except OSError:  # it does not exist, or may not be read
             continue
         stamps[path] = (state.mtime_ns, state.num_bytes)
     return stamps
@@ -66,5 +66,5 @@ def _named(folder: Path | str, relative: str) -> Iterator[str]:
 def _entries(folder: Path | str) -> list[Entry]:
     try:
         return STORAGE.entries(folder)
-    except OSError:  # it is gone, or cannot be looked into
+    except OSError:  # it does not exist, or may not be read
         return []

@@ -1,7 +1,7 @@
 """Storage: the file operations of a store, as one small interface; all of `tasks.store` uses `STORAGE`.
 
-There is one implementation, for local folders, and for network file systems that keep POSIX's promises.
-Another one replaces `STORAGE`, or is chosen there by where a path lies. It has to keep these promises:
+There is one implementation, for local folders and for network file systems with POSIX semantics.
+Another one would replace `STORAGE`, or be chosen there by path. It has to keep these promises:
 
 - `create` fails if the name is taken, also when two processes try at once; version labels depend on it. An
   object store needs a conditional write (`If-None-Match: *`).
@@ -12,7 +12,7 @@ Another one replaces `STORAGE`, or is chosen there by where a path lies. It has 
 - `lock` gives a lock that ends with the process that holds it. An object store needs a lease with a deadline.
 - `opened` follows no link and opens regular files only.
 
-The catalog's DuckDB file, the cache of file digests and the source files are always local and do not come
+The catalog's DuckDB file, the cache of file digests and the source files are always local and do not go
 through here. A test (`tests/test_tasks/test_store_storage.py`) lists who else uses files directly, and why.
 """
 
@@ -34,7 +34,7 @@ FileKind: TypeAlias = Literal["file", "folder", "other"]
 
 
 class FileState(NamedTuple):
-    """What is known of a name without reading it; links are not followed."""
+    """The kind, size and time of a name; links are not followed."""
 
     kind: FileKind
     num_bytes: int
@@ -80,7 +80,7 @@ class Lock(Protocol):
 
 
 class Storage(Protocol):
-    """File operations of a store; paths are absolute. Every one raises OSError where the system refuses."""
+    """File operations of a store on absolute paths; each raises OSError if the system refuses it."""
 
     def state(self, path: Path | str) -> FileState:
         """Return the state of a name; raises FileNotFoundError if there is none."""
@@ -131,7 +131,7 @@ class Storage(Protocol):
         ...
 
     def replace(self, path: Path, data: bytes) -> None:
-        """Write a file durably; a reader, or a crash, sees the old bytes or the new ones, nothing between."""
+        """Write a file durably; a reader, or a crash, finds either the old bytes or the new ones."""
         ...
 
     def touch(self, path: Path) -> None:
@@ -139,7 +139,7 @@ class Storage(Protocol):
         ...
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder, and those that it lies in, unless it is there."""
+        """Make a folder and its parents if they do not exist."""
         ...
 
     def sync(self, path: Path) -> None:
@@ -155,7 +155,7 @@ class Storage(Protocol):
         ...
 
     def remove(self, path: Path) -> None:
-        """Remove a file; nothing happens if it is gone."""
+        """Remove a file if it exists."""
         ...
 
     def remove_tree(self, folder: Path) -> None:
@@ -167,7 +167,7 @@ class Storage(Protocol):
         ...
 
     def free_bytes(self, path: Path) -> int:
-        """Return the room that is left where a path lies."""
+        """Return the free bytes on the file system of a path."""
         ...
 
 
@@ -237,7 +237,7 @@ class LocalStorage:
         os.utime(path)
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder, and those that it lies in, unless it is there."""
+        """Make a folder and its parents if they do not exist."""
         path.mkdir(parents=True, exist_ok=True)
 
     def sync(self, path: Path) -> None:
@@ -257,7 +257,7 @@ class LocalStorage:
         source.rename(target)
 
     def remove(self, path: Path) -> None:
-        """Remove a file; nothing happens if it is gone."""
+        """Remove a file if it exists."""
         path.unlink(missing_ok=True)
 
     def remove_tree(self, folder: Path) -> None:
@@ -269,7 +269,7 @@ class LocalStorage:
         return ProcessLock(path)
 
     def free_bytes(self, path: Path) -> int:
-        """Return the room that is left on the file system where a path lies."""
+        """Return the free bytes on the file system of a path."""
         return shutil.disk_usage(path).free
 
 
@@ -279,7 +279,7 @@ def _kind(mode: int) -> FileKind:
 
 @contextmanager
 def holding(lock: Lock, waiting: Callable[[str], None]) -> Iterator[None]:
-    """Hold a lock for a block; `waiting` is told the owner if it is not free at once."""
+    """Hold a lock for a block; `waiting` is called with the owner if the lock is not free at once."""
     if not lock.try_acquire():
         waiting(lock.owner())
         lock.acquire()

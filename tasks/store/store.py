@@ -1,11 +1,11 @@
 """The store: turns requests into published artifacts, each made once.
 
-    realize(request):  look up the fingerprint; else, holding that fingerprint's lock, look again,
-                       run the stage in a temporary directory, and publish what it wrote
+    realize(request):  look up the fingerprint; if it is missing, take its lock, look again, run the stage in
+                       a temporary directory, and publish its files
 
-A store is a local folder. Nothing of it is kept in memory, so any number of processes and threads may use one
-folder. If two of them ask for the same fingerprint at once, it is made once. The files are the truth (see
-`tasks.store.layout`) and the catalog is their index. Publishing never waits long for the catalog.
+A store is a local folder. No state of it is kept in memory, so any number of processes and threads may use
+one folder. If two of them ask for the same fingerprint at once, it is made once. The files are authoritative
+(see `tasks.store.layout`), and the catalog is their index. Publishing never waits long for the catalog.
 """
 
 import logging
@@ -20,7 +20,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, External, How, Input, Request
 from tokmill.tasks.store.canonical import Json
 from tokmill.tasks.store.catalog import Catalog, Row
-from tokmill.tasks.store.durable import told_as
+from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.fingerprints import fingerprint, fingerprint_payload
 from tokmill.tasks.store.indexing import Report
 from tokmill.tasks.store.integrity import Problem, Verify, examine, problems
@@ -49,7 +49,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Realized:
-    """The result of `realize`: the artifact, and how it was obtained."""
+    """The result of `realize`: the artifact, and whether it was made, found, or waited for."""
 
     ref: ArtifactRef
     how: How
@@ -106,7 +106,7 @@ class Store:
         """Return the published artifact that `request` asks for, or None if it has to be made.
 
         Args:
-            request: what is asked for.
+            request: the request of the artifact.
             verify: `sizes` compares the files' sizes with the record, `full` their digests as well.
             report: receives one line about a damaged artifact, which is moved to `<store>/damaged/`.
 
@@ -125,7 +125,7 @@ class Store:
         """Return the artifact that `request` asks for, making and publishing it if it is not there.
 
         Args:
-            request: what is asked for.
+            request: the request of the artifact.
             provenance: by whom and for which run; by default that of this process.
             report: receives a line about damage, a wait for another process, or a catalog that lags.
             verify: as for `lookup`.
@@ -134,9 +134,9 @@ class Store:
             FingerprintError: the request has no fingerprint.
             AccountError: the stage's accounts do not add up.
             StoreError: the disk is full, a file cannot be written, or the stage broke the rules of the store.
-            Exception: whatever else the stage raises.
+            Exception: any other error of the stage.
 
-        Whatever is raised, nothing is published and the temporary directory is gone.
+        After any error, nothing is published and the temporary directory has been removed.
         """
         _check_request(request)
         say = report or _LOG.warning
@@ -156,7 +156,7 @@ class Store:
         """Return the directory of a published artifact.
 
         Raises:
-            StoreError: it is not in the store, or was made again with other content than `ref` names.
+            StoreError: it is not in the store, or was made again with other content than that of `ref`.
         """
         self.record(ref)
         return self.layout.artifact(ref.kind, ref.fingerprint)
@@ -165,7 +165,7 @@ class Store:
         """Return an artifact's record.
 
         Raises:
-            StoreError: it is not in the store, or was made again with other content than `ref` names.
+            StoreError: it is not in the store, or was made again with other content than that of `ref`.
         """
         record = self.read(ref.kind, ref.fingerprint)
         if (record.fingerprint, record.content_digest) != (ref.fingerprint, ref.content_digest):
@@ -233,7 +233,7 @@ class Store:
         """Point `alias` of (kind, name) at an artifact, whether or not it pointed elsewhere before.
 
         Raises:
-            StoreError: the artifact is not in the store, or the alias is reserved or no alias at all.
+            StoreError: the artifact is not in the store, or the alias is reserved or malformed.
         """
         self.record(ref)
         self.catalog.register(self.names.tag(ref.kind, ref.name, alias, ref.fingerprint))
@@ -250,7 +250,7 @@ class Store:
         return [problem for place in places for problem in problems(place, full=full)]
 
     def sweep(self) -> Paths:
-        """Remove what dead processes left half-made; return the removed directories."""
+        """Remove the unfinished directories of dead processes; return them."""
         sweep_locks(self.layout)
         return sweep(self.layout)
 
@@ -269,9 +269,9 @@ class Store:
             return None
         lock = STORAGE.lock(self._lock_path(request, owner))
         try:
-            if not lock.try_acquire():  # its owner is about to find the damage as well
+            if not lock.try_acquire():  # its owner will find the damage as well
                 return None
-        except StoreError as error:  # a store that may only be read
+        except StoreError as error:  # a read-only store
             say(f"{found}, and it cannot be set aside ({error})")
             return None
         try:
@@ -281,7 +281,7 @@ class Store:
 
     def _set_aside(self, place: Path, found: Problem, say: Report) -> None:
         folder = self.layout.damaged / place.parent.name
-        with told_as(f"{found}, and it cannot be set aside"):
+        with reported_as(f"{found}, and it cannot be set aside"):
             STORAGE.make_folder(folder)
             aside = folder / f"{place.name}-{1 + _last_number(folder, place.name)}"
             STORAGE.move(place, aside)
@@ -292,7 +292,7 @@ class Store:
     def _realize_alone(
         self, request: Request, owner: str, provenance: Provenance | None, say: Report, verify: Verify
     ) -> Realized:
-        """Make the artifact while no other process makes it, unless one has by now."""
+        """Make the artifact while no other process does, unless one has made it by now."""
         waited_for = list[str]()
 
         def wait(who: str) -> None:
@@ -328,7 +328,7 @@ class Store:
 
 
 def _last_number(folder: Path, prefix: str) -> int:
-    """The greatest n of the `prefix-n` in a folder, or 0; some before it may have been removed."""
+    """The greatest n of the names `prefix-n` in a folder, or 0; smaller ones may have been removed."""
     names = (entry.name for entry in STORAGE.entries(folder) if entry.name.startswith(f"{prefix}-"))
     numbers = (name.removeprefix(f"{prefix}-") for name in names)
     return max((int(number) for number in numbers if number.isdecimal()), default=0)

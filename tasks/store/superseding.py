@@ -1,8 +1,8 @@
-"""Which artifacts are superseded: documents were taken down from them in another version.
+"""Which artifacts are superseded: another version of them lacks documents that were taken down.
 
-That follows from the records alone. A takedown is made from the packed artifact that it replaces, and an
-exclusion (for packing again) from the mixture that it replaces. What was made from a replaced artifact, such
-as an export or a card, is superseded as well. Since nothing is marked, no mark can be lost or left behind
+This follows from the records alone. A takedown is made from the packed artifact that it replaces, and an
+exclusion (for packing again) from the mixture that it replaces. Artifacts made from a replaced one, such
+as an export or a card, are superseded as well. Since nothing is marked, no mark can be lost or left behind
 when a version is removed.
 """
 
@@ -16,7 +16,7 @@ TAKING_THE_PLACE: Final = (
 """SQL: whether artifact `a` takes the place of its input `i`."""
 
 MADE_FROM: Final = f"(NOT {TAKING_THE_PLACE} AND i.role NOT IN ('earlier_mixtures', 'earlier_packings'))"
-"""SQL: whether artifact `a` was made from its input `i` otherwise; a card only tells of earlier versions."""
+"""SQL: whether artifact `a` was made from its input `i` otherwise; a card only lists earlier versions."""
 
 _SUPERSEDED = f"""
     WITH RECURSIVE superseded(fingerprint, maker) AS (

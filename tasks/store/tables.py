@@ -117,7 +117,7 @@ KEYS: Final[dict[str, str]] = {
     "runs": "run_id",
     "run_artifacts": "run_id",
 }
-"""The column by which a file's rows are found again: its fingerprint, run id, or `kind/name@label`."""
+"""The column that identifies a file's rows: fingerprint, run id, or `kind/name@label`."""
 
 
 def rows_of(layout: Layout, path: Path) -> tuple[str, Rows]:
@@ -211,7 +211,7 @@ def _name_rows(relative: Path, path: Path) -> tuple[str, Rows]:
     check_name(name)
     label, fingerprint = read_name(path)
     (check_label if tree == LABELS else check_alias)(label)
-    if not fingerprint:  # its writer died while it wrote; the label is never given out again
+    if not fingerprint:  # its writer died while writing; the label is never given out again
         return name_key(kind, name, label), {}
     row: Row = {"key": name_key(kind, name, label), "kind": kind, "name": name, "fingerprint": fingerprint}
     row |= {"label": label, "number": version_number(label)} if tree == LABELS else {"alias": label}

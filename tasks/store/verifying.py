@@ -1,7 +1,7 @@
 """Checks a whole store: every artifact, label, alias and run, and the catalog.
 
 The catalog is compared with the files without being updated first. A file that it has not seen yet is not a
-problem (the next query adds it). A file that it has seen and that has changed, or is gone, is one: a
+problem (the next query adds it). A file that it has seen and that has changed, or no longer exists, is one: a
 published record never changes, so it was changed by hand, or its artifact was made again.
 """
 
@@ -58,12 +58,12 @@ def _wrong_runs(layout: Layout) -> Iterator[Problem]:
 
 
 def _wrong_catalog(layout: Layout) -> Iterator[Problem]:
-    """Yield what differs between the catalog and the files that it was made from."""
+    """Yield the differences between the catalog and the files that it was made from."""
     if not has_snapshot(layout.catalog):
         return
     try:
         with private(None) as connection:
-            sync_files(connection, layout, lambda line: None, adopt=False)  # unreadable files are told above
+            sync_files(connection, layout, lambda line: None, adopt=False)  # unreadable ones are known
             with attached(connection, layout.catalog):
                 check_version(connection)
                 yield from _differences(connection, layout)
@@ -82,14 +82,12 @@ def _differences(connection: "DuckDBPyConnection", layout: Layout) -> Iterator[P
         if key not in now:
             place = layout.root / path
             if not STORAGE.exists(place.parent if place.name == RECORD_FILE else place):
-                message = (
-                    "is in the catalog and no longer in the store; the next question to the catalog drops it"
-                )
+                message = "is in the catalog but no longer in the store; the next query drops it"
                 yield Problem(_CATALOG, path, message)
         elif key in changed and (path.endswith(RECORD_FILE) or stamp == now[key][1:]):
             message = (
-                f"the catalog took in other {', '.join(changed[key])}: it was changed after that, or its "
-                "artifact was made again; `tokmill catalog rebuild` takes it as it is"
+                f"the catalog has other {', '.join(changed[key])}: the file was changed later, or its "
+                "artifact was made again; `tokmill catalog rebuild` reads it again"
             )
             yield Problem(_CATALOG, path, message)
 
@@ -115,7 +113,7 @@ def _unreadable(layout: Layout, path: Path) -> str | None:
 
 
 def _is_empty(path: Path) -> bool:
-    """Whether it is a regular file without a byte; not where nothing can be known about it."""
+    """Whether it is an empty regular file; False if its state cannot be read."""
     try:
         state = STORAGE.state(path)
     except OSError:
@@ -124,5 +122,5 @@ def _is_empty(path: Path) -> bool:
 
 
 def _shown(path: Path | str) -> str:
-    """A path that can be printed, whatever bytes it has."""
+    """A printable form of a path with any bytes."""
     return str(path).encode("utf-8", "backslashreplace").decode("utf-8")

@@ -137,7 +137,7 @@ def test_publishing_beside_an_unusable_catalog_succeeds(filled, harm):
     ],
 )
 def test_a_wrong_question_is_an_error_and_harms_nothing(filled, told, question):
-    with pytest.raises(StoreError, match="the catalog refuses the question"):
+    with pytest.raises(StoreError, match="DuckDB rejects the query"):
         filled.catalog.query(question)
     assert len(filled.list()) == 3
     assert told == []
@@ -168,7 +168,7 @@ def test_publishing_beside_a_busy_catalog_succeeds_and_the_rows_come_later(fille
         filled.tag(ref, "prod")
         filled.catalog.add_run("run-2")
     assert filled.lookup(ask("web/2", text="d")) == ref
-    assert "the catalog takes it in the next time" in told[-1]
+    assert "the next query adds them" in told[-1]
     assert [row["aliases"] for row in filled.list(name="web/2")] == [["prod"]]
     assert filled.catalog.query("SELECT state FROM runs WHERE run_id = 'run-2'") == [{"state": "running"}]
 

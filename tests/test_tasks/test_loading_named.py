@@ -28,7 +28,7 @@ def test_a_name_without_a_store_says_where_it_was_looked_for(tmp_path, monkeypat
     monkeypatch.delenv("TOKMILL_STORE", raising=False)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        LoadingError, match="packed/line is no folder, and there is no store at tokmill-store"
+        LoadingError, match="packed/line is not a folder, and there is no store at tokmill-store"
     ):
         PackedDataset("packed/line")
 
@@ -48,7 +48,7 @@ def test_a_tokenizer_is_loaded_by_its_name(line, monkeypatch):
 def test_a_tokenizer_that_is_not_there_says_where_it_was_looked_for(line, tmp_path, monkeypatch):
     monkeypatch.delenv("TOKMILL_STORE", raising=False)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(LoadingError, match="tokenizer/line is no folder, and there is no store"):
+    with pytest.raises(LoadingError, match="tokenizer/line is not a folder, and there is no store"):
         tokenizer.load("tokenizer/line")
     with pytest.raises(StoreError, match="tokenizer/line"):
         tokenizer.load("tokenizer/lime", store=line.store.root)

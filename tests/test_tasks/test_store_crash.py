@@ -158,7 +158,7 @@ def test_a_file_size_limit_is_told_and_nothing_is_published(tmp_path):
     code, told = ran("with-file-limit", tmp_path, 100_000)
     assert code == 0
     assert told[0].startswith(
-        "text/one was not published: a file would be larger than is allowed ([Errno 27] File too large"
+        "text/one was not published: a file would exceed the size limit ([Errno 27] File too large"
     )
     assert "ulimit -f" in told[0]
     assert list(Store.open(tmp_path).layout.artifacts()) == left_over(tmp_path) == []

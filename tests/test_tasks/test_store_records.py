@@ -83,14 +83,14 @@ def test_a_digest_of_another_record_is_none(store, place):
     record = (place / "record.json").read_bytes()
     (place / "record.json").write_bytes(re.sub(rb'(?<="record_digest": ")[0-9a-f]{64}', b"0" * 64, record))
     (problem,) = store.verify()
-    assert "its digest of itself is another" in problem.message
+    assert "changed after publication" in problem.message
 
 
 def test_a_forged_digest_is_found_by_the_catalog(store, place):
     rewritten(place, lambda document: document["metrics"].update(num_chars=5))
     (problem,) = store.verify()
     assert (problem.artifact, problem.path) == ("catalog", f"text/{place.name}/record.json")
-    assert "the catalog took in other artifacts, metrics" in problem.message
+    assert "the catalog has other artifacts, metrics" in problem.message
     store.catalog.rebuild()
     assert store.verify() == []
 
@@ -98,7 +98,7 @@ def test_a_forged_digest_is_found_by_the_catalog(store, place):
 def test_what_the_catalog_knows_and_the_store_has_no_longer(store, place):
     shutil.rmtree(place)
     (problem,) = store.verify()
-    assert str(problem).startswith(f"catalog: text/{place.name}/record.json: is in the catalog and no longer")
+    assert str(problem).startswith(f"catalog: text/{place.name}/record.json: ")
     assert len(store.list()) == 1
     assert store.verify() == []
 
