@@ -173,7 +173,7 @@ def _recovered(tok: Tokenizer, text: str, as_text: bool) -> bytes:
 
 def _known(tok: Tokenizer, text: bytes) -> bytes:
     normalized = normalize(tok.definition.normalizer.name, text.decode())
-    return tok.definition.model.recovers([piece.encode() for piece in tok.splitter.split_text(normalized)])
+    return tok.definition.model.recovers([part.encode() for part in tok.splitter.split_text(normalized)])
 
 
 def _probes(tok: Tokenizer) -> Iterator[tuple[str, str, bool]]:

@@ -91,7 +91,7 @@ class ChunkedEncoder:
         """Encode segments, and return the ids, where each token begins and ends, and the normalized text."""
         ids, _ = self.run(data, segments, np.int64)
         kinds = segments.kinds
-        text, bounds = normalizers.normalize_pieces(self._normalizer, data, segments.bounds, kinds >= 0)
+        text, bounds = normalizers.normalize_buffers(self._normalizer, data, segments.bounds, kinds >= 0)
         starts, ends = self._encoder.locate(
             ids, text, bounds, kinds, lambda: self._splitter.split(text, bounds)
         )
@@ -131,7 +131,7 @@ class ChunkedEncoder:
         with self._encoder.workspace() as workspace:
             for start, stop in chunks(bounds):
                 cuts, kinds = bounds[start : stop + 1], segments.kinds[first + start : first + stop]
-                text, cuts = normalizers.normalize_pieces(self._normalizer, data, cuts, kinds >= 0)
+                text, cuts = normalizers.normalize_buffers(self._normalizer, data, cuts, kinds >= 0)
                 found, ends, unknown = workspace.encode(text, self._splitter.split(text, cuts), kinds)
                 breach = self._encoder.law.breach(found, ends, cuts, unknown)
                 if breach is not None:

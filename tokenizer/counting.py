@@ -89,13 +89,13 @@ class PretokenCounter:
         for first, last in chunks(segments.bounds):
             heed_stop()
             bounds, kinds = segments.bounds[first : last + 1], segments.kinds[first:last]
-            piece, bounds = normalizers.normalize_pieces(normalizer, text, bounds, kinds >= 0)
-            found = splitter.split(piece, bounds)
+            cleaned, bounds = normalizers.normalize_buffers(normalizer, text, bounds, kinds >= 0)
+            found = splitter.split(cleaned, bounds)
             if (kinds >= 0).any():
                 ordinary = np.repeat(kinds < 0, np.diff(found.offsets))
-                self.add(piece, found.starts[ordinary], found.ends[ordinary])
+                self.add(cleaned, found.starts[ordinary], found.ends[ordinary])
             else:
-                self.add(piece, found.starts, found.ends)
+                self.add(cleaned, found.starts, found.ends)
 
     def _grow(self, length: int) -> None:
         """Make larger what is full, so that one more string of some length has room."""

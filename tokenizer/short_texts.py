@@ -40,16 +40,16 @@ class ShortTexts:
         """Return the ids of a text, or None where the kernels have to encode it."""
         if not self._usable or type(text) is not str or len(text) > MOST_CHARS or self._needs_care(text):
             return None
-        pieces = self._cut(text)
-        if sum(map(len, pieces)) != len(text):
+        pretokens = self._cut(text)
+        if sum(map(len, pretokens)) != len(text):
             return None
         ids: list[int] = []
         known = self._known
         try:
-            for piece in pieces:
-                ids += known[piece]
+            for pretoken in pretokens:
+                ids += known[pretoken]
         except KeyError:
-            return self._learn(pieces)
+            return self._learn(pretokens)
         return ids
 
     def _needs_care(self, text: str) -> bool:
@@ -64,14 +64,14 @@ class ShortTexts:
             return True
         return False
 
-    def _learn(self, pieces: list[str]) -> list[int]:
+    def _learn(self, pretokens: list[str]) -> list[int]:
         """Encode pre-tokens of which some have not been met before."""
         known = self._known if len(self._known) < _MOST_KNOWN else {}
         ids: list[int] = []
-        for piece in pieces:
-            found = known.get(piece)
+        for pretoken in pretokens:
+            found = known.get(pretoken)
             if found is None:
-                found = known[piece] = self._encode(piece.encode())
+                found = known[pretoken] = self._encode(pretoken.encode())
             ids += found
         self._known = known
         return ids

@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.components.normalizers import final_boundary, normalize_pieces
+from tokmill.tokenizer.components.normalizers import final_boundary, normalize_buffers
 from tokmill.tokenizer.components.specials import find, refuse
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.buffers import Text
@@ -56,8 +56,8 @@ class TextStream:
         return self._encode(text, found.starts, found.ends)
 
     def _normalize(self, size: int) -> None:
-        piece, self._raw = np.frombuffer(self._raw[:size], np.uint8), self._raw[size:]
-        self._text += normalize_pieces(self._normalizer, piece, np.array([0, size]))[0].tobytes()
+        data, self._raw = np.frombuffer(self._raw[:size], np.uint8), self._raw[size:]
+        self._text += normalize_buffers(self._normalizer, data, np.array([0, size]))[0].tobytes()
 
 
 def encode_parts(

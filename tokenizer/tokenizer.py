@@ -343,7 +343,7 @@ class Tokenizer:
         if self.definition.normalizer.name is None:
             return text, cuts
         segments = cut(text, cuts, self.special_tokens)
-        text, bounds = normalizers.normalize_pieces(
+        text, bounds = normalizers.normalize_buffers(
             self.definition.normalizer.name, text, segments.bounds, segments.kinds >= 0
         )
         return text, bounds[segments.documents]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.tokenizer import TokenizerError
-from tokmill.tokenizer.components.normalizers import STEPS, normalize, normalize_pieces
+from tokmill.tokenizer.components.normalizers import STEPS, normalize, normalize_buffers
 from tokmill.tokenizer.core import buffers
 
 TEXT = "ＡÉ e\u0301 ﬁ ΣΊΣ İ"
@@ -38,16 +38,16 @@ def test_forms_are_those_of_unicodedata(step: str, text: str) -> None:
 @given(st.sampled_from([None, *STEPS, "nfkd+strip_accents+lowercase"]), st.lists(st.text(), max_size=5))
 def test_buffers_are_their_texts(name: str | None, texts: list[str]) -> None:
     texts = [text.encode("utf-8", "replace").decode() for text in texts]
-    data, offsets = normalize_pieces(name, *buffers.pack(["not this one", *texts]))
+    data, offsets = normalize_buffers(name, *buffers.pack(["not this one", *texts]))
     assert buffers.unpack(data, offsets)[1:] == [normalize(name, text).encode() for text in texts]
-    later = normalize_pieces(name, *(buffers.pack(["É", *texts])[0], buffers.pack(["É", *texts])[1][1:]))
+    later = normalize_buffers(name, *(buffers.pack(["É", *texts])[0], buffers.pack(["É", *texts])[1][1:]))
     assert buffers.unpack(*later) == [normalize(name, text).encode() for text in texts]
 
 
 def test_what_is_kept_and_what_is_no_text_stays() -> None:
     data, offsets = buffers.pack_bytes([b"A", b"\xffB", b"C"])
     keep = np.array([True, False, False])
-    assert buffers.unpack(*normalize_pieces("lowercase", data, offsets, keep)) == [b"A", b"\xffb", b"c"]
+    assert buffers.unpack(*normalize_buffers("lowercase", data, offsets, keep)) == [b"A", b"\xffb", b"c"]
 
 
 @pytest.mark.parametrize("name", ["", "nfx", "nfc+", "NFC"])

@@ -60,7 +60,7 @@ class IdDecoder:
         self._vocabulary = vocabulary
 
     @cached_property
-    def _pieces(self) -> list[bytes | None]:
+    def _tokens(self) -> list[bytes | None]:
         """The bytes of each id; None where an id has no token."""
         return [token or None for token in self._vocabulary.tokens]
 
@@ -85,7 +85,7 @@ class IdDecoder:
         """Return the bytes of ids, or None where one of them needs a closer look."""
         try:
             if min(ids, default=0) >= 0:
-                return b"".join(map(cast(list[bytes], self._pieces).__getitem__, ids))
+                return b"".join(map(cast(list[bytes], self._tokens).__getitem__, ids))
         except (IndexError, TypeError):  # no token has this id, or it is no integer
             pass
         return None

@@ -100,7 +100,7 @@ def normalize(name: str | None, text: str) -> str:
     return text
 
 
-def normalize_pieces(
+def normalize_buffers(
     name: str | None,
     data: NDArray[np.uint8],
     offsets: NDArray[np.int64],
@@ -122,15 +122,15 @@ def normalize_pieces(
     if not steps or (not _CHANGES_ASCII.intersection(steps) and not (part >= 0x80).any()):
         return data, offsets
     whole, cuts = part.tobytes(), (offsets - offsets[0]).tolist()
-    pieces = []
+    texts = []
     for i in range(len(cuts) - 1):
-        piece = whole[cuts[i] : cuts[i + 1]]
-        pieces.append(piece if keep is not None and keep[i] else _normalized(steps, piece))
-    return pack_bytes(pieces)
+        text = whole[cuts[i] : cuts[i + 1]]
+        texts.append(text if keep is not None and keep[i] else _normalized(steps, text))
+    return pack_bytes(texts)
 
 
-def _normalized(steps: tuple[str, ...], piece: bytes) -> bytes:
-    text = piece.decode("utf-8", "surrogateescape")
+def _normalized(steps: tuple[str, ...], data: bytes) -> bytes:
+    text = data.decode("utf-8", "surrogateescape")
     for step in steps:
         text = STEPS[step](text)
     return text.encode("utf-8", "surrogateescape")

@@ -57,10 +57,10 @@ def read_strings(texts: ArrowStrings) -> tuple[NDArray[np.uint8], NDArray[np.int
         first += len(chunk)
     if len(parts) == 1:
         return parts[0]
-    pieces = [data[offsets[0] : offsets[-1]] for data, offsets in parts]
+    strings = [data[offsets[0] : offsets[-1]] for data, offsets in parts]
     lengths = [np.diff(offsets) for _, offsets in parts]
     ends = np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
-    return np.concatenate([np.zeros(0, np.uint8), *pieces]), ends
+    return np.concatenate([np.zeros(0, np.uint8), *strings]), ends
 
 
 def _read(array: Any, first: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -99,11 +99,11 @@ def check_many(texts: Texts) -> None:
         )
 
 
-def pack_bytes(pieces: list[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def pack_bytes(strings: list[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Lay byte strings into one buffer and return it with its offsets."""
-    offsets = np.zeros(len(pieces) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces)), out=offsets[1:])
-    return np.frombuffer(b"".join(pieces), np.uint8), offsets
+    offsets = np.zeros(len(strings) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, strings), np.int64, len(strings)), out=offsets[1:])
+    return np.frombuffer(b"".join(strings), np.uint8), offsets
 
 
 def unpack(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> list[bytes]:

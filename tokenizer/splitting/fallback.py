@@ -1,7 +1,7 @@
-r"""Splitting through the `regex` package: right for every pattern that it reads, and slow.
+r"""Split through the `regex` package: correct for every pattern that it reads, and slow.
 
-This is also what the automaton is held against in the tests, so it is as plain as it can be: cut the text
-into matches and the stretches between them, and measure the pieces.
+The tests compare the automaton with it, so it is as plain as it can be: cut the text
+into matches and the stretches between them, and measure the parts.
 
 Dialect: what `regex` reads as its VERSION0, except that a pattern with nested classes or class operations
 (`[\p{L}&&[^\p{Han}]]`) is read as VERSION1, as Rust's and Oniguruma's engines read it.
@@ -122,8 +122,8 @@ def split_segments(
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         position = start
         text = data[start:end].tobytes().decode("utf-8", "surrogateescape")
-        for piece in isolate(compiled, text):
-            after = position + len(piece.encode("utf-8", "surrogateescape"))
+        for part in isolate(compiled, text):
+            after = position + len(part.encode("utf-8", "surrogateescape"))
             spans.append((position, after))
             position = after
         offsets.append(len(spans))

@@ -1,11 +1,11 @@
 """Pre-tokens of a text that is not complete yet: those that no continuation can change.
 
-Model: an expression matches from left to right, and the matcher says of each match how far it had to look.
-Where it looked no further than the text that is there, the match stays what it is. In a chain, the first
-expression decides how far its pieces reach; a stretch that it leaves unmatched is cut by the next expression
+Model: an expression matches from left to right, and the matcher reports how far it looked for each match.
+If it looked no further than the known text, the match is final. In a chain, the first
+expression decides how far its parts reach; a stretch that it leaves unmatched is cut by the next expression
 as far as it is known to extend.
 Law: for every text that begins with `data`, the pre-tokens returned are its first ones. An expression that
-    runs through the `regex` package says nothing about how far it looked, so nothing is certain there.
+    runs through the `regex` package does not report how far it looked, so nothing is certain there.
 """
 
 import numpy as np
@@ -32,15 +32,15 @@ def certain_pretokens(splitter: Splitter, data: NDArray[np.uint8]) -> Spans:
 
 
 def _certain(splitter: Splitter, data: NDArray[np.uint8], level: int, start: int, end: int) -> list[Spans]:
-    """Cut `data[start:end]`, the beginning of a piece, by the expressions from `level` on."""
+    """Cut `data[start:end]`, the beginning of a part, by the expressions from `level` on."""
     tables = splitter.tables[level] if level < len(splitter.tables) else None
     if tables is None or start == end:
         return [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
-    pieces = splitter.cut_by(level, data, np.array([start]), np.array([end]))
+    parts = splitter.cut_by(level, data, np.array([start]), np.array([end]))
     reach = np.zeros(1, np.int64)
-    number = find_uncertain(data, pieces.starts, pieces.ends, tables, reach)
-    whole = splitter.cut_from(level + 1, data, pieces.starts[:number].copy(), pieces.ends[:number].copy())
+    number = find_uncertain(data, parts.starts, parts.ends, tables, reach)
+    whole = splitter.cut_from(level + 1, data, parts.starts[:number].copy(), parts.ends[:number].copy())
     found = [(whole.starts, whole.ends)]
-    if number < len(pieces.starts):
-        found += _certain(splitter, data, level + 1, int(pieces.starts[number]), int(reach[0]))
+    if number < len(parts.starts):
+        found += _certain(splitter, data, level + 1, int(parts.starts[number]), int(reach[0]))
     return found

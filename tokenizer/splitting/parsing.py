@@ -1,8 +1,8 @@
 r"""A parser for the regular expressions that split patterns are written in.
 
     choice   := sequence ("|" sequence)*
-    sequence := (piece quantifier?)*
-    piece    := character | escape | class | "." | "$" | \z | group
+    sequence := (item quantifier?)*
+    item     := character | escape | class | "." | "$" | \z | group
     group    := "(" choice ")", also (?:…) (?<name>…) (?i:…) (?s:…) (?-i:…) (?>…) (?=…) (?!…)
     quantifier := ("*" | "+" | "?" | {m} | {m,} | {,n} | {m,n}) ("?" | "+")?
 
@@ -83,7 +83,7 @@ class _Parser:
     def sequence(self, flags: _Flags) -> Node:
         items: list[Node] = []
         while self.position < len(self.pattern) and self.pattern[self.position] not in "|)":
-            items.append(self.quantified(self.piece(flags)))
+            items.append(self.quantified(self.item(flags)))
         return sequence(items)
 
     def quantified(self, item: Node) -> Node:
@@ -99,7 +99,7 @@ class _Parser:
             mode = "possessive" if found[5] == "+" else "lazy"
         return repeat(item, least, most, mode)
 
-    def piece(self, flags: _Flags) -> Node:
+    def item(self, flags: _Flags) -> Node:
         character = self.pattern[self.position]
         if character == "(":
             return self.group(flags)

@@ -1,10 +1,10 @@
 r"""The split patterns that are known by name, and what a name, an expression or a chain of them stands for.
 
 A pre-tokenizer is a *chain* of regular expressions. The first one cuts the text into its matches and the
-stretches between them; every piece is then cut by the next one, which sees nothing of the text around the
-piece. Most named patterns are chains of one. `digits` puts one more expression in front of the chain.
+stretches between them; every part is then cut by the next one, which sees nothing of the text around the
+part. Most named patterns are chains of one. `digits` puts one more expression in front of the chain.
 
-The expressions below say what the published ones say, in a form that the `regex` package, Oniguruma and
+The expressions below are equivalent to the published ones, in a form that the `regex` package, Oniguruma and
 Rust's engines read alike (`{1,3}+` is possessive in some only; `$` has three meanings; so `cl100k` has
 `(?![\s\S])` for the end of the text). The tests hold them equal to tiktoken's own text of them.
 

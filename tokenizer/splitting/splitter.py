@@ -120,11 +120,11 @@ class Splitter:
     def cut_from(
         self, level: int, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
     ) -> Pretokens:
-        """Run the chain from one of its expressions on: each cuts the pieces that the one before it made."""
+        """Run the chain from one of its expressions on: each cuts the parts that the one before it made."""
         found = Pretokens(starts, ends, np.arange(len(starts) + 1, dtype=np.int64))
         for number in range(level, len(self.chain)):
-            pieces = self.cut_by(number, data, found.starts, found.ends)
-            found = Pretokens(pieces.starts, pieces.ends, pieces.offsets[found.offsets])
+            parts = self.cut_by(number, data, found.starts, found.ends)
+            found = Pretokens(parts.starts, parts.ends, parts.offsets[found.offsets])
         return found
 
     def cut_by(

@@ -1,9 +1,9 @@
-"""Text beyond ASCII falls apart between characters that no token joins; most pieces are then one character.
+"""Cut text beyond ASCII between characters that no token joins; most parts are then one character.
 
 Two neighbouring characters are *apart* if no token holds the end of the first and the beginning of the
 second next to one another: whatever stands around them, no merge ever crosses. So a pre-token may be cut
-there, and its pieces encoded each by itself. In Chinese and Japanese nearly all neighbours are apart, and the
-encoding of a piece of one character is looked up in a table.
+there, and its parts encoded each by itself. In Chinese and Japanese nearly all neighbours are apart, and the
+encoding of a part of one character is looked up in a table.
 
 Characters of two and three bytes take part. Which of them are apart is kept as a bit for each pair that
 stands whole in a token (hashed, so that a few more pairs count as joined), and as flags of a character for

@@ -14,7 +14,7 @@ from tokmill.tokenizer.byte_bpe.kernels.cache import (
     short_place,
 )
 from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model
-from tokmill.tokenizer.byte_bpe.kernels.pieces import encode_anew
+from tokmill.tokenizer.byte_bpe.kernels.parts import encode_anew
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In, UInt32
 from tokmill.tokenizer.jit.intrinsics import prefetch

@@ -1,4 +1,4 @@
-"""Encoding a pre-token that is not in the cache: cut where no token reaches across, each piece by itself."""
+"""Encode a pre-token that is not cached: cut it where no token reaches across, encode each part alone."""
 
 import numpy as np
 
@@ -12,8 +12,8 @@ from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int32Table, UInt32
 from tokmill.tokenizer.kernels.words import MAX_SHORT, load_short, narrow
 
-_PIECE = np.uint64(1 << 60)
-"""Set in the key of a piece: a pre-token of the same bytes may be a whole token, a piece never is."""
+_PART = np.uint64(1 << 60)
+"""Set in the key of a part, since a pre-token of the same bytes may be encoded as one token."""
 
 
 @kernel(inline=True)
@@ -24,14 +24,14 @@ def write_character(code: int, ids: Int32Table, out: UInt32, at: int) -> int:
 
 
 @kernel(inline=True)
-def encode_piece(
+def encode_part(
     data: BytesIn, start: int, end: int, known: bool, model: Model, memory: Memory, out: UInt32, at: int
 ) -> int:
-    """Encode a piece; return how many ids were written.
+    """Encode a part; return how many ids were written.
 
     Args:
         data: the text.
-        start: where the piece begins.
+        start: where the part begins.
         end: where it ends.
         known: whether to look for it in the cache, and to keep it there.
         model: the vocabulary.
@@ -42,7 +42,7 @@ def encode_piece(
     low, high, place, count = np.uint64(0), np.uint64(0), np.int64(0), np.int64(0)
     if known:
         low, high = load_short(data, start, end - start)
-        high |= _PIECE
+        high |= _PART
         place = short_place(memory.cache, low, high)
         count = recall_short(memory.cache, place, low, high, out, at)
     if count == 0:
@@ -55,25 +55,25 @@ def encode_piece(
 
 
 @kernel(inline=True)
-def encode_in_pieces(
+def encode_in_parts(
     data: BytesIn, start: int, end: int, model: Model, memory: Memory, out: UInt32, at: int
 ) -> int:
     """Encode a pre-token, cut between characters that are apart; return how many ids were written."""
-    count, piece, here = np.int64(0), start, start
+    count, part, here = np.int64(0), start, start
     code, code_at, before = np.int64(NO_CHARACTER), start, np.int64(NO_CHARACTER)
-    while piece < end:
+    while part < end:
         size = np.int64(0)
         before, before_at = code, code_at
         if here < end:
             code, size = character_at(data, here, end)
             code_at = here
         if here == end or (before >= 0 and code >= 0 and apart(before, code, model.characters)):
-            if before >= 0 and before_at == piece:
+            if before >= 0 and before_at == part:
                 count += write_character(before, model.characters.ids, out, at + count)
             else:
-                known = here - piece <= MAX_SHORT and here - piece < end - start
-                count += encode_piece(data, piece, here, known, model, memory, out, at + count)
-            piece = here
+                known = here - part <= MAX_SHORT and here - part < end - start
+                count += encode_part(data, part, here, known, model, memory, out, at + count)
+            part = here
         here += size
     return count
 
@@ -91,6 +91,6 @@ def encode_anew(
     if model.ordered:
         if end - start <= MAX_SHORT and narrow(*load_short(data, start, end - start)):
             return merge_short(data, start, end, model.pairs, memory.merging, out, at)
-        return encode_in_pieces(data, start, end, model, memory, out, at)
+        return encode_in_parts(data, start, end, model, memory, out, at)
     count, _ = merge_bytes(data, start, end, model.pairs, memory.merging, out, at)
     return count
