@@ -1,4 +1,4 @@
-"""Consume: write the ledger of the documents that a training run has read of a mixture.
+"""Consume: write the ledger of the documents of a mixture that a training run has read.
 
 The model. A run reads a mixture from its beginning, so the number of tokens that it read determines a prefix
 of the plan, whose documents are counted. If the mixture continues an earlier ledger, its counts are added. A
@@ -159,7 +159,7 @@ class _ConsumedCounter:
             self.consumed[1, source] += int(rows.num_tokens[mine].sum(dtype=np.int64))
 
     def _cut_at(self, plan: Plan, row: int, left: int, first_start: int) -> CutDocument:
-        """The document in this row, of which `left` tokens remain."""
+        """The document in this row; its last `left` tokens were not consumed."""
         source = self._sources[int(plan.source[row])]
         return CutDocument(
             source=source.source,
@@ -171,7 +171,7 @@ class _ConsumedCounter:
         )
 
     def take_down(self, source: int, shard: int, documents: NDArray[np.int64]) -> None:
-        """Mark documents of a shard that must not be drawn again."""
+        """Mark documents of a shard as taken down."""
         self.counts[self._firsts[source][shard] + documents] = TAKEN_DOWN
 
     def manifest(self, mixture_digest: str, consumed_tokens: int) -> LedgerManifest:

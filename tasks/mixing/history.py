@@ -1,4 +1,4 @@
-"""What a run consumed before a mixture begins, according to a ledger.
+"""The documents and tokens that a run consumed before a mixture, according to a ledger.
 
 The model. A mixture may continue another one: it begins at a position of the run, every source has already
 given tokens, and every document was consumed a number of times. Shares and curricula depend on the position
@@ -88,9 +88,9 @@ def _of_source(name: str, found: SourceLengths, ledger: Ledger) -> SourceLengths
     for shard in left:
         if shard.num_consumed:
             raise MixingError(
-                f"mix: {shard.num_consumed} documents of source '{name}' were consumed whose shard "
-                f"{shard.digest[:12]} is not in this encoding, so that nobody knows what is left of "
-                "them; mix an encoding that has that shard, or give the source another name"
+                f"mix: {shard.num_consumed} documents of source '{name}' were consumed from shard "
+                f"{shard.digest[:12]}, which is not in this encoding, so the rest of that shard is "
+                "unknown; mix an encoding that has that shard, or give the source another name"
             )
     return SourceLengths([_of_shard(*both, ledger) for both in zip(found.shards, known, strict=True)])
 

@@ -1,6 +1,6 @@
 """Explain why a request cannot be met, and propose the nearest feasible ones.
 
-A proposal changes the total, the limits or the weights and keeps the rest, and is only made if it is
+A proposal changes the total, the limits or the weights and keeps the rest, and is offered only if it is
 feasible. Nearest means:
 
     total     no whole number between the requested one and this one is feasible
@@ -24,7 +24,7 @@ _BEYOND = Decimal("1e-6")  # aim this far beyond a limit, so that the iteration 
 
 
 def infeasible(case: Case, total: Decimal, *, given: bool) -> str:
-    """The message of why a request cannot be met, with the nearest feasible requests.
+    """Format the message that a request cannot be met: the reason, and the nearest feasible requests.
 
     Args:
         case: the request.
@@ -55,18 +55,18 @@ def _problem(case: Case, total: Decimal, given: bool) -> str:
     if under:
         first = max(under, key=lambda source: case.needs[source])
         return (
-            f"min_epochs={limits.epochs[first]:g} of '{first}' asks for {limits.floors[first]} tokens of it, "
-            f"but of {mixture} its share of {rounded(under[first] / total, 6)} is {int(under[first])}"
+            f"min_epochs={limits.epochs[first]:g} of '{first}' requires {limits.floors[first]} tokens of it, "
+            f"but its share of {rounded(under[first] / total, 6)} of {mixture} is {int(under[first])}"
         )
     if held_back := case.held_back(total):
         first = max(held_back, key=lambda source: held_back[source] / limits.repetitions[source])
         why = (
-            "nothing of it is eligible where some is asked for"
+            "none of it is eligible where some is requested"
             if held_back[first] == inf
-            else f"what is eligible would have to be drawn {held_back[first]:.4g} times, and may be "
+            else f"its eligible documents would have to be drawn {held_back[first]:.4g} times, and may be "
             f"{ceil(limits.repetitions[first])} times"
         )
-        return f"the curriculum lets in too little of '{first}' for {mixture}: {why}"
+        return f"the curriculum makes too little of '{first}' eligible for {mixture}: {why}"
     place = case.timeline.described(case.timeline.last_place(total, own_unit=True))
     return f"{mixture} end before the schedule's last change, at {place}"
 
@@ -156,7 +156,7 @@ def _other_weights(case: Case, total: Decimal) -> list[str]:
     if factors is None:
         return []
     written = ", ".join(f"'{source}' × {factor:f}" for source, factor in factors.items())
-    return [f"total_tokens={int(wanted)} with these weights, wherever they stand: {written}"]
+    return [f"total_tokens={int(wanted)} with these weights, wherever they occur: {written}"]
 
 
 def _least(weights: Mapping[str, Decimal], limits: Limits) -> dict[str, Decimal]:

@@ -44,7 +44,7 @@ class Limits:
             if least > repetitions[source]:
                 raise MixingError(
                     f"mix: min_epochs={least:g} of '{source}' must be at most its max_repetition="
-                    f"{repetitions[source]:g}; lower the one or raise the other"
+                    f"{repetitions[source]:g}; lower the former or raise the latter"
                 )
             if least and not weighted[source]:
                 raise MixingError(

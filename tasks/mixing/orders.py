@@ -52,7 +52,7 @@ class ScoreShards:
         for measure, given in scores.items():
             if len(given) != number:
                 raise MixingError(
-                    f"mix: {len(given)} shards were scored by '{measure}', and {number} are mixed by it; "
+                    f"mix: {len(given)} shards have scores of '{measure}', but {number} are mixed by it; "
                     "score every shard of the sources that have a curriculum"
                 )
             left = iter(given)
@@ -67,7 +67,7 @@ class ScoreShards:
         """
         if measure not in self.paths:
             raise MixingError(
-                f"mix: curriculum.difficulty names '{measure}', and no scores of it were given; score the "
+                f"mix: curriculum.difficulty names '{measure}', but no scores of it were given; score the "
                 "encoding first"
             )
         return [_opener(path, measure, component) for path in self.paths[measure][source]]

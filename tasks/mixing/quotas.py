@@ -141,7 +141,7 @@ def _giving_way(params: MixParams, timeline: Timeline, limits: Limits, history: 
         )
     if total < least:
         raise MixingError(
-            f"mix: total_tokens={total} is less than min_epochs asks for; use at least {int(least)}, or a "
+            f"mix: total_tokens={total} is less than min_epochs requires; use at least {int(least)}, or a "
             "smaller min_epochs"
         )
     _check_anything_left(total, history, given=params.total_tokens is not None)

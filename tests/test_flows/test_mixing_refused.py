@@ -85,7 +85,7 @@ def test_a_failed_gate_stops_the_run_and_its_audit_can_be_read(run: InProcess, p
         ),
         (
             ['mix.curriculum={difficulty="length",competence="step",start=0,stairs=2}'],
-            ("'few'", "nothing of it is eligible where", "Feasible: curriculum.start of at least 0.5"),
+            ("'few'", "none of it is eligible where", "Feasible: curriculum.start of at least 0.5"),
         ),
         (
             ['mix.curriculum={difficulty="column:grade",sources=["many"]}'],

@@ -306,10 +306,12 @@ def test_a_curriculum_that_lets_in_too_little_says_what_would_do():
     rules = {"competence": "step", "start": 0.1, "stairs": 2}
     with pytest.raises(MixingError) as raised:
         graded(10, curriculum=rules, total_tokens=100)
-    assert str(raised.value) == (
-        "mix: the curriculum lets in too little of 'a' for total_tokens=100: what is eligible would have to "
-        "be drawn 5 times, and may be 1 times. Feasible: total_tokens=20 at these shares; or max_repetition "
-        "of at least a = 5 at this total; or curriculum.start of at least 0.5"
+    problem, feasible = str(raised.value).split(". Feasible: ")
+    for fact in ("curriculum", "'a'", "total_tokens=100", "drawn 5 times", "1 times"):
+        assert fact in problem
+    assert feasible == (
+        "total_tokens=20 at these shares; or max_repetition of at least a = 5 at this total; "
+        "or curriculum.start of at least 0.5"
     )
     for better in ({"total_tokens": 20}, {"max_repetition": 5.0}):
         graded(10, curriculum=rules, **{"total_tokens": 100, **better})
@@ -349,7 +351,7 @@ def test_a_curriculum_of_a_source_that_is_not_there_is_refused():
 
 
 def test_scores_that_are_not_there_are_refused():
-    with pytest.raises(MixingError, match="names 'perplexity', and no scores of it were given"):
+    with pytest.raises(MixingError, match=r"'perplexity'.* no scores"):
         Planned({"a": [[1, 2]]}, curriculum={"difficulty": "perplexity"})
 
 

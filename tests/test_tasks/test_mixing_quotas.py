@@ -121,9 +121,11 @@ def test_a_source_must_be_drawn_as_often_as_min_epochs_says():
     # at 9 : 1 of 1000 tokens b's 200 are drawn half
     with pytest.raises(MixingError) as raised:
         quotas({"a": 1800, "b": 200}, total=1000, weights={"a": 9, "b": 1}, min_epochs={"b": 1.0})
-    assert str(raised.value) == (
-        "mix: min_epochs=1 of 'b' asks for 200 tokens of it, but of total_tokens=1000 its share of 0.1 is "
-        "100. Feasible: total_tokens=2000 at these shares; or min_epochs of at most b = 0.50 at this total; "
+    problem, feasible = str(raised.value).split(". Feasible: ")
+    for fact in ("min_epochs=1 of 'b'", "200 tokens", "total_tokens=1000", "share of 0.1", "100"):
+        assert fact in problem
+    assert feasible == (
+        "total_tokens=2000 at these shares; or min_epochs of at most b = 0.50 at this total; "
         "or total_tokens=1000 at the nearest weights {a = 800, b = 200}"
     )
 
@@ -132,10 +134,11 @@ def test_without_a_total_min_epochs_may_ask_for_more_than_there_is():
     # a runs out at 111 tokens, of which b gives 11 of its 200
     with pytest.raises(MixingError) as raised:
         quotas({"a": 100, "b": 200}, weights={"a": 9, "b": 1}, min_epochs={"b": 0.5})
-    assert str(raised.value) == (
-        "mix: min_epochs=0.5 of 'b' asks for 100 tokens of it, but of the 111 tokens that max_repetition "
-        "allows its share of 0.1 is 11. Feasible: min_epochs of at most b = 0.05; or total_tokens=111 at the "
-        "nearest weights {a = 11, b = 100}"
+    problem, feasible = str(raised.value).split(". Feasible: ")
+    for fact in ("min_epochs=0.5 of 'b'", "100 tokens", "the 111 tokens", "share of 0.1", "11"):
+        assert fact in problem
+    assert feasible == (
+        "min_epochs of at most b = 0.05; or total_tokens=111 at the nearest weights {a = 11, b = 100}"
     )
 
 
@@ -159,7 +162,7 @@ def test_unimax_gives_each_source_its_fewest_epochs_first():
         ({"min_epochs": {"x": 1.0}}, "min_epochs name an unknown source 'x'"),
         (
             {"method": "unimax", "total": 150, "min_epochs": 1.0},
-            "less than min_epochs asks for; use at least 200",
+            "total_tokens=150 .* min_epochs .* at least 200",
         ),
     ],
 )
@@ -174,11 +177,10 @@ def test_a_schedule_that_runs_out_says_which_weights_would_do():
         quotas({"a": 900, "b": 400}, total=1000, schedule=schedule, schedule_unit="tokens")
     said = str(raised.value)
     # b is asked for 250 and 375; its 400 are reached after 500 + 150 / 0.75 tokens
-    assert said.startswith(
-        "mix: total_tokens=1000 needs 625 tokens of 'b' (share 0.625), which has 400 and may be drawn 1 "
-        "times. Feasible: total_tokens=700 at these shares; or max_repetition of at least b = 1.57 at this "
-        "total; or total_tokens=1000 with these weights, wherever they stand: 'b' × 0."
-    )
+    for fact in ("total_tokens=1000 needs 625 tokens of 'b' (share 0.625)", "400", "drawn 1 times"):
+        assert fact in said
+    for way in ("total_tokens=700 at these shares", "max_repetition of at least b = 1.57 at this total"):
+        assert way in said
     factor = float(re.search(r"'b' × (\S+)", said)[1])
     scaled = [(start, {**weights, "b": weights["b"] * factor}) for start, weights in schedule]
     found = quotas({"a": 900, "b": 400}, total=1000, schedule=scaled, schedule_unit="tokens")
