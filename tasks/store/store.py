@@ -26,9 +26,8 @@ from tokmill.tasks.store.indexing import Report
 from tokmill.tasks.store.integrity import Problem, Verify, examine, problems
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout, check_kind, check_name
-from tokmill.tasks.store.making import make
 from tokmill.tasks.store.provenance import Provenance
-from tokmill.tasks.store.publish import sweep, sweep_locks
+from tokmill.tasks.store.publish import make, sweep, sweep_locks
 from tokmill.tasks.store.record import Record, read_record
 from tokmill.tasks.store.references import resolve
 from tokmill.tasks.store.removing import remove, tombstone
