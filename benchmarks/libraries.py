@@ -60,7 +60,7 @@ def words():
     import orjson
     import regex
 
-    from tokmill.tasks.formats.text.measures import text_size
+    from tokmill.tasks.kernels.text_size import text_size
 
     runs, boundaries = regex.compile(r"\S+"), regex.compile(r"(?w)\b")
     for name in ("english_docs", "chinese_poetry"):

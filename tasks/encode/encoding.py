@@ -17,8 +17,8 @@ from tokmill.tasks.encode.writer import EncodedShardWriter, write_shard
 from tokmill.tasks.fim.characters import Encode, TextFim, encode_rearranged
 from tokmill.tasks.formats.encoded import EncodedStatistics
 from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of
-from tokmill.tasks.formats.text.measures import text_size
-from tokmill.tasks.kernels.gather import gather
+from tokmill.tasks.kernels.text_size import text_size
+from tokmill.tasks.kernels.tokens import gather
 from tokmill.tokenizer.components.specials import find
 from tokmill.tokenizer.core.buffers import EncodedBatch
 from tokmill.tokenizer.core.errors import LawError, SpecialTokenError

@@ -12,7 +12,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.encoded import STATISTICS_FILE, EncodedStatistics, token_dtype
 from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.formats.files.npy import NpyAppender
-from tokmill.tasks.kernels.token_counts import count_narrow, count_wide
+from tokmill.tasks.kernels.tokens import count_narrow, count_wide
 
 
 class EncodedShardWriter:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from tokmill.tasks.formats.text.columnar import BrokenFileError, largest_row_group
 from tokmill.tasks.formats.text.documents import FileBatch
-from tokmill.tasks.formats.text.measures import TextSize, text_size
 from tokmill.tasks.formats.text.quarantine import BadDocument, document_error
 from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sharding import Cutter, Limits, ShardHasher, limits_of_file, may_end
 from tokmill.tasks.formats.text.sources import BY_BYTES, UTF_8, Format, ReadOptions, compression_of, format_of
+from tokmill.tasks.kernels.text_size import TextSize, text_size
 
 NOTHING = TextSize(0, 0, 0, 0)
 

@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 
 from tokmill.tasks.formats.corpus import MANIFEST_FILE, CorpusSource, Manifest, SourceStats
 from tokmill.tasks.formats.files.manifests import write_model
-from tokmill.tasks.formats.text.measures import TextSize
 from tokmill.tasks.formats.text.sharding import Limits
 from tokmill.tasks.formats.text.sources import ReadOptions, compression_of
 from tokmill.tasks.ingest.grouping import Draft, Grouper
 from tokmill.tasks.ingest.scanning import NOTHING, FileScan
+from tokmill.tasks.kernels.text_size import TextSize
 
 _STRING, _INT = pa.string(), pa.int64()
 _SCHEMAS: dict[str, pa.Schema] = {

@@ -20,7 +20,7 @@ from tokmill.tasks.formats.packed.figures import Packing
 from tokmill.tasks.formats.packed.layout import PROVENANCE_SCHEMA, PackedFormat, ShardFiles
 from tokmill.tasks.formats.packed.plan import PackedShardEntry, PieceTable
 from tokmill.tasks.formats.packed.writing import write_pieces, write_sequences
-from tokmill.tasks.kernels.gather import gather
+from tokmill.tasks.kernels.tokens import gather
 from tokmill.tasks.packing.copies import Body, copies_of
 
 _BLOCK_TOKENS = 1 << 25

@@ -18,7 +18,7 @@ from tokmill.tasks.formats.packed.layout import PROVENANCE_SCHEMA, PackedManifes
 from tokmill.tasks.formats.packed.plan import PackedShardEntry
 from tokmill.tasks.formats.packed.shards import PieceRows, open_shard
 from tokmill.tasks.formats.packed.writing import shard_files, write_pieces, write_sequences
-from tokmill.tasks.kernels.gather import gather
+from tokmill.tasks.kernels.tokens import gather
 from tokmill.tasks.packing.assemble import link
 from tokmill.tasks.tracing.pieces import Wanted
 

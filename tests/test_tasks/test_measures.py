@@ -8,8 +8,16 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.tasks.formats.text.documents import DocumentBatch, batched, documents_of, file_batch, offsets_of
-from tokmill.tasks.formats.text.measures import is_utf8, text_size, without_invalid_utf8
+from tokmill.tasks.formats.text.documents import (
+    DocumentBatch,
+    documents_of,
+    file_batch,
+    is_utf8,
+    offsets_of,
+    without_invalid_utf8,
+)
+from tokmill.tasks.formats.text.shard import batched
+from tokmill.tasks.kernels.text_size import text_size
 
 ODD = "a b\t\n\v\f\r\x1c\x1f\u00e9\u2028\u00a0\u0085\u1680\u2003\u200b\u205f\u3000\u3001\U0001f600"
 WORD = regex.compile(r"\P{White_Space}+")

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.reading import COMPRESSORS, ingested
 from tokmill.tasks.formats.text.documents import documents_of, file_batch
-from tokmill.tasks.formats.text.measures import TextSize
 from tokmill.tasks.formats.text.sharding import (
     MAX_SHARDS_FROM_START,
     Cutter,
@@ -24,6 +23,7 @@ from tokmill.tasks.formats.text.sharding import (
 from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tasks.ingest.grouping import Draft, Grouper
 from tokmill.tasks.ingest.scanning import FileScan, scan_file
+from tokmill.tasks.kernels.text_size import TextSize
 
 SMALL = Limits(400)
 LINES = ReadOptions(format="lines")

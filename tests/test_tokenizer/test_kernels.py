@@ -13,9 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.jit import Compilation, kernel
-from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, UInt64Table
+from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, UInt64Table, signature_of
 from tokmill.tokenizer.jit.intrinsics import load_u64
-from tokmill.tokenizer.jit.signatures import signature_of
 from tokmill.tokenizer.preparing import prepare
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.test_tokenizer.conftest import any_text
 from tokmill import tokenizer
 from tokmill.tokenizer import LawError, Tokenizer
-from tokmill.tokenizer.byte_bpe.laws import Tiling
+from tokmill.tokenizer.byte_bpe.encoder import Tiling
 
 LENGTHS = [1, 1, 2, 3, 0]
 LAW = Tiling(np.cumsum([0, *LENGTHS]))

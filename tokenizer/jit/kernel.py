@@ -30,8 +30,8 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
+from tokmill.tokenizer.jit.arrays import signature_of
 from tokmill.tokenizer.jit.reports import Compilation, Report, announcing, reporting, tell
-from tokmill.tokenizer.jit.signatures import signature_of
 
 P = ParamSpec("P")
 R = TypeVar("R")

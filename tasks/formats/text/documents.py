@@ -6,9 +6,10 @@ middle; and the bad documents in between. Stages get `DocumentBatch`es: the same
 ordinal in its shard.
 
 Laws: `offsets[0] == 0`, `offsets[-1] == len(data)`, rows and ordinals strictly increase, data is valid UTF-8.
+`without_invalid_utf8` and `without_long` put what breaks a rule among the bad documents.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -17,11 +18,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.tasks.formats.text.quarantine import BadDocument
+from tokmill.tasks.formats.text.quarantine import BadDocument, invalid_utf8, too_long
 
-# Small enough that a batch stays in the processor's caches; the first batches are smaller, to start early.
+# Small enough that a batch stays in the processor's caches.
 BATCH_BYTES = 1 << 20
-FIRST_BATCH_BYTES = 128 << 10
 
 Bytes: TypeAlias = NDArray[np.uint8]
 Ints: TypeAlias = NDArray[np.int64]
@@ -142,58 +142,54 @@ def empty_file_batch(bad: Iterable[BadDocument] = ()) -> FileBatch:
     )
 
 
-def batched(batches: Iterable[DocumentBatch], limit_bytes: int = BATCH_BYTES) -> Iterator[DocumentBatch]:
-    """Join small batches and split large ones, so that each has at most `limit_bytes` (or one document).
-
-    The first batches are smaller, and each is twice as large as the one before, so that the consumer can
-    start early. A batch is yielded once it has at least half of its size.
-    """
-    held: list[DocumentBatch] = []
-    held_bytes, enough = 0, min(FIRST_BATCH_BYTES, limit_bytes)
-    for batch in (part for whole in batches for part in _split(whole, limit_bytes)):
-        if held and held_bytes + len(batch.data) > limit_bytes:
-            yield _joined(held)
-            held, held_bytes = [], 0
-        held.append(batch)
-        held_bytes += len(batch.data)
-        if 2 * held_bytes >= enough:
-            finished, held, held_bytes = [_joined(held)], [], 0
-            enough = min(2 * enough, limit_bytes)
-            del batch
-            yield finished.pop()
-    if held:
-        yield _joined(held)
+def is_utf8(data: Bytes, offsets: Ints) -> bool:
+    """Whether every document by itself is valid UTF-8 (no surrogates, no overlong forms)."""
+    buffers = (pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(np.ascontiguousarray(data)))
+    try:
+        pa.LargeStringArray.from_buffers(len(offsets) - 1, *buffers).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
-def _split(batch: DocumentBatch, limit_bytes: int) -> Iterator[DocumentBatch]:
-    start = 0
-    while start < len(batch):
-        end = batch.offsets[start] + limit_bytes
-        stop = max(start + 1, int(np.searchsorted(batch.offsets, end, side="right")) - 1)
-        first, last = batch.offsets[start], batch.offsets[stop]
-        yield DocumentBatch(
-            data=batch.data[first:last],
-            offsets=batch.offsets[start : stop + 1] - first,
-            ordinals=batch.ordinals[start:stop],
-            ids=None if batch.ids is None else batch.ids.slice(start, stop - start),
+def without_invalid_utf8(batch: FileBatch) -> FileBatch:
+    """Return the batch with the documents that are not UTF-8 moved to its bad ones."""
+    if is_utf8(batch.data, batch.offsets):
+        return batch
+    broken = _invalid(batch.data, batch.offsets, 0, len(batch))
+    keep = np.ones(len(batch), dtype=np.bool_)
+    keep[broken] = False
+    bad = sorted((*batch.bad, *(_describe(batch, index) for index in broken)), key=lambda one: one.row)
+    return replace(batch.select(keep), bad=tuple(bad))
+
+
+def without_long(batch: FileBatch, limit: int) -> FileBatch:
+    """Return the batch with the documents of more than `limit` bytes moved to its bad ones."""
+    if len(batch.data) <= limit:
+        return batch
+    keep = batch.lengths <= limit
+    if keep.all():
+        return batch
+    found = [
+        too_long(
+            int(batch.rows[index]), batch.data[batch.offsets[index] :][: limit + 1][:1000].tobytes(), limit
         )
-        start = stop
+        for index in np.flatnonzero(~keep).tolist()
+    ]
+    bad = sorted((*batch.bad, *found), key=lambda one: one.row)
+    return replace(batch.select(keep), bad=tuple(bad))
 
 
-def _joined(batches: list[DocumentBatch]) -> DocumentBatch:
-    if len(batches) == 1:
-        return batches[0]
-    lengths = np.concatenate([np.diff(batch.offsets) for batch in batches])
-    return DocumentBatch(
-        data=np.concatenate([batch.data for batch in batches]),
-        offsets=offsets_of(lengths),
-        ordinals=np.concatenate([batch.ordinals for batch in batches]),
-        ids=_joined_ids(batches),
-    )
+def _invalid(data: Bytes, offsets: Ints, start: int, stop: int) -> list[int]:
+    """Find the invalid documents of `start:stop` by bisection; cheap if they are few."""
+    if start == stop or is_utf8(data, offsets[start : stop + 1]):
+        return []
+    if stop - start == 1:
+        return [start]
+    middle = (start + stop) // 2
+    return _invalid(data, offsets, start, middle) + _invalid(data, offsets, middle, stop)
 
 
-def _joined_ids(batches: list[DocumentBatch]) -> ArrowArray | None:
-    if all(batch.ids is None for batch in batches):
-        return None
-    parts = [pa.nulls(len(b), pa.large_string()) if b.ids is None else b.ids for b in batches]
-    return pa.concat_arrays([part.cast(pa.large_string()) for part in parts])
+def _describe(batch: FileBatch, index: int) -> BadDocument:
+    document = batch.data[batch.offsets[index] : batch.offsets[index + 1]].tobytes()
+    return invalid_utf8(int(batch.rows[index]), document)

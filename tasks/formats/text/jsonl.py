@@ -17,8 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.tasks.formats.text.delimited import Span, lines, separators
-from tokmill.tasks.formats.text.documents import ArrowArray, Bytes, FileBatch, Ints, empty_file_batch
-from tokmill.tasks.formats.text.measures import is_utf8
+from tokmill.tasks.formats.text.documents import ArrowArray, Bytes, FileBatch, Ints, empty_file_batch, is_utf8
 from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, invalid_utf8, too_long
 from tokmill.tasks.formats.text.sources import ReadOptions, nearest
 from tokmill.tasks.kernels.json_lines import (

@@ -15,10 +15,14 @@ from tokmill.tasks.formats.text.columnar import BrokenFileError, read_arrow, rea
 from tokmill.tasks.formats.text.compression import BrokenArchiveError
 from tokmill.tasks.formats.text.csv import read_csv
 from tokmill.tasks.formats.text.delimited import Span
-from tokmill.tasks.formats.text.documents import FileBatch, empty_file_batch
+from tokmill.tasks.formats.text.documents import (
+    FileBatch,
+    empty_file_batch,
+    without_invalid_utf8,
+    without_long,
+)
 from tokmill.tasks.formats.text.json_array import read_json
 from tokmill.tasks.formats.text.jsonl import read_jsonl
-from tokmill.tasks.formats.text.measures import without_invalid_utf8, without_long
 from tokmill.tasks.formats.text.plain import read_delimited, read_lines, read_text
 from tokmill.tasks.formats.text.prose import read_prose
 from tokmill.tasks.formats.text.quarantine import BadDocument

@@ -5,23 +5,27 @@ have not changed since they were ingested, so a stage must read to the end befor
 thread reads ahead of the consumer.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.core.faults import out_of_memory
 from tokmill.tasks.core.pipelining import read_ahead
 from tokmill.tasks.formats.text.delimited import Span
-from tokmill.tasks.formats.text.documents import BATCH_BYTES, DocumentBatch, batched
+from tokmill.tasks.formats.text.documents import BATCH_BYTES, ArrowArray, DocumentBatch, offsets_of
 from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sharding import ShardHasher
 from tokmill.tasks.formats.text.sources import Format, ReadOptions
 
 # Batches in memory, including the consumer's, before the reading thread waits.
 _AHEAD = 3
+# Less than the others, so that the consumer starts early.
+_FIRST_BATCH_BYTES = 128 << 10
 
 
 class FileSegment(BaseModel):
@@ -141,3 +145,60 @@ def _documents(shard: Shard, root: Path) -> Iterator[DocumentBatch]:
             raise SourceError(msg) from error
         except MemoryError as error:
             raise out_of_memory(f"shard {shard.source}/{shard.index}: {segment.file}", error) from error
+
+
+def batched(batches: Iterable[DocumentBatch], limit_bytes: int = BATCH_BYTES) -> Iterator[DocumentBatch]:
+    """Join small batches and split large ones, so that each has at most `limit_bytes` (or one document).
+
+    The first batches are smaller, and each is twice as large as the one before, so that the consumer can
+    start early. A batch is yielded once it has at least half of its size.
+    """
+    held: list[DocumentBatch] = []
+    held_bytes, enough = 0, min(_FIRST_BATCH_BYTES, limit_bytes)
+    for batch in (part for whole in batches for part in _split(whole, limit_bytes)):
+        if held and held_bytes + len(batch.data) > limit_bytes:
+            yield _joined(held)
+            held, held_bytes = [], 0
+        held.append(batch)
+        held_bytes += len(batch.data)
+        if 2 * held_bytes >= enough:
+            finished, held, held_bytes = [_joined(held)], [], 0
+            enough = min(2 * enough, limit_bytes)
+            del batch
+            yield finished.pop()
+    if held:
+        yield _joined(held)
+
+
+def _split(batch: DocumentBatch, limit_bytes: int) -> Iterator[DocumentBatch]:
+    start = 0
+    while start < len(batch):
+        end = batch.offsets[start] + limit_bytes
+        stop = max(start + 1, int(np.searchsorted(batch.offsets, end, side="right")) - 1)
+        first, last = batch.offsets[start], batch.offsets[stop]
+        yield DocumentBatch(
+            data=batch.data[first:last],
+            offsets=batch.offsets[start : stop + 1] - first,
+            ordinals=batch.ordinals[start:stop],
+            ids=None if batch.ids is None else batch.ids.slice(start, stop - start),
+        )
+        start = stop
+
+
+def _joined(batches: list[DocumentBatch]) -> DocumentBatch:
+    if len(batches) == 1:
+        return batches[0]
+    lengths = np.concatenate([np.diff(batch.offsets) for batch in batches])
+    return DocumentBatch(
+        data=np.concatenate([batch.data for batch in batches]),
+        offsets=offsets_of(lengths),
+        ordinals=np.concatenate([batch.ordinals for batch in batches]),
+        ids=_joined_ids(batches),
+    )
+
+
+def _joined_ids(batches: list[DocumentBatch]) -> ArrowArray | None:
+    if all(batch.ids is None for batch in batches):
+        return None
+    parts = [pa.nulls(len(b), pa.large_string()) if b.ids is None else b.ids for b in batches]
+    return pa.concat_arrays([part.cast(pa.large_string()) for part in parts])

@@ -1,6 +1,6 @@
 """tiktoken's format: a line a token, its bytes in base64 and its rank, which is its id.
 
-Only byte strings are ranked; the merges follow from that (`tokenizer.byte_bpe.encoder.merges_from_ranks`). A
+Only byte strings are ranked; the merges follow from that (`tokenizer.byte_bpe.tables.merges_from_ranks`). A
 sidecar says the rest: split pattern and special tokens, as `pat_str` and `special_tokens` for
 `tiktoken.Encoding` as well. tiktoken takes a pre-token that is a token whole, so a vocabulary with tokens
 that merging does not lead to reads as `ignore_merges`.
@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tokmill.tokenizer.byte_bpe.encoder import merges_from_ranks
 from tokmill.tokenizer.byte_bpe.model import define, model_of
+from tokmill.tokenizer.byte_bpe.tables import merges_from_ranks
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.malformed import refuse_malformed

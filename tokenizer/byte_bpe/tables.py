@@ -1,0 +1,178 @@
+"""The tables of a byte-level BPE vocabulary, as the kernels that encode with it look things up in them."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.byte_bpe.kernels.cache import EncodingCache, empty_cache, remember_tokens
+from tokmill.tokenizer.byte_bpe.kernels.characters import Characters, empty_characters, note_joined
+from tokmill.tokenizer.byte_bpe.kernels.encoding_merges import derive_merges, find_last_merges, make_scratch
+from tokmill.tokenizer.byte_bpe.kernels.greedy import (
+    LEFT,
+    PREFIX,
+    RANK,
+    RIGHT,
+    TokenTable,
+    encode_characters,
+    make_greedy_scratch,
+)
+from tokmill.tokenizer.byte_bpe.kernels.model import Model, WholeTokens, index_whole_tokens
+from tokmill.tokenizer.byte_bpe.kernels.pairs import PairTables, empty_tables, insert_merges
+from tokmill.tokenizer.byte_bpe.kernels.token_trie import TokenTrie, TrieRoom, build_trie
+from tokmill.tokenizer.core.errors import VocabularyError
+from tokmill.tokenizer.kernels.sorting import merge_neighbours, read_prefixes
+
+if TYPE_CHECKING:
+    from tokmill.tokenizer.byte_bpe.model import BytePairModel
+
+_CACHE_BITS = 18, 15, 20
+
+
+def lay_out(bpe: "BytePairModel") -> Model:
+    """Lay a vocabulary out for the kernels."""
+    left, right, result = (np.ascontiguousarray(bpe.merges[:, column]) for column in range(3))
+    pairs = empty_tables(bpe.byte_ids, left.shape[0])
+    clash = insert_merges(pairs, left, right, result)
+    if clash >= 0:
+        raise VocabularyError(
+            f"vocabulary: merge {clash} joins a pair that an earlier merge joins; remove it"
+        )
+    longer = _longer_tokens(bpe)
+    ranks = _last_merges(bpe, pairs, longer)
+    made = longer[ranks[longer] >= 0]
+    facts = np.full((bpe.vocabulary.size, 4), -1, np.int32)
+    facts[:, RANK] = ranks
+    facts[made, LEFT], facts[made, RIGHT] = left[ranks[made]], right[ranks[made]]
+    trie, facts[:, PREFIX] = _trie(bpe, made)
+    ordered = bool((np.maximum(ranks[left], ranks[right]) < np.arange(left.shape[0])).all())
+    others = longer[ranks[longer] < 0] if bpe.ignore_merges else longer[:0]
+    table = TokenTable(facts, np.diff(bpe.vocabulary.offsets).astype(np.int32))
+    characters = _characters(bpe, made)
+    if ordered:
+        room = np.zeros(3, np.uint8), np.zeros(3, np.uint32)
+        encode_characters(pairs, trie, table, make_greedy_scratch(3), *room, characters.ids)
+    return Model(pairs, trie, table, characters, _whole_tokens(bpe, others), ordered)
+
+
+def first_cache(bpe: "BytePairModel", model: Model) -> EncodingCache:
+    """Return a cache that knows the tokens themselves, so that most of what is new to it is not."""
+    lengths = np.diff(bpe.vocabulary.offsets)
+    lengths[list(bpe.vocabulary.special_tokens.values())] = 0
+    known = (model.table.facts[:, RANK] >= 0) | (lengths == 1) | bpe.ignore_merges
+    tokens = np.flatnonzero(known & (lengths > 0))[: 1 << (_CACHE_BITS[0] - 1)][::-1]
+    cache, room = empty_cache(*_CACHE_BITS), np.zeros(1, np.uint32)
+    remember_tokens(cache, bpe.vocabulary.data, bpe.vocabulary.offsets, tokens.copy(), room)
+    return cache
+
+
+def _longer_tokens(bpe: "BytePairModel") -> NDArray[np.int64]:
+    """Return the ids of tokens of two bytes or more, shortest first, special tokens left out."""
+    lengths = np.diff(bpe.vocabulary.offsets)
+    lengths[list(bpe.vocabulary.special_tokens.values())] = 0
+    longer = np.flatnonzero(lengths > 1)
+    return longer[np.argsort(lengths[longer], kind="stable")]
+
+
+def _last_merges(bpe: "BytePairModel", pairs: PairTables, tokens: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the rank of the merge that makes each token of its bytes, -1 if none does."""
+    ranks = np.full(bpe.vocabulary.size, -1, np.int32)
+    longest = int(np.diff(bpe.vocabulary.offsets).max())
+    find_last_merges(
+        pairs,
+        bpe.vocabulary.data,
+        bpe.vocabulary.offsets,
+        tokens,
+        ranks,
+        make_scratch(longest),
+        np.empty(longest, np.uint32),
+    )
+    return ranks
+
+
+def _trie(bpe: "BytePairModel", tokens: NDArray[np.int64]) -> tuple[TokenTrie, NDArray[np.int32]]:
+    """Return the trie of tokens of two bytes or more, and the longest other token that each begins with."""
+    data, offsets = bpe.vocabulary.data, bpe.vocabulary.offsets
+    prefixes = np.full(bpe.vocabulary.size, -1, np.int32)
+    room = int((offsets[tokens + 1] - offsets[tokens]).sum())
+    trie = TokenTrie(
+        np.ascontiguousarray(bpe.byte_ids, np.int32),
+        np.full(1 << 16, -1, np.int32),
+        np.empty(room + 1, np.int32),
+        np.zeros(room, np.int32),
+        np.empty(room + 8, np.uint8),
+    )
+    order, work = _by_bytes(data, offsets, tokens), TrieRoom(*np.empty((4, room), np.int32))
+    number = build_trie(trie, data, offsets, order, prefixes, work)
+    nodes, labels = trie.nodes[: number + 1].copy(), trie.labels[: number + 8].copy()
+    return trie._replace(nodes=nodes, tokens=trie.tokens[:number].copy(), labels=labels), prefixes
+
+
+def _by_bytes(
+    data: NDArray[np.uint8], offsets: NDArray[np.int64], tokens: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return tokens sorted by their bytes."""
+    prefixes = np.empty(offsets.shape[0] - 1, np.uint64)
+    read_prefixes(data, offsets, prefixes)
+    order, spare, runs = tokens.copy(), np.empty_like(tokens), np.arange(tokens.shape[0] + 1)
+    left = tokens.shape[0]
+    while left > 1:
+        left = merge_neighbours(data, offsets, prefixes, runs, order, spare)
+        order, spare = spare, order
+    return order
+
+
+def _characters(bpe: "BytePairModel", tokens: NDArray[np.int64]) -> Characters:
+    """Return which characters tokens join."""
+    sized = empty_characters(0)
+    pairs = note_joined(bpe.vocabulary.data, bpe.vocabulary.offsets, tokens, sized)
+    characters = empty_characters(pairs)
+    note_joined(bpe.vocabulary.data, bpe.vocabulary.offsets, tokens, characters)
+    return characters
+
+
+def _whole_tokens(bpe: "BytePairModel", ids: NDArray[np.int64]) -> WholeTokens:
+    """Index tokens that a pre-token of their bytes becomes without merging."""
+    slots = np.full(1 << max((2 * ids.shape[0]).bit_length(), 4), -1, np.int32)
+    index_whole_tokens(slots, bpe.vocabulary.data, bpe.vocabulary.offsets, ids)
+    return WholeTokens(ids.shape[0], slots, bpe.vocabulary.data, bpe.vocabulary.offsets)
+
+
+def merges_from_ranks(
+    token_data: NDArray[np.uint8], token_offsets: NDArray[np.int64], special_ids: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find the merges of a vocabulary that only ranks byte strings by id, as tiktoken's files do.
+
+    Args:
+        token_data: uint8, the bytes of all tokens, by id.
+        token_offsets: int64, shape (vocab_size + 1,).
+        special_ids: ids that take no part.
+
+    Returns:
+        The merges as int64 rows of left, right and resulting id, in order of rank (which is the order of
+        their results' ids); and the ids of tokens that merging does not lead to.
+
+    Raises:
+        VocabularyError: a byte is no token.
+    """
+    lengths = np.diff(token_offsets)
+    lengths[special_ids] = 0
+    byte_ids = np.full(256, -1, np.int32)
+    singles = np.flatnonzero(lengths == 1)
+    byte_ids[token_data[token_offsets[singles]]] = singles
+    if (byte_ids < 0).any():
+        raise VocabularyError(
+            f"vocabulary: the byte {int(np.argmin(byte_ids)):#04x} is no token, but all 256 must be there"
+        )
+    longer = np.flatnonzero(lengths > 1)
+    by_length = longer[np.argsort(lengths[longer], kind="stable")]
+    rank_of = np.full(lengths.shape[0], -1, np.int32)
+    rank_of[longer] = np.arange(longer.shape[0])
+    parents = np.full(lengths.shape[0], -1, np.int64)
+    tables = empty_tables(byte_ids, longer.shape[0])
+    longest = int(lengths.max())
+    scratch, out = make_scratch(longest), np.empty(longest, np.uint32)
+    derive_merges(tables, token_data, token_offsets, by_length, rank_of, parents, scratch, out)
+    made = longer[parents[longer] >= 0]
+    merges = np.stack([parents[made] >> 32, parents[made] & 0xFFFFFFFF, made], axis=1)
+    return merges, longer[parents[longer] < 0]
