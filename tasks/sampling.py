@@ -22,7 +22,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, localcontext
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -93,12 +93,19 @@ class SamplingParams(Params):
             raise ValueError(
                 "weights and proportions exclude each other; give one of them, or name the method"
             )
-        inferred = tables[0] if tables else "temperature" if "temperature" in given else None
-        method = given.get("method", inferred)
+        method = _method(given)
         if method is None:
             return given
-        unread = {name for name in ("weights", "proportions", "temperature") if name != method}
-        return {name: value for name, value in given.items() if name not in unread} | {"method": method}
+        settled = {**given, "method": method}
+        unread = SamplingParams.without_effect(settled)
+        return {name: value for name, value in settled.items() if name not in unread}
+
+    @classmethod
+    def without_effect(cls, given: Mapping[str, Any]) -> dict[str, str]:
+        """Return the settings of other methods."""
+        method = _method(given)
+        read_by = ("weights", "proportions", "temperature")
+        return {name: f"the method is '{method}'" for name in read_by if method and name != method}
 
     @model_validator(mode="after")
     def _check_weights(self) -> "SamplingParams":
@@ -115,6 +122,14 @@ class SamplingParams(Params):
     def tables(self) -> Mapping[str, float]:
         """The weights or proportions that the method reads; empty for the other methods."""
         return {"weights": self.weights, "proportions": self.proportions}.get(self.method, {})
+
+
+def _method(given: Mapping[str, Any]) -> str | None:
+    """Return the method that is named, or else the one that the other settings imply."""
+    tables = [name for name in ("weights", "proportions") if given.get(name)]
+    inferred = tables[0] if tables else "temperature" if "temperature" in given else None
+    method: str | None = given.get("method", inferred)
+    return method
 
 
 @dataclass(frozen=True)

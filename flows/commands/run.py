@@ -50,8 +50,6 @@ def run(
     began = time.monotonic()
     with display(messages()) as shown:
         keeping(lambda: shown.kept(location))
-        for note in loaded.notes:
-            shown.note(note)
         result = calling.run(
             loaded,
             store=location,
@@ -91,15 +89,13 @@ def plan(
     """Say what a run would do: what is cached, what would run, and which field makes the difference."""
     from tokmill.flows.cli.summaries import plan_document, print_plan
     from tokmill.flows.profile import load_profile
+    from tokmill.flows.run import calling
     from tokmill.flows.run.machine import Machine, open_store
-    from tokmill.flows.run.planning import plan_profile
-    from tokmill.flows.run.progress import noting_warnings
 
     loaded = load_profile(profile, overrides or [])
     machine = Machine.of(loaded.execution, store=store, rehash=rehash)
     opened = open_store(machine.store)
-    with noting_warnings(Remarks()):
-        rows = plan_profile(loaded, opened, rehash=machine.rehash)
+    rows = calling.plan(loaded, store=machine.store, rehash=machine.rehash, reporter=Remarks())
     if as_json:
         print_json(plan_document(loaded.name, opened, rows))
     else:

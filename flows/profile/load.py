@@ -14,6 +14,7 @@ from tokmill.flows.profile.files import (
     read_layers,
     with_absolute_paths,
 )
+from tokmill.flows.profile.ignored import ignored_overrides
 from tokmill.flows.profile.model import Profile
 from tokmill.flows.profile.nearest import suggestion
 from tokmill.flows.profile.overrides import overrides_table
@@ -48,7 +49,7 @@ def load_profile(name_or_path: str | Path, overrides: Iterable[str] | Mapping[st
         raise profile_error(name, problems_of(error, Profile, layered)) from error
     if found := list(_contradictions(profile, layered)):
         raise profile_error(name, found)
-    return profile.with_notes(layered.notes)
+    return profile.with_notes([*layered.notes, *ignored_overrides(profile, layered)])
 
 
 def _with_unset(table: Mapping[str, Any], above: KeyPath = ()) -> dict[str, Any]:

@@ -110,11 +110,11 @@ class Profile(BaseModel):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the files that the profile was read from replaced of each other's sources, a sentence each."""
+        """Remarks on how the profile was loaded: replaced sources, and overrides without effect."""
         return self._notes
 
     def with_notes(self, notes: Iterable[str]) -> Self:
-        """Return the same profile with remarks about how it came to be."""
+        """Return the same profile with remarks on how it was loaded."""
         copy = self.model_copy()
         copy._notes = tuple(notes)
         return copy

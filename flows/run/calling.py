@@ -49,6 +49,7 @@ def run(
     location = store_url(_text(store), loaded.execution)
     opened = writable_store(location)
     reporter = reporter or Silent()
+    _report_notes(loaded, reporter)
     prepare_terminal_run()
     # Prefect takes seconds to import: here, so that the caller's display is up before.
     from tokmill.flows.run.flow import run_profile  # noqa: PLC0415
@@ -78,13 +79,20 @@ def plan(
         SourceError: a source matches nothing, or a file twice.
     """
     loaded = _loaded(profile, overrides)
+    reporter = reporter or Silent()
+    _report_notes(loaded, reporter)
     machine = Machine.of(loaded.execution, store=_text(store), rehash=rehash)
-    with noting_warnings(reporter or Silent()):
+    with noting_warnings(reporter):
         return plan_profile(loaded, machine.open_store(), rehash=machine.rehash)
 
 
 def _loaded(profile: str | Path | Profile, overrides: Iterable[str] | Mapping[str, Any]) -> Profile:
     return profile if isinstance(profile, Profile) else load_profile(profile, overrides)
+
+
+def _report_notes(profile: Profile, reporter: Reporter) -> None:
+    for note in profile.notes:
+        reporter.note(note)
 
 
 def _text(store: str | Path | None) -> str | None:

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from prefect import flow
+from prefect import flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact
 from prefect.exceptions import TerminationSignal
 from prefect.runtime import deployment, flow_run
@@ -129,7 +129,10 @@ def run_profile(
 def _load_served(profile: str, overrides: Overrides) -> Profile:
     """Load the profile of a run that a worker starts."""
     require_served(profile)
-    return load_profile(profile, overrides.assignments())
+    loaded = load_profile(profile, overrides.assignments())
+    for note in loaded.notes:
+        get_run_logger().warning(note)
+    return loaded
 
 
 def _build(profile: Profile, machine: Machine, reporter: Reporter) -> RunResult:

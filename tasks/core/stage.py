@@ -33,6 +33,15 @@ class Params(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    @classmethod
+    def without_effect(cls, given: Mapping[str, Any]) -> dict[str, str]:
+        """Return the settings that others in `given` make irrelevant, each with the reason as a clause.
+
+        Args:
+            given: the settings as written, before validation; it may also name ones that are not `given`.
+        """
+        return {}
+
 
 class Account(BaseModel):
     """What happened to all input from one source, in one unit.

@@ -80,6 +80,12 @@ class EncodeParams(Params):
         rates = self.fim_rate.values() if isinstance(self.fim_rate, Mapping) else [self.fim_rate]
         return any(rate > 0 for rate in rates)
 
+    @classmethod
+    def without_effect(cls, given: Mapping[str, Any]) -> dict[str, str]:
+        """Return the settings of fill in the middle if no document is rearranged."""
+        of_fim = ("fim_spm_rate", "fim_tokens", "fim_seed")
+        return {} if given.get("fim_rate") else dict.fromkeys(of_fim, "fim_rate is 0")
+
     @model_validator(mode="after")
     def _check_fim(self) -> Self:
         if self.rearranges and (self.fim_tokens is None or len(set(self.fim_tokens)) < 3):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -138,10 +138,16 @@ class CurriculumParams(Params):
             named = {named: 1.0}
         elif isinstance(named, Sequence):
             named = dict.fromkeys(map(str, named), 1.0)
-        unread = {"competence", "start", "until"} if given.get("order") == "easy_to_hard" else set()
-        unread |= {"stairs"} if unread or given.get("competence") != "step" else set()
+        unread = cls.without_effect(given)
         kept = {name: value for name, value in given.items() if name not in unread}
         return kept if named is None else kept | {"difficulty": named}
+
+    @classmethod
+    def without_effect(cls, given: Mapping[str, Any]) -> dict[str, str]:
+        """Return the settings of other orders and of other competence functions."""
+        if given.get("order") == "easy_to_hard":
+            return dict.fromkeys(("competence", "start", "until", "stairs"), "the order is 'easy_to_hard'")
+        return {} if given.get("competence") == "step" else {"stairs": "competence is not 'step'"}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -288,16 +294,15 @@ class MixParams(SamplingParams):
         """Drop settings that a schedule replaces, and unused units: they must not affect the fingerprint."""
         if not isinstance(given, Mapping):
             return given
-        unread: set[str] = set()
-        if given.get("schedule"):
-            unread |= {"method", "temperature", "weights", "proportions"}
-        else:
-            unread |= {"change"}
-        if not any(given.get(name) for name in ("schedule", "warmup", "annealing")):
-            unread |= {"schedule_unit"}
-        if "schedule_unit" in unread or given.get("schedule_unit") != "steps":
-            unread |= {"sequence_length", "global_batch_size"}
+        unread = _replaced_by_schedule(given) | _unused_units(given)
         return {name: value for name, value in given.items() if name not in unread}
+
+    @classmethod
+    def without_effect(cls, given: Mapping[str, Any]) -> dict[str, str]:
+        """Return settings of other methods, settings that a schedule replaces, and unused units."""
+        replaced = _replaced_by_schedule(given)
+        of_other_methods = {} if given.get("schedule") else super().without_effect(given)
+        return of_other_methods | replaced | _unused_units(given)
 
     @model_validator(mode="after")
     def _check_schedule(self) -> Self:
@@ -367,3 +372,21 @@ class MixParams(SamplingParams):
             return f"step {steps.normalize():f} (token {place.normalize():f})"
         written = f"{place.normalize():f}"
         return f"{written} of the run" if self.schedule_unit == "fraction" else f"token {written}"
+
+
+def _replaced_by_schedule(given: Mapping[str, Any]) -> dict[str, str]:
+    if given.get("schedule"):
+        replaced = ("method", "temperature", "weights", "proportions")
+        return dict.fromkeys(replaced, "schedule has the weights")
+    return {"change": "there is no schedule"}
+
+
+def _unused_units(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the units of starts and stops where there are none, and the size of a step in other units."""
+    unused: dict[str, str] = {}
+    if not any(given.get(name) for name in ("schedule", "warmup", "annealing")):
+        unused["schedule_unit"] = "there is no schedule, warmup or annealing"
+    if unused or given.get("schedule_unit") != "steps":
+        reason = "no start or stop is given in steps"
+        unused |= {"sequence_length": reason, "global_batch_size": reason}
+    return unused

@@ -97,6 +97,17 @@ class PackPlanParams(Params):
         rates = self.fim_rate.values() if isinstance(self.fim_rate, Mapping) else [self.fim_rate]
         return any(rate > 0 for rate in rates)
 
+    @classmethod
+    def without_effect(cls, given: Mapping[str, Any]) -> dict[str, str]:
+        """Return settings of other strategies, and of fill in the middle if no document is rearranged."""
+        strategy = given.get("strategy", cls.model_fields["strategy"].default)
+        unread = {"last_sequence"} if strategy != "concat" else {"long_documents"}
+        unread |= {"window"} if strategy not in WINDOWED else set()
+        of_fim = () if given.get("fim_rate") else ("fim_spm_rate", "fim_token_ids", "fim_seed")
+        return dict.fromkeys(sorted(unread), f"the strategy is '{strategy}'") | dict.fromkeys(
+            of_fim, "fim_rate is 0"
+        )
+
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         if self.strategy in WINDOWED and self.sequence_length > _LONGEST_WINDOWED:

@@ -74,6 +74,57 @@ class TestLoading:
             "sources.web.files of other.toml replaces the one of own.toml",
         )
 
+    @pytest.mark.parametrize(
+        ("text", "override", "key", "reason"),
+        [
+            ("[mix.weights]\nweb = 1\nbooks = 2", "mix.temperature=3", "mix.temperature", "'weights'"),
+            ("[mix]\ntemperature = 2", "mix.weights.web=3", None, ""),  # the weights imply their method
+            ("[mix]\nmethod = 'temperature'", "mix.weights.web=3", "mix.weights", "'temperature'"),
+            (
+                "[mix]\nschedule = [[0, {web = 1, books = 1}]]",
+                "mix.temperature=3",
+                "mix.temperature",
+                "schedule",
+            ),
+            ("", "mix.change='linear'", "mix.change", "no schedule"),
+            ("", "mix.global_batch_size=8", "mix.global_batch_size", "steps"),
+            (
+                "[mix.curriculum]\ndifficulty = 'length'",
+                "mix.curriculum.stairs=3",
+                "mix.curriculum.stairs",
+                "'step'",
+            ),
+            ("", "score.seed=1", "score.seed", "perplexity"),
+            (
+                "[tokenizer]\nuse = 'tokenizer/a@v1'",
+                "balance.temperature=2",
+                "balance.temperature",
+                "[tokenizer]",
+            ),
+            ("", "pack.window=9", "pack.window", "'concat'"),
+            (
+                "[pack]\nstrategy = 'best_fit'",
+                "pack.last_sequence='drop'",
+                "pack.last_sequence",
+                "'best_fit'",
+            ),
+            ("", "pack.fim_seed=9", "pack.fim_seed", "fim_rate"),
+            ("", "encode.fim_seed=9", "encode.fim_seed", "fim_rate"),
+            ("[pack]\nstrategy = 'best_fit'", "pack.window=9", None, ""),
+            ("", "pack.sequence_length=64", None, ""),
+            ("", "train.vocab_size=300", None, ""),
+        ],
+    )
+    def test_an_override_without_effect_is_noted_with_the_reason(self, load, text, override, key, reason):
+        notes = load(
+            text, [override] if "weights.web" not in override else [override, "mix.weights.books=1"]
+        ).notes
+        assert len(notes) == (key is not None)
+        assert all(f"--set {key} has no effect" in note and reason in note for note in notes)
+
+    def test_a_setting_without_effect_in_a_file_is_not_noted(self, load):
+        assert load("[mix]\nmethod = 'proportional'\ntemperature = 3").notes == ()
+
     def test_resolved_holds_every_parameter_and_loads_back(self, load):
         profile = load("[mix.weights]\nweb = 1\nbooks = 2")
         resolved = profile.resolved()
