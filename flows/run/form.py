@@ -34,8 +34,9 @@ class TrainOverrides(_Section):
 
     model_config = ConfigDict(title="train")
 
-    vocab_size: Annotated[int, Field(ge=257)] | None = Field(
-        None, description="Tokens in the vocabulary: 256 bytes, merges, special and reserved tokens."
+    vocab_size: Annotated[int, Field(ge=2)] | None = Field(
+        None,
+        description="Tokens in the vocabulary, special and reserved ones included; byte_bpe needs 257.",
     )
     family: FamilyName | None = Field(
         None, description="The kind of tokenizer: byte-level BPE, or whole words or characters."

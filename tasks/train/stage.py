@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tokmill.tasks.core.progress import report_progress
 from tokmill.tasks.core.stage import Outcome, Stage
 from tokmill.tasks.count.stage import CountParams
 from tokmill.tasks.sampling import proportions
-from tokmill.tokenizer.pipeline.families import FamilyName
+from tokmill.tokenizer.pipeline.families import FamilyName, find_family
 
 if TYPE_CHECKING:
     from tokmill.tasks.formats.balance import Balance
@@ -32,10 +32,11 @@ class TrainParams(CountParams):
 
     vocab_size: int = Field(
         default=32_000,
-        gt=256,
+        ge=2,
         le=1 << 24,
-        description="Tokens in all: the 256 bytes, merges, special tokens and reserved ones; of words or "
-        "characters at most so many.",
+        description="Tokens in the vocabulary, special and reserved ones included. byte_bpe has exactly this "
+        "many, 256 bytes among them, so at least 257. word_level and character_level have at most this many: "
+        "fewer if the text has fewer words or characters.",
     )
     family: FamilyName = Field(
         default="byte_bpe",
@@ -66,6 +67,17 @@ class TrainParams(CountParams):
         description="Which of equally frequent pairs is merged first: the greatest pair of byte strings, "
         "or the lowest ids, as Hugging Face does.",
     )
+
+    @model_validator(mode="after")
+    def _check_vocab_size(self) -> Self:
+        least = find_family(self.family).least_vocab_size(self.special_tokens, self.num_reserved)
+        if self.vocab_size < least:
+            num_names = len(self.special_tokens) + self.num_reserved
+            raise ValueError(
+                f"vocab_size={self.vocab_size} must be at least {least} for family='{self.family}' with "
+                f"{num_names} special and reserved tokens; use e.g. {max(32_000, least)}"
+            )
+        return self
 
     def count_params(self) -> CountParams:
         """The parameters of `count` that these need; equal for equal cuts."""
@@ -122,7 +134,6 @@ def _trained(params: TrainParams, weighted: "PretokenCounts", resolution: int) -
     """Learn the vocabulary from counts that are `resolution` times those of the balanced corpus."""
     from tokmill.tokenizer import train_from_counts
     from tokmill.tokenizer.core.errors import TrainingError
-    from tokmill.tokenizer.pipeline.families import find_family
 
     least = params.min_frequency * resolution if params.min_frequency > 1 else 1
     options = params.model_dump() | {"min_frequency": least}

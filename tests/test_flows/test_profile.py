@@ -240,6 +240,26 @@ class TestComplaints:
     def test_train_and_tokenizer_exclude_each_other(self, complaint):
         assert "exclude each other" in complaint("[train]\nvocab_size = 300\n[tokenizer]\nuse = 'x'")
 
+    def test_setting_a_parameter_of_training_excludes_an_existing_tokenizer(self, complaint):
+        assert "exclude each other" in complaint("[tokenizer]\nuse = 'x'", ["train.vocab_size=300"])
+
+    @pytest.mark.parametrize(
+        ("text", "size", "least"),
+        [
+            ("special_tokens = ['<|endoftext|>']", 256, 257),
+            ("num_reserved = 9", 265, 266),
+            ("family = 'word_level'", 2, 3),
+            ("family = 'character_level'\nnum_reserved = 5", 7, 8),
+        ],
+    )
+    def test_the_smallest_vocabulary_follows_from_family_and_special_tokens(
+        self, load, complaint, text, size, least
+    ):
+        wrong = complaint(f"[train]\nvocab_size = {size}\n{text}")
+        assert f"vocab_size={size}" in wrong
+        assert f"at least {least}" in wrong
+        assert load(f"[train]\nvocab_size = {least}\n{text}").training().vocab_size == least
+
     def test_an_end_token_that_training_does_not_make(self, complaint):
         text = complaint("[encode]\nend_of_document = '<eos>'")
         assert 'encode.end_of_document="<eos>" is not in train.special_tokens' in text

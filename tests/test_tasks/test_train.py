@@ -64,6 +64,12 @@ def test_training_from_the_stages_equals_training_from_the_texts(trained):
     assert made.outcome.metrics["exports"] == "huggingface, gpt2, tiktoken"
 
 
+@pytest.mark.parametrize("family", ["word_level", "character_level"])
+def test_a_vocabulary_without_bytes_may_be_small(trained, family):
+    made = trained(TrainParams(vocab_size=9, family=family))
+    assert open_tokenizer(made.path).vocab_size == made.outcome.metrics["vocab_size"] == 9
+
+
 def zipf_text(letters, num_words, seed):
     """Documents of made-up words, the k-th of which is about k times rarer than the first."""
     random = np.random.default_rng(seed)

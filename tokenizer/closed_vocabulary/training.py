@@ -53,7 +53,8 @@ class ClosedTraining:
         _check_options(options)
         names = list(dict.fromkeys([UNKNOWN, *options.names]))
         self._make, self._names, self._num_reserved = make, names, options.num_reserved
-        self._numbers = [_num_strings(size, len(names)) for size in vocab_sizes]
+        least = least_vocab_size(options.special_tokens, options.num_reserved)
+        self._numbers = [_num_strings(size, least) for size in vocab_sizes]
         self._strings = _most_frequent(_counted(counts, cut), options, names, max(self._numbers))
 
     def models(self, progress: Progress | None = None) -> list[Model]:
@@ -78,13 +79,18 @@ def _check_options(options: ModelOptions) -> None:
         )
 
 
-def _num_strings(vocab_size: int, num_names: int) -> int:
-    if vocab_size <= num_names:
+def least_vocab_size(special_tokens: Sequence[str], num_reserved: int) -> int:
+    """Return the size of a vocabulary of `[UNK]`, the special and reserved tokens, and one string."""
+    return len({UNKNOWN, *special_tokens}) + num_reserved + 1
+
+
+def _num_strings(vocab_size: int, least: int) -> int:
+    if vocab_size < least:
         raise TrainingError(
-            f"train: vocab_size={vocab_size} is too small for {num_names} special and reserved tokens, "
-            f"{UNKNOWN} among them, and one other; use at least {num_names + 1}"
+            f"train: vocab_size={vocab_size} is too small for {least - 1} special and reserved tokens, "
+            f"{UNKNOWN} among them, and one other; use at least {least}"
         )
-    return vocab_size - num_names
+    return vocab_size - least + 1
 
 
 def _counted(counts: PretokenCounts, cut: Cut) -> PretokenCounts:

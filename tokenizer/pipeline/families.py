@@ -45,6 +45,8 @@ class Family:
         unit: what its trainer makes, one by one: "merges".
         from_spec: makes a model of its vocabulary and of what `Model.spec` gave.
         trainer: takes counts, options and vocabulary sizes.
+        least_vocab_size: takes the special tokens and the number of reserved ones; returns the smallest
+            vocabulary that has room for something to learn, or for the alphabet.
         formats: the modules that read and write it, by format; `tokmill` can express every family.
     """
 
@@ -53,6 +55,7 @@ class Family:
     unit: str
     from_spec: "Callable[[Vocabulary, Mapping[str, Any]], Model]"
     trainer: "Callable[[PretokenCounts, ModelOptions, Sequence[int]], Trainer]"
+    least_vocab_size: "Callable[[Sequence[str], int], int]"
     formats: Mapping[str, str] = field(default_factory=dict)
 
     def format_module(self, format_name: str) -> Any:
