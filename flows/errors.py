@@ -1,31 +1,31 @@
 """The flows package's errors.
 
     FlowError
-    ├── ProfileError        a profile that cannot be found, read or understood
-    ├── UsageError          a command that asks for something that does not exist or does not fit together
-    ├── RunError            a run of which a stage failed
-    └── ServeError          a server, a worker or a deployment that did not come up
+    ├── ProfileError        a profile is missing, unreadable or invalid
+    ├── UsageError          a command has wrong or contradictory arguments, or names what does not exist
+    ├── RunError            a stage of a run failed
+    └── ServeError          a server, a worker or a deployment did not start
 
-A message says where, the value, the rule and the fix. The command line answers the first two with exit code 2
-("wrong usage") and everything else with 1 ("failed").
+A message has the place, the value, the rule and the fix. The command line exits with code 2 ("wrong usage")
+after the first two, and with 1 ("failed") after all others.
 """
 
 
 class FlowError(Exception):
-    """Base of everything that the flows package raises on purpose."""
+    """Base of all errors of the flows package."""
 
 
 class ProfileError(FlowError):
-    """A profile that cannot be found, read or understood; one line a problem."""
+    """A profile is missing, unreadable or invalid; the message has one line per problem."""
 
 
 class UsageError(FlowError):
-    """A command that asks for something that does not exist, or for things that do not fit together."""
+    """A command has wrong or contradictory arguments, or names something that does not exist."""
 
 
 class RunError(FlowError):
-    """A run of which a stage failed; what was published before it stays published."""
+    """A stage of a run failed; artifacts that were published before stay published."""
 
 
 class ServeError(FlowError):
-    """A Prefect server, a worker or a deployment that did not come up."""
+    """A Prefect server, a worker or a deployment did not start."""

@@ -1,1 +1,1 @@
-"""The command line `tokmill`: commands that call the flows and the store and print what they say."""
+"""The command line `tokmill`: its application, its options, and how results and progress are shown."""

@@ -20,21 +20,25 @@ _ORDER = (
 
 
 class _Commands(TyperGroup):
-    """The commands in the order of a day's work."""
+    """Lists the commands in the order in which people use them, and turns signals into an error."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        """Return the commands as the help lists them."""
+        """Return the commands in the order of the help."""
         return sorted(super().list_commands(ctx), key=_ORDER.index)
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
-        """Run the command that was asked for."""
+        """Run the command.
+
+        Raises:
+            InterruptedCommandError: a signal ended it.
+        """
         with noting_signals() as noted:
             try:
                 return super().invoke(ctx)
             except KeyboardInterrupt:
                 raise InterruptedCommandError(noted) from None
             except Exception as error:
-                # What was under way when a signal came may fail in its own way.
+                # A signal may interrupt a call that then fails with an error of its own.
                 if noted.signals:
                     raise InterruptedCommandError(noted) from error
                 raise
@@ -54,7 +58,7 @@ app = typer.Typer(
 
 
 def examples(*commands: str) -> str:
-    """Return the part of a command's help that shows how it is used, one example per line."""
+    """Return the examples at the end of a command's help, one per line."""
     return "\n".join(["Examples:", *(f"  $ {escape(command)}" for command in commands)])
 
 

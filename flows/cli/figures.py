@@ -1,7 +1,6 @@
-"""Numbers as people read them: sizes, counts, durations, and the few figures that tell of an artifact.
+"""Formats numbers for people: sizes, counts, durations, and the key figures of an artifact.
 
-A metric's name carries its unit (`num_documents`, `text_bytes`, `bytes_per_token`), so its form follows
-from its name.
+A metric's name has its unit (`num_documents`, `text_bytes`, `bytes_per_token`), which decides its format.
 """
 
 from collections.abc import Mapping
@@ -10,8 +9,9 @@ from tokmill.tasks.core.stage import Scalar
 
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _SHOWN = 3
-# The figures that tell most of an artifact in one line; for other kinds, the first that its stage names.
-_TELLING = {
+# By kind, the metrics shown in one line; the first metrics of the record for other kinds. A tokenizer has one
+# of num_merges, num_words and num_characters, by its family.
+_KEY_METRICS = {
     "corpus": ("num_documents", "num_bytes", "num_shards"),
     "counts": ("num_pretokens", "num_distinct"),
     "balance": ("method", "num_capped"),
@@ -23,8 +23,8 @@ _TELLING = {
     "card": ("num_tokens", "num_sequences"),
     "packed": ("num_sequences", "padding_share"),
 }
-# Said only where there are some, and then early: a narrow terminal cuts the end off.
-_EXCEPTIONS = {"corpus": ("num_quarantined",)}
+# Shown only if not 0, and near the front: a narrow terminal cuts the end off.
+_NEVER_ZERO = {"corpus": ("num_quarantined",)}
 
 
 def size(num_bytes: float) -> str:
@@ -76,10 +76,10 @@ def figure(name: str, value: Scalar) -> str:
 
 
 def key_figures(kind: str, metrics: Mapping[str, Scalar]) -> str:
-    """Return the few metrics on one line that tell most of an artifact of this kind; none that is empty."""
-    names = [name for name in _TELLING.get(kind, ()) if metrics.get(name, "") != ""]
+    """Return the most important metrics of an artifact of this kind, on one line; empty ones are left out."""
+    names = [name for name in _KEY_METRICS.get(kind, ()) if metrics.get(name, "") != ""]
     names = names or list(metrics)[:_SHOWN]
-    names[1:1] = [name for name in _EXCEPTIONS.get(kind, ()) if metrics.get(name)]
+    names[1:1] = [name for name in _NEVER_ZERO.get(kind, ()) if metrics.get(name)]
     return " · ".join(figure(name, metrics[name]) for name in names)
 
 
@@ -89,7 +89,7 @@ def counted(number_of: int, word: str) -> str:
 
 
 def outcome_words(numbers: Mapping[str, int]) -> str:
-    """Return what became of some tasks: `made` where all were, `3 made, 5 cached` where they differ."""
+    """Return the outcomes of some tasks: `made` if all were made, `3 made, 5 cached` if they differ."""
     present = {word: number for word, number in numbers.items() if number}
     if len(present) == 1:
         return next(iter(present))

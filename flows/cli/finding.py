@@ -1,6 +1,6 @@
-"""Finding what a command is asked about: the store, an artifact in it, a tokenizer.
+"""Finds the store, the artifact or the tokenizer that a command's arguments name.
 
-Something that does not exist is wrong usage (exit code 2), not a failure.
+A name without a match is wrong usage (exit code 2), not a failure.
 """
 
 from pathlib import Path
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 
 def existing_store(option: str | None) -> Store:
-    """Open a store that must be there already.
+    """Open a store that must exist.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is none at the location.
     """
     location = store_url(option)
     store = open_store(location)
     if not store.root.is_dir():
         raise UsageError(
-            f"there is no store at {location}; `tokmill run quickstart` makes one, and --store or "
-            "TOKMILL_STORE says where it is"
+            f"there is no store at {location}; make one with `tokmill run quickstart`, or set --store or "
+            "TOKMILL_STORE to the folder of one"
         )
     return store
 
 
 def find_artifact(store: Store, reference: str) -> ArtifactRef:
-    """Return the artifact that a person calls `reference`.
+    """Return the artifact that a reference names.
 
     Raises:
-        UsageError: nothing, or more than one thing, is called so.
+        UsageError: no artifact, or more than one, has that name.
     """
     try:
         return store.resolve(reference)
@@ -49,9 +49,9 @@ def load_tokenizer(reference: str, store: str | None) -> "Tokenizer":
     """Load a tokenizer from a path, or from the store (`tokenizer/quickstart@v1`, or just `quickstart`).
 
     Raises:
-        UsageError: there is no such path and no such artifact, or the artifact is no tokenizer.
+        UsageError: there is no such path and no such artifact, or the artifact is not a tokenizer.
         TokenizerError: the file is broken.
-        StoreError: the artifact is damaged, or does not encode its probes as it once did.
+        StoreError: the artifact is damaged, or encodes its probes differently than when it was made.
     """
     from tokmill import tokenizer
     from tokmill.tasks.formats.tokenizer import open_tokenizer
@@ -69,11 +69,12 @@ def load_tokenizer(reference: str, store: str | None) -> "Tokenizer":
     except (StoreError, TokenizerError) as error:
         called = f"{ref.kind}/{ref.name}"
         raise StoreError(
-            f"{called} is damaged: {error}; `tokmill verify {called}` says how, the next run makes it again"
+            f"{called} is damaged: {error}; `tokmill verify {called}` lists the damage, and the next run "
+            "makes it again"
         ) from error
 
 
 def _is_reference(text: str) -> bool:
-    """Whether a text is a reference as it stands; a bare name lacks its kind."""
+    """Whether a text is a complete reference; a bare name lacks its kind."""
     is_prefix = len(text) >= 6 and not set(text.lower()) - set("0123456789abcdef")
     return "/" in text or is_prefix

@@ -1,7 +1,7 @@
-"""What a command does when it is told to end: by Ctrl-C, by SIGTERM, or because its terminal was closed.
+"""Ends a command after Ctrl-C, SIGTERM, or the loss of its terminal (SIGHUP).
 
-The signal becomes a KeyboardInterrupt in the main thread; `flows.run.deadline` sees to it that the process
-ends soon. What is said then, once, is what became of the work.
+The signal becomes a KeyboardInterrupt in the main thread; `flows.run.deadline` ends the process if that takes
+too long. One message then states which work is kept.
 """
 
 import signal
@@ -21,35 +21,35 @@ _NAMES = {
 
 
 class Interruption:
-    """The signals that a command was sent, and what is said about them.
+    """The signals that a command received, and the message about them.
 
     Attributes:
-        signals: in the order in which they came.
-        kept: says what the command has done so far that stays.
+        signals: numbers, in the order of arrival.
+        kept: returns a description of the work that is kept.
     """
 
     def __init__(self) -> None:
         self.signals: list[int] = []
         self.kept: Callable[[], str] = lambda: "what was published stays"
-        self._unsaid = threading.Lock()
+        self._unreported = threading.Lock()
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """Take in a signal."""
+        """Handle a signal."""
         self.signals.append(number)
         end_soon(number)
         raise KeyboardInterrupt
 
-    def say(self, number: int) -> None:
-        """Say what ended the command, what stays, and how to go on; once."""
-        if self._unsaid.acquire(blocking=False):
+    def report(self, number: int) -> None:
+        """Print, once, what ended the command, which work is kept, and how to continue."""
+        if self._unreported.acquire(blocking=False):
             name = _NAMES[signal.Signals(number)]
             sys.stderr.write(f"tokmill: {name}; {self.kept()}, and the same command goes on from there\n")
             sys.stderr.flush()
 
-    def answer(self) -> int:
-        """Say it, and return the exit code: 128 and the signal's number."""
+    def exit_code(self) -> int:
+        """Print the message, and return the exit code: 128 plus the signal's number."""
         number = self.signals[0] if self.signals else signal.SIGINT
-        self.say(number)
+        self.report(number)
         return 128 + number
 
 
@@ -57,12 +57,12 @@ _current = Interruption()
 
 
 def keeping(words: Callable[[], str]) -> None:
-    """Have an interrupted command say in `words` what it has done so far that stays."""
+    """Set the function that describes the kept work if this command is interrupted."""
     _current.kept = words
 
 
 class InterruptedCommandError(Exception):
-    """A command that was told to end, carried past Typer, which would answer it in its own way."""
+    """A signal ended the command. Not a KeyboardInterrupt, which Typer would handle itself."""
 
     def __init__(self, interruption: Interruption) -> None:
         super().__init__("interrupted")
@@ -71,16 +71,16 @@ class InterruptedCommandError(Exception):
 
 @contextmanager
 def noting_signals() -> Iterator[Interruption]:
-    """Give what tells of the signals that come in this block, whatever becomes of the KeyboardInterrupt.
+    """Record the signals that arrive in this block, even if the KeyboardInterrupt is caught.
 
-    A signal that is ignored (as SIGHUP is under nohup) stays so.
+    A signal that is ignored (as SIGHUP is under nohup) stays ignored.
     """
     global _current  # noqa: PLW0603 - signals are the process's
     noted = _current = Interruption()
-    if threading.current_thread() is not threading.main_thread():  # which alone is told of signals
+    if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
         yield noted
         return
-    last_words(noted.say)
+    last_words(noted.report)
     before = {number: signal.getsignal(number) for number in _NAMES}
     before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
     for number in before:

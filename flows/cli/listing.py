@@ -1,4 +1,4 @@
-"""What `tokmill ls` lists."""
+"""The table of `tokmill ls`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,14 +16,14 @@ _SHARD_SUFFIX = "_shard"
 
 @dataclass(frozen=True)
 class Listing:
-    """Rows of the catalog, and how many versions were left out of them."""
+    """Rows of the catalog, and the number of versions that are left out."""
 
     rows: list[dict[str, Any]]
     num_hidden: int
 
 
 def listed(store: Store, kind: str | None, *, every: bool) -> Listing:
-    """Return the versions of a store: all of them, or the latest of each name, shards left out.
+    """Return the versions in a store: all of them, or the latest of each name without shards.
 
     Raises:
         UsageError: the store has no artifact of that kind.

@@ -1,4 +1,4 @@
-"""Options that several commands share, each said in one way."""
+"""Options that several commands share."""
 
 from typing import Annotated, Literal
 
@@ -10,7 +10,7 @@ StoreOption = Annotated[
         "--store",
         envvar="TOKMILL_STORE",
         metavar="URL",
-        help="Where artifacts live: a folder or a file:// URL.",
+        help="Where artifacts are kept: a folder or a file:// URL.",
         show_default="tokmill-store",
     ),
 ]
@@ -40,7 +40,7 @@ MemoryOption = Annotated[
         "--memory",
         envvar="TOKMILL_MEMORY",
         metavar="SIZE",
-        help="Memory that counts may take before they go to the disk, e.g. 4GB.",
+        help="Memory for counts before they are written to disk, e.g. 4GB.",
         show_default="a quarter of the RAM",
     ),
 ]
@@ -48,7 +48,7 @@ VerifyOption = Annotated[
     Literal["sizes", "full"] | None,
     typer.Option(
         "--verify",
-        help="How an artifact is checked before it is used again: its files' sizes, or their digests too.",
+        help="How an artifact is checked before it is reused: its files' sizes, or their digests as well.",
         show_default="sizes",
     ),
 ]

@@ -1,7 +1,7 @@
-"""Output of commands: results on standard output, everything else on standard error.
+"""Prints results to standard output, and everything else to standard error.
 
-A result is a table for people or JSON for scripts. A table is cut to the width of a terminal; into a file
-or a pipe it is written in full.
+A result is a table for people or JSON for scripts. A table is cut to the width of a terminal; to a file or a
+pipe it is written in full.
 """
 
 import json
@@ -30,16 +30,16 @@ def results() -> Console:
 
 
 def messages() -> Console:
-    """Return the console for progress and remarks."""
+    """Return the console for progress and notes."""
     return Console(stderr=True, highlight=False)
 
 
 def draw(renderable: RenderableType, width: int | None = None) -> None:
-    """Write a table or text for people; outside of a terminal without the blanks that fill lines up.
+    """Write a table or text for people; without trailing blanks unless on a terminal.
 
     Args:
-        renderable: what rich can draw.
-        width: columns to wrap at outside of a terminal; not wrapped if not given.
+        renderable: anything that rich can draw.
+        width: columns to wrap at if not on a terminal; no wrapping if not given.
     """
     console = results()
     if console.is_terminal:
@@ -52,12 +52,12 @@ def draw(renderable: RenderableType, width: int | None = None) -> None:
 
 
 def say(text: str) -> None:
-    """Write one line of result, as it is: no wrapping, no markup."""
+    """Write one line of a result without wrapping or markup."""
     sys.stdout.write(f"{text}\n")
 
 
 class Remarks(Silent):
-    """Passes on what is worth a line of its own, where no progress is shown."""
+    """Prints a run's notes, but no progress."""
 
     def note(self, text: str) -> None:
         """Write one line to standard error."""
@@ -65,7 +65,7 @@ class Remarks(Silent):
 
 
 def shown(path: Path) -> str:
-    """Return a path as a person would write it: relative if it lies below the working directory."""
+    """Return a path relative to the working directory if it is below it, else absolute."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
@@ -87,13 +87,13 @@ def table(
         columns: the headings.
         rows: the cells.
         right: columns that hold numbers.
-        wrap: whether the last column is wrapped, not cut, where the terminal is too narrow for it.
+        wrap: whether the last column is wrapped, not cut, if the terminal is too narrow.
     """
     made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
         side: Literal["left", "right"] = "right" if column in right else "left"
         last = index == len(columns) - 1
-        # Only the last column gives way where the terminal is too narrow.
+        # Only the last column shrinks if the terminal is too narrow.
         width = None if last else max(map(cell_len, (column, *(str(row[index]) for row in rows))))
         made.add_column(column, justify=side, no_wrap=not last, min_width=width)
     for row in rows:
@@ -102,7 +102,7 @@ def table(
 
 
 def _plain_text(cell: str | Text) -> Text:
-    """Return a cell as text: in a str, `pack[plan]` would be markup."""
+    """Return a cell as Text, since rich would read `pack[plan]` in a str as markup."""
     return cell if isinstance(cell, Text) else Text(cell)
 
 

@@ -1,8 +1,8 @@
-"""The display of a run's progress: one line per group of tasks.
+"""Shows a run's progress: one line per group of tasks.
 
-On a terminal all groups are seen at once, those at work with a bar and a clock. Elsewhere (a log, a pipe)
-each group is one plain line when it is done, and a long one says every ten seconds how far it is. Both tell
-the same things and write to standard error, so that standard output holds results only.
+On a terminal all groups are shown at once, active ones with a bar and a clock. Elsewhere (a log, a pipe) each
+group prints one line when it is done, and a long one prints its progress every ten seconds. Both write to
+standard error, so that standard output has results only.
 """
 
 import threading
@@ -31,26 +31,26 @@ _NAMES_SHOWN = 3
 
 
 class Display(Reporter, Protocol):
-    """A reporter that holds a piece of the screen while it is entered."""
+    """A reporter that takes up part of the screen between `__enter__` and `__exit__`."""
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Start the display."""
         ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the screen back."""
+        """Stop the display."""
         ...
 
     def kept(self, store: str) -> str:
-        """What a run that ends here leaves in its store, in words."""
+        """Describe the work that stays in the store if the run ends now."""
         ...
 
 
 @dataclass
 class TaskGroup:
-    """The state of one group of tasks: their number, the running ones, and the outcomes of the others."""
+    """The state of a group of tasks: their number, the active ones, and the outcomes of the others."""
 
     name: str
     num_tasks: int = 1
@@ -61,7 +61,7 @@ class TaskGroup:
     at_work: dict[str, None] = field(default_factory=dict)
     began: float | None = None
     ended: float | None = None
-    spoke: float = 0.0
+    last_printed: float = 0.0
     seconds_of_work: float = 0.0
     pace: Pace | None = None
     kind: str = ""
@@ -69,7 +69,7 @@ class TaskGroup:
 
     @property
     def num_done(self) -> int:
-        """How many of its tasks ended, well or not."""
+        """Number of tasks that ended, failures included."""
         return self.num_cached + self.num_made + self.num_waited + self.num_failed
 
     @property
@@ -90,7 +90,7 @@ class TaskGroup:
 
     @property
     def seconds(self) -> float:
-        """Wall time from the first of its tasks to the last; of a single task, what it said itself."""
+        """Wall time from the first task's start to the last one's end; the reported time of a single task."""
         if self.num_tasks == 1 and self.seconds_of_work:
             return self.seconds_of_work
         if self.began is None:
@@ -99,12 +99,12 @@ class TaskGroup:
 
     @property
     def clock(self) -> str:
-        """The wall time in words, or nothing where no work was done."""
+        """The wall time as text, or nothing if no work was done."""
         return span(self.seconds) if self.began is not None or self.seconds_of_work else ""
 
     @property
     def figures(self) -> str:
-        """Of a group of one: how far it is, then its key figures; a shard's own say little."""
+        """Progress, then key figures, of a single task; nothing for a group of shards."""
         if self.num_tasks > 1:
             return ""
         if not self.complete:
@@ -113,7 +113,7 @@ class TaskGroup:
 
 
 class _Groups(ABC):
-    """The groups in the order they were first heard of; the part that both displays share."""
+    """Keeps the groups in the order of their first report; the base of both displays."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -121,7 +121,7 @@ class _Groups(ABC):
         self.lock = threading.RLock()
 
     def expect(self, group: str, num_tasks: int) -> None:
-        """`num_tasks` tasks of `group` are about to be submitted, beside those that were before."""
+        """`num_tasks` more tasks of `group` are about to be submitted."""
         with self.lock:
             known = self.groups.get(group)
             self.groups[group] = known or TaskGroup(group, 0)
@@ -135,18 +135,18 @@ class _Groups(ABC):
             group.began = time.monotonic() if group.began is None else group.began
             group.at_work[task_name] = None
 
-    def on_progress(self, task_name: str, advance: StageProgress) -> None:
+    def on_progress(self, task_name: str, progress: StageProgress) -> None:
         """A task reports its progress."""
         with self.lock:
             group = self._group(task_name)
             group.pace = group.pace or Pace()
-            group.pace.note(advance)
+            group.pace.note(progress)
             self.changed(group)
 
     def on_finish(
         self, task_name: str, how: How, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
     ) -> None:
-        """A task ended well."""
+        """A task succeeded."""
         with self.lock:
             group = self._group(task_name)
             group.at_work.pop(task_name, None)
@@ -158,7 +158,7 @@ class _Groups(ABC):
             self._ended_one(group)
 
     def on_fail(self, task_name: str, message: str) -> None:
-        """A task failed; the message itself is shown once, when the run ends."""
+        """A task failed; its message is shown once, when the run ends."""
         with self.lock:
             group = self._group(task_name)
             group.at_work.pop(task_name, None)
@@ -166,20 +166,20 @@ class _Groups(ABC):
             self._ended_one(group)
 
     def note(self, text: str) -> None:
-        """Something worth a line of its own."""
+        """Print a line of its own."""
         with self.lock:
             self.write(Text(f"  {text}", style="dim"))
 
     def kept(self, store: str) -> str:
-        """What a run that ends here leaves behind, in words."""
+        """Describe the work that stays in the store if the run ends now."""
         with self.lock:
             done = sum(group.num_made + group.num_cached + group.num_waited for group in self.groups.values())
         if not done:
-            return f"no task was done yet, and {store} is as it was"
+            return f"no task is done yet, and {store} is unchanged"
         return f"{counted(done, 'task')} of the run {'is' if done == 1 else 'are'} done and kept in {store}"
 
     def write(self, line: Text) -> None:
-        """Print a line; if nobody reads any longer (`2>&1 | head`), the run goes on in silence."""
+        """Print a line; if the reader is gone (`2>&1 | head`), the run continues without output."""
         try:
             self.console.print(line, soft_wrap=True)
         except (OSError, SystemExit):  # rich ends the process when a pipe breaks
@@ -187,7 +187,7 @@ class _Groups(ABC):
 
     @abstractmethod
     def changed(self, group: TaskGroup) -> None:
-        """Show what is new of `group`; called with the lock held."""
+        """Show the new state of `group`; called with the lock held."""
 
     def _ended_one(self, group: TaskGroup) -> None:
         group.ended = time.monotonic() if group.complete else None
@@ -199,24 +199,24 @@ class _Groups(ABC):
 
 
 class PlainProgress(_Groups):
-    """One line per finished group, and regular lines for long ones."""
+    """Prints one line per finished group, and regular lines for long ones."""
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Start the display."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
     def changed(self, group: TaskGroup) -> None:
-        """Print the group if it is done, or if it has worked long since its last line."""
+        """Print the group if it is done, or if its last line is more than ten seconds old."""
         now = time.monotonic()
         if group.complete:
             self._print(group, group.outcome)
-        elif now - max(group.spoke, group.began or now) > _SIGN_OF_LIFE_SECONDS:
-            group.spoke = now
+        elif now - max(group.last_printed, group.began or now) > _SIGN_OF_LIFE_SECONDS:
+            group.last_printed = now
             self._print(group, "at work")
 
     def _print(self, group: TaskGroup, outcome: str) -> None:
@@ -225,9 +225,9 @@ class PlainProgress(_Groups):
 
 
 class LiveProgress(_Groups):
-    """Every group as a line with a mark, a bar and a clock; cleared when the run ends well.
+    """Shows every group as a line with a mark, a bar and a clock.
 
-    What a run did is told better by the summary that follows. One that fails leaves its lines.
+    The lines are cleared after a successful run, whose summary follows; after a failure they stay.
     """
 
     def __init__(self, console: Console) -> None:
@@ -237,37 +237,37 @@ class LiveProgress(_Groups):
         self._live = Live(console=console, get_renderable=self.drawn, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Start the display."""
         self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the screen back; after a failure, with what was done."""
+        """Stop the display; after a failure, print the finished groups."""
         self._live.stop()
         if kind is not None:
             ended = [group for group in self.groups.values() if group.num_done]
             self.console.print(Group(*(_row(group, _mark(group)) for group in ended)))
 
     def changed(self, group: TaskGroup) -> None:
-        """Nothing to do: the clock draws."""
+        """Do nothing: `Live` redraws by itself."""
 
     def drawn(self) -> RenderableType:
-        """What the terminal shows now."""
+        """Return the current lines."""
         with self.lock:
             rows = [_row(group, self._sign(group)) for group in self.groups.values()]
             num_at_work = sum(bool(group.at_work) for group in self.groups.values())
         if not num_at_work:
-            rows.append(_between(self._spinner, time.monotonic() - self._began, started=bool(rows)))
+            rows.append(_idle(self._spinner, time.monotonic() - self._began, started=bool(rows)))
         return Group(*rows[-(self.console.height - 2) :])
 
     def _sign(self, group: TaskGroup) -> RenderableType:
         return _mark(group) if group.complete else self._spinner
 
 
-def _between(spinner: Spinner, seconds: float, *, started: bool) -> Table:
-    """The line while no task is at work: Prefect starts, or decides what is cached."""
+def _idle(spinner: Spinner, seconds: float, *, started: bool) -> Table:
+    """The line shown while no task is active: Prefect starts, or looks for cached artifacts."""
     row = Table.grid(padding=(0, 1))
     what = "" if started else f"starting Prefect … {span(seconds)}"
     row.add_row(spinner, Text(what, style="dim"))
@@ -275,7 +275,7 @@ def _between(spinner: Spinner, seconds: float, *, started: bool) -> Table:
 
 
 def _row(group: TaskGroup, mark: RenderableType) -> Table:
-    """One group on one line: mark, name, how many, what became of it, how long, and a bar or figures."""
+    """Return the line of a group: mark, name, count, outcome or bar, wall time, figures."""
     row = Table.grid(padding=(0, 1))
     row.add_column(width=1)
     row.add_column(width=10, no_wrap=True)
@@ -283,7 +283,7 @@ def _row(group: TaskGroup, mark: RenderableType) -> Table:
     row.add_column(width=18 if group.complete else 24, no_wrap=True)
     row.add_column(width=8, justify="right", style="dim", no_wrap=True)
     row.add_column(style="dim", no_wrap=True, overflow="ellipsis")
-    # Names in brackets would be markup in a str.
+    # rich would read names in brackets as markup in a str.
     name, tail = Text(group.name), Text(group.figures or _names_at_work(group))
     outcome = _styled_outcome(group) if group.complete else _bar(group)
     row.add_row(mark, name, group.count, outcome, group.clock, tail)
@@ -303,14 +303,14 @@ def _styled_outcome(group: TaskGroup) -> Text:
 
 def _bar(group: TaskGroup) -> RenderableType:
     if group.num_tasks == 1 and group.pace:
-        return ProgressBar(total=group.pace.advance.total, completed=group.pace.advance.done, width=24)
+        return ProgressBar(total=group.pace.progress.total, completed=group.pace.progress.done, width=24)
     if group.num_tasks == 1:
         return Text("at work" if group.at_work else "", style="dim")
     return ProgressBar(total=group.num_tasks, completed=group.num_done, width=24)
 
 
 def _names_at_work(group: TaskGroup) -> str:
-    """The shards at work: `code/3, english/0`."""
+    """The active shards: `code/3, english/0`."""
     if group.num_tasks == 1:
         return ""
     names = [name.partition("[")[2].removesuffix("]") for name in group.at_work]
@@ -318,5 +318,5 @@ def _names_at_work(group: TaskGroup) -> str:
 
 
 def display(console: Console) -> Display:
-    """Return the display that fits the console: live on a terminal, plain lines elsewhere."""
+    """Return a live display for a terminal, plain lines elsewhere."""
     return LiveProgress(console) if console.is_interactive else PlainProgress(console)

@@ -1,4 +1,4 @@
-"""What `tokmill show` shows of one artifact."""
+"""The output of `tokmill show`: one artifact's record."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _SHOWN = 12
 
 
 def print_sheet(store: Store, ref: ArtifactRef) -> None:
-    """Print an artifact's record for people, part by part."""
+    """Print an artifact's record for people, section by section."""
     record = store.record(ref)
     draw(Text(f"{ref.kind}/{ref.name}@{store.label(ref, ref.name)}", style="bold"))
     if makers := store.superseded().get(ref.fingerprint):
@@ -39,14 +39,14 @@ def print_sheet(store: Store, ref: ArtifactRef) -> None:
 
 
 def print_words(store: Store, ref: ArtifactRef) -> None:
-    """Print what an artifact says in words: rendered on a terminal, as Markdown elsewhere.
+    """Print an artifact's text, such as a data card: rendered on a terminal, as Markdown elsewhere.
 
     Raises:
-        UsageError: it has nothing to read.
+        UsageError: it has no text.
     """
     found = [entry.path for entry in store.record(ref).files if Path(entry.path).suffix == ".md"]
     if not found:
-        raise UsageError(f"{ref.kind}/{ref.name} holds no words to read; card and audit artifacts do")
+        raise UsageError(f"{ref.kind}/{ref.name} has no text to read; card and audit artifacts do")
     text = (store.path(ref) / found[0]).read_text(encoding="utf-8")
     if results().is_terminal:
         draw(Markdown(text))
@@ -80,7 +80,7 @@ def _inputs(inputs: Sequence[InputEntry]) -> Mapping[str, str]:
 def _input(entries: Sequence[InputEntry]) -> str:
     first = entries[0]
     if len(entries) > 1:
-        what = first.kind or "files from outside of the store"
+        what = first.kind or "files from outside the store"
         return f"{len(entries):,} × {what}"
     if first.kind is None:
         return first.origin or first.digest
@@ -102,7 +102,7 @@ def _accounts(record: Record) -> Table:
 
 
 def _quarantined(store: Store, record: Record) -> Table:
-    """The first documents that a corpus leaves out, and why; other kinds have none."""
+    """The first quarantined documents of a corpus, with reasons; empty for other kinds."""
     rows = []
     if record.metrics.get("num_quarantined"):
         from tokmill.tasks.formats.corpus import Corpus

@@ -1,7 +1,7 @@
-"""The summaries of `run` and `plan`: one line per stage, with its shards together, then paths of results.
+"""The summaries of `run` and `plan`: one line per stage, then the paths of the results.
 
-A mapped stage's tasks are one line: how many shards, how many of them were made, the wall time from the
-first to the last.
+All tasks of a mapped stage are one line: the number of shards, how many were made, and the wall time from the
+first start to the last end.
 """
 
 import shlex
@@ -28,17 +28,17 @@ _DETAILS_SHOWN = 4
 
 
 def print_run(again: str, store: Store, result: RunResult, seconds: float) -> None:
-    """Print what each stage did, where the results are, and what to do next.
+    """Print the outcome of each stage, the paths of the results, and the next commands.
 
     Args:
-        again: the words after `tokmill run` that ask for the same again.
-        store: where it was done.
-        result: what was done.
+        again: the arguments of `tokmill run` that repeat the run.
+        store: the run's store.
+        result: the run's result.
         seconds: wall time.
     """
     draw(_run_table(store, result.rows))
     for row in result.rows:
-        if "warnings" in row.metrics:  # of what was made now or before
+        if "warnings" in row.metrics:  # of made and of cached artifacts
             draw(Text(f"warning: {_called(store, row.ref)}: {row.metrics['warnings']}", style="yellow"))
     for line in superseded_lines(store, result):
         draw(Text(f"warning: {line}", style="yellow"))
@@ -53,17 +53,18 @@ def print_run(again: str, store: Store, result: RunResult, seconds: float) -> No
 
 
 def superseded_lines(store: Store, result: RunResult) -> list[str]:
-    """What of a run's results was superseded by a takedown, and by what; one line each."""
+    """Return one line for each result that a takedown superseded, with the artifact that replaces it."""
     gone = store.superseded()
     return [
-        f"{_called(store, ref)} is superseded: {', '.join(gone[ref.fingerprint])} is without some documents"
+        f"{_called(store, ref)} is superseded by {', '.join(gone[ref.fingerprint])}, "
+        "without the documents that were taken down"
         for ref in result.refs.values()
         if ref.fingerprint in gone
     ]
 
 
 def run_document(profile: str, store: Store, result: RunResult, seconds: float) -> dict[str, Any]:
-    """Return the same for a script: one entry a task, and the run's artifacts by kind."""
+    """Return the summary of a run as JSON: one entry per task, and the run's artifacts by kind."""
     return {
         "profile": profile,
         "store": str(store.root),
@@ -80,7 +81,7 @@ def run_document(profile: str, store: Store, result: RunResult, seconds: float) 
 
 
 def print_plan(store: Store, rows: Sequence[PlanRow]) -> None:
-    """Print what would run, what is cached, and the fields that make the difference."""
+    """Print which tasks would run, which are cached, and the fields that differ."""
     draw(_plan_table(rows))
     num_cached = sum(row.action == "cached" for row in rows)
     if num_cached == len(rows):
@@ -97,7 +98,7 @@ def _them(number: int) -> str:
 
 
 def plan_document(profile: str, store: Store, rows: Sequence[PlanRow]) -> dict[str, Any]:
-    """Return the same for a script: one entry a task."""
+    """Return a plan as JSON: one entry per task."""
     return {
         "profile": profile,
         "store": str(store.root),
@@ -168,12 +169,12 @@ def _task_entry(store: Store, row: RunRow) -> dict[str, Any]:
 
 
 def _called(store: Store, ref: ArtifactRef) -> str:
-    """How a person calls an artifact: `kind/name@v1`, under the name that the run gave it."""
+    """The artifact's reference under the name that the run gave it: `kind/name@v1`."""
     return f"{ref.kind}/{ref.name}@{store.label(ref, ref.name)}"
 
 
 def _places(store: Store, result: RunResult) -> Mapping[str, str]:
-    """Where the things are that a person goes on with."""
+    """The paths of the results, by description."""
     places = {
         words: shown(store.path(result.refs[kind]) / _FILES.get(kind, ""))
         for kind, words in _WHERE.items()
@@ -187,7 +188,7 @@ def _places(store: Store, result: RunResult) -> Mapping[str, str]:
 
 
 def _draw_steps(steps: Mapping[str, str]) -> None:
-    """Draw commands with what they show: beside them, or above where the terminal is too narrow for both."""
+    """Draw commands with a comment beside each, or above it if the terminal is too narrow."""
     if sum(max(map(len, column)) for column in (steps.keys(), steps.values())) < results().width - 1:
         draw(pairs(steps))
         return
@@ -198,16 +199,16 @@ def _draw_steps(steps: Mapping[str, str]) -> None:
 
 def _next_steps(again: str, store: Store, result: RunResult) -> Mapping[str, str]:
     name = next(iter(result.refs.values())).name
-    # Without being told, a command looks where the environment says, or in the default place.
+    # A command without --store uses TOKMILL_STORE or the default.
     usual = Path(store_url(None)).absolute() == store.root
-    told = "" if usual else f" --store {shlex.quote(shown(store.root))}"
+    option = "" if usual else f" --store {shlex.quote(shown(store.root))}"
     quarantine = {}
     if store.record(result.refs["corpus"]).metrics.get("num_quarantined"):
-        quarantine[f"tokmill show corpus/{name}{told}"] = "what was quarantined, and why"
+        quarantine[f"tokmill show corpus/{name}{option}"] = "the quarantined documents, with reasons"
     return {
         **quarantine,
-        f"tokmill show card/{name}{told}": "what it is made of",
-        f"tokmill lineage packed/{name}{told}": "where it came from",
-        f'tokmill encode --tokenizer tokenizer/{name}{told} "some text"': "token ids of a text",
-        f"tokmill run {again} --set pack.sequence_length=2048{told}": "only what depends on it runs",
+        f"tokmill show card/{name}{option}": "the composition of the data",
+        f"tokmill lineage packed/{name}{option}": "everything it was made from",
+        f'tokmill encode --tokenizer tokenizer/{name}{option} "some text"': "token ids of a text",
+        f"tokmill run {again} --set pack.sequence_length=2048{option}": "packs again; the rest is cached",
     }

@@ -1,4 +1,4 @@
-"""The commands that look at the store: what is there, what one artifact is, whether all of it is sound."""
+"""The commands on artifacts of the store: list, show, compare, verify, remove and tag them."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -21,7 +21,11 @@ def list_artifacts(
     kind: Annotated[str | None, typer.Argument(help="Only this kind, e.g. tokenizer.")] = None,
     every: Annotated[
         bool,
-        typer.Option("--all", "-a", help="Every version, shards included; else the latest version of each."),
+        typer.Option(
+            "--all",
+            "-a",
+            help="Every version, and shards; by default the latest version of each name.",
+        ),
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -54,12 +58,12 @@ def list_artifacts(
 def show(
     artifact: ArtifactArgument,
     read: Annotated[
-        bool, typer.Option("--read", help="Print what the artifact says in words: its data card or summary.")
+        bool, typer.Option("--read", help="Print the artifact's text: its data card or summary.")
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one artifact: figures, parameters, inputs, accounts, files, and where all of it came from."""
+    """Show one artifact: its metrics, parameters, inputs, accounts, files and provenance."""
     from tokmill.flows.cli.finding import existing_store, find_artifact
     from tokmill.flows.cli.sheet import print_sheet, print_words
 
@@ -85,14 +89,14 @@ def show(
 )
 def lineage(
     artifact: ArtifactArgument,
-    up: Annotated[bool, typer.Option("--up", help="What it was made from (the default).")] = False,
-    down: Annotated[bool, typer.Option("--down", help="What was made from it.")] = False,
+    up: Annotated[bool, typer.Option("--up", help="The artifacts it was made from (the default).")] = False,
+    down: Annotated[bool, typer.Option("--down", help="The artifacts made from it.")] = False,
     form: Annotated[
-        Literal["tree", "mermaid", "json"], typer.Option("--format", help="How it is drawn.")
+        Literal["tree", "mermaid", "json"], typer.Option("--format", help="Output format.")
     ] = "tree",
     store: StoreOption = None,
 ) -> None:
-    """Show what an artifact was made from, or what was made from it; both with --up --down."""
+    """Show the artifacts that one was made from, or those made from it; both with --up --down."""
     from tokmill.flows.cli.finding import existing_store, find_artifact
     from tokmill.tasks.store import lineage as trace
 
@@ -126,7 +130,7 @@ def diff(
         for each in differences:
             say(f"{each.field}\n  a  {each.a}\n  b  {each.b}")
     else:
-        say("no field differs: both have the same recipe")
+        say("no field differs: the recipes are equal")
 
 
 @app.command(
@@ -138,7 +142,7 @@ def diff(
 def verify(
     artifacts: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ARTIFACT", help="What to check; everything if not given."),
+        typer.Argument(metavar="ARTIFACT", help="The artifacts to check; all if none is given."),
     ] = None,
     sizes: Annotated[
         bool, typer.Option("--sizes", help="Compare sizes only, without reading every byte.")
@@ -146,7 +150,7 @@ def verify(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check artifacts against their records, and records against the catalog; exit code 1 if one is wrong."""
+    """Check artifacts against their records, and records against the catalog; exit code 1 if any is wrong."""
     from tokmill.flows.cli.figures import counted
     from tokmill.flows.cli.finding import existing_store, find_artifact
 
@@ -165,7 +169,7 @@ def verify(
         if num_unsealed := _num_unsealed(opened):
             say(
                 f"{counted(num_unsealed, 'record')} of format 1 without a digest of itself, from an earlier "
-                "version: what was made is sound, but figures and history in it have no witness"
+                "version: the files are sound, but nothing vouches for the metrics and history in the record"
             )
     if problems:
         raise typer.Exit(FAILED)
@@ -180,12 +184,12 @@ def verify(
 def remove(
     artifact: ArtifactArgument,
     with_dependents: Annotated[
-        bool, typer.Option("--with-dependents", help="Remove what was made from it as well.")
+        bool, typer.Option("--with-dependents", help="Also remove all artifacts made from it.")
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete an artifact for good; its record stays as a tombstone. Refused while others are made from it."""
+    """Delete an artifact permanently; its record stays. Refused while other artifacts were made from it."""
     from tokmill.flows.cli.figures import counted
     from tokmill.flows.cli.finding import existing_store, find_artifact
 
@@ -199,7 +203,7 @@ def remove(
 
 
 def _num_unsealed(store: "Store") -> int:
-    """How many artifacts of a store have a record of format 1."""
+    """Number of artifacts in a store whose record has format 1."""
     (row,) = store.catalog.query("SELECT count(*) AS number FROM artifacts WHERE record_digest IS NULL")
     return int(row["number"])
 
@@ -210,10 +214,10 @@ def _num_unsealed(store: "Store") -> int:
 )
 def tag(
     artifact: ArtifactArgument,
-    alias: Annotated[str, typer.Argument(help="A name of your own, e.g. prod.")],
+    alias: Annotated[str, typer.Argument(help="Any name, e.g. prod.")],
     store: StoreOption = None,
 ) -> None:
-    """Point an alias at an artifact, so that it can be called by it."""
+    """Point an alias at an artifact, for use as a reference (kind/name@alias)."""
     from tokmill.flows.cli.finding import existing_store, find_artifact
 
     opened = existing_store(store)

@@ -1,4 +1,4 @@
-"""`tokmill catalog`: the index over the store's records."""
+"""`tokmill catalog`: the index of the store's records."""
 
 import typer
 
@@ -6,13 +6,13 @@ from tokmill.flows.cli.app import app, examples
 from tokmill.flows.cli.options import JsonOption, StoreOption
 from tokmill.flows.cli.output import print_json, say, shown
 
-catalog = typer.Typer(no_args_is_help=True, help="The index over the store's records.")
+catalog = typer.Typer(no_args_is_help=True, help="The index of the store's records.")
 app.add_typer(catalog, name="catalog", rich_help_panel="Store")
 
 
 @catalog.command(epilog=examples("tokmill catalog rebuild", "tokmill catalog rebuild --store /data/store"))
 def rebuild(store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Make the catalog again from the records, which are the truth."""
+    """Rebuild the catalog from the records."""
     from tokmill.flows.cli.finding import existing_store
 
     opened = existing_store(store)

@@ -1,4 +1,4 @@
-"""`tokmill export`: packed sequences in another format, in the store and, if asked for, in a folder."""
+"""`tokmill export`: writes packed sequences in another format, to the store and optionally to a folder."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +20,10 @@ from tokmill.flows.errors import UsageError
 )
 def export(
     packed: Annotated[
-        str, typer.Argument(metavar="PACKED", help="packed/name, packed/name@v3, or the first digits of one.")
+        str,
+        typer.Argument(
+            metavar="PACKED", help="packed/name, packed/name@v3, or first digits of a fingerprint."
+        ),
     ],
     formats: Annotated[
         list[str],
@@ -37,12 +40,12 @@ def export(
             "--out",
             "-o",
             metavar="FOLDER",
-            help="Copy the files into this new folder too, with their checksums.",
+            help="Also copy the files to this new folder, with checksums.",
         ),
     ] = None,
     labels: Annotated[
         bool,
-        typer.Option("--labels", help="Write labels and attention_mask, and OLMo's label_mask files, too."),
+        typer.Option("--labels", help="Also write labels, attention_mask, and OLMo's label_mask files."),
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -56,7 +59,7 @@ def export(
     opened = existing_store(store)
     ref = find_artifact(opened, packed)
     if ref.kind != "packed":
-        raise UsageError(f"{packed} is a {ref.kind}, not packed sequences; these are called packed/NAME")
+        raise UsageError(f"export: {packed} is a {ref.kind}, not packed sequences; name a packed/NAME")
     if out is not None and out.exists():
         raise UsageError(f"export: {out} exists; name a new folder")
     made = export_packed(opened, ref, wanted, labels=labels)

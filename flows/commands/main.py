@@ -1,9 +1,9 @@
-"""The entry point of the command line, and what an error becomes.
+"""The entry point of the command line; turns errors into messages and exit codes.
 
-Exit codes: 0 done, 1 a stage, an artifact or the machine failed, 2 wrong usage (a profile that is wrong,
-something asked for that does not exist), 130 interrupted, 143 terminated. An error is one block on standard
-error; `TOKMILL_DEBUG=1` adds the traceback. Commands import what they need when they are called, so that
-`tokmill --help` stays quick.
+Exit codes: 0 done, 1 a stage, an artifact or the machine failed, 2 wrong usage (an invalid profile, a name
+that does not exist), 130 interrupted, 143 terminated. An error is one block on standard error;
+`TOKMILL_DEBUG=1` adds the traceback. Commands import what they need when they are called, so that
+`tokmill --help` starts quickly.
 """
 
 import os
@@ -24,36 +24,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
     Args:
-        arguments: the words after `tokmill`; the process's own if not given.
+        arguments: the words after `tokmill`; those of the process if not given.
     """
     try:
         app(args=None if arguments is None else list(arguments), prog_name="tokmill")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else FAILED
     except Exception as error:
-        code = _answer(error)
+        code = _report(error)
         clear_frames(error)
         return code
     return 0
 
 
-def _answer(error: Exception) -> int:
-    """Say what went wrong and return the exit code for it."""
+def _report(error: Exception) -> int:
+    """Print the error's message and return its exit code."""
     if os.environ.get("TOKMILL_DEBUG", "") not in {"", "0"}:
         traceback.print_exception(error)
     if isinstance(error, BrokenPipeError):
-        # The reader of our output went away (`tokmill ls | head`): say nothing, also at interpreter exit.
+        # The reader of our output is gone (`tokmill ls | head`): print nothing, at interpreter exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     if isinstance(error, InterruptedCommandError):
-        return error.interruption.answer()
-    message, code = _verdict(error)
-    typer.echo(_laid_out(f"tokmill: {message}"), err=True)
+        return error.interruption.exit_code()
+    message, code = _message_and_code(error)
+    typer.echo(_wrapped(f"tokmill: {message}"), err=True)
     return code
 
 
-def _laid_out(message: str) -> str:
-    """Break a message's lines between words on a terminal; a log or a pipe gets them whole."""
+def _wrapped(message: str) -> str:
+    """Wrap a message's lines on a terminal; leave them whole for a log or a pipe."""
     if not sys.stderr.isatty():
         return message
     width = shutil.get_terminal_size().columns
@@ -63,7 +63,7 @@ def _laid_out(message: str) -> str:
     )
 
 
-def _verdict(error: Exception) -> tuple[str, int]:
+def _message_and_code(error: Exception) -> tuple[str, int]:
     from tokmill.flows.errors import FlowError, ProfileError, UsageError
     from tokmill.tasks.core.errors import TaskError
     from tokmill.tokenizer.core.errors import TokenizerError
@@ -77,6 +77,6 @@ def _verdict(error: Exception) -> tuple[str, int]:
         return f"{where}{error.strerror}", FAILED
     kind = type(error).__name__
     return (
-        f"unexpected {kind}: {error}\n(a fault of tokmill's; TOKMILL_DEBUG=1 shows where it happened)",
+        f"unexpected {kind}: {error}\n(a bug in tokmill; TOKMILL_DEBUG=1 shows where it happened)",
         FAILED,
     )

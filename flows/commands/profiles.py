@@ -1,4 +1,4 @@
-"""`tokmill profiles` and `tokmill init`: which profiles there are, and how to get one of one's own."""
+"""`tokmill profiles` and `tokmill init`: lists profiles and their keys, and writes a new profile."""
 
 from itertools import groupby
 from pathlib import Path
@@ -27,11 +27,11 @@ def profiles(
         str | None, typer.Argument(metavar="SECTION", help="List the keys of this table only, e.g. pack.")
     ] = None,
     keys: Annotated[
-        bool, typer.Option("--keys", help="List every key that a profile may have, with its meaning.")
+        bool, typer.Option("--keys", help="List every key of a profile, with its meaning.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the profiles that ship with tokmill, or the keys that a profile may have."""
+    """List the profiles that ship with tokmill, or the keys of a profile."""
     if keys or section:
         _list_keys(section, as_json=as_json)
     else:
@@ -47,7 +47,7 @@ def _list_profiles(*, as_json: bool) -> None:
         print_json([{"path": str(folder / f"{one.name}.toml"), **one.resolved()} for one in loaded])
         return
     rows = [(one.name, str(len(one.sources)), one.description) for one in loaded]
-    draw(table(("profile", "sources", "what it is for"), rows, right=("sources",), wrap=True))
+    draw(table(("profile", "sources", "purpose"), rows, right=("sources",), wrap=True))
 
 
 def _list_keys(section: str | None, *, as_json: bool) -> None:
@@ -99,12 +99,12 @@ def init(
         list[str] | None,
         typer.Option(metavar="GLOB", help="Files or folders to leave out; may be given several times."),
     ] = None,
-    encoding: Annotated[str, typer.Option(help="How the files are encoded, e.g. shift_jis.")] = "utf-8",
+    encoding: Annotated[str, typer.Option(help="Encoding of the files, e.g. shift_jis.")] = "utf-8",
     vocab_size: Annotated[int, typer.Option(min=257, help="Tokens in the vocabulary.")] = 32_000,
-    sequence_length: Annotated[int, typer.Option(min=8, help="Tokens in a packed sequence.")] = 2048,
+    sequence_length: Annotated[int, typer.Option(min=8, help="Tokens per packed sequence.")] = 2048,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
 ) -> None:
-    """Write a profile for your own files: finds them, looks at what they hold, and says what to run next."""
+    """Write a profile for your own files: finds them and detects their format and text column."""
     from tokmill.flows.profile.drafting import draft_profile
     from tokmill.flows.run.progress import noting_warnings
 

@@ -1,4 +1,4 @@
-"""`tokmill run` and `tokmill plan`: do the work of a profile, or say what there is to do."""
+"""`tokmill run` and `tokmill plan`: runs a profile, or shows what a run would do."""
 
 import shlex
 import time
@@ -36,7 +36,7 @@ def run(
     rehash: RehashOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a profile, from raw text to packed shards; what is up to date is not made again."""
+    """Run a profile, from raw text to packed shards; artifacts that are up to date are reused."""
     from tokmill.flows.cli.interruption import keeping
     from tokmill.flows.cli.progress import display
     from tokmill.flows.cli.summaries import print_run, run_document
@@ -67,7 +67,7 @@ def run(
 
 
 def _again(profile: str, overrides: Sequence[str]) -> str:
-    """The words after `tokmill run` that ask for the same again."""
+    """The arguments of `tokmill run` that repeat this run."""
     return shlex.join([profile, *(word for override in overrides for word in ("--set", override))])
 
 
@@ -86,7 +86,7 @@ def plan(
     rehash: RehashOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a run would do: what is cached, what would run, and which field makes the difference."""
+    """Show what a run would do: which tasks are cached, which would run, and which field changed."""
     from tokmill.flows.cli.summaries import plan_document, print_plan
     from tokmill.flows.profile import load_profile
     from tokmill.flows.run import calling

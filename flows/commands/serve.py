@@ -1,4 +1,4 @@
-"""`tokmill up` and `tokmill doctor`: a Prefect server on this machine, and a look at any."""
+"""`tokmill up` and `tokmill doctor`: starts a Prefect server on this machine, and diagnoses one."""
 
 from typing import Annotated
 
@@ -15,16 +15,17 @@ from tokmill.flows.cli.output import messages, print_json, say
 )
 def up(
     store: StoreOption = None,
-    host: Annotated[str, typer.Option(help="Address that the server listens on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="TCP port of the server.")] = 4200,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="TCP port to listen on.")] = 4200,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="A further name that the server answers to; may be given several times."
+            metavar="NAME",
+            help="Another name of the server, e.g. a proxy's; may be given several times.",
         ),
     ] = None,
     allow_profiles: Annotated[
-        bool, typer.Option("--allow-profiles", help="Let runs name profiles outside of this folder.")
+        bool, typer.Option("--allow-profiles", help="Let runs name profiles outside this folder.")
     ] = False,
 ) -> None:
     """Start a Prefect server and a worker, and register a deployment for this folder; Ctrl-C stops both."""
@@ -55,7 +56,8 @@ def up(
     ),
 )
 def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Look at the Prefect server: whether scheduled runs start, and whom it answers; exit code 1 if not."""
+    """Diagnose a Prefect server: scheduled runs, workers, access, packages; exit code 1 on a failure."""
+    from tokmill.flows.cli.figures import counted
     from tokmill.flows.run.machine import open_store, store_url
     from tokmill.flows.server.findings import look_at_faults, look_at_packages
     from tokmill.flows.server.presence import found
@@ -77,6 +79,6 @@ def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
     else:
         for finding in findings:
             say(f"{'fails' if finding.fails else 'note '}  {finding.text}")
-        say(f"{api}: {num_failing} of it fails" if findings else f"{api}: nothing found")
+        say(f"{api}: {counted(num_failing, 'failure')}" if findings else f"{api}: no problems")
     if num_failing:
         raise typer.Exit(FAILED)

@@ -1,7 +1,7 @@
 """`tokmill encode` and `tokmill decode`: text to token ids and back, with any tokenizer.
 
-Both work document by document, with one line each, so that `encode | decode` gives back the lines that
-went in, empty ones too: a line of text is a document, and a line of ids is a document.
+Each line of text, and each line of ids, is one document. So `encode | decode` returns the input lines, empty
+ones included.
 """
 
 import json
@@ -31,7 +31,7 @@ TokenizerOption = Annotated[
         "-t",
         envvar="TOKMILL_TOKENIZER",
         metavar="ARTIFACT|PATH",
-        help="A tokenizer of the store (tokenizer/quickstart@v1, or just quickstart), or a file or folder.",
+        help="A tokenizer in the store (tokenizer/quickstart@v1, or just quickstart), or a file or folder.",
     ),
 ]
 FileOption = Annotated[
@@ -55,15 +55,18 @@ JsonLinesOption = Annotated[bool, typer.Option("--json", help="Write one JSON ob
 def encode(
     tokenizer: TokenizerOption,
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT", help="Documents; without any, lines are read.")
+        list[str] | None,
+        typer.Argument(metavar="TEXT", help="Documents; by default, one per line of input."),
     ] = None,
     file: FileOption = None,
     whole: Annotated[
-        bool, typer.Option("--whole", help="Take the input as one document, not one per line.")
+        bool, typer.Option("--whole", help="Read the input as one document, not one per line.")
     ] = False,
     special_tokens: Annotated[
         Literal["raise", "allowed", "as_text"],
-        typer.Option(help="What a special token in the text is: an error, itself, or ordinary text."),
+        typer.Option(
+            help="How to treat special tokens in the text: as an error, as ids, or as ordinary text."
+        ),
     ] = "raise",
     store: StoreOption = None,
     as_json: JsonLinesOption = False,
@@ -77,7 +80,7 @@ def encode(
         try:
             encoded = loaded.encode_batch(batch, allowed_special=allowed, as_text=special_tokens == "as_text")
         except SpecialTokenError as error:
-            raise SpecialTokenError(_in_our_words(error, num_encoded)) from error
+            raise SpecialTokenError(_command_message(error, num_encoded)) from error
         num_encoded += len(batch)
         for index in range(len(batch)):
             ids = encoded[index].tolist()
@@ -98,7 +101,9 @@ def decode(
     tokenizer: TokenizerOption,
     ids: Annotated[
         list[int] | None,
-        typer.Argument(metavar="ID", help="Token ids of one document; without any, lines are read."),
+        typer.Argument(
+            metavar="ID", help="Token ids of one document; by default, one document per line of input."
+        ),
     ] = None,
     file: FileOption = None,
     store: StoreOption = None,
@@ -119,13 +124,13 @@ def _load(reference: str, store: str | None) -> "Tokenizer":
 
 
 def _entry(tokenizer: "Tokenizer", ids: list[int]) -> dict[str, object]:
-    """One document for a script: its ids, how many, and each token's own text."""
+    """Return one document as JSON: its ids, their number, and each token's text."""
     tokens = [tokenizer.token_bytes(token).decode("utf-8", errors="replace") for token in ids]
     return {"ids": ids, "num_tokens": len(ids), "tokens": tokens}
 
 
-def _in_our_words(error: SpecialTokenError, num_before: int) -> str:
-    """Turn the library's advice into the command's, and count documents from 1 over all batches."""
+def _command_message(error: SpecialTokenError, num_before: int) -> str:
+    """Replace the library's advice by the command's options, and number documents from 1 over all batches."""
     problem = str(error).partition("; pass ")[0]
     counted = re.sub(r"document (\d+)", lambda found: f"document {num_before + int(found[1]) + 1}", problem)
     return f"{counted}; --special-tokens allowed encodes it as its id, --special-tokens as_text as text"
@@ -143,7 +148,7 @@ def _documents(texts: list[str] | None, file: Path | None, *, whole: bool) -> It
 
 
 def _numbered_lines(file: Path | None) -> Iterator[tuple[int, str]]:
-    """Yield lines without their ends, numbered from 1."""
+    """Yield lines without line ends, numbered from 1."""
     if file is None and sys.stdin.isatty():
         typer.echo("reading lines from the terminal; Ctrl-D ends", err=True)
     with _opened(file) as stream:
@@ -152,14 +157,14 @@ def _numbered_lines(file: Path | None) -> Iterator[tuple[int, str]]:
 
 
 def _opened(file: Path | None) -> IO[str]:
-    """Open the input as UTF-8 without touching line ends within lines; what is not UTF-8 is an error."""
+    """Open the input as strict UTF-8; only a line feed ends a line."""
     if file is None:
         return open(sys.stdin.fileno(), encoding="utf-8", newline="\n", closefd=False)
     return file.open(encoding="utf-8", newline="\n")
 
 
 def _batches(documents: Iterator[str], file: Path | None) -> Iterator[list[str]]:
-    """Yield documents in batches; one at a time where a person types them."""
+    """Yield documents in batches; one at a time if a person types them."""
     size = 1 if file is None and sys.stdin.isatty() else _BATCH
     try:
         while batch := list(islice(documents, size)):
@@ -181,7 +186,7 @@ def _parsed_ids(numbered: tuple[int, str]) -> list[int]:
         return [int(token) for token in ids]
     except (ValueError, TypeError, KeyError) as error:
         raise UsageError(
-            f"decode: line {number}: {line[:60]!r} is no list of token ids; write e.g. 40 374 257"
+            f"decode: line {number}: {line[:60]!r} is not a list of token ids; write e.g. 40 374 257"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""The commands that go from packed tokens back to documents, and from documents to packed tokens."""
+"""`tokmill trace` and `tokmill takedown`: find documents in packed sequences, and remove them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 _SHOWN_CHARS = 60
 
 PackedArgument = Annotated[
-    str, typer.Argument(metavar="PACKED", help="packed/name, packed/name@v3, or the first digits of one.")
+    str,
+    typer.Argument(metavar="PACKED", help="packed/name, packed/name@v3, or first digits of a fingerprint."),
 ]
 RootOption = Annotated[
     list[str] | None,
     typer.Option(
         "--root",
         metavar="SOURCE=FOLDER",
-        help="Where a source's files lie now, if they were moved since; may be given several times.",
+        help="The folder of a source's files, if they were moved; may be given several times.",
     ),
 ]
 
@@ -50,7 +51,7 @@ def trace(
             "--sequence",
             "-s",
             metavar="N",
-            help="Where this sequence's tokens come from; may be given several times.",
+            help="Show the documents in this sequence; may be given several times.",
         ),
     ] = None,
     document: Annotated[
@@ -59,19 +60,19 @@ def trace(
             "--document",
             "-d",
             metavar="SOURCE:ID",
-            help="Where this document's tokens are: its own id, or FILE:ROW (from 0).",
+            help="Show the sequences with this document: its own id, or FILE:ROW (from 0).",
         ),
     ] = None,
     root: RootOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say where a packed sequence comes from, or which sequences hold a document."""
+    """Show the documents in a packed sequence, or the sequences that contain a document."""
     from tokmill.tasks.core.errors import TracingError
     from tokmill.tasks.tracing import trace_document, trace_sequence
 
     if bool(sequence) == (document is not None):
-        raise UsageError("trace: say --sequence N or --document SOURCE:ID, one of them")
+        raise UsageError("trace: give either --sequence N or --document SOURCE:ID")
     try:
         origins = _origins(packed, root, store)
         if document is not None:
@@ -100,21 +101,21 @@ def takedown(
             metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="A list: SOURCE:ID or SOURCE:FILE:ROW on each line; # begins a comment.",
+            help="A list with one SOURCE:ID or SOURCE:FILE:ROW per line; lines with # are comments.",
         ),
     ],
     repack: Annotated[
         bool,
         typer.Option(
             "--repack",
-            help="Pack the mixture again without them, instead of putting padding in their place.",
+            help="Pack the mixture again without them, instead of replacing them by padding.",
         ),
     ] = False,
     root: RootOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a version of a packed artifact without some documents: padding takes their place."""
+    """Make a version of a packed artifact without some documents, which are replaced by padding."""
     from tokmill.tasks.core.errors import TracingError
     from tokmill.tasks.takedown.request import read_names, take_down
 
@@ -159,10 +160,10 @@ def _show_taken(origins: "Origins", taken: "TakenDown") -> None:
     for document, why in taken.absent:
         say(f"{document.name}: in no sequence: {why}")
     if record is None:
-        say(f"{origins.packed.reference} holds none of the documents; nothing is to be done")
+        say(f"{origins.packed.reference} has none of the documents; nothing to do")
         _show_holders(taken)
         return
-    how = "made" if taken.made else "was there already"
+    how = "made" if taken.made else "exists already"
     num_taken = counted(len(taken.documents), "document")
     say(f"{record.reference} {how}: {_what_changed(num_taken, origins.packed.metrics, record.metrics)}")
     say("")
@@ -185,11 +186,11 @@ def _show_taken(origins: "Origins", taken: "TakenDown") -> None:
 
 
 def _show_holders(taken: "TakenDown") -> None:
-    """Say which artifacts still hold the documents: all but those that were made now."""
+    """List the other artifacts that still contain the documents."""
     if not taken.holders:
         return
     say("")
-    say("these hold documents of the list still; `tokmill remove ARTIFACT` deletes one for good:")
+    say("these still contain documents of the list; `tokmill remove ARTIFACT` deletes one permanently:")
     for holder in taken.holders:
         say(f"  {holder.reference}{f' (perhaps: {holder.unknown})' if holder.unknown else ''}")
 
@@ -213,7 +214,7 @@ def _roots(given: list[str]) -> dict[str, Path]:
 
 
 def _show_sequences(origins: "Origins", traced: "list[TracedSequence]", *, as_json: bool) -> None:
-    """Show sequences one after the other; as JSON, one as an object and several as a list of them."""
+    """Show sequences in order; as JSON, an object for one and a list for several."""
     if as_json:
         found = [{"packed": origins.packed.reference, **one.model_dump(mode="json")} for one in traced]
         print_json(found[0] if len(found) == 1 else found)
@@ -282,7 +283,7 @@ def _show_documents(documents: "list[TracedDocument]", *, as_json: bool) -> None
 
 
 def _what_changed(taken: str, before: "Mapping[str, Scalar]", after: "Mapping[str, Scalar]") -> str:
-    """Say in a line what a takedown did, by the metrics of the version before and of this one."""
+    """Describe a takedown in one line, from the metrics of the old and the new version."""
     from tokmill.flows.cli.figures import counted, number
 
     if "num_changed_sequences" not in after:
@@ -299,12 +300,12 @@ def _what_changed(taken: str, before: "Mapping[str, Scalar]", after: "Mapping[st
 
 
 def _range(start: int, length: int) -> str:
-    """Tokens [start, start + length) as people count them: the first and the last."""
+    """The first and the last of the tokens [start, start + length)."""
     return f"{start}–{start + length - 1}"
 
 
 def _on_a_line(text: str) -> str:
-    """The beginning and the end of a text, on one line."""
+    """The text on one line, shortened in the middle."""
     shown = " ".join(text.split())
     if len(shown) <= _SHOWN_CHARS:
         return shown
