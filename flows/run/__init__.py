@@ -1,1 +1,1 @@
-"""Running a profile: the composition of the stages, the flow, and what it reports."""
+"""Runs a profile: the composition of the stages, the flow that executes it, and its reports."""

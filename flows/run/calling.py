@@ -1,4 +1,4 @@
-"""Runs and plans profiles: `tokmill.run` and `tokmill.plan`, and the commands of these names."""
+"""`tokmill.run` and `tokmill.plan`, which the commands of these names call too."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -24,26 +24,26 @@ def run(
     rehash: bool = False,
     reporter: Reporter | None = None,
 ) -> RunResult:
-    """Run a profile, from raw text to packed shards; artifacts that are up to date are not made again.
+    """Run a profile, from raw text to packed shards; artifacts that are up to date are reused.
 
-    Reports to the Prefect server that is configured, or to one that is embedded until this process ends.
+    The run is tracked by the configured Prefect server, or by an embedded one, which ends with this process.
 
     Args:
         profile: a name that ships with tokmill, the path of a TOML file, or a loaded profile.
-        overrides: values that replace the profile's own, as in `load_profile`; none for a loaded profile.
+        overrides: values that replace the profile's own, as in `load_profile`; ignored for a loaded profile.
         store: folder of the artifacts; by default the profile's, TOKMILL_STORE, or `tokmill-store`.
         workers: tasks at a time; by default one per core. Changes no result.
-        memory: memory that counts may take before they go to disk, e.g. `4GB`. Changes no result.
+        memory: memory for counts before they are written to disk, e.g. `4GB`. Changes no result.
         verify: how an artifact is checked before it is reused: `sizes`, or `full` for digests as well.
         rehash: read every source file again instead of trusting its size and time.
-        reporter: receives the progress, from several threads.
+        reporter: called with the progress, from several threads.
 
     Raises:
-        ProfileError: the profile or an override is wrong.
-        UsageError: the store cannot be made or written to.
-        SourceError: a source matches nothing, or a file twice.
+        ProfileError: the profile or an override is invalid.
+        UsageError: the store cannot be created or written to.
+        SourceError: a source matches no file, or one file twice.
         ServeError: no Prefect server answers, and none could be embedded.
-        RunError: a task failed; what was published before stays published.
+        RunError: a task failed; artifacts that were published before stay published.
     """
     loaded = _loaded(profile, overrides)
     location = store_url(_text(store), loaded.execution)
@@ -51,14 +51,14 @@ def run(
     reporter = reporter or Silent()
     _report_notes(loaded, reporter)
     prepare_terminal_run()
-    # Prefect takes seconds to import: here, so that the caller's display is up before.
+    # Importing Prefect takes seconds; the caller's display is shown before that.
     from tokmill.flows.run.flow import run_profile  # noqa: PLC0415
     from tokmill.flows.run.reconciling import reconcile  # noqa: PLC0415
     from tokmill.flows.server.prefect_server import prefect_server  # noqa: PLC0415
 
     with prefect_server(reporter.note):
         for name in reconcile(opened):
-            reporter.note(f"the process of run {name!r} is gone; the run is marked as crashed")
+            reporter.note(f"the process of run {name!r} no longer exists; the run is marked as crashed")
         return run_profile(
             loaded, location, workers=workers, memory=memory, verify=verify, rehash=rehash, reporter=reporter
         )
@@ -75,8 +75,8 @@ def plan(
     """Return what `run` would do with the same arguments, one row per task in the order of the DAG.
 
     Raises:
-        ProfileError: the profile or an override is wrong.
-        SourceError: a source matches nothing, or a file twice.
+        ProfileError: the profile or an override is invalid.
+        SourceError: a source matches no file, or one file twice.
     """
     loaded = _loaded(profile, overrides)
     reporter = reporter or Silent()

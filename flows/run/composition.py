@@ -4,9 +4,9 @@
                       └──────────────────────── encoded ─ mixture ─ packed ─ card
                                                   └─ scores ─┘
 
-`compose` lists the jobs of a profile (see `flows.run.dag`), each after those that it depends on. It runs
-nothing and reads nothing. When the corpus and the packing plan are published, their lists of shards are
-read, which say how many tasks a mapped stage has. No algorithm lives here.
+`compose` lists the jobs of a profile (see `flows.run.dag`), each after its dependencies. It runs nothing and
+reads nothing. Once the corpus and the packing plan are published, their lists of shards are read: a mapped
+stage has one task per shard. No algorithm is implemented here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,11 +50,11 @@ def compose(profile: Profile, sources: Sources, locate: Locate) -> Dag:
 
     Args:
         profile: the resolved profile.
-        sources: the files that the profile's sources match, and the tokenizer that it may name.
-        locate: where the files of a published artifact are.
+        sources: the files that the profile's sources match, and the tokenizer if it names one.
+        locate: returns the folder of a published artifact.
 
-    A failed gate of the audit (`GateError`) holds up the mixture only where `audit.on_failure` is "fail";
-    otherwise nothing but the card waits for the audit.
+    The mixture waits for the audit only if `audit.on_failure` is "fail", so that a failed gate (`GateError`)
+    stops the run before it; otherwise only the card waits for the audit.
     """
     return _Composition(profile, sources, locate).dag()
 
@@ -76,10 +76,10 @@ class _Composition:
         encoded = self._one(ENCODE, profile.encode, {**both, "shards": shards})
         tokens: dict[str, JobInput] = {"encoded": encoded, "shards": shards}
         audit = self._one(AUDIT, profile.audit, {**both, **tokens}, check=self._gate)
-        before = self._ledger()
+        consumed = self._consumed()
         scores = self._scores(corpus, kinds["tokenizer"], shards, tokens)
         verdict = [audit] if profile.audit.on_failure == "fail" else []
-        mixture = self._one(MIX, profile.mix_params(), {**tokens, **before, **scores}, needs=verdict)
+        mixture = self._one(MIX, profile.mix_params(), {**tokens, **consumed, **scores}, needs=verdict)
         kinds |= {"encoded": encoded, "audit": audit, "mixture": mixture}
         kinds["packed"] = self._packed(mixture, tokens)
         kinds["card"] = self._one(CARD, profile.card, kinds)
@@ -89,7 +89,7 @@ class _Composition:
         check_gate(self.profile.audit, self.locate(audit), audit.name)
 
     def _tokenizer(self, corpus: Job) -> dict[str, Job | ArtifactRef]:
-        """Take the tokenizer that the profile names, or train one on the balanced counts."""
+        """Use the tokenizer that the profile names, or train one on the balanced counts."""
         named, existing = self.profile.tokenizer, self.sources.tokenizer
         if isinstance(existing, ArtifactRef):
             return {"tokenizer": existing}
@@ -103,8 +103,8 @@ class _Composition:
         tokenizer = self._one(TRAIN, train, {"counts": counts, "balance": balance})
         return {"counts": counts, "balance": balance, "tokenizer": tokenizer}
 
-    def _ledger(self) -> dict[str, JobInput]:
-        """Count what was consumed of the mixture that the profile goes on from, if it names one."""
+    def _consumed(self) -> dict[str, JobInput]:
+        """Record the consumed part of the earlier mixture, if the profile names one."""
         if self.profile.replan is None:
             return {}
         return {"ledger": self._one(CONSUME, self.profile.replan.params(), self.sources.consumed)}
@@ -112,7 +112,7 @@ class _Composition:
     def _scores(
         self, corpus: Job, tokenizer: Job | ArtifactRef, shards: Job, tokens: Mapping[str, JobInput]
     ) -> dict[str, JobInput]:
-        """Score the documents of the sources that have a curriculum: by measure, one artifact per shard."""
+        """Score the documents of the sources with a curriculum: for each measure, one artifact per shard."""
         curriculum = self.profile.mix.curriculum
         measures = curriculum.measures if curriculum is not None else ()
         scores: dict[str, JobInput] = {}
@@ -139,7 +139,7 @@ class _Composition:
         params: Params,
         shared: Mapping[str, JobInput],
     ) -> Job:
-        """Score the shards of the sources that have a curriculum."""
+        """Score the shards of the sources with a curriculum by one measure."""
         curriculum = self.profile.mix.curriculum
         chosen = curriculum.sources if curriculum is not None else ()
 
@@ -160,12 +160,12 @@ class _Composition:
     def _scored_shard(
         self, shard: Shard, node: Node, digests: Mapping[tuple[str, str], str] | None
     ) -> dict[str, Node | External]:
-        """An encoded shard, and with `digests` its text as well, all that its files hold included."""
+        """An encoded shard; with `digests` also its text, identified by the whole content of its files."""
         text = {} if digests is None else {"text": self._external(shard, digests)}
         return {"shard": node, **text}
 
     def _packed(self, mixture: Job, tokens: Mapping[str, JobInput]) -> Job:
-        """Plan the sequences, write their shards side by side, and put them together."""
+        """Plan the sequences, write their shards in parallel, and combine them."""
         pack = self.profile.pack
         plan = self._one(PACK_PLAN, pack.plan_params(), {"mixture": mixture, **tokens}, title="pack[plan]")
 
@@ -177,7 +177,7 @@ class _Composition:
         return self._one(PACK, pack, {"plan": plan, "shards": shards})
 
     def _text(self, params: Callable[[str], Params]) -> Callable[[ArtifactRef, Done], list[Part]]:
-        """One part per shard of the corpus, in order of source and index; `params` by source."""
+        """One part per shard of the corpus, in order of source and index; `params` takes the source."""
 
         def parts(ref: ArtifactRef, done: Done) -> list[Part]:
             return [

@@ -1,11 +1,11 @@
-"""The DAG as values: jobs, which wait for each other, and the steps that a job becomes.
+"""The DAG as values: jobs with dependencies, and the steps of each job.
 
-A fingerprint covers the content digests of its inputs, so a request can be made of the store only when its
-inputs are published. A `Job` therefore names the jobs that it takes its inputs from; once they are done,
-`Job.steps` gives its steps: one, or one per part for a job that is mapped over shards. Jobs that do not
-depend on each other may run side by side; what orders them is nothing but their dependencies.
+A fingerprint covers the content digests of its inputs, so the request for an artifact exists only once its
+inputs are published. A `Job` therefore names the jobs that make its inputs; once they are done, `Job.steps`
+returns its steps: one, or one per part if the job is mapped over shards. Jobs are ordered by their
+dependencies alone; independent jobs may run in parallel.
 
-In a plan, what would have to be made first is `Pending`, and so is everything that depends on it.
+In a plan, an artifact that does not exist yet is `Pending`, and so is every artifact that depends on it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from tokmill.tasks.core.stage import ArtifactRef, External, Input, Params, Reque
 
 @dataclass(frozen=True)
 class Pending:
-    """An artifact that would have to be made first; `task` is the title of the step that makes it."""
+    """An artifact that does not exist yet; `task` is the title of the step that would make it."""
 
     task: str
 
@@ -26,7 +26,7 @@ Node: TypeAlias = ArtifactRef | Pending
 StepInput: TypeAlias = Node | External | Sequence[Node | External]
 JobInput: TypeAlias = "Job | Input | Sequence[Input]"
 Done: TypeAlias = Mapping["Job", Sequence[Node]]
-"""What finished jobs gave: one artifact per step, in the order of the steps."""
+"""The results of finished jobs: one artifact per step, in the order of the steps."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Step:
     """One task of the DAG: a stage applied to inputs, some of which may be pending.
 
     Attributes:
-        stage: what is done.
+        stage: the stage to run.
         title: the name that people see, e.g. `encode[english/3]`.
         name: the artifact's name, e.g. `quickstart.english/3`.
         params: the stage's parameters.
-        inputs: by role, what the stage takes.
-        after: artifacts that the step's inputs were read from; they bear no identity of their own here, but
-            the Prefect UI draws its edges from them.
+        inputs: the stage's inputs, by role.
+        after: artifacts that list the step's inputs. They do not change the fingerprint, but the Prefect UI
+            draws edges from them.
     """
 
     stage: Stage[Any]
@@ -62,9 +62,9 @@ class Job:
 
     Attributes:
         stage, title, name, params: as in `Step`.
-        inputs: by role, what the stage takes; a job stands for what it gives.
-        needs: jobs that have to be done first although their artifacts are no inputs.
-        check: refuses to go on from the published artifact by raising an error, as a gate does.
+        inputs: the stage's inputs, by role; a job stands for its result.
+        needs: jobs that must be done first although their artifacts are not inputs.
+        check: raises an error if the run must not continue from the published artifact, as a gate does.
     """
 
     stage: Stage[Any]
@@ -77,23 +77,23 @@ class Job:
 
     @property
     def dependencies(self) -> Sequence["Job"]:
-        """The jobs that have to be done before this one."""
+        """The jobs that must be done before this one."""
         return [*(given for given in self.inputs.values() if isinstance(given, Job)), *self.needs]
 
     def steps(self, done: Done) -> list[Step]:
-        """Return the job's steps, given what its dependencies gave."""
+        """Return the job's steps, from the results of its dependencies."""
         return [Step(self.stage, self.title, self.name, self.params, self._inputs(done))]
 
     def given(self, done: Done) -> StepInput:
-        """Return what a stage receives that takes this job as an input."""
+        """Return the input of a stage that takes this job: its artifact."""
         (node,) = done[self]
         return node
 
     def accept(self, nodes: Sequence[Node]) -> None:
-        """Check the published artifacts that the job gave.
+        """Check the published artifacts of this job.
 
         Raises:
-            Exception: whatever `check` raises.
+            Exception: any that `check` raises.
         """
         for node in nodes:
             if self.check is not None and isinstance(node, ArtifactRef):
@@ -117,11 +117,11 @@ class Part:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MappedJob(Job):
-    """A job with one step per part; its parts are known once the artifact that lists them is.
+    """A job with one step per part; the parts are known once the artifact that lists them is published.
 
     Attributes:
         of: the job whose artifact lists the parts.
-        parts: returns the parts; called only when that artifact is published.
+        parts: returns the parts; called only after that artifact is published.
     """
 
     of: Job
@@ -129,7 +129,7 @@ class MappedJob(Job):
 
     @property
     def dependencies(self) -> Sequence[Job]:
-        """The jobs that have to be done before this one."""
+        """The jobs that must be done before this one."""
         return [self.of, *super().dependencies]
 
     def steps(self, done: Done) -> list[Step]:
@@ -151,7 +151,7 @@ class MappedJob(Job):
         ]
 
     def given(self, done: Done) -> StepInput:
-        """Return what a stage receives that takes this job as an input: all its artifacts."""
+        """Return the input of a stage that takes this job: all its artifacts."""
         return done[self]
 
 
@@ -163,7 +163,7 @@ class Dag:
     kinds: Mapping[str, Job | ArtifactRef]
 
     def artifacts(self, done: Done) -> dict[str, Node]:
-        """Return kind → artifact (mapped kinds left out), given what all jobs gave."""
+        """Return kind → artifact, without the kinds of mapped jobs, from the results of all jobs."""
         return {
             kind: found if isinstance(found, ArtifactRef) else done[found][0]
             for kind, found in self.kinds.items()
@@ -171,14 +171,14 @@ class Dag:
 
 
 def walk(jobs: Sequence[Job], make: Callable[[Step], Node]) -> Done:
-    """Take the steps of all jobs one after the other, in the order of the DAG.
+    """Run the steps of all jobs one after the other, in the order of the DAG.
 
     Args:
         jobs: each after its dependencies.
         make: makes, or plans, one artifact.
 
     Raises:
-        Exception: whatever `make` or a job's check raises.
+        Exception: any that `make` or a job's check raises.
     """
     done: dict[Job, list[Node]] = {}
     for job in jobs:
@@ -193,7 +193,7 @@ def references(step: Step) -> list[ArtifactRef]:
 
 
 def pending(step: Step) -> list[Pending]:
-    """Return the artifacts that would have to be made before a step, each once."""
+    """Return the artifacts that a step waits for in a plan, each once."""
     return list(dict.fromkeys(node for node in _nodes(step) if isinstance(node, Pending)))
 
 

@@ -1,9 +1,8 @@
-"""Ends a process within seconds after a signal, orderly if possible.
+"""Ends a process within seconds after a signal.
 
-A signal unwinds the main thread: the run records how it ended, and children are stopped. That may take too
-long, because a kernel is at work or a server does not answer. So four seconds after the signal a timer thread
-ends the process and its children. That is safe at any moment, because an artifact is published whole or not
-at all.
+A signal unwinds the main thread: the run records its end, and children are stopped. That takes too long while
+a kernel computes or if a server does not answer. So a timer thread ends the process and its children four
+seconds after the signal. That is safe at any moment, because an artifact is published whole or not at all.
 """
 
 import os
@@ -26,10 +25,10 @@ def end_soon(number: int, seconds: float = SECONDS) -> None:
         timer.start()
 
 
-def last_words(say: Callable[[int], None]) -> None:
-    """Call `say` with the signal's number before the process is ended."""
+def last_words(report: Callable[[int], None]) -> None:
+    """Set a function that is called with the signal's number just before the process is ended."""
     global _last_words  # noqa: PLW0603 - a process ends once
-    _last_words = say
+    _last_words = report
 
 
 def _end(number: int) -> None:

@@ -3,8 +3,8 @@
 `tokmill up` runs `python -m tokmill.flows.run.deployment FOLDER STORE`. Teams that deploy from a checkout use
 `prefect.yaml`, which has the same content (a test compares the two).
 
-Registering again keeps what people set in the UI: schedules with their parameters, the deployment's own
-parameters and tags, whether deployment and pool are paused, and their limits. It renews what follows from the
+Registering again keeps the settings that people made in the UI: schedules with their parameters, the
+deployment's parameters and tags, pauses and limits of deployment and pool. It replaces what is defined by the
 code: the form, the entry point, the description and the work pool's template.
 """
 
@@ -30,7 +30,7 @@ FLOW = build_corpus.name
 
 
 def register(served: ServedFolder) -> None:
-    """Create or renew the work pool and the deployment of a served folder."""
+    """Create or update the work pool and the deployment of a served folder."""
     with get_client(sync_client=True) as client:
         _register_pool(client, served)
         try:
@@ -42,7 +42,7 @@ def register(served: ServedFolder) -> None:
 
 
 def deployment(served: ServedFolder) -> RunnerDeployment:
-    """The deployment as it is first registered; its schedule is there but paused."""
+    """Return the deployment for its first registration; it has a schedule, which is paused."""
     return RunnerDeployment.from_flow(
         build_corpus,
         served.name,
@@ -56,10 +56,10 @@ def deployment(served: ServedFolder) -> RunnerDeployment:
 
 
 def job_template(served: ServedFolder) -> dict[str, Any]:
-    """Return the work pool's template: a fixed working folder, and no variable that a run could set.
+    """Return the work pool's template: a fixed working folder, and no variable that a run can set.
 
-    Prefect's own template for processes lets every run choose its command, environment and working folder.
-    `env` is left out of the configuration too, because a run's values would override it; runs get the
+    With Prefect's own template for processes, any run can choose its command, environment and working folder.
+    The configuration has no `env` either, because values of a run would override it; runs inherit the
     worker's environment.
     """
     return {
@@ -85,7 +85,7 @@ def _register_pool(client: SyncPrefectClient, served: ServedFolder) -> None:
 
 
 def _renewal(served: ServedFolder, known: DeploymentResponse) -> DeploymentUpdate:
-    """What a deployment takes from the code; fields that are not named here stay as they are."""
+    """Return the fields that are defined by the code; all others stay unchanged."""
     made = deployment(served)
     renewal = DeploymentUpdate(
         description=made.description,

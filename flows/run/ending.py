@@ -1,7 +1,7 @@
-"""The state of a run that ended with an exception: failed, crashed, cancelled or suspended.
+"""Determines the state of a run that ended with an exception: failed, crashed, cancelled or suspended.
 
-An `Exception` is a failure. Anything else ended the flow from outside, and its type does not say why: Prefect
-sends the same signal to a run that is cancelled and to one whose worker is stopped. So the server is asked
+An `Exception` is a failure. Any other `BaseException` ended the flow from outside, and its type is ambiguous:
+Prefect sends the same signal when a run is cancelled and when its worker is stopped. So the server is asked
 for the run's state. If it does not answer, a signal counts as a crash and Ctrl-C as a cancellation.
 """
 
@@ -25,7 +25,7 @@ _RUN_STATES: dict[StateType, State] = {
 
 
 def state_of(error: BaseException) -> State:
-    """Return the state of a run that ended with `error`, as far as the exception tells."""
+    """Return the state of a run that ended with `error`, judging by the exception alone."""
     if isinstance(error, Exception):
         return "failed"
     if isinstance(error, Pause):
@@ -36,19 +36,19 @@ def state_of(error: BaseException) -> State:
 def message_of(error: BaseException) -> str:
     """Return the message that goes into the run's record."""
     if isinstance(error, TerminationSignal):
-        return f"it was sent signal {error.signal}"
+        return f"received signal {error.signal}"
     return str(error) or type(error).__name__
 
 
 def server_state(run_id: str) -> State | None:
-    """Return `cancelled` or `suspended` if that is the run's state at Prefect's server; None otherwise."""
+    """Return `cancelled` or `suspended` if Prefect's server has the run in that state; None otherwise."""
     try:
         with (
             temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
             get_client(sync_client=True, httpx_settings={"timeout": _ANSWER_SECONDS}) as client,
         ):
             state = client.read_flow_run(UUID(run_id)).state
-    except Exception as error:  # the run ends whether the server answers or not
-        _LOG.info("the server was not reached at the end of run %s: %s", run_id, error)
+    except Exception as error:  # the end of the run must not depend on the server
+        _LOG.info("cannot reach the server at the end of run %s: %s", run_id, error)
         return None
     return _RUN_STATES.get(state.type) if state is not None else None

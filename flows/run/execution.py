@@ -1,12 +1,13 @@
-"""Runs the jobs of a DAG as Prefect tasks: submits, waits, reports.
+"""Runs the jobs of a DAG as Prefect tasks.
 
-A job is submitted as soon as its dependencies are done, so that independent branches (the audit; scores,
-mixture and packing) run side by side on the flow's task runner. All scheduling is done in the thread that
-calls `run`: it waits for whichever task ends next and submits what that allows. A task never waits for
-another one inside a worker, so a single worker is enough.
+A job is submitted as soon as its dependencies are done, so independent branches (the audit; scores, mixture
+and packing) run in parallel on the flow's task runner. All scheduling happens in the thread that calls `run`:
+it waits for the next task to end and submits the jobs that become ready. A task never waits for another one
+inside a worker, so a single worker is enough.
 
-After a failure nothing more is submitted; what was submitted still finishes and stays published. Then the
-first failure, in the order of the DAG, is raised: a rerun pays only for what failed and what follows.
+After a failure no job is submitted any more; submitted tasks still finish, and their artifacts stay
+published. Then the first failure, in the order of the DAG, is raised. A rerun only has to make what failed
+and what depends on it.
 """
 
 import re
@@ -30,11 +31,11 @@ from tokmill.flows.run.results import RunRow
 from tokmill.tasks.core.stage import ArtifactRef, How
 from tokmill.tasks.store import Provenance, Store, Verify
 
-_SOURCE = re.compile(r"\[(.+)/\d+\]$")  # of a task over shards: `encode[english/3]`
+_SOURCE = re.compile(r"\[(.+)/\d+\]$")  # a task over shards: `encode[english/3]`
 
 
 class _End(NamedTuple):
-    """How a task came by its artifact, and when its work ended."""
+    """How a task got its artifact, and when."""
 
     how: How
     at: float
@@ -42,7 +43,7 @@ class _End(NamedTuple):
 
 @dataclass
 class _Progress:
-    """A job that was begun: its rows by step, and what failed, by step; -1 is the job itself."""
+    """A started job: its rows and its failures by index of the step; -1 is the job itself."""
 
     steps: Sequence[Step] = ()
     rows: dict[int, RunRow] = field(default_factory=dict)
@@ -50,7 +51,7 @@ class _Progress:
 
     @property
     def complete(self) -> bool:
-        """Whether every step has given its artifact."""
+        """Whether every step has its artifact."""
         return len(self.rows) == len(self.steps)
 
     @property
@@ -63,9 +64,9 @@ class PrefectExecutor:
     """Makes the artifacts of a DAG.
 
     Attributes:
-        rows: what each task did, in the order of the DAG; complete once `run` has returned.
-        memory_bytes: memory that one task may take; see `tasks.core.machine`.
-        provenance: of the run, for the artifacts that it makes.
+        rows: the outcome of each task, in the order of the DAG; complete after `run` has returned.
+        memory_bytes: memory limit of one task; see `tasks.core.machine`.
+        provenance: the run's provenance, for the artifacts that it makes.
     """
 
     def __init__(
@@ -89,23 +90,22 @@ class PrefectExecutor:
         self._progress: dict[Job, _Progress] = {}
         self._failed = False
         self._done: dict[Job, Sequence[Node]] = {}
-        self._under_way: dict[PrefectFuture[Any], tuple[Job, int]] = {}
+        self._running: dict[PrefectFuture[Any], tuple[Job, int]] = {}
         self._completed: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
         self._futures: dict[ArtifactRef, PrefectFuture[Any]] = {}
 
     def run(self, jobs: Sequence[Job]) -> Done:
-        """Run all jobs and return what they gave.
+        """Run all jobs and return their artifacts.
 
         Args:
             jobs: each after its dependencies.
 
         Raises:
-            RunError: a task failed; the message names the task and is otherwise the failure's own.
-            TaskError: an artifact that lists the parts of a job cannot be read, or a job's check refused to
-                go on.
+            RunError: a task failed; the message is the task's title and the message of its error.
+            TaskError: an artifact that lists the parts of a job cannot be read, or a job's check failed.
         """
         waiting = self._submit_ready(jobs)
-        while self._under_way:
+        while self._running:
             self._finish(self._completed.get())
             waiting = self._submit_ready(waiting)
         self._raise_first(jobs)
@@ -113,16 +113,16 @@ class PrefectExecutor:
         return self._done
 
     def _submit_ready(self, waiting: Sequence[Job]) -> Sequence[Job]:
-        """Begin the jobs whose dependencies are done, unless something failed; return the others."""
+        """Start the jobs whose dependencies are done, unless something failed; return the others."""
         still_waiting = []
         for job in waiting:
             if self._failed or not all(needed in self._done for needed in job.dependencies):
                 still_waiting.append(job)
             else:
-                self._begin(job)
+                self._start(job)
         return still_waiting
 
-    def _begin(self, job: Job) -> None:
+    def _start(self, job: Job) -> None:
         progress = self._progress[job] = _Progress()
         try:
             progress.steps = job.steps(self._done)
@@ -131,10 +131,10 @@ class PrefectExecutor:
             with TaskCallbacks(self._on_start, self.reporter.on_progress, self._on_end).installed():
                 for index, step in enumerate(progress.steps):
                     self._submit(job, index, step)
-        except Exception as error:  # it is raised once the tasks that are under way have ended
+        except Exception as error:  # raised after the running tasks have ended
             self._fail(job, -1, error)
         else:
-            self._close(job)  # a job without parts is done at once
+            self._close(job)  # a job without parts is done already
 
     def _submit(self, job: Job, index: int, step: Step) -> None:
         spec = TaskSpec(step.request(), self.store.root, self.verify, self.memory_bytes, self.provenance)
@@ -142,12 +142,12 @@ class PrefectExecutor:
         arguments = {"spec": quote(spec), "title": step.title}
         task = as_task(spec, step.title)
         future: PrefectFuture[Any] = self.runner.submit(task, arguments, wait_for=list(parents.values()))
-        self._under_way[future] = (job, index)
+        self._running[future] = (job, index)
         future.add_done_callback(self._completed.put)
 
     def _finish(self, future: PrefectFuture[Any]) -> None:
-        """Take in a task that ended; the last one of a job closes it."""
-        job, index = self._under_way.pop(future)
+        """Record a task that ended, and close its job if it was the last one."""
+        job, index = self._running.pop(future)
         progress = self._progress[job]
         end = self._end(progress.steps[index], future)
         if isinstance(end, RunRow):
@@ -164,7 +164,7 @@ class PrefectExecutor:
         self._failed = True
 
     def _close(self, job: Job) -> None:
-        """Let what depends on a job go on, once all its artifacts are published and accepted."""
+        """Mark a job as done if all its artifacts are published and accepted."""
         progress = self._progress[job]
         if progress.complete:
             refs = [row.ref for row in progress.in_order]
@@ -176,8 +176,8 @@ class PrefectExecutor:
                 self._done[job] = refs
 
     def _end(self, step: Step, future: PrefectFuture[Any]) -> RunRow | BaseException:
-        """Tell the reporter how a task ended, and return its row or its failure."""
-        future.wait()  # completed, but until it is waited for it may not have its final state at hand
+        """Report the end of a task, and return its row or its error."""
+        future.wait()  # it has ended, but may not have its final state until it is waited for
         state = future.state
         outcome = future.result(raise_on_failure=False)
         if not state.is_completed():
@@ -200,12 +200,12 @@ class PrefectExecutor:
         self._ended[title] = _End(how, time.monotonic())
 
     def _failures(self, jobs: Sequence[Job]) -> list[Exception]:
-        """What failed, in the order of `jobs` and of their steps."""
+        """Return the failures, in the order of `jobs` and of their steps."""
         begun = [self._progress[job].failures for job in jobs if job in self._progress]
         return [failures[index] for failures in begun for index in sorted(failures)]
 
     def _raise_first(self, jobs: Sequence[Job]) -> None:
-        """Raise the first failure in the order of the DAG; free what the frames of the others hold."""
+        """Raise the first failure in the order of the DAG; clear the frames of the others."""
         failures = self._failures(jobs)
         for failure in failures[1:]:
             clear_frames(failure)
@@ -214,7 +214,7 @@ class PrefectExecutor:
 
 
 def _titled(step: Step, message: str) -> str:
-    """Put the task's title before a message, in place of what the message says of stage and source itself."""
+    """Put the task's title before a message, in place of the message's own stage and source."""
     rest = message.removeprefix(f"{step.stage.task}: ")
     source = _SOURCE.search(step.title)
     if source is not None:

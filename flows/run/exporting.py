@@ -1,4 +1,4 @@
-"""Exports packed sequences: the shards through the store, one by one, then a copy outside of the store."""
+"""Exports packed sequences: publishes the shards in the store, then copies them to a folder."""
 
 import shutil
 import typing
@@ -18,10 +18,10 @@ CHECKSUMS_FILE = "checksums.txt"
 
 
 def parse_formats(names: Sequence[str]) -> tuple[PackedFormat, ...]:
-    """Return formats by their names.
+    """Check the names of formats, and return them once each in a fixed order.
 
     Raises:
-        UsageError: there is no such format.
+        UsageError: a name is not a format.
     """
     known: tuple[PackedFormat, ...] = typing.get_args(PackedFormat)
     for name in names:
@@ -35,16 +35,16 @@ def parse_formats(names: Sequence[str]) -> tuple[PackedFormat, ...]:
 def export_packed(
     store: Store, packed: ArtifactRef, formats: tuple[PackedFormat, ...], *, labels: bool = False
 ) -> ArtifactRef:
-    """Publish the sequences of `packed` in other formats; earlier exports are reused from the store.
+    """Publish the sequences of `packed` in other formats; earlier exports are reused.
 
-    With `labels`, the labels that trainers compute the loss on are written as well.
+    With `labels`, also write the labels that trainers compute the loss on.
 
     Raises:
-        StoreError: the artifact's files are not those that were published.
-        PackingError: a shard does not fit into a format.
+        StoreError: the artifact's files differ from the published ones.
+        PackingError: a format cannot represent a shard.
     """
     if problems := store.verify([packed], full=True):
-        raise StoreError(f"export: {problems[0]}; run its profile again, which makes it anew")
+        raise StoreError(f"export: {problems[0]}; run its profile again to repair it")
     name = f"{packed.name}.{'+'.join(formats)}"
     shards = []
     for entry in PackedManifest.open(store.path(packed)).shards:
@@ -58,12 +58,12 @@ def export_packed(
 
 
 def copy_out(store: Store, packed: ArtifactRef, out: Path) -> Path:
-    """Copy an artifact's files into the new folder `out`, with `checksums.txt`; whole, or not at all.
+    """Copy an artifact's files to the new folder `out`, with `checksums.txt`; all of them or none.
 
-    The checksums are as `b2sum --length=256 --check` takes them.
+    `b2sum --length=256 --check` reads the checksums.
 
     Raises:
-        StoreError: a copy is not what was published.
+        StoreError: a copy differs from the published file.
     """
     record = store.record(packed)
     temporary = out.with_name(f".{out.name}.partial")
@@ -74,7 +74,9 @@ def copy_out(store: Store, packed: ArtifactRef, out: Path) -> Path:
             (temporary / entry.path).parent.mkdir(exist_ok=True)
             shutil.copyfile(store.path(packed) / entry.path, temporary / entry.path)
             if digest_file(temporary / entry.path) != entry.digest:
-                raise StoreError(f"export: the copy of {entry.path} is not what was published; try again")
+                raise StoreError(
+                    f"export: the copy of {entry.path} differs from the published file; try again"
+                )
         lines = "".join(f"{entry.digest}  {entry.path}\n" for entry in record.files)
         (temporary / CHECKSUMS_FILE).write_text(lines, encoding="utf-8")
         temporary.rename(out)

@@ -1,9 +1,9 @@
-"""The flow `build-corpus`: one profile, from raw text to packed shards and a data card.
+"""The flow `build-corpus`: builds one profile, from raw text to packed shards and a data card.
 
-The flow's parameters are the fields of the Prefect UI's form, and what a schedule or a deployment sets. The
-machine settings (store, workers, how thoroughly artifacts are checked) are among them but never enter a
-fingerprint. A run is in the store's catalog from its start. Every run publishes a summary as a Markdown
-artifact, even if everything was cached, because a cached task shows no artifact of its own.
+The flow's parameters are the fields of the form in the Prefect UI, and can be set by a schedule or a
+deployment. Machine settings (store, workers, how thoroughly artifacts are checked) are among them but never
+change a fingerprint. A run is in the store's catalog from its start. Every run publishes a summary as a
+Markdown artifact, even if everything was cached, because a cached task shows no artifact in the UI.
 """
 
 from contextvars import ContextVar
@@ -38,7 +38,7 @@ from tokmill.tasks.store import Provenance, RunArtifact, Store, Verify
 
 @dataclass
 class _Watcher:
-    """The caller of a run in this process: gives the profile, receives progress and the result."""
+    """Passes a profile from the caller of a run in this process, and progress and the result back."""
 
     reporter: Reporter
     profile: Profile | None = None
@@ -47,7 +47,7 @@ class _Watcher:
 
 _SECONDS_OF_A_WORKERS_RUN = 2.0  # Prefect checks after three, and again after three more
 
-# None in a run that a worker starts, which people watch in the UI.
+# None in a run that a worker starts.
 _WATCHER: ContextVar[_Watcher | None] = ContextVar("watcher", default=None)
 
 
@@ -70,17 +70,17 @@ def build_corpus(
     Args:
         profile: A profile that ships with tokmill (quickstart, smoke), or the path of a TOML file.
         overrides: Values that replace the profile's own for this run.
-        store: Folder of the artifacts; empty for the profile's own, or TOKMILL_STORE.
-        workers: Tasks at a time; empty for one per core. Changes no result.
-        memory: Memory that counts may take, e.g. 4GB, before they go to the disk; empty for a quarter of the
-            RAM. Changes no result.
-        verify: What is checked of a found artifact before it is used: its files' sizes, or digests too.
-        rehash: Read every source file's digest again instead of trusting its size and time.
+        store: Folder of the artifacts; empty for TOKMILL_STORE or the profile's own.
+        workers: Number of parallel tasks; empty for one per core. Changes no result.
+        memory: Memory for counts before they are written to disk, e.g. 4GB; empty for a quarter of the RAM.
+            Changes no result.
+        verify: How an artifact is checked before it is reused: its files' sizes, or their digests as well.
+        rehash: Read every source file again instead of trusting its size and modification time.
 
     Raises:
-        ProfileError: the profile or an override is wrong.
-        SourceError: a source matches nothing, or a file twice.
-        RunError: a task failed; what was published before stays published.
+        ProfileError: the profile or an override is invalid.
+        SourceError: a source matches no file, or one file twice.
+        RunError: a task failed; artifacts that were published before stay published.
     """
     watcher = _WATCHER.get() or _Watcher(Silent())
     loaded = watcher.profile or _load_served(profile, overrides)
@@ -101,16 +101,16 @@ def run_profile(
     rehash: bool = False,
     reporter: Reporter | None = None,
 ) -> RunResult:
-    """Run the flow in this process, with Prefect's embedded server where no other is configured.
+    """Run the flow in this process, with Prefect's embedded server if no other is configured.
 
     Args:
-        profile: what to build.
+        profile: the profile to build.
         store: folder or URL of the artifacts.
         workers: tasks at a time; one per core if None.
-        memory: memory that counts may take, e.g. `4GB`; a quarter of the RAM if None.
+        memory: memory for counts before they are written to disk, e.g. `4GB`; a quarter of the RAM if None.
         verify: how thoroughly existing artifacts are checked; the profile's setting if None.
         rehash: digest every source file again.
-        reporter: receives the progress, from several threads.
+        reporter: called with the progress, from several threads.
 
     Raises:
         As `build_corpus`.
@@ -127,7 +127,7 @@ def run_profile(
 
 
 def _load_served(profile: str, overrides: Overrides) -> Profile:
-    """Load the profile of a run that a worker starts."""
+    """Load the profile of a run that a worker starts; log its notes."""
     require_served(profile)
     loaded = load_profile(profile, overrides.assignments())
     for note in loaded.notes:
@@ -136,7 +136,7 @@ def _load_served(profile: str, overrides: Overrides) -> Profile:
 
 
 def _build(profile: Profile, machine: Machine, reporter: Reporter) -> RunResult:
-    """Run the DAG on Prefect; the catalog has the run's start before and its end after."""
+    """Run the DAG on Prefect, and record the run's start and end in the catalog."""
     store = machine.open_store()
     run_id = str(flow_run.id)
     provenance = Provenance.collect(flow_run_id=run_id, deployment_id=deployment.id)
@@ -157,10 +157,10 @@ def _build(profile: Profile, machine: Machine, reporter: Reporter) -> RunResult:
 
 
 def _note_end(store: Store, run_id: str, error: BaseException) -> None:
-    """Record why a run ended; if the disk is full, the run's own error is reported all the same.
+    """Record why a run ended; if that fails (a full disk), the run's own error is still reported.
 
-    A run that was ended from outside has little time: its end is recorded before the server is asked for the
-    reason.
+    A run that was ended from outside has little time, so its end is recorded before the server is asked for
+    the reason.
     """
     try:
         if isinstance(error, Exception):
@@ -196,5 +196,5 @@ def _publish(profile: Profile, store: Store, result: RunResult) -> None:
     create_markdown_artifact(
         audit.read_text("utf-8"),
         artifact_key("audit", profile),
-        description="What the tokenizer makes of the text.",
+        description="The tokenizer's compression and vocabulary use, by source.",
     )

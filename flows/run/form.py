@@ -1,6 +1,6 @@
-"""The typed fields of the Prefect UI's form: values that override a profile's for one run.
+"""The typed fields of the form in the Prefect UI, which override values of the profile for one run.
 
-Every field is empty by default, which keeps the profile's value. Parameters without a field go into `more`,
+A field is empty by default, which keeps the profile's value. Parameters without a field are given in `more`,
 in the notation of the command line: `section.key=value`.
 """
 
@@ -19,18 +19,20 @@ class _Section(BaseModel):
 
 
 class BalanceOverrides(_Section):
-    """How much of each source the tokenizer is trained on."""
+    """The share of each source in the tokenizer's training text."""
 
     model_config = ConfigDict(title="balance")
 
-    method: Method | None = Field(None, description="How training text is divided among the sources.")
+    method: Method | None = Field(
+        None, description="Rule for each source's share of the tokenizer's training text."
+    )
     temperature: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="T in p ∝ n^(1/T): 1 keeps natural shares, larger values even them out."
+        None, description="T in p ∝ n^(1/T): 1 keeps natural shares, larger values equalize them."
     )
 
 
 class TrainOverrides(_Section):
-    """The tokenizer."""
+    """The tokenizer's training."""
 
     model_config = ConfigDict(title="train")
 
@@ -39,7 +41,7 @@ class TrainOverrides(_Section):
         description="Tokens in the vocabulary, special and reserved ones included; byte_bpe needs 257.",
     )
     family: FamilyName | None = Field(
-        None, description="The kind of tokenizer: byte-level BPE, or whole words or characters."
+        None, description="Family: byte-level BPE, or tokens that are whole words or characters."
     )
     split_pattern: str | None = Field(
         None, description="gpt2, cl100k, o200k, llama3, qwen2, cs336, or a regular expression."
@@ -47,27 +49,29 @@ class TrainOverrides(_Section):
 
 
 class MixOverrides(_Section):
-    """The order and the shares of what a model will read."""
+    """The shares of the sources in the training data, and the order of the documents."""
 
     model_config = ConfigDict(title="mix")
 
-    method: Method | None = Field(None, description="How training tokens are shared out among the sources.")
-    seed: int | None = Field(None, description="Decides the order of documents, nothing else.")
+    method: Method | None = Field(
+        None, description="Rule for the share of each source in the training tokens."
+    )
+    seed: int | None = Field(None, description="Seed of the order of documents within each source.")
     total_tokens: Annotated[int, Field(ge=1)] | None = Field(
         None,
-        description="Tokens in the mixture; empty for as many as the weights and repetition limits allow.",
+        description="Tokens in the mixture; empty for as many as the shares and max_repetition allow.",
     )
 
 
 class PackOverrides(_Section):
-    """The sequences."""
+    """The packed sequences."""
 
     model_config = ConfigDict(title="pack")
 
-    sequence_length: Annotated[int, Field(ge=8)] | None = Field(None, description="Tokens in a sequence.")
+    sequence_length: Annotated[int, Field(ge=8)] | None = Field(None, description="Tokens per sequence.")
     strategy: Strategy | None = Field(
         None,
-        description="concat cuts documents where a sequence ends; best_fit keeps them whole and hardly pads.",
+        description="concat cuts documents where sequences end; best_fit keeps them whole, with some padding.",
     )
 
 
@@ -79,7 +83,8 @@ class Overrides(_Section):
     mix: MixOverrides = MixOverrides()
     pack: PackOverrides = PackOverrides()
     more: list[str] = Field(
-        default_factory=list, description="Anything else, as section.key=value; e.g. encode.min_tokens=16"
+        default_factory=list,
+        description="Any other parameter, as section.key=value, e.g. encode.min_tokens=16",
     )
 
     def assignments(self) -> list[str]:

@@ -1,7 +1,7 @@
-"""The machine settings of a run or command: store, workers, memory, how thoroughly artifacts are checked.
+"""The machine settings of a run or command: store, workers, memory, and how artifacts are checked.
 
 If a setting is given in several places, the first of these wins: an option, the environment, the profile's
-`[execution]`, the default. None of them enters a fingerprint.
+`[execution]`, the default. None of them changes a fingerprint.
 """
 
 import os
@@ -17,7 +17,7 @@ from tokmill.tasks.store.layout import DEFAULT_STORE
 
 if TYPE_CHECKING:
     from tokmill.flows.profile import (
-        Execution,  # brings numpy and all stages along, and `tokmill ls` is to be quick
+        Execution,  # imports numpy and all stages, which would slow down `tokmill ls`
     )
 
 RunnerName: TypeAlias = Literal["threads"]
@@ -26,15 +26,15 @@ RunnerName: TypeAlias = Literal["threads"]
 
 @dataclass(frozen=True)
 class Machine:
-    """Where and how a run works.
+    """The machine settings of a run.
 
     Attributes:
         store: URL or folder of the artifacts.
-        workers: tasks at a time.
-        memory_bytes: memory that all tasks together may use for data that grows with their input.
-        verify: what is checked before an artifact is reused: its files' sizes, or their digests as well.
-        rehash: whether every source file is digested again, even if its size and time are unchanged.
-        runner: where tasks are executed.
+        workers: number of parallel tasks.
+        memory_bytes: limit of all tasks together, for data that grows with their input.
+        verify: how an artifact is checked before it is reused: its files' sizes, or their digests as well.
+        rehash: whether to digest every source file again, even if its size and time are unchanged.
+        runner: the task runner, by name.
     """
 
     store: str
@@ -58,13 +58,13 @@ class Machine:
         """Resolve options against the environment and a profile's `[execution]`.
 
         Raises:
-            UsageError: `memory`, or TOKMILL_MEMORY, is no size.
+            UsageError: `memory` or TOKMILL_MEMORY is not a size.
         """
-        said = memory or os.environ.get("TOKMILL_MEMORY") or profile.memory
+        size = memory or os.environ.get("TOKMILL_MEMORY") or profile.memory
         return cls(
             store_url(store, profile),
             workers or profile.workers or os.cpu_count() or 1,
-            num_bytes(said) if said else quarter_of_the_ram(),
+            num_bytes(size) if size else quarter_of_the_ram(),
             verify or profile.verify,
             rehash or profile.rehash,
         )
@@ -87,16 +87,16 @@ def open_store(location: str) -> Store:
 
 
 def writable_store(location: str) -> Store:
-    """Open a store for writing; make its folder if need be.
+    """Open a store for writing; create its folder if it does not exist.
 
     Raises:
-        UsageError: as `open_store`, or the folder cannot be made or written to.
+        UsageError: as `open_store`, or the folder cannot be created or written to.
     """
     store = open_store(location)
     try:
         store.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(_not_writable(location, f"cannot be made ({error.strerror})")) from error
+        raise UsageError(_not_writable(location, f"cannot be created ({error.strerror})")) from error
     if not os.access(store.root, os.W_OK | os.X_OK):
         raise UsageError(_not_writable(location, "cannot be written to"))
     return store
@@ -110,7 +110,7 @@ def num_bytes(size: str) -> int:
     """Return the bytes of a size such as `4GB` or `512MiB`.
 
     Raises:
-        UsageError: it is no size.
+        UsageError: `size` is not a size.
     """
     from tokmill.flows.profile import SIZE  # noqa: PLC0415 - as above
 
@@ -122,6 +122,6 @@ def num_bytes(size: str) -> int:
 
 
 def store_url(option: str | None, profile: "Execution | None" = None) -> str:
-    """Return the store that an option, `TOKMILL_STORE`, a profile or the default names, in that order."""
+    """Return the location of the store: the option, `TOKMILL_STORE`, the profile's, or the default."""
     named = profile.store if profile else None
     return option or os.environ.get("TOKMILL_STORE") or named or DEFAULT_STORE

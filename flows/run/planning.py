@@ -1,10 +1,10 @@
-"""What a run would do, without doing it: which tasks are cached, which would run, and why.
+"""Plans a run: determines which tasks are cached, which would run, and why.
 
-A plan walks the same DAG as a run. An artifact that the store holds gives its content digest to the tasks
-that depend on it. If the store does not hold it, those tasks are pending: the digest is not known before the
-artifact is made. It may turn out to be the same as before, and then they are cached after all. The reason why
-a task would run is found by comparing the request's fingerprint payload, field by field, with that of the
-newest artifact of the same kind and name.
+A plan walks the same DAG as a run. Tasks whose inputs are in the store can be looked up, because their
+fingerprints depend on the digests of the inputs. If an input does not exist yet, its digest is unknown, and
+the tasks that depend on it are pending. They may turn out to be cached, if the input's content is the same as
+before. The reason why a task would run is the difference, field by field, between the fingerprint payload of
+its request and that of the newest artifact of the same kind and name.
 """
 
 from collections.abc import Sequence
@@ -26,8 +26,8 @@ class PlanRow:
     Attributes:
         task: the title that people see, e.g. `encode[english/3]`.
         name: the artifact's name.
-        action: `cached`, or `run` where the artifact is not there.
-        reason: why it would run; empty where it is cached.
+        action: `cached`, or `run` if the artifact does not exist.
+        reason: why it would run; empty if it is cached.
         details: the fields that differ from the newest artifact of that kind and name, `field: old → new`.
     """
 
@@ -39,14 +39,14 @@ class PlanRow:
 
 
 class _Planner:
-    """Looks steps up in the store, and makes nothing."""
+    """Looks steps up in the store without making anything."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.rows: list[PlanRow] = []
 
     def look_up(self, step: Step) -> Node:
-        """Return the artifact of a step if the store holds it; else what would have to be made."""
+        """Return the artifact of a step if the store has it, else a pending one."""
         if waiting := pending(step):
             return self._would_run(step, f"waits for {waiting[0].task}")
         ref = self.store.lookup(step.request())
@@ -61,26 +61,26 @@ class _Planner:
         return Pending(step.title)
 
     def _why(self, step: Step) -> tuple[str, list[str]]:
-        """Compare a request that the store cannot answer with the newest artifact of its kind and name."""
+        """Compare the request of a missing artifact with the newest artifact of its kind and name."""
         try:
             newest = self.store.newest(step.stage.kind, step.name)
         except StoreError:
-            return "the newest of that name cannot be read", []
+            return "the newest artifact of that name cannot be read", []
         if newest is None:
-            return "nothing of that name yet", []
+            return "no artifact of that name yet", []
         payload = self.store.fingerprint_payload(step.request())
         differences = payload_differences(newest.payload, payload)
         if not differences:
             return "its artifact is gone or damaged", []
-        return "differs from the newest", [f"{d.field}: {d.a} → {d.b}" for d in differences]
+        return "differs from the newest artifact", [f"{d.field}: {d.a} → {d.b}" for d in differences]
 
 
 def plan_profile(profile: Profile, store: Store, *, rehash: bool = False) -> list[PlanRow]:
     """Return what a run of `profile` on `store` would do, one row per task in the order of the DAG.
 
     Raises:
-        SourceError: a source matches nothing, or a file twice.
-        GateError: the audit is published and its gate failed, and the profile stops there.
+        SourceError: a source matches no file, or one file twice.
+        GateError: the gate of the published audit failed, and `audit.on_failure` is "fail".
     """
     planner = _Planner(store)
     walk(compose(profile, resolve_sources(profile, store, rehash=rehash), store.path).jobs, planner.look_up)

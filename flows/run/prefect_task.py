@@ -1,12 +1,12 @@
-"""Makes a Prefect task, cached and recorded, of any stage's request. Nothing else binds stages to Prefect.
+"""Turns any stage's request into a cached, recorded Prefect task; the only link between stages and Prefect.
 
-The laws. The fingerprint decides what is cached, and Prefect shows it. The cache key is the request's
-fingerprint. Before the key is returned, the store is asked whether it holds a sound artifact. If not,
-Prefect's result file for that key is deleted; if it does and Prefect has no such file, one is written. So a
-task run is `Cached` in the UI exactly when the store holds its artifact, whoever made it.
+The store decides which tasks are cached, and Prefect shows it. The cache key is the request's fingerprint.
+Before the key is returned, the store is asked for an intact artifact. If it has none, Prefect's result file
+for that key is deleted; if it has one and Prefect has no such file, the file is written. So a task run is
+`Cached` in the UI exactly when the store has its artifact, no matter which run made it.
 
-Prefect's result files (a few hundred bytes each: an artifact reference) are in `<store>/.prefect`, so that
-they move with the store and not with a user's home directory.
+Prefect's result files (artifact references of a few hundred bytes) are in `<store>/.prefect`, so that they
+move with the store.
 """
 
 from collections.abc import Callable
@@ -35,10 +35,10 @@ from tokmill.tokenizer.core.stopping import heed_stop
 _HOW: dict[How, str] = {
     "made": "made by this task",
     "cached": "found in the store",
-    "waited": "made by another task, which this one waited for",
+    "waited": "made by another task while this one waited",
 }
 
-# The callbacks of a run in this process; a task that runs in another process reports to nobody.
+# None in a task that runs in another process.
 _CALLBACKS: ContextVar["TaskCallbacks | None"] = ContextVar("callbacks", default=None)
 
 
@@ -66,9 +66,9 @@ class TaskSpec:
         request: for the artifact.
         store: the folder of artifacts.
         verify: how thoroughly an existing artifact is checked.
-        memory_bytes: memory that the stage may use; see `tasks.core.machine`.
-        provenance: of the run. A task could ask the server for its deployment, but each would need a client
-            of its own, which costs more CPU time than everything else in its orchestration.
+        memory_bytes: memory limit of the stage; see `tasks.core.machine`.
+        provenance: the run's provenance. Tasks do not ask the server for the deployment themselves, because
+            one client per task costs more CPU time than the rest of its orchestration.
     """
 
     request: Request
@@ -79,7 +79,7 @@ class TaskSpec:
 
 
 def results_folder(store: Path) -> Path:
-    """Where Prefect keeps its result files for `store`."""
+    """Return the folder of Prefect's result files for `store`."""
     return store / ".prefect"
 
 
@@ -108,9 +108,9 @@ class FingerprintPolicy(CachePolicy):
 
 
 def _remember(store: Path, key: str, ref: ArtifactRef) -> None:
-    """Write `ref` as Prefect's result for `key`, unless it is that already.
+    """Write `ref` as Prefect's result for `key`, unless it already is.
 
-    Another profile may have made the artifact under another name; the reference has this run's.
+    Another profile may have made the artifact under another name; `ref` has this run's name.
     """
     folder = LocalFileSystem(basepath=str(results_folder(store)))
     results = ResultStore(result_storage=folder, serializer=JSONSerializer())
@@ -127,8 +127,8 @@ def realize(spec: TaskSpec, title: str) -> ArtifactRef:
     """Publish the requested artifact, unless the store has it.
 
     Raises:
-        TaskError, TokenizerError: the stage refuses its parameters or input.
-        StopRequested: the run is ending (`tokenizer.core.stopping`).
+        TaskError, TokenizerError: the stage's parameters or inputs are invalid.
+        StopRequested: the run is being stopped (`tokenizer.core.stopping`).
     """
     heed_stop()
     spec = _unquoted(spec)

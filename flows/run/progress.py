@@ -1,12 +1,12 @@
 """Progress reports of a run.
 
-A run has many tasks, and many of them are shards of one stage: `encode[code/3]` is shard 3 of source `code`
-in the group `encode[*]`. The executor calls a `Reporter` when a task starts and ends. A reporter shows one
-line per group, never one per shard. The executor announces the number of tasks before it submits them
-(`expect`); a group that was not announced has one task.
+Most tasks of a run are shards of a stage: `encode[code/3]` is shard 3 of source `code` in the group
+`encode[*]`. The executor calls a `Reporter` when a task starts and ends. A reporter shows one line per group.
+The executor announces the number of tasks before it submits them (`expect`); a group that was not announced
+has one task.
 
-`Silent` shows nothing. `flows.cli.progress` has the two displays for people: live on a terminal, plain lines
-elsewhere. Reporters are called from several threads at once and must never make a run fail.
+`Silent` shows nothing. `flows.cli.progress` has two displays: live on a terminal, plain lines elsewhere.
+Reporters are called from several threads and must never make a run fail.
 """
 
 import logging
@@ -28,21 +28,21 @@ class Reporter(Protocol):
         """`num_tasks` more tasks of `group` (`encode[*]`) are about to be submitted."""
 
     def on_start(self, task_name: str) -> None:
-        """A task (`encode[code/3]`, `ingest`) begins to work; not called for one found in the cache."""
+        """A task (`encode[code/3]`, `ingest`) starts; not called for a cached task."""
 
-    def on_progress(self, task_name: str, advance: StageProgress) -> None:
-        """A long task reports how much of its work is done, as often as it likes."""
+    def on_progress(self, task_name: str, progress: StageProgress) -> None:
+        """A long task reports how much of its work is done, at any rate it likes."""
 
     def on_finish(
         self, task_name: str, how: How, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
     ) -> None:
-        """A task succeeded: how it got its artifact, how long that took, and the artifact."""
+        """A task succeeded, after `seconds`; `how` it got the artifact `ref`."""
 
     def on_fail(self, task_name: str, message: str) -> None:
-        """A task failed; `message` is the error's own text."""
+        """A task failed; `message` is the text of its error."""
 
     def note(self, text: str) -> None:
-        """A message with a line of its own: a kernel is compiled, a damaged artifact was set aside."""
+        """A message for the user: a kernel is compiled, a damaged artifact was set aside."""
 
 
 class Silent:
@@ -54,7 +54,7 @@ class Silent:
     def on_start(self, task_name: str) -> None:
         """Ignore it."""
 
-    def on_progress(self, task_name: str, advance: StageProgress) -> None:
+    def on_progress(self, task_name: str, progress: StageProgress) -> None:
         """Ignore it."""
 
     def on_finish(
@@ -76,20 +76,20 @@ def group_of(task_name: str) -> str:
 
 
 class _Notes(logging.Handler):
-    """Passes our packages' warnings on to a reporter."""
+    """Passes warnings of our packages to a reporter."""
 
     def __init__(self, reporter: Reporter) -> None:
         super().__init__(logging.WARNING)
         self.reporter = reporter
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass one message on."""
+        """Pass one message to the reporter."""
         self.reporter.note(record.getMessage())
 
 
 @contextmanager
 def noting_warnings(reporter: Reporter) -> Iterator[None]:
-    """Turn warnings of `tasks` and `tokenizer` (a kernel is compiled, an artifact is damaged) into notes."""
+    """Report warnings of `tasks` and `tokenizer` (a kernel is compiled, an artifact is damaged) as notes."""
     notes = _Notes(reporter)
     loggers = [logging.getLogger(package) for package in ("tokmill.tasks", "tokmill.tokenizer")]
     for logger in loggers:

@@ -1,7 +1,7 @@
 """Corrects the state of dead runs at Prefect's server.
 
-If a run or its server is killed, the server shows the run as Running, or Cancelling, for ever. The store's
-record of the run says how it ended (`tasks.store.settling`); the server is given that state.
+If a run or its server is killed, the server shows the run as Running, or Cancelling, for ever. The store
+knows that its process is gone (`tasks.store.settling`), and the server is given the state in the store.
 """
 
 import os
@@ -23,18 +23,18 @@ from tokmill.tasks.store.runs import read_run, run_path
 
 FLOW = "build-corpus"
 _MOST = 200
-_UNDER_WAY = [StateType.RUNNING, StateType.CANCELLING]
+_ACTIVE = [StateType.RUNNING, StateType.CANCELLING]
 
 
 def reconcile(store: Store) -> list[str]:
-    """Correct the runs of `store` that are dead but under way at Prefect's server; return their names.
+    """Correct the dead runs of `store` that Prefect's server shows as active; return their names.
 
     Raises:
         StoreError: the end of a run cannot be written to the store.
     """
     store.catalog.settle()
     with get_client(sync_client=True) as client:
-        wanted = FlowRunFilterState(type=FlowRunFilterStateType(any_=_UNDER_WAY))
+        wanted = FlowRunFilterState(type=FlowRunFilterStateType(any_=_ACTIVE))
         found = client.read_flow_runs(
             flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])),
             flow_run_filter=FlowRunFilter(state=wanted),
@@ -46,7 +46,7 @@ def reconcile(store: Store) -> list[str]:
 def _correct(client: SyncPrefectClient, store: Store, held: FlowRun) -> bool:
     try:
         known = read_run(run_path(store.layout.runs, str(held.id)))
-    except StoreError:  # a run in another store, or one that has just begun
+    except StoreError:  # a run in another store, or one that has just started
         return False
     if known.state != "crashed":
         return False

@@ -1,4 +1,4 @@
-"""The results of a run, one row per task, as the command line and the Prefect artifact show them."""
+"""The results of a run, one row per task, for the command line and the summary in the Prefect UI."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ class RunRow:
 
     Attributes:
         task: the title that people see, e.g. `encode[english/3]`.
-        ref: the artifact, made or found.
+        ref: the artifact.
         how: whether the task made the artifact, found it, or waited for another process to make it.
-        seconds: wall time of the work or of the wait; 0 if it was cached.
-        began: when that began, in seconds on a clock that all tasks of the run share.
+        seconds: wall time of making or waiting; 0 if it was cached.
+        began: start time, in seconds of a clock that is common to all tasks of the run.
     """
 
     task: str

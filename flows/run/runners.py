@@ -1,9 +1,8 @@
-"""Task runners: where the tasks of a run are executed, chosen by name.
+"""Task runners, by name.
 
-A runner bears no identity: it changes neither an artifact nor a fingerprint. The executor asks only for
-Prefect's interface (`submit`, and futures that call back), so a further runner is one function that opens it
-and one line in `RUNNERS`. Tasks that run in other processes need no more than their arguments: a request,
-which pickles, and the store's location.
+A runner changes neither an artifact nor a fingerprint. The executor uses only Prefect's interface (`submit`,
+and futures with callbacks), so another runner is one function that opens it and one line in `RUNNERS`. Tasks
+in other processes need only their arguments: a request, which can be pickled, and the store's location.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,9 +22,9 @@ class Runner:
 
     Attributes:
         name: as in `Machine.runner`.
-        opened: opens Prefect's task runner for a number of workers. The block waits for the submitted tasks,
-            unless it is left by KeyboardInterrupt, a signal or another exception that is no `Exception`; then
-            the tasks are stopped.
+        opened: opens Prefect's task runner for a number of workers. The end of the block waits for the
+            submitted tasks, unless an exception that is not an `Exception` (KeyboardInterrupt, a signal) ends
+            it; then the tasks are stopped.
     """
 
     name: RunnerName
@@ -41,7 +40,7 @@ def _threads(workers: int) -> Iterator[TaskRunner[Any]]:
         try:
             yield runner
         except BaseException as error:
-            if not isinstance(error, Exception):  # told to end: do not wait for the tasks, have them stop
+            if not isinstance(error, Exception):  # stop the tasks instead of waiting for them
                 request_stop()
                 until_done.pop_all()
             raise

@@ -1,4 +1,4 @@
-"""Resolves what a profile names to inputs with digests: source files, an existing tokenizer or mixture."""
+"""Resolves names in a profile to inputs with digests: source files, an existing tokenizer or mixture."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,10 +19,10 @@ class Sources:
 
     Attributes:
         files: the files of all sources, in order of source and name, with their digests.
-        roots: each source's folder (an absolute path), which bears no identity.
-        tokenizer: the tokenizer that the profile names; None where it trains one.
-        consumed: by role, the artifacts of an earlier mixture that the run continues, for its ledger; empty
-            where it continues none.
+        roots: each source's folder (an absolute path), which does not enter fingerprints.
+        tokenizer: the tokenizer that the profile names; None if it trains one.
+        consumed: by role, the artifacts of the earlier mixture that the run continues; empty if it continues
+            none.
     """
 
     files: Sequence[External]
@@ -35,8 +35,8 @@ def resolve_sources(profile: Profile, store: Store, *, rehash: bool = False) -> 
     """Find and digest the files of every source, and the tokenizer if the profile names one.
 
     Raises:
-        SourceError: a source matches nothing, or one file twice; a file cannot be read.
-        StoreError: the profile names a tokenizer or a mixture that the store does not have.
+        SourceError: a source matches no file, or one file twice; a file cannot be read.
+        StoreError: the profile names a tokenizer or a mixture that is not in the store.
         ProfileError: the named artifact is not a tokenizer, or not a mixture.
     """
     digests = FileDigests(store.root, rehash=rehash)
@@ -54,10 +54,10 @@ def resolve_sources(profile: Profile, store: Store, *, rehash: bool = False) -> 
 
 
 def _check_curriculum(profile: Profile, files: Sequence[External]) -> None:
-    """Refuse a curriculum by a column that a source does not have, before anything is made for it.
+    """Check, before anything is made, that each source has the columns of its curriculum.
 
     Raises:
-        ProfileError: the files of a source have no columns, or lack this one, or no document has a value.
+        ProfileError: the files of a source lack the column, or no document has a value in it.
     """
     curriculum = profile.mix.curriculum
     for measure in () if curriculum is None else curriculum.difficulty:
@@ -75,7 +75,7 @@ def _check_curriculum(profile: Profile, files: Sequence[External]) -> None:
 
 
 def _tokenizer(profile: Profile, use: str, store: Store, digests: FileDigests) -> ArtifactRef | External:
-    """Resolve a tokenizer: an existing path, or else a reference into the store."""
+    """Resolve a tokenizer: an existing path, or else a reference to an artifact."""
     path = Path(use).expanduser()
     if path.exists():
         digest = digests.digest(path) if path.is_file() else digest_folder(path, digests.digest)
@@ -91,7 +91,7 @@ def _tokenizer(profile: Profile, use: str, store: Store, digests: FileDigests) -
 def _consumed(
     profile: Profile, reference: str, store: Store
 ) -> dict[str, ArtifactRef | Sequence[ArtifactRef]]:
-    """Return a mixture, the encoding that it mixes, and the ledger that it continues, if there is one."""
+    """Return a mixture, its encoding, and the ledger that it continues, if there is one."""
     if reference.startswith("mixture/") and "@" not in reference:
         raise ProfileError(
             f"profile {profile.name!r}: replan.mixture={reference!r} must name a version, since this run "
@@ -109,7 +109,7 @@ def _consumed(
         "encoded": encoded,
         "shards": shards,
     }
-    while earlier := record.refs("mixture"):  # documents were excluded from that one
+    while earlier := record.refs("mixture"):  # it was made from that one, without some documents
         record = store.record(earlier[0])
     ledgers = record.refs("ledger")
     return found | ({"ledger": ledgers[0]} if ledgers else {})

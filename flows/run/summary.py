@@ -1,7 +1,7 @@
-"""The Markdown summary of a run, which every run publishes as an artifact in the Prefect UI.
+"""The Markdown summary that every run publishes as an artifact in the Prefect UI.
 
-The lineage is a Mermaid graph, drawn by the newer UI (under `/v2`). All shards of a stage are one node, as
-there may be hundreds. Every figure comes from a record.
+The lineage is a Mermaid graph, which the newer UI (under `/v2`) draws. All shards of a stage are one node,
+since there may be hundreds. Every figure comes from a record.
 """
 
 import re
@@ -69,7 +69,7 @@ def _stage_rows(store: Store, rows: Sequence[RunRow]) -> Iterable[Sequence[str]]
 
 
 def _made(numbers: Mapping[How, int]) -> str:
-    """How many tasks made their artifact or waited for another run to; `Cached` if none did either."""
+    """The number of tasks that made their artifact, or waited for another run; `Cached` if there are none."""
     made, waited = numbers.get("made", 0), numbers.get("waited", 0)
     if waited:
         return f"{made}, and {waited} waited for" if made else f"{waited} waited for"

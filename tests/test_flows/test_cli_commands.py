@@ -133,7 +133,7 @@ class TestWrongUsage:
         code, _, err = tokmill("run", "smoke", "--store", "file/store")
         assert code == 2
         assert err == (
-            "tokmill: store file/store cannot be made (Not a directory); "
+            "tokmill: store file/store cannot be created (Not a directory); "
             "name another with --store or TOKMILL_STORE\n"
         )
 

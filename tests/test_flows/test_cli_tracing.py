@@ -123,9 +123,7 @@ class TestTakedown:
             ["web", "documents"],
             ["web", "tokens"],
         ]
-        still = lines[
-            1 + next(at for at, line in enumerate(lines) if "`tokmill remove ARTIFACT`" in line) :
-        ]
+        still = lines[1 + next(at for at, line in enumerate(lines) if "`tokmill remove ARTIFACT`" in line) :]
         assert {"  packed/line@v1", "  mixture/line@v1"} <= set(still)
         assert "  packed/line@v2" not in still
         assert any(line.split() == ["data", "card", "card/line@v2"] for line in lines)
