@@ -1,4 +1,4 @@
-"""Profiles: one TOML file per run, checked before anything runs."""
+"""Profiles: one TOML file per run, validated before anything runs."""
 
 from tokmill.flows.profile.files import shipped_folder, shipped_names
 from tokmill.flows.profile.load import load_profile

@@ -1,4 +1,4 @@
-"""`tokmill init`: the first draft of a profile, from files that are there."""
+"""`tokmill init`: drafts a profile from existing files."""
 
 import json
 import os
@@ -18,12 +18,12 @@ from tokmill.tasks.formats.text.sources import UTF_8, SourceSpec
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _TEMPLATE = """\
-# Every key with its meaning: tokmill profiles --keys. What is not said here has its default.
+# tokmill profiles --keys lists every key with its meaning. Keys that are not set have their default.
 description = {description}
 {sources}
-[balance]          # how much each source counts in the tokenizer's training
+[balance]          # the share of each source in the tokenizer's training text
 method = "temperature"
-temperature = 2.0  # 1 keeps natural shares; larger values lift small sources
+temperature = 2.0  # 1 keeps natural shares; larger values raise small sources
 max_repetition = 4.0
 
 [train]
@@ -41,7 +41,7 @@ sequence_length = {sequence_length}
 
 @dataclass(frozen=True)
 class DraftedSource:
-    """One source of a draft: its patterns as the profile says them, how many files match, what was seen."""
+    """One source of a draft: its patterns as written in the profile, and what was found."""
 
     name: str
     patterns: Sequence[str]
@@ -50,7 +50,7 @@ class DraftedSource:
 
 
 class _NoDigests:
-    """Digests for a look at what matches: no file is read."""
+    """Stands in for file digests, so that no file is read."""
 
     def digest(self, path: Path) -> str:
         return ""
@@ -66,11 +66,11 @@ def draft_profile(
     exclude: Sequence[str] = (),
     encoding: str = UTF_8,
 ) -> list[DraftedSource]:
-    """Write a profile for `sources` (`name=glob`) and return what was found of them.
+    """Write a profile for `sources` (`name=glob`) and return them with the files and formats found.
 
     Raises:
-        UsageError: the file exists and `overwrite` is not set, or a source is not of the form `name=glob` or
-            matches nothing.
+        UsageError: the file exists and `overwrite` is not set, or a source is not of the form `name=glob`,
+            matches no file, or has no text.
     """
     _require_free(path, overwrite)
     common: dict[str, Any] = {"exclude": list(exclude)} if exclude else {}
@@ -99,7 +99,7 @@ def _require_free(path: Path, overwrite: bool) -> None:
 
 
 def _by_name(sources: Sequence[str]) -> dict[str, list[str]]:
-    """Return name → patterns; a name that is given twice has the patterns of both."""
+    """Return name → patterns; repeated names are combined."""
     found: dict[str, list[str]] = {}
     for given in sources:
         name, equals, pattern = given.partition("=")
@@ -113,7 +113,7 @@ def _by_name(sources: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _draft(name: str, patterns: Sequence[str], path: Path, common: Mapping[str, Any]) -> DraftedSource:
-    """Find a source's files from the working directory, as the shell would, and look at the first of them."""
+    """Find a source's files, relative to the working directory, and detect their format."""
     try:
         spec = SourceSpec(files=list(patterns), **common)
         files, _ = resolve_files(spec, Path.cwd(), _NoDigests(), source=name)
@@ -132,7 +132,7 @@ def _draft(name: str, patterns: Sequence[str], path: Path, common: Mapping[str, 
 
 
 def _from(folder: Path, pattern: str) -> str:
-    """Return a pattern that was relative to the working directory as one relative to the profile's folder."""
+    """Make a pattern that is relative to the working directory relative to the profile's folder."""
     if pattern.startswith(("/", "~", "{")) or folder.resolve() == Path.cwd():
         return pattern
     return os.path.relpath(Path.cwd() / pattern, folder.resolve())

@@ -1,11 +1,11 @@
-"""Profile files: where they are found, how one extends another, and how they become one table.
+"""Finds and reads profile files, and merges a profile with those that it extends into one table.
 
-A profile that says `extends = "base.toml"` starts from that profile: tables merge key by key, values and
-lists replace what was there, so a source of the same name keeps the fields that are not written again.
-`name` and `description` belong to one file and are not inherited, and `[train]` and `[tokenizer]` take each
-other's place. Relative file patterns of a source start at the folder of the file that they are written in.
+A profile with `extends = "base.toml"` starts from that profile. Tables are merged key by key; values and
+lists replace earlier ones. So a source of the same name keeps the fields that are not set again. `name` and
+`description` are not inherited, and `[train]` and `[tokenizer]` replace each other. Relative file patterns of
+a source start at the folder of the file that contains them.
 
-Every value remembers the file that it came from (`Layered.origins`), so that an error can say where to look.
+`Layered.origins` has the file of every value, for error messages.
 """
 
 import errno
@@ -30,7 +30,7 @@ _MAX_BYTES = 4 << 20
 MAX_DEPTH = 24
 _SHOWN_CHARS = 60
 _OWN_KEYS = frozenset({"name", "description", "extends"})
-# Absolute already, from the home folder, from a placeholder such as {stdlib}, or a URL.
+# Absolute, below the home folder, below a placeholder such as {stdlib}, or a URL.
 _STANDS_ALONE = re.compile(r"[/~{]|[A-Za-z][A-Za-z0-9+.-]+://|\Z")
 _DECLARED_TWICE = re.compile(r"Cannot declare \('sources', '(?P<name>[^']+)'\) twice")
 _POSITION = re.compile(r"\(at (?P<where>[^)]*)\)")
@@ -38,12 +38,12 @@ _POSITION = re.compile(r"\(at (?P<where>[^)]*)\)")
 
 @dataclass
 class Layered:
-    """One table made of several files, and the file that each value came from.
+    """One table merged from several files, and the file of each value.
 
     Attributes:
         table: the merged table.
-        origins: dotted path as a tuple → the file (or `--set`) whose value is in the table.
-        notes: what one file replaced of another's sources, in sentences.
+        origins: key path → the file (or `--set`) that the value is from.
+        notes: one sentence for each value of a source that a file replaced.
     """
 
     table: Table = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Layered:
     notes: list[str] = field(default_factory=list)
 
     def merge(self, layer: Mapping[str, Any], origin: str) -> None:
-        """Lay `layer` over the table: tables merge, values and lists replace."""
+        """Merge `layer` into the table; its values and lists replace earlier ones."""
         self._drop_replaced(layer, "train", by="tokenizer")
         if origin != OVERRIDES:
             self._drop_replaced(layer, "tokenizer", by="train")
@@ -61,16 +61,16 @@ class Layered:
             self.origins[path] = origin
             if path in before and origin != OVERRIDES:
                 old = before[path]
-                self.notes.append(f"{dotted(path)} of {origin} replaces the one of {old}")
+                self.notes.append(f"{dotted(path)} in {origin} replaces the value in {old}")
 
     def _drop_replaced(self, layer: Mapping[str, Any], section: str, *, by: str) -> None:
-        """Forget a base's section where the layer has the one that takes its place."""
+        """Remove a section if the layer has the section `by`, which replaces it."""
         if by in layer and section not in layer:
             self.table.pop(section, None)
             self.origins = {path: file for path, file in self.origins.items() if path[0] != section}
 
     def origin(self, path: KeyPath) -> str | None:
-        """Return the file that wrote the value at `path`, or the first value below it."""
+        """Return the file of the value at `path`, or of the first value below it."""
         return next((name for key, name in self.origins.items() if key[: len(path)] == path), None)
 
 
@@ -85,14 +85,14 @@ def shipped_names() -> list[str]:
 
 
 def find_profile(name_or_path: str, beside: Path | None = None) -> Path:
-    """Return the file of a profile: a path, or the name of one that ships with the project.
+    """Return the file of a profile, given as a path or by the name of a shipped profile.
 
     Args:
         name_or_path: `quickstart`, or `runs/own.toml`.
         beside: the folder that a relative path starts from; the working directory if not given.
 
     Raises:
-        ProfileError: there is no such file, or no shipped profile of that name.
+        ProfileError: the file, or a shipped profile of that name, does not exist.
     """
     if name_or_path.endswith(".toml") or os.sep in name_or_path:
         path = _path(name_or_path, beside or Path.cwd())
@@ -107,10 +107,10 @@ def find_profile(name_or_path: str, beside: Path | None = None) -> Path:
 
 
 def read_layers(path: Path) -> Layered:
-    """Read a profile and everything that it extends, the base first.
+    """Read a profile and all profiles that it extends, and merge them, the base first.
 
     Raises:
-        ProfileError: a file is missing or is not TOML, or the chain of `extends` comes back to itself.
+        ProfileError: a file is missing or is not TOML, or the chain of `extends` is circular.
     """
     chain: list[tuple[Path, Table]] = []
     following: Path | None = path
@@ -118,8 +118,8 @@ def read_layers(path: Path) -> Layered:
         if any(following == seen for seen, _ in chain):
             loop = " → ".join(_shown(seen) for seen, _ in chain)
             raise ProfileError(
-                f"profile '{path.stem}': extends goes round in a circle: {loop} → {_shown(following)}; "
-                "let one of them extend nothing"
+                f"profile '{path.stem}': extends is circular: {loop} → {_shown(following)}; "
+                "remove `extends` from one of them"
             )
         table = read_table(following)
         chain.append((following, table))
@@ -136,7 +136,7 @@ def read_table(path: Path) -> Table:
     """Parse one TOML file.
 
     Raises:
-        ProfileError: it cannot be read, is not UTF-8, or is not TOML; with line and column.
+        ProfileError: it cannot be read, is not UTF-8, or is not TOML (with line and column).
     """
     try:
         table = tomllib.loads(_text(path))
@@ -148,64 +148,67 @@ def read_table(path: Path) -> Table:
         ) from error
     except tomllib.TOMLDecodeError as error:
         raise ProfileError(f"profile '{path.stem}': {_shown(path)}: {_syntax_problem(str(error))}") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets as deep
-        raise ProfileError(f"profile '{path.stem}': {_shown(path)}: {beyond_reason(error)}") from error
-    if problem := unreasonable(table):
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # a number with thousands of digits, or deeply nested brackets
+        raise ProfileError(f"profile '{path.stem}': {_shown(path)}: {limit_problem(error)}") from error
+    if problem := beyond_limits(table):
         raise ProfileError(f"profile '{path.stem}': {_shown(path)}: {problem}")
     return table
 
 
 def _text(path: Path) -> str:
-    """Return what a file says; what is larger than any profile is not read to its end."""
+    """Return a file's text, without reading more than the largest allowed profile."""
     with path.open("rb") as file:
         data = file.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
         raise ProfileError(
-            f"profile '{path.stem}': {_shown(path)} has more than {_MAX_BYTES >> 20} MiB; name a profile"
+            f"profile '{path.stem}': {_shown(path)} is larger than {_MAX_BYTES >> 20} MiB; name a profile"
         )
     return data.decode("utf-8").replace("\r\n", "\n")
 
 
-def beyond_reason(error: ValueError | RecursionError) -> str:
-    """Say what the parser gave up on."""
+def limit_problem(error: ValueError | RecursionError) -> str:
+    """Describe the limit that made the parser fail."""
     if isinstance(error, RecursionError):
         return f"tables and lists are nested more than {MAX_DEPTH} deep; write them flat"
     return "a number has thousands of digits; write one of at most 19"
 
 
-def unreasonable(value: object, depth: int = 0) -> str:
-    """Say what no profile needs and much cannot cope with, deep tables or large numbers; or nothing."""
+def beyond_limits(value: object, depth: int = 0) -> str:
+    """Describe tables that are nested too deeply or numbers that are too large; "" if there are none."""
     if depth > MAX_DEPTH:
-        return beyond_reason(RecursionError())
+        return limit_problem(RecursionError())
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
-        return f"the number {str(value)[:24]}… has more than 64 bits; no key takes one so large"
+        return f"the number {str(value)[:24]}… has more than 64 bits; use a smaller one"
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    return next(filter(None, (unreasonable(one, depth + 1) for one in inner)), "")
+    return next(filter(None, (beyond_limits(one, depth + 1) for one in inner)), "")
 
 
 def _path(text: str, folder: Path) -> Path:
-    """Return a path that a profile or a person names, made absolute.
+    """Make a path absolute.
 
     Raises:
-        ProfileError: no file can have such a name: one is too long, or `~` is nobody's.
+        ProfileError: the path is impossible: a name is too long, or `~user` is unknown.
     """
     try:
         path = folder / Path(text).expanduser()
         path.stat()
-    except (RuntimeError, ValueError) as error:  # the home of nobody; a NUL
+    except (RuntimeError, ValueError) as error:  # an unknown user; a NUL
         raise ProfileError(f"profile '{text[:_SHOWN_CHARS]}': {error}; write the path in full") from error
     except OSError as error:
         if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-            problem = f"profile '{text[:_SHOWN_CHARS]}…': {error.strerror}; name a file that is there"
+            problem = f"profile '{text[:_SHOWN_CHARS]}…': {error.strerror}; name an existing file"
             raise ProfileError(problem) from error
     return path
 
 
 def with_absolute_paths(table: Table, folder: Path) -> Table:
-    """Return a profile's table with the relative paths and patterns in it made absolute below `folder`.
+    """Return a profile's table with its relative paths and patterns made absolute, from `folder`.
 
-    A tokenizer's `use` is a path where there is such a file, and the name of an artifact otherwise. What is
-    not shaped as a profile should be is left as it is, for the model to complain about.
+    A tokenizer's `use` is a path if that file exists, and the name of an artifact otherwise. Values of the
+    wrong type are left for the validation.
     """
     made = dict(table)
     if isinstance(sources := table.get("sources"), dict):
@@ -250,7 +253,7 @@ def _base_of(path: Path, table: Table) -> Path | None:
         return None
     if not isinstance(base, str):
         raise ProfileError(
-            f"profile '{path.stem}': {_shown(path)}: extends={base!r} must be one file or one shipped name; "
+            f"profile '{path.stem}': {_shown(path)}: extends={base!r} must be a file or a shipped profile; "
             'write e.g. extends = "quickstart"'
         )
     try:
@@ -281,22 +284,20 @@ def _absolute_patterns(key: str, patterns: object, folder: Path) -> object:
 
 
 def _syntax_problem(message: str) -> str:
-    """Say what is wrong with the TOML, with the place first."""
+    """Return the place and the kind of a syntax error."""
     position = _POSITION.search(message)
     where = position["where"] if position else "somewhere"
     twice = _DECLARED_TWICE.search(message)
     if twice:
-        return (
-            f"{where}: two sources are called '{twice['name']}'; a name goes to one source, rename the other"
-        )
+        return f"{where}: two sources are named '{twice['name']}'; rename one of them"
     problem = _POSITION.sub("", message).strip()
     if problem == "Cannot overwrite a value":
-        return f"{where}: a key stands twice in one table; write it once"
+        return f"{where}: a key is set twice in one table; set it once"
     return f"{where}: not TOML: {problem}"
 
 
 def _shown(path: Path) -> str:
-    """Return the path as a person would write it: relative if it lies below the working directory."""
+    """Return a path relative to the working directory if it is below it, else absolute."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 

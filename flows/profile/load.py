@@ -1,4 +1,4 @@
-"""Loading a profile: files and overrides in, one checked `Profile` out."""
+"""Loads a profile from files and overrides, and validates it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -25,9 +25,9 @@ from tokmill.tokenizer.splitting.patterns import resolve
 
 
 def load_profile(name_or_path: str | Path, overrides: Iterable[str] | Mapping[str, Any] = ()) -> Profile:
-    """Return the profile of a file, or of a name that ships with the project.
+    """Load a profile from a file, or a shipped one by its name.
 
-    TOML has no word for "none": an empty text stands for it where a value may be left unset.
+    TOML has no null value: an empty string means "not set" for a key that may be unset.
 
     Args:
         name_or_path: `quickstart`, or `runs/own.toml`.
@@ -35,8 +35,8 @@ def load_profile(name_or_path: str | Path, overrides: Iterable[str] | Mapping[st
             file patterns in them start at the working directory.
 
     Raises:
-        ProfileError: the file is missing or no TOML, a key is unknown, a value breaks its rule, or two
-            sections contradict each other. Every problem is named at once.
+        ProfileError: the file is missing or not TOML, a key is unknown, a value is invalid, or two sections
+            contradict each other. The message has all problems.
     """
     path = find_profile(str(name_or_path))
     layered = read_layers(path)
@@ -53,7 +53,7 @@ def load_profile(name_or_path: str | Path, overrides: Iterable[str] | Mapping[st
 
 
 def _with_unset(table: Mapping[str, Any], above: KeyPath = ()) -> dict[str, Any]:
-    """Return the table with None for every empty text that stands where a value may be left unset."""
+    """Replace empty strings by None for keys that may be unset."""
     return {
         key: _with_unset(value, (*above, key))
         if isinstance(value, Mapping)
@@ -65,13 +65,13 @@ def _with_unset(table: Mapping[str, Any], above: KeyPath = ()) -> dict[str, Any]
 
 
 def _contradictions(profile: Profile, layered: Layered) -> Iterator[str]:
-    """Yield what no section can see alone: what excludes or lacks something of another."""
+    """Yield the contradictions between sections."""
     if profile.train is not None and profile.tokenizer is not None:
         where = place(layered, ("tokenizer",))
-        yield f"[train] and [tokenizer] exclude each other; keep [tokenizer] to use one that exists{where}"
+        yield f"[train] and [tokenizer] exclude each other; keep [tokenizer] to use an existing one{where}"
     if profile.ingest.sources:
         where = place(layered, ("ingest", "sources"))
-        yield f"ingest.sources follows from [sources] and cannot be set; write [sources.NAME] instead{where}"
+        yield f"ingest.sources is derived from [sources]; write [sources.NAME] instead{where}"
     for section in ("balance", "mix"):
         rule = getattr(profile, section)
         yield from _source_names((section, rule.method), rule.tables, profile, layered)
@@ -96,17 +96,17 @@ def _contradictions(profile: Profile, layered: Layered) -> Iterator[str]:
 
 
 def _source_names(path: KeyPath, named: Iterable[str], profile: Profile, layered: Layered) -> Iterator[str]:
-    """A table by source may name the profile's sources only."""
+    """Yield unknown sources in a table by source."""
     for source in named:
         if source not in profile.sources:
             key, hint = dotted((*path, source)), suggestion(source, profile.sources, known_as="sources")
-            yield f"{key} is for a source that does not exist{hint}{place(layered, (*path, source))}"
+            yield f"{key}: no such source{hint}{place(layered, (*path, source))}"
 
 
 def _missing_weights(
     path: KeyPath, weights: Mapping[str, float], profile: Profile, layered: Layered
 ) -> Iterator[str]:
-    """Where one source has a weight, each needs one, so that none is left out by oversight."""
+    """Yield sources without a weight, if any source has one, so that none is left out by mistake."""
     for source in profile.sources if weights else ():
         if source not in weights:
             key, where = dotted((*path, source)), place(layered, path)
@@ -114,7 +114,7 @@ def _missing_weights(
 
 
 def _special_token_problems(profile: Profile, layered: Layered) -> Iterator[str]:
-    """What is put into documents must be special tokens that the profile's own training makes."""
+    """Yield tokens that encoding adds but training does not make, and a conflict of fill-in-the-middle."""
     train, encode = profile.training(), profile.encode
     named = [("begin_of_document", encode.begin_of_document), ("end_of_document", encode.end_of_document)]
     named += [("fim_tokens", token) for token in encode.fim_tokens or ()]
@@ -131,7 +131,7 @@ def _special_token_problems(profile: Profile, layered: Layered) -> Iterator[str]
 
 
 def _split_pattern_problems(profile: Profile, layered: Layered) -> Iterator[str]:
-    """A split pattern that looks like a name must be the name of one."""
+    """Yield the problem of a split pattern that looks like a name but is unknown."""
     train = profile.training()
     if train is None:
         return

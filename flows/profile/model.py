@@ -1,8 +1,8 @@
-"""A profile: everything that one run of the DAG depends on, in one frozen, checked value.
+"""A profile: all settings of one run of the DAG, in one frozen, validated value.
 
-Each stage of the DAG has its section, which is that stage's own parameters model; a section that is left
-out has the stage's defaults. `[execution]` is about the machine and never enters a fingerprint. `[train]`
-and `[tokenizer]` exclude each other: a run either trains a tokenizer or takes one that exists.
+Each stage has a section, whose model is the stage's parameters; a missing section has the stage's defaults.
+`[execution]` has the machine settings, which never change a fingerprint. `[train]` and `[tokenizer]` exclude
+each other: a run either trains a tokenizer or uses an existing one.
 """
 
 from collections.abc import Iterable
@@ -24,39 +24,42 @@ from tokmill.tasks.train.adopt import AdoptParams
 from tokmill.tasks.train.stage import TrainParams
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
-# A name becomes a part of names of files, of which file systems take 255 bytes.
+# Names are parts of file names, which file systems limit to 255 bytes.
 Name = Annotated[str, Field(pattern=NAME, max_length=MAX_NAME_CHARS)]
 SIZE = r"^([0-9]+(?:\.[0-9]+)?) *([KMGT]i?B)$"
 Size = Annotated[str, Field(pattern=SIZE)]
 
 
 class Execution(BaseModel):
-    """The machine: where artifacts live and how the work is spread. None of it enters a fingerprint."""
+    """The machine settings: where artifacts are kept, and limits. They never change a fingerprint."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     store: str | None = Field(
         None,
-        description="Folder or URL of the store; an option or TOKMILL_STORE goes before it.",
+        description="Folder or URL of the store; --store and TOKMILL_STORE take precedence.",
         examples=["store"],
     )
     workers: int | None = Field(
-        None, ge=1, le=1 << 12, description="Tasks at a time; as many as there are cores if not set."
+        None, ge=1, le=1 << 12, description="Number of parallel tasks; one per core if not set."
     )
     memory: Size | None = Field(
         None,
-        description="Memory that counts may take before they go to the disk; a quarter of the RAM if not "
-        "set. An option or TOKMILL_MEMORY goes before it.",
+        description="Memory for counts before they are written to disk; a quarter of the RAM if not set. "
+        "--memory and TOKMILL_MEMORY take precedence.",
         examples=["4GB"],
     )
     verify: Literal["sizes", "full"] = Field(
-        "sizes", description="Before an artifact is reused: check its files' sizes, or their digests as well."
+        "sizes",
+        description="Check of an artifact before it is reused: its files' sizes, or their digests as well.",
     )
-    rehash: bool = Field(False, description="Read every source file again instead of trusting size and time.")
+    rehash: bool = Field(
+        False, description="Read every source file again instead of trusting its size and time."
+    )
 
 
 class ExistingTokenizer(AdoptParams):
-    """A tokenizer that exists, instead of a trained one."""
+    """An existing tokenizer, instead of a trained one."""
 
     use: str = Field(
         description="An artifact (`tokenizer/quickstart@v1`) or a file or folder in a known format.",
@@ -64,12 +67,12 @@ class ExistingTokenizer(AdoptParams):
     )
 
     def params(self) -> AdoptParams:
-        """The parameters that bear identity: all but where the tokenizer lies."""
+        """The parameters of the stage: all but the tokenizer's location."""
         return AdoptParams.model_validate(self.model_dump(exclude={"use"}))
 
 
 class Replanning(ConsumeParams):
-    """A mixture that goes on where a training run left another one."""
+    """A mixture that continues where a training run stopped reading an earlier one."""
 
     mixture: str = Field(
         description="The mixture that the run has read, as an artifact (`mixture/own@v1`).",
@@ -77,7 +80,7 @@ class Replanning(ConsumeParams):
     )
 
     def params(self) -> ConsumeParams:
-        """The parameters that bear identity: all but what the mixture is called."""
+        """The parameters of the stage: all but the mixture's name."""
         return ConsumeParams.model_validate(self.model_dump(exclude={"mixture"}))
 
 
@@ -87,11 +90,11 @@ class Profile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Name = Field(
-        description="Names the artifacts; the file's stem if not given.", examples=["quickstart"]
+        description="Name of the artifacts; the file's stem if not given.", examples=["quickstart"]
     )
-    description: str = Field("", description="What the profile is for, in a line.")
+    description: str = Field("", description="Purpose of the profile, in one line.")
     sources: dict[Name, SourceSpec] = Field(
-        min_length=1, description="Where text comes from, one table per source."
+        min_length=1, description="The sources of text, one table per source."
     )
     ingest: IngestParams = IngestParams()
     balance: BalanceParams = BalanceParams()
@@ -120,20 +123,20 @@ class Profile(BaseModel):
         return copy
 
     def training(self) -> TrainParams | None:
-        """The parameters of the tokenizer that the run trains; None where it takes one that exists."""
+        """The parameters of the run's tokenizer training; None if it uses an existing tokenizer."""
         return None if self.tokenizer is not None else self.train or TrainParams()
 
     def ingest_params(self) -> IngestParams:
-        """The parameters of `ingest`: the profile's own, and how each source's files are read."""
+        """The parameters of `ingest`: the profile's own, and the read options of each source."""
         options = {name: spec.read_options() for name, spec in self.sources.items()}
         return self.ingest.model_copy(update={"sources": options})
 
     def mix_params(self) -> MixParams:
-        """The parameters of `mix`: the profile's own, and the length of a step's sequences, for steps."""
+        """The parameters of `mix`: the profile's own, with `pack.sequence_length` if steps need it."""
         counts_steps = self.mix.schedule_unit == "steps" and self.mix.sequence_length is None
         length = {"sequence_length": self.pack.sequence_length} if counts_steps else {}
         return self.mix.model_copy(update=length)
 
     def resolved(self) -> dict[str, Any]:
-        """Return the whole profile as plain JSON values, defaults included; this goes into a run's record."""
+        """Return the whole profile as JSON values, defaults included, for the run's record."""
         return self.model_dump(mode="json", exclude_none=True)

@@ -1,4 +1,4 @@
-"""The nearest known name to one that is not known, for "did you mean" in every message of `flows`."""
+"""Finds the known name that is nearest to an unknown one, for "did you mean" in error messages."""
 
 import difflib
 from collections.abc import Iterable
@@ -13,12 +13,12 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def suggestion(name: str, known: Iterable[str], *, known_as: str) -> str:
-    """Return `; did you mean X?`, or the list of what is known, or nothing where nothing is known.
+    """Return `; did you mean X?`, or a list of the known names, or nothing if there are none.
 
     Args:
-        name: what was asked for.
+        name: the unknown name.
         known: the names that exist.
-        known_as: what to call the list, e.g. `shipped profiles`.
+        known_as: the heading of the list, e.g. `shipped profiles`.
     """
     names = sorted(known)
     close = nearest(name, names)

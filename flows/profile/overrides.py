@@ -1,8 +1,8 @@
 """`--set a.b=c`: one value of a profile, written on the command line.
 
 The key is a TOML dotted key (`sources."zh.hans".on_error`), the value a TOML value (`2048`, `0.5`, `["a",
-"b"]`, `{code = 2.0}`); what is no TOML value is taken as text, so that `train.split_pattern=gpt2` needs no
-quotes. Several overrides are laid over the profile in the order they are given.
+"b"]`, `{code = 2.0}`). Any other value is text, so `train.split_pattern=gpt2` needs no quotes. Several
+overrides are applied in the given order.
 """
 
 import tomllib
@@ -10,17 +10,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tokmill.flows.errors import ProfileError
-from tokmill.flows.profile.files import MAX_DEPTH, Table, beyond_reason, unreasonable
+from tokmill.flows.profile.files import MAX_DEPTH, Table, beyond_limits, limit_problem
 
 
 def overrides_table(overrides: Iterable[str] | Mapping[str, Any]) -> Table:
-    """Return overrides as one nested table, to be laid over a profile.
+    """Return overrides as one nested table, to be merged into a profile.
 
     Args:
         overrides: `a.b=c` strings, or a mapping from dotted keys (or nested tables) to values.
 
     Raises:
-        ProfileError: one has no `=` or no dotted key, or two of them contradict each other in shape.
+        ProfileError: one has no `=` or no dotted key, or one sets a key as a value and another as a table.
     """
     pairs = overrides.items() if isinstance(overrides, Mapping) else map(parse_override, overrides)
     table: Table = {}
@@ -44,24 +44,24 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def _value(text: str) -> object:
-    """Read a TOML value; anything else, a second line or a comment among it, is text."""
+    """Read a TOML value; anything else, including a second line or a comment, is text."""
     try:
         alone = tomllib.loads(f"value = {text}")
         listed = tomllib.loads(f"value = [{text}]")
     except tomllib.TOMLDecodeError:
         return text
     except (ValueError, RecursionError) as error:
-        raise ProfileError(f"--set …={text[:40]}…: {beyond_reason(error)}") from error
-    if problem := unreasonable(alone):
+        raise ProfileError(f"--set …={text[:40]}…: {limit_problem(error)}") from error
+    if problem := beyond_limits(alone):
         raise ProfileError(f"--set …={text[:40]}: {problem}")
     return alone["value"] if listed == {"value": [alone["value"]]} else text
 
 
 def _key_path(key: str) -> list[str]:
-    """Read a dotted key by TOML's own rules."""
+    """Read a dotted key by TOML's rules."""
     try:
         inner: Any = tomllib.loads(f"{key} = 0")
-    except (ValueError, RecursionError):  # no TOML, or deeper than any profile
+    except (ValueError, RecursionError):  # not TOML, or nested too deeply
         inner = {}
     path: list[str] = []
     while isinstance(inner, dict) and len(inner) == 1:
@@ -79,7 +79,5 @@ def _put(table: Table, path: list[str], value: object, shown: str) -> None:
     for key in above:
         table = table.setdefault(key, {})
         if not isinstance(table, dict):
-            raise ProfileError(
-                f"--set {shown}: {key} was set to a value before; set its keys or itself, not both"
-            )
+            raise ProfileError(f"--set {shown}: {key} is also set to a value; set either {key} or keys in it")
     table[last] = value

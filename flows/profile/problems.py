@@ -1,8 +1,8 @@
-"""What is wrong with a profile, in the words of the profile.
+"""Turns pydantic's errors into messages about the keys of a profile.
 
-pydantic reports each violated rule with a location, a type and the rule's numbers. Here each becomes one
-sentence in the house's form: the dotted key and its value, the rule, the fix, the file that the value came
-from. The alternatives of a union (`int | "all"`) are one problem with one sentence, not two.
+pydantic reports each violated rule with a location, a type and the rule's numbers. Each becomes one sentence:
+the dotted key and its value, the rule, the fix, the file of the value. Errors of the alternatives of a union
+(`int | "all"`) are combined into one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ _SHOWN_CHARS = 60
 
 
 def profile_error(name: str, problems: Sequence[str]) -> ProfileError:
-    """Return the error for one profile: one problem on the first line, several below it."""
+    """Return the error of a profile: a single problem on the first line, several below it."""
     if len(problems) == 1:
         return ProfileError(f"profile '{name}': {problems[0]}")
     listed = "".join(f"\n  - {problem}" for problem in problems)
@@ -56,7 +56,7 @@ def profile_error(name: str, problems: Sequence[str]) -> ProfileError:
 
 
 def problems_of(error: ValidationError, model: type[BaseModel], layered: Layered) -> list[str]:
-    """Return one sentence for every value of the profile that breaks a rule of `model`."""
+    """Return one sentence for every invalid value of the profile."""
     grouped: dict[KeyPath, list[ErrorDetails]] = {}
     for details in error.errors(include_url=False):
         grouped.setdefault(_key_path(details, layered.table), []).append(details)
@@ -64,7 +64,7 @@ def problems_of(error: ValidationError, model: type[BaseModel], layered: Layered
 
 
 def written(value: object) -> str:
-    """Return a value as a profile would write it, shortened."""
+    """Return a value as it is written in a profile, shortened."""
     if isinstance(value, bool):
         text = "true" if value else "false"
     else:
@@ -73,7 +73,7 @@ def written(value: object) -> str:
 
 
 def place(layered: Layered, path: KeyPath) -> str:
-    """Return ` (profiles/own.toml)`: where the value at `path`, or what holds it, was written."""
+    """Return the file of the value at `path`, or of the table around it, as ` (profiles/own.toml)`."""
     for length in range(len(path), 0, -1):
         origin = layered.origin(path[:length])
         if origin is not None:
@@ -96,7 +96,7 @@ def _problem(path: KeyPath, errors: Sequence[ErrorDetails], model: type[BaseMode
 
 
 def _prefixed(path: KeyPath, message: str) -> str:
-    """Put the key before a message of our own, unless the message already says where."""
+    """Put the key before one of our own messages, unless it begins with the key."""
     key = dotted(path)
     return message if not key or message.startswith(key) else f"{key}: {message}"
 

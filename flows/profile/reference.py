@@ -1,4 +1,4 @@
-"""Every key that a profile may have, with its type, default and meaning, read off the models themselves."""
+"""Lists every key of a profile with its type, default and meaning, from the models' fields."""
 
 import json
 import types
@@ -15,7 +15,7 @@ from tokmill.flows.profile.shape import models_in
 
 _WORDS = {str: "text", int: "whole number", float: "number", bool: "true or false"}
 _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-# Filled in from the rest of the profile, never written in one.
+# Derived from the rest of the profile, never set in one.
 _DERIVED = {("ingest", "sources")}
 
 
@@ -24,11 +24,11 @@ class Key:
     """One key of a profile.
 
     Attributes:
-        section: the table it stands in, e.g. `pack` or `sources.NAME`; empty at the top.
+        section: its table, e.g. `pack` or `sources.NAME`; empty for keys outside of tables.
         name: the key.
-        kind: what it holds, in words.
-        default: as TOML; `required` where there is none, empty where it is left unset.
-        description: what it means.
+        kind: its type and bounds as text.
+        default: as TOML; `required` if there is none, empty if it is unset.
+        description: its meaning.
     """
 
     section: str
@@ -39,11 +39,15 @@ class Key:
 
 
 def profile_keys() -> list[Key]:
-    """Return every key, section after section, in the order of the models."""
+    """Return every key, grouped by section, in the order of the models."""
     models = {name: _model_of(field) for name, field in Profile.model_fields.items()}
     top = [_key("", name, Profile.model_fields[name]) for name, model in models.items() if model is None]
     extends = Key(
-        "", "extends", "text", "", "A profile to start from: a file, relative to this one, or a shipped name."
+        "",
+        "extends",
+        "text",
+        "",
+        "Profile to start from: a file, relative to this one, or a shipped name.",
     )
     below = [
         key
@@ -55,7 +59,7 @@ def profile_keys() -> list[Key]:
 
 
 def _keys(section: str, model: type[BaseModel]) -> Iterator[Key]:
-    """Yield the keys of a table, then those of the tables in it."""
+    """Yield the keys of a table, then those of its subtables."""
     fields = {name: field for name, field in model.model_fields.items() if (section, name) not in _DERIVED}
     for name, field in fields.items():
         yield _key(section, name, field)
@@ -66,7 +70,7 @@ def _keys(section: str, model: type[BaseModel]) -> Iterator[Key]:
 
 
 def _table_name(path: str, annotation: object) -> str:
-    """Name the tables that a field holds: `a.b.SOURCE` for one per source, `[a.b]` for a list of them."""
+    """Return the heading of a field's tables: `a.b.SOURCE` for one per source, `[a.b]` for a list."""
     origin = typing.get_origin(annotation)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return f"{path}.SOURCE"
@@ -105,7 +109,7 @@ def _kind(field: FieldInfo) -> str:
 
 
 def _words(annotation: object) -> str:
-    """Say a type: `text`, `"concat" or "greedy"`, `list of text`, `table of numbers`."""
+    """Return a type as text: `text`, `"concat" or "greedy"`, `list of text`, `table of numbers`."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         return _words(arguments[0])

@@ -1,7 +1,8 @@
-"""Profiles of runs that somebody starts from a page: those below the served folder, or shipped with tokmill.
+"""Limits the profiles of runs from the Prefect UI to those in the served folder and those shipped.
 
-Whoever can start a run from a page chooses among the profiles that lie where the server was started; a path
-elsewhere would have any file of the machine read. Profiles are data: nothing in one is run.
+Anyone who can start a run in the UI can name a profile. With any path they could make a run read any file of
+the machine, so the path must be below the folder in which the server was started. Profiles are data: nothing
+in one is executed.
 """
 
 import os
@@ -10,27 +11,27 @@ from pathlib import Path
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.profile.files import find_profile, shipped_folder
 
-SERVED = "TOKMILL_SERVED"  # the folder; anywhere if empty or not set
+SERVED = "TOKMILL_SERVED"  # the folder; no limit if empty or not set
 
 
 def require_served(name_or_path: str) -> None:
-    """Refuse a profile that lies outside the folder that the environment says is served.
+    """Check that a profile is below the served folder, or shipped with tokmill.
 
-    Links are followed first: what counts is where the file is.
+    Symbolic links are resolved first.
 
     Raises:
-        ProfileError: it lies elsewhere, or there is none.
+        ProfileError: the profile is elsewhere, or does not exist.
     """
     served = os.environ.get(SERVED)
     if not served:
         return
     folder, file = Path(served).resolve(), Path(name_or_path).expanduser()
     if name_or_path.endswith(".toml") or os.sep in name_or_path:
-        where = (Path.cwd() / file).resolve()  # before anything tells whether it exists
+        where = (Path.cwd() / file).resolve()  # without revealing whether it exists
     else:
         where = find_profile(name_or_path).resolve()
     if not (where.is_relative_to(folder) or where.is_relative_to(shipped_folder())):
         raise ProfileError(
-            f"profile '{name_or_path}': {where} lies outside the served folder {folder}; move it there, or "
+            f"profile '{name_or_path}': {where} is outside the served folder {folder}; move it there, or "
             "serve with `tokmill up --allow-profiles`"
         )

@@ -1,4 +1,4 @@
-"""The shape of a profile's models: which of them describes the table at a path, and which keys it knows."""
+"""Finds the models, fields and keys of a profile by key path."""
 
 import types
 import typing
@@ -12,7 +12,7 @@ Models: typing.TypeAlias = Sequence[type[BaseModel]]
 
 
 def models_at(model: type[BaseModel], path: Iterable[str]) -> Models:
-    """Return the models that describe the table at `path`; several where the field is a union of models."""
+    """Return the models of the table at `path`; several if the field is a union of models."""
     models: Models = [model]
     through_mapping = False
     for key in path:
@@ -26,7 +26,7 @@ def models_at(model: type[BaseModel], path: Iterable[str]) -> Models:
 
 
 def models_in(annotation: object) -> Iterator[type[BaseModel]]:
-    """Yield the models inside an annotation: through optionals, unions, lists and mappings."""
+    """Yield the models in an annotation, including those in optionals, unions, lists and mappings."""
     if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
         if issubclass(annotation, BaseModel):
             yield annotation
@@ -41,7 +41,7 @@ def _is_mapping(annotation: object) -> bool:
 
 
 def field_at(model: type[BaseModel], path: KeyPath) -> FieldInfo | None:
-    """Return the field at `path`, or None if there is no such key."""
+    """Return the field at `path`, or None if the key is unknown."""
     *above, key = path or ("",)
     return next(
         (found.model_fields[key] for found in models_at(model, above) if key in found.model_fields), None
@@ -49,7 +49,7 @@ def field_at(model: type[BaseModel], path: KeyPath) -> FieldInfo | None:
 
 
 def keys_of(models: Models) -> Iterator[str]:
-    """Yield the keys that the models know."""
+    """Yield the keys of the models."""
     for model in models:
         yield from model.model_fields
 

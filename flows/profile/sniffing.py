@@ -1,6 +1,6 @@
-"""What a file seems to hold: its format, and which of its columns is the text.
+"""Detects a file's format and its text column from the first record.
 
-A look at the first record, for the first draft of a profile; a run never guesses.
+Only for drafting a profile; a run never guesses.
 """
 
 import codecs
@@ -27,11 +27,11 @@ _BEGINNING_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen of a source.
+    """What was detected in a source's files.
 
     Attributes:
-        options: keys of the source's table that the draft should say, with their values.
-        remark: what is there and why that was chosen, in a few words.
+        options: keys and values for the source's table in the draft.
+        remark: the reason for the choice, in a few words.
     """
 
     options: Mapping[str, Any]
@@ -39,39 +39,39 @@ class Seen:
 
 
 def sniff_all(paths: Sequence[Path], encoding: str = UTF_8) -> Seen:
-    """Look at the first of a source's files; where they differ in format, each file's suffix decides.
+    """Inspect the first of a source's files; if formats differ, each file's suffix decides.
 
     Raises:
-        SourceError: a suffix says that a file holds no text, or the first file cannot be read.
+        SourceError: a suffix is not of a text format, or the first file cannot be read.
     """
     formats = sorted({format_of(path.name, ReadOptions()) for path in paths})
     return sniff(paths[0], encoding) if len(formats) == 1 else Seen({"format": "auto"}, " and ".join(formats))
 
 
 def sniff(path: Path, encoding: str = UTF_8) -> Seen:
-    """Look at the beginning of a file.
+    """Inspect the beginning of a file.
 
     Raises:
-        SourceError: the suffix says that the file holds no text, or it cannot be read.
+        SourceError: the suffix is not of a text format, no column has text, or the file cannot be read.
     """
     kind = format_of(path.name, ReadOptions())
     if kind == "text":
         return _seen_text(path, encoding)
     record = _first_record(path, kind, encoding)
     if not record:
-        return Seen({"format": kind}, "no record to look at")
+        return Seen({"format": kind}, "no record found")
     chats = [name for name, value in record.items() if _is_chat(value)]
     text, why = _text_column(record)
     if text is None:
-        what = f"{chats[0]!r} holds chats, lists of messages" if chats else "no column holds text"
+        problem = f"{chats[0]!r} has chats, lists of messages" if chats else "no column has text"
         raise SourceError(
-            f"{path.name}: {what}, and a document is one text; write the text into a column of its own first "
+            f"{path.name}: {problem}, but a document is one text; write the text to a column first "
             f"(columns: {', '.join(record)})"
         )
     identifier = next((name for name in _ID_NAMES if name in record and name != text), None)
     options = {"format": kind, "text_column": text} | ({"id_column": identifier} if identifier else {})
     seen = f"columns {', '.join(record)}; {text} {why}"
-    return Seen(options, seen + "".join(f"; {name} holds chats, and is left out" for name in chats))
+    return Seen(options, seen + "".join(f"; {name} has chats and is left out" for name in chats))
 
 
 def _seen_text(path: Path, encoding: str) -> Seen:
@@ -80,12 +80,12 @@ def _seen_text(path: Path, encoding: str) -> Seen:
         options = {"format": "delimited", "delimiter": _END_OF_DOCUMENT}
         return Seen(options, f"{_END_OF_DOCUMENT} between documents")
     if path.stat().st_size > _MANY_BYTES and "\n" in start:
-        return Seen({"format": "lines"}, f"over {_MANY_BYTES >> 20} MiB: a document a line")
-    return Seen({"format": "text"}, "a document a file")
+        return Seen({"format": "lines"}, f"over {_MANY_BYTES >> 20} MiB: one document per line")
+    return Seen({"format": "text"}, "one document per file")
 
 
 def _first_record(path: Path, kind: str, encoding: str) -> dict[str, object]:
-    """Return the first record, or its columns with None where values are not worth reading."""
+    """Return the first record; for Parquet and Arrow, its columns with an example of their type."""
     if kind in {"parquet", "arrow"}:
         return _schema(path, kind)
     start = _beginning(path, encoding)
@@ -98,21 +98,21 @@ def _first_record(path: Path, kind: str, encoding: str) -> dict[str, object]:
     try:
         header = next(rows, [])
         return dict(zip(header, next(rows, [None] * len(header)), strict=False))
-    except csv.Error:  # a field that is longer than the beginning
+    except csv.Error:  # a field is longer than the beginning
         return dict.fromkeys(header, "")
 
 
 def _json_object(text: str) -> dict[str, object]:
-    """Return the object that a text begins with."""
+    """Return the JSON object at the beginning of a text, or an empty one."""
     try:
         value, _ = json.JSONDecoder().raw_decode(text.lstrip())
-    except (ValueError, RecursionError):  # a number of thousands of digits is a ValueError
+    except (ValueError, RecursionError):  # a number with thousands of digits is a ValueError
         return {}
     return value if isinstance(value, dict) else {}
 
 
 def _schema(path: Path, kind: str) -> dict[str, object]:
-    """Return the columns, with a value of the kind that they hold: an empty text, a chat, or nothing."""
+    """Return the columns, each with an example of its type: an empty text, a chat, or None."""
     import pyarrow as pa  # noqa: PLC0415 - not needed to load a profile
     import pyarrow.dataset as ds  # noqa: PLC0415
 
@@ -133,15 +133,15 @@ def _schema(path: Path, kind: str) -> dict[str, object]:
 
 
 def _is_chat(value: object) -> bool:
-    """Whether a value is a list of messages, as columns called messages or conversations hold."""
+    """Whether a value is a list of messages, as in columns named messages or conversations."""
     return isinstance(value, list) and bool(value) and all(isinstance(message, dict) for message in value)
 
 
 def _text_column(record: Mapping[str, object]) -> tuple[str | None, str]:
-    """Return a column with one of the usual names, else the one with the longest text, and why it is."""
+    """Return a column with a usual name, else the one with the longest text; and the reason."""
     texts = {name: value for name, value in record.items() if isinstance(value, str)}
     if not texts:
-        # Whose value is missing in the first record may hold text in others.
+        # A column without a value in the first record may have text in others.
         empty = next((name for name in _TEXT_NAMES if name in record and record[name] is None), None)
         return empty, "by its name"
     if usual := next((name for name in _TEXT_NAMES if name in texts), None):
@@ -167,6 +167,6 @@ def _beginning(path: Path, encoding: str) -> str:
         return codecs.getincrementaldecoder("utf-8-sig")("strict").decode(beginning)
     except UnicodeDecodeError as error:
         raise SourceError(
-            f"{path} is not UTF-8 (byte 0x{beginning[error.start]:02x} at {error.start}); say how it is "
-            "encoded, e.g. --encoding shift_jis, or exclude it"
+            f"{path} is not UTF-8 (byte 0x{beginning[error.start]:02x} at {error.start}); give its "
+            "encoding, e.g. --encoding shift_jis, or exclude it"
         ) from error

@@ -71,7 +71,7 @@ class PackOverrides(_Section):
     sequence_length: Annotated[int, Field(ge=8)] | None = Field(None, description="Tokens per sequence.")
     strategy: Strategy | None = Field(
         None,
-        description="concat cuts documents where sequences end; best_fit keeps them whole, with some padding.",
+        description="concat cuts documents where sequences end; best_fit keeps them whole and pads a little.",
     )
 
 

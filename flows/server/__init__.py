@@ -1,1 +1,1 @@
-"""The Prefect server of `tokmill up`: whom it answers, what it serves, and whether its own loops work."""
+"""The Prefect servers of `tokmill up` and `tokmill run`: start, access control and diagnosis."""

@@ -1,7 +1,7 @@
-"""Prefect's application as `tokmill up` and the embedded server run it: guarded, and with its loops watched.
+"""Prefect's application with access control and monitoring, for `tokmill up` and the embedded server.
 
-`uvicorn --factory flows.server.app:create_app` is how it is started; the environment says the rest (`HOSTS`,
-`FAULTS`).
+Started by `uvicorn --factory tokmill.flows.server.app:create_app`; configured by the environment variables
+`HOSTS` and `FAULTS`.
 """
 
 import os
@@ -11,14 +11,14 @@ from pathlib import Path
 from tokmill.flows.server.guard import Application, Guard, origins
 from tokmill.flows.server.loops import Loops, write_faults
 
-HOSTS = "TOKMILL_SERVER_HOSTS"  # the server's own names, with ports, apart by commas
-FAULTS = "TOKMILL_SERVER_FAULTS"  # the file that takes what goes wrong in the server; none if not set
+HOSTS = "TOKMILL_SERVER_HOSTS"  # names of the server with ports, separated by commas
+FAULTS = "TOKMILL_SERVER_FAULTS"  # the file for the server's errors; none if not set
 
 
 def protection(names: Sequence[str]) -> dict[str, str]:
-    """Return the environment of a server that is called `names`, and of its clients.
+    """Return the environment variables of a server with these names, and of its clients.
 
-    By Prefect's defaults any web page reads the answers, and changes what it likes without a token.
+    With Prefect's defaults, any web page can read the server's answers and make changes without a token.
     """
     return {
         HOSTS: ",".join(names),
@@ -29,12 +29,12 @@ def protection(names: Sequence[str]) -> dict[str, str]:
 
 
 def create_app() -> Application:
-    """Return the application that answers the names in `HOSTS` and nobody else."""
+    """Return the application, which answers only requests to the names in `HOSTS`."""
     from prefect.server.api.server import create_app as prefect_app  # noqa: PLC0415 - takes seconds
 
     application: Application = prefect_app(final=True)
     faults = os.environ.get(FAULTS)
     if faults:
         write_faults(Path(faults))
-    # Around and not inside: what the server asks itself, for an automation, goes to Prefect's application.
+    # Requests of the server to itself (automations) go to Prefect's application and bypass the guard.
     return Guard(Loops(application), os.environ.get(HOSTS, "").split(","))

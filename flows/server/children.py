@@ -1,8 +1,8 @@
-"""Child processes that are ended for certain: each in a process group of its own, tethered to this process.
+"""Starts child processes that never outlive this process.
 
-Ctrl-C in a terminal, or a signal to its group, reaches this process alone, because the children's groups
-are not the terminal's; who stops the children, and in which order, is then up to this process. If it is
-killed so that it cannot stop anybody, the tether ends them (`flows.server.tethered`).
+Each child has its own process group. So Ctrl-C in a terminal, or a signal to this process's group, does not
+reach the children, and this process stops them in its own order. If it is killed and cannot stop them, the
+end of a pipe ends them (`flows.server.tethered`).
 """
 
 import os
@@ -21,12 +21,12 @@ from tokmill.flows.server import tethered
 
 STOP_SECONDS = 30
 _LAST_LINES = 15
-_ALIVE: dict[subprocess.Popen[bytes], int] = {}  # and this process's end of the tether
+_ALIVE: dict[subprocess.Popen[bytes], int] = {}  # with this process's end of the pipe
 
 
 @dataclass(frozen=True)
 class Child:
-    """A running Python module and the file that it logs to."""
+    """A running Python module and its log file."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -45,7 +45,7 @@ class Child:
 
 @contextmanager
 def child(name: str, module: Sequence[str], environment: Mapping[str, str], logs: Path) -> Iterator[Child]:
-    """Run a Python module with its arguments for the length of the block, then stop its process group."""
+    """Run a Python module with its arguments during the block, then stop its process group."""
     logs.mkdir(parents=True, exist_ok=True)
     log = logs / f"{name}.log"
     with log.open("wb") as file:
@@ -63,8 +63,8 @@ def start_tethered(
 
     Args:
         module: its name and its arguments.
-        environment: of the child.
-        output: takes standard output and standard error; a file, or `subprocess.PIPE`.
+        environment: the child's environment variables.
+        output: receives standard output and standard error; a file, or `subprocess.PIPE`.
     """
     reading, writing = os.pipe()
     try:
@@ -88,7 +88,7 @@ def start_tethered(
 
 @contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """Turn SIGINT, SIGTERM and the end of the terminal into an event for the length of the block."""
+    """Turn SIGINT, SIGTERM and SIGHUP into an event during the block."""
     stopped = threading.Event()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers}
@@ -105,7 +105,7 @@ def interruptible() -> Iterator[threading.Event]:
 def stop(
     process: subprocess.Popen[bytes], patience: float = STOP_SECONDS, by: signal.Signals = signal.SIGINT
 ) -> None:
-    """Ask once, wait, then end the group: a worker may outlive its first signal, and leave children."""
+    """Signal a child, wait, then kill its group: it may ignore the signal, or leave children."""
     if process.poll() is None:
         process.send_signal(by)
     with suppress(subprocess.TimeoutExpired):
@@ -114,7 +114,7 @@ def stop(
 
 
 def end_all() -> None:
-    """End every child that is left, and what it started, at once."""
+    """Kill every remaining child with its process group."""
     for process in list(_ALIVE):
         _end(process)
 

@@ -1,8 +1,8 @@
-"""A look at a Prefect server from outside: whether what is scheduled starts, and whom the server answers.
+"""Diagnoses a Prefect server through its API: whether scheduled runs start, and who gets answers.
 
-A server whose scheduler fails looks healthy: the page is there, the API answers, only the runs never come. So
-the look asks for what a working server must have made by now, and says what is missing with its likely cause.
-It works on any Prefect server, and changes nothing there.
+A server with a broken scheduler looks healthy: its page and its API work, but runs never start. So the
+diagnosis looks for runs that a working server must have created by now, and reports missing ones with the
+likely cause. It works on any Prefect server, and changes nothing there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,24 +25,24 @@ from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
 from tokmill.flows.server.findings import Finding
 
-# A scheduler works once a minute, and late runs are marked some seconds after their time.
+# The scheduler works once per minute, and late runs are marked some seconds after their time.
 SCHEDULER_PATIENCE = timedelta(seconds=150)
 LATE_PATIENCE = timedelta(seconds=60)
 HEALTH_SECONDS = 10
 _PAGE = 200
-_FOREIGN = "page.invalid"  # a name that nobody has, by RFC 2606
+_FOREIGN = "page.invalid"  # a name that no host can have (RFC 2606)
 _UNANSWERED = (httpx.HTTPError, PrefectHTTPStatusError)
 
 
 def look_at_runs(api: str, moment: datetime | None = None) -> list[Finding]:
-    """Return what is wrong with scheduled runs at a server; nothing if nothing is.
+    """Return the problems of scheduled runs at a server.
 
     Args:
         api: URL of the server's API.
-        moment: what is late, and what is to come, is as of then; now if not given.
+        moment: the time that decides which runs are late; now if not given.
     """
     try:
-        # Asked before the client, which would ask a server that is not there again and again.
+        # First, because the client would retry many times if no server answers.
         httpx.get(f"{api}/health", timeout=HEALTH_SECONDS).raise_for_status()
         with SyncPrefectClient(api) as client:
             deployments = list(_deployments(client))
@@ -56,7 +56,7 @@ def look_at_runs(api: str, moment: datetime | None = None) -> list[Finding]:
 
 
 def look_at_doors(api: str) -> list[Finding]:
-    """Return whom the server answers and should not; nothing if it keeps to its own page."""
+    """Return the ways in which the server answers requests of foreign web pages."""
     found = []
     try:
         foreign = httpx.get(f"{api}/health", headers={"Origin": f"https://{_FOREIGN}"})
@@ -66,11 +66,13 @@ def look_at_doors(api: str) -> list[Finding]:
             )
         token = httpx.get(f"{api}/csrf-token", params={"client": "doctor"})
         if token.status_code == httpx.codes.UNPROCESSABLE_ENTITY:
-            found.append("takes changes from every web page: set PREFECT_SERVER_CSRF_PROTECTION_ENABLED=true")
+            found.append(
+                "accepts changes from every web page: set PREFECT_SERVER_CSRF_PROTECTION_ENABLED=true"
+            )
         if httpx.get(f"{api}/health", headers={"Host": _FOREIGN}).is_success:
-            found.append("answers to every name (DNS rebinding): put a proxy before it that checks Host")
+            found.append("answers requests to any host name (DNS rebinding): use a proxy that checks Host")
     except httpx.HTTPError:
-        return []  # that it does not answer is said by the other look
+        return []  # `look_at_runs` reports that
     return [Finding(f"door {number}", f"the server {text}", fails=False) for number, text in enumerate(found)]
 
 
@@ -84,7 +86,7 @@ def _deployments(client: SyncPrefectClient) -> Iterator[DeploymentResponse]:
 def _unscheduled(
     client: SyncPrefectClient, deployment: DeploymentResponse, now: datetime
 ) -> Iterator[Finding]:
-    """An active schedule without a run to come, though the scheduler has had time to make one."""
+    """Yield an active schedule without a future run, although the scheduler had time to create one."""
     active = [schedule for schedule in deployment.schedules if schedule.active and _goes_on(schedule)]
     if deployment.paused or not active:
         return
@@ -94,15 +96,15 @@ def _unscheduled(
     if not _scheduled(client, FlowRunFilterExpectedStartTime(after_=now), deployment.id, limit=1):
         yield Finding(
             f"scheduler {deployment.id}",
-            f"deployment {deployment.name}: an active schedule and no run to come: the server's scheduler "
-            "fails; look for schedule_deployments in its log, and for packages that it does not work with",
+            f"deployment {deployment.name}: an active schedule without a future run: the server's "
+            "scheduler fails; look for schedule_deployments in its log, and for incompatible packages",
         )
 
 
 def _late(
     client: SyncPrefectClient, deployments: dict[UUID, DeploymentResponse], now: datetime
 ) -> Iterator[Finding]:
-    """Runs whose time has passed without a start, by deployment."""
+    """Yield the runs that did not start in time, by deployment."""
     waiting: dict[UUID, list[FlowRun]] = {}
     for run in _scheduled(client, FlowRunFilterExpectedStartTime(before_=now - LATE_PATIENCE)):
         if run.deployment_id in deployments and run.state_name in {"Late", "Scheduled"}:
@@ -121,22 +123,22 @@ def _late(
 
 
 def _why_late(client: SyncPrefectClient, deployment: DeploymentResponse) -> tuple[str, bool]:
-    """Return a cause, and whether it is a fault and not somebody's wish."""
+    """Return the cause, and whether it is a failure (a paused work pool is not)."""
     pool = deployment.work_pool_name
     if pool is None:
-        return "it is in no work pool, so that no worker takes its runs; register it anew", True
+        return "it has no work pool, so no worker starts its runs; register it again", True
     try:
         paused = client.read_work_pool(pool).is_paused
         workers = client.read_workers_for_work_pool(pool)
     except ObjectNotFound:
-        return f"its work pool {pool} is gone; register it anew", True
+        return f"its work pool {pool} does not exist; register it again", True
     if paused:
         return f"its work pool {pool} is paused", False
     if any(worker.status == WorkerStatus.ONLINE for worker in workers):
-        return f"a worker of {pool} is there and has not taken them: limits, or other runs, hold it up", False
+        return f"a worker of {pool} is online but has not started them: it is at a limit, or busy", False
     return (
         f"no worker is online for its work pool {pool}; start one with `prefect worker start --pool {pool}`, "
-        "or `tokmill up` where it was",
+        "or `tokmill up` in its folder",
         True,
     )
 
@@ -156,6 +158,6 @@ def _scheduled(
 
 
 def _goes_on(schedule: DeploymentSchedule) -> bool:
-    """Whether there is always another date; a rule with an end may have come to it."""
+    """Whether the schedule never ends; a rule with an end may have no date left."""
     rule = schedule.schedule
     return not (isinstance(rule, RRuleSchedule) and any(end in rule.rrule for end in ("UNTIL", "COUNT")))

@@ -1,10 +1,9 @@
-"""The embedded Prefect server of one command: started for it, private to it, and ended with it.
+"""The embedded Prefect server of one command, which starts and stops it.
 
-It is a child like any other (`flows.server.children`): out of reach of the signals that a terminal or `kill`
-sends to the command's group, because a run has to tell it how it ended, and tethered, so that it does not
-outlive a command that was killed. What it says is kept in memory, since it may be the full disk that it
-complains of; where it does not come up, its last lines are the cause that is told, and it is started anew
-once.
+It is a child process (`flows.server.children`). Signals to the command's process group do not reach it, so a
+run can still report its end, and it does not outlive a command that was killed. Its output is kept in memory,
+because the disk may be full. If it does not start, it is started once more, and then the command fails with
+the server's last lines.
 """
 
 import io
@@ -33,27 +32,27 @@ class EmbeddedServer:
     """A server process on a free port of the loopback address.
 
     Attributes:
-        url: of its API.
+        url: URL of its API.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """Start it; whether it comes up is for `wait`."""
+        """Start the process; `wait` checks whether it answers."""
         port = _free_port()
         self.url = f"http://127.0.0.1:{port}/api"
         served = ["--factory", "tokmill.flows.server.app:create_app", "--lifespan", "on"]
         where = ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error"]
         guarded = {**environment, **protection([f"127.0.0.1:{port}"])}
         self._process = start_tethered(["uvicorn", *served, *where], guarded, subprocess.PIPE)
-        self._said: deque[str] = deque(maxlen=_LAST_LINES)
+        self._output: deque[str] = deque(maxlen=_LAST_LINES)
         self._listener = threading.Thread(target=self._listen, name="embedded server", daemon=True)
         self._listener.start()
 
     def wait(self, seconds: float) -> str:
-        """Wait until it answers; return why it does not, or nothing if it does."""
+        """Wait until the server answers; return the problem, or "" if it answers."""
         import httpx  # noqa: PLC0415 - comes with Prefect, which takes a second to import
 
         until = time.monotonic() + seconds
-        # without certificates, which take 40 ms to load and which no one presents here
+        # loading certificates takes 40 ms, and there is no TLS here
         with httpx.Client(timeout=1, verify=False) as client:  # noqa: S501 - a loopback address, without TLS
             while time.monotonic() < until:
                 try:
@@ -68,49 +67,49 @@ class EmbeddedServer:
         return f"it did not answer within {seconds:g} s"
 
     def stop(self, patience: float = _STOP_SECONDS) -> None:
-        """End it; where it takes longer than `patience`, at once."""
+        """Stop the server; kill it after `patience` seconds."""
         stop(self._process, patience, signal.SIGTERM)
         self._listener.join()
 
-    def last_words(self) -> str:
-        """The end of what it said, once it was stopped; of a traceback, what is not indented."""
-        return "\n".join(line for line in self._said if line and not line.startswith(" "))
+    def last_output(self) -> str:
+        """Return the last lines of output of a stopped server, without the indented lines of tracebacks."""
+        return "\n".join(line for line in self._output if line and not line.startswith(" "))
 
     def _listen(self) -> None:
         with self._process.stdout or io.BytesIO() as lines:
             for line in lines:
-                self._said.append(line.decode("utf-8", "replace").rstrip())
+                self._output.append(line.decode("utf-8", "replace").rstrip())
 
 
 def start_embedded(
     environment: Mapping[str, str], home: Path, seconds: float, note: Callable[[str], None]
 ) -> EmbeddedServer:
-    """Start a server and wait until it answers; a second one if the first does not come up.
+    """Start a server and wait until it answers; try again once if it does not.
 
     Args:
-        environment: Prefect's settings among it.
+        environment: the environment variables of the server, with Prefect's settings.
         home: the folder of Prefect's database.
-        seconds: how long a server may take.
-        note: called with one line if a second server is started.
+        seconds: time limit for the start.
+        note: called with one line if the server is started a second time.
 
     Raises:
-        ServeError: neither came up; says why, and what helps.
+        ServeError: the server did not answer; the message has the cause and the fix.
     """
     server, problem = _attempt(environment, seconds)
     if problem:
-        note(f"Prefect's embedded server did not come up ({problem}); it is started once more")
+        note(f"Prefect's embedded server did not start ({problem}); trying once more")
         server, problem = _attempt(environment, seconds)
     if problem:
-        words = server.last_words()
-        said = f"; the last that it said:\n{words}\n" if words else ", and it said nothing; "
+        words = server.last_output()
+        output = f"; its last output:\n{words}\n" if words else ", without output; "
         raise ServeError(
-            f"run: Prefect's embedded server did not come up, twice ({problem}){said}{_advice(words, home)}"
+            f"run: Prefect's embedded server did not start, twice ({problem}){output}{_advice(words, home)}"
         )
     return server
 
 
 def _attempt(environment: Mapping[str, str], seconds: float) -> tuple[EmbeddedServer, str]:
-    """Start a server; gives it with why it did not come up, in which case it is stopped again."""
+    """Start a server; return it and its problem, with which it is stopped again, or ""."""
     server = EmbeddedServer(environment)
     problem = "interrupted"
     try:
@@ -122,7 +121,7 @@ def _attempt(environment: Mapping[str, str], seconds: float) -> tuple[EmbeddedSe
 
 
 def _advice(words: str, home: Path) -> str:
-    """What helps: room on the disk where there is none, else time or a server that stays."""
+    """Return the fix: free disk space if there is none, else more time or a permanent server."""
     free = shutil.disk_usage(home).free
     if free < _LITTLE_ROOM_BYTES or any(sign in words for sign in _FULL_DISK):
         return (
@@ -130,8 +129,8 @@ def _advice(words: str, home: Path) -> str:
             "to a folder on another disk"
         )
     return (
-        "on a busy machine run again later, give it more time with "
-        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS=600, or leave a server running with `tokmill up` "
+        "if the machine is busy, run again later, allow more time with "
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS=600, or start a permanent server with `tokmill up` "
         "and set PREFECT_API_URL to it"
     )
 

@@ -1,4 +1,4 @@
-"""What a look at a server, its log or its packages finds."""
+"""Problems of a server, its log, or installed packages."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from packaging.requirements import Requirement
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be.
+    """A problem.
 
     Attributes:
-        key: the same for the same thing seen again.
-        text: where, what, and what helps; one line.
-        fails: whether something does not work, and not only could be safer.
+        key: identifies the problem when it is found again.
+        text: place, problem and fix, in one line.
+        fails: whether something does not work; False for advice.
     """
 
     key: str
@@ -24,15 +24,15 @@ class Finding:
 
 
 def look_at_packages() -> list[Finding]:
-    """Return the installed packages whose version tokmill does not work with.
+    """Return the installed packages with incompatible versions.
 
-    pip keeps to the bounds when it installs tokmill, and may pass them later for another package's sake.
+    pip obeys the version bounds when it installs tokmill, but may break them when it installs other packages.
     """
     return list(out_of_bounds(metadata.requires("tokmill") or []))
 
 
 def look_at_faults(logs: Path) -> list[Finding]:
-    """Return what went wrong in the server of a `tokmill up`, by the file that it writes."""
+    """Return the errors of the server of a `tokmill up`, from its file of errors."""
     try:
         lines = (logs / "faults.log").read_text("utf-8", "replace").splitlines()
     except FileNotFoundError:
@@ -41,7 +41,7 @@ def look_at_faults(logs: Path) -> list[Finding]:
 
 
 def out_of_bounds(requirements: list[str]) -> Iterator[Finding]:
-    """Yield what is installed in a version that these requirements (as packages declare them) exclude."""
+    """Yield the installed packages whose versions these requirements exclude."""
     for requirement in map(Requirement, requirements):
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue

@@ -1,17 +1,17 @@
-"""Access control of the server: it answers programs of this machine and its own page, but no other web page.
+"""Access control of the server, which answers local programs and its own page, but no other web page.
 
-A browser sends requests to 127.0.0.1 for any page that it shows. Three rules keep pages out, before Prefect
-sees the request:
+A browser sends requests to 127.0.0.1 for any page that it shows. Three rules refuse requests of other pages
+before Prefect sees them:
 
-- `Host` is one of the server's own names. A page whose name was pointed at 127.0.0.1 (DNS rebinding) is of
-  the server's origin to the browser, but its requests still carry the page's own name.
-- `Origin`, which browsers send with what a page posts or opens as a WebSocket, is one of the server's own.
-- What browsers mark as coming from another site (`Sec-Fetch-Site`) is a link that a person followed, or is
-  refused.
+- `Host` must be one of the server's own names. If the DNS name of a page is changed to 127.0.0.1 (DNS
+  rebinding), the browser treats page and server as one origin, but `Host` still has the page's name.
+- `Origin`, which browsers send with POST requests and WebSockets, must be one of the server's own.
+- A request that the browser marks as from another site (`Sec-Fetch-Site`) must be a link that a person
+  followed.
 
-Programs send neither `Origin` nor `Sec-Fetch-Site`. Answers forbid other pages to show the server's page in
-a frame, where they could steal a click, and forbid its own page to load from, or send to, anybody else: so it
-asks no third party for a script.
+Programs send neither `Origin` nor `Sec-Fetch-Site`. Headers of the answers forbid other pages to show the
+server's page in a frame (clickjacking), and forbid the page to load scripts from, or send data to, other
+servers.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -27,14 +27,14 @@ _MISDIRECTED, _FORBIDDEN = 421, 403
 
 
 class Guard:
-    """An ASGI application that refuses what no client of ours sends, and passes the rest on."""
+    """An ASGI application that refuses requests of foreign pages, and passes all others on."""
 
     def __init__(self, application: Application, hosts: Iterable[str]) -> None:
         """Guard an application.
 
         Args:
-            application: Prefect's.
-            hosts: the server's own names as a browser writes them, with the port unless it is the scheme's.
+            application: Prefect's application.
+            hosts: the server's names as in `Host`, with the port unless it is the scheme's default.
         """
         self._application = application
         self._hosts = frozenset(host.lower() for host in hosts)
@@ -42,7 +42,7 @@ class Guard:
         self._headers = list(_protecting_headers(self._hosts))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or pass it on."""
+        """Refuse a request, or pass it on."""
         if scope["type"] not in {"http", "websocket"}:
             await self._application(scope, receive, send)
             return
@@ -53,28 +53,28 @@ class Guard:
             await _refuse(scope, send, *refused)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """Return status and reason where a request is not answered."""
+        """Return the status and the reason if a request is refused."""
         headers: dict[str, list[str]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
         hosts, from_origins = headers.get("host", []), headers.get("origin", [])
         if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
             names = ", ".join(sorted(self._hosts))
-            asked = ", ".join(hosts) or "nobody"
+            asked = ", ".join(hosts) or "no name"
             return (
                 _MISDIRECTED,
                 f"this server answers to {names}, not to {asked}; see `tokmill up --allow-host`",
             )
         if any(origin.lower() not in self._origins for origin in from_origins):
-            return _FORBIDDEN, "this server takes no requests from other pages"
+            return _FORBIDDEN, "this server refuses requests from other pages"
         sites = headers.get("sec-fetch-site", [])
         foreign = any(site not in {"same-origin", "none"} for site in sites)
         if foreign and not from_origins and not _is_followed_link(scope, headers):
-            return _FORBIDDEN, "this server shows nothing in other pages"
+            return _FORBIDDEN, "this server refuses to be shown in other pages"
         return None
 
     def _protecting(self, send: Send) -> Send:
-        """Return `send` with our headers on every answer."""
+        """Return a `send` that adds our headers to every answer."""
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -85,12 +85,12 @@ class Guard:
 
 
 def origins(hosts: Iterable[str]) -> list[str]:
-    """Return the origins of pages from these hosts, in order; a proxy before the server may speak TLS."""
+    """Return the origins of pages from these hosts, in order; https too, for a proxy with TLS."""
     return [f"{scheme}://{host}" for host in sorted(hosts) for scheme in ("http", "https")]
 
 
 def _is_followed_link(scope: Scope, headers: MutableMapping[str, list[str]]) -> bool:
-    """Whether a whole page is asked for, as by a link in a mail: it leaves the page that it stood on."""
+    """Whether a request loads a whole page, as a link in an e-mail does, and not a part of another page."""
     navigates = headers.get("sec-fetch-mode") == ["navigate"] and headers.get("sec-fetch-dest") == [
         "document"
     ]
@@ -98,7 +98,7 @@ def _is_followed_link(scope: Scope, headers: MutableMapping[str, list[str]]) -> 
 
 
 def _protecting_headers(hosts: Iterable[str]) -> Iterable[tuple[bytes, bytes]]:
-    own = sorted(host for host in hosts if not host.startswith("["))  # which a policy has no notation for
+    own = sorted(host for host in hosts if not host.startswith("["))  # a policy has no notation for IPv6
     reached = " ".join(f"{scheme}://{host}" for host in own for scheme in ("http", "https", "ws", "wss"))
     policy = (
         f"default-src 'self'; connect-src 'self' {reached}; "
@@ -115,7 +115,7 @@ def _protecting_headers(hosts: Iterable[str]) -> Iterable[tuple[bytes, bytes]]:
 
 
 async def _refuse(scope: Scope, send: Send, status: int, reason: str) -> None:
-    """Say no in a line; a WebSocket is closed before it is accepted, which the other side sees as 403."""
+    """Answer with one line of text; close a WebSocket before accepting it, which the client sees as 403."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008, "reason": reason[:100]})
         return

@@ -1,9 +1,8 @@
-"""Watches the server's own loops from within: what schedules runs, marks late ones, stores events and logs.
+"""Monitors the server's background loops, which schedule runs, mark late ones, and store events and logs.
 
-A server whose loop has died, or fails every time, answers every request and shows every page; only its log
-knows. Two things are noticed here. A task that the start of the server left running has ended: Prefect itself
-does not look at these until it stops. And what is logged as an error. Both go, a line each, to a file that
-`tokmill up` reads aloud, beside the log itself.
+A server still answers every request after one of its loops has ended or fails every time. Two things are
+detected: the end of a background task, which Prefect does not check before it stops, and messages logged as
+errors. Both are written, one line each, to a file that `tokmill up` reads and prints.
 """
 
 import asyncio
@@ -14,22 +13,22 @@ from pathlib import Path
 
 from tokmill.flows.server.guard import Application, Message, Receive, Scope, Send
 
-# SQLite's, when two wrote at a time; Prefect tries again by itself. Where that does not help, runs come late,
-# which is noticed from outside (`flows.server.doctor`).
-_PASSING = "database is locked"
-_LOGGER = logging.getLogger("prefect.server.tokmill")  # below one that Prefect's configuration knows
+# From concurrent writes to SQLite. Prefect retries; if that does not help, runs are late, which
+# `flows.server.doctor` detects.
+_TRANSIENT = "database is locked"
+_LOGGER = logging.getLogger("prefect.server.tokmill")  # below a logger that Prefect configures
 
 
 class Loops:
-    """An ASGI application whose background tasks are looked at when they end."""
+    """An ASGI application that logs an error when one of its background tasks ends."""
 
     def __init__(self, application: Application) -> None:
-        """Watch what an application starts."""
+        """Monitor an application."""
         self._application = application
         self._stopping = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass requests on; watch from the end of the start to the beginning of the stop."""
+        """Pass requests on; monitor tasks between startup and shutdown."""
         if scope["type"] != "lifespan":
             await self._application(scope, receive, send)
             return
@@ -47,7 +46,7 @@ class Loops:
         await self._application(scope, receiving, sending)
 
     def _watch(self) -> None:
-        """Look at every task there is; those of the start have not had a turn yet, so that none is missed."""
+        """Add a callback to all current tasks; those from startup have not run yet, so none is missed."""
         for task in asyncio.all_tasks():
             task.add_done_callback(self._ended)
 
@@ -61,22 +60,22 @@ class Loops:
 
 
 class _Faults(logging.Handler):
-    """Appends one line for each kind of error: the same one, once a minute, is told once."""
+    """Appends one line for each kind of error; an error that repeats is written once."""
 
     def __init__(self, file: Path) -> None:
         super().__init__(logging.ERROR)
         self._file = file
-        self._told: set[str] = set()
+        self._known: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line, unless there is one like it."""
+        """Write an error, unless one like it was written before."""
         what = fault_of(record)
-        if _PASSING in what:
+        if _TRANSIENT in what:
             return
         kind = "".join(letter for letter in what if letter.isalpha())
-        if kind in self._told:
+        if kind in self._known:
             return
-        self._told.add(kind)
+        self._known.add(kind)
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="seconds")
         try:
             with self._file.open("a", encoding="utf-8") as lines:
@@ -86,17 +85,17 @@ class _Faults(logging.Handler):
 
 
 def fault_of(record: logging.LogRecord, most: int = 300) -> str:
-    """Return an error in one line: what was logged, and the exception with its reason."""
-    said = [record.getMessage().strip()]
+    """Return an error in one line: the log message and the exception."""
+    texts = [record.getMessage().strip()]
     if record.exc_info and record.exc_info[1] is not None:
         error = record.exc_info[1]
-        said.append(f"{type(error).__name__}: {error}")
-    lines = [next(iter(text.splitlines()), "") for text in said]
+        texts.append(f"{type(error).__name__}: {error}")
+    lines = [next(iter(text.splitlines()), "") for text in texts]
     return ": ".join(line for line in lines if line)[:most]
 
 
 def write_faults(file: Path) -> None:
-    """Have what goes wrong in this process written to a file, which is emptied before."""
+    """Write errors of this process to a file from now on; the file is emptied first."""
     file.write_text("", encoding="utf-8")
     faults = _Faults(file)
     for logger in _outermost():
@@ -104,7 +103,7 @@ def write_faults(file: Path) -> None:
 
 
 def _outermost() -> Iterator[logging.Logger]:
-    """Yield the loggers that pass nothing on: between them they hear everything once."""
+    """Yield the loggers that do not propagate; together they receive every message once."""
     yield logging.getLogger()
     for logger in list(logging.getLogger().manager.loggerDict.values()):
         if isinstance(logger, logging.Logger) and not logger.propagate:

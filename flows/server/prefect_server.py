@@ -1,4 +1,4 @@
-"""The Prefect server that a run reports to: the one that is configured, or one embedded for its length."""
+"""The Prefect server of a run: the configured one, or an embedded one."""
 
 import atexit
 import os
@@ -18,27 +18,27 @@ from prefect.settings import (
 from tokmill.flows.errors import ServeError
 from tokmill.flows.server.embedded import start_embedded
 
-# Prefect's own words to the server that it embeds: no page, and one application for the whole process.
+# Prefect's own settings for an embedded server: no UI, and one application for the whole process.
 _EMBEDDED = {
     "PREFECT_UI_ENABLED": "0",
     "PREFECT__SERVER_EPHEMERAL": "1",
     "PREFECT__SERVER_FINAL": "1",
-    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "WARNING",  # it is heard by us alone
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "WARNING",  # only tokmill reads it
 }
 
 
 @contextmanager
 def prefect_server(note: Callable[[str], None]) -> Iterator[None]:
-    """Have a server to report to in this block: the one that is configured, or an embedded one.
+    """Provide a server in this block: the configured one, or an embedded one.
 
-    The embedded one ends with this process and not before, because Prefect sends its last events then.
+    The embedded one runs until this process exits, because Prefect sends its last events then.
 
     Args:
-        note: called with one line of news about the start for the user.
+        note: called with messages for the user about the start.
 
     Raises:
-        ServeError: the configured server does not answer; none is configured and none may be embedded; the
-            embedded one does not come up.
+        ServeError: the configured server does not answer; none is configured and an embedded one is not
+            allowed; the embedded one does not start.
     """
     kind = determine_server_type()
     if kind is ServerType.UNCONFIGURED:
@@ -51,11 +51,11 @@ def prefect_server(note: Callable[[str], None]) -> Iterator[None]:
         with _embedded(note):
             yield
     else:
-        _ask_configured()
+        _check_configured()
         yield
 
 
-def _ask_configured() -> None:
+def _check_configured() -> None:
     with get_client(sync_client=True) as client:
         problem = client.api_healthcheck()
     if problem is not None:

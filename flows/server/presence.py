@@ -1,6 +1,6 @@
-"""One `tokmill up` for a store at a time, and where it is.
+"""Allows one `tokmill up` per store at a time, and records where it is.
 
-A lock that ends with its process says whether somebody serves; a file beside it says who, where.
+A lock, which is released when its process ends, decides; a file next to it has the address.
 """
 
 import json
@@ -20,13 +20,13 @@ _FILE, _LOCK = "up.json", "lock"
 
 @dataclass(frozen=True)
 class Presence:
-    """A `tokmill up` that serves, or did.
+    """A running or past `tokmill up`.
 
     Attributes:
-        url: of its server.
-        folder: that it serves.
-        deployment: its name.
-        pid: of its process.
+        url: URL of its server.
+        folder: the folder that it serves.
+        deployment: name of its deployment.
+        pid: its process id.
     """
 
     url: str
@@ -37,10 +37,10 @@ class Presence:
 
 @contextmanager
 def present(served: ServedFolder, url: str, logs: Path) -> Iterator[None]:
-    """Be the one that serves a store, for the length of the block.
+    """Hold the lock of a store during the block.
 
     Raises:
-        ServeError: another is; names its page, folder and process.
+        ServeError: another process holds it; the message has its URL, folder and process id.
     """
     logs.mkdir(parents=True, exist_ok=True)
     lock = FileLock(logs / _LOCK)
@@ -63,7 +63,7 @@ def present(served: ServedFolder, url: str, logs: Path) -> Iterator[None]:
 
 
 def found(logs: Path) -> Presence | None:
-    """Return who serves or served last, as far as the file can be read."""
+    """Return the current or last `tokmill up`, or None if there is no readable file."""
     try:
         return Presence(**json.loads((logs / _FILE).read_text("utf-8")))
     except (OSError, ValueError, TypeError):

@@ -1,10 +1,9 @@
-"""`tokmill up`: a Prefect server and a worker on this machine, with the deployment of this folder registered.
+"""`tokmill up`: runs a Prefect server and a worker, and registers the deployment of this folder.
 
-When it is interrupted it stops the worker (and with it what the worker runs) before the server, and waits
-for both. The server keeps its history in Prefect's usual home (`PREFECT_HOME`); artifacts go to the
-store, and what server and worker log to `<store>/.up`. Nothing listens on any address but the one that is
-asked for, 127.0.0.1 unless told otherwise, and no web page but the server's own gets an answer
-(`flows.server.guard`). While it serves it watches: what fails in the server is said.
+When interrupted, it stops the worker and its runs, then the server. The server's history is in Prefect's home
+(`PREFECT_HOME`), artifacts are in the store, and logs of server and worker in `<store>/.up`. The server
+listens on one address, by default 127.0.0.1, and answers no web page but its own (`flows.server.guard`). Its
+failures are printed (`flows.server.watching`).
 """
 
 import os
@@ -36,12 +35,12 @@ Announce = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Address:
-    """Where the server listens and what it is called.
+    """The address and the names of the server.
 
     Attributes:
-        host: address; 0.0.0.0 and :: are all of the machine's.
+        host: IP address or host name; 0.0.0.0 and :: are all addresses of the machine.
         port: TCP port; must be free.
-        more: names that it answers to besides its own.
+        more: further names of the server.
     """
 
     host: str = "127.0.0.1"
@@ -50,17 +49,17 @@ class Address:
 
     @property
     def names(self) -> list[str]:
-        """What stands in `Host` when the server is meant."""
+        """The accepted values of the header `Host`."""
         return own_names(self.host, self.port, self.more)
 
     @property
     def url(self) -> str:
-        """Where this machine reaches it."""
+        """The URL for requests from this machine."""
         return f"http://{reachable(self.host)}:{self.port}"
 
     @property
     def seen_url(self) -> str:
-        """Where a browser is to look for it."""
+        """The URL for browsers."""
         return f"http://{self.more[0]}" if self.more else self.url
 
 
@@ -68,15 +67,15 @@ def up(store: Path, address: Address, *, any_profile: bool = False, announce: An
     """Serve the working directory until interrupted.
 
     Args:
-        store: the folder that runs keep their artifacts in unless they name another.
-        address: of the server.
+        store: the folder for artifacts of runs that do not name another.
+        address: address of the server.
         any_profile: whether a run may name a profile outside the working directory.
         announce: called with each line about the started services and about failures.
 
     Raises:
-        ServeError: the port is taken, the store is served already, or the server, the worker or the
+        ServeError: the port is in use, the store is already served, or the server, the worker or the
             registration failed.
-        UsageError: a name that the server is to answer to is none.
+        UsageError: a name of the server is not a host name.
     """
     served, logs = ServedFolder.of(Path.cwd(), store), store.absolute() / ".up"
     environment = _environment(address, served, logs, any_profile)
@@ -105,7 +104,7 @@ def _server(address: Address) -> list[str]:
 
 
 def _environment(address: Address, served: ServedFolder, logs: Path, any_profile: bool) -> dict[str, str]:
-    """What every child sees: the server and its names, the served folder, no telemetry."""
+    """Return the environment of server and worker."""
     return {
         **os.environ,
         **PRIVATE,
@@ -113,8 +112,8 @@ def _environment(address: Address, served: ServedFolder, logs: Path, any_profile
         "PREFECT_API_URL": f"{address.url}/api",
         "PREFECT_SERVER_UI_API_URL": f"{address.seen_url}/api",
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
-        # A person who presses the button, or sets a schedule, is waiting; Prefect's worker would look for
-        # work every ten seconds, its scheduler once a minute.
+        # By default the worker looks for runs every ten seconds, and the scheduler works once per minute:
+        # too slow for a person who starts a run in the UI.
         "PREFECT_WORKER_QUERY_SECONDS": os.environ.get("PREFECT_WORKER_QUERY_SECONDS", "2"),
         _SCHEDULER: os.environ.get(_SCHEDULER, "10"),
         "TOKMILL_STORE": str(served.store),
@@ -132,30 +131,30 @@ def _require_free(address: Address) -> None:
         except OSError as error:
             reason = error.strerror or error
             raise ServeError(
-                f"up: cannot listen on {host_in_url(address.host)}:{address.port} ({reason}); stop what uses "
-                "it or choose --port"
+                f"up: cannot listen on {host_in_url(address.host)}:{address.port} ({reason}); stop the "
+                "program that uses it, or choose another --port"
             ) from error
 
 
 def _register(served: ServedFolder, environment: Mapping[str, str]) -> None:
     done = _run_module(["tokmill.flows.run.deployment", str(served.folder), str(served.store)], environment)
     if done.returncode:
-        said = (done.stderr or done.stdout).strip()
-        raise ServeError(f"the deployment {served.name!r} could not be registered: {said}")
+        output = (done.stderr or done.stdout).strip()
+        raise ServeError(f"the deployment {served.name!r} could not be registered: {output}")
 
 
 def _correct_dead_runs(environment: Mapping[str, str], announce: Announce) -> None:
-    """Have the server told of runs that ended without a word while nobody served."""
+    """Correct the state of runs whose processes were killed while no server was running."""
     done = _run_module(["tokmill.flows.run.reconciling"], environment)
     for name in done.stdout.splitlines():
-        announce(f"the run {name} is under way no more: its process is gone")
+        announce(f"the run {name} is marked as crashed: its process no longer exists")
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
-        announce(f"runs whose processes are gone may still be shown as running: {last}")
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        announce(f"cannot correct the state of dead runs, which may be shown as running: {last}")
 
 
 def _run_module(module: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run one of our modules to its end; -P, so that no folder `flows` of this folder takes its place."""
+    """Run one of our modules; -P prevents imports from the working directory."""
     command = [sys.executable, "-P", "-m", *module]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
@@ -173,7 +172,7 @@ def _wait_until_healthy(server: Child, health: str, stopped: threading.Event) ->
                     return
             except httpx.HTTPError:
                 continue
-    raise ServeError(f"the Prefect server was not up after {SERVER_START_SECONDS} s; see {server.log}")
+    raise ServeError(f"the Prefect server did not answer within {SERVER_START_SECONDS} s; see {server.log}")
 
 
 def _serve(children: Sequence[Child], watch: Watch, stopped: threading.Event) -> None:

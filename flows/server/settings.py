@@ -1,6 +1,6 @@
-"""Prefect's settings, as tokmill wants them; to be applied before Prefect is imported.
+"""Prefect's settings for tokmill, which must be applied before Prefect is imported.
 
-Whatever the environment already says stays as it is.
+Variables that are already set in the environment are kept.
 """
 
 import os
@@ -8,11 +8,11 @@ from pathlib import Path
 
 from tokmill.flows.errors import ServeError
 
-# What every process of ours has in common: nothing is sent to anybody.
+# For every process: no telemetry.
 PRIVATE = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
 
-# A run that is watched in the terminal. The embedded server needs more than its default 20 s on a busy
-# machine; what Prefect logs goes to its server, for the UI, and the terminal shows our own display instead.
+# For a run in a terminal. On a busy machine the embedded server needs more than its default of 20 s to start.
+# Prefect's logs go to its server, for the UI; the terminal has our own display.
 TERMINAL = {
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
@@ -20,10 +20,10 @@ TERMINAL = {
 
 
 def prepare_terminal_run() -> None:
-    """Set what a run that is started from the command line needs; call it before `import prefect`.
+    """Set the environment for a run from the command line; must be called before `import prefect`.
 
     Raises:
-        ServeError: Prefect has no folder to work in.
+        ServeError: Prefect's home cannot be created or written to.
     """
     require_prefect_home()
     for name, value in {**PRIVATE, **TERMINAL}.items():
@@ -31,20 +31,19 @@ def prepare_terminal_run() -> None:
 
 
 def require_prefect_home() -> None:
-    """Make the folder of Prefect's database; without it Prefect warns with every import and then hangs.
+    """Create Prefect's home; without it Prefect warns at every import and then hangs.
 
     Raises:
-        ServeError: it cannot be made, or cannot be written to.
+        ServeError: it cannot be created or written to.
     """
     named = os.environ.get("PREFECT_HOME") or "~/.prefect"
     try:
         home = Path(named).expanduser()
         home.mkdir(parents=True, exist_ok=True)
-        problem = "" if os.access(home, os.W_OK | os.X_OK) else "it cannot be written to"
-    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder for ~
+        problem = "" if os.access(home, os.W_OK | os.X_OK) else "no write permission"
+    except (OSError, RuntimeError) as error:  # RuntimeError: ~ has no home folder
         problem = str(error)
     if problem:
         raise ServeError(
-            f"Prefect cannot work in its folder {named} ({problem}); set PREFECT_HOME to a folder that can "
-            "be written to"
+            f"Prefect cannot use its folder {named} ({problem}); set PREFECT_HOME to a writable folder"
         )

@@ -1,12 +1,11 @@
-"""Runs a module that must not outlive whoever starts it: `python -P tethered.py DESCRIPTOR MODULE ARGUMENT…`.
+"""Runs a module that must not outlive its parent: `python -P tethered.py DESCRIPTOR MODULE ARGUMENT…`.
 
-The descriptor is the reading end of a pipe whose writing end the parent alone holds. However the parent
-ends, by SIGKILL too, which it cannot answer, the pipe ends with it; this process then ends its whole
-process group at once. What runs here is safe against that: a database with a journal, artifacts that are
-published whole.
+The descriptor is the reading end of a pipe; only the parent holds the writing end. When the parent ends, even
+by SIGKILL, the pipe is closed, and this process kills its whole process group. The modules are safe against
+that: databases have a journal, and artifacts are published whole.
 
-Started as a file and not as `-m tokmill.flows.…`, so that no `tokmill` of the working directory takes its
-place. It imports nothing of ours.
+It is started as a file and not as `-m tokmill.flows.…`, so that a package `tokmill` in the working directory
+is not imported instead. It imports nothing of ours.
 """
 
 import os
@@ -17,17 +16,17 @@ import threading
 
 
 def _end_with(parent: int) -> None:
-    """Wait for the end of the pipe, then end everybody in this process group."""
+    """Wait until the pipe is closed, then kill this process group."""
     while os.read(parent, 1):
         pass
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def main() -> None:
-    """Watch the pipe from a thread, and be the module."""
+    """Watch the pipe in a thread, and run the module."""
     parent, module = int(sys.argv[1]), sys.argv[2]
     os.set_inheritable(parent, False)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts background jobs like this
         signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_end_with, args=(parent,), name="tether", daemon=True).start()
     sys.argv = [module, *sys.argv[3:]]

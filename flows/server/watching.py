@@ -1,4 +1,4 @@
-"""What `tokmill up` looks at while it serves, and says: faults of its server, and runs that do not start."""
+"""Monitors the server of `tokmill up`: prints its errors, and runs that do not start."""
 
 import threading
 import time
@@ -12,14 +12,14 @@ DOCTOR_SECONDS = 60
 
 
 class Watch:
-    """Says everything once."""
+    """Prints each problem once."""
 
     def __init__(self, api: str, logs: Path, announce: Callable[[str], None]) -> None:
-        """Watch a server from now on.
+        """Start monitoring.
 
         Args:
-            api: of the server.
-            logs: the folder of its faults and its log.
+            api: URL of the server's API.
+            logs: the folder of its log and its file of errors.
             announce: called with each line, from several threads.
         """
         self._api = api
@@ -28,18 +28,16 @@ class Watch:
         self._read_bytes = 0
         self._next_doctor = time.monotonic() + DOCTOR_SECONDS
         self._doctor = threading.Thread()
-        self._said: set[str] = set()
-        self._say(look_at_packages())
+        self._known: set[str] = set()
+        self._report(look_at_packages())
 
     def look(self) -> None:
-        """Say what is new; reads a file every time, and has the server looked at once a minute."""
+        """Report new problems: reads the file of errors, and diagnoses the server once per minute."""
         for fault in self._new_faults():
-            self._say(
-                [Finding(fault, f"the server's own work fails: {fault}; see {self._logs / 'server.log'}")]
-            )
+            self._report([Finding(fault, f"the server fails: {fault}; see {self._logs / 'server.log'}")])
         if time.monotonic() >= self._next_doctor and not self._doctor.is_alive():
             self._next_doctor = time.monotonic() + DOCTOR_SECONDS
-            # Beside: a server that is busy is asked again and again, and Ctrl-C must not wait for it.
+            # In a thread, because requests to a busy server are retried, and Ctrl-C must not wait for that.
             self._doctor = threading.Thread(target=self._look_at_runs, name="doctor", daemon=True)
             self._doctor.start()
 
@@ -47,12 +45,12 @@ class Watch:
         prepare_terminal_run()
         from tokmill.flows.server.doctor import look_at_runs  # noqa: PLC0415 - imports Prefect, which takes seconds
 
-        self._say(look_at_runs(self._api))
+        self._report(look_at_runs(self._api))
 
-    def _say(self, findings: Iterable[Finding]) -> None:
+    def _report(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
-            if finding.key not in self._said:
-                self._said.add(finding.key)
+            if finding.key not in self._known:
+                self._known.add(finding.key)
                 self._announce(finding.text)
 
     def _new_faults(self) -> list[str]:

@@ -76,7 +76,7 @@ def wait_until_healthy(url: str, server: "subprocess.Popen[bytes]", log: Path) -
         except OSError:
             with suppress(subprocess.TimeoutExpired):
                 server.wait(0.2)  # asking without a pause would take a core from the server that comes up
-    pytest.fail(f"the Prefect server did not come up:\n{log.read_text()}")
+    pytest.fail(f"the Prefect server did not start:\n{log.read_text()}")
 
 
 @pytest.fixture

@@ -126,7 +126,7 @@ CASES = {
     "a weight for an unknown source": Case(
         "plan",
         2,
-        ("profile 'p': ", "mix.weights.t is for a source that does not exist", "; sources: s", "(p.toml)"),
+        ("profile 'p': ", "mix.weights.t: ", "; sources: s", "(p.toml)"),
         {"s/a.jsonl": GOOD},
         f"{SOURCE}{STAGES}[mix.weights]\ns = 1\nt = 2\n",
     ),
@@ -135,7 +135,7 @@ CASES = {
         2,
         (
             "profile 'p': p.toml: line 3, column ",
-            "two sources are called 's'",
+            "two sources are named 's'",
             "; a name goes to one",
             "rename",
         ),

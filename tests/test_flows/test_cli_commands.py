@@ -182,8 +182,8 @@ class TestFailures:
         monkeypatch.setenv("PREFECT_HOME", "file/home")
         code, _, err = tokmill(*command)
         assert code == 1
-        assert err.startswith("tokmill: Prefect cannot work in its folder file/home ([Errno 20] Not a dir")
-        assert err.endswith("; set PREFECT_HOME to a folder that can be written to\n")
+        assert "file/home ([Errno 20] Not a dir" in err
+        assert "; set PREFECT_HOME to " in err
 
 
 class TestProfiles:

@@ -34,7 +34,7 @@ def test_a_server_without_room_says_why_and_what_helps(tmp_path: Path) -> None:
     *_, message = done.stderr.partition("flows.errors.ServeError: ")
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
-        "Prefect's embedded server did not come up (it ended with exit code 3); it is started once more"
+        "Prefect's embedded server did not start (it ended with exit code 3); trying once more"
     ]
     assert "database or disk is full" in message
     assert f"its database is in {home}" in message
@@ -49,6 +49,6 @@ def test_a_server_that_takes_too_long_is_started_once_more_and_then_ended(tmp_pa
         start_embedded(environment, tmp_path, 0.01, notes.append)
 
     assert notes == [
-        "Prefect's embedded server did not come up (it did not answer within 0.01 s); it is started once more"
+        "Prefect's embedded server did not start (it did not answer within 0.01 s); trying once more"
     ]
     assert not processes_with("PREFECT_HOME", str(tmp_path / "home"))

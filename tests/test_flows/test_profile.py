@@ -71,7 +71,7 @@ class TestLoading:
         assert load().notes == ()
         (tmp_path / "other.toml").write_text("extends = 'own.toml'\n[sources.web]\nfiles = ['x']")
         assert load_profile("other.toml").notes == (
-            "sources.web.files of other.toml replaces the one of own.toml",
+            "sources.web.files in other.toml replaces the value in own.toml",
         )
 
     @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ class TestComplaints:
     @pytest.mark.parametrize("section", ["balance", "mix"])
     def test_a_weight_for_an_unknown_source_names_the_nearest(self, complaint, section):
         text = complaint(f"[{section}.weights]\nweb = 1\nbook = 1\nbooks = 1")
-        assert f"{section}.weights.book is for a source that does not exist; did you mean books?" in text
+        assert f"{section}.weights.book: no such source; did you mean books?" in text
 
     @pytest.mark.parametrize("section", ["balance", "mix"])
     def test_a_source_without_a_weight(self, complaint, section):
@@ -206,21 +206,21 @@ class TestComplaints:
     def test_every_table_by_source_of_a_mixture_names_sources_that_exist(self, complaint, table):
         value = {"warmup": "{stop = 0.5}", "proportions": "0.5"}.get(table, "1")
         text = complaint(f"[mix.{table}]\nweb = {value}\nwbe = {value}")
-        assert f"mix.{table}.wbe is for a source that does not exist; did you mean web?" in text
+        assert f"mix.{table}.wbe: no such source; did you mean web?" in text
 
     def test_a_curriculum_is_of_sources_that_exist(self, complaint):
         text = complaint("[mix.curriculum]\ndifficulty = 'length'\nsources = ['wbe']")
-        assert "mix.curriculum.sources.wbe is for a source that does not exist; did you mean web?" in text
+        assert "mix.curriculum.sources.wbe: no such source; did you mean web?" in text
 
     def test_a_schedule_names_every_source_at_every_point(self, complaint):
         text = complaint("[mix]\nschedule = [[0, {web = 1, books = 1}], [0.5, {web = 1, boks = 1}]]")
-        assert "mix.schedule.1.boks is for a source that does not exist; did you mean books?" in text
+        assert "mix.schedule.1.boks: no such source; did you mean books?" in text
         assert "mix.schedule.1.books is missing" in text
 
     def test_a_repetition_limit_for_an_unknown_source(self, complaint):
-        assert "mix.max_repetition.wbe is for a source" in complaint("[mix.max_repetition]\nwbe = 2.0")
+        assert "mix.max_repetition.wbe: no such source" in complaint("[mix.max_repetition]\nwbe = 2.0")
         rates = "[pack]\nstrategy = 'best_fit'\nfim_token_ids = [1, 2, 3]\n[pack.fim_rate]\nwbe = 0.5"
-        assert "pack.fim_rate.wbe is for a source" in complaint(rates)
+        assert "pack.fim_rate.wbe: no such source" in complaint(rates)
 
     def test_what_is_put_into_documents_must_be_special_tokens(self, complaint):
         text = complaint("[encode]\nbegin_of_document = '<s>'")
@@ -268,7 +268,7 @@ class TestComplaints:
         assert "did you mean gpt2?" in complaint("[train]\nsplit_pattern = 'gtp2'")
 
     def test_sources_of_ingest_are_not_written(self, complaint):
-        assert "ingest.sources follows from [sources]" in complaint("[ingest.sources.web]\nformat = 'lines'")
+        assert "write [sources.NAME] instead" in complaint("[ingest.sources.web]\nformat = 'lines'")
 
 
 class TestStages:

@@ -144,7 +144,7 @@ class TestReasons:
             (
                 "a.jsonl",
                 b'{"text": "a", "messages": [{"role": "user", "content": "x"}]}\n',
-                "messages holds chats",
+                "messages has chats",
             ),
             (
                 "a.csv",
@@ -163,7 +163,7 @@ class TestReasons:
         (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
         pyarrow.parquet.write_table(pa.Table.from_pylist([row]), tmp_path / "a.parquet")
         for name in ("a.jsonl", "a.parquet"):
-            with pytest.raises(SourceError, match=f"'{key}' holds chats, lists of messages"):
+            with pytest.raises(SourceError, match=f"'{key}' has chats"):
                 sniff(tmp_path / name)
 
     def test_what_is_not_utf_8_is_refused_at_once(self, tmp_path):

@@ -73,7 +73,7 @@ class TestLayers:
         write(folder / "own.toml", "extends = 'base.toml'\n[sources.web]\nfiles = ['/b/*']")
         layered = read_layers(folder / "own.toml")
         assert layered.table["sources"]["web"] == {"files": ["/b/*"], "format": "lines"}
-        assert layered.notes == ["sources.web.files of own.toml replaces the one of base.toml"]
+        assert layered.notes == ["sources.web.files in own.toml replaces the value in base.toml"]
 
     def test_extends_is_relative_to_the_file_that_says_it_and_goes_over_several_files(self, folder):
         write(folder / "deep" / "er" / "c.toml", "[pack]\na = 1")
@@ -140,11 +140,11 @@ class TestSyntax:
         write(folder / "own.toml", "[sources.web]\nfiles = ['a']\n[sources.web]\nfiles = ['b']")
         text = message(read_layers, folder / "own.toml")
         assert "line 3" in text
-        assert "two sources are called 'web'" in text
+        assert "two sources are named 'web'" in text
 
     def test_a_key_that_stands_twice(self, folder):
         write(folder / "own.toml", "[pack]\nsequence_length = 8\nsequence_length = 9\n")
-        assert "line 3, column 20: a key stands twice" in message(read_layers, folder / "own.toml")
+        assert "line 3, column 20: a key is set twice" in message(read_layers, folder / "own.toml")
 
     def test_not_utf8(self, folder):
         (folder / "own.toml").write_bytes(b"name = '\xff'")

@@ -138,7 +138,7 @@ SOURCE = '[sources.s]\nfiles = ["a.txt"]\n'
         (SOURCE + '[tokenizer]\nuse = "~nouser/tokenizer"\n', "write the path in full"),
         (f"[sources.{'s' * 81}]\nfiles = ['a.txt']\n", "at most 80 characters"),
         (f"name = '{'s' * 81}'\n" + SOURCE, "at most 80 characters"),
-        ("#" * (5 << 20), "more than 4 MiB"),
+        ("#" * (5 << 20), "larger than 4 MiB"),
     ],
     ids=lambda text: text[-24:],
 )
