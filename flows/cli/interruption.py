@@ -43,7 +43,7 @@ class Interruption:
         """Print, once, what ended the command, which work is kept, and how to continue."""
         if self._unreported.acquire(blocking=False):
             name = _NAMES[signal.Signals(number)]
-            sys.stderr.write(f"tokmill: {name}; {self.kept()}, and the same command goes on from there\n")
+            sys.stderr.write(f"tokmill: {name}; {self.kept()}, and the same command continues from there\n")
             sys.stderr.flush()
 
     def exit_code(self) -> int:

@@ -32,7 +32,7 @@ def listed(store: Store, kind: str | None, *, every: bool) -> Listing:
     versions = [{**row, "superseded_by": gone.get(row["fingerprint"], [])} for row in store.list(kind)]
     if kind is not None and not versions:
         from tokmill.flows.profile.nearest import (
-            suggestion,  # brings all of profiles along, and `ls` is to be quick
+            suggestion,  # imports all of profiles, which would slow down `ls`
         )
 
         kinds = {row["kind"] for row in store.list()}

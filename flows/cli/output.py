@@ -56,7 +56,7 @@ def say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
-class Remarks(Silent):
+class Notes(Silent):
     """Prints a run's notes, but no progress."""
 
     def note(self, text: str) -> None:

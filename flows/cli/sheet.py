@@ -125,7 +125,7 @@ def _quarantined(store: Store, record: Record) -> Table:
 
 
 def _amounts(amounts: Mapping[str, int]) -> str:
-    """What there is some of; where there is nothing at all, the first that there could be."""
+    """The amounts that are not 0; if all are 0, the first one."""
     some = {name: amount for name, amount in amounts.items() if amount} or dict(list(amounts.items())[:1])
     return ", ".join(f"{name} {amount:,}" for name, amount in some.items())
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tokmill.flows.cli.app import app, examples
 from tokmill.flows.cli.options import JsonOption
-from tokmill.flows.cli.output import Remarks, draw, print_json, say, table
+from tokmill.flows.cli.output import Notes, draw, print_json, say, table
 from tokmill.flows.errors import UsageError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def init(
     from tokmill.flows.profile.drafting import draft_profile
     from tokmill.flows.run.progress import noting_warnings
 
-    with noting_warnings(Remarks()):
+    with noting_warnings(Notes()):
         drafted = draft_profile(
             path,
             sources,

@@ -15,7 +15,7 @@ from tokmill.flows.cli.options import (
     VerifyOption,
     WorkersOption,
 )
-from tokmill.flows.cli.output import Remarks, messages, print_json
+from tokmill.flows.cli.output import Notes, messages, print_json
 
 
 @app.command(
@@ -95,7 +95,7 @@ def plan(
     loaded = load_profile(profile, overrides or [])
     machine = Machine.of(loaded.execution, store=store, rehash=rehash)
     opened = open_store(machine.store)
-    rows = calling.plan(loaded, store=machine.store, rehash=machine.rehash, reporter=Remarks())
+    rows = calling.plan(loaded, store=machine.store, rehash=machine.rehash, reporter=Notes())
     if as_json:
         print_json(plan_document(loaded.name, opened, rows))
     else:

@@ -113,11 +113,11 @@ class Profile(BaseModel):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks on how the profile was loaded: replaced sources, and overrides without effect."""
+        """Notes on how the profile was loaded: replaced sources, and overrides without effect."""
         return self._notes
 
     def with_notes(self, notes: Iterable[str]) -> Self:
-        """Return the same profile with remarks on how it was loaded."""
+        """Return the same profile with notes on how it was loaded."""
         copy = self.model_copy()
         copy._notes = tuple(notes)
         return copy

@@ -53,9 +53,7 @@ class MixOverrides(_Section):
 
     model_config = ConfigDict(title="mix")
 
-    method: Method | None = Field(
-        None, description="Rule for the share of each source in the training tokens."
-    )
+    method: Method | None = Field(None, description="Rule for each source's share of the training tokens.")
     seed: int | None = Field(None, description="Seed of the order of documents within each source.")
     total_tokens: Annotated[int, Field(ge=1)] | None = Field(
         None,
