@@ -17,7 +17,7 @@ from tokmill.tokenizer.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from tokmill.flows.profile import Profile, load_profile
-    from tokmill.flows.run.calling import plan, run
+    from tokmill.flows.run.api import plan, run
     from tokmill.flows.run.planning import PlanRow
     from tokmill.flows.run.results import RunResult
     from tokmill.tasks.formats.packed.reader import PackedReader
@@ -45,8 +45,8 @@ _HOMES = {
     "count_pretokens": "tokenizer",
     "load": "tokenizer",
     "load_profile": "flows.profile",
-    "plan": "flows.run.calling",
-    "run": "flows.run.calling",
+    "plan": "flows.run.api",
+    "run": "flows.run.api",
     "train": "tokenizer",
     "train_from_counts": "tokenizer",
     "train_sweep_from_counts": "tokenizer",

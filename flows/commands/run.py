@@ -41,7 +41,7 @@ def run(
     from tokmill.flows.cli.progress import display
     from tokmill.flows.cli.summaries import print_run, run_document
     from tokmill.flows.profile import load_profile
-    from tokmill.flows.run import calling
+    from tokmill.flows.run import api
     from tokmill.flows.run.machine import store_url, writable_store
 
     loaded = load_profile(profile, overrides or [])
@@ -50,7 +50,7 @@ def run(
     began = time.monotonic()
     with display(messages()) as shown:
         keeping(lambda: shown.kept(location))
-        result = calling.run(
+        result = api.run(
             loaded,
             store=location,
             workers=workers,
@@ -89,13 +89,13 @@ def plan(
     """Show what a run would do: which tasks are cached, which would run, and which field changed."""
     from tokmill.flows.cli.summaries import plan_document, print_plan
     from tokmill.flows.profile import load_profile
-    from tokmill.flows.run import calling
+    from tokmill.flows.run import api
     from tokmill.flows.run.machine import Machine, open_store
 
     loaded = load_profile(profile, overrides or [])
     machine = Machine.of(loaded.execution, store=store, rehash=rehash)
     opened = open_store(machine.store)
-    rows = calling.plan(loaded, store=machine.store, rehash=machine.rehash, reporter=Notes())
+    rows = api.plan(loaded, store=machine.store, rehash=machine.rehash, reporter=Notes())
     if as_json:
         print_json(plan_document(loaded.name, opened, rows))
     else:

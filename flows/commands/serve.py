@@ -60,12 +60,12 @@ def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
     from tokmill.flows.cli.figures import counted
     from tokmill.flows.run.machine import open_store, store_url
     from tokmill.flows.server.findings import look_at_faults, look_at_packages
-    from tokmill.flows.server.presence import found
     from tokmill.flows.server.settings import prepare_terminal_run
+    from tokmill.flows.server.store_lock import last_served
 
     prepare_terminal_run()
     logs = open_store(store_url(store)).root / ".up"
-    serves = found(logs)
+    serves = last_served(logs)
     from prefect.settings import PREFECT_API_URL
 
     from tokmill.flows.server.doctor import look_at_doors, look_at_runs

@@ -101,7 +101,7 @@ def takedown(
             metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="A list with one SOURCE:ID or SOURCE:FILE:ROW per line; lines that begin with # are comments.",
+            help="One SOURCE:ID or SOURCE:FILE:ROW per line; lines that begin with # are comments.",
         ),
     ],
     repack: Annotated[

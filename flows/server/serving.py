@@ -21,9 +21,9 @@ from tokmill.flows.profile.served import SERVED
 from tokmill.flows.server.app import FAULTS, protection
 from tokmill.flows.server.children import Child, child, interruptible
 from tokmill.flows.server.names import host_in_url, own_names, reachable
-from tokmill.flows.server.presence import present
 from tokmill.flows.server.served_folder import ServedFolder
 from tokmill.flows.server.settings import PRIVATE
+from tokmill.flows.server.store_lock import lock_store
 from tokmill.flows.server.watching import Watch
 
 SERVER_START_SECONDS = 120
@@ -79,7 +79,7 @@ def up(store: Path, address: Address, *, any_profile: bool = False, announce: An
     """
     served, logs = ServedFolder.of(Path.cwd(), store), store.absolute() / ".up"
     environment = _environment(address, served, logs, any_profile)
-    with present(served, address.url, logs), interruptible() as stopped, ExitStack() as children:
+    with lock_store(served, address.url, logs), interruptible() as stopped, ExitStack() as children:
         _require_free(address)
         announce("starting the Prefect server …")
         server = children.enter_context(child("server", _server(address), environment, logs))

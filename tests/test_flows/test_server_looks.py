@@ -14,8 +14,8 @@ from tokmill.flows.errors import ProfileError, ServeError
 from tokmill.flows.profile.served import SERVED, require_served
 from tokmill.flows.server.findings import look_at_faults, look_at_packages, out_of_bounds
 from tokmill.flows.server.loops import Loops, write_faults
-from tokmill.flows.server.presence import found, present
 from tokmill.flows.server.served_folder import ServedFolder
+from tokmill.flows.server.store_lock import last_served, lock_store
 from tokmill.flows.server.watching import Watch
 
 
@@ -121,19 +121,19 @@ def test_a_place_is_named_after_folder_and_store(tmp_path: Path) -> None:
 
 def test_a_store_is_served_once_and_the_second_is_told_where(tmp_path: Path) -> None:
     served, logs = ServedFolder.of(tmp_path, tmp_path / "store"), tmp_path / "store" / ".up"
-    with present(served, "http://127.0.0.1:4200", logs):
+    with lock_store(served, "http://127.0.0.1:4200", logs):
         other = ServedFolder.of(tmp_path / "other", tmp_path / "store")
         with (
             pytest.raises(
                 ServeError, match=rf"{tmp_path}.* at http://127.0.0.1:4200 \(process {os.getpid()}\)"
             ),
-            present(other, "http://127.0.0.1:4300", logs),
+            lock_store(other, "http://127.0.0.1:4300", logs),
         ):
             pass
         assert json.loads((logs / "up.json").read_text("utf-8"))["deployment"] == served.name
-    with present(served, "http://127.0.0.1:4200", logs):
-        assert found(logs) is not None
-    assert found(logs) is None
+    with lock_store(served, "http://127.0.0.1:4200", logs):
+        assert last_served(logs) is not None
+    assert last_served(logs) is None
 
 
 @pytest.mark.parametrize("profile", ["own.toml", "sub/own.toml", "quickstart", "sub/../own.toml"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.test_flows.commands import Tokmill
-from tokmill.flows.run.calling import plan
+from tokmill.flows.run.api import plan
 from tokmill.tasks.formats.packed import PackedReader
 from tokmill.tasks.store import Store
 from tokmill.tokenizer import load

@@ -19,7 +19,7 @@ _FILE, _LOCK = "up.json", "lock"
 
 
 @dataclass(frozen=True)
-class Presence:
+class Serving:
     """A running or past `tokmill up`.
 
     Attributes:
@@ -36,7 +36,7 @@ class Presence:
 
 
 @contextmanager
-def present(served: ServedFolder, url: str, logs: Path) -> Iterator[None]:
+def lock_store(served: ServedFolder, url: str, logs: Path) -> Iterator[None]:
     """Hold the lock of a store during the block.
 
     Raises:
@@ -47,13 +47,13 @@ def present(served: ServedFolder, url: str, logs: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout as error:
-        other = found(logs)
+        other = last_served(logs)
         where = f"from {other.folder} at {other.url} (process {other.pid})" if other else "by another process"
         raise ServeError(
             f"up: the store {served.store} is already served {where}; use or stop that one, or serve another "
             "--store"
         ) from error
-    own = Presence(url, str(served.folder), served.name, os.getpid())
+    own = Serving(url, str(served.folder), served.name, os.getpid())
     try:
         (logs / _FILE).write_text(json.dumps(asdict(own)), encoding="utf-8")
         yield
@@ -62,9 +62,9 @@ def present(served: ServedFolder, url: str, logs: Path) -> Iterator[None]:
         lock.release()
 
 
-def found(logs: Path) -> Presence | None:
+def last_served(logs: Path) -> Serving | None:
     """Return the current or last `tokmill up`, or None if there is no readable file."""
     try:
-        return Presence(**json.loads((logs / _FILE).read_text("utf-8")))
+        return Serving(**json.loads((logs / _FILE).read_text("utf-8")))
     except (OSError, ValueError, TypeError):
         return None
