@@ -31,8 +31,8 @@ def list_artifacts(
     as_json: JsonOption = False,
 ) -> None:
     """List the artifacts of the store."""
-    from tokmill.flows.cli.finding import existing_store
     from tokmill.flows.cli.listing import listed, listing_table
+    from tokmill.flows.cli.lookup import existing_store
 
     opened = existing_store(store)
     found = listed(opened, kind, every=every)
@@ -64,7 +64,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show one artifact: its metrics, parameters, inputs, accounts, files and provenance."""
-    from tokmill.flows.cli.finding import existing_store, find_artifact
+    from tokmill.flows.cli.lookup import existing_store, find_artifact
     from tokmill.flows.cli.sheet import print_sheet, print_words
 
     opened = existing_store(store)
@@ -97,7 +97,7 @@ def lineage(
     store: StoreOption = None,
 ) -> None:
     """Show the artifacts that one was made from, or those made from it; both with --up --down."""
-    from tokmill.flows.cli.finding import existing_store, find_artifact
+    from tokmill.flows.cli.lookup import existing_store, find_artifact
     from tokmill.tasks.store import lineage as trace
 
     opened = existing_store(store)
@@ -119,7 +119,7 @@ def diff(
     a: ArtifactArgument, b: ArtifactArgument, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
     """Compare the recipes of two artifacts, field by field."""
-    from tokmill.flows.cli.finding import existing_store, find_artifact
+    from tokmill.flows.cli.lookup import existing_store, find_artifact
     from tokmill.tasks.store import diff as compare
 
     opened = existing_store(store)
@@ -152,7 +152,7 @@ def verify(
 ) -> None:
     """Check artifacts against their records, and records against the catalog; exit code 1 if any is wrong."""
     from tokmill.flows.cli.figures import counted
-    from tokmill.flows.cli.finding import existing_store, find_artifact
+    from tokmill.flows.cli.lookup import existing_store, find_artifact
 
     opened = existing_store(store)
     refs = [find_artifact(opened, artifact) for artifact in artifacts] if artifacts else None
@@ -191,7 +191,7 @@ def remove(
 ) -> None:
     """Delete an artifact permanently; its record stays. Refused while other artifacts were made from it."""
     from tokmill.flows.cli.figures import counted
-    from tokmill.flows.cli.finding import existing_store, find_artifact
+    from tokmill.flows.cli.lookup import existing_store, find_artifact
 
     opened = existing_store(store)
     removed = opened.remove(find_artifact(opened, artifact), with_dependents=with_dependents)
@@ -218,7 +218,7 @@ def tag(
     store: StoreOption = None,
 ) -> None:
     """Point an alias at an artifact, for use as a reference (kind/name@alias)."""
-    from tokmill.flows.cli.finding import existing_store, find_artifact
+    from tokmill.flows.cli.lookup import existing_store, find_artifact
 
     opened = existing_store(store)
     ref = find_artifact(opened, artifact)

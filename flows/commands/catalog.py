@@ -13,7 +13,7 @@ app.add_typer(catalog, name="catalog", rich_help_panel="Store")
 @catalog.command(epilog=examples("tokmill catalog rebuild", "tokmill catalog rebuild --store /data/store"))
 def rebuild(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Rebuild the catalog from the records."""
-    from tokmill.flows.cli.finding import existing_store
+    from tokmill.flows.cli.lookup import existing_store
 
     opened = existing_store(store)
     opened.catalog.rebuild()

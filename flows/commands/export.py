@@ -52,7 +52,7 @@ def export(
 ) -> None:
     """Write packed sequences in another format, without encoding or packing again."""
     from tokmill.flows.cli.figures import key_figures
-    from tokmill.flows.cli.finding import existing_store, find_artifact
+    from tokmill.flows.cli.lookup import existing_store, find_artifact
     from tokmill.flows.run.exporting import copy_out, export_packed, parse_formats
 
     wanted = parse_formats(formats)

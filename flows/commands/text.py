@@ -118,7 +118,7 @@ def decode(
 
 
 def _load(reference: str, store: str | None) -> "Tokenizer":
-    from tokmill.flows.cli.finding import load_tokenizer
+    from tokmill.flows.cli.lookup import load_tokenizer
 
     return load_tokenizer(reference, store)
 

@@ -196,7 +196,7 @@ def _show_holders(taken: "TakenDown") -> None:
 
 
 def _origins(packed: str, root: list[str] | None, store: str | None) -> "Origins":
-    from tokmill.flows.cli.finding import existing_store, find_artifact
+    from tokmill.flows.cli.lookup import existing_store, find_artifact
     from tokmill.tasks.tracing import Origins
 
     opened = existing_store(store)
