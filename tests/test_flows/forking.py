@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -36,12 +36,19 @@ def start_fork_server(environment: Mapping[str, str]) -> None:
 
 
 def run_forked(
-    arguments: Sequence[str], folder: Path, changes: Mapping[str, str], seconds: float
+    arguments: Sequence[str],
+    folder: Path,
+    changes: Mapping[str, str],
+    seconds: float,
+    first: Callable[[], None] | None = None,
 ) -> tuple[int, str, str]:
-    """Run a command to its end; gives its exit code, standard output and standard error."""
+    """Run a command to its end; gives its exit code, standard output and standard error.
+
+    `first` is called in the process before the command.
+    """
     with TemporaryDirectory() as name:
         said = [Path(name) / stream for stream in ("out", "err")]
-        process = _CONTEXT.Process(target=_command, args=(arguments, folder, changes, said))
+        process = _CONTEXT.Process(target=_command, args=(arguments, folder, changes, said, first))
         process.start()
         process.join(seconds)
         if process.exitcode is None:
@@ -53,7 +60,11 @@ def run_forked(
 
 
 def _command(
-    arguments: Sequence[str], folder: Path, changes: Mapping[str, str], said: Sequence[Path]
+    arguments: Sequence[str],
+    folder: Path,
+    changes: Mapping[str, str],
+    said: Sequence[Path],
+    first: Callable[[], None] | None,
 ) -> None:
     for number, file in enumerate(said, 1):
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -62,6 +73,8 @@ def _command(
     os.chdir(folder)
     os.environ.update(changes)
     sys.argv = ["tokmill", *arguments]
+    if first is not None:
+        first()
     code = main()
     # multiprocessing would leave out what a process does at its end: Prefect sends its last events then
     threading._shutdown()  # type: ignore[attr-defined]
