@@ -1,4 +1,4 @@
-"""The families of tokenizers, by name.
+"""The registry of families of tokenizers.
 
 A family is a folder of `tokenizer/` whose module `family` holds a `FAMILY`. It is imported when it is first
 asked for, and families never import each other. To add one: its folder, and a line here.
@@ -37,17 +37,18 @@ else:
 
 @dataclass(frozen=True)
 class Family:
-    """What a family offers.
+    """The face of a family.
 
     Attributes:
         name: its name in options, files and profiles.
         title: its name in text: "Byte-level BPE".
-        unit: what its trainer makes, one by one: "merges".
-        from_spec: makes a model of its vocabulary and of what `Model.spec` gave.
+        unit: the things that its trainer makes one by one: "merges".
+        from_spec: makes a model from its vocabulary and the result of `Model.spec`.
         trainer: takes counts, options and vocabulary sizes.
         least_vocab_size: takes the special tokens and the number of reserved ones; returns the smallest
             vocabulary that has room for something to learn, or for the alphabet.
-        formats: the modules that read and write it, by format; `tokmill` can express every family.
+        formats: the modules that read and write it, by format; docs/tokenizer.md lists their functions. The
+            format `tokmill` needs none.
     """
 
     name: str
