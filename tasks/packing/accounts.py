@@ -9,8 +9,8 @@ rearranging adds. Each document counts under exactly one of these ends:
     dropped:too_long        longer than a sequence, where long documents are dropped
     dropped:last_sequence   it lay entirely in the last, partial sequence, which was dropped
 
-A document that the mixture repeats counts each time. The input is taken from the mixture's manifest, and not
-counted here, so that a document that is lost or packed twice is noticed. Padding belongs to no source: it has
+A document that the mixture repeats counts each time. The input is taken from the mixture's manifest, not
+counted here, so a document that is lost or packed twice is noticed. Padding belongs to no source: it has
 an account of its own, under the source `NO_SOURCE`.
 """
 

@@ -18,7 +18,7 @@ def check_same_sources(mixed: Sequence[str], encoded: Sequence[str]) -> None:
     """
     if list(mixed) != list(encoded):
         raise PackingError(
-            f"pack: the mixture is of the sources {', '.join(mixed)}, the encoding of {', '.join(encoded)}; "
+            f"pack: the mixture has the sources {', '.join(mixed)}, the encoding {', '.join(encoded)}; "
             "pack the encoding that was mixed"
         )
 
@@ -50,7 +50,7 @@ def _digest(folder: Path) -> str:
 
 def _other_digest(source: str, entry: ShardEntry, path: Path, digest: str) -> str:
     return (
-        f"pack: shard {entry.index} of source '{source}' ({path}) has the content digest {digest} and was "
-        f"encoded with {entry.digest}; it was changed or damaged since: `tokmill verify` names the file, and "
+        f"pack: shard {entry.index} of source '{source}' ({path}) has the content digest {digest} but was "
+        f"encoded with {entry.digest}; it has been changed or damaged: `tokmill verify` names the file, and "
         "a run with execution.verify='full' sets it aside and encodes it again"
     )

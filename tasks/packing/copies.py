@@ -49,7 +49,7 @@ class Body:
         wrong = np.flatnonzero(~there | (start + length > lengths))
         if len(wrong):
             raise PackingError(
-                f"pack: the plan asks for {int((start + length)[wrong[0]])} tokens of document "
+                f"pack: the plan uses {int((start + length)[wrong[0]])} tokens of document "
                 f"{int(document[wrong[0]])}, which the encoded shard {shard.path} does not have; mix and "
                 "pack the encoding that the plan was made from"
             )

@@ -194,7 +194,7 @@ def _check_number(num_sequences: int) -> None:
 def _nothing_left(rule: PackPlanParams, mixture: MixtureManifest, shortest: int) -> str:
     length = rule.sequence_length
     if not mixture.num_documents:
-        return "pack: the mixture has no documents; mix some"
+        return "pack: the mixture has no documents; mix text first"
     if rule.strategy == "concat":
         return (
             f"pack: the mixture's {mixture.num_tokens} tokens do not fill one sequence of {length}, and "

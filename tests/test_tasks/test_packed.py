@@ -389,7 +389,7 @@ def test_an_encoded_shard_with_another_digest_is_refused(tmp_path):
     data[-1] ^= 1
     tokens.write_bytes(data)
     with pytest.raises(
-        PackingError, match=r"shard 0 of source 'a' .* has the content digest .* damaged since"
+        PackingError, match=r"shard 0 of source 'a' .* has the content digest .* changed or damaged"
     ):
         made(PACK_PLAN, PackParams().plan_params(), tmp_path / "plan", mixture=mixture, **corpus.inputs)
 
