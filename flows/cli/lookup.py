@@ -10,6 +10,7 @@ from tokmill.flows.errors import UsageError
 from tokmill.flows.run.machine import open_store, store_url
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.store import Store
 from tokmill.tokenizer.core.errors import TokenizerError
 
@@ -54,7 +55,6 @@ def load_tokenizer(reference: str, store: str | None) -> "Tokenizer":
         StoreError: the artifact is damaged, or encodes its probes differently than when it was made.
     """
     from tokmill import tokenizer
-    from tokmill.tasks.formats.tokenizer import open_tokenizer
 
     if Path(reference).exists():
         return tokenizer.load(reference)

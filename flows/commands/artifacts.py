@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tokmill.flows.cli.app import FAILED, app, examples
+from tokmill.flows.cli.figures import counted
 from tokmill.flows.cli.options import ArtifactArgument, JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, messages, print_json, say
 
@@ -151,7 +152,6 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Check artifacts against their records, and records against the catalog; exit code 1 if any is wrong."""
-    from tokmill.flows.cli.figures import counted
     from tokmill.flows.cli.lookup import existing_store, find_artifact
 
     opened = existing_store(store)
@@ -190,7 +190,6 @@ def remove(
     as_json: JsonOption = False,
 ) -> None:
     """Delete an artifact permanently; its record stays. Refused while other artifacts were made from it."""
-    from tokmill.flows.cli.figures import counted
     from tokmill.flows.cli.lookup import existing_store, find_artifact
 
     opened = existing_store(store)

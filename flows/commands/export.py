@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.figures import key_figures
 from tokmill.flows.cli.options import JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, pairs, print_json, shown
 from tokmill.flows.errors import UsageError
@@ -51,7 +52,6 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write packed sequences in another format, without encoding or packing again."""
-    from tokmill.flows.cli.figures import key_figures
     from tokmill.flows.cli.lookup import existing_store, find_artifact
     from tokmill.flows.run.exporting import copy_out, export_packed, parse_formats
 

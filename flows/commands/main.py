@@ -17,7 +17,10 @@ import typer
 
 from tokmill.flows.cli.app import FAILED, USAGE, app
 from tokmill.flows.cli.interruption import InterruptedCommandError
+from tokmill.flows.errors import FlowError, ProfileError, UsageError
 from tokmill.flows.run.exception_frames import clear_frames
+from tokmill.tasks.core.errors import TaskError
+from tokmill.tokenizer.core.errors import TokenizerError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,10 +67,6 @@ def _wrapped(message: str) -> str:
 
 
 def _message_and_code(error: Exception) -> tuple[str, int]:
-    from tokmill.flows.errors import FlowError, ProfileError, UsageError
-    from tokmill.tasks.core.errors import TaskError
-    from tokmill.tokenizer.core.errors import TokenizerError
-
     if isinstance(error, ProfileError | UsageError):
         return str(error), USAGE
     if isinstance(error, FlowError | TaskError | TokenizerError):

@@ -13,6 +13,7 @@ from tokmill.flows.cli.app import app, examples
 from tokmill.flows.cli.options import JsonOption
 from tokmill.flows.cli.output import Notes, draw, print_json, say, table
 from tokmill.flows.errors import UsageError
+from tokmill.flows.run.progress import noting_warnings
 
 if TYPE_CHECKING:
     from tokmill.flows.profile.reference import Key
@@ -106,7 +107,6 @@ def init(
 ) -> None:
     """Write a profile for your own files: finds them and detects their format and text column."""
     from tokmill.flows.profile.drafting import draft_profile
-    from tokmill.flows.run.progress import noting_warnings
 
     with noting_warnings(Notes()):
         drafted = draft_profile(

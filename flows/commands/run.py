@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 
 from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.interruption import keeping
 from tokmill.flows.cli.options import (
     JsonOption,
     MemoryOption,
@@ -37,7 +38,6 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run a profile, from raw text to packed shards; artifacts that are up to date are reused."""
-    from tokmill.flows.cli.interruption import keeping
     from tokmill.flows.cli.progress import display
     from tokmill.flows.cli.summaries import print_run, run_document
     from tokmill.flows.profile import load_profile

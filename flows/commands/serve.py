@@ -7,6 +7,7 @@ import typer
 from tokmill.flows.cli.app import FAILED, app, examples
 from tokmill.flows.cli.options import JsonOption, StoreOption
 from tokmill.flows.cli.output import messages, print_json, say
+from tokmill.flows.server.settings import prepare_terminal_run, require_prefect_home
 
 
 @app.command(
@@ -31,7 +32,6 @@ def up(
     """Start a Prefect server and a worker, and register a deployment for this folder; Ctrl-C stops both."""
     from tokmill.flows.run.machine import store_url, writable_store
     from tokmill.flows.server import serving
-    from tokmill.flows.server.settings import require_prefect_home
 
     require_prefect_home()
     console = messages()
@@ -60,7 +60,6 @@ def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
     from tokmill.flows.cli.figures import counted
     from tokmill.flows.run.machine import open_store, store_url
     from tokmill.flows.server.findings import look_at_faults, look_at_packages
-    from tokmill.flows.server.settings import prepare_terminal_run
     from tokmill.flows.server.store_lock import last_served
 
     prepare_terminal_run()

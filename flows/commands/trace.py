@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.figures import counted, number
 from tokmill.flows.cli.options import JsonOption, StoreOption
-from tokmill.flows.cli.output import draw, print_json, say, table
+from tokmill.flows.cli.output import draw, print_json, say, shown, table
 from tokmill.flows.errors import UsageError
+from tokmill.tasks.core.errors import TracingError
 from tokmill.tasks.core.stage import NO_SOURCE
 
 if TYPE_CHECKING:
@@ -68,7 +70,6 @@ def trace(
     as_json: JsonOption = False,
 ) -> None:
     """Show the documents in a packed sequence, or the sequences that contain a document."""
-    from tokmill.tasks.core.errors import TracingError
     from tokmill.tasks.tracing import trace_document, trace_sequence
 
     if bool(sequence) == (document is not None):
@@ -116,7 +117,6 @@ def takedown(
     as_json: JsonOption = False,
 ) -> None:
     """Make a version of a packed artifact without some documents, which are replaced by padding."""
-    from tokmill.tasks.core.errors import TracingError
     from tokmill.tasks.takedown.request import read_names, take_down
 
     try:
@@ -153,9 +153,6 @@ def _taken_json(origins: "Origins", taken: "TakenDown") -> dict[str, object]:
 
 
 def _show_taken(origins: "Origins", taken: "TakenDown") -> None:
-    from tokmill.flows.cli.figures import counted, number
-    from tokmill.flows.cli.output import shown
-
     record = taken.record
     for document, why in taken.absent:
         say(f"{document.name}: in no sequence: {why}")
@@ -219,15 +216,13 @@ def _show_sequences(origins: "Origins", traced: "list[TracedSequence]", *, as_js
         found = [{"packed": origins.packed.reference, **one.model_dump(mode="json")} for one in traced]
         print_json(found[0] if len(found) == 1 else found)
         return
-    for number, one in enumerate(traced):
-        if number:
+    for index, one in enumerate(traced):
+        if index:
             say("")
         _show_sequence(origins, one)
 
 
 def _show_sequence(origins: "Origins", traced: "TracedSequence") -> None:
-    from tokmill.flows.cli.figures import counted
-
     pieces, padding = len(traced.pieces), traced.num_padding_tokens
     rest = f", and {padding:,} of padding" if padding else ""
     say(
@@ -251,13 +246,11 @@ def _show_sequence(origins: "Origins", traced: "TracedSequence") -> None:
 
 
 def _show_documents(documents: "list[TracedDocument]", *, as_json: bool) -> None:
-    from tokmill.flows.cli.figures import counted
-
     if as_json:
         print_json(documents)
         return
-    for number, found in enumerate(documents):
-        if number:
+    for index, found in enumerate(documents):
+        if index:
             say("")
         say(f"{found.name}: source {found.source}, {found.place}")
         if found.absent is not None:
@@ -284,8 +277,6 @@ def _show_documents(documents: "list[TracedDocument]", *, as_json: bool) -> None
 
 def _what_changed(taken: str, before: "Mapping[str, Scalar]", after: "Mapping[str, Scalar]") -> str:
     """Describe a takedown in one line, from the metrics of the old and the new version."""
-    from tokmill.flows.cli.figures import counted, number
-
     if "num_changed_sequences" not in after:
         return (
             f"packed again without {taken}, {number(after['num_sequences'])} sequences instead of "

@@ -17,7 +17,9 @@ from pydantic import Field
 
 from tokmill.tasks.core.errors import GateError
 from tokmill.tasks.core.stage import Outcome, Params, Scalar, Stage
+from tokmill.tasks.formats.encoded import Encoded, EncodedShard
 from tokmill.tasks.formats.files.manifests import write_model
+from tokmill.tasks.formats.tokenizer import open_tokenizer
 
 if TYPE_CHECKING:
     from tokmill.tasks.audit.summary import Summary, Yield
@@ -123,7 +125,6 @@ def _source_failures(params: AuditParams, source: "Yield") -> Iterator[str]:
 def _sources(encoded: Path, shards: Sequence[Path]) -> "Mapping[str, SourceUse]":
     """Each source's statistics and summed token counts, a shard at a time."""
     from tokmill.tasks.audit.tables import SourceUse
-    from tokmill.tasks.formats.encoded import Encoded, EncodedShard
 
     manifest = Encoded.open(encoded)
     zeros = np.zeros(manifest.manifest.vocab_size, dtype=np.uint64)
@@ -136,7 +137,6 @@ def _sources(encoded: Path, shards: Sequence[Path]) -> "Mapping[str, SourceUse]"
 def _vocabulary(path: Path) -> "Vocabulary":
     """The vocabulary's tokens by id, and the kind of each."""
     from tokmill.tasks.audit.tables import Vocabulary
-    from tokmill.tasks.formats.tokenizer import open_tokenizer
 
     model = open_tokenizer(path).definition.model
     return Vocabulary(model.vocabulary.tokens, model.kinds(), model.readable)

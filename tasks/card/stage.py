@@ -13,6 +13,7 @@ from pydantic import Field
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.core.stage import Outcome, Params, Stage
 from tokmill.tasks.formats.files.manifests import write_model
+from tokmill.tasks.sampling import check_sources
 
 _KINDS = ("corpus", "counts", "balance", "tokenizer", "audit", "encoded", "mixture", "packed")
 
@@ -63,7 +64,6 @@ def run(
     """
     from tokmill.tasks.card.gathering import Upstream, gather_facts
     from tokmill.tasks.card.text import to_markdown
-    from tokmill.tasks.sampling import check_sources
 
     upstream = Upstream(
         {kind: artifacts[kind] for kind in _KINDS if kind in artifacts},

@@ -11,17 +11,24 @@ memory budget (`tasks.core.machine`); beyond it, counts are spilled to disk.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from tokmill.tasks.core.machine import memory_budget
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
-from tokmill.tasks.formats.counts import COUNTS_FILE, MANIFEST_FILE, STATISTICS_FILE, PreTokenization
+from tokmill.tasks.formats.corpus import Corpus, Shard, read_shard
+from tokmill.tasks.formats.counts import (
+    COUNTS_FILE,
+    MANIFEST_FILE,
+    STATISTICS_FILE,
+    CountedSource,
+    CountsManifest,
+    CountsStatistics,
+    PreTokenization,
+    read_statistics,
+)
 from tokmill.tasks.formats.files.manifests import write_model
-
-if TYPE_CHECKING:
-    from tokmill.tasks.formats.counts import CountedSource, CountsStatistics
 
 
 class CountParams(Params):
@@ -70,7 +77,6 @@ def run_shard(params: CountParams, *, out: Path, shard: Mapping[str, Any]) -> Ou
         SourceError: a file is missing, or has changed since it was ingested.
     """
     from tokmill.tasks.count.counter import DocumentCounter
-    from tokmill.tasks.formats.corpus import Shard, read_shard
 
     plan = Shard.model_validate(shard["shard"])
     counter = DocumentCounter(params.cut, memory_budget())
@@ -92,9 +98,6 @@ def run(params: CountParams, *, out: Path, corpus: Path, shards: Sequence[Path])
     Raises:
         StoreError: there are more or fewer shards than the corpus has, or one is broken.
     """
-    from tokmill.tasks.formats.corpus import Corpus
-    from tokmill.tasks.formats.counts import CountsManifest
-
     opened = Corpus.open(corpus)
     entries, accounts = [], []
     for source, parts in opened.pair(shards, "count").items():
@@ -106,10 +109,9 @@ def run(params: CountParams, *, out: Path, corpus: Path, shards: Sequence[Path])
     return Outcome(metrics=_metrics(entries), accounts=accounts)
 
 
-def _merge_source(source: str, shards: Sequence[Path], out: Path) -> "CountedSource":
+def _merge_source(source: str, shards: Sequence[Path], out: Path) -> CountedSource:
     """Write the sum of one source's shards."""
     from tokmill.tasks.count.counter import add_up
-    from tokmill.tasks.formats.counts import CountedSource, CountsStatistics, read_statistics
 
     parts = [read_statistics(shard) for shard in shards]
     paths = [shard / COUNTS_FILE for shard in shards]
@@ -123,7 +125,7 @@ def _merge_source(source: str, shards: Sequence[Path], out: Path) -> "CountedSou
     return CountedSource(source=source, statistics=statistics)
 
 
-def _metrics(entries: "Sequence[CountedSource]") -> dict[str, Scalar]:
+def _metrics(entries: Sequence[CountedSource]) -> dict[str, Scalar]:
     """Sums over sources; a pre-token of two sources counts as two distinct pre-tokens."""
     names = ("num_documents", "num_bytes", "num_pretokens", "num_distinct")
     totals: dict[str, Scalar] = {
@@ -132,7 +134,7 @@ def _metrics(entries: "Sequence[CountedSource]") -> dict[str, Scalar]:
     return totals | {"num_sources": len(entries)}
 
 
-def _accounts(source: str, num_in: tuple[int, int], statistics: "CountsStatistics") -> list[Account]:
+def _accounts(source: str, num_in: tuple[int, int], statistics: CountsStatistics) -> list[Account]:
     """Accounts of documents and bytes: in as recorded in the corpus, out as counted."""
     counted = (statistics.num_documents, statistics.num_bytes)
     units: tuple[Unit, Unit] = ("documents", "bytes")

@@ -18,13 +18,22 @@ from pydantic import Field, model_validator
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
+from tokmill.tasks.formats.corpus import Corpus, Shard, read_shard
+from tokmill.tasks.formats.encoded import (
+    MANIFEST_FILE,
+    EncodedManifest,
+    EncodedShard,
+    EncodedStatistics,
+    ShardEntry,
+    SourceEntry,
+    token_dtype,
+)
 from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.formats.text.quarantine import place_of
+from tokmill.tasks.formats.tokenizer import open_tokenizer
 
 if TYPE_CHECKING:
     from tokmill.tasks.fim.characters import TextFim
-    from tokmill.tasks.formats.corpus import Corpus, Shard
-    from tokmill.tasks.formats.encoded import EncodedStatistics, SourceEntry
     from tokmill.tokenizer import Tokenizer
 
 Rate = Annotated[float, Field(ge=0, le=1)]
@@ -118,8 +127,6 @@ def run_shard(params: EncodeParams, *, out: Path, tokenizer: Path, shard: Mappin
         SourceError: a file is missing, or has changed since it was ingested.
     """
     from tokmill.tasks.encode.encoding import Additions, encode_batches, end_token_id
-    from tokmill.tasks.formats.corpus import Shard, read_shard
-    from tokmill.tasks.formats.tokenizer import open_tokenizer
 
     encoder = open_tokenizer(tokenizer)
     plan = Shard.model_validate(shard["shard"])
@@ -156,9 +163,6 @@ def run(params: EncodeParams, *, out: Path, corpus: Path, tokenizer: Path, shard
         StoreError: there are more or fewer shards than the corpus has, or one has another vocabulary.
     """
     from tokmill.tasks.encode.encoding import end_token_id
-    from tokmill.tasks.formats.corpus import Corpus
-    from tokmill.tasks.formats.encoded import MANIFEST_FILE, EncodedManifest, EncodedStatistics, token_dtype
-    from tokmill.tasks.formats.tokenizer import open_tokenizer
 
     encoder, opened = open_tokenizer(tokenizer), Corpus.open(corpus)
     entries = _entries(opened, shards, encoder.vocab_size)
@@ -179,7 +183,7 @@ def run(params: EncodeParams, *, out: Path, corpus: Path, tokenizer: Path, shard
     return Outcome(metrics={**_metrics(total), "num_shards": len(shards)}, accounts=accounts)
 
 
-def _text_fim(params: EncodeParams, tokenizer: "Tokenizer", shard: "Shard") -> "TextFim | None":
+def _text_fim(params: EncodeParams, tokenizer: "Tokenizer", shard: Shard) -> "TextFim | None":
     """How the shard's texts are rearranged; `fim_rate` must be a number by now, not a table."""
     from tokmill.tasks.encode.encoding import end_token_id
     from tokmill.tasks.fim.characters import TextFim
@@ -197,17 +201,15 @@ def _text_fim(params: EncodeParams, tokenizer: "Tokenizer", shard: "Shard") -> "
     return TextFim(params.fim_rate, params.fim_spm_rate, (prefix, suffix, middle), seed)
 
 
-def _place(shard: "Shard", ordinal: int) -> str:
+def _place(shard: Shard, ordinal: int) -> str:
     """Describe the place of document `ordinal` of `shard` for an error message."""
     segment = next(part for part in reversed(shard.segments) if part.first_ordinal <= ordinal)
     row = segment.first_row + ordinal - segment.first_ordinal
     return f"source '{shard.source}': {place_of(segment.file, row, segment.format)}"
 
 
-def _entries(corpus: "Corpus", shards: Sequence[Path], vocab_size: int) -> "list[SourceEntry]":
+def _entries(corpus: Corpus, shards: Sequence[Path], vocab_size: int) -> list[SourceEntry]:
     """The manifest's entries: the corpus's sources and shards, with the statistics of their encodings."""
-    from tokmill.tasks.formats.encoded import EncodedShard, EncodedStatistics, ShardEntry, SourceEntry
-
     entries = []
     for source, parts in corpus.pair(shards, "encode").items():
         total, listed = EncodedStatistics(), []
@@ -245,11 +247,11 @@ def _check_vocabulary(path: Path, found: int, vocab_size: int) -> None:
         )
 
 
-def _metrics(statistics: "EncodedStatistics") -> dict[str, Scalar]:
+def _metrics(statistics: EncodedStatistics) -> dict[str, Scalar]:
     return {name: int(value) for name, value in statistics.model_dump().items()}
 
 
-def _accounts(source: str, num_documents: int, num_bytes: int, found: "EncodedStatistics") -> list[Account]:
+def _accounts(source: str, num_documents: int, num_bytes: int, found: EncodedStatistics) -> list[Account]:
     """Accounts of a source's documents, bytes and tokens."""
     num_text_tokens = found.num_text_tokens + found.num_dropped_tokens
     ends = {"end_of_document": found.num_end_tokens}

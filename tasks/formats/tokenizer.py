@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tokmill.tasks.core.faults import broken
+from tokmill.tokenizer.core.errors import FormatError
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
@@ -73,7 +74,6 @@ def publish_tokenizer(tokenizer: "Tokenizer", out: Path, *, exports: bool = True
 def _export(tokenizer: "Tokenizer", attested: dict[str, Any], name: str, out: Path) -> dict[str, Any]:
     """Write one export and load it back; return its files, or the reason why the format cannot express it."""
     from tokmill.tokenizer import attestation, load
-    from tokmill.tokenizer.core.errors import FormatError
     from tokmill.tokenizer.formats.spellings import difference
 
     folder = out / "exports" / name

@@ -19,6 +19,7 @@ from pydantic import Field
 
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.core.stage import Account, Outcome, Params, Stage, Unit
+from tokmill.tasks.encode.stage import artifact_digest
 from tokmill.tasks.formats.encoded import Encoded, EncodedManifest, EncodedShard
 from tokmill.tasks.formats.ledger import (
     CONSUMED_FILE,
@@ -70,8 +71,6 @@ def run(
         MixingError: the mixture has fewer tokens, or the ledger is not the one that it continues.
         StoreError: a file is missing or broken.
     """
-    from tokmill.tasks.encode.stage import artifact_digest
-
     opened, corpus = Mixture.open(mixture), Encoded.open(encoded)
     before = None if ledger is None else Ledger.open(ledger)
     _check_ledger(opened, before)

@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Stage
-from tokmill.tasks.formats.encoded import EncodedShard
+from tokmill.tasks.encode.stage import artifact_digest
+from tokmill.tasks.formats.encoded import Encoded, EncodedShard
 from tokmill.tasks.formats.scores import COLUMN, write_scores
+from tokmill.tasks.formats.text.shard import Shard
+from tokmill.tasks.formats.tokenizer import open_tokenizer
 
 if TYPE_CHECKING:
     from tokmill.tasks.formats.scores import ScoreManifest
@@ -47,7 +50,6 @@ def run_noise(params: NoiseParams, *, out: Path, tokenizer: Path, shard: Path) -
         shard: the encoded shard.
     """
     from tokmill.tasks.encode.encoding import end_token_id
-    from tokmill.tasks.formats.tokenizer import open_tokenizer
     from tokmill.tasks.score.noise import noise_of
 
     opened = open_tokenizer(tokenizer)
@@ -67,7 +69,6 @@ def run_column(params: ColumnParams, *, out: Path, text: Mapping[str, Any], shar
     Raises:
         SourceError: the files have no such column, or a value in it is not a number.
     """
-    from tokmill.tasks.formats.text.shard import Shard
     from tokmill.tasks.score.column import column_of
 
     plan = Shard.model_validate(text["shard"])
@@ -111,7 +112,6 @@ def run_fit(params: TrigramParams, *, out: Path, encoded: Path, shards: Sequence
     Raises:
         MixingError: a half has no documents, or the vocabulary is too large.
     """
-    from tokmill.tasks.formats.encoded import Encoded
     from tokmill.tasks.formats.trigram_models import ModelManifest, write_manifest, write_trigrams
     from tokmill.tasks.score.kneser_ney import train
     from tokmill.tasks.score.perplexity import FOLDS, sample_of
@@ -159,7 +159,6 @@ def run_perplexity(params: PerplexityParams, *, out: Path, model: Path, shard: P
     Raises:
         StoreError: the model is broken.
     """
-    from tokmill.tasks.encode.stage import artifact_digest
     from tokmill.tasks.formats.trigram_models import TrigramModels
     from tokmill.tasks.score.perplexity import perplexity_of
 

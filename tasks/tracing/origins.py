@@ -19,6 +19,7 @@ from tokmill.tasks.formats.corpus import Corpus, Shard
 from tokmill.tasks.formats.encoded import Encoded, EncodedShard
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.formats.text.resolving import origin_digest
+from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.store.record import InputEntry, Record
 from tokmill.tasks.store.store import Store
 from tokmill.tasks.tracing.members import Document
@@ -79,8 +80,6 @@ class Origins:
     @cached_property
     def tokenizer(self) -> "Tokenizer":
         """The tokenizer, after checking its attestation."""
-        from tokmill.tasks.formats.tokenizer import open_tokenizer
-
         return open_tokenizer(self._path(self._ancestor(self._encoded_record, "tokenizer")))
 
     @cached_property

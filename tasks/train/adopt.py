@@ -10,6 +10,8 @@ from typing import Literal
 from pydantic import Field
 
 from tokmill.tasks.core.stage import Outcome, Params, Stage
+from tokmill.tasks.formats.tokenizer import publish_tokenizer
+from tokmill.tokenizer.core.errors import FormatError
 
 
 class AdoptParams(Params):
@@ -49,7 +51,6 @@ def run(params: AdoptParams, *, out: Path, file: str | Path) -> Outcome:
     Raises:
         TokenizerError: the file cannot be read, or the tokenizer does not survive being written and loaded.
     """
-    from tokmill.tasks.formats.tokenizer import publish_tokenizer
     from tokmill.tokenizer import load
 
     tokenizer = load(
@@ -71,8 +72,6 @@ def run(params: AdoptParams, *, out: Path, file: str | Path) -> Outcome:
 
 def _chosen(path: Path, file_format: str) -> Path:
     """The file of the wanted format, where `path` is a folder."""
-    from tokmill.tokenizer.core.errors import FormatError
-
     if file_format == "auto" or not path.is_dir():
         return path
     found = sorted(path.glob(_FILES[file_format]))

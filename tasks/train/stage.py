@@ -13,17 +13,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
+import numpy as np
 from pydantic import Field, model_validator
 
+from tokmill.tasks.balance.stage import weighted_counts
 from tokmill.tasks.core.progress import report_progress
 from tokmill.tasks.core.stage import Outcome, Stage
 from tokmill.tasks.count.stage import CountParams
+from tokmill.tasks.formats.balance import Balance
+from tokmill.tasks.formats.counts import Counts, PreTokenization, merge_bounded
+from tokmill.tasks.formats.tokenizer import publish_tokenizer
 from tokmill.tasks.sampling import proportions
+from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.pipeline.families import FamilyName, find_family
 
 if TYPE_CHECKING:
-    from tokmill.tasks.formats.balance import Balance
-    from tokmill.tasks.formats.counts import Counts, PreTokenization
     from tokmill.tokenizer import PretokenCounts, Tokenizer
 
 
@@ -98,10 +102,6 @@ def run(params: TrainParams, *, out: Path, counts: Path, balance: Path) -> Outco
         BalanceError: a counted source is not in the balance.
         TokenizerError: an export does not encode the probes as the tokenizer does.
     """
-    from tokmill.tasks.formats.balance import Balance
-    from tokmill.tasks.formats.counts import Counts, merge_bounded
-    from tokmill.tasks.formats.tokenizer import publish_tokenizer
-
     counted, balanced = Counts.open(counts), Balance.open(balance)
     _check_cut(params.cut, counted.cut)
     amounts: dict[str, int] = {}
@@ -133,7 +133,6 @@ def _longest(tokenizer: "Tokenizer") -> int:
 def _trained(params: TrainParams, weighted: "PretokenCounts", resolution: int) -> "Tokenizer":
     """Learn the vocabulary from counts that are `resolution` times those of the balanced corpus."""
     from tokmill.tokenizer import train_from_counts
-    from tokmill.tokenizer.core.errors import TrainingError
 
     least = params.min_frequency * resolution if params.min_frequency > 1 else 1
     options = params.model_dump() | {"min_frequency": least}
@@ -148,7 +147,7 @@ def _trained(params: TrainParams, weighted: "PretokenCounts", resolution: int) -
 
 
 def weighted_parts(
-    counts: "Counts", balance: "Balance", amounts: dict[str, int] | None = None
+    counts: Counts, balance: Balance, amounts: dict[str, int] | None = None
 ) -> "Iterator[PretokenCounts]":
     """The counts of each source, times its factor; sources that the balance leaves out are skipped.
 
@@ -157,9 +156,6 @@ def weighted_parts(
         balance: has every source of them.
         amounts: written: by source, the weighted bytes of its pre-tokens.
     """
-    import numpy as np
-
-    from tokmill.tasks.balance.stage import weighted_counts
     from tokmill.tokenizer import PretokenCounts
 
     for source in counts.sources:
@@ -175,9 +171,7 @@ def _tell(unit: str, made: int, wanted: int) -> None:
     report_progress(made, wanted, unit)
 
 
-def _check_cut(wanted: "PreTokenization", found: "PreTokenization") -> None:
-    from tokmill.tokenizer.core.errors import TrainingError
-
+def _check_cut(wanted: PreTokenization, found: PreTokenization) -> None:
     for name in type(wanted).model_fields:
         if getattr(wanted, name) != getattr(found, name):
             raise TrainingError(
