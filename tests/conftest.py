@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tokmill.tokenizer.jit import make_ready
 from tokmill.tokenizer.jit.kernel import jit_disabled
-from tokmill.tokenizer.preparing import prepare
+from tokmill.tokenizer.preparing import kernel_modules
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-# About half of what there is to compile each.
-ENCODING = ("characters", "encoding", "greedy", "merges", "split")
-TRAINING = ("counting", "gathering", "merging", "pair_queue", "string_sort", "training_kernels")
 
 # Shared machines are slow at times: a deadline would test the machine. Derandomised in CI, so that a red run
 # is a change's fault; random at home, so that new examples are found.
@@ -54,13 +52,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Have the processes of a session compile the kernels together, before one waits for another's.
 
-    The first begins with encoding, the others with training; each takes what another has made.
+    One begins at the first module and the other at the last, and they meet where as much is left for either.
     """
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is not None and not jit_disabled():
-        first = ENCODING if worker == "gw0" else TRAINING
-        prepare(modules=first)
-        prepare()
+        modules = list(kernel_modules())
+        for module in modules if worker == "gw0" else reversed(modules):
+            make_ready([module])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -29,6 +29,18 @@ def prepare(report: Report | None = None, modules: Collection[str] | None = None
 
     Returns:
         Seconds that it took altogether.
+
+    Raises:
+        ValueError: a name that no module with kernels has.
     """
-    wanted = [name for name in kernel_modules() if modules is None or name.rpartition(".")[2] in modules]
-    return make_ready(wanted, report)
+    known = list(kernel_modules())
+    if modules is None:
+        return make_ready(known, report)
+    missing = set(modules) - {_own_name(name) for name in known}
+    if missing:
+        raise ValueError(f"prepare: no module with kernels is called {', '.join(sorted(missing))}")
+    return make_ready([name for name in known if _own_name(name) in modules], report)
+
+
+def _own_name(module: str) -> str:
+    return module.rpartition(".")[2]

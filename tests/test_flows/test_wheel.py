@@ -90,8 +90,7 @@ def called(python: Path, project: Path, environment, *arguments: str) -> str:
     done = subprocess.run(
         [python, *arguments],
         cwd=project,
-        # plain Python, since numba would compile for the new place, which takes longer
-        env={**environment, "PYTHONPATH": str(project), "TOKMILL_STORE": "store", "NUMBA_DISABLE_JIT": "1"},
+        env={**environment, "PYTHONPATH": str(project), "TOKMILL_STORE": "store"},
         capture_output=True,
         text=True,
         check=False,

@@ -218,10 +218,7 @@ def test_a_cache_that_cannot_be_read_is_made_again(tmp_path: Path) -> None:
 def test_a_cache_folder_that_cannot_be_written_is_replaced(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    code = (
-        "from pathlib import Path; from tokmill.tokenizer.jit.machine_code import cache_folder; "
-        "print(cache_folder(Path('.')))"
-    )
+    code = "from tokmill.tokenizer.jit.machine_code import cache_folder; print(cache_folder('digest'))"
     found = Path(run_python(code, TOKMILL_KERNEL_CACHE=str(blocked / "cache"), TMPDIR=str(tmp_path)).strip())
     assert found.is_relative_to(tmp_path)
     assert found.parent.stat().st_mode & 0o077 == 0
@@ -236,6 +233,11 @@ def test_prepare_reports_every_kernel(caplog: pytest.LogCaptureFixture) -> None:
         "tokmill.tokenizer.kernels.decoding.gather_tokens",
         "tokmill.tokenizer.kernels.decoding.locate_tokens",
     }
+
+
+def test_a_module_that_has_no_kernels_cannot_be_prepared() -> None:
+    with pytest.raises(ValueError, match="prepare: no module with kernels is called merges, of_nothing"):
+        prepare(modules=["merges", "decoding", "of_nothing"])
 
 
 @pytest.mark.slow

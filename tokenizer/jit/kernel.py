@@ -5,9 +5,9 @@ Laws:
   an argument of another type is an error instead of a second, silent compilation.
 - With `NUMBA_DISABLE_JIT=1` every kernel runs as the Python function that it is; integers wrap there too.
 - A kernel allocates nothing: it is given what it writes to, and says if there is not enough room.
-- Machine code is cached below a digest of all sources in the folders of this package, of the kernel and of
-  the kernels that it calls (`machine_code`): numba itself only looks at the file that a kernel stands in, and
-  would not notice a change in a callee elsewhere.
+- Machine code is cached by a digest of all sources in the folders of this package, of the kernel and of the
+  kernels that it calls, and of their constants (`code_digest`), not by path. numba itself only looks at the
+  file that a kernel stands in, and would not notice a change in a callee elsewhere.
 - numba is imported when a kernel is first called, and its global configuration is left as it was.
 
 A kernel may call other kernels, above all `kernel(inline=True)` ones: functions without a signature of their
@@ -23,9 +23,7 @@ import threading
 import time
 import types
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
@@ -166,13 +164,16 @@ def _compiled(compiling: Kernel[..., Any]) -> Any:
     function = _with_dispatchers(compiling.py_func)
     if compiling.inline:
         return numba.njit(function, forceinline=True, **_OPTIONS)
+    from tokmill.tokenizer.jit.code_digest import digest_of_constants, digest_of_sources
     from tokmill.tokenizer.jit.machine_code import alone, cache_folder, forget
+    from tokmill.tokenizer.jit.numba_cache import keep_code
 
     signature = signature_of(compiling.py_func)
     started = time.perf_counter()
-    folder = cache_folder(*sorted(_homes(compiling)))
-    with _numba_cache_in(folder):
-        dispatcher = numba.njit(function, cache=True, **_OPTIONS)
+    functions = _compiled_in(compiling)
+    folder = cache_folder(digest_of_sources(functions))
+    dispatcher = numba.njit(function, **_OPTIONS)
+    keep_code(dispatcher, folder, digest_of_constants(functions))
     _read_lightly(dispatcher)
     with announcing(compiling.name, dispatcher, folder), alone(folder, compiling.name):
         try:
@@ -194,14 +195,14 @@ def _callees(function: Callable[..., Any]) -> "dict[str, Kernel[..., Any]]":
     return {name: seen[name] for name in function.__code__.co_names if isinstance(seen.get(name), Kernel)}
 
 
-def _homes(compiling: Kernel[..., Any]) -> set[Path]:
-    """The folders of a kernel and of all that it calls, directly or not, and that become part of its code."""
+def _compiled_in(compiling: Kernel[..., Any]) -> list[Callable[..., Any]]:
+    """The functions of a kernel and of all kernels that it calls, directly or not."""
     found, waiting = {compiling}, [compiling]
     while waiting:
         new = set(_callees(waiting.pop().py_func).values()) - found
         found |= new
         waiting += new
-    return {Path(known.py_func.__code__.co_filename).parent for known in found}
+    return [known.py_func for known in found]
 
 
 def _with_dispatchers(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -225,16 +226,3 @@ def _read_lightly(dispatcher: Any) -> None:
     light = getattr(dispatcher._cache, "_load_overload", None)
     if light is not None:
         dispatcher._cache.load_overload = light
-
-
-@contextmanager
-def _numba_cache_in(folder: Path) -> Iterator[None]:
-    """Have numba keep the machine code of what is decorated meanwhile in a folder."""
-    from numba.core import config
-
-    before = config.CACHE_DIR
-    config.CACHE_DIR = str(folder)
-    try:
-        yield
-    finally:
-        config.CACHE_DIR = before

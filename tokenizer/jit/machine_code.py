@@ -1,32 +1,27 @@
 """Where machine code is kept.
 
 The folder is `$TOKMILL_KERNEL_CACHE`, else `$XDG_CACHE_HOME/tokmill/kernels`, else the same in `~/.cache`,
-and below it a digest of everything that machine code depends on. Reading machine code means running it, so
-the last resort, a folder under the system's temporary one, is used only if nobody else can write to it.
+and below it a digest of everything that machine code depends on (`code_digest`). Reading machine code means
+running it, so the last resort, a folder under the system's temporary one, is used only if nobody else can
+write to it.
 Of the processes that want the same kernel at once one compiles it, and the others wait and read what it made.
 """
 
 import contextlib
 import functools
-import hashlib
 import os
-import platform
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-
-import numba
-import numpy as np
 
 if sys.platform != "win32":
     import fcntl
 
 
 @functools.cache
-def cache_folder(*homes: Path) -> Path:
-    """Return the folder for machine code of kernels in the folders `homes`; it exists and is writable."""
-    digest = _digest(homes)
+def cache_folder(digest: str) -> Path:
+    """Return the folder for machine code of the sources with this digest; it exists and is writable."""
     for root in _roots():
         folder = root / digest
         if _is_writable(folder):
@@ -86,21 +81,3 @@ def _is_private(folder: Path) -> bool:
     except OSError:
         return False
     return status.st_uid == _user_number() and not status.st_mode & 0o077
-
-
-def _digest(homes: Iterable[Path]) -> str:
-    """Digest the sources in these folders and in this one, the versions of what compiles them, and flags."""
-    digest = hashlib.blake2b(digest_size=10)
-    for source in sorted({path for home in (Path(__file__).parent, *homes) for path in home.glob("*.py")}):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
-    config = numba.config
-    flags = [
-        config.BOUNDSCHECK,
-        int(config.OPT),
-        config.DEBUGINFO_DEFAULT,
-        config.CPU_NAME,
-        config.CPU_FEATURES,
-    ]
-    versions = [numba.__version__, np.__version__, sys.version, platform.machine()]
-    digest.update(repr([versions, flags]).encode())
-    return digest.hexdigest()
