@@ -6,7 +6,7 @@
     tok = tokenizer.load("path/to/file-or-directory")
     tok.encode("text")
 
-Importing this package is cheap: what a name needs is loaded when the name is first used, and numba when a
+Importing this package is cheap: modules are loaded when their names are first used, and numba when a
 kernel is first called.
 """
 

@@ -1,12 +1,12 @@
-"""Attestation: texts with the ids that a tokenizer gave them, so that it can be told whether it still does.
+"""Attestation: texts with the ids that a tokenizer gave them, to check that it still gives them.
 
 The probes cover every writing system that has many readers, emoji, code, white space and the special
 tokens, both as tokens and as text; a family adds its own (`Model.probes`). They are part of the format:
 probes are added under a new `VERSION`, never changed. An attestation is JSON-able. It also names the tokens
-that the template puts before and after a text where `add_special_tokens` asks for it (what stands between
-documents is up to whoever encodes them), and the Unicode tables that text was split with and, where there is
-a normalizer, normalized with. What the ids do not depend on stays out: equal tokenizers have equal
-attestations, whichever Python made them.
+that the template puts before and after a text with `add_special_tokens` (the tokens between
+documents are up to the caller), and the Unicode tables that text was split with and, if there is
+a normalizer, normalized with. It contains only what the ids depend on, so equal tokenizers have equal
+attestations under every version of Python.
 """
 
 import unicodedata
@@ -72,7 +72,7 @@ _TEMPLATED = "first text", "second text"
 
 
 def make(tok: Tokenizer) -> dict[str, Any]:
-    """Attest what a tokenizer does with every probe."""
+    """Make the attestation of a tokenizer: the ids of every probe."""
     return {
         "version": VERSION,
         "vocab_size": tok.vocab_size,
@@ -86,7 +86,7 @@ def make(tok: Tokenizer) -> dict[str, Any]:
 
 
 def _policy(tok: Tokenizer) -> dict[str, list[str] | None]:
-    """Name the special tokens that `add_special_tokens` puts before and behind a text."""
+    """Return the special tokens that `add_special_tokens` puts before and after a text."""
     if tok.definition.post_processor is None:
         return {"begin": None, "end": None}
     before, behind = tok.definition.post_processor.around()
@@ -94,7 +94,7 @@ def _policy(tok: Tokenizer) -> dict[str, list[str] | None]:
 
 
 def _templated(tok: Tokenizer) -> dict[str, Any]:
-    """Attest what the template makes of one text and of two, if there is one."""
+    """Return the ids of one text and of two with the template, if there is one."""
     if tok.definition.post_processor is None:
         return {}
     single = tok.encode(_TEMPLATED[0], add_special_tokens=True)
@@ -102,7 +102,7 @@ def _templated(tok: Tokenizer) -> dict[str, Any]:
 
 
 def _unicode_versions(tok: Tokenizer) -> dict[str, str]:
-    """Name the tables that the ids depend on; Python's own are used by normalizers alone."""
+    """Return the versions of the tables that the ids depend on; only normalizers use Python's own."""
     versions = {"split": tok.splitter.unicode["version"], "tables": tok.splitter.unicode["tables"]}
     if tok.definition.normalizer.name is not None:
         versions["normalizer"] = unicodedata.unidata_version
@@ -110,10 +110,10 @@ def _unicode_versions(tok: Tokenizer) -> dict[str, str]:
 
 
 def check(tok: Tokenizer, attestation: Mapping[str, Any]) -> None:
-    """Check that a tokenizer does what was attested.
+    """Check that a tokenizer gives the attested ids.
 
     Raises:
-        TokenizerError: it does not; names the first probe that differs, or says what the attestation lacks.
+        TokenizerError: it does not; names the first probe that differs, or the part that is missing.
     """
     if attestation.get("version") != VERSION or "probes" not in attestation:
         raise TokenizerError(
@@ -177,7 +177,7 @@ def _known(tok: Tokenizer, text: bytes) -> bytes:
 
 
 def _probes(tok: Tokenizer) -> Iterator[tuple[str, str, bool]]:
-    """Give the names and texts of probes, and whether special tokens in them are text."""
+    """Yield the name and text of each probe, and whether special tokens in it are text."""
     for name, text in (PROBES | tok.definition.model.probes()).items():
         yield name, text, True
     for name in list(tok.special_tokens)[:8]:

@@ -1,7 +1,7 @@
-"""From documents to ids, a chunk at a time, on one thread or several.
+"""Encode documents chunk by chunk, on one thread or several.
 
-A chunk is small enough for what lies between (the normalized text, its pre-tokens, its ids) to stay in the
-CPU's caches. Threads take neighbouring chunks, share nothing that is written, and are joined in order.
+A chunk is small enough for the intermediate results (normalized text, pre-tokens, ids) to stay in the
+CPU's caches. Threads take neighbouring chunks, write to separate arrays, and are joined in order.
 """
 
 import itertools
@@ -21,12 +21,12 @@ from tokmill.tokenizer.streaming import TextStream
 Integer = TypeVar("Integer", bound=np.integer[Any])
 
 _LEAST_BYTES_A_PART = 1 << 19
-_PARTS_A_THREAD = 4  # so that none waits long for another at the end
-_BYTES_A_TOKEN = 3  # about; what is guessed too low is made larger
+_PARTS_A_THREAD = 4  # so that no thread waits long for another at the end
+_BYTES_A_TOKEN = 3  # a guess; arrays that turn out too small are enlarged
 
 
 class _Growing(Generic[Integer]):
-    """An array that is written from front to back, and gets more room when it needs it."""
+    """An array that is written from front to back, and enlarged when it is full."""
 
     def __init__(self, kind: type[Integer], expected: int) -> None:
         self._array = np.empty(expected, kind)
@@ -40,7 +40,7 @@ class _Growing(Generic[Integer]):
         self._used = after
 
     def taken(self) -> NDArray[Integer]:
-        """Return what was written, and nothing more; the last call."""
+        """Return the written part; to be called last."""
         self._array.resize(self._used, refcheck=False)
         return self._array
 
@@ -98,7 +98,7 @@ class ChunkedEncoder:
         return ids, starts, ends, text
 
     def stream(self) -> TextStream:
-        """Return the open end of a text that comes in parts."""
+        """Return a new stream, for a text that comes in parts."""
         return TextStream(self._splitter, self._normalizer, self._encode_pretokens)
 
     def encode_pretoken(self, data: bytes) -> list[int]:
@@ -124,7 +124,7 @@ class ChunkedEncoder:
     def _run_part(
         self, data: NDArray[np.uint8], segments: Segments, kind: type[Integer], first: int, after: int
     ) -> tuple[NDArray[Integer], NDArray[np.int64]]:
-        """Encode the segments from `first` to `after`; return ids, and how many each segment has."""
+        """Encode the segments from `first` to `after`; return the ids, and the number of each segment."""
         bounds = segments.bounds[first : after + 1]
         ids = _Growing(kind, int(bounds[-1] - bounds[0]) // _BYTES_A_TOKEN + after - first)
         lengths = np.empty(after - first, np.int64)
@@ -147,7 +147,7 @@ def _broken(segments: Segments, segment: int, breach: Breach) -> LawError:
 
 
 def _joined(parts: list[NDArray[Integer]], kind: type[Integer], pool: ThreadPoolExecutor) -> NDArray[Integer]:
-    """Lay arrays one after the other, each by a thread: most of that is waiting for memory."""
+    """Concatenate arrays, each copied by a thread, since most of the time is waiting for memory."""
     ends = np.cumsum([0, *map(len, parts)]).tolist()
     joined = np.empty(ends[-1], kind)
 
@@ -159,7 +159,7 @@ def _joined(parts: list[NDArray[Integer]], kind: type[Integer], pool: ThreadPool
 
 
 def _parts(bounds: NDArray[np.int64], num_threads: int) -> list[tuple[int, int]]:
-    """Divide segments into runs of about the same number of bytes, some a thread, as far as that pays."""
+    """Divide segments into runs of about the same number of bytes, several per thread if there are enough."""
     total = int(bounds[-1] - bounds[0])
     number = min(_PARTS_A_THREAD * num_threads, total // _LEAST_BYTES_A_PART)
     if num_threads == 1 or number < 2:

@@ -1,4 +1,4 @@
-"""Counting pre-tokens: what BPE training starts from.
+"""Count pre-tokens, the input of training.
 
 Laws: counts are exact u64; the result is sorted by bytes, so it depends neither on the order of the text nor
     on how it was cut into batches or divided among threads; merging counts is associative and commutative;
@@ -23,7 +23,7 @@ from tokmill.tokenizer.core.arrow import is_arrow
 from tokmill.tokenizer.core.buffers import Text, Texts
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-from tokmill.tokenizer.core.stopping import heed_stop, slices
+from tokmill.tokenizer.core.stopping import raise_if_stopped, slices
 from tokmill.tokenizer.jit.huge_pages import zero_pages
 from tokmill.tokenizer.kernels.counting import (
     ARENA,
@@ -49,7 +49,7 @@ _ONCE = np.zeros(0, np.uint64)
 
 
 class PretokenCounter:
-    """Counts pre-tokens batch by batch; one thread's own."""
+    """Counts pre-tokens batch by batch; not to be shared between threads."""
 
     def __init__(self) -> None:
         self._tables = empty_tables(1 << 10, 1 << 8, 1 << 14)
@@ -59,7 +59,7 @@ class PretokenCounter:
 
     @property
     def num_bytes(self) -> int:
-        """The memory that the counts take; `take` needs up to twice as much for a moment."""
+        """The memory of the counts, in bytes; `take` needs up to twice as much for a moment."""
         return sum(array.nbytes for array in self._tables)
 
     def add(
@@ -69,7 +69,7 @@ class PretokenCounter:
         ends: NDArray[np.int64],
         weights: NDArray[np.uint64] = _ONCE,
     ) -> None:
-        """Count the pre-tokens `data[starts[k]:ends[k]]`, each once, or as often as its weight, 1 or more."""
+        """Count the pre-tokens `data[starts[k]:ends[k]]`, each once, or with its weight, at least 1."""
         for done, until in slices(0, starts.shape[0], _STRINGS_A_SLICE):
             strings = starts[:until], ends[:until], weights[:until]
             while (done := count_strings(data, *strings, done, self._tables)) < until:
@@ -87,7 +87,7 @@ class PretokenCounter:
         text, cuts = buffers.checked(data, offsets)
         segments = cut(text, cuts, {name: i for i, name in enumerate(specials)})
         for first, last in chunks(segments.bounds):
-            heed_stop()
+            raise_if_stopped()
             bounds, kinds = segments.bounds[first : last + 1], segments.kinds[first:last]
             cleaned, bounds = normalizers.normalize_buffers(normalizer, text, bounds, kinds >= 0)
             found = splitter.split(cleaned, bounds)
@@ -98,7 +98,7 @@ class PretokenCounter:
                 self.add(cleaned, found.starts, found.ends)
 
     def _grow(self, length: int) -> None:
-        """Make larger what is full, so that one more string of some length has room."""
+        """Enlarge the full arrays, so that there is room for one more string of some length."""
         old = self._tables
         if length <= MAX_SHORT:
             self._tables = old._replace(short=zero_pages(2 * old.short.shape[0], np.uint64))
@@ -112,11 +112,11 @@ class PretokenCounter:
             self._tables = old._replace(arena=_twice(old.arena, length))
 
     def counts(self) -> PretokenCounts:
-        """Return what was counted so far."""
+        """Return the counts so far."""
         return PretokenCounts.sorted(*self._listed())
 
     def take(self, *, in_order: bool = True) -> PretokenCounts:
-        """Return what was counted so far, and begin anew; in no order if that is enough, which is faster."""
+        """Return the counts so far, and start again; without `in_order` in any order, which is faster."""
         data, offsets, counts = self._listed()
         self._tables = empty_tables(1 << 10, 1 << 8, 1 << 14)
         found = PretokenCounts(data, offsets, counts)
@@ -132,7 +132,7 @@ class PretokenCounter:
 
 
 def _twice(array: NDArray[Number], least: int = 0) -> NDArray[Number]:
-    """Return the same rows in twice the room, and in twice some least room."""
+    """Return the same rows in an array of at least twice their size, and twice `least`."""
     larger = zero_pages((2 * max(array.shape[0], least), *array.shape[1:]), array.dtype.type)
     larger[: array.shape[0]] = array
     return larger
@@ -154,9 +154,9 @@ def count_buffers(
         offsets: integers, shape (num_documents + 1,).
         splitter: the compiled split pattern.
         specials: special tokens, which are cut out first.
-        normalizer: what is done to the text between them; see `normalizers`.
-        num_threads: how many threads share the work; changes no count. A document is one thread's, and each
-            thread has tables of its own.
+        normalizer: applied to the text between them; see `normalizers`.
+        num_threads: number of threads; it does not change the counts. A document is counted by one thread,
+            and each thread has tables of its own.
 
     Raises:
         TokenizerError: the offsets do not fit the data, or `num_threads` is less than one.
@@ -185,10 +185,10 @@ def count_texts(
     *,
     num_threads: int = 1,
 ) -> PretokenCounter:
-    """Count the pre-tokens of texts, which are never in memory as a whole; see `count_buffers`.
+    """Count the pre-tokens of texts without holding all of them in memory; see `count_buffers`.
 
     Raises:
-        TokenizerError: as `count_buffers`, or something is no text; says which.
+        TokenizerError: as `count_buffers`, or one of the texts is not a text.
     """
 
     def count(counter: PretokenCounter, batch: Buffers) -> None:
@@ -204,7 +204,7 @@ def count_texts(
 def count_parts(
     parts: Iterable[Part], count: Callable[[PretokenCounter, Part], None], num_threads: int
 ) -> PretokenCounter:
-    """Have threads count parts as they come, each with a counter of its own, and add the counters up.
+    """Count parts by threads as they come, each with its own counter, and add the counts up.
 
     Raises:
         TokenizerError: `num_threads` is less than one.
@@ -231,7 +231,7 @@ def count_parts(
         running: deque[Future[None]] = deque()
         for part in parts:
             running.append(pool.submit(work, part))
-            if len(running) > num_threads:  # one waits, so that no thread does
+            if len(running) > num_threads:  # one part waits, so that no thread does
                 running.popleft().result()
         for future in running:
             future.result()

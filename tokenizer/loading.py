@@ -1,8 +1,8 @@
-"""Loading a tokenizer from a file, a folder, or by the name of an artifact.
+"""Load a tokenizer from a file, a folder, or by the name of an artifact.
 
-Names are looked up without knowing of stores: whoever keeps artifacts declares an entry point, `folder` in
+This package does not know stores: a package that keeps artifacts declares an entry point, `folder` in
 the group `tokmill.artifacts`, a function of kind, path and store that returns a folder. It is looked up, and
-the store's code is loaded, only where a name is given in place of a path.
+the store's code is loaded, only if a name is given instead of a path.
 """
 
 import logging
@@ -36,13 +36,14 @@ def load(
             folder; where a folder holds several, the one that says the most is taken. Or the name of an
             artifact, `tokenizer/name`, `tokenizer/name@v3`, where a store is given or found.
         store: where a name is looked up; else TOKMILL_STORE, else `tokmill-store` in the working directory.
-        split_pattern: for `gpt2` and `tiktoken` files, which do not say it; goes before their sidecar.
+        split_pattern: for `gpt2` and `tiktoken` files, which do not have it; overrides their sidecar.
         digits: the same.
         normalizer: the same.
         special_tokens: the same; ids by name, or, if the file has them, names.
 
     Raises:
-        FormatError: nothing is there, it cannot be read, or an argument contradicts a file that says it all.
+        FormatError: there is no file, it cannot be read, or an argument contradicts a file that has
+            everything.
         VocabularyError: the vocabulary breaks a law.
     """
     usage = Usage(split_pattern, digits, normalizer, special_tokens)
@@ -50,12 +51,12 @@ def load(
     if not place.exists():
         raise FormatError(f"{place}: does not exist; pass a tokenizer's file or folder")
     tok = Tokenizer(formats.read(place, usage))
-    _tell_of_other_tables(tok, place)
+    _warn_of_other_tables(tok, place)
     return tok
 
 
-def _tell_of_other_tables(tok: Tokenizer, place: Path) -> None:
-    """Say so where a tokenizer's training text was split with other Unicode tables than text is here."""
+def _warn_of_other_tables(tok: Tokenizer, place: Path) -> None:
+    """Log a warning if the training text was split with other Unicode tables than those used here."""
     trained, here = tok.definition.unicode, tok.splitter.unicode if tok.definition.unicode else None
     if trained is not None and here is not None and trained["tables"] != here["tables"]:
         logger.warning(
@@ -71,15 +72,15 @@ def _tell_of_other_tables(tok: Tokenizer, place: Path) -> None:
 
 
 def _folder_of(path: str | Path, store: str | Path | None) -> Path:
-    """Return the folder of a tokenizer that is named; a path as it is.
+    """Return the folder of a tokenizer that is given by name; a path is returned as it is.
 
     Args:
-        path: what is there, or `tokenizer/name`, `tokenizer/name@v3`.
-        store: where a name is looked up; a path that exists goes before a name if this is not given.
+        path: an existing file or folder, or `tokenizer/name`, `tokenizer/name@v3`.
+        store: the store of the name; without it, an existing path is preferred to a name.
 
     Raises:
-        FormatError: a name, and nothing that keeps artifacts is installed.
-        ValueError: whatever the store says of a name that it does not have.
+        FormatError: a name was given, and no package that keeps artifacts is installed.
+        ValueError: the store does not have the name.
     """
     place = Path(path)
     if store is None and (place.exists() or not str(path).startswith(f"{_KIND}/")):

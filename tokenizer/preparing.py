@@ -1,4 +1,4 @@
-"""Compiling kernels ahead of time, so that later calls do not wait."""
+"""Compile kernels ahead of time, so that later calls do not wait."""
 
 import importlib
 import pkgutil
@@ -28,10 +28,10 @@ def prepare(report: Report | None = None, modules: Collection[str] | None = None
         modules: names of modules within their packages, e.g. `split`; all by default.
 
     Returns:
-        Seconds that it took altogether.
+        The time that it took, in seconds.
 
     Raises:
-        ValueError: a name that no module with kernels has.
+        ValueError: no module with kernels has one of these names.
     """
     known = list(kernel_modules())
     if modules is None:

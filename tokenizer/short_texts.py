@@ -1,10 +1,10 @@
-"""Short texts, one at a time, without a kernel: a notebook's way to encode.
+"""Encode short texts without a kernel, one at a time, as in a notebook.
 
 Calling a kernel costs tens of microseconds, more than a short text takes. So `regex` cuts the text (the
-pattern is the same, and so are the pre-tokens), and a dictionary has the ids of the pre-tokens that were met
+pattern is the same, and so are the pre-tokens), and a dictionary has the ids of the pre-tokens that were seen
 before.
-Law: the ids are those of the kernels. What needs more than this (a special token in the text, a chain of
-    expressions, a normalizer, a lone surrogate, a stretch that nothing matches) is left to them.
+Law: the ids are those of the kernels. Other cases (a special token in the text, a chain of
+    expressions, a normalizer, a lone surrogate, a stretch that nothing matches) are left to the kernels.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ from tokmill.tokenizer.splitting import Splitter
 from tokmill.tokenizer.splitting.fallback import compile_regex
 
 MOST_CHARS = 256  # of a text; longer ones are faster by kernel
-_MOST_KNOWN = 1 << 16  # pre-tokens; then a new dictionary is begun
+_MOST_KNOWN = 1 << 16  # pre-tokens; then a new dictionary is started
 
 
 class ShortTexts:
@@ -37,7 +37,7 @@ class ShortTexts:
         self._known: dict[str, list[int]] = {}
 
     def encode(self, text: object) -> list[int] | None:
-        """Return the ids of a text, or None where the kernels have to encode it."""
+        """Return the ids of a text, or None if the kernels have to encode it."""
         if not self._usable or type(text) is not str or len(text) > MOST_CHARS or self._needs_care(text):
             return None
         pretokens = self._cut(text)
@@ -65,7 +65,7 @@ class ShortTexts:
         return False
 
     def _learn(self, pretokens: list[str]) -> list[int]:
-        """Encode pre-tokens of which some have not been met before."""
+        """Encode pre-tokens, some of them for the first time."""
         known = self._known if len(self._known) < _MOST_KNOWN else {}
         ids: list[int] = []
         for pretoken in pretokens:

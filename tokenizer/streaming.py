@@ -1,8 +1,8 @@
-"""Encoding a text that comes in parts, such as the lines of a file, in bounded memory.
+"""Encode a text that comes in parts, such as the lines of a file, in bounded memory.
 
     parts → bytes → special tokens cut out → normalizer → pre-tokens → ids
 
-Law: the ids are those of the joined text, wherever it was cut. Each step hands on what no continuation can
+Law: the ids are those of the joined text, wherever it was cut. Each step passes on what no continuation can
     change and holds the rest back: what may become a special token, a character that may still combine with
     the next one, a pre-token that may still grow. Memory holds a few times the longest of these, and
     `_ROOM` bytes. A split pattern that runs through the `regex` package holds back everything up to the next
@@ -23,7 +23,7 @@ from tokmill.tokenizer.core.buffers import Text
 from tokmill.tokenizer.splitting import Splitter
 from tokmill.tokenizer.splitting.growing import certain_pretokens
 
-_ROOM = 1 << 16  # bytes that are gathered before they are worked on
+_ROOM = 1 << 16  # bytes that are collected before they are processed
 
 Encode = Callable[[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]], list[int]]
 
@@ -49,7 +49,7 @@ class TextStream:
         return ids
 
     def end(self) -> list[int]:
-        """Return the ids of what is left; the text ends here."""
+        """Return the ids of the rest; the text ends here."""
         self._normalize(len(self._raw))
         text, self._text = np.frombuffer(self._text, np.uint8), b""
         found = self._splitter.split(text, np.array([0, len(text)]))
@@ -63,17 +63,17 @@ class TextStream:
 def encode_parts(
     parts: Iterable[Text], stream: TextStream, specials: Mapping[str, int], disallowed: Collection[str]
 ) -> Iterator[int]:
-    """Encode the text that parts make together.
+    """Encode the text that the parts make up together.
 
     Args:
         parts: str, or bytes of UTF-8; a character may be spread over several.
         stream: a new one.
         specials: special tokens to look for, with their ids.
-        disallowed: those that may not stand in the text.
+        disallowed: special tokens that the text must not contain.
 
     Raises:
-        SpecialTokenError: a disallowed one does; names it and its byte in the joined text.
-        TokenizerError: a part is no text; says which.
+        SpecialTokenError: it contains one; the message has its name and byte in the joined text.
+        TokenizerError: a part is not a text.
     """
     held, waiting, consumed, wanted = b"", list[bytes](), 0, _ROOM
     for data in _as_bytes(parts):
@@ -93,7 +93,7 @@ def encode_parts(
 def _encode_some(
     data: bytes, consumed: int, stream: TextStream, specials: Mapping[str, int], disallowed: Collection[str]
 ) -> Iterator[int]:
-    """Hand text to the stream, and end it at each special token."""
+    """Pass text to the stream, and end the stream at each special token."""
     text, offsets = buffers.pack_bytes([data])
     starts, ends, ids = find(text, offsets, specials)
     refuse(text, offsets, starts, ends, disallowed, before=consumed)
@@ -107,7 +107,7 @@ def _encode_some(
 
 
 def _as_bytes(parts: Iterable[Text]) -> Iterator[bytes]:
-    """Encode parts; the halves of a surrogate pair may stand in two of them."""
+    """Encode parts as UTF-8; the halves of a surrogate pair may be in two of them."""
     high = ""
     for number, part in enumerate(parts):
         if not isinstance(part, str):
@@ -121,7 +121,7 @@ def _as_bytes(parts: Iterable[Text]) -> Iterator[bytes]:
 
 
 def _certain_size(data: bytes, specials: Mapping[str, int]) -> int:
-    """Return how much of a text is certain to hold no part of a special token, or of a character, to come."""
+    """Return the size of the beginning of a text that ends in no unfinished special token or character."""
     size = len(data) - _unfinished(data)
     prefixes = _prefixes(tuple(specials))
     if not prefixes:
@@ -136,7 +136,7 @@ def _certain_size(data: bytes, specials: Mapping[str, int]) -> int:
 
 
 def _unfinished(data: bytes) -> int:
-    """Return how many bytes at the end begin a character that is not there as a whole."""
+    """Return the number of bytes at the end that begin an incomplete character."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(data[-4:])
     return len(decoder.getstate()[0])
@@ -144,6 +144,6 @@ def _unfinished(data: bytes) -> int:
 
 @lru_cache(maxsize=32)
 def _prefixes(names: tuple[str, ...]) -> frozenset[bytes]:
-    """Return all beginnings of special tokens that are not the whole of the same one."""
+    """Return all proper prefixes of special tokens."""
     every = [name.encode() for name in names]
     return frozenset(name[:size] for name in every for size in range(1, len(name)))

@@ -3,10 +3,10 @@
     text → special tokens cut out → normalizer → pre-tokens → model → ids → bytes → text
 
 Laws: decoding gives the (normalized) text back, byte for byte, if the model knows every text; a model with an
-    unknown token (`definition.model.unknown_token`) gives that token's name for what it does not know. Ids do
-    not depend on how documents are batched, on threads or on caches; ordinary text never becomes a special
-    token, the unknown one aside. Text goes in as str, or as UTF-8 buffers (see `buffers`), without a Python
-    object for each document.
+    unknown token (`definition.model.unknown_token`) gives that token's name for text that it does not know.
+    Ids do not depend on how documents are batched, on threads or on caches; ordinary text never becomes a
+    special token, except the unknown token. Text is passed as str, or as UTF-8 buffers (see `buffers`),
+    without a Python object per document.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ class Tokenizer:
     """A tokenizer of any family. Immutable, and safe to use from many threads at once.
 
     Attributes:
-        definition: what it is.
+        definition: its parts.
         splitter: its compiled split pattern.
     """
 
@@ -64,7 +64,7 @@ class Tokenizer:
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:
-        """Build a tokenizer from what `spec` gave."""
+        """Build a tokenizer from the result of `spec`."""
         return cls(Definition.from_spec(spec))
 
     @classmethod
@@ -77,7 +77,7 @@ class Tokenizer:
         split_pattern: PatternLike = "gpt2",
         **how: Any,
     ) -> Self:
-        """Build a byte-level BPE tokenizer from a vocabulary and its merges, as other libraries hold them.
+        """Build a byte-level BPE tokenizer from a vocabulary and its merges, as in other libraries.
 
         Args:
             vocab: ids by byte string, or byte strings by id; with or without the special tokens.
@@ -87,13 +87,14 @@ class Tokenizer:
             **how: `digits`, `normalizer`, `ignore_merges`, `num_reserved`, as in `byte_bpe.model.define`.
 
         Raises:
-            VocabularyError: the vocabulary breaks a law of `byte_bpe.model`; says which, and where.
+            VocabularyError: the vocabulary breaks a law of `byte_bpe.model`; the message names it and the
+                place.
             SpecialTokenError: a name that cannot be a special token.
         """
         return cls(definition_of(vocab, merges, special_tokens, split_pattern=split_pattern, **how))
 
     def spec(self) -> dict[str, Any]:
-        """Give everything that decides the ids as JSON-able data, equal for equal tokenizers."""
+        """Return everything that decides the ids as JSON-able data, equal for equal tokenizers."""
         return self.definition.to_spec()
 
     def save(self, path: str | Path, format: str = "tokmill") -> list[Path]:
@@ -103,7 +104,7 @@ class Tokenizer:
             The files that were written.
 
         Raises:
-            FormatError: the format cannot express this tokenizer; says why.
+            FormatError: the format cannot express this tokenizer; the message has the reason.
         """
         return formats.save(self.definition, Path(path), format)
 
@@ -163,12 +164,12 @@ class Tokenizer:
             pair: the second text; its ids follow those of the first.
             allowed_special: names of special tokens that become their ids, or "all".
             as_text: special tokens that are encoded like any other text: True for all that are not allowed.
-            add_special_tokens: whether to put the special tokens of the tokenizer's template around; without
+            add_special_tokens: whether to add the special tokens of the tokenizer's template; without
                 a template there are none.
 
         Raises:
-            SpecialTokenError: the text holds a special token that is neither; names it and its place.
-            TokenizerError: it is no text.
+            SpecialTokenError: the text contains a special token that is neither; the message has its place.
+            TokenizerError: it is not a text.
         """
         if pair is not None or add_special_tokens:
             given = [text] if pair is None else [text, pair]
@@ -183,14 +184,14 @@ class Tokenizer:
         return ids
 
     def _templated(self, texts: list[list[int]], *, add_special_tokens: bool) -> list[int]:
-        """Join the ids of one text or two as the template says, if there is one."""
+        """Join the ids of one text or two by the template, if there is one."""
         template = self.definition.post_processor
         if template is None:
             return [token for ids in texts for token in ids]
         return template.join(texts, self.special_tokens if add_special_tokens else None)
 
     def _encode_short(self, text: Text, allowed_special: AllowedSpecial, as_text: AsText) -> list[int] | None:
-        """Return the ids of a short text in which no special token stands; None where it takes a kernel."""
+        """Return the ids of a short text without special tokens; None if a kernel has to encode it."""
         names_known = allowed_special in ((), "all") and isinstance(as_text, bool)
         return self._short_texts.encode(text) if names_known else None
 
@@ -216,8 +217,8 @@ class Tokenizer:
             texts: as in `encode`; or a pyarrow array, as in `encode_arrow`.
             allowed_special: see `encode`.
             as_text: see `encode`.
-            num_threads: how many threads share the work; changes no id. A document is one thread's.
-            add_special_tokens: see `encode`; for each text by itself.
+            num_threads: number of threads; it does not change the ids. A document is encoded by one thread.
+            add_special_tokens: see `encode`; applied to each text separately.
         """
         data, offsets = buffers.pack(texts)
         batch = self.encode_buffers(
@@ -268,7 +269,7 @@ class Tokenizer:
             num_threads: see `encode_batch`.
 
         Raises:
-            TokenizerError: the array has another type, or nulls; says where.
+            TokenizerError: the array has another type, or nulls; the message has the place.
         """
         data, offsets = read_strings(texts)
         return self.encode_buffers(
@@ -281,15 +282,16 @@ class Tokenizer:
 
     @property
     def id_type(self) -> type[np.uint16] | type[np.uint32]:
-        """uint16 where every id fits, else uint32."""
+        """uint16 if every id fits, otherwise uint32."""
         return buffers.id_type(self.vocab_size)
 
     def encode_iterable(
         self, parts: Iterable[Text], *, allowed_special: AllowedSpecial = (), as_text: AsText = False
     ) -> Iterator[int]:
-        """Encode one text that comes in parts, such as an open file, as its ids are asked for.
+        """Encode one text that comes in parts, such as an open file, lazily.
 
-        The ids are those of the joined text, wherever it was cut; `streaming` says what is held in memory.
+        The ids are those of the joined text, wherever it was cut; `streaming` explains what is kept in
+        memory.
 
         Args:
             parts: the text's parts, in order; see `encode`.
@@ -298,7 +300,7 @@ class Tokenizer:
 
         Raises:
             SpecialTokenError: see `encode`; once the text before it has been encoded.
-            TokenizerError: a part is no text; says which.
+            TokenizerError: a part is not a text.
         """
         buffers.check_many(parts)
         looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
@@ -307,11 +309,11 @@ class Tokenizer:
     def encode_with_offsets(
         self, text: Text, *, allowed_special: AllowedSpecial = (), as_text: AsText = False
     ) -> tuple[list[int], list[tuple[int, int]]]:
-        """Encode one text and say where in it each token stands.
+        """Encode one text, and locate each token in it.
 
         Returns:
             The ids, and for each the range of characters of the normalized text (`normalize`) that it
-            covers; a token that covers part of a character has the whole of it.
+            covers; a token that covers part of a character has the whole character.
         """
         looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
         data, offsets = buffers.pack([text])
@@ -324,7 +326,7 @@ class Tokenizer:
     def count_tokens(
         self, text: Text, *, allowed_special: AllowedSpecial = (), as_text: AsText = False
     ) -> int:
-        """Return how many tokens a text has; see `encode`."""
+        """Return the number of tokens of a text; see `encode`."""
         short = self._encode_short(text, allowed_special, as_text)
         if short is not None:
             return len(short)
@@ -349,12 +351,12 @@ class Tokenizer:
         return text, bounds[segments.documents]
 
     def decode(self, ids: ArrayLike | Iterable[int], errors: str = "replace") -> str:
-        """Decode ids to text; bytes that are no UTF-8 become U+FFFD unless `errors` says otherwise.
+        """Decode ids to text; bytes that are not UTF-8 become U+FFFD unless `errors` is another handler.
 
         An unknown token becomes its name, such as `[UNK]`: the text that it stood for is lost.
 
         Raises:
-            VocabularyError: an id without a token; says which, and where.
+            VocabularyError: an id has no token; the message has the id and its position.
         """
         return self.decode_bytes(ids).decode("utf-8", errors)
 

@@ -1,7 +1,7 @@
-"""Training a tokenizer of any family from texts, or from counts of pre-tokens.
+"""Train a tokenizer of any family from texts, or from counts of pre-tokens.
 
-Laws: the same counts give the same tokenizer in whatever order they come; `train` gives what counting and
-    then training gives; several sizes at once give what each of them gives alone. Each family documents what
+Laws: the same counts give the same tokenizer in any order; `train` gives the same as counting and
+    then training; a sweep of several sizes gives the same as each size alone. Each family documents what
     it learns and how ties are decided (`byte_bpe.training`, `closed_vocabulary.training`).
 """
 
@@ -27,17 +27,17 @@ def train(
     progress: Progress | None = None,
     **options: Unpack[TrainingOptions],
 ) -> Tokenizer:
-    """Train a tokenizer from texts, which are gone through once and never in memory as a whole.
+    """Train a tokenizer from texts, which are read once and never held in memory as a whole.
 
     Args:
         texts: documents, as str or as bytes of UTF-8; or a pyarrow array of strings.
-        vocab_size: see `train_from_counts`, as for what follows.
-        num_threads: how many threads count pre-tokens; changes no result.
+        vocab_size: see `train_from_counts`.
+        num_threads: number of threads that count pre-tokens; it does not change the result.
         progress: called now and then with the number of steps done and wanted (byte-level BPE: merges).
         **options: see `TrainingOptions`.
 
     Raises:
-        TokenizerError: as `train_from_counts`, or `num_threads` is less than one, or something is no text.
+        TokenizerError: as `train_from_counts`, or `num_threads` is less than one, or a text is not a text.
     """
     plan = TrainingPlan(**options)
     counter = _counter(texts, plan, num_threads)
@@ -56,10 +56,10 @@ def count_pretokens(
     Args:
         texts: see `train`.
         num_threads: see `train`.
-        **options: see `TrainingOptions`; those that only concern the model change nothing here.
+        **options: see `TrainingOptions`; options of the model alone have no effect here.
 
     Raises:
-        TokenizerError: options that make no sense, or something is no text; says which.
+        TokenizerError: an option is invalid, or a text is not a text.
     """
     return _counter(texts, TrainingPlan(**options), num_threads).take()
 
@@ -80,13 +80,14 @@ def train_from_counts(
 
     Args:
         counts: how often each pre-token occurs; made with the split pattern, digits, special tokens and
-            normalizer that the options say.
-        vocab_size: tokens in all, special and reserved ones included; see the family's trainer.
+            normalizer of the options.
+        vocab_size: number of tokens, including special and reserved ones; see the family's trainer.
         progress: called now and then with the number of steps done and wanted (byte-level BPE: merges).
         **options: see `TrainingOptions`.
 
     Raises:
-        TrainingError: too little text for `vocab_size` (says what would do), or options that make no sense.
+        TrainingError: too little text for `vocab_size` (the message has a feasible size), or an invalid
+            option.
     """
     return train_sweep_from_counts(counts, vocab_sizes=[vocab_size], progress=progress, **options)[0]
 
@@ -98,9 +99,9 @@ def train_sweep_from_counts(
     progress: Progress | None = None,
     **options: Unpack[TrainingOptions],
 ) -> list[Tokenizer]:
-    """Train tokenizers of several sizes for the price of the largest.
+    """Train tokenizers of several sizes in the time of the largest.
 
-    Each tokenizer equals what `train_from_counts` makes.
+    Each tokenizer equals that of `train_from_counts`.
 
     Args:
         counts: see `train_from_counts`.
@@ -119,7 +120,7 @@ def train_sweep_from_counts(
     plan = TrainingPlan(**options)
     flat = counts if isinstance(counts, PretokenCounts) else PretokenCounts.from_dict(counts)
     trainer = find_family(plan.family).trainer(flat, plan, vocab_sizes)
-    del flat  # what comes next needs the memory, and this may be the last reference
+    del flat  # the next step needs the memory, and this may be the last reference
     return _tokenizers(trainer, plan, progress)
 
 

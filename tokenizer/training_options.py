@@ -1,4 +1,4 @@
-"""What a training can be asked for, besides the size of the vocabulary."""
+"""The options of a training, except the size of the vocabulary."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,17 +28,17 @@ class TrainingOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan(ModelOptions):
-    """Options that make sense together: those of the model, and how text is cut before it.
+    """Checked options: those of the model, and of cutting the text.
 
     Attributes:
         family: one of `pipeline.families.FAMILIES`.
         split_pattern: how text is cut into pre-tokens.
         digits: how digits are cut.
-        normalizer: what is done to text first.
+        normalizer: applied to text first.
 
     Raises:
-        TrainingError: a value that makes no sense.
-        TokenizerError: a pattern, a normalizer or names that make none.
+        TrainingError: an option is invalid.
+        TokenizerError: a pattern, a normalizer or a name of a special token is invalid.
     """
 
     family: str = DEFAULT_FAMILY

@@ -30,7 +30,7 @@ from tokmill.tasks.core.machine import memory_limited_to
 from tokmill.tasks.core.progress import StageProgress, progress_reported_to
 from tokmill.tasks.core.stage import ArtifactRef, How, Request
 from tokmill.tasks.store import Provenance, Store, Verify
-from tokmill.tokenizer.core.stopping import heed_stop
+from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 _HOW: dict[How, str] = {
     "made": "made by this task",
@@ -130,7 +130,7 @@ def realize(spec: TaskSpec, title: str) -> ArtifactRef:
         TaskError, TokenizerError: the stage's parameters or inputs are invalid.
         StopRequested: the run is being stopped (`tokenizer.core.stopping`).
     """
-    heed_stop()
+    raise_if_stopped()
     spec = _unquoted(spec)
     callbacks = _CALLBACKS.get()
     if callbacks:

@@ -1,7 +1,7 @@
-"""The encoder of a byte-level BPE model: a workspace for each thread, and the law that its encodings keep.
+"""The encoder of a byte-level BPE model: a workspace per thread, and the law that its encodings keep.
 
-The tables of the kernels are made once (`tables`) and only read afterwards. A thread that encodes is lent a
-workspace, which holds all that is written; so threads share nothing but tables, and the kernels run without
+The kernels' tables are made once (`tables`) and only read afterwards. A thread borrows a
+workspace, which holds everything that is written; so threads share only tables, and the kernels run without
 the GIL.
 """
 
@@ -28,7 +28,7 @@ from tokmill.tokenizer.byte_bpe.kernels.greedy import make_greedy_scratch
 from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model
 from tokmill.tokenizer.byte_bpe.tables import first_cache, lay_out
 from tokmill.tokenizer.core.errors import TokenizerError
-from tokmill.tokenizer.core.stopping import SLICE_BYTES, heed_stop
+from tokmill.tokenizer.core.stopping import SLICE_BYTES, raise_if_stopped
 from tokmill.tokenizer.kernels.decoding import locate_tokens
 from tokmill.tokenizer.pipeline.model import Breach, Encoding, Law
 from tokmill.tokenizer.splitting import Pretokens
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
     from tokmill.tokenizer.byte_bpe.model import BytePairModel
 
 _USUAL_BYTES = 1 << 12
-_KEPT_BYTES = 1 << 21  # scratch for longer pre-tokens is let go after use
+_KEPT_BYTES = 1 << 21  # scratch for longer pre-tokens is freed after use
 _MAX_BYTES = (1 << 31) - 1
 _USUAL_IDS = 1 << 19
 _SHORT_TOKEN = 255  # bytes; their lengths fit in single bytes
-_BEHIND = 8  # ids that are written at a time, whether there are so many or not
+_BEHIND = 8  # ids that are written at a time, even if there are fewer
 
 
 class BytePairEncoder:
     """Turns pre-tokens into ids.
 
     Attributes:
-        law: what every encoding is held to.
+        law: the law that every encoding is checked against.
     """
 
     def __init__(self, bpe: "BytePairModel") -> None:
@@ -60,7 +60,7 @@ class BytePairEncoder:
 
     @contextmanager
     def workspace(self) -> Iterator["Workspace"]:
-        """Lend what one thread needs to encode; what it learns stays for whoever comes next."""
+        """Lend a workspace to one thread; its cache is kept for the next one."""
         try:
             lent = self._free.pop()
         except IndexError:
@@ -85,7 +85,7 @@ class BytePairEncoder:
 
 
 class Workspace:
-    """An encoder's model, and memory of its own to use it with; for one thread at a time."""
+    """An encoder's model, and working memory to encode with it; for one thread at a time."""
 
     def __init__(self, model: Model, cache: EncodingCache) -> None:
         block = np.empty(BLOCK, np.int64), *np.empty((2, BLOCK), np.uint64)
@@ -98,7 +98,7 @@ class Workspace:
         """Encode the pre-tokens of segments; see `pipeline.model.Workspace`.
 
         Raises:
-            TokenizerError: a pre-token is longer than positions can tell.
+            TokenizerError: a pre-token is longer than positions can number.
         """
         offsets = np.zeros(kinds.shape[0] + 1, np.int64)
         if not pretokens.starts.shape[0]:
@@ -108,7 +108,7 @@ class Workspace:
         given = data, pretokens.starts, pretokens.ends, pretokens.offsets, kinds, self._model
         progress, lacking = np.zeros(3, np.int64), PAUSED
         while lacking != DONE:
-            heed_stop()
+            raise_if_stopped()
             until = int(pretokens.starts[progress[PRETOKEN]]) + SLICE_BYTES
             lacking = encode_pretokens(*given, self._memory, ids, offsets, progress, until)
             if lacking > 0:
@@ -118,7 +118,7 @@ class Workspace:
         return Encoding(ids[: progress[NUM_IDS]], offsets)
 
     def _make_room(self, longest: int) -> None:
-        """Have scratch for pre-tokens of some length; twice what there was at least, so that it is rare."""
+        """Enlarge the scratch for pre-tokens of some length, at least to twice its size."""
         if longest > _MAX_BYTES:
             raise TokenizerError(
                 f"encode: a pre-token has {longest} bytes, but at most {_MAX_BYTES} can be encoded; "
@@ -131,14 +131,14 @@ class Workspace:
 
 
 class Tiling:
-    """The law of byte-level vocabularies: the tokens of a text, laid end to end, are as long as it is.
+    """The law of byte-level vocabularies: the tokens of a text together have as many bytes as the text.
 
-    Ids are below `vocab_size`, and no segment has fewer than no ids. A special token is as long as its name,
-    which is what stands in the text.
+    Ids are below `vocab_size`, and the numbers of ids are not negative. A special token is as long as its
+    name, as it occurs in the text.
     """
 
     def __init__(self, token_offsets: NDArray[np.int64]) -> None:
-        """Take where the bytes of each token begin and end: int64, shape (vocab_size + 1,)."""
+        """Take the bounds of the tokens' bytes: int64, shape (vocab_size + 1,)."""
         lengths = np.diff(token_offsets)
         self._long = bool((lengths > _SHORT_TOKEN).any())
         self._lengths = lengths.astype(np.int32 if self._long else np.uint8)

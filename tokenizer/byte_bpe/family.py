@@ -1,4 +1,4 @@
-"""Byte-level BPE as a family: what `pipeline.families` finds."""
+"""The family of byte-level BPE, for `pipeline.families`."""
 
 from collections.abc import Sequence
 

@@ -1,6 +1,6 @@
-"""The arrays that BPE training works on: filled from counts, or empty and of the right size.
+"""The arrays of BPE training: filled from counts, or empty and of the right size.
 
-See `kernels.training_state` for what they hold.
+`kernels.training_state` describes their content.
 """
 
 from typing import Any, TypeAlias, TypeVar
@@ -34,10 +34,10 @@ _WORDS_A_SLICE = 1 << 20
 
 
 def laid_out(counts: PretokenCounts) -> AnyWords:
-    """Lay pre-tokens out, in order of falling counts; those of one byte have no pairs and stay out.
+    """Write pre-tokens into cells by descending count; those of one byte have no pairs and are left out.
 
     Raises:
-        TrainingError: there is more text than positions can number, or counts whose sum is no int64.
+        TrainingError: there is more text than positions can number, or the sum of counts exceeds int64.
     """
     lengths = np.diff(counts.offsets)
     useful = np.flatnonzero((lengths > 1) & (counts.counts > 0))
@@ -64,7 +64,7 @@ def laid_out(counts: PretokenCounts) -> AnyWords:
 
 
 def moved_together(words: AnyWords, kernels: TrainingKernels, widened: bool) -> AnyWords:
-    """Move symbols together, each into one cell, in memory of their size; into wide cells if wished."""
+    """Move every symbol into one cell, in new memory of the smaller size; into wide cells if `widened`."""
     num_steps = kernels.compact(words)
     num_cells = int(words.step_at[num_steps])
     steps = words.step_at[: num_steps + 1], words.step_count[:num_steps]
@@ -125,9 +125,11 @@ def with_more_pairs(pairs: Pairs, counters: NDArray[np.int64]) -> Pairs:
 
 
 def empty_side(max_places: int, max_tokens: int) -> Side:
-    """Return room for what stands on one side of a merge's places."""
+    """Return room for the symbols on one side of a merge's places."""
     return Side(
         np.empty(max_places, np.int32),
         np.zeros((max_tokens + 1, 2), np.int64),
-        np.empty(max_tokens + 2, np.int32),  # with the separator, and one that is written before it counts
+        np.empty(
+            max_tokens + 2, np.int32
+        ),  # for the separator, and for one that is written before it is counted
     )

@@ -36,7 +36,7 @@ class BytePairModel:
         ignore_merges: whether a pre-token that is a token is taken whole.
 
     Raises:
-        VocabularyError: a byte is no token, or there are too many ids or merges.
+        VocabularyError: a byte is not a token, or there are too many ids or merges.
     """
 
     vocabulary: Vocabulary
@@ -81,14 +81,14 @@ class BytePairModel:
             ignore_merges: see the class.
 
         Raises:
-            VocabularyError: a law is broken; says which, and where.
+            VocabularyError: a law is broken; the message names it and the place.
         """
         rows = merges if isinstance(merges, np.ndarray) else _resolve_merges(vocabulary.ids, merges)
         return cls(vocabulary, rows, ignore_merges)
 
     @classmethod
     def from_spec(cls, vocabulary: Vocabulary, spec: Mapping[str, Any]) -> Self:
-        """Build a model from what `spec` gave."""
+        """Build a model from the result of `spec`."""
         tokens = dict(vocabulary.ordinary())
         pairs = [(tokens[left], tokens[right]) for left, right in spec["merges"]]
         return cls.build(vocabulary, pairs, ignore_merges=spec["ignore_merges"])
@@ -109,7 +109,7 @@ class BytePairModel:
         return ids
 
     def spec(self) -> dict[str, Any]:
-        """Give the merges, and whether they are ignored for whole tokens."""
+        """Return the merges, and whether they are ignored for whole tokens."""
         return {"ignore_merges": self.ignore_merges, "merges": self.merges[:, :2].tolist()}
 
     def encoder(self) -> BytePairEncoder:
@@ -133,7 +133,7 @@ class BytePairModel:
         return b"".join(pretokens)
 
     def probes(self) -> Mapping[str, str]:
-        """Return none: the shared probes are all there is."""
+        """Return none: the shared probes are enough."""
         return _NO_PROBES
 
 
@@ -157,12 +157,12 @@ def define(
         tokens: bytes of each id, special tokens left out.
         merges: see `BytePairModel.build`.
         special_tokens: ids by name.
-        num_reserved: how many special tokens are reserved.
+        num_reserved: number of reserved special tokens.
         ignore_merges: see `BytePairModel`.
         **how: the rest of the pipeline; see `Definition.compose`.
 
     Raises:
-        TokenizerError: a law is broken; says which, and where.
+        TokenizerError: a law is broken; the message names it and the place.
     """
     vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved)
     model = BytePairModel.build(vocabulary, merges, ignore_merges=ignore_merges)

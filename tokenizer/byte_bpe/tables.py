@@ -1,4 +1,4 @@
-"""The tables of a byte-level BPE vocabulary, as the kernels that encode with it look things up in them."""
+"""The tables of a byte-level BPE vocabulary for the kernels that encode."""
 
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ _CACHE_BITS = 18, 15, 20
 
 
 def lay_out(bpe: "BytePairModel") -> Model:
-    """Lay a vocabulary out for the kernels."""
+    """Make the kernels' tables of a vocabulary."""
     left, right, result = (np.ascontiguousarray(bpe.merges[:, column]) for column in range(3))
     pairs = empty_tables(bpe.byte_ids, left.shape[0])
     clash = insert_merges(pairs, left, right, result)
@@ -56,7 +56,7 @@ def lay_out(bpe: "BytePairModel") -> Model:
 
 
 def first_cache(bpe: "BytePairModel", model: Model) -> EncodingCache:
-    """Return a cache that knows the tokens themselves, so that most of what is new to it is not."""
+    """Return a cache that contains the tokens themselves, since many pre-tokens are tokens."""
     lengths = np.diff(bpe.vocabulary.offsets)
     lengths[list(bpe.vocabulary.special_tokens.values())] = 0
     known = (model.table.facts[:, RANK] >= 0) | (lengths == 1) | bpe.ignore_merges
@@ -75,7 +75,7 @@ def _longer_tokens(bpe: "BytePairModel") -> NDArray[np.int64]:
 
 
 def _last_merges(bpe: "BytePairModel", pairs: PairTables, tokens: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the rank of the merge that makes each token of its bytes, -1 if none does."""
+    """Return the rank of the last merge in encoding each token's bytes; -1 if they do not give the token."""
     ranks = np.full(bpe.vocabulary.size, -1, np.int32)
     longest = int(np.diff(bpe.vocabulary.offsets).max())
     find_last_merges(
@@ -123,7 +123,7 @@ def _by_bytes(
 
 
 def _characters(bpe: "BytePairModel", tokens: NDArray[np.int64]) -> Characters:
-    """Return which characters tokens join."""
+    """Return the table of the characters that tokens join."""
     sized = empty_characters(0)
     pairs = note_joined(bpe.vocabulary.data, bpe.vocabulary.offsets, tokens, sized)
     characters = empty_characters(pairs)
@@ -132,7 +132,7 @@ def _characters(bpe: "BytePairModel", tokens: NDArray[np.int64]) -> Characters:
 
 
 def _whole_tokens(bpe: "BytePairModel", ids: NDArray[np.int64]) -> WholeTokens:
-    """Index tokens that a pre-token of their bytes becomes without merging."""
+    """Index the tokens that are the encoding of their bytes, but not by merging."""
     slots = np.full(1 << max((2 * ids.shape[0]).bit_length(), 4), -1, np.int32)
     index_whole_tokens(slots, bpe.vocabulary.data, bpe.vocabulary.offsets, ids)
     return WholeTokens(ids.shape[0], slots, bpe.vocabulary.data, bpe.vocabulary.offsets)
@@ -141,19 +141,19 @@ def _whole_tokens(bpe: "BytePairModel", ids: NDArray[np.int64]) -> WholeTokens:
 def merges_from_ranks(
     token_data: NDArray[np.uint8], token_offsets: NDArray[np.int64], special_ids: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the merges of a vocabulary that only ranks byte strings by id, as tiktoken's files do.
+    """Derive the merges of a vocabulary that only ranks byte strings by id, as tiktoken's files do.
 
     Args:
         token_data: uint8, the bytes of all tokens, by id.
         token_offsets: int64, shape (vocab_size + 1,).
-        special_ids: ids that take no part.
+        special_ids: ids to ignore.
 
     Returns:
         The merges as int64 rows of left, right and resulting id, in order of rank (which is the order of
-        their results' ids); and the ids of tokens that merging does not lead to.
+        their results' ids); and the ids of tokens that no merging gives.
 
     Raises:
-        VocabularyError: a byte is no token.
+        VocabularyError: a byte is not a token.
     """
     lengths = np.diff(token_offsets)
     lengths[special_ids] = 0

@@ -1,10 +1,9 @@
-"""The BPE trainer: lays counts out for the kernels, gives them room, and hands the merges over.
+"""The BPE trainer: prepares counts and memory for the kernels, and returns the merges.
 
-See `training` for the laws, and `kernels.merging` and `kernels.gathering` for how it is done. Training goes
-in rounds: each gathers the pairs that reach a threshold, and merges until none of them is left. A lower
-threshold makes fewer rounds with longer lists of positions, so it is taken as low as there is room for their
-lists, but no lower than gives pairs enough for the merges that are wanted. It decides time and memory, never
-a merge.
+See `training` for the laws, and `kernels.training_merges` and `kernels.gathering` for the method. Training
+runs in rounds: each gathers the pairs that reach a threshold, and merges until none of them is left. A lower
+threshold means fewer rounds with longer lists of positions, so it is as low as the room for the lists allows,
+but no lower than the requested merges need. It affects time and memory, never a merge.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,7 +44,7 @@ from tokmill.tokenizer.byte_bpe.layout import (
 from tokmill.tokenizer.core.alphabet import BYTE_ORDER
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-from tokmill.tokenizer.core.stopping import heed_stop, slices
+from tokmill.tokenizer.core.stopping import raise_if_stopped, slices
 from tokmill.tokenizer.jit.huge_pages import zero_pages
 from tokmill.tokenizer.pipeline.model import Progress
 
@@ -55,8 +54,8 @@ _LEAST_ROOM = 1 << 16
 _BYTE_PAIRS = 1 << 16
 _MAX_BUCKETS = 1 << 20
 _MAGNITUDES = 64
-_CELLS_A_SLICE = 1 << 25  # for kernels that read the text, and for those that go from place to place: a part
-_PLACES_A_SLICE = 1 << 23  # of a second each
+_CELLS_A_SLICE = 1 << 25  # per call of kernels that read the text, and of those that jump between places:
+_PLACES_A_SLICE = 1 << 23  # a fraction of a second each
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class MergeRules:
     forbidden: Sequence[bytes] = ()
 
     def for_kernels(self) -> Rules:
-        """Lay the rules out for the kernels."""
+        """Return the rules in the kernels' form."""
         data, offsets = pack_bytes(list(self.forbidden))
         longest = _NO_LIMIT if self.max_token_bytes is None else self.max_token_bytes
         lexicographic = self.tie_break == "lexicographic_max"
@@ -84,10 +83,10 @@ class MergeRules:
 
 
 class BpeTrainer:
-    """Makes merges one after the other; what it has made does not depend on how many are asked for later.
+    """Makes merges one after the other; they do not depend on how many are requested later.
 
     Attributes:
-        num_distinct_bytes: how many of the 256 bytes occur in the pre-tokens.
+        num_distinct_bytes: number of the 256 bytes that occur in the pre-tokens.
     """
 
     def __init__(
@@ -98,18 +97,18 @@ class BpeTrainer:
         room: int | None = None,
         max_narrow: int = MAX_NARROW,
     ) -> None:
-        """Lay out the counts, which are not needed any more afterwards.
+        """Copy the counts into cells; they are not needed afterwards.
 
         Args:
             counts: how often each pre-token occurs, in any order.
             rules: what may be merged.
-            max_merges: how many merges there is room for.
-            room: how many positions are listed at a time, about; by default a quarter of the bytes that there
-                are to begin with, and more as the text grows shorter. Decides time and memory, never a merge.
-            max_narrow: up to how many symbols two bytes are taken for one; at most MAX_NARROW.
+            max_merges: the most merges.
+            room: about the number of positions to list at a time; by default a quarter of the bytes at the
+                beginning, and more as the text gets shorter. Affects time and memory, never a merge.
+            max_narrow: the most symbols that are stored in two bytes each; at most MAX_NARROW.
 
         Raises:
-            TrainingError: there is more text than positions can number, or counts whose sum is no int64.
+            TrainingError: there is more text than positions can number, or the sum of counts exceeds int64.
         """
         self.num_distinct_bytes = counts.num_distinct_bytes
         self._rules = rules.for_kernels()
@@ -123,7 +122,7 @@ class BpeTrainer:
         self._kernels, self._narrow_tokens = NARROW, max_narrow
 
     def run(self, num_merges: int, progress: Progress | None = None) -> int:
-        """Make merges until there are `num_merges`, or none is left to make; return how many there are.
+        """Make merges until there are `num_merges`, or no pair is left; return the number of merges.
 
         Args:
             num_merges: at most `max_merges`.
@@ -132,7 +131,7 @@ class BpeTrainer:
         if not self._counters[THRESHOLD]:
             self._gather(_MAGNITUDES)
         while (made := int(self._counters[NUM_MERGES])) < num_merges:
-            heed_stop()
+            raise_if_stopped()
             outcome = self._merge(min(made + _MERGES_A_STEP, num_merges))
             threshold = int(self._counters[THRESHOLD])
             if outcome == NO_PAIRS and threshold == self._rules.min_count:
@@ -158,7 +157,7 @@ class BpeTrainer:
         return pairs
 
     def _merge(self, until: int) -> int:
-        """Merge until there are so many merges; in narrow cells, while they can hold the symbols."""
+        """Merge until there are `until` merges; in narrow cells, as long as they can hold the symbols."""
         most = self._narrow_tokens - 256 if self._kernels is NARROW else until
         if most <= self._counters[NUM_MERGES]:
             return NO_ROOM
@@ -167,7 +166,7 @@ class BpeTrainer:
         return self._kernels.merge_pairs(*state, *how, _PLACES_A_SLICE)
 
     def _move_together(self) -> None:
-        """End a round: shorten the text, and let go what is made anew."""
+        """End a round: shorten the text, and free the arrays that the next round makes again."""
         del self._pairs, self._before, self._behind
         widened = self._kernels is NARROW and self._counters[NUM_TOKENS] >= self._narrow_tokens
         self._words = moved_together(self._words, self._kernels, bool(widened))
@@ -190,7 +189,7 @@ class BpeTrainer:
         places = buckets[buckets[:, 0] >= threshold, 1]
         longest = int(np.max(places, initial=0))
         lists = np.empty((places.shape[0], 2), np.int64)
-        # once the lists are made a merge can make two others as long, so there is room for one merge at least
+        # a merge can make two other lists of the same length, so keep room for at least one merge
         positions = zero_pages(max(2 * room, int(places.sum()) + 2 * longest) + 1, np.uint32)
         lay_out_lists(buckets, lists, threshold, positions.shape[0] - 1)
         for part in slices(1, num_cells, _CELLS_A_SLICE):
@@ -200,7 +199,7 @@ class BpeTrainer:
         self._before, self._behind = (empty_side(longest, self._max_tokens) for _ in range(2))
 
     def _choose_threshold(self, buckets: NDArray[np.int64], num_magnitudes: int, room: int) -> int:
-        """Return a power of two, or the least count that is merged, if that is more."""
+        """Return a power of two, or the least count that may be merged, if that is greater."""
         counted = np.zeros((_MAGNITUDES, 2), np.int64)
         count_magnitudes(buckets, counted)
         wanted = self._max_tokens - int(self._counters[NUM_TOKENS])
@@ -223,7 +222,7 @@ class BpeTrainer:
         scratch = lists, np.empty(longest, np.uint32), np.empty(2, np.int64)
         progress = np.zeros(3, np.int64)
         for until in _lists_a_slice(lists[:, 1]):
-            heed_stop()
+            raise_if_stopped()
             while self._kernels.make_pairs(*self._state, *scratch, of_bytes, progress, until) == NO_ROOM:
                 self._pairs = with_more_pairs(self._pairs, self._counters)
         fill_queue(self._tokens, self._pairs, self._rules, self._counters)
@@ -234,7 +233,7 @@ class BpeTrainer:
 
 
 def _lists_a_slice(ends: NDArray[np.int64]) -> Iterator[int]:
-    """Yield how many lists, which end at these places, are about so many slices' worth of places."""
+    """Yield the numbers of lists, ending at these places, that fill one slice each."""
     done = 0
     while done < ends.shape[0]:
         wanted = ends[done] + _PLACES_A_SLICE

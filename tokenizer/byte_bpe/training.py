@@ -1,13 +1,13 @@
-"""Training byte-level BPE from counts of pre-tokens.
+"""Train byte-level BPE from counts of pre-tokens.
 
 Laws: the most frequent pair of neighbouring tokens is merged next; a pair counts once for every place where
-    it stands (overlapping places count: `aaa` has the pair a a twice) and every time its pre-token occurs;
-    the same counts give the same merges in whatever order they come; a shorter training is a prefix of a
+    it occurs (overlapping places count: `aaa` has the pair a a twice), times the count of its pre-token;
+    the same counts give the same merges in any order; a shorter training is a prefix of a
     longer one; no merge makes a special token's bytes.
 Ids: byte b has the rank it has in GPT-2's byte alphabet (0 to 255), then merges in order, then special
     tokens, then reserved ones.
 
-Equal counts are decided by `tie_break`: with `lexicographic_max` the greater pair of byte strings wins (the
+`tie_break` decides between equal counts: with `lexicographic_max` the greater pair of byte strings wins (the
 first one's bytes are compared, then the second one's), with `lowest_ids` the pair of the lower ids, as
 Hugging Face's `BpeTrainer`.
 """
@@ -25,10 +25,10 @@ from tokmill.tokenizer.pipeline.options import ModelOptions
 
 
 class BytePairTraining:
-    """Trains one or more vocabulary sizes for the price of the largest; see `pipeline.model.Trainer`."""
+    """Trains one or more vocabulary sizes in the time of the largest; see `pipeline.model.Trainer`."""
 
     def __init__(self, counts: PretokenCounts, options: ModelOptions, vocab_sizes: Sequence[int]) -> None:
-        """Lay the counts out, which are not needed any more afterwards.
+        """Copy the counts for training; they are not needed afterwards.
 
         Raises:
             TrainingError: a size is too small, or there is more text than can be numbered.
@@ -38,10 +38,10 @@ class BytePairTraining:
         self._trainer = BpeTrainer(counts, _rules(options), max(self._numbers))
 
     def models(self, progress: Progress | None = None) -> list[Model]:
-        """Make the merges of the largest vocabulary, and each model of its part of them.
+        """Make the merges of the largest vocabulary, and each model from a prefix of them.
 
         Raises:
-            TrainingError: there are too few pairs; says how many.
+            TrainingError: there are too few pairs; the message has their number.
         """
         wanted = max(self._numbers)
         made = self._trainer.run(wanted, progress)
@@ -62,13 +62,13 @@ class BytePairTraining:
 
 
 def _rules(options: ModelOptions) -> MergeRules:
-    """Return what may be merged."""
+    """Return the rules of merging."""
     forbidden = [name.encode() for name in options.names]
     return MergeRules(options.tie_break, options.min_frequency, options.max_token_bytes, forbidden)
 
 
 def _num_merges(vocab_size: int, options: ModelOptions) -> int:
-    """Return the tokens that are left for merges beside 256 bytes and the special and reserved tokens."""
+    """Return the number of tokens left for merges after 256 bytes and the special and reserved tokens."""
     num_merges = vocab_size - 256 - len(options.names)
     if num_merges < 0:
         raise TrainingError(

@@ -1,4 +1,4 @@
-"""Byte-level BPE from the form that vocabularies are passed around in: a mapping and a list of merges."""
+"""Byte-level BPE from a vocabulary in memory: a mapping and a list of merges."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence

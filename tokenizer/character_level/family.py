@@ -1,4 +1,4 @@
-"""Character-level tokenizers as a family: what `pipeline.families` finds."""
+"""The family of character-level tokenizers, for `pipeline.families`."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ from tokmill.tokenizer.splitting import Pretokens
 def cut(data: NDArray[np.uint8], pretokens: Pretokens) -> Pretokens:
     """Cut pre-tokens into characters: a byte, and the continuation bytes of UTF-8 that follow it.
 
-    So every string of bytes has its characters, well-formed or not.
+    So every string of bytes has characters, well-formed or not.
     """
     if not pretokens.starts.shape[0]:
         return pretokens

@@ -1,1 +1,1 @@
-"""What families share whose tokens are whole strings: every string is a token, or it is unknown."""
+"""The shared part of families whose tokens are whole strings: a string is a token, or it is unknown."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.closed_vocabulary.laws import Accounting
-from tokmill.tokenizer.core.stopping import heed_stop
+from tokmill.tokenizer.core.stopping import raise_if_stopped
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.counting import CountTables, count_strings, empty_tables
 from tokmill.tokenizer.kernels.lookup import look_up
@@ -41,7 +41,7 @@ class ClosedEncoder:
 
     @contextmanager
     def workspace(self) -> Iterator["Workspace"]:
-        """Lend a workspace to one thread."""
+        """Lend a workspace to one thread for the length of the block."""
         own = self._tables._replace(block=np.empty_like(self._tables.block))
         yield Workspace(own, self._unknown_id, self._cut)
 
@@ -74,7 +74,7 @@ class Workspace:
 
     def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
         """Encode the pre-tokens of segments; see `pipeline.model.Workspace`."""
-        heed_stop()
+        raise_if_stopped()
         strings, number = self._cut(data, pretokens), kinds.shape[0]
         ids = np.empty(strings.starts.shape[0] + number, np.uint32)
         ends, unknown_bytes = np.empty(number + 1, np.int64), np.empty(number, np.int64)
@@ -84,7 +84,7 @@ class Workspace:
 
 
 def _lay_out(vocabulary: Vocabulary) -> CountTables:
-    """Lay the ordinary tokens out for look-ups: with id + 1 in the place of a count."""
+    """Make the table of ordinary tokens, with id + 1 in the place of a count."""
     ids = np.array([i for i, _ in vocabulary.ordinary()], np.int64)
     starts, ends = vocabulary.offsets[ids], vocabulary.offsets[ids + 1]
     long = int(np.count_nonzero(ends - starts > MAX_SHORT))

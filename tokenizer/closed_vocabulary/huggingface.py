@@ -1,7 +1,7 @@
 """Closed vocabularies in a `tokenizer.json`: a `WordLevel` model, `Split` steps and the decoder `Fuse`.
 
-A last step that isolates every character makes a character-level tokenizer of what would be word-level one.
-Tokens that are no UTF-8 cannot be written. A family's own module binds these functions to what it is.
+A last step that isolates every character makes a word-level tokenizer character-level.
+Tokens that are not UTF-8 cannot be written. A family's own module binds these functions to the family.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,12 +43,12 @@ def write(definition: Definition, *, exact: bool, last: Sequence[str] = ()) -> d
     """Return the pre-tokenizer, the decoder and the model.
 
     Args:
-        definition: what to write.
+        definition: the tokenizer.
         exact: see `formats.huggingface.write`.
         last: expressions that follow the pre-tokenizer's own.
 
     Raises:
-        FormatError: the split pattern means something else to `tokenizers`, or a token is no UTF-8.
+        FormatError: `tokenizers` would read the split pattern differently, or a token is not UTF-8.
     """
     chain = definition.pre_tokenizer.chain
     check_chain(chain)
@@ -86,15 +86,15 @@ def read(
     """Read the model and the pre-tokenizer.
 
     Args:
-        make: makes a model of a vocabulary and of what `ClosedModel.spec` gave.
+        make: makes a model from a vocabulary and the result of `ClosedModel.spec`.
         content: the file's JSON.
         special_tokens: its added tokens.
-        num_reserved: how many of them are reserved.
+        num_reserved: number of reserved ones among them.
         where: the file's path, for messages.
         steps: the steps that cut text into pre-tokens.
 
     Raises:
-        FormatError: it says something that cannot be done here.
+        FormatError: it has a feature that is not supported.
         VocabularyError: the vocabulary breaks a law.
     """
     model, decoder = content["model"], content.get("decoder")

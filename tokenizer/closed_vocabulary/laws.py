@@ -7,16 +7,16 @@ from tokmill.tokenizer.pipeline.model import Breach
 
 
 class Accounting:
-    """Known tokens and unknown strings are, together, as long as the text.
+    """The known tokens and the unknown strings together have as many bytes as the text.
 
-    Ids are below `vocab_size`, and ids that belong to no segment there are none. A special token is as long
-    as its name, which is what stands in the text.
+    Ids are below `vocab_size`, and every id belongs to a segment. A special token is as long
+    as its name, as it occurs in the text.
     """
 
     def __init__(self, token_offsets: NDArray[np.int64], unknown_id: int) -> None:
-        """Take where each token's bytes begin and end: int64, shape (vocab_size + 1,); and the unknown id."""
+        """Take the bounds of the tokens' bytes, int64 [vocab_size + 1], and the unknown token's id."""
         self._lengths = np.diff(token_offsets)
-        self._lengths[unknown_id] = 0  # what it stands for is accounted for apart
+        self._lengths[unknown_id] = 0  # its text is counted separately
 
     def breach(
         self,

@@ -1,9 +1,9 @@
 """A closed vocabulary: every string that it does not have becomes the one unknown token.
 
-A family says what a string is (`Cut`): a pre-token for `word_level`, a character for `character_level`.
+A family defines its strings (`Cut`): pre-tokens for `word_level`, characters for `character_level`.
 
-Laws: a string that is a token becomes that token, any other the unknown token, and nothing depends on what
-    stands around it; the bytes of the known tokens and of the strings that became unknown add up to the
+Laws: a string that is a token becomes that token, any other the unknown token, whatever
+    its neighbours are; the bytes of the known tokens and of the strings that became unknown add up to the
     normalized text. Decoding gives the known strings back, and the unknown token's name (`[UNK]`) for each
     other one: that text is lost.
 """
@@ -32,13 +32,13 @@ class ClosedModel:
 
     Attributes:
         family: the family's name.
-        kind: what the family calls its tokens: `word`, `character`.
+        kind: the family's name for its tokens: `word`, `character`.
         cut: cuts pre-tokens into strings.
         vocabulary: the bytes of every id; the unknown token is one of its special tokens.
         unknown_token: the name of the unknown token.
 
     Raises:
-        VocabularyError: the unknown token is no special token, or there are too many ids.
+        VocabularyError: the unknown token is not a special token, or there are too many ids.
     """
 
     family: str
@@ -63,7 +63,7 @@ class ClosedModel:
         return self.vocabulary.special_tokens[self.unknown_token]
 
     def spec(self) -> dict[str, Any]:
-        """Give the name of the unknown token; the vocabulary is all else."""
+        """Return the name of the unknown token; everything else is in the vocabulary."""
         return {"unknown_token": self.unknown_token}
 
     def encoder(self) -> ClosedEncoder:
@@ -81,7 +81,7 @@ class ClosedModel:
         return readable(self.vocabulary.tokens[token])
 
     def figures(self) -> dict[str, int]:
-        """Return how many words, or characters, the vocabulary has."""
+        """Return the number of words, or characters, in the vocabulary."""
         return {f"num_{self.kind}s": sum(1 for _ in self.vocabulary.ordinary())}
 
     def recovers(self, pretokens: Sequence[bytes]) -> bytes:
@@ -94,5 +94,5 @@ class ClosedModel:
         return b"".join(string if string in known else self.unknown_token.encode() for string in strings)
 
     def probes(self) -> Mapping[str, str]:
-        """Return a text that no vocabulary is likely to have: characters for private use."""
+        """Return a text that is unlikely to be in any vocabulary: private-use characters."""
         return _PROBES

@@ -1,8 +1,8 @@
-"""Training a closed vocabulary from counts of pre-tokens: the most frequent strings become tokens.
+"""Train a closed vocabulary from counts of pre-tokens: the most frequent strings become tokens.
 
-Laws: a string counts as often as the pre-tokens that it stands in; of equally frequent strings the one whose
+Laws: a string counts as often as the pre-tokens that contain it; of equally frequent strings the one whose
     bytes are smaller comes first, as in Hugging Face's `WordLevelTrainer`; the same counts give the same
-    vocabulary in whatever order they come; a smaller vocabulary is a prefix of a larger one; no token has a
+    vocabulary in any order; a smaller vocabulary is a prefix of a larger one; no token has a
     special token's bytes.
 Ids: `[UNK]` is 0, then the strings, the most frequent first, then special tokens, then reserved ones.
 
@@ -41,7 +41,7 @@ class ClosedTraining:
         """Count strings.
 
         Args:
-            make: makes a model of a vocabulary.
+            make: makes a model from a vocabulary.
             cut: see `ClosedModel`.
             counts: how often each pre-token occurs, in any order.
             options: see `ModelOptions`.
@@ -95,7 +95,7 @@ def _num_strings(vocab_size: int, least: int) -> int:
 
 def _counted(counts: PretokenCounts, cut: Cut) -> PretokenCounts:
     """Count the strings of pre-tokens, in order of their bytes."""
-    some = np.diff(counts.offsets) > 0  # a caller's counts may have an empty pre-token; text has none
+    some = np.diff(counts.offsets) > 0  # a caller's counts may have an empty pre-token, but text has none
     starts, ends = counts.offsets[:-1][some], counts.offsets[1:][some]
     strings = cut(counts.data, Pretokens(starts, ends, np.arange(starts.shape[0] + 1)))
     weights = np.repeat(counts.counts[some], np.diff(strings.offsets))

@@ -5,7 +5,7 @@ nothing, which is right for every model whose pre-tokens tile the text; the name
 tokenizers. A few ids go through a list, many through a kernel.
 
 Laws: the bytes of several ids are those of each, joined; no call costs more because the vocabulary is
-    larger. Bytes that are not UTF-8 are decided when a text is decoded (`errors`), not here.
+    larger. Bytes that are not UTF-8 are treated when a text is decoded (`errors`), not here.
 """
 
 import codecs
@@ -28,7 +28,7 @@ _FEW = 1 << 12  # above, laying a list out as an array pays
 
 @dataclass(frozen=True)
 class Decoder:
-    """A way to put tokens together.
+    """A way to join tokens.
 
     Attributes:
         name: one of `DECODERS`.
@@ -44,16 +44,16 @@ class Decoder:
             raise TokenizerError(f"decoder={self.name!r:.80} is not known; use one of {', '.join(DECODERS)}")
 
     def spec(self) -> str:
-        """Give the decoder as JSON-able data: its name."""
+        """Return the decoder as JSON-able data: its name."""
         return self.name
 
     def of(self, vocabulary: Vocabulary) -> "IdDecoder":
-        """Lend what turns the ids of a vocabulary into bytes."""
+        """Return the decoder of a vocabulary's ids."""
         return IdDecoder(vocabulary)
 
 
 class IdDecoder:
-    """Gives the bytes of ids; only reads, so that threads may share it."""
+    """Turns ids into bytes; it only reads, so threads may share it."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._data, self._offsets = vocabulary.data, vocabulary.offsets
@@ -68,8 +68,8 @@ class IdDecoder:
         """Return the bytes of ids.
 
         Raises:
-            VocabularyError: an id without a token; says which, and where.
-            TokenizerError: the ids are no flat sequence of integers.
+            VocabularyError: an id has no token; the message has the id and its position.
+            TokenizerError: the ids are not a flat sequence of integers.
         """
         if type(ids) is list and len(ids) <= _FEW:
             few = self._few(ids)
@@ -82,11 +82,11 @@ class IdDecoder:
         return out.tobytes()
 
     def _few(self, ids: list[int]) -> bytes | None:
-        """Return the bytes of ids, or None where one of them needs a closer look."""
+        """Return the bytes of ids, or None if one of them has to be checked."""
         try:
             if min(ids, default=0) >= 0:
                 return b"".join(map(cast(list[bytes], self._tokens).__getitem__, ids))
-        except (IndexError, TypeError):  # no token has this id, or it is no integer
+        except (IndexError, TypeError):  # an unknown id, or not an integer
             pass
         return None
 

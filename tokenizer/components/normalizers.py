@@ -1,6 +1,6 @@
-"""Normalizers: what is done to text before it is cut into pre-tokens.
+"""Normalizers: changes to text before it is cut into pre-tokens.
 
-They lose something by nature: decoding gives the normalized text back. A normalizer is named by its steps,
+They lose information: decoding gives the normalized text back. A normalizer is named by its steps,
 joined with `+`: `nfc`, `nfd`, `nfkc`, `nfkd`, `lowercase`, `strip_accents`, e.g. `nfkc+lowercase`. None
 changes nothing. Special tokens are cut out of the text *before* it is normalized, so that no ordinary text
 can become a special token on the way.
@@ -89,7 +89,7 @@ class Normalizer:
         steps_of(self.name)
 
     def spec(self) -> str | None:
-        """Give the normalizer as JSON-able data: its name."""
+        """Return the normalizer as JSON-able data: its name."""
         return self.name
 
 
@@ -106,10 +106,10 @@ def normalize_buffers(
     offsets: NDArray[np.int64],
     keep: NDArray[np.bool_] | None = None,
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Normalize each document of a buffer by itself.
+    """Normalize each document of a buffer separately.
 
     Args:
-        name: the normalizer; None gives back what came.
+        name: the normalizer; None changes nothing.
         data: uint8, shape (num_bytes,); UTF-8.
         offsets: int64, shape (n + 1,).
         keep: shape (n,); True where a document is left as it is (a special token).
@@ -137,15 +137,15 @@ def _normalized(steps: tuple[str, ...], data: bytes) -> bytes:
 
 
 def final_boundary(name: str | None, data: bytes) -> int:
-    """Return the last place at which a text can be cut without changing what it is normalized to.
+    """Return the last place at which a text can be cut without changing its normalized form.
 
     Args:
         name: the normalizer.
         data: UTF-8 that ends between characters; more text may follow.
 
     Returns:
-        `b`, such that normalizing `data[:b]` and `data[b:] + more` by themselves gives the whole, for any
-        `more`. Before any character it is safe to cut that neither joins nor moves behind another one.
+        `b`, such that normalizing `data[:b]` and `data[b:] + more` separately gives the normalized whole, for
+        any `more`. It is safe to cut before a character that neither joins nor moves before another one.
     """
     if not _COMPOSING.intersection(steps_of(name)):
         return len(data)

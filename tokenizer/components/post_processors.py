@@ -1,9 +1,9 @@
 """Templates: the special tokens that a tokenizer puts around one text, or around two that belong together.
 
-Model: a template is a row of parts for one text and one for two. A part is a special token, or the text `A`
-or `B`, and has a type id, which models such as BERT read beside the ids. Laws: for one text, A stands in it
-once and B never; for two, each stands in it once. Nothing is added unless `add_special_tokens` asks for it.
-Source: `TemplateProcessing` of Hugging Face's tokenizers; `[CLS] A [SEP] B [SEP]` is BERT's.
+Model: a template is a list of parts for one text and another for two. A part is a special token, or the text
+`A` or `B`, and has a type id, which models such as BERT read with the ids. Laws: for one text, A occurs once
+and B never; for two, each occurs once. Nothing is added without `add_special_tokens`. Source:
+`TemplateProcessing` of Hugging Face's tokenizers; `[CLS] A [SEP] B [SEP]` is BERT's.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ class Part:
     Attributes:
         kind: `special`, or `sequence` for a text.
         name: the special token's name, or `A` or `B`.
-        type_id: what a model may read beside the ids.
+        type_id: a number that models may read with the ids.
     """
 
     kind: Kind
@@ -34,13 +34,13 @@ class Part:
     type_id: int = 0
 
     def to_spec(self) -> list[Any]:
-        """Give the part as JSON-able data."""
+        """Return the part as JSON-able data."""
         return [self.kind, self.name, self.type_id]
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What stands around one text, and around two.
+    """The special tokens around one text, and around two.
 
     Attributes:
         single: for one text.
@@ -71,16 +71,16 @@ class Template:
         return list(dict.fromkeys(part.name for part in parts if part.kind == "special"))
 
     def around(self) -> tuple[list[str], list[str]]:
-        """Return the special tokens before and behind one text."""
+        """Return the special tokens before and after one text."""
         place = next(i for i, part in enumerate(self.single) if part.kind == "sequence")
         names = [part.name for part in self.single]
         return names[:place], names[place + 1 :]
 
     def check(self, special_tokens: Mapping[str, int]) -> None:
-        """Check that its special tokens are a tokenizer's.
+        """Check that its special tokens are in a tokenizer's vocabulary.
 
         Raises:
-            VocabularyError: one is none of them.
+            VocabularyError: one is missing.
         """
         missing = [name for name in self.names if name not in special_tokens]
         if missing:
@@ -116,7 +116,7 @@ class Template:
         return ids
 
     def spec(self) -> dict[str, Any]:
-        """Give the template as JSON-able data."""
+        """Return the template as JSON-able data."""
         return {
             "single": [part.to_spec() for part in self.single],
             "pair": [part.to_spec() for part in self.pair],
@@ -124,7 +124,7 @@ class Template:
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:
-        """Build a template from what `spec` gave.
+        """Build a template from the result of `spec`.
 
         Raises:
             VocabularyError: it breaks a law.

@@ -17,7 +17,7 @@ class PreTokenizer:
         digits: how digits are cut.
 
     Raises:
-        PatternError: an unknown name, or no expression.
+        PatternError: an unknown name, or an invalid expression.
     """
 
     split_pattern: PatternLike
@@ -36,7 +36,7 @@ class PreTokenizer:
         return compile_pattern(self.split_pattern, self.digits)
 
     def spec(self) -> dict[str, Any]:
-        """Give the pre-tokenizer as JSON-able data.
+        """Return the pre-tokenizer as JSON-able data.
 
         `split_chain` is what `split_pattern` and `digits` stand for, so that a spec keeps its meaning if a
         later version gives the name to another pattern.
@@ -50,7 +50,7 @@ class PreTokenizer:
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:
-        """Build it from what `spec` gave: by name where the name still stands for the same chain.
+        """Build it from the result of `spec`: by name if the name still stands for the same chain.
 
         Raises:
             PatternError: the chain cannot be used.

@@ -1,7 +1,7 @@
-"""Special tokens: never split, never made by merging, and never taken out of ordinary text by accident.
+"""Special tokens: never split, never made by merging, and never found in ordinary text by accident.
 
-What a special token's text means where it stands in a document is decided a call, as in tiktoken: *allowed*
-ones become their id, those taken *as text* are encoded like any other text, and any other is an error,
+Each call decides how the text of a special token in a document is treated, as in tiktoken: *allowed*
+ones become their id, those taken *as text* are encoded like any other text, and all others are errors,
 which is the default. The longest special token at a place wins.
 """
 
@@ -40,7 +40,7 @@ def check_names(names: Iterable[str], where: str) -> list[str]:
     """Return special tokens as a list.
 
     Raises:
-        SpecialTokenError: one is empty, a single byte, not text, or named twice.
+        SpecialTokenError: one is empty, a single byte, not text, or given twice.
     """
     if isinstance(names, str):
         raise SpecialTokenError(f"{where}={names!r} must be a list of texts; use [{names!r}]")
@@ -63,10 +63,10 @@ def active_specials(
     """Decide which special tokens to look for, and which of them are errors.
 
     Returns:
-        Those to look for with their ids, and the names of those that may not stand in the text.
+        Those to look for with their ids, and the names of those that the text must not contain.
 
     Raises:
-        SpecialTokenError: a name that is no special token, or one that is both allowed and text.
+        SpecialTokenError: a name is not a special token, or is both allowed and text.
     """
     allowed = (
         set(specials) if allowed_special == "all" else _known(specials, allowed_special, "allowed_special")
@@ -108,10 +108,10 @@ def cut(
         data: uint8, shape (num_bytes,).
         offsets: int64, shape (num_documents + 1,).
         specials: the special tokens to look for, with their ids.
-        disallowed: those that may not stand there.
+        disallowed: those that the documents must not contain.
 
     Raises:
-        SpecialTokenError: a disallowed one does; names it, the document and the byte.
+        SpecialTokenError: a document contains one; the message names it, the document and the byte.
     """
     starts, ends, ids = find(data, offsets, specials)
     if disallowed and ids.shape[0]:
@@ -128,7 +128,7 @@ def cut(
 
 MAX_ENTRIES = 1 << 26  # of the table of beginnings; 100,000 reserved tokens need a tenth of it
 CHUNK_BYTES = 1 << 18
-"""How much text is worked on at a time; more only makes what lies between leave the CPU's caches."""
+"""Bytes of text to process at a time; with more, the intermediate results no longer fit the CPU's caches."""
 
 
 def chunks(bounds: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
@@ -194,18 +194,18 @@ def refuse(
     disallowed: Collection[str],
     before: int = 0,
 ) -> None:
-    """Refuse special tokens that may not stand where they were found.
+    """Reject disallowed special tokens that were found.
 
     Args:
         data: uint8, the text.
         offsets: int64, shape (num_documents + 1,).
         starts: int64, where special tokens begin.
         ends: int64, where they end.
-        disallowed: those that may not be there.
-        before: bytes of the first document that came earlier.
+        disallowed: those that the documents must not contain.
+        before: bytes of the first document before `data`.
 
     Raises:
-        SpecialTokenError: one of them is there; names it, the document and the byte.
+        SpecialTokenError: one was found; the message names it, the document and the byte.
     """
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         name = data[start:end].tobytes().decode()

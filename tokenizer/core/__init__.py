@@ -1,1 +1,1 @@
-"""What every other part of the tokenizer needs: errors, buffers of text, counts, and stopping."""
+"""The base of all other parts of the tokenizer: errors, buffers of text, counts, and stopping."""

@@ -1,4 +1,4 @@
-"""GPT-2's byte alphabet: one printable character a byte, so that any byte string can be written as text.
+"""GPT-2's byte alphabet: one printable character per byte, so that any byte string can be written as text.
 
 Bytes that print (`!` to `~`, `¡` to `¬`, `®` to `ÿ`) stand for themselves; the other 68, in order, for the
 characters from U+0100 on, so a space is `Ġ`. Sorting the characters gives the order of the bytes' token ids
@@ -26,7 +26,7 @@ _READ = MappingProxyType({ord(character): byte for byte, character in CHARACTERS
 
 
 def to_text(token: bytes) -> str:
-    """Write a byte string in the alphabet, one character a byte."""
+    """Write a byte string in the alphabet, one character per byte."""
     return token.decode("latin-1").translate(_WRITE)
 
 
@@ -34,7 +34,7 @@ def to_bytes(text: str, where: str = "token") -> bytes:
     """Read a byte string that is written in the alphabet.
 
     Raises:
-        FormatError: a character that stands for no byte; the message begins with `where`.
+        FormatError: a character is not in the alphabet; the message begins with `where`.
     """
     try:
         return text.translate(_READ).encode("latin-1")

@@ -1,4 +1,4 @@
-"""Strings of pyarrow arrays as text buffers, without pyarrow: an array hands its buffers out itself.
+"""Strings of pyarrow arrays as text buffers, without importing pyarrow: an array returns its buffers itself.
 
 Source of the layout: the Arrow columnar format, "Variable-size Binary Layout".
 """
@@ -15,7 +15,7 @@ _OFFSETS = {"string": np.int32, "binary": np.int32, "large_string": np.int64, "l
 
 
 class ArrowArray(Protocol):
-    """What is used of `pyarrow.Array`."""
+    """The part of `pyarrow.Array` that is used here."""
 
     @property
     def type(self) -> Any: ...  # noqa: D102 - pyarrow's
@@ -28,7 +28,7 @@ class ArrowArray(Protocol):
 
 
 class ArrowChunks(Protocol):
-    """What is used of `pyarrow.ChunkedArray`."""
+    """The part of `pyarrow.ChunkedArray` that is used here."""
 
     @property
     def chunks(self) -> Sequence[ArrowArray]: ...  # noqa: D102
@@ -38,7 +38,7 @@ ArrowStrings: TypeAlias = ArrowArray | ArrowChunks
 
 
 def is_arrow(texts: object) -> bool:
-    """Whether something looks like an array of pyarrow's."""
+    """Whether an object looks like a pyarrow array."""
     return hasattr(texts, "null_count") and (hasattr(texts, "buffers") or hasattr(texts, "chunks"))
 
 
@@ -46,7 +46,7 @@ def read_strings(texts: ArrowStrings) -> tuple[NDArray[np.uint8], NDArray[np.int
     """Return the bytes of an array's strings, and their offsets; chunks are laid into one buffer.
 
     Raises:
-        TokenizerError: it is no pyarrow array of strings, or has nulls.
+        TokenizerError: it is not a pyarrow array of strings, or has nulls.
     """
     chunks = getattr(texts, "chunks", None)
     if chunks is None:

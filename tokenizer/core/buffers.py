@@ -1,7 +1,7 @@
-"""Text and tokens as flat arrays: many documents in one buffer, cut by offsets, as Arrow lays them out.
+"""Text and tokens as flat arrays: many documents in one buffer, cut by offsets, as in Arrow.
 
 `data[offsets[d]:offsets[d + 1]]` is document d. Text is UTF-8 in uint8; ids are uint16 where the vocabulary
-has at most 65,536 ids, else uint32. Offsets are int64 and never decrease.
+has at most 65,536 ids, otherwise uint32. Offsets are int64 and never decrease.
 """
 
 from collections.abc import Iterable, Iterator
@@ -42,12 +42,12 @@ class EncodedBatch:
         return (self[document] for document in range(len(self)))
 
     def to_lists(self) -> list[list[int]]:
-        """Return Python lists, one a document."""
+        """Return Python lists, one per document."""
         return [document.tolist() for document in self]
 
 
 def utf8(text: Text, where: str = "text") -> bytes:
-    """Encode a text; a lone surrogate, which no UTF-8 can hold, becomes U+FFFD as in tiktoken.
+    """Encode a text as UTF-8; a lone surrogate, which UTF-8 cannot express, becomes U+FFFD as in tiktoken.
 
     Raises:
         TokenizerError: it is neither str nor bytes; the message begins with `where`.
@@ -72,7 +72,7 @@ def pack(texts: Texts, first: int = 0) -> tuple[NDArray[np.uint8], NDArray[np.in
         first: the number of the first one, for errors.
 
     Raises:
-        TokenizerError: one text in place of several, or something that is no text; says which.
+        TokenizerError: one text was given instead of several, or one of them is not a text.
     """
     check_many(texts)
     if is_arrow(texts):
@@ -83,10 +83,10 @@ def pack(texts: Texts, first: int = 0) -> tuple[NDArray[np.uint8], NDArray[np.in
 
 
 def check_many(texts: Texts) -> None:
-    """Refuse one text where several are asked for: a str is also a sequence of str, its characters.
+    """Reject one text instead of several: a str is also a sequence of str, its characters.
 
     Raises:
-        TokenizerError: it is one text, or nothing that can be gone through.
+        TokenizerError: it is one text, or not iterable.
     """
     if isinstance(texts, str | bytes | bytearray):
         raise TokenizerError(
@@ -113,7 +113,7 @@ def unpack(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> list[bytes]:
 
 
 def checked(data: ArrayLike, offsets: ArrayLike) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return a text buffer and its offsets as contiguous arrays, copied only where they are not.
+    """Return a text buffer and its offsets as contiguous arrays, copied only if they are not contiguous.
 
     Raises:
         TokenizerError: `data` is not one-dimensional uint8, or `offsets` are not one-dimensional integers
@@ -145,10 +145,10 @@ def id_type(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
 
 
 def as_ids(ids: ArrayLike | Iterable[int]) -> NDArray[np.int64]:
-    """Return token ids as int64, whatever sequence or array of integers they come in.
+    """Return token ids as int64, from any sequence or array of integers.
 
     Raises:
-        VocabularyError: one is beyond 64 bits; names it and its place.
+        VocabularyError: one is beyond 64 bits; the message has its value and position.
         TokenizerError: they are not a flat sequence of integers.
     """
     array = _as_array(ids)
@@ -170,7 +170,7 @@ def _as_array(ids: ArrayLike | Iterable[int]) -> NDArray[Any]:
         array = np.asarray(some)
         # integers of 64 bits, signed and not, become float in numpy, which loses the last digits
         return np.array(some, object) if array.dtype.kind == "f" and array is not some else array
-    except (TypeError, ValueError, OverflowError) as error:  # no sequence, or rows of different lengths
+    except (TypeError, ValueError, OverflowError) as error:  # not a sequence, or rows of different lengths
         raise TokenizerError(
             f"decode: ids of type {type(ids).__name__} must be a flat sequence of integers ({error}); use "
             "e.g. [464, 2068], or decode_batch for many documents"

@@ -6,14 +6,14 @@ TokenizerError
 ├── SpecialTokenError   a special token in ordinary text, or one that is not in the vocabulary
 ├── VocabularyError     a token id or a byte string that the vocabulary does not have
 ├── FormatError         a tokenizer file that cannot be read or written
-└── LawError            an encoding that cannot be right: a fault of ours, or of the machine
+└── LawError            an encoding that cannot be right: a bug of ours, or a fault of the machine
 """
 
 _HEAD_CHARS, _TAIL_CHARS = 1200, 600
 
 
 class TokenizerError(ValueError):
-    """Base of everything that the tokenizer package raises on purpose.
+    """Base of all errors that the tokenizer package raises on purpose.
 
     A message shows values, and a value from a file can be as long as the file: the middle of a long
     message is left out.
@@ -31,7 +31,7 @@ class PatternError(TokenizerError):
 
 
 class TrainingError(TokenizerError):
-    """Counts or parameters from which the asked vocabulary cannot be trained."""
+    """Counts or parameters from which the requested vocabulary cannot be trained."""
 
 
 class SpecialTokenError(TokenizerError):
@@ -50,9 +50,9 @@ class LawError(TokenizerError):
     """An encoding that breaks a law of its family, which no text can cause.
 
     Attributes:
-        says: what is wrong.
-        document: which document of those that were encoded together.
-        where: what to call it.
+        says: the problem.
+        document: index among the documents that were encoded together.
+        where: its name for people.
     """
 
     def __init__(self, says: str, document: int, where: str | None = None) -> None:

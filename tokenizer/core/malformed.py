@@ -1,4 +1,4 @@
-"""Reading data that others wrote: what is missing or of another form becomes an error that says where."""
+"""Read data that others wrote: a missing or malformed value becomes an error that names the place."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,10 +8,10 @@ from tokmill.tokenizer.core.errors import FormatError, TokenizerError
 
 @contextmanager
 def refuse_malformed(where: str) -> Iterator[None]:
-    """Turn what goes wrong while data is taken apart into a `FormatError`.
+    """Turn the errors of parsing data into a `FormatError`.
 
     Args:
-        where: the file, or what else the data came in; the message begins with it.
+        where: the file, or another name of the data; the message begins with it.
 
     Raises:
         FormatError: a key was missing, or a value of another type or form.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.errors import TokenizerError
-from tokmill.tokenizer.core.stopping import heed_stop
+from tokmill.tokenizer.core.stopping import raise_if_stopped
 from tokmill.tokenizer.jit.huge_pages import zero_pages
 from tokmill.tokenizer.kernels.sorting import gather_strings, merge_neighbours, read_prefixes, sum_equal
 from tokmill.tokenizer.kernels.string_sort import MAX_PARTS, sort_strings
@@ -37,9 +37,9 @@ class PretokenCounts:
 
     @property
     def num_distinct_bytes(self) -> int:
-        """How many of the 256 bytes occur."""
+        """Number of the 256 bytes that occur."""
         occurs = np.zeros(256, np.bool_)
-        for first in range(0, self.data.shape[0], _BYTES_AT_A_TIME):  # what they are counted in is wider
+        for first in range(0, self.data.shape[0], _BYTES_AT_A_TIME):  # the array of their counts is wider
             occurs |= np.bincount(self.data[first : first + _BYTES_AT_A_TIME], minlength=256) > 0
         return int(np.count_nonzero(occurs))
 
@@ -49,7 +49,7 @@ class PretokenCounts:
 
     @classmethod
     def from_dict(cls, counts: Mapping[bytes, int]) -> Self:
-        """Sort counts that come in any order.
+        """Sort counts that are in any order.
 
         Raises:
             TokenizerError: a pre-token is not bytes, or a count is no integer from 0 to 2**64 - 1.
@@ -71,12 +71,12 @@ class PretokenCounts:
 
     @classmethod
     def sorted(cls, data: NDArray[np.uint8], offsets: NDArray[np.int64], counts: NDArray[np.uint64]) -> Self:
-        """Sort pre-tokens that stand in any order, and add up the counts of those that stand there twice."""
+        """Sort pre-tokens that are in any order, and add up the counts of those that occur twice."""
         order, keys = zero_pages(counts.shape[0], np.int64), zero_pages(counts.shape[0], np.uint64)
         order[:] = np.arange(counts.shape[0])
         parts, height = np.empty((MAX_PARTS, 3), np.int64), -1
         while height:
-            heed_stop()
+            raise_if_stopped()
             height = sort_strings(data, offsets, order, keys, parts, max(height, 0), _STRINGS_A_SLICE)
         read_prefixes(data, offsets, keys)
         return cls._summed(data, offsets, counts, keys, order)

@@ -1,19 +1,19 @@
-"""Stopping work that takes long, from another thread or from a signal handler.
+"""Stop long work from another thread or from a signal handler.
 
-A kernel that works on much data is called a slice at a time, each well under a second, so that Python runs in
-between: Ctrl-C and signal handlers take effect there, in the main thread. Other threads hear of neither.
-For them there is one flag for the process, at which every loop over slices looks: once `request_stop` was
-called, whatever is being counted, trained or encoded raises `StopRequested` within a second or two, in
-whichever threads it goes on, until `allow_work` is called.
+A kernel that works on much data is called slice by slice, each well under a second, so that Python runs in
+between: Ctrl-C and signal handlers take effect there, in the main thread. They do not reach other threads.
+For these there is one flag in the process, which every loop over slices checks: after `request_stop` was
+called, all counting, training and encoding raises `StopRequested` within a second or two, in
+all threads, until `allow_work` is called.
 
-`StopRequested` is no `Exception`, like KeyboardInterrupt, so that nothing takes it for a verdict about data.
+Like KeyboardInterrupt, `StopRequested` is not an `Exception`, so that it is not mistaken for bad data.
 """
 
 import threading
 from collections.abc import Iterator
 
 SLICE_BYTES = 1 << 22
-"""Text that one call of a kernel works on: far below a second, far above what a call costs."""
+"""Bytes of text per call of a kernel: far less than a second of work, far more than the cost of a call."""
 
 _requested = threading.Event()
 
@@ -23,17 +23,17 @@ class StopRequested(BaseException):
 
 
 def request_stop() -> None:
-    """Have all that counts, trains or encodes in this process stop soon; safe in a signal handler."""
+    """Make all counting, training and encoding in this process stop soon; safe in a signal handler."""
     _requested.set()
 
 
 def allow_work() -> None:
-    """Take a request back: what begins now goes on to its end."""
+    """Withdraw the request, so that new work is not stopped."""
     _requested.clear()
 
 
-def heed_stop() -> None:
-    """Return at once, unless a stop was requested.
+def raise_if_stopped() -> None:
+    """Raise if a stop was requested.
 
     Raises:
         StopRequested: it was.
@@ -43,11 +43,11 @@ def heed_stop() -> None:
 
 
 def slices(first: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield where each slice of what goes from `first` to `stop` begins and ends; heed a stop before each.
+    """Yield the bounds of each slice of the range from `first` to `stop`; check for a stop before each.
 
     Raises:
         StopRequested: it was requested.
     """
     for begin in range(first, stop, size):
-        heed_stop()
+        raise_if_stopped()
         yield begin, min(begin + size, stop)

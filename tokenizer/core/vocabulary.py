@@ -1,4 +1,4 @@
-"""The vocabulary that every model has: ids and byte strings, one to one.
+"""The vocabulary of a model: ids and byte strings, one to one.
 
 Laws: no two ids have the same bytes; a special token's bytes are its name's UTF-8; an id may have no token
     (published vocabularies have such holes), and `size` is the greatest id plus one.
@@ -16,7 +16,7 @@ from tokmill.tokenizer.core.buffers import pack_bytes, unpack
 from tokmill.tokenizer.core.errors import VocabularyError
 
 MAX_IDS = (1 << 21) - 1
-"""How many ids a vocabulary may have; the tables of byte-level BPE number no more."""
+"""The most ids of a vocabulary; the tables of byte-level BPE have no room for more."""
 
 
 def reserved_name(number: int) -> str:
@@ -32,7 +32,7 @@ class Vocabulary:
         data: uint8, the bytes of all tokens, by id.
         offsets: int64, shape (size + 1,); an id without a token has no bytes.
         special_tokens: ids by name, reserved ones included, by id.
-        num_reserved: how many of the special tokens are reserved; they are the last ones.
+        num_reserved: number of reserved special tokens; they are the last ones.
     """
 
     data: NDArray[np.uint8]
@@ -56,10 +56,10 @@ class Vocabulary:
         Args:
             tokens: bytes of each id, special tokens left out.
             special_tokens: ids by name.
-            num_reserved: how many special tokens are reserved.
+            num_reserved: number of reserved special tokens.
 
         Raises:
-            VocabularyError: a law is broken; says which, and where.
+            VocabularyError: a law is broken; the message names it and the place.
         """
         every = dict(tokens)
         for name, token in _checked_names(special_tokens):
@@ -95,14 +95,14 @@ class Vocabulary:
         return ((i, token) for i, token in enumerate(self.tokens) if token and i not in special)
 
     def without_bytes(self, token: int) -> Self:
-        """Return the same vocabulary with no bytes for one id, whose token stands for no text of its own."""
+        """Return the same vocabulary without bytes for one id, whose token stands for no fixed text."""
         tokens = list(self.tokens)
         tokens[token] = b""
         data, offsets = pack_bytes(tokens)
         return type(self)(data, offsets, self.special_tokens, self.num_reserved)
 
     def kinds(self, kind: Callable[[bytes], str]) -> list[str]:
-        """Return the kind of every id: `special`, `reserved`, `hole` without a token, else `kind(token)`."""
+        """Return the kind of every id: `special`, `reserved`, `hole` (no token), or `kind(token)`."""
         kinds = [kind(token) if token else "hole" for token in self.tokens]
         reserved = {reserved_name(number) for number in range(self.num_reserved)}
         for name, token in self.special_tokens.items():

@@ -1,4 +1,4 @@
-"""Word-level tokenizers as a family: what `pipeline.families` finds."""
+"""The family of word-level tokenizers, for `pipeline.families`."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +8,7 @@ from tokmill.tokenizer.splitting import Pretokens
 
 
 def cut(data: NDArray[np.uint8], pretokens: Pretokens) -> Pretokens:
-    """Return the pre-tokens: each is looked up whole."""
+    """Return the pre-tokens, since each is looked up whole."""
     del data
     return pretokens
 

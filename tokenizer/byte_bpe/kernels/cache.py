@@ -1,10 +1,10 @@
 """Encodings of pre-tokens that were seen before, owned by one thread, in two tables.
 
 *Short* pre-tokens, up to 15 bytes, are half a cache line: two words of bytes, two words for up to 4 ids.
-Two of them make a set; what comes new goes first, and pushes the first one back. *Middle* ones, up to 31
-bytes, are a cache line, with up to 8 ids, and each has one place. Where there are more ids, the entry says
-where they stand in an array *aside*. When that is full it is written from the front again, and all that
-entries say of it is out of date. What is in a cache never changes what comes out.
+Two of them make a set; a new entry goes first, and the first one becomes the second. *Middle* ones, up to 31
+bytes, are a cache line, with up to 8 ids, and each has one place. If there are more ids, the entry has
+their place in an array *aside*. When that is full, it is written from the front again, and all earlier
+references to it become invalid. The content of the cache never changes the ids.
 """
 
 from typing import NamedTuple
@@ -29,18 +29,18 @@ _ID_BITS = np.uint64((1 << 60) - 1)
 _HALF = np.uint64(32)
 _HALF_BITS = np.uint64((1 << 32) - 1)
 _ASIDE = np.int64(15)
-"""In place of the number of ids: they stand aside. The entry's last two words say where, and how many."""
+"""In place of the number of ids: they are aside. The entry's last two words have their place and number."""
 
 
 class EncodingCache(NamedTuple):
-    """Encodings that were seen before; one thread's own. A place is where an entry, or a set of them, begins.
+    """Encodings that were seen before, of one thread. A place is the index of an entry, or of a set of them.
 
     Attributes:
         short: shape (4 * a power of two,): each two words of bytes and two of ids, the number of ids in the
             last one's top.
         middle: shape (8 * a power of two,): each four words of bytes and four of ids, the same.
-        aside: the ids of encodings that have more of them, one behind the other.
-        filled: shape (2,), how many ids stand aside, and the number of this filling.
+        aside: the ids of longer encodings, one after the other.
+        filled: shape (2,), the number of ids aside, and the number of this filling.
     """
 
     short: UInt64
@@ -57,7 +57,7 @@ def empty_cache(short_bits: int, middle_bits: int, aside_bits: int) -> EncodingC
 
 
 def copy_cache(cache: EncodingCache) -> EncodingCache:
-    """Make another cache that holds the same, but for what stands aside, which is out of date in it."""
+    """Copy a cache, without the ids aside, whose references are invalid in the copy."""
     copy = EncodingCache(
         _in_cache_lines(cache.short.shape[0]),
         _in_cache_lines(cache.middle.shape[0]),
@@ -69,7 +69,7 @@ def copy_cache(cache: EncodingCache) -> EncodingCache:
 
 
 def _in_cache_lines(size: int) -> UInt64:
-    """Make an array that begins where a cache line does."""
+    """Make an array that begins at a cache line."""
     words = np.empty(size + 8, np.uint64)  # not `zeros`, for which numpy asks for no huge pages
     first = -words.ctypes.data % 64 // 8
     return words[first : first + size]
@@ -92,7 +92,7 @@ def middle_place(cache: EncodingCache, data: BytesIn, start: int, length: int) -
 
 @kernel(inline=True)
 def recall_aside(cache: EncodingCache, where: np.uint64, count: int, out: UInt32, at: int) -> int:
-    """Write ids that stand aside into `out`; return how many, 0 if others stand there by now."""
+    """Write ids from aside into `out`; return their number, 0 if they have been overwritten."""
     if where >> _HALF != cache.filled[1]:
         return np.int64(0)
     first = np.int64(where & _HALF_BITS)
@@ -103,7 +103,7 @@ def recall_aside(cache: EncodingCache, where: np.uint64, count: int, out: UInt32
 
 @kernel(inline=True)
 def put_aside(cache: EncodingCache, out: UInt32, at: int, count: int) -> np.uint64:
-    """Put ids aside; return where they stand, and in which filling."""
+    """Put ids aside; return their place and the number of the filling."""
     first = np.int64(cache.filled[0])
     if first + count > cache.aside.shape[0]:
         first = np.int64(0)
@@ -156,7 +156,7 @@ def recall_middle(
 def write_ids(
     cache: EncodingCache, table: UInt64, first: int, after: int, out: UInt32, at: int, count: int
 ) -> None:
-    """Put ids into the words of an entry, two a word, and their number into the last one's top; or aside."""
+    """Put ids into an entry's words, two per word, and their number into the last one's top; or aside."""
     if count > 2 * (after - first):
         table[after - 2] = put_aside(cache, out, at, count)
         table[after - 1] = np.uint64(count) | np.uint64(_ASIDE) << _COUNT_SHIFT
@@ -172,7 +172,7 @@ def write_ids(
 def remember_short(
     cache: EncodingCache, place: int, low: np.uint64, high: np.uint64, out: UInt32, at: int, count: int
 ) -> None:
-    """Put the ids of a short pre-token first in a set; what was first becomes second."""
+    """Put the ids of a short pre-token first in a set; the first entry becomes the second."""
     for k in range(place, place + 4):
         cache.short[k + 4] = cache.short[k]
     cache.short[place], cache.short[place + 1] = low, high
@@ -200,7 +200,7 @@ def remember_tokens(
         cache: changed.
         token_data: the tokens' bytes, by id.
         token_offsets: shape (num_ids + 1,).
-        tokens: their ids; where there is no room for all, the last ones stay.
+        tokens: their ids; if there is no room for all, the last ones stay.
         out: shape (1,), working memory.
     """
     for k in range(tokens.shape[0]):

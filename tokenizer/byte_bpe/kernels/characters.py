@@ -1,12 +1,12 @@
 """Cut text beyond ASCII between characters that no token joins; most parts are then one character.
 
 Two neighbouring characters are *apart* if no token holds the end of the first and the beginning of the
-second next to one another: whatever stands around them, no merge ever crosses. So a pre-token may be cut
-there, and its parts encoded each by itself. In Chinese and Japanese nearly all neighbours are apart, and the
+second next to one another: no merge ever joins them, whatever is around them. So a pre-token may be cut
+there, and its parts encoded separately. In Chinese and Japanese nearly all neighbours are apart, and the
 encoding of a part of one character is looked up in a table.
 
-Characters of two and three bytes take part. Which of them are apart is kept as a bit for each pair that
-stands whole in a token (hashed, so that a few more pairs count as joined), and as flags of a character for
+This covers characters of two and three bytes. Which of them are apart is stored as a bit for each pair that
+occurs whole in a token (hashed, so that a few more pairs count as joined), and as flags of a character for
 tokens that begin or end within one.
 """
 
@@ -30,10 +30,10 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Characters(NamedTuple):
-    """What a vocabulary makes of the characters of two and three bytes.
+    """The encodings and the neighbours in tokens of all characters of two and three bytes.
 
     Attributes:
-        ids: shape (65536, 4), by code point: how many ids it is encoded as by itself, and these ids.
+        ids: shape (65536, 4), by code point: the number of ids of the character alone, and these ids.
         flags: shape (65536,), by code point: what it is next to in tokens that begin or end in a character.
         joined: shape (a power of two,), 64 bits each: pairs of characters that stand in a token.
         shift: 64 less the logarithm of the number of these bits.
@@ -88,7 +88,7 @@ def pair_bit(left: int, right: int, shift: int) -> tuple[int, np.uint64]:
 
 @kernel(inline=True)
 def apart(left: int, right: int, characters: Characters) -> bool:
-    """Say whether no token can join two neighbouring characters."""
+    """Whether no token can join two neighbouring characters."""
     before, behind = np.int64(characters.flags[left]), np.int64(characters.flags[right])
     if (before & _JOINS_NEXT) | (behind & _JOINS_PREVIOUS) | (before & (behind >> 1) & _ENDS_LIKE_PART):
         return False

@@ -1,4 +1,4 @@
-"""From pre-tokens to ids: a pre-token is looked up in a cache, and encoded only if it is not there.
+"""Encode pre-tokens: each is looked up in a cache, and encoded only if it is not there.
 
 Look-ups wait for memory, so a block of pre-tokens has its places in the cache fetched ahead, all at once.
 `first_gap` checks the outcome: the tokens of a text must be as long as the text.
@@ -25,10 +25,10 @@ BLOCK = 256
 """Pre-tokens whose places are fetched ahead."""
 
 SEGMENT, PRETOKEN, NUM_IDS = 0, 1, 2
-"""What stands where in `progress`: the segment and the pre-token that come next, and the ids so far."""
+"""Indices in `progress`: the next segment, the next pre-token, and the number of ids so far."""
 
 DONE, PAUSED = 0, -1
-"""Why `encode_pretokens` returned, if not for want of scratch."""
+"""Why `encode_pretokens` returned, unless it lacked scratch."""
 
 _LONG, _MIDDLE = np.int64(-1), np.int64(-2)
 """For a place: there is none; and from here downwards, one in the cache of middle pre-tokens."""
@@ -36,7 +36,7 @@ _LONG, _MIDDLE = np.int64(-1), np.int64(-2)
 
 @kernel(inline=True)
 def fetch_ahead(data: BytesIn, starts: Int64In, ends: Int64In, first: int, after: int, memory: Memory) -> int:
-    """Find the places in the cache of the pre-tokens from `first` to `after`, and ask for them.
+    """Find the places in the cache of the pre-tokens from `first` to `after`, and prefetch them.
 
     Returns:
         The length of the longest.
@@ -64,10 +64,10 @@ def fetch_ahead(data: BytesIn, starts: Int64In, ends: Int64In, first: int, after
 def encode_other(
     data: BytesIn, start: int, end: int, block: int, model: Model, memory: Memory, out: UInt32, at: int
 ) -> int:
-    """Encode a pre-token that the short cache does not know, the one with a number in its block.
+    """Encode a pre-token that is not in the short cache, given by its number in the block.
 
     Returns:
-        How many ids were written.
+        The number of ids written.
     """
     place, count = memory.places[block], np.int64(0)
     if place <= _MIDDLE:
@@ -121,7 +121,7 @@ def encode_pretokens(
     progress: Int64,
     until: int,
 ) -> int:
-    """Encode the pre-tokens of segments, from where `progress` says.
+    """Encode the pre-tokens of segments, from the place in `progress` on.
 
     Args:
         data: the text.
@@ -130,16 +130,16 @@ def encode_pretokens(
         offsets: shape (num_segments + 1,), the pre-tokens of each segment.
         kinds: shape (num_segments,), -1 for text, or the id that stands for the whole segment.
         model: the vocabulary.
-        memory: this thread's.
-        out: room for one id a byte and eight more; receives the ids.
+        memory: of this thread.
+        out: room for one id per byte and eight more; receives the ids.
         out_offsets: shape (num_segments + 1,), the first one 0; receives where each segment's ids end.
-        progress: shape (3,), zeros at first; receives how far this is. See SEGMENT, PRETOKEN, NUM_IDS.
-        until: a place in the text; a block of pre-tokens that begins there or behind it is not begun.
+        progress: shape (3,), zeros at first; receives the state of the work. See SEGMENT, PRETOKEN, NUM_IDS.
+        until: a place in the text; a block of pre-tokens that begins there or later is not begun.
 
     Returns:
         DONE; PAUSED if `until` was reached; or, if the next block holds a pre-token that is longer than the
-        scratch, the length of its longest. Whatever it is, a further call with the same arguments, but for
-        `until` and more scratch, goes on from there.
+        scratch, the length of its longest. In each case, a further call with the same arguments, except for
+        `until` and more scratch, continues from there.
     """
     segment, k, position = progress[SEGMENT], progress[PRETOKEN], progress[NUM_IDS]
     block, fetched, lacking = k, k, np.int64(DONE)
@@ -191,7 +191,7 @@ def first_gap(ids: UInt32In, ends: Int64In, bounds: Int64In, lengths: BytesIn) -
         total = np.int64(0)
         for k in range(np.uint64(first), np.uint64(after)):
             token = np.uint64(ids[k])
-            if token >= vocab_size:  # foreseen every time, and it keeps the compiler from slower vector code
+            if token >= vocab_size:  # always predicted, and it keeps the compiler from slower vector code
                 return segment
             total += lengths[token]
         if total != bounds[segment + 1] - bounds[segment]:

@@ -1,9 +1,9 @@
-"""Encoding by merges, as the definition has it: the earliest merge that has a place, at its leftmost place.
+"""Encode by merges, as in the definition: the merge of lowest rank first, at its leftmost place.
 
 The symbols of a pre-token are a linked list over its byte positions. Ranks and positions of their pairs
-stand in a heap: O(n log n). A number whose pair has changed since is dropped when it comes up. This finds out
-what the tokens of a vocabulary are made of; `greedy` then encodes with them, several times as fast. It also
-encodes with vocabularies that `greedy` cannot do. `short_merges` does without a heap.
+are in a heap: O(n log n). An entry whose pair has changed is dropped when it comes up. This finds
+the parts of a vocabulary's tokens; `greedy` then encodes with them, several times as fast. It also
+encodes with vocabularies that `greedy` does not support. `short_merges` needs no heap.
 """
 
 from typing import NamedTuple
@@ -15,14 +15,14 @@ from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int32, Int32In, Int64, Int64In, UInt32, UInt64
 
 LEAST_ROOM = 32
-"""What `short_merges` works in, and more."""
+"""At least the working memory of `short_merges`."""
 
 _POSITION_BITS = np.uint64(32)
 _POSITION_MASK = np.uint64(0xFFFFFFFF)
 
 
 class Scratch(NamedTuple):
-    """Working memory for merging what is as long as its arrays, and twice that in the heap.
+    """Working memory for merging a pre-token of at most the arrays' length; the heap has twice that length.
 
     Attributes:
         ids: the symbol that begins at a position.
@@ -53,7 +53,7 @@ def make_scratch(length: int) -> Scratch:
 
 @kernel(inline=True)
 def start_symbols(data: BytesIn, start: int, length: int, tables: PairTables, scratch: Scratch) -> None:
-    """Set up one symbol a byte, and the ranks of their pairs."""
+    """Set up one symbol per byte, and the ranks of their pairs."""
     for at in range(length):
         scratch.ids[at] = tables.byte_ids[data[start + at]]
         scratch.preceding[at], scratch.following[at] = at - 1, at + 1
@@ -64,7 +64,7 @@ def start_symbols(data: BytesIn, start: int, length: int, tables: PairTables, sc
 
 @kernel(inline=True)
 def write_symbols(length: int, scratch: Scratch, out: UInt32, first: int) -> int:
-    """Write the symbols into `out` from `first` on; return how many there are."""
+    """Write the symbols into `out` from `first` on; return their number."""
     count = 0
     at = np.int64(0)
     while at < length:
@@ -125,7 +125,7 @@ def sift_up(heap: UInt64, hole: int, item: np.uint64) -> None:
 def merge_bytes(
     data: BytesIn, start: int, end: int, tables: PairTables, scratch: Scratch, out: UInt32, first: int
 ) -> tuple[int, int]:
-    """Encode bytes into `out` from `first` on; return how many ids, and the rank of the last merge."""
+    """Encode bytes into `out` from `first` on; return the number of ids, and the rank of the last merge."""
     length, size, last = end - start, np.int64(0), np.int64(-1)
     start_symbols(data, start, length, tables, scratch)
     for i in range(length):
@@ -163,7 +163,7 @@ def find_last_merges(
     scratch: Scratch,
     out: UInt32,
 ) -> None:
-    """Find the rank of the merge that makes each token of its own bytes.
+    """Find the rank of the last merge in encoding each token's own bytes.
 
     A token whose bytes merge to something else is not found in any encoding: the bytes inside of a token
     are merged in the same order wherever it stands.
@@ -173,7 +173,7 @@ def find_last_merges(
         token_data: the tokens' bytes, by id.
         token_offsets: shape (num_ids + 1,).
         tokens: ids of tokens of two bytes or more.
-        ranks: shape (num_ids,); receives the rank, -1 where merging does not lead to the token.
+        ranks: shape (num_ids,); receives the rank, -1 if merging does not give the token.
         scratch: working memory for the longest token.
         out: the same.
     """
@@ -195,7 +195,7 @@ def derive_merges(
     scratch: Scratch,
     out: UInt32,
 ) -> None:
-    """Find the merge that makes each token of a vocabulary that only says which byte strings are tokens.
+    """Find the merge that makes each token of a vocabulary that is only a list of byte strings.
 
     A token's parents are the two tokens that its own bytes end in when they are merged by all shorter
     tokens, lowest rank first: the bytes inside of a token are merged in the same order wherever it stands,

@@ -1,8 +1,8 @@
-"""Gathering the pairs that occur often enough, with their places, in three readings of the text.
+"""Gather the pairs that occur often enough, with their places, in three passes over the text.
 
-First all pairs are counted in buckets, by a hash of their symbols. A bucket's count is that of its pairs
-together, so a bucket below the threshold holds no pair that reaches it. Then the places of the other buckets
-are listed, and last each list is divided among its pairs, mostly a frequent one and a few that came with it.
+First all pairs are counted in buckets, by a hash of their symbols. A bucket's count is the sum of its pairs'
+counts, so a bucket below the threshold holds no pair that reaches it. Then the places of the other buckets
+are listed. Last, each list is divided among its pairs, mostly one frequent pair and a few rare ones.
 While all symbols are bytes, each pair has a bucket of its own.
 """
 
@@ -29,23 +29,23 @@ from tokmill.tokenizer.jit.arrays import Int64, Int64Table, UInt32
 from tokmill.tokenizer.jit.intrinsics import prefetch
 
 AHEAD = 12
-"""How many places ahead of the one at work the text is asked for: about as long as memory takes."""
+"""Number of places by which the text is prefetched: about the latency of memory."""
 
 
 @kernel(inline=True)
 def bucket_of(left: int, right: int, mask: np.uint64, of_bytes: bool) -> np.uint64:
-    """Return the bucket of a pair; of any two cells, one that exists."""
+    """Return the bucket of a pair; any two cells have an existing one."""
     return (np.uint64(left << 8 | right) if of_bytes else mix_pair(left, right)) & mask
 
 
 @kernel
 def count_buckets(words: Words, buckets: Int64Table, of_bytes: bool, first: int, end: int) -> None:
-    """Count the pairs whose second symbol stands in some cells, by bucket.
+    """Count, by bucket, the pairs whose second symbol is in a range of cells.
 
     Args:
         words: moved together.
-        buckets: shape (a power of two, 2), zeros at first; receives how often the bucket's pairs occur, and
-            at how many places.
+        buckets: shape (a power of two, 2), zeros at first; receives the count of the bucket's pairs, and
+            the number of their places.
         of_bytes: whether all symbols are bytes; there are 65,536 buckets then.
         first: the first of these cells, at least 1.
         end: the cell after the last.
@@ -82,14 +82,14 @@ def count_magnitudes(buckets: Int64Table, magnitudes: Int64Table) -> None:
 
 @kernel
 def lay_out_lists(buckets: Int64Table, lists: Int64Table, threshold: int, aside: int) -> None:
-    """Choose where the places of each bucket are listed, if it reaches a threshold.
+    """Assign a list to the places of each bucket that reaches a threshold.
 
     Args:
-        buckets: from `count_buckets`; receives how far a place moves the end of its bucket's list, and where
-            that is so far.
+        buckets: from `count_buckets`; receives the step by which a place moves the end of its bucket's list,
+            and that end.
         lists: shape (number of buckets that reach it, 2); receives a bucket's count, and where its list ends.
         threshold: at least 1.
-        aside: where a place of no list may be written.
+        aside: index at which places without a list may be written.
     """
     number, used = 0, np.int64(0)
     for bucket in range(buckets.shape[0]):
@@ -106,12 +106,12 @@ def lay_out_lists(buckets: Int64Table, lists: Int64Table, threshold: int, aside:
 def list_places(
     words: Words, buckets: Int64Table, positions: UInt32, of_bytes: bool, first: int, end: int
 ) -> None:
-    """List the places of the pairs whose second symbol stands in some cells, each in its bucket's list.
+    """List the places of the pairs whose second symbol is in a range of cells, each in its bucket's list.
 
     Args:
         words: as they were counted.
         buckets: from `lay_out_lists`; changed.
-        positions: room for the lists, and behind them one element for what belongs to none.
+        positions: room for the lists, and after them one element for places without a list.
         of_bytes: as in `count_buckets`.
         first: the first of these cells, at least 1; lists are in order if calls are.
         end: the cell after the last.
@@ -119,7 +119,7 @@ def list_places(
     mask, aside = np.uint64(buckets.shape[0] - 1), np.int64(positions.shape[0] - 1)
     left = np.int64(words.cells[first - 1])
     for position in range(first, end):
-        # no branch depends on what stands here: a place of no list is written where it does no harm
+        # to avoid a branch, places without a list are written, too, where they do no harm
         right = np.int64(words.cells[position])
         bucket = bucket_of(left, right, mask, of_bytes)
         is_pair, at = (left | right) >= 0, buckets[bucket, 1]
@@ -130,7 +130,7 @@ def list_places(
 
 @kernel(inline=True)
 def part_list(words: Words, positions: UInt32, first: int, end: int, others: UInt32, parted: Int64) -> None:
-    """Part a list: the places of the pair at its first one stay in front, the others follow.
+    """Divide a list: the places of the pair at the first place come first, the others follow.
 
     Args:
         words: moved together.
@@ -163,7 +163,7 @@ def part_list(words: Words, positions: UInt32, first: int, end: int, others: UIn
 def add_pair(
     pairs: Pairs, counters: Int64, left: int, right: int, frequency: int, first: int, number: int
 ) -> None:
-    """Add a pair that stands at `number` positions, listed from `first`; there must be room."""
+    """Add a pair with `number` positions, listed from `first`; there must be room."""
     pair = counters[NUM_PAIRS]
     counters[NUM_PAIRS] += 1
     pairs.left[pair], pairs.right[pair], pairs.frequency[pair] = left, right, frequency
@@ -200,7 +200,7 @@ def make_pairs(
         progress: shape (3,), zeros at first: the list that comes next, where what is left of it begins, and
             how often the pairs there occur; both 0 if it was not begun. A list is regrouped as its pairs are
             made, so that nothing may be done twice.
-        until: how many lists to look at.
+        until: number of lists to process.
 
     Returns:
         MADE_ALL if that is done, or NO_ROOM if there is too little for a pair and those that merges may

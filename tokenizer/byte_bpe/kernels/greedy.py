@@ -1,14 +1,14 @@
-"""Encoding by longest matches that are checked: near linear, however long the pre-token is.
+"""Encode by checked longest matches: in nearly linear time, however long the pre-token is.
 
-Merging gives every prefix of a text one encoding of its own, and two tokens stand side by side in an encoding
-exactly if merging their bytes alone leaves them as they are: they are *compatible*. So a sequence of tokens
+Every prefix of a text has one encoding, and two tokens may be neighbours in an encoding
+exactly if encoding their joined bytes gives these two tokens: they are *compatible*. So a sequence of tokens
 in which every two neighbours are compatible is the encoding of its bytes. The longest token at a place is
-tried first, then the next shorter one that it begins with; if none is compatible with the token before,
-the bytes so far do not end where a token of the whole ends, and that token is taken back. An end that was
+tried first, then the next shorter token that it begins with. If none is compatible with the previous token,
+no token of the encoding ends here, and the previous token is removed. An end that was
 given up once is never tried again.
 
-This holds where every merge ranks behind those that make its parts. Source: van Antwerpen and Neubeck, "So
-many tokens, so little time" (2024), whose `bpe` crate does it this way.
+This requires that every merge has a higher rank than the merges that make its parts. Source: van Antwerpen
+and Neubeck, "So many tokens, so little time" (2024), whose `bpe` crate does the same.
 """
 
 from typing import NamedTuple
@@ -29,10 +29,10 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 class TokenTable(NamedTuple):
-    """What there is to know of each token.
+    """Facts about each token.
 
     Attributes:
-        facts: shape (num_ids, 4): the left and the right token that it is merged from and the rank of that
+        facts: shape (num_ids, 4): the left and the right token that it is merged from, and the rank of that
             merge, -1 for a single byte; and the longest shorter token that it begins with, or -1.
         lengths: shape (num_ids,), in bytes.
     """
@@ -66,10 +66,10 @@ def make_greedy_scratch(length: int) -> GreedyScratch:
 
 @kernel(inline=True)
 def unmerge(left: int, right: int, pairs: PairTables, table: TokenTable) -> bool:
-    """Say whether two tokens are compatible, by taking their merges back, the last one first.
+    """Whether two tokens are compatible; found by undoing their merges, the last one first.
 
-    Whenever a token reaches to where the two meet, it must not have had an earlier merge across it than
-    the one that made something larger of it; of two merges of one rank the left one comes first.
+    Whenever a token touches the boundary of the two, it must not have had an earlier merge across it than
+    the merge that made it part of a larger token; of two merges of the same rank the left one comes first.
     """
     limit = np.int64(NO_MERGE)
     while True:
@@ -89,7 +89,7 @@ def unmerge(left: int, right: int, pairs: PairTables, table: TokenTable) -> bool
 
 @kernel(inline=True)
 def compatible(left: int, right: int, pairs: PairTables, table: TokenTable, seen: UInt64) -> bool:
-    """Say whether two tokens may stand side by side, from memory if they were met before."""
+    """Whether two tokens may be neighbours; remembered if they were checked before."""
     key = pair_key(left, right)
     slot = (key * _MULTIPLIER) >> _SEEN_SHIFT
     entry = seen[slot]
@@ -112,7 +112,7 @@ def encode_greedily(
     out: UInt32,
     first: int,
 ) -> int:
-    """Encode a pre-token into `out` from `first` on; return how many ids it has."""
+    """Encode a pre-token into `out` from `first` on; return the number of ids."""
     token, at = longest_token(data, start, end, trie)
     count, gave_up = np.int64(1), False
     out[first] = token
@@ -151,12 +151,12 @@ def encode_characters(
     out: UInt32,
     ids: Int32Table,
 ) -> None:
-    """Encode every character of two and three bytes by itself.
+    """Encode every single character of two and three bytes.
 
     Args:
         pairs: the merges.
         trie: the tokens.
-        table: what they are made of.
+        table: their parts.
         scratch: for three bytes or more.
         text: shape (3,).
         out: shape (3,).

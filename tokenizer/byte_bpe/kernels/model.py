@@ -1,4 +1,4 @@
-"""What encoding reads and what it writes to, bundled as the kernels take it."""
+"""The tables that encoding reads, and the memory that it writes, bundled for the kernels."""
 
 from typing import NamedTuple
 
@@ -18,10 +18,10 @@ _HALF = np.uint64(32)
 
 
 class WholeTokens(NamedTuple):
-    """Tokens that merging does not lead to, and that a pre-token of exactly their bytes becomes all the same.
+    """Tokens that no merging gives, but that a pre-token of exactly their bytes is encoded as.
 
     Attributes:
-        size: how many there are.
+        size: their number.
         slots: shape (a power of two,), ids by hash, -1 where empty.
         token_data: the tokens' bytes, by id.
         token_offsets: shape (num_ids + 1,).
@@ -60,15 +60,15 @@ def index_whole_tokens(slots: Int32, token_data: BytesIn, token_offsets: Int64In
 
 
 class Model(NamedTuple):
-    """A vocabulary, as encoding looks it up; only read.
+    """A vocabulary's tables for encoding; only read.
 
     Attributes:
         pairs: the merges.
-        trie: the tokens that merging leads to.
-        table: what they are made of.
-        characters: which of them fall apart, and into what.
+        trie: the tokens that merging gives.
+        table: their parts.
+        characters: which characters are apart, and their ids.
         whole: other tokens, which are taken whole.
-        ordered: whether every merge ranks behind those that make its parts, which `greedy` needs.
+        ordered: whether every merge has a higher rank than the merges that make its parts, as `greedy` needs.
     """
 
     pairs: PairTables
@@ -80,7 +80,7 @@ class Model(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What encoding writes to besides its result; one thread's own.
+    """Working memory of encoding, for one thread.
 
     Attributes:
         cache: see `encoding_cache`.

@@ -186,7 +186,7 @@ def is_forbidden(tokens: Tokens, rules: Rules, left: int, right: int) -> bool:
 
 @kernel(inline=True)
 def next_pair(tokens: Tokens, pairs: Pairs, rules: Rules, counters: Int64) -> int:
-    """Bring the most frequent pair that may be merged to the head of the queue and return it, or -1."""
+    """Move the most frequent pair that may be merged to the head of the queue; return it, or -1."""
     while counters[NUM_QUEUED] > 0:
         pair, size = np.int64(pairs.queue[0]), counters[NUM_QUEUED]
         count = pairs.frequency[pair]

@@ -2,8 +2,8 @@
 
 A merge has a *rank* (its place in the order of merges), two parents and a result. The table is
 open-addressed with linear probing; an entry is one word, `left << 43 | right << 22 | rank`, so ids and
-ranks stay below 2^21 - 1 and 2^22 - 1. Most pairs that are asked for have no merge, which a bit in a filter
-says, that is small enough to stay in the CPU's cache.
+ranks stay below 2^21 - 1 and 2^22 - 1. Most pairs that are looked up have no merge; a filter of single bits,
+small enough for the CPU's cache, tells most of them.
 """
 
 from typing import NamedTuple
@@ -30,7 +30,7 @@ _BIT_MASK = np.uint64(63)
 
 
 class PairTables(NamedTuple):
-    """Everything that encoding by merges looks up.
+    """The tables of encoding by merges.
 
     Attributes:
         byte_ids: shape (256,), the token id of each byte.
@@ -65,38 +65,38 @@ def empty_tables(byte_ids: Int32, num_merges: int) -> PairTables:
 
 @kernel(inline=True)
 def pair_key(left: int, right: int) -> np.uint64:
-    """Return what stands for a pair in the table."""
+    """Return the key of a pair in the table."""
     return np.uint64(left) << _ID_BITS | np.uint64(right)
 
 
 @kernel(inline=True)
 def home_of(tables: PairTables, key: np.uint64) -> np.uint64:
-    """Return the entry at which looking for a pair begins."""
+    """Return the entry at which the search for a pair begins."""
     return (key * _MULTIPLIER) >> np.uint64(tables.shift)
 
 
 @kernel(inline=True)
 def filter_place(tables: PairTables, key: np.uint64) -> np.uint64:
-    """Return which bit of the filter is a pair's."""
+    """Return the number of a pair's bit in the filter."""
     return (key * _MULTIPLIER) >> (np.uint64(tables.shift) - _FILTER_BITS)
 
 
 @kernel(inline=True)
 def may_merge(tables: PairTables, key: np.uint64) -> bool:
-    """Say whether a pair is likely to have a merge; if not, it has none."""
+    """Whether a pair may have a merge; if False, it has none."""
     place = filter_place(tables, key)
     return tables.filter[place >> _WORD_BITS] >> (place & _BIT_MASK) & _ONE == _ONE
 
 
 @kernel(inline=True)
 def fetch_pair(tables: PairTables, key: np.uint64, wanted: bool) -> None:
-    """Ask for the place of a pair in the table ahead, if it is wanted."""
+    """Prefetch the place of a pair in the table, if `wanted`."""
     prefetch(tables.entries, np.int64(home_of(tables, key)) if wanted else np.int64(0))
 
 
 @kernel(inline=True)
 def look_up_rank(tables: PairTables, key: np.uint64) -> np.uint32:
-    """Return the rank of the merge of a pair, or NO_MERGE, without asking the filter."""
+    """Return the rank of the merge of a pair, or NO_MERGE, without the filter."""
     slot, mask = home_of(tables, key), np.uint64(tables.entries.shape[0] - 1)
     while True:
         entry = tables.entries[slot]
@@ -141,7 +141,7 @@ def insert_merges(tables: PairTables, left: Int32In, right: Int32In, result: Int
         result: shape (num_merges,), the ids that they make.
 
     Returns:
-        The rank of the first merge whose pair was there before, or -1.
+        The rank of the first merge whose pair is in the table already, or -1.
     """
     for rank in range(left.shape[0]):
         if not insert(tables, left[rank], right[rank], rank, result[rank]):

@@ -18,7 +18,7 @@ _PART = np.uint64(1 << 60)
 
 @kernel(inline=True)
 def write_character(code: int, ids: Int32Table, out: UInt32, at: int) -> int:
-    """Write the ids of one character into `out`, where there is room for three; return how many."""
+    """Write the ids of one character into `out`, with room for three; return their number."""
     out[at], out[at + 1], out[at + 2] = ids[code, 1], ids[code, 2], ids[code, 3]
     return np.int64(ids[code, 0])
 
@@ -27,7 +27,7 @@ def write_character(code: int, ids: Int32Table, out: UInt32, at: int) -> int:
 def encode_part(
     data: BytesIn, start: int, end: int, known: bool, model: Model, memory: Memory, out: UInt32, at: int
 ) -> int:
-    """Encode a part; return how many ids were written.
+    """Encode a part; return the number of ids written.
 
     Args:
         data: the text.
@@ -35,9 +35,9 @@ def encode_part(
         end: where it ends.
         known: whether to look for it in the cache, and to keep it there.
         model: the vocabulary.
-        memory: this thread's.
+        memory: of this thread.
         out: receives the ids.
-        at: where in it they begin.
+        at: index of the first id in `out`.
     """
     low, high, place, count = np.uint64(0), np.uint64(0), np.int64(0), np.int64(0)
     if known:
@@ -58,7 +58,7 @@ def encode_part(
 def encode_in_parts(
     data: BytesIn, start: int, end: int, model: Model, memory: Memory, out: UInt32, at: int
 ) -> int:
-    """Encode a pre-token, cut between characters that are apart; return how many ids were written."""
+    """Encode a pre-token, cut between characters that are apart; return the number of ids written."""
     count, part, here = np.int64(0), start, start
     code, code_at, before = np.int64(NO_CHARACTER), start, np.int64(NO_CHARACTER)
     while part < end:
@@ -82,7 +82,7 @@ def encode_in_parts(
 def encode_anew(
     data: BytesIn, start: int, end: int, model: Model, memory: Memory, out: UInt32, at: int
 ) -> int:
-    """Encode one pre-token without looking for it; return how many ids were written to `out` from `at` on."""
+    """Encode a pre-token without the cache into `out` from `at` on; return the number of ids written."""
     if model.whole.size > 0:
         token = whole_token(data, start, end, model.whole)
         if token >= 0:

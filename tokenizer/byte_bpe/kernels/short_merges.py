@@ -1,8 +1,8 @@
-"""Encoding a few bytes by merges: the definition, as in `merges`, without a heap, and without much waiting.
+"""Encode a few bytes by merges, as `encoding_merges`, but without a heap, and hardly waiting for memory.
 
-Rank and position of every pair stand in one number each, the least of which is looked for in all of them.
-Where symbols begin is a bit each in one number, and so is where they end. A merge makes two new pairs, whose
-places in the pair table are asked for together, before either is looked at.
+Rank and position of every pair are packed into one number; the least number is found by a full scan.
+The starts of symbols are the bits of one number, and so are their ends. A merge makes two new pairs, whose
+places in the pair table are prefetched together, before either is read.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ from tokmill.tokenizer.jit.arrays import BytesIn, Int32, UInt32
 from tokmill.tokenizer.jit.intrinsics import count_leading_zeros, count_trailing_zeros, prefetch
 
 MAX_SHORT_MERGE_BYTES = 16
-"""Up to here looking through all pairs is faster than a heap, and without wide characters than `greedy`."""
+"""Up to this length a scan of all pairs beats a heap and, without wide characters, `greedy`."""
 
 _FEW_BITS = np.uint32(4)
 _FEW_MASK = np.uint32(15)
@@ -33,7 +33,7 @@ _BYTE_BITS = _EIGHT = np.uint64(8)
 
 @kernel(inline=True)
 def write_few(symbols: np.uint64, length: np.uint64, ids: Int32, out: UInt32, first: int) -> int:
-    """Write the symbols that begin at the bits of a number, the one at `length` left out; return how many."""
+    """Write the symbols that begin at the set bits of a number, except bit `length`; return their number."""
     place, at = np.uint64(first), np.uint64(0)
     while at < length:
         out[place] = ids[at]
@@ -45,7 +45,7 @@ def write_few(symbols: np.uint64, length: np.uint64, ids: Int32, out: UInt32, fi
 
 @kernel(inline=True)
 def least_rank(ranks: UInt32, length: np.uint64) -> np.uint32:
-    """Return the least of the ranks, compared in a tree, so that few comparisons wait for another."""
+    """Return the least rank, by a tree of comparisons, so that few of them wait for another."""
     first, second = min(ranks[0], ranks[1]), min(ranks[2], ranks[3])
     third, fourth = min(ranks[4], ranks[5]), min(ranks[6], ranks[7])
     first, second = min(first, second), min(third, fourth)
@@ -59,7 +59,7 @@ def least_rank(ranks: UInt32, length: np.uint64) -> np.uint32:
 
 @kernel(inline=True)
 def start_few(data: BytesIn, start: int, length: int, tables: PairTables, ids: Int32, ranks: UInt32) -> None:
-    """Set up one symbol a byte; rank and position of every pair stand in one number each."""
+    """Set up one symbol per byte, and rank and position of every pair in one number."""
     for i in range(MAX_SHORT_MERGE_BYTES):
         ranks[i] = _NOTHING
     text = np.uint64(start)
@@ -74,7 +74,7 @@ def start_few(data: BytesIn, start: int, length: int, tables: PairTables, ids: I
 
 @kernel(inline=True)
 def note_rank(at: np.uint64, key: np.uint64, tables: PairTables, ranks: UInt32) -> None:
-    """Note the rank of the pair at a position, and ask for what its merge makes, before that is needed."""
+    """Store the rank of the pair at a position, and prefetch the result of its merge."""
     rank = look_up_rank(tables, key)
     prefetch(tables.results, np.int64(rank))
     ranks[at] = rank << _FEW_BITS | np.uint32(at)
@@ -84,7 +84,7 @@ def note_rank(at: np.uint64, key: np.uint64, tables: PairTables, ranks: UInt32) 
 def merge_short(
     data: BytesIn, start: int, end: int, tables: PairTables, scratch: Scratch, out: UInt32, first: int
 ) -> int:
-    """Encode up to MAX_SHORT_MERGE_BYTES into `out` from `first` on; return how many ids they make."""
+    """Encode up to MAX_SHORT_MERGE_BYTES into `out` from `first` on; return the number of ids."""
     ids, ranks, length = scratch.ids, scratch.ranks, np.uint64(end - start)
     start_few(data, start, end - start, tables, ids, ranks)
     symbols = (_TWO << length) - _ONE

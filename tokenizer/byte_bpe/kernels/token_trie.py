@@ -1,8 +1,8 @@
-"""The longest token that begins at a byte: a trie over the bytes of a vocabulary.
+"""A trie over the bytes of a vocabulary, to find the longest token that begins at a byte.
 
-A node is a string of two bytes or more that begins a token. Nodes are numbered level by level, so that those
-that go on from one node stand side by side: their last bytes are looked through eight at a time, and where
-they stand is told by where the next node's begin. The first two bytes lead to their node by one look into a
+A node is a string of two bytes or more that begins a token. Nodes are numbered level by level, so that
+the children of a node are side by side: their last bytes are compared eight at a time, and
+they end where the next node's children begin. The first two bytes lead to their node through one
 table.
 """
 
@@ -24,8 +24,8 @@ class TokenTrie(NamedTuple):
     Attributes:
         byte_ids: shape (256,), the token of each byte.
         first_two: shape (65536,), the node of two bytes, by first * 256 + second; -1 if no token begins so.
-        nodes: shape (num_nodes + 1,): twice the first of the nodes that go on from here (they end where those
-            of the next node begin), and one more if it is a token itself.
+        nodes: shape (num_nodes + 1,): twice the first child (the children end where those
+            of the next node begin), plus one if the node is a token itself.
         tokens: shape (num_nodes,), the token that a node is.
         labels: shape (num_nodes + 8,), each node's last byte.
     """
@@ -38,13 +38,13 @@ class TokenTrie(NamedTuple):
 
 
 class TrieRoom(NamedTuple):
-    """What building a trie writes to, beside the trie; shape (most nodes,) each.
+    """Working memory of building a trie; shape (most nodes,) each.
 
     Attributes:
         first: the first string that a node begins, in the sorted order.
-        after: the one behind the last.
+        after: the string after the last one.
         depth: bytes of the node.
-        above: the longest token that it begins with, itself left out.
+        above: the longest other token that it begins with.
     """
 
     first: Int32
@@ -77,7 +77,7 @@ def longest_token(data: BytesIn, at: int, end: int, trie: TokenTrie) -> tuple[in
 
 @kernel(inline=True)
 def child_of(node: int, child: int, byte: int, trie: TokenTrie) -> int:
-    """Return the node that goes on from a node with a byte, or -1; `child` is the first that goes on."""
+    """Return the child of a node for a byte, or -1; `child` is the node's first child."""
     last = np.int64(trie.nodes[np.uint64(node + 1)]) >> 1
     wanted = np.uint64(byte) * _EACH_BYTE
     while child < last:

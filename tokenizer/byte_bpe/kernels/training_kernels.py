@@ -10,7 +10,7 @@ from tokmill.tokenizer.jit.kernel import Kernel
 
 
 class TrainingKernels(NamedTuple):
-    """See the kernels of these names."""
+    """The kernels of these names, for one width of cells."""
 
     compact: Kernel[..., int]
     count_buckets: Kernel[..., None]

@@ -1,9 +1,9 @@
-"""BPE training: the most frequent pair of neighbouring symbols is joined everywhere, again and again.
+"""BPE training: repeatedly join the most frequent pair of neighbouring symbols everywhere.
 
 Joining a pair costs time in proportion to its places. Around them, (x, left) becomes (x, token) and (right,
-y) becomes (token, y): counts are collected by x and by y, so a pair that loses or is made is looked up once
-a merge, not once a place. A separator is collected like any x or y, because a branch that nobody can foresee
-costs more than that; it makes no pair. See `training_state` for the data.
+y) becomes (token, y): counts are collected by x and by y, so a changed or new pair is looked up once
+per merge, not once per place. A separator is collected like any x or y, because an unpredictable branch
+would cost more; it makes no pair. See `training_state` for the data.
 """
 
 import numpy as np
@@ -63,7 +63,7 @@ def make_token(tokens: Tokens, counters: Int64, left: int, right: int) -> int:
 
 @kernel(inline=True)
 def collect(side: Side, symbol: int, count: int, num_seen: int) -> int:
-    """Note a symbol beside a place; return how many different ones were seen."""
+    """Count a symbol next to a place; return the number of different symbols so far."""
     row = np.uint64(symbol + 1)
     number = side.rows[row, 1]
     side.seen[np.uint64(num_seen)] = symbol
@@ -76,9 +76,9 @@ def collect(side: Side, symbol: int, count: int, num_seen: int) -> int:
 def join_places(
     words: Words, tokens: Tokens, pairs: Pairs, before: Side, behind: Side, pair: int, token: int, seen: Int64
 ) -> int:
-    """Join a pair at all of its places, and note what stands around them.
+    """Join a pair at all of its places, and count the symbols around them.
 
-    Positions where the pair still stood are moved to the front of its list.
+    Positions where the pair still occurred are moved to the front of its list.
 
     Args:
         words: changed.
@@ -87,8 +87,8 @@ def join_places(
         before: filled.
         behind: filled.
         pair: the pair.
-        token: what it becomes.
-        seen: shape (2,); receives the number of symbols before and behind.
+        token: the symbol that it becomes.
+        seen: shape (2,); receives the number of different symbols before and after.
 
     Returns:
         The number of places.
@@ -132,7 +132,7 @@ def renew_pairs(
 ) -> None:
     """Lower the counts of the pairs that a merge broke on one side, and make those that it created.
 
-    Where the new symbol stands beside itself, that is counted behind the first of the two.
+    Two neighbouring new symbols are counted after the first of the two.
     """
     left, right = np.int64(tokens.left[token]), np.int64(tokens.right[token])
     room = rules.max_length - np.int64(tokens.length[token])
@@ -151,7 +151,7 @@ def renew_pairs(
 
 @kernel(inline=True)
 def list_place(pairs: Pairs, side: Side, symbol: int, position: int) -> None:
-    """Write a position into the list of the pair that a symbol is in, if there is such a pair."""
+    """Write a position into the list of a symbol's pair, if there is one."""
     row = np.uint64(symbol + 1)
     place = side.rows[row, 1]
     pairs.positions[np.uint64(place if place >= 0 else pairs.positions.shape[0] - 1)] = position
@@ -172,7 +172,7 @@ def list_neighbours(
 
 @kernel(inline=True)
 def forget(side: Side, num_seen: int) -> None:
-    """Clear what was noted of the symbols that were seen."""
+    """Clear the counts of the symbols that were seen."""
     for k in range(num_seen):
         side.rows[side.seen[k] + 1, 1] = 0
 
@@ -189,7 +189,7 @@ def merge_pair(
     seen: Int64,
     pair: int,
 ) -> None:
-    """Join a pair everywhere, and bring the pairs around it up to date."""
+    """Join a pair everywhere, and update the pairs around it."""
     token = make_token(tokens, counters, np.int64(pairs.left[pair]), np.int64(pairs.right[pair]))
     known = counters[NUM_PAIRS]
     places = join_places(words, tokens, pairs, before, behind, pair, token, seen)
@@ -229,19 +229,19 @@ def merge_pairs(
     until: int,
     max_places: int,
 ) -> int:
-    """Merge pairs, the most frequent first, until there are `until` merges, or enough was done for a call.
+    """Merge pairs, the most frequent first, until there are `until` merges, or the call has done enough.
 
     Args:
         words: the text as symbols; changed.
         tokens: the symbols; new ones are added.
         pairs: changed.
-        before: zeros where `Side` says so; its symbols have room for the longest list.
+        before: with `rows` all zeros; its symbols have room for the longest list.
         behind: the same.
         rules: what may be merged.
         counters: shape (COUNTERS,); changed.
         seen: shape (2,); scratch.
         until: number of merges.
-        max_places: no further merge is begun once so many places were looked at.
+        max_places: no further merge is begun after this number of places.
 
     Returns:
         MADE_ALL, PAUSED, NO_PAIRS if none is left that reaches the threshold, NO_ROOM if there may be too

@@ -1,18 +1,18 @@
-"""What BPE training keeps in memory: see `merging` and `gathering` for how it is used.
+"""The data of BPE training in memory; `training_merges` and `gathering` use it.
 
-*Words* (distinct pre-tokens) lie in one array of cells, with a separator before, between and after them. A
-symbol takes a cell when words are laid out or moved together, and as many as its two parts when it is made by
-a merge, so it takes the same number of cells wherever it stands. It is written in its first cell and, as
-`of_last_cell` tells, in its last one, so that both neighbours of any place are read at once; cells in between
-are holes. Words are in order of falling counts, so the count of the word at a position is found among the few
-positions where it changes.
+*Words* (distinct pre-tokens) are in one array of cells, with a separator before, between and after them. A
+symbol takes one cell when words are written or compacted, and as many as its two parts when it is made by a
+merge, so it takes the same number of cells everywhere. It is written in its first cell and, in the form of
+`of_last_cell`, in its last one, so that both neighbours of any place can be read directly; cells in between
+are holes. Words are in order of descending counts, so the count of the word at a position is found among the
+few positions where it changes.
 
-A *pair* is known while it occurs as often as a threshold says, or more often: with its count, and with a list
-of all its positions in order. A pair is made when the younger of its symbols is, and from then on it can only
-lose places, so its list is never extended; a place that is lost is noticed when the list is used, and a count
-is exact at all times. The *queue* is a heap by count at the time of entry; a pair that comes up with a lower
-count by now is put back at its place. When no known pair is left, the threshold is lowered, and the text is
-read again for the pairs that reach it.
+A *pair* is kept while its count is at least a threshold: with its count, and with a list of all its positions
+in order. A pair is made together with the younger of its symbols, and from then on it can only lose places,
+so its list is never extended; a lost place is noticed when the list is used, and a count is always exact. The
+*queue* is a heap by count at the time of entry; a pair that comes up with a lower current count is put back
+at its place. When no pair is left, the threshold is lowered, and the text is read again for the pairs that
+reach it.
 """
 
 from typing import NamedTuple
@@ -24,10 +24,10 @@ SEPARATOR, HOLE = -1, -2
 NUM_PAIRS, NUM_QUEUED, NUM_POSITIONS, NUM_TOKENS, NUM_MERGES, NUM_BYTES = 0, 1, 2, 3, 4, 5
 THRESHOLD = 6
 COUNTERS = 7
-"""What stands where in the array of counters."""
+"""Indices in the array of counters."""
 
 MAX_NARROW = (1 << 15) - 2
-"""How many symbols narrow cells can tell apart, each in two forms."""
+"""The most symbols in narrow cells, each in two forms."""
 
 MADE_ALL, NO_PAIRS, NO_ROOM, NO_BYTES, PAUSED = 0, 1, 2, 3, 4
 """Why a kernel returned."""
@@ -39,7 +39,7 @@ class Words(NamedTuple):
     Attributes:
         cells: the symbol that begins in a cell; or the one that ends there, in its other form; or SEPARATOR
             or HOLE.
-        step_at: where the count of words changes, in order; the last one is behind all words.
+        step_at: positions at which the count of words changes, in order; the last one is after all words.
         step_count: the words' count from there on.
     """
 
@@ -62,8 +62,8 @@ class Tokens(NamedTuple):
     Attributes:
         data: the bytes of all symbols.
         at: where the symbol's bytes begin.
-        length: how many bytes it has.
-        width: how many cells it takes.
+        length: its number of bytes.
+        width: its number of cells.
         prefix: its first eight bytes as a big-endian number.
         left: the symbols that it was made of; -1 for bytes.
         right: the same.
@@ -84,13 +84,13 @@ class Pairs(NamedTuple):
     Attributes:
         left: the first symbol.
         right: the second symbol.
-        frequency: how often the pair stands in the text, at this time; 0 for those that are merged.
+        frequency: the current count of the pair in the text; 0 for merged pairs.
         first: where its list of positions begins.
-        number: how many positions are in its list.
+        number: number of positions in its list.
         slots: pairs by hash of their symbols, -1 where empty.
         queue: indices of pairs, as a heap.
         queue_count: the count with which each entered it.
-        positions: all lists, and behind them one element for what belongs to none.
+        positions: all lists, and after them one element for places without a list.
     """
 
     left: Int32
@@ -105,13 +105,13 @@ class Pairs(NamedTuple):
 
 
 class Side(NamedTuple):
-    """What stands on one side of the places of a merge.
+    """The symbols on one side of the places of a merge.
 
     Attributes:
         symbols: the symbol at each place, or SEPARATOR.
-        rows: by symbol + 1: how often it stands there, and at how many places, then where its positions go;
+        rows: by symbol + 1: its count there, its number of places, and the index for its positions;
             zeros between merges.
-        seen: the symbols that stand there.
+        seen: the different symbols.
     """
 
     symbols: Int32
@@ -120,7 +120,7 @@ class Side(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What may be merged, and which pair comes first.
+    """The rules of merging: allowed pairs, and ties.
 
     Attributes:
         min_count: pairs that occur less often are not merged.

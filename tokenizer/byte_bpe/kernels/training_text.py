@@ -1,4 +1,4 @@
-"""The training text: laying words out, and moving symbols together that merges have joined."""
+"""The training text: write words into cells, and compact symbols that merges have joined."""
 
 import numpy as np
 
@@ -30,18 +30,18 @@ def lay_out(
     progress: Int64,
     until: int,
 ) -> None:
-    """Lay words out, a symbol a byte.
+    """Write words into cells, one symbol per byte.
 
     Args:
         data: holds the words.
         offsets: shape (number of words + 1,).
         counts: shape (number of words,), below 2**63.
-        order: the words to lay out, in order of falling counts.
+        order: the words to write, by descending count.
         symbol_of: shape (256,), the symbol of each byte.
         words: of the right sizes, the first cell a separator; filled.
         progress: shape (4,), at first 0, 1, 0, -1: the word that comes next, the cells and the steps that
-            are filled, and the last count; a further call goes on from there.
-        until: how many words to lay out in all.
+            are filled, and the last count; a further call continues from there.
+        until: number of words to write in all.
     """
     used, steps, last = progress[1], progress[2], progress[3]
     for k in range(progress[0], until):
@@ -61,13 +61,13 @@ def lay_out(
 
 @kernel
 def compact(words: Words) -> int:
-    """Move symbols together, so that each takes one cell, and drop words that are one symbol.
+    """Compact the text, so that each symbol takes one cell, and drop words that are one symbol.
 
     Args:
-        words: changed; what lies behind `step_at[number of steps]` is no longer text.
+        words: changed; cells after `step_at[number of steps]` are no longer text.
 
     Returns:
-        The number of steps that are left.
+        The number of remaining steps.
     """
     cells = words.cells
     used, steps = np.int64(1), 0
