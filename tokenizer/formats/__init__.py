@@ -83,10 +83,10 @@ def _or(choices: list[str]) -> str:
 
 
 def read(path: Path, usage: Usage) -> Definition:
-    """Read a tokenizer's file, or the one in a folder that says the most.
+    """Read a tokenizer's file, or the most complete one in a folder.
 
     Raises:
-        FormatError: nothing is there, it cannot be read, or `usage` contradicts a file that says it all.
+        FormatError: there is no file, it cannot be read, or `usage` was given for a file that is complete.
         VocabularyError: the vocabulary breaks a law.
     """
     return _read(_file_in(path) if path.is_dir() else path, usage)

@@ -1,4 +1,4 @@
-"""Reading and writing files: whole or not at all, JSON in one canonical way, errors that name the file."""
+"""Read and write files: whole or not at all, JSON in one canonical form, errors that name the file."""
 
 import json
 import os
@@ -16,7 +16,7 @@ def write_file(path: Path, content: bytes) -> Path:
     Its folder is made if need be.
 
     Raises:
-        FormatError: it cannot be written; nothing is left behind.
+        FormatError: it cannot be written; no part of it is left.
     """
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")
     try:
@@ -35,14 +35,14 @@ def write_file(path: Path, content: bytes) -> Path:
 
 
 MAX_FILE_BYTES = 1 << 30
-"""Far more than any tokenizer's file has, and what reading one may take of the memory."""
+"""The most bytes of a tokenizer's file, far more than any has; bounds the memory of reading one."""
 
 
 def read_file(path: Path) -> bytes:
     """Read a file.
 
     Raises:
-        FormatError: it cannot be read, is no regular file, or is too large for a tokenizer's.
+        FormatError: it cannot be read, is not a regular file, or is too large for a tokenizer's.
     """
     try:
         status = path.stat()
@@ -73,7 +73,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
-        FormatError: it is none.
+        FormatError: it is not a JSON object.
     """
     try:
         value = json.loads(read_file(path).decode("utf-8", "surrogatepass"))

@@ -1,6 +1,6 @@
-"""Files that are taken for one of our formats and are not: what they are, and what to do instead.
+"""Files that are mistaken for one of our formats: their real format, and the file to pass instead.
 
-They are known by their names, by their first bytes, or by the keys of their JSON.
+They are recognized by their names, by their first bytes, or by the keys of their JSON.
 """
 
 from collections.abc import Mapping
@@ -53,10 +53,10 @@ _BY_HEAD: tuple[tuple[bytes, str], ...] = (
 
 
 def refuse_file(path: Path) -> None:
-    """Refuse a file that is known not to be ours by its name or its first bytes.
+    """Reject a file whose name or first bytes show that it has another format.
 
     Raises:
-        FormatError: it is; says what it is and which file to pass.
+        FormatError: it has; the message names the format and the file to pass.
     """
     what = _BY_NAME.get(path.name)
     if what is None and path.is_file():
@@ -73,7 +73,7 @@ def refuse_file(path: Path) -> None:
 
 
 def refuse_json(path: Path, content: Mapping[str, Any], *, whole: bool = True) -> None:
-    """Refuse a JSON object that is known not to be a tokenizer, or not one that we read.
+    """Reject a JSON object that is not a tokenizer, or not one that we read.
 
     Args:
         path: of the file that holds it.
@@ -81,7 +81,7 @@ def refuse_json(path: Path, content: Mapping[str, Any], *, whole: bool = True) -
         whole: whether it should be a whole tokenizer, and not a vocabulary.
 
     Raises:
-        FormatError: it is; says what it is and which file to pass.
+        FormatError: it has; the message names the format and the file to pass.
     """
     is_vocabulary = bool(content) and all(isinstance(token, int) for token in content.values())
     for keys, what in _BY_KEYS:

@@ -2,9 +2,9 @@
 
 Written here: special tokens as added tokens, the normalizer and the post-processor; the family writes the
     model, and the pre-tokenizer and decoder that go with it (`formats/huggingface.py` in its folder). Beside
-    the file stands `tokenizer_config.json` (`transformers`).
-Read: what says the same in the ways that published files say it. A post-processor (which adds tokens such
-    as BOS) becomes the tokenizer's template; what cannot become one is refused by name.
+    the file is `tokenizer_config.json` (`transformers`).
+Read: the same parts, in all spellings of published files. A post-processor (which adds tokens such
+    as BOS) becomes the tokenizer's template; one that cannot is refused by name.
 """
 
 from pathlib import Path
@@ -39,12 +39,12 @@ def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[
     """Write the file into a folder, with `tokenizer_config.json` for `transformers`.
 
     Args:
-        definition: what to write.
-        folder: where.
-        exact: whether to spell out what the published spelling of the split leaves out; see `spellings`.
+        definition: the tokenizer.
+        folder: the folder to write into.
+        exact: whether to write the exact split instead of its published spelling; see `spellings`.
 
     Raises:
-        FormatError: the split pattern means something else to `tokenizers`, or tokens cannot be spelled.
+        FormatError: `tokenizers` would read the split pattern differently, or a token cannot be written.
     """
     content = {
         "version": "1.0",
@@ -71,14 +71,14 @@ def _write_normalizer(name: str | None) -> dict[str, Any] | None:
 
 
 def read_content(content: dict[str, Any], where: str) -> Definition:
-    """Read what the file holds.
+    """Read the content of a file.
 
     Args:
         content: its JSON.
         where: its path, for messages.
 
     Raises:
-        FormatError: it is broken, or says something that cannot be done here; says what.
+        FormatError: it is broken, or has a feature that is not supported; the message names it.
         VocabularyError: the vocabulary breaks a law.
     """
     with refuse_malformed(where):
@@ -111,10 +111,10 @@ def _part_for(content: dict[str, Any], where: str) -> Any:
 
 
 def _num_reserved(names: list[str]) -> int:
-    """Return how many special tokens at the end are named as reserved ones are."""
+    """Return the number of special tokens at the end that have the names of reserved ones."""
     last = regex.fullmatch(r"\D+(\d+)\D+", names[-1]) if names else None
     number = int(last[1]) + 1 if last and len(last[1]) < _MAX_DIGITS else 0
-    if number > len(names):  # a name says any number that it likes
+    if number > len(names):  # the name may contain any number
         return 0
     return number if names[-number:] == [reserved_name(i) for i in range(number)] else 0
 

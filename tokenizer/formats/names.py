@@ -1,4 +1,4 @@
-"""The names of tokenizer files, by which a format is recognised."""
+"""The names of tokenizer files, by which their format is recognized."""
 
 TOKMILL = "tokmill.json"
 HUGGINGFACE = "tokenizer.json"

@@ -1,4 +1,4 @@
-"""tokmill's own format: one JSON file, `tokmill.json`, that holds everything and loses nothing.
+"""tokmill's own format: one JSON file, `tokmill.json`, with the whole tokenizer.
 
 It is the tokenizer's spec as canonical JSON, so equal tokenizers give equal files.
 """
@@ -17,14 +17,14 @@ def write(definition: Definition, folder: Path) -> list[Path]:
 
 
 def read_content(content: dict[str, Any], where: str) -> Definition:
-    """Read what the file holds.
+    """Read the content of a file.
 
     Args:
         content: its JSON.
         where: its path, for messages.
 
     Raises:
-        FormatError: it is not what `write` wrote.
+        FormatError: it does not have the form that `write` writes.
         VocabularyError: the vocabulary breaks a law.
     """
     return Definition.from_spec(content, where)

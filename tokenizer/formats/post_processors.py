@@ -1,4 +1,4 @@
-"""Hugging Face's post-processors and our templates: what adds special tokens around encoded texts.
+"""Hugging Face's post-processors and our templates, which add special tokens around encoded texts.
 
 Read: `TemplateProcessing`, `BertProcessing`, `RobertaProcessing`, `ByteLevel` (which changes no ids) and a
 `Sequence` of those with one that adds tokens. Written: `TemplateProcessing`.
@@ -17,12 +17,12 @@ def read(value: Json | None, special_tokens: Mapping[str, int], where: str) -> T
     """Read a post-processor.
 
     Args:
-        value: what `post_processor` is.
+        value: the value of `post_processor`.
         special_tokens: the tokenizer's, ids by name.
         where: the file, for messages.
 
     Raises:
-        FormatError: it says what cannot be represented; names it.
+        FormatError: it has a feature that templates lack; the message names it.
         VocabularyError: the template breaks a law.
     """
     adding = [step for step in _steps(value, where) if step["type"] != "ByteLevel"]
@@ -87,7 +87,7 @@ def _tokens(step: Json, special_tokens: Mapping[str, int], where: str) -> tuple[
 
 
 def _bert(first: str, last: str) -> Template:
-    """`[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`; what belongs to B has type 1."""
+    """`[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`; B and its `[SEP]` have type 1."""
     single = Part("special", first), Part("sequence", "A"), Part("special", last)
     return Template(single, (*single, Part("sequence", "B", 1), Part("special", last, 1)))
 

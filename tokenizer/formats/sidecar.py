@@ -1,8 +1,8 @@
-"""What vocabulary files of others do not say: a small JSON file beside them, and arguments of `load`.
+"""The settings that other vocabulary formats lack: a small JSON file beside them, or arguments of `load`.
 
-A `.tiktoken` file, or a `vocab.json` with its `merges.txt`, has byte strings and their order, and neither a
-split pattern nor which tokens are special. We write that beside them; for files that come without, the
-caller says it.
+A `.tiktoken` file, or a `vocab.json` with its `merges.txt`, has byte strings and their order, but neither a
+split pattern nor the special tokens. We write these into a sidecar; for files without one, the
+caller passes them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,16 +24,16 @@ SpecialTokens = Mapping[str, int] | Iterable[str]
 
 @dataclass(frozen=True)
 class Usage:
-    """How a vocabulary is used; None where nobody said.
+    """How a vocabulary is used; None for unknown settings.
 
     Attributes:
         split_pattern: a name, an expression, or a chain of them.
         digits: how digits are cut.
-        normalizer: what is done to text first.
+        normalizer: applied to text first.
         special_tokens: ids by name, or names of tokens that the file has.
         ignore_merges: whether a pre-token that is a token is taken whole.
-        num_reserved: how many of the special tokens are reserved ones.
-        template: what stands around texts.
+        num_reserved: number of reserved special tokens.
+        template: the special tokens around texts.
         unicode: the tables that training text was split with.
     """
 
@@ -48,11 +48,11 @@ class Usage:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is said."""
+        """Whether no setting is known."""
         return self == Usage()
 
     def over(self, other: "Usage") -> "Usage":
-        """Say what is said here, and what `other` says about the rest."""
+        """Return these settings, with those of `other` for the unknown ones."""
         return Usage(
             **{
                 name: getattr(other, name) if getattr(self, name) is None else getattr(self, name)
@@ -62,10 +62,10 @@ class Usage:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a sidecar; says nothing where there is none.
+        """Read a sidecar; without a file all settings are unknown.
 
         Raises:
-            FormatError: the file is there and is no sidecar.
+            FormatError: the file exists, but is not a sidecar.
         """
         if not path.exists():
             return cls()
@@ -111,7 +111,7 @@ def _check_types(content: Mapping[str, Any], path: Path) -> None:
 
 
 def write(definition: Definition, path: Path, *, ignore_merges: bool) -> Path:
-    """Write how a vocabulary is used as a sidecar."""
+    """Write a vocabulary's settings as a sidecar."""
     content: dict[str, Any] = {
         "format": SIDECAR_FORMAT,
         "version": 1,

@@ -1,13 +1,13 @@
-r"""How published `tokenizer.json` files spell a split, which some readers know by its spelling alone.
+r"""The spellings of splits in published `tokenizer.json` files, which some readers recognize by spelling.
 
-Hugging Face's tokenizers 1.0, gigatoken and fastokens run no regular expressions in general: they have code
-for the splits of published models, and know them by the text that those models' files have. So a chain is
+Hugging Face's tokenizers 1.0, gigatoken and fastokens do not run arbitrary regular expressions: they have
+code for the splits of published models, and recognize them by the text in those models' files. So a chain is
 written in that text: GPT-2's split as the `use_regex` of `ByteLevel`, digits one by one as `Digits`, DeepSeek
 V3's with line breaks that are not escaped. Every other expression is a `Split` that isolates its matches.
 
-One spelling says less: `tokenizer.json` files of cl100k cut white space that ends a text after its last line
-break, as tiktoken did at first. Today's tiktoken, and `cl100k` here, take it whole. Only text that ends in a
-line break and then blanks differs; `exact` keeps the difference, for tokenizers 0.2x.
+One spelling differs: `tokenizer.json` files of cl100k cut white space at the end of a text after its last
+line break, as tiktoken did at first. Today's tiktoken, and `cl100k` here, keep it whole. Only text that ends
+in a line break and then blanks differs; `exact` keeps the difference, for tokenizers 0.2x.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _READ = MappingProxyType({spelling: expression for expression, spelling in _SPEL
 
 
 def difference(chain: Sequence[str]) -> str | None:
-    """Say how the published spelling of a chain cuts otherwise than the chain itself, if it does."""
+    """Describe how the published spelling of a chain cuts differently from the chain itself, if it does."""
     if not any(expression in _NEAR_SPELLINGS for expression in chain):
         return None
     return (
@@ -43,7 +43,7 @@ def write_chain(chain: Sequence[str], *, exact: bool) -> list[Step]:
 
     Args:
         chain: the expressions.
-        exact: whether to spell out what the published spelling leaves out.
+        exact: whether to write the exact split instead of its published spelling.
     """
     by_bytes = chain[-1] == SPLIT_PATTERNS["gpt2"]
     steps = split_steps(chain[: len(chain) - by_bytes], exact=exact)
@@ -63,10 +63,10 @@ def _step(expression: str, spelling: str) -> Step:
 
 
 def byte_level(*, use_regex: bool) -> Step:
-    """Return the step that turns text into GPT-2's byte alphabet, and GPT-2's split before it where asked."""
+    """Return the step that writes text in GPT-2's byte alphabet, after GPT-2's split if requested."""
     return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
 
 
 def read_expression(spelling: str) -> str:
-    """Return our text of an expression that a published file spells otherwise."""
+    """Return our text of an expression that published files spell differently."""
     return _READ.get(spelling, spelling)

@@ -10,7 +10,7 @@ from tokmill.tokenizer.formats.spellings import SINGLE_DIGITS, read_expression
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS
 
 # What Oniguruma, the engine of `tokenizers`, reads in another way than `regex` does, outside of escapes
-# and classes: `{1,3}+` is not possessive there, `$` and `^` match at every line, and these escapes stand for
+# and classes: `{1,3}+` is not possessive there, `$` and `^` match at every line, and these escapes mean
 # other sets of characters.
 _READ_OTHERWISE = regex.compile(r"\}\+|(?<!\[)\^|\$|\\[dDwWbBhHRXAZzG]")
 _NOT_SYNTAX = regex.compile(r"\\[pP]\{[^}]*\}|\\[^dDwWbBhHRXAZzG]|\[\^?\]?(?:\\.|[^\]\\])*\]", regex.DOTALL)
@@ -22,10 +22,10 @@ def refusal(where: str, key: str, value: object, rule: str) -> FormatError:
 
 
 def check_chain(chain: Sequence[str]) -> None:
-    """Check that `tokenizers` reads a chain of expressions as it is read here.
+    """Check that `tokenizers` reads a chain of expressions as we do.
 
     Raises:
-        FormatError: it reads one in another way; names the part.
+        FormatError: it reads one differently; the message names the part.
     """
     for expression in chain:
         otherwise = _READ_OTHERWISE.search(_NOT_SYNTAX.sub("", expression))
@@ -42,7 +42,7 @@ def in_sequence(steps: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def steps_of(value: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Return the steps of what `in_sequence` gives; none for no pre-tokenizer."""
+    """Return the steps in the result of `in_sequence`; none without a pre-tokenizer."""
     steps: list[dict[str, Any]] = (value or {}).get("pretokenizers", [value]) if value else []
     return steps
 
@@ -56,7 +56,7 @@ def read_split(step: dict[str, Any], where: str, allowed: str) -> str:
         allowed: which steps can be read, for messages.
 
     Raises:
-        FormatError: it is another step, or does another thing with what it matches.
+        FormatError: it is another step, or has another behavior.
     """
     if step["type"] == "Digits":
         return SINGLE_DIGITS if step["individual_digits"] else r"\p{N}+"

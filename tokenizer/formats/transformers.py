@@ -1,4 +1,4 @@
-"""`tokenizer_config.json`, which tells `transformers.AutoTokenizer` what `tokenizer.json` alone does not.
+"""`tokenizer_config.json`: the settings of `transformers.AutoTokenizer` that `tokenizer.json` lacks.
 
 It names the class that reads any `tokenizer.json`, keeps decoding from tidying spaces up, and lists the
 special tokens. Which of them begins a text, ends it or pads is said where a name is one that published models

@@ -1,7 +1,7 @@
 """Our layer over numba: functions over flat arrays, compiled once and cached on disk.
 
 Importing a kernel costs nothing: numba is loaded, and machine code compiled or read, when one is first
-called. `kernel` has the rules. Nothing here knows what the kernels are for.
+called. `kernel` has the rules. Nothing here depends on what the kernels do.
 """
 
 from tokmill.tokenizer.jit.kernel import Kernel, kernel, make_ready

@@ -1,7 +1,7 @@
 """The array types that kernels take, as annotations, and the machine signature that follows from them.
 
 `...In` may be read only (Arrow buffers, memory maps, `bytes`); the others are written by the kernel.
-All are contiguous. A NamedTuple of such fields may stand for several arrays that belong together.
+All are contiguous. A NamedTuple of such fields bundles several arrays that belong together.
 """
 
 import typing
@@ -39,7 +39,7 @@ def signature_of(function: Callable[..., Any]) -> tuple[Any, ...]:
     """Translate a kernel's annotations into numba's argument types.
 
     Raises:
-        TypeError: an annotation that is none of the types above.
+        TypeError: an annotation is none of the types above.
     """
     hints = typing.get_type_hints(function, include_extras=True)
     hints.pop("return", None)

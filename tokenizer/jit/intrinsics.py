@@ -1,4 +1,4 @@
-"""LLVM within reach: the few operations that numba has no word for, each beside its plain twin.
+"""LLVM operations that numba does not offer, each beside its twin in plain Python.
 
 All intrinsics live in this module. Little-endian machines only, as numba's wheels are.
 """
@@ -87,11 +87,11 @@ def _build_prefetch() -> Any:
 
 @kernel(build=_build_prefetch)
 def prefetch(data: UInt64, position: int) -> None:
-    """Ask for the cache line of a place that is read soon; changes nothing but the time that takes."""
+    """Prefetch the cache line of a place that is read soon; this only affects time."""
 
 
 def _build_count(operation: str) -> Callable[[], Any]:
-    """Return what builds an operation of LLVM that counts bits from one end of a number other than zero."""
+    """Return a builder of the LLVM operation that counts zero bits from one end of a nonzero number."""
 
     def build() -> Any:
         from llvmlite import ir
@@ -111,11 +111,11 @@ def _build_count(operation: str) -> Callable[[], Any]:
 
 @kernel(build=_build_count("cttz"))
 def count_trailing_zeros(word: np.uint64) -> np.uint64:
-    """Return the place of the lowest bit that is set in a number other than zero."""
+    """Return the index of the lowest set bit of a number other than zero."""
     return np.uint64((int(word) & -int(word)).bit_length() - 1)
 
 
 @kernel(build=_build_count("ctlz"))
 def count_leading_zeros(word: np.uint64) -> np.uint64:
-    """Return how many bits above the highest one that is set are zero, in a number other than zero."""
+    """Return the number of zero bits above the highest set bit of a number other than zero."""
     return np.uint64(64 - int(word).bit_length())

@@ -4,7 +4,7 @@ Laws:
 - A kernel's machine signature is its annotations (see `arrays`), so there is one specialisation of each, and
   an argument of another type is an error instead of a second, silent compilation.
 - With `NUMBA_DISABLE_JIT=1` every kernel runs as the Python function that it is; integers wrap there too.
-- A kernel allocates nothing: it is given what it writes to, and says if there is not enough room.
+- A kernel allocates nothing: it is given the memory that it writes to, and reports if it is too small.
 - Machine code is cached by a digest of all sources in the folders of this package, of the kernel and of the
   kernels that it calls, and of their constants (`code_digest`), not by path. numba itself only looks at the
   file that a kernel stands in, and would not notice a change in a callee elsewhere.
@@ -86,7 +86,7 @@ class Kernel(Generic[P, R]):
         return call(*args, **kwargs)
 
     def ready(self) -> Callable[P, R]:
-        """Compile the kernel, or read it from the cache, unless that is done; return what a call runs."""
+        """Compile the kernel, or read it from the cache, unless done before; return the function to run."""
         with _lock:
             if self._call is None:
                 self._call = self._make_call()
@@ -98,7 +98,7 @@ class Kernel(Generic[P, R]):
         return self.py_func if self._build is not None else typing.cast(Callable[P, R], self.dispatcher())
 
     def dispatcher(self) -> Any:
-        """Return what numba calls in place of this kernel."""
+        """Return the object that numba calls in place of this kernel."""
         with _lock:
             if self._dispatcher is None:
                 self._dispatcher = self._build() if self._build is not None else _compiled(self)
@@ -121,7 +121,8 @@ def kernel(
     Args:
         function: annotated with the types of `arrays`, int, float, bool, or NamedTuples of these.
         inline: it has no signature of its own and is compiled into the kernels that call it.
-        build: makes what numba calls in place of the function (an intrinsic); the function is its plain twin.
+        build: makes the object that numba calls in place of the function (an intrinsic), its twin in plain
+            Python.
     """
 
     def mark(marked: Callable[P, R]) -> Kernel[P, R]:
@@ -141,7 +142,7 @@ def make_ready(modules: Collection[str], report: Report | None = None) -> float:
         report: called when a compilation begins (`seconds` is None) and whenever a kernel is ready.
 
     Returns:
-        Seconds that it took altogether.
+        The time that it took, in seconds.
     """
     started = time.perf_counter()
     for module in modules:
@@ -218,7 +219,7 @@ def _copied(function: Callable[..., Any], seen: dict[str, Any]) -> Callable[...,
 
 
 def _read_lightly(dispatcher: Any) -> None:
-    """Have numba read machine code without loading first what it only needs to compile.
+    """Make numba read machine code without first loading what it only needs to compile.
 
     That would take longer than all else from the import to the first result, and most of the memory.
     Compiling loads it anyway. A version of numba that has no such method does as it always did.

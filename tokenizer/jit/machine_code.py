@@ -1,10 +1,10 @@
-"""Where machine code is kept.
+"""The cache of machine code.
 
 The folder is `$TOKMILL_KERNEL_CACHE`, else `$XDG_CACHE_HOME/tokmill/kernels`, else the same in `~/.cache`,
 and below it a digest of everything that machine code depends on (`code_digest`). Reading machine code means
 running it, so the last resort, a folder under the system's temporary one, is used only if nobody else can
 write to it.
-Of the processes that want the same kernel at once one compiles it, and the others wait and read what it made.
+If several processes need the same kernel at once, one compiles it, and the others wait and read the result.
 """
 
 import contextlib
@@ -31,9 +31,9 @@ def cache_folder(digest: str) -> Path:
 
 @contextlib.contextmanager
 def alone(folder: Path, kernel: str) -> Iterator[None]:
-    """Keep other processes from compiling the same kernel meanwhile, where files can be locked.
+    """Keep other processes from compiling the same kernel within the block, if files can be locked.
 
-    Where they cannot, processes do the same work at the same time, which harms nobody. The lock of a process
+    If they cannot, processes may do the same work at the same time, which is harmless. The lock of a process
     that is killed ends with it.
     """
     with contextlib.ExitStack() as held:
@@ -44,7 +44,7 @@ def alone(folder: Path, kernel: str) -> Iterator[None]:
 
 
 def forget(folder: Path, kernel: str) -> None:
-    """Remove the machine code of a kernel, as far as that can be done."""
+    """Remove the machine code of a kernel, as far as possible."""
     for file in folder.rglob(f"*.{kernel}-*"):
         with contextlib.suppress(OSError):
             file.unlink()

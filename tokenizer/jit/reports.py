@@ -1,6 +1,6 @@
-"""Saying what is compiled, and how long it takes: to a callback, and to the log.
+"""Report compilations and their times, to a callback and to the log.
 
-The log says once, as a warning because a person may be waiting, that compilation began; the rest is
+The beginning of the first compilation is a warning in the log, because a person may be waiting; the rest is
 information.
 """
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Compilation:
-    """One kernel on its way to machine code.
+    """The compilation, or the reading, of one kernel.
 
     Attributes:
         kernel: module and name.
@@ -37,7 +37,7 @@ _reports: list[Report] = []
 
 @contextmanager
 def announcing(name: str, dispatcher: Any, folder: Path) -> Iterator[None]:
-    """Say so when numba begins to compile a kernel, which it does only if the cache does not have it."""
+    """Report when numba begins to compile a kernel, which it does only if the cache does not have it."""
     from numba.core import event
 
     class Listener(event.Listener):  # type: ignore[misc]
@@ -47,7 +47,7 @@ def announcing(name: str, dispatcher: Any, folder: Path) -> Iterator[None]:
                 tell(Compilation(name, cached=False, seconds=None))
 
         def on_end(self, ended: Any) -> None:
-            """Told by whoever compiles, who knows the time it took."""
+            """Do nothing: the compiling code reports the end, with the time."""
 
     with event.install_listener("numba:compile", Listener()):
         yield
@@ -64,7 +64,7 @@ def _announce_once(folder: Path) -> None:
 
 @contextmanager
 def reporting(report: Report | None) -> Iterator[None]:
-    """Report to a callback meanwhile."""
+    """Report to a callback within the block."""
     if report is not None:
         _reports.append(report)
     try:
@@ -75,7 +75,7 @@ def reporting(report: Report | None) -> Iterator[None]:
 
 
 def tell(done: Compilation) -> None:
-    """Log a compilation, and report it to whoever wants to know."""
+    """Log a compilation, and report it to the callbacks."""
     if done.seconds is None:
         logger.info("compiling %s", done.kernel)
     else:

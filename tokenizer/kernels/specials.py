@@ -1,7 +1,7 @@
-"""Special tokens in text, found in one pass.
+"""Find special tokens in text in one pass.
 
 The special tokens form a trie over their bytes. From each byte that begins one, the trie is followed as far
-as the text goes along; the longest special token on the way is taken, and the search goes on behind it.
+as the text matches; the longest special token on the way is taken, and the search continues after it.
 """
 
 from typing import NamedTuple
@@ -63,7 +63,7 @@ def longest_at(data: BytesIn, position: int, end: int, trie: Trie) -> tuple[int,
 
 @kernel
 def find_specials(data: BytesIn, offsets: Int64In, trie: Trie, starts: Int64, ends: Int64, ids: Int64) -> int:
-    """Find special tokens in documents, none over a document's edge.
+    """Find special tokens in documents, none across a document's bounds.
 
     Args:
         data: shape (num_bytes,).
@@ -74,7 +74,7 @@ def find_specials(data: BytesIn, offsets: Int64In, trie: Trie, starts: Int64, en
         ids: shape (capacity,); receives the ids.
 
     Returns:
-        How many there are; only the first `capacity` are written.
+        Their number; only the first `capacity` are written.
     """
     found = 0
     for document in range(offsets.shape[0] - 1):

@@ -1,9 +1,9 @@
-"""Scanning text with the tables of a split expression (see `tokenizer.splitting.transducer`).
+"""Scan text with the tables of a split expression (see `tokenizer.splitting.transducer`).
 
-The decoder turns bytes into columns, the transducer turns columns into cuts: two table look-ups a byte that
-do not wait for each other, and no branch that depends on where pre-tokens end. Cuts are written at every step
-and kept by moving on, or overwritten. ASCII is taken two characters at a step, as the time goes into waiting
-for the next state. Segments are texts of their own: nothing looks over an edge.
+The decoder turns bytes into columns, and the transducer turns columns into cuts: two table look-ups per byte
+that do not wait for each other, and no branch that depends on where pre-tokens end. Cuts are written at every
+step and kept by advancing, or overwritten. ASCII is processed two characters per step, since most time is
+spent waiting for the next state. Segments are texts of their own: nothing is read beyond their bounds.
 """
 
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from tokmill.tokenizer.jit.intrinsics import load_u64
 _SLOW = 4
 _NOT_ASCII = np.uint64(0x8080808080808080)
 _PAIR_BITS, _PAIR_MASK = np.uint64(16), np.uint64(0xFFFF)
-_PATIENCE = 8  # bytes taken a character at a time before looking again whether ASCII follows
+_PATIENCE = 8  # bytes processed one character at a time before checking again for ASCII
 
 
 class SplitTables(NamedTuple):
@@ -34,7 +34,7 @@ class SplitTables(NamedTuple):
         flags: uint8, same shape.
         pair_of: uint16, shape (32768,), by two bytes of ASCII, the first one's being the lower: their number.
         pair_next: uint16, shape (num_states * width,), by state + number of the pair.
-        pair_flags: uint8, same shape; what two characters do together, see `write_pair_cuts`.
+        pair_flags: uint8, same shape; the combined effect of two characters, see `write_pair_cuts`.
         matcher_next: int32, shape (num_matcher_states * columns,), by state + column; -1 is dead.
         matcher_match: uint8, same shape.
     """
@@ -53,15 +53,15 @@ class SplitTables(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """Where a scan stands.
+    """The state of a scan.
 
     Attributes:
         position: the next byte to read.
-        here: where the character that it belongs to begins.
-        before: where the character before that one begins.
+        here: the start of the character that it belongs to.
+        before: the start of the character before that one.
         state: the transducer's state, as the beginning of its row.
         num_cuts: cuts made so far.
-        column: a symbol that needs a closer look, or 0.
+        column: a symbol that needs special treatment, or 0.
     """
 
     position: int
@@ -74,13 +74,13 @@ class Scan(NamedTuple):
 
 @kernel(inline=True)
 def entry(table: NDArray[Any], index: int) -> int:
-    """Read a table at an index that is not negative, which an unsigned number tells the compiler."""
+    """Read a table at an index that is not negative, as its unsigned type tells the compiler."""
     return 0 + int(table[np.uint64(index)])
 
 
 @kernel(inline=True)
 def write_cuts(flag: int, before: int, here: int, cuts: Int64, count: int) -> int:
-    """Do what a flag says, without a branch; give the new count."""
+    """Apply a flag without a branch; return the new number of cuts."""
     count -= flag >> 3
     cuts[np.uint64(count)] = before
     count += (flag >> 1) & 1
@@ -90,7 +90,7 @@ def write_cuts(flag: int, before: int, here: int, cuts: Int64, count: int) -> in
 
 @kernel(inline=True)
 def write_pair_cuts(flag: int, before: int, here: int, cuts: Int64, count: int) -> int:
-    """Heed a pair's flag: take back (bits 4 and up), cut before the last (0), here (1), behind (3)."""
+    """Apply a pair's flag: take back cuts (bits 4 and up), cut before the last (0), here (1), after (3)."""
     count -= flag >> 4
     cuts[np.uint64(count)] = before
     count += flag & 1
@@ -102,7 +102,7 @@ def write_pair_cuts(flag: int, before: int, here: int, cuts: Int64, count: int) 
 
 @kernel(inline=True)
 def scan_pairs(data: BytesIn, end: int, tables: SplitTables, cuts: Int64, scan: Scan) -> Scan:
-    """Take ASCII in pairs, eight bytes at a time, as long as there is nothing else."""
+    """Process ASCII in pairs, eight bytes at a time, as long as only ASCII follows."""
     position, _, before, state, count, _ = scan
     stopped = tables.layout[3] == 0
     while position + 8 <= end and not stopped:
@@ -125,7 +125,7 @@ def scan_pairs(data: BytesIn, end: int, tables: SplitTables, cuts: Int64, scan: 
 
 @kernel(inline=True)
 def code_at(data: BytesIn, at: int) -> tuple[int, int]:
-    """Return code point and size of a character of up to three bytes, all in reach; size 0 if it is none."""
+    """Return code point and size of a character of up to three readable bytes; size 0 if it is none."""
     byte = entry(data, at)
     if byte < 0x80:
         return byte, 1
@@ -139,7 +139,7 @@ def code_at(data: BytesIn, at: int) -> tuple[int, int]:
 
 @kernel(inline=True)
 def scan_characters(data: BytesIn, end: int, tables: SplitTables, cuts: Int64, scan: Scan) -> Scan:
-    """Take characters of up to three bytes, for a while, or until one needs a closer look."""
+    """Process some characters of up to three bytes, or until one needs special treatment."""
     position, _, before, state, count, _ = scan
     until = min(position + _PATIENCE, end - 2)
     while position < until:
@@ -159,7 +159,7 @@ def scan_characters(data: BytesIn, end: int, tables: SplitTables, cuts: Int64, s
 
 @kernel(inline=True)
 def scan_bytes(data: BytesIn, end: int, tables: SplitTables, cuts: Int64, scan: Scan) -> Scan:
-    """Take bytes one by one, for a while, or until a symbol needs a closer look."""
+    """Process some bytes one by one, or until a symbol needs special treatment."""
     position, here, before, state, count, _ = scan
     until = position + _PATIENCE
     node = 0
@@ -183,7 +183,7 @@ def scan_bytes(data: BytesIn, end: int, tables: SplitTables, cuts: Int64, scan: 
 
 @kernel(inline=True)
 def next_character(data: BytesIn, at: int, end: int, tables: SplitTables) -> tuple[int, int]:
-    """Read the character at `at`: its column, and where the next one begins."""
+    """Read the character at `at`; return its column, and the start of the next one."""
     if at >= end:
         return tables.layout[0] - 2, end
     node = 0
@@ -215,7 +215,7 @@ def match_end(data: BytesIn, at: int, end: int, tables: SplitTables) -> int:
 
 @kernel(inline=True)
 def ask_matcher(data: BytesIn, origin: int, end: int, tables: SplitTables, cuts: Int64, scan: Scan) -> Scan:
-    """Find the pre-token that starts at the last cut, or what comes next in a stretch without a match."""
+    """Find the end of the pre-token that starts at the last cut, a match or a stretch without a match."""
     gap = tables.layout[2]
     origin = scan.here if scan.state == gap else origin
     count = scan.num_cuts
@@ -232,7 +232,7 @@ def ask_matcher(data: BytesIn, origin: int, end: int, tables: SplitTables, cuts:
 
 @kernel(inline=True)
 def scan_segment(data: BytesIn, start: int, end: int, tables: SplitTables, cuts: Int64, count: int) -> int:
-    """Append the ends of one segment's pre-tokens to `cuts`; give the new count."""
+    """Append the ends of one segment's pre-tokens to `cuts`; return the new number of cuts."""
     scan = Scan(start, start, start, 0, count, 0)
     while True:
         begun = scan.position
@@ -243,7 +243,7 @@ def scan_segment(data: BytesIn, start: int, end: int, tables: SplitTables, cuts:
         column = scan.column
         if column == 0:
             continue
-        if column == tables.layout[0] - 1:  # bytes that do not belong together: the first stands alone
+        if column == tables.layout[0] - 1:  # ill-formed bytes: the first is a character of its own
             column = tables.layout[1]
         flag = entry(tables.flags, scan.state + column)
         if flag & _SLOW:
@@ -277,7 +277,7 @@ def scan_segments(
         offsets: written, which pre-tokens are each segment's; shape (num_segments + 1,).
 
     Returns:
-        How many pre-tokens there are.
+        The number of pre-tokens.
     """
     count = 0
     offsets[0] = 0
@@ -313,7 +313,7 @@ def find_uncertain(data: BytesIn, starts: Int64In, ends: Int64In, tables: SplitT
             nothing matches; else where it starts.
 
     Returns:
-        Its number; that of all pre-tokens if none could be changed.
+        Its index; the number of all pre-tokens if none could change.
     """
     count = len(starts)
     end = ends[count - 1] if count else 0

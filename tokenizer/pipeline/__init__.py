@@ -1,1 +1,1 @@
-"""The seam for families: what a model, its encoder, its law and its trainer must offer, and who offers it."""
+"""The seam for families: protocols of models, encoders, laws and trainers, and the registry of families."""

@@ -1,9 +1,9 @@
-"""A tokenizer's definition: the parts of its pipeline, which decide its ids, and nothing else.
+"""A tokenizer's definition: the parts of its pipeline, which decide its ids.
 
     text → normalizer → pre_tokenizer → model → post_processor → ids → decoder → text
 
-Each part is a frozen value that gives itself as JSON-able data; this is the place where they are put
-together. `to_spec` gives the whole, the same for equal tokenizers, and `from_spec` takes it back.
+Each part is a frozen value with a form as JSON-able data; this module puts them
+together. `to_spec` returns the form of the whole, equal for equal tokenizers, and `from_spec` reads it.
 """
 
 from collections.abc import Mapping
@@ -33,11 +33,11 @@ class Definition:
     Attributes:
         model: turns pre-tokens into ids.
         pre_tokenizer: cuts text into pre-tokens.
-        normalizer: what is done to text first.
+        normalizer: applied to text first.
         post_processor: the special tokens that `add_special_tokens` puts around texts; None for none.
-        decoder: puts the bytes of tokens together.
+        decoder: joins the bytes of tokens.
         unicode: the Unicode tables that its training text was split with: `version` and `tables`, a digest of
-            the classes of characters that the split pattern tells apart; None if unknown.
+            the classes of characters that the split pattern distinguishes; None if unknown.
 
     Raises:
         VocabularyError: the parts do not fit together.
@@ -101,11 +101,11 @@ class Definition:
 
     @property
     def num_reserved(self) -> int:
-        """How many of the special tokens are reserved."""
+        """Number of reserved special tokens."""
         return self.vocabulary.num_reserved
 
     def to_spec(self) -> dict[str, Any]:
-        """Give the definition as JSON-able data that it can be built from again.
+        """Return the definition as JSON-able data, from which `from_spec` builds it again.
 
         Equal tokenizers give equal data. Byte strings are written in GPT-2's byte alphabet. Parts that are
         the default, and that older readers do not know, are left out.
@@ -130,7 +130,7 @@ class Definition:
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any], where: str = "spec") -> Self:
-        """Build a definition from what `to_spec` gave.
+        """Build a definition from the result of `to_spec`.
 
         Raises:
             FormatError: it is not of this form; the message begins with `where`.

@@ -1,4 +1,4 @@
-"""What a family of tokenizers implements: a model, an encoder, a law and a trainer.
+"""The protocols that a family of tokenizers implements: model, encoder, law and trainer.
 
     text → normalizer → pre_tokenizer → model → post_processor → ids → decoder → text
 
@@ -22,11 +22,11 @@ Progress = Callable[[int, int], None]
 
 
 class Breach(NamedTuple):
-    """Where a law is broken.
+    """A place where a law is broken.
 
     Attributes:
         segment: the first segment that breaks it.
-        says: what is wrong there.
+        says: the problem there.
     """
 
     segment: int
@@ -39,7 +39,7 @@ class Encoding(NamedTuple):
     Attributes:
         ids: uint32, shape (num_tokens,).
         ends: int64, shape (num_segments + 1,); segment s has the ids `ids[ends[s]:ends[s + 1]]`.
-        unknown_bytes: int64, shape (num_segments,): how many bytes of each segment became unknown tokens;
+        unknown_bytes: int64, shape (num_segments,): bytes of each segment that became unknown tokens;
             None for a model that has no unknown token.
     """
 
@@ -49,10 +49,10 @@ class Encoding(NamedTuple):
 
 
 class Law(Protocol):
-    """What holds between every text and its ids, whatever the text; checked in every run.
+    """A relation between every text and its ids; checked in every run.
 
-    The check costs an addition per token. An encoding that fails it is a fault of this package or of the
-    machine's memory, never of the text, and is not given out.
+    The check costs one addition per token. An encoding that fails it is a fault of this package or of the
+    machine's memory, never of the text, and is not returned.
     """
 
     def breach(
@@ -83,7 +83,7 @@ class Workspace(Protocol):
         Args:
             data: uint8, the text.
             pretokens: of each segment of it.
-            kinds: int64, shape (num_segments,); -1 for text, or the id that stands for the whole segment.
+            kinds: int64, shape (num_segments,); -1 for text, or the id of the whole segment.
 
         Returns:
             The encoding, whose ids the next call may overwrite.
@@ -95,13 +95,13 @@ class Encoder(Protocol):
     """Turns pre-tokens into ids; safe to share between threads, which borrow a workspace each.
 
     Attributes:
-        law: what every encoding is checked against.
+        law: the law that every encoding is checked against.
     """
 
     law: Law
 
     def workspace(self) -> AbstractContextManager[Workspace]:
-        """Lend a workspace to one thread."""
+        """Lend a workspace to one thread for the length of the block."""
         ...
 
     def locate(
@@ -112,14 +112,14 @@ class Encoder(Protocol):
         kinds: NDArray[np.int64],
         split: Callable[[], Pretokens],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where in the text each token begins and ends, in bytes.
+        """Return the bounds of each token in the text, in bytes.
 
         Args:
-            ids: int64, shape (num_tokens,); what encoding these segments gave.
+            ids: int64, shape (num_tokens,); the encoding of these segments.
             data: uint8, the normalized text.
             bounds: int64, shape (num_segments + 1,).
             kinds: see `Workspace.encode`.
-            split: gives the pre-tokens of the segments.
+            split: returns the pre-tokens of the segments.
         """
         ...
 
@@ -138,7 +138,7 @@ class Model(Protocol):
         ...
 
     def spec(self) -> dict[str, Any]:
-        """Give the model as JSON-able data, without the special tokens; equal models give equal data."""
+        """Return the model as JSON-able data, without the special tokens; equal models give equal data."""
         ...
 
     def encoder(self) -> Encoder:
@@ -162,25 +162,25 @@ class Model(Protocol):
 
     @property
     def unknown_token(self) -> str | None:
-        """The special token for text that the vocabulary does not have; None if it has any text."""
+        """The special token for text that is not in the vocabulary; None if it covers all text."""
         ...
 
     def recovers(self, pretokens: Sequence[bytes]) -> bytes:
-        """Return what decoding gives back of some pre-tokens; the family's promise, without encoding them."""
+        """Return the bytes that some pre-tokens decode to, without encoding them: the family's promise."""
         ...
 
     def probes(self) -> Mapping[str, str]:
-        """Return texts that an attestation of this family has beside those of every family, by name."""
+        """Return the texts, by name, that attestations of this family have besides the common ones."""
         ...
 
 
 class Trainer(Protocol):
-    """Has taken counts and options, and makes models of them."""
+    """Makes models from the counts and options that it was made with."""
 
     def models(self, progress: Progress | None = None) -> list[Model]:
-        """Make a model for each vocabulary size that was asked for, in order.
+        """Make a model for each requested vocabulary size, in order.
 
         Raises:
-            TrainingError: the counts do not suffice; says what would.
+            TrainingError: the counts are not enough; the message has a feasible size.
         """
         ...

@@ -1,4 +1,4 @@
-"""What a training can be asked for about its model; what text is cut into is asked for beside it."""
+"""The options of training a model; those of cutting text are in `training_options`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ TieBreak = Literal["lexicographic_max", "lowest_ids"]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """Options of a model's training; a family refuses those that it has no use for.
+    """Options of a model's training; a family rejects those that it does not use.
 
     Attributes:
         special_tokens: names, in the order of their ids.
-        num_reserved: how many tokens `<|reserved_0|>`, ... follow them.
-        min_frequency: what occurs less often is not learned (byte-level BPE: a pair).
+        num_reserved: number of tokens `<|reserved_0|>`, ... after them.
+        min_frequency: the least count of a learned string (byte-level BPE: of a merged pair).
         max_token_bytes: longer tokens are not made.
         tie_break: byte-level BPE: which of the most frequent pairs comes first.
 
     Raises:
-        TrainingError: a value that makes no sense.
-        SpecialTokenError: names that make none.
+        TrainingError: an option is invalid.
+        SpecialTokenError: a name is not valid for a special token.
     """
 
     special_tokens: Sequence[str] = ()

@@ -50,9 +50,9 @@ def build_tables(pattern: str) -> SplitTables:
 
 
 def tables_digest(chain: Sequence[str]) -> str:
-    """Return 16 hexadecimal digits that tell apart how Unicode tables class characters for expressions.
+    """Return a digest of 16 hexadecimal digits of the classes of characters that expressions distinguish.
 
-    Equal for equal classes, whichever version of Unicode or of `regex` they come from.
+    It is equal for equal classes, under any version of Unicode or of `regex`.
     """
     digest = hashlib.blake2b(digest_size=8)
     for expression in chain:
@@ -61,7 +61,7 @@ def tables_digest(chain: Sequence[str]) -> str:
 
 
 def _classes(expression: str) -> NDArray[np.uint8]:
-    """Return the class of each code point; where the automaton cannot say, by the usual sets."""
+    """Return the class of each code point; by the usual sets if there is no automaton."""
     try:
         atoms = atoms_of(parse(expression))
         return charsets.partition(atoms, dialect_flags(expression)).class_of
@@ -157,7 +157,7 @@ def _paired(
 
 
 def _together(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Say in one flag what two characters do one after the other; a cut that is taken back is never made."""
+    """Combine the flags of two characters in one; a cut that is taken back at once is never made."""
     before, here = (first & CUT_BEFORE) // CUT_BEFORE, first & CUT_HERE
     back = second // TAKE_BACK
     kept_here = here * (back == 0)

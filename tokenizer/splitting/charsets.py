@@ -1,6 +1,6 @@
-"""What characters an atom matches, and the classes of characters that a pattern cannot tell apart.
+"""The characters that an atom matches, and the classes of characters that a pattern treats alike.
 
-The `regex` package is asked about every code point there is, so the classes follow its Unicode version and
+Every code point is matched by the `regex` package, so the classes follow its Unicode version and
 its reading of every property and class, case-insensitive ones included.
 """
 
@@ -25,7 +25,7 @@ _ASCII_OF_ANY_CASE = regex.compile(r"\(\?i:[a-z']\)")
 
 _ASSIGNED_IN_NEWEST = 312_389  # code points, of private use and surrogates too
 
-# One character of each Unicode version, from the newest on: the first that is assigned tells the version.
+# One character of each Unicode version, newest first: the first that is assigned gives the version.
 _FIRST_ASSIGNED_IN = {
     "18.0": "\U0003d000",
     "17.0": "\U00010940",
@@ -43,8 +43,8 @@ class Alphabet:
     Attributes:
         class_of: uint8, shape (0x110000,), the class of each code point; classes count from 0 in the order of
             their first code points.
-        num_classes: how many there are.
-        members: for each atom, the classes that it is made of.
+        num_classes: their number.
+        members: for each atom, the classes that it consists of.
     """
 
     class_of: NDArray[np.uint8]
@@ -58,7 +58,7 @@ class Alphabet:
 
 @lru_cache(maxsize=1)
 def unicode_version() -> str:
-    """Say which Unicode version the `regex` package knows; what is newer than we know is said to be newer."""
+    """Return the Unicode version of the `regex` package, or "newer than" the newest one known here."""
     newest = next(iter(_FIRST_ASSIGNED_IN))
     if sum(end - first for first, end in _runs(r"\P{Cn}", 0, 0)) > _ASSIGNED_IN_NEWEST:
         return f"newer than {newest}"
@@ -75,7 +75,7 @@ def _every_character() -> str:
 
 @lru_cache(maxsize=256)
 def code_points(atom: str, flags: int) -> NDArray[np.int64]:
-    r"""Find what an atom matches.
+    r"""Find the characters that an atom matches.
 
     Args:
         atom: an expression for one character.
@@ -102,7 +102,7 @@ def code_points(atom: str, flags: int) -> NDArray[np.int64]:
 
 
 def _forms(atom: str, flags: int) -> NDArray[np.int64]:
-    """Find what `(?i:s)` matches, among the few characters that are a form of any in ASCII."""
+    """Find the characters that `(?i:s)` matches, among the few that are case forms of ASCII characters."""
     one = regex.compile(atom, flags)
     starts = np.array([code for code in _ascii_of_any_case(flags) if one.match(chr(code))], dtype=np.int64)
     return np.stack([starts, starts + 1], axis=1)
@@ -121,10 +121,10 @@ def _runs(atom: str, flags: int, first: int) -> list[tuple[int, int]]:
 
 
 def partition(atoms: set[str], flags: int) -> Alphabet:
-    """Find the classes of characters that no atom tells apart.
+    """Find the classes of characters that all atoms treat alike.
 
     Raises:
-        UnsupportedError: there are too many, or the atoms tell surrogates apart.
+        UnsupportedError: there are too many, or the atoms do not treat all surrogates alike.
     """
     ordered = sorted(atoms)
     num_sets = sum(len(atom) > 1 and not _ASCII_OF_ANY_CASE.fullmatch(atom) for atom in ordered)

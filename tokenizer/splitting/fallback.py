@@ -3,7 +3,7 @@ r"""Split through the `regex` package: correct for every pattern that it reads, 
 The tests compare the automaton with it, so it is as plain as it can be: cut the text
 into matches and the stretches between them, and measure the parts.
 
-Dialect: what `regex` reads as its VERSION0, except that a pattern with nested classes or class operations
+Dialect: that of `regex` VERSION0, except that a pattern with nested classes or class operations
 (`[\p{L}&&[^\p{Han}]]`) is read as VERSION1, as Rust's and Oniguruma's engines read it.
 Bytes that are not well-formed UTF-8 count as the characters that the `surrogateescape` handler makes of them.
 """
@@ -32,7 +32,7 @@ _CLASS = regex.compile(r"\\.|\[\^?(\]?(?:\\.|[^\]\\])*)\]", regex.DOTALL)
 
 
 def dialect_flags(pattern: str) -> int:
-    """Say which of the `regex` package's dialects a pattern is read in (0 or `regex.VERSION1`)."""
+    """Return the flag of the `regex` package's dialect for a pattern: 0 or `regex.VERSION1`."""
     for found in _CLASS.finditer(pattern):
         inner = regex.sub(r"\\.", "", found[1] or "", flags=regex.DOTALL)
         if "[" in inner or _CLASS_OPERATION.search(inner):
@@ -66,7 +66,7 @@ def compile_regex(pattern: str) -> regex.Pattern[str]:
 
 
 def empty_match(pattern: str) -> PatternError:
-    """Build the error for an expression that matches where there is nothing."""
+    """Build the error for an expression that matches the empty string."""
     return PatternError(
         f"split_pattern={shown(pattern)} can match the empty string, so it cuts nothing off; use + where it "
         "has *, or make one of its parts obligatory"
@@ -104,7 +104,7 @@ def split_segments(
     """Cut segments of a buffer by one expression; the plain twin of the automaton's scan.
 
     Args:
-        expression: what `compile_regex` accepts.
+        expression: an expression that `compile_regex` accepts.
         data: shape (num_bytes,).
         starts: shape (num_segments,), where each segment begins in `data`.
         ends: shape (num_segments,), where it ends.

@@ -18,7 +18,7 @@ Spans = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def certain_pretokens(splitter: Splitter, data: NDArray[np.uint8]) -> Spans:
-    """Return where the leading pre-tokens start and end that stay whatever text follows.
+    """Return the bounds of the leading pre-tokens that no further text can change.
 
     Args:
         splitter: a compiled split pattern.

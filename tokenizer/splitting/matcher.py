@@ -1,7 +1,7 @@
-"""From a tree to a deterministic matcher with Perl's leftmost-first meaning.
+"""Compile a tree to a deterministic matcher with Perl's leftmost-first semantics.
 
 A tree becomes a program of instructions that threads walk, as in Pike's machine: at each position there is
-a list of threads in order of priority, and as soon as one of them matches, those behind it are dropped. Such
+a list of threads in order of priority, and as soon as one of them matches, those after it are dropped. Such
 lists, taken as states, make the automaton deterministic. A list is kept as it is *before* the instructions
 that take no character are followed; they are followed once the next character is known, which makes lookahead
 by one character free: a match is noticed on the character after it, or on the end of the text, a symbol of
@@ -29,15 +29,15 @@ from tokmill.tokenizer.splitting.syntax import (
 )
 
 MAX_INSTRUCTIONS = 4000
-MAX_STEPS = 1_000_000  # of following instructions, a second or two; what is published takes some thousands
-MAX_ENTRIES = 1 << 16  # of a table of states and symbols: what a 16-bit index reaches
+MAX_STEPS = 1_000_000  # of following instructions, a second or two; published patterns take some thousands
+MAX_ENTRIES = 1 << 16  # of a table of states and symbols: the range of a 16-bit index
 DEAD = -1
 START = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Take one character of the classes, go on at `then`."""
+    """Take one character of the classes, and continue at `then`."""
 
     classes: frozenset[int]
     then: int
@@ -45,7 +45,7 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Go on at `then` if the next symbol is one of these, and take nothing."""
+    """Continue at `then` if the next symbol is one of these; take nothing."""
 
     symbols: frozenset[int]
     then: int
@@ -54,7 +54,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Go on at each of these, the first one first."""
+    """Continue at each of these, in order of priority."""
 
     targets: tuple[int, ...]
 
@@ -98,7 +98,7 @@ class _Program:
         return len(self.instructions) - 1
 
     def write(self, node: Node, then: int) -> int:
-        """Write a node that goes on at `then`; give where it begins."""
+        """Write a node that continues at `then`; return its first instruction."""
         match node:
             case OneOf():
                 return self.add(Take(self.alphabet.classes_of(node), then))
@@ -124,11 +124,11 @@ class _Program:
         return frozenset(range(self.end_symbol + 1)) - found if negated else found
 
     def follow(self, threads: tuple[int, ...], symbol: int) -> tuple[list[Take], bool]:
-        """Follow what takes no character, given the next symbol; stop at the first match.
+        """Follow the instructions that take no character, given the next symbol; stop at the first match.
 
         Raises:
             UnsupportedError: a `$` was met before a newline, where two characters would have to be known; or
-                all in all there was too much to follow.
+                there were too many instructions to follow in all.
         """
         takes: list[Take] = []
         seen: set[int] = set()

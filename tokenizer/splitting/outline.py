@@ -1,18 +1,18 @@
-r"""What can be read off a regular expression before it is compiled: its size, and whether it must take text.
+r"""A quick look at a regular expression before it is compiled: its size, and whether it must take text.
 
-Engines spell counted repetitions out, so that `(?:(?:a{1000}){1000}){1000}` fills the memory while it is
-compiled; the size tells. And an expression that only the `regex` package can run must not match where there
-is nothing. The automaton knows this of every expression that it does; of the others it is read here,
+Engines expand counted repetitions, so that `(?:(?:a{1000}){1000}){1000}` fills the memory while it is
+compiled; the size shows this. And an expression that only the `regex` package can run must not match the
+empty string. The automaton knows this of every expression that it runs; for the others it is decided here,
 cautiously: an expression passes if each of its alternatives has a part that takes a character and is not
 optional. Look-arounds, anchors, back-references, calls, conditions and `\K` count as taking nothing, so that
-what passes never matches the empty string, while a few expressions that never would are refused all the same.
+an accepted expression never matches the empty string, but a few that never would are rejected, too.
 """
 
 from dataclasses import dataclass
 
 import regex
 
-# What one step over an expression may find; anything else is one character that stands for itself.
+# The tokens of an expression; anything else is one literal character.
 _TOKEN = regex.compile(
     r"""
     (?P<none> \(\?\#[^)]*\)                             # comments
@@ -41,9 +41,9 @@ class Outline:
     """An expression, or a part of it.
 
     Attributes:
-        size: how many parts it has when its counted repetitions are spelled out.
-        depth: how many groups lie in each other.
-        takes_text: whether every match has a character; False where that is not certain.
+        size: its number of parts, with counted repetitions expanded.
+        depth: the depth of nested groups.
+        takes_text: whether every match has a character; False if that is not certain.
     """
 
     size: int = 0
@@ -52,10 +52,10 @@ class Outline:
 
 
 def outline(pattern: str) -> Outline:
-    """Read an expression over.
+    """Read an expression without parsing it fully.
 
     Args:
-        pattern: an expression; where it is none, the outline means nothing.
+        pattern: an expression; the outline of an invalid one is meaningless.
     """
     verbose = _VERBOSE.search(pattern) is not None
     groups = [_Group(aside=r"\K" in pattern)]
@@ -80,14 +80,14 @@ def outline(pattern: str) -> Outline:
                 groups[-1].add(Outline(1, 0, takes_text=True))
             case "one" | "none" as kind:
                 groups[-1].add(Outline(1, 0, takes_text=kind == "one"))
-    while len(groups) > 1:  # no expression, which whoever compiles it says
+    while len(groups) > 1:  # an invalid expression; compiling it will report that
         groups[-2].add(groups.pop().close())
     whole = groups[0].close()
     return Outline(whole.size, whole.depth - 1, whole.takes_text)
 
 
 class _Group:
-    """A group that is being read; `last` is what a quantifier would repeat."""
+    """A group that is being read; `last` is the part that a quantifier would repeat."""
 
     def __init__(self, *, aside: bool) -> None:
         self.aside = aside
@@ -117,7 +117,7 @@ class _Group:
 
 
 def _counts(quantifier: str) -> tuple[int, int]:
-    """Return how often at least an item is repeated, and how often it is spelled out."""
+    """Return the least number of repetitions of an item, and the number of its copies when expanded."""
     counted = _COUNTED.match(quantifier)
     if counted is None:
         return int(quantifier.startswith("+")), 1
@@ -126,7 +126,7 @@ def _counts(quantifier: str) -> tuple[int, int]:
 
 
 def _class_end(pattern: str, position: int) -> int:
-    """Find the end of the class that starts here; where it is not closed, the end of the pattern."""
+    """Find the end of the class that starts here, or the end of the pattern if it is not closed."""
     depth = 0
     while position < len(pattern):
         if pattern[position] == "\\":

@@ -6,8 +6,9 @@ r"""A parser for the regular expressions that split patterns are written in.
     group    := "(" choice ")", also (?:…) (?<name>…) (?i:…) (?s:…) (?-i:…) (?>…) (?=…) (?!…)
     quantifier := ("*" | "+" | "?" | {m} | {m,} | {,n} | {m,n}) ("?" | "+")?
 
-It is called on expressions that the `regex` package has accepted, so it need not find mistakes; what it does
-not know for certain raises `UnsupportedError`. Classes and properties are not read but passed on as atoms.
+It is called on expressions that the `regex` package has accepted, so it need not find mistakes; anything that
+it does not know for certain raises `UnsupportedError`. Classes and properties are not read but passed on as
+atoms.
 """
 
 import re
@@ -29,7 +30,7 @@ from tokmill.tokenizer.splitting.syntax import (
 
 MAX_REPEAT = 100
 MAX_DEPTH = 60  # of groups in groups
-MAX_NODES = 4000  # that a repetition is spelled out to
+MAX_NODES = 4000  # of an expanded repetition
 
 _QUANTIFIER = re.compile(r"(?:([*+?])|\{(\d*)(?:(,)(\d*))?\})([+?]?)")
 _ONE_CHARACTER_ESCAPE = re.compile(
@@ -206,7 +207,7 @@ def _look(inner: Node, *, negated: bool) -> Node:
 
 
 def _atomic(inner: Node) -> Node:
-    """Give `(?>…)` where it is one character, or a greedy run of one, which is what possessive means."""
+    """Return the node of `(?>…)` around one character, or a greedy run of one: a possessive repetition."""
     match inner:
         case OneOf():
             return inner

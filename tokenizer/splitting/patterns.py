@@ -1,4 +1,4 @@
-r"""The split patterns that are known by name, and what a name, an expression or a chain of them stands for.
+r"""The named split patterns, and the chain of expressions of a name, an expression or a chain.
 
 A pre-tokenizer is a *chain* of regular expressions. The first one cuts the text into its matches and the
 stretches between them; every part is then cut by the next one, which sees nothing of the text around the
@@ -6,7 +6,7 @@ part. Most named patterns are chains of one. `digits` puts one more expression i
 
 The expressions below are equivalent to the published ones, in a form that the `regex` package, Oniguruma and
 Rust's engines read alike (`{1,3}+` is possessive in some only; `$` has three meanings; so `cl100k` has
-`(?![\s\S])` for the end of the text). The tests hold them equal to tiktoken's own text of them.
+`(?![\s\S])` for the end of the text). The tests compare them with tiktoken's own text of them.
 
 Sources: openai/gpt-2 `encoder.py`; openai/tiktoken `openai_public.py`; Hugging Face `tokenizer.json` files of
 Llama 3, Qwen 2 and DeepSeek V3; Stanford CS336, assignment 1.
@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias, get_args
 from tokmill.tokenizer.core.errors import PatternError
 
 Digits: TypeAlias = Literal["pattern", "single", "groups_of_three"]
-r"""How digits (`\p{N}`) are cut: as the pattern says, each alone, or up to three together from the left."""
+r"""How digits (`\p{N}`) are cut: by the pattern, each alone, or up to three together from the left."""
 
 PatternLike: TypeAlias = str | Sequence[str]
 """A name, a regular expression, or a chain of regular expressions."""
@@ -71,7 +71,7 @@ _NAME_LIKE = re.compile(r"[A-Za-z][A-Za-z0-9_-]+")
 
 
 def resolve(pattern: PatternLike, digits: Digits = "pattern") -> tuple[str, ...]:
-    """Give the chain of expressions that a name or an expression, with its digit handling, stands for.
+    """Return the chain of expressions for a name or an expression, with its digit handling.
 
     Args:
         pattern: a key of `SPLIT_PATTERNS` or `SPLIT_CHAINS`, a regular expression, or a chain of them.
@@ -96,7 +96,7 @@ def resolve(pattern: PatternLike, digits: Digits = "pattern") -> tuple[str, ...]
 
 
 def shown(pattern: object) -> str:
-    """Return a pattern as messages show it: the beginning, if it is long."""
+    """Return a pattern for messages: only the beginning, if it is long."""
     text = repr(pattern)
     return text if len(text) <= 300 else f"{text[:300]}…"
 

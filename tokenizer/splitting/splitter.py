@@ -1,8 +1,8 @@
-"""A compiled split pattern, and what it makes of a batch of documents.
+"""A compiled split pattern, and the pre-tokens of a batch of documents.
 
 Laws: the pre-tokens of a document tile it (nothing is lost, nothing overlaps, none is empty); no match looks
-over the edge of a document; the result does not depend on how documents are batched, nor on the engine.
-What the expressions leave unmatched is a pre-token of its own, one for each stretch, as in Hugging Face's
+beyond the bounds of a document; the result does not depend on how documents are batched, nor on the engine.
+Each stretch of text that the expressions leave unmatched is a pre-token of its own, as in Hugging Face's
 `Split` with `Isolated`. tiktoken drops such stretches, which no named pattern but `deepseek_v3` ever has.
 """
 
@@ -48,11 +48,11 @@ class Splitter:
     """A chain of split expressions, ready to run; safe to share between threads.
 
     Attributes:
-        pattern: what the caller gave: a name, an expression, or a chain of them.
+        pattern: the given pattern: a name, an expression, or a chain of them.
         digits: how digits are cut.
         chain: the expressions that are run, in order.
-        tables: for each expression what the kernels of `tokenizer.kernels.split` take, or None where the
-            expression lies outside of what the automaton can do, and the `regex` package runs it.
+        tables: for each expression the tables of the kernels of `tokenizer.kernels.split`, or None if the
+            automaton does not support it, and the `regex` package runs it.
     """
 
     def __init__(self, pattern: PatternLike, digits: Digits = "pattern") -> None:
@@ -66,7 +66,7 @@ class Splitter:
 
     @cached_property
     def unicode(self) -> dict[str, str]:
-        """The tables that decide what a letter or a digit is: their Unicode `version`, and a digest."""
+        """The tables of letters, digits and other classes: their Unicode `version`, and a digest."""
         return {"version": unicode_version(), "tables": tables_digest(self.chain)}
 
     @property
@@ -93,7 +93,7 @@ class Splitter:
     def split_segments(
         self, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
     ) -> Pretokens:
-        """Cut segments that need not lie side by side; each is a text of its own.
+        """Cut segments that need not be adjacent; each is a text of its own.
 
         Args:
             data: uint8, shape (num_bytes,); UTF-8, as in `split`.
@@ -120,7 +120,7 @@ class Splitter:
     def cut_from(
         self, level: int, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
     ) -> Pretokens:
-        """Run the chain from one of its expressions on: each cuts the parts that the one before it made."""
+        """Run the chain from one of its expressions on: each cuts the parts of the previous one."""
         found = Pretokens(starts, ends, np.arange(len(starts) + 1, dtype=np.int64))
         for number in range(level, len(self.chain)):
             parts = self.cut_by(number, data, found.starts, found.ends)
@@ -137,7 +137,7 @@ class Splitter:
         return _scan(tables, data, starts, ends)
 
     def split_text(self, text: str) -> list[str]:
-        """Cut one text; for tests and for looking at a pattern."""
+        """Cut one text; for tests and for trying out a pattern."""
         data = text.encode("utf-8", "surrogateescape")
         found = self.split(np.frombuffer(data, np.uint8), np.array([0, len(data)], np.int64))
         spans = zip(found.starts.tolist(), found.ends.tolist(), strict=True)
@@ -187,12 +187,12 @@ def compile_expression(expression: str) -> SplitTables | None:
 
 
 def compile_pattern(pattern: PatternLike, digits: Digits = "pattern") -> Splitter:
-    r"""Compile a split pattern; the same request gives the same object.
+    r"""Compile a split pattern; equal arguments give the same object.
 
     Args:
         pattern: a name (`SPLIT_PATTERNS`, `SPLIT_CHAINS`), a regular expression, or a chain of them.
-        digits: `pattern` cuts digits as the pattern says; `single` cuts out every `\p{N}` first and
-            `groups_of_three` up to three of them from the left, and what lies between is cut by the pattern.
+        digits: `pattern` cuts digits by the pattern; `single` cuts out every `\p{N}` first and
+            `groups_of_three` up to three of them from the left, and the pattern cuts the text in between.
 
     Raises:
         PatternError: an unknown name, or an expression that does not parse or matches the empty string.

@@ -1,7 +1,7 @@
 r"""Regular expressions as trees: the node types that the parser makes and the automaton is built from.
 
 An *atom* is the source text of something that matches exactly one character: `x`, `[^\s\p{L}]`, `(?i:s)`.
-What it matches is asked of the `regex` package (see `charsets`), so a tree holds structure only.
+The `regex` package decides what it matches (see `charsets`), so a tree holds structure only.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Mode: TypeAlias = Literal["greedy", "lazy"]
 
 
 class UnsupportedError(Exception):
-    """The expression lies outside of what the automaton can do exactly; `regex` has to run it."""
+    """The automaton cannot run the expression exactly; `regex` has to run it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ EMPTY = Sequence(())
 
 
 def is_nullable(node: Node) -> bool:
-    """Say whether a node can match without taking a character."""
+    """Whether a node can match without taking a character."""
     match node:
         case OneOf():
             return False
@@ -76,7 +76,7 @@ def is_nullable(node: Node) -> bool:
 
 
 def sequence(items: list[Node]) -> Node:
-    """Join items; what is empty is left out, and a single one needs no wrapper."""
+    """Join items; empty ones are left out, and a single one needs no wrapper."""
     items = [item for item in items if item != EMPTY]
     return items[0] if len(items) == 1 else Sequence(tuple(items))
 
@@ -92,9 +92,9 @@ def choice(options: list[Node]) -> Node:
 
 
 def repeat(item: Node, least: int, most: int | None, mode: Literal["greedy", "lazy", "possessive"]) -> Node:
-    """Spell out a repetition with sequences, choices and `Star`.
+    """Expand a repetition to sequences, choices and `Star`.
 
-    A possessive repetition of one character never gives back what it took, which is the same as taking
+    A possessive repetition of one character never gives characters back, which is the same as taking
     as many as there are and then looking that no further one follows.
 
     Raises:

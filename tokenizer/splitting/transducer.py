@@ -1,16 +1,15 @@
-r"""From a matcher, which finds one match, to a transducer, which cuts a whole text while it reads on.
+r"""Turn a matcher, which finds one match, into a transducer, which cuts a whole text in one pass.
 
-A matcher is started at a place, runs until it is dead, and the best end that it saw is the match's; then it
-starts again there. Here that is one deterministic machine that is never set back. Where a match turns out to
-end at the current place, the machine goes on from the state that a fresh start would have reached. Where the
-end may lie further back (`\s+(?!\S)` gives back one space, `\s*[\r\n]+` the spaces after the last newline),
-the state also holds what the machine would have done meanwhile had it been started there, and the cuts that
-it would have made are made, provisionally: they stand if the longer match fails, and are taken back if it
-does not.
+A matcher starts at a place and runs until it is dead; the best end that it saw is the end of the match, where
+it starts again. The transducer is one deterministic machine that never goes back. If a match turns out to end
+at the current place, the machine continues in the state that a fresh start would have reached. If the end may
+be further back (`\s+(?!\S)` gives back one space, `\s*[\r\n]+` the spaces after the last newline), the state
+also holds the state of a machine that had been started there, and the cuts that it would have made are made
+provisionally: they stay if the longer match fails, and are taken back if it does not.
 
-What would need too long a memory is flagged `SLOW`, and the kernel asks the matcher, from the last cut on.
-A stretch that nothing matches is a pre-token of its own (state `GAP`). It ends where a match begins that is
-certain, whatever may follow; where that is not certain yet, the kernel asks the matcher, again.
+A step that would need too long a memory is flagged `SLOW`, and the kernel runs the matcher from the last cut
+on. A stretch that nothing matches is a pre-token of its own (state `GAP`). It ends where a match begins that
+is certain, whatever may follow; if that is not certain yet, the kernel runs the matcher again.
 """
 
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ GAP = 1
 
 
 class Step(NamedTuple):
-    """What one symbol does: take back cuts, cut before the character last read, cut before this one."""
+    """The effect of one symbol: take back cuts, cut before the character last read, cut before this one."""
 
     state: "_State"
     take_back: int = 0
@@ -61,18 +60,18 @@ class _Gap:
 
 @dataclass(frozen=True, slots=True)
 class _Lost:
-    """Only the kernel, with the text at hand, can say where the last match ended."""
+    """The end of the last match is unknown here; the kernel finds it in the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Within a match, or what may become one.
+    """Within a match, or text that may become one.
 
     Attributes:
         at: the matcher's state.
-        best: where the best end so far is: there is none, after `one` character or after `more`; one
+        best: the best end so far: none, after `one` character or after `more`; one
             character `back`; `far` behind, with a provisional cut there.
-        inside: what a start from the best end has reached; `_Lost` where that is not known.
+        inside: the state of a start from the best end; `_Lost` if unknown.
         pending: provisional cuts, from the one at the best end on.
     """
 
@@ -126,7 +125,7 @@ def build_transducer(matcher: Matcher) -> Transducer:
 
 
 class _Machine:
-    """What the transducer does on one symbol, worked out from the matcher."""
+    """The transducer's step on one symbol, derived from the matcher."""
 
     def __init__(self, matcher: Matcher) -> None:
         self.next_state = matcher.next_state.tolist()
@@ -157,7 +156,7 @@ class _Machine:
         return _Gap() if after == DEAD else _Run(after, "one")
 
     def leave_gap(self, symbol: int) -> Step:
-        """Go on after a character that no match begins with."""
+        """Continue after a character that no match begins with."""
         begun = self.begin(symbol)
         if symbol == self.end_symbol:
             return Step(begun, here=True)
@@ -166,7 +165,7 @@ class _Machine:
         return Step(begun)
 
     def end(self, run: _Run, symbol: int) -> Step:
-        """Fall back to the best end, as no better one can come."""
+        """Fall back to the best end, since no better one can follow."""
         if run.best == "one":
             return self.leave_gap(symbol)
         if run.best == "back":
@@ -197,9 +196,9 @@ def _certain(matcher: Matcher) -> NDArray[np.bool_]:
 
 
 def _minimized(next_state: NDArray[np.int64], flags: NDArray[np.uint8]) -> Transducer:
-    """Merge states that no text tells apart (Moore's algorithm); the first two stay what they are.
+    """Merge equivalent states (Moore's algorithm); the first two are kept.
 
-    What takes too many rounds stays as it is, which is as right and only larger.
+    A machine that takes too many rounds is not reduced fully, which is correct, only larger.
     """
     numbers = np.minimum(np.arange(len(flags)), 2)
     num_groups = 0

@@ -1,7 +1,7 @@
-"""A decoder for UTF-8 that yields classes of characters, as a table of one step a byte.
+"""A decoder for UTF-8 that yields classes of characters, as a table with one step per byte.
 
-Nodes are what is known after some bytes of a character; node 0 is its beginning. A byte leads to a node and
-yields a column: `INSIDE` while the character goes on, its class's column on its last byte, `ILL_FORMED` where
+A node is the state after some bytes of a character; node 0 is its beginning. A byte leads to a node and
+yields a column: `INSIDE` within the character, its class's column on its last byte, `ILL_FORMED` if
 the bytes since the character's beginning cannot belong together. Nodes with equal tables are one node.
 Source: the Unicode Standard, table 3-7 (well-formed UTF-8 byte sequences).
 """
