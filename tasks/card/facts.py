@@ -1,7 +1,7 @@
-"""What a data card says, as values: `card.json` is `CardFacts`.
+"""The facts of a data card: `card.json` is `CardFacts`.
 
-Nothing in it depends on when, where or by whom the data was made, or on what was taken from the cache: the
-same data gives the same card. `tasks.card.gathering` says where each fact comes from.
+Nothing in it depends on when, where or by whom the data was made, or on cached artifacts: the
+same data gives the same card. `tasks.card.gathering` shows where each fact comes from.
 """
 
 from typing import Literal
@@ -21,16 +21,16 @@ class SourceFacts(_Facts):
     """One source, from its text to its tokens in the sequences.
 
     Attributes:
-        note: what the user says of it.
+        note: the user's note on it.
         text_share: its part of the corpus' bytes of text.
-        balanced_share: the part that the balance gives it in the tokenizer's training, in the balance's unit;
+        balanced_share: its share of the tokenizer's training text by the balance, in the balance's unit;
             None if an existing tokenizer was taken.
         training_share: its part of the weighted bytes that the tokenizer was trained on; likewise.
         training_factor: how often its text counted there.
         training_capped: whether the balance's limit bound.
         num_tokens: tokens of its documents, end tokens included.
         token_share: its part of all such tokens.
-        requested_share: its part of the mixture's tokens, as asked for.
+        requested_share: its requested share of the mixture's tokens.
         mixed_share: its part of the mixture's tokens.
         mixed_tokens: its tokens in the mixture, repetitions included.
         read_before_tokens: its tokens that were read in the run before this mixture.
@@ -75,7 +75,7 @@ class TokenizerFacts(_Facts, WithOptional):
         num_merges: merges of a byte-level BPE tokenizer.
         family: the family of its model.
         figures: counts that describe a model of another family.
-        unknown_token: what text becomes that the vocabulary does not have; None if it has any text.
+        unknown_token: the token for text that is not in the vocabulary; None if it covers all text.
         num_unknown_tokens: how often that is in the encoded text.
     """
 
@@ -119,7 +119,7 @@ class MixtureFacts(_Facts):
 
     Attributes:
         first_position: tokens of the run that were read before, from another mixture; else 0.
-        warnings: where it misses what was asked for by more than the tolerance.
+        warnings: the requests that it misses by more than the tolerance.
     """
 
     method: str
@@ -136,8 +136,8 @@ class PackedFacts(_Facts):
 
     Attributes:
         fill: part of the sequences that is not padding.
-        documents: how many of the mixture's documents came to which end; see `tasks.packing.accounts`.
-        shares: how the sources' shares came through packing; see `tasks.packing.shares`.
+        documents: number of the mixture's documents by end; see `tasks.packing.accounts`.
+        shares: the sources' shares before and after packing; see `tasks.packing.shares`.
         share_block_sequences: sequences in each of the blocks whose shares were measured.
     """
 

@@ -32,7 +32,7 @@ from tokmill.tasks.store.record import Record, read_record
 
 @dataclass(frozen=True)
 class Upstream:
-    """The directories of the artifacts that a card is about; each is read when it is first asked for."""
+    """The directories of the artifacts that a card describes; each is read on first use."""
 
     paths: Mapping[str, Path]
     earlier: Mapping[str, Sequence[Path]] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Upstream:
 def gather_facts(
     upstream: Upstream, *, title: str, description: str, license_text: str, notes: Mapping[str, str]
 ) -> CardFacts:
-    """Read everything that the card says.
+    """Read all facts of the card.
 
     Raises:
         StoreError: an artifact has no record or is broken.
@@ -152,7 +152,7 @@ def _yield(audited: Yield) -> dict[str, Any]:
 
 
 def tokenizer_facts(upstream: Upstream) -> TokenizerFacts:
-    """What the tokenizer is, and what the audit found."""
+    """The facts about the tokenizer, and the findings of the audit."""
     from tokmill.tokenizer import load
 
     definition = load(upstream.paths["tokenizer"] / "tokmill.json").definition
@@ -208,10 +208,10 @@ def _artifact_facts(record: Record) -> ArtifactFacts:
 
 
 def ledgers(upstream: Upstream) -> list[AccountTable]:
-    """The way of documents from the files, and of tokens from the encoder, to the sequences.
+    """The accounts of documents from the files to the sequences, and of tokens from the encoder on.
 
     Raises:
-        AccountError: the accounts do not lead from one stage to the next, or not to what was packed.
+        AccountError: the accounts of two stages do not match, or the last do not match the packed sequences.
     """
     sources = upstream.corpus.sources
     read, encoded = _stage(upstream, "corpus", "ingest"), _stage(upstream, "encoded", "encode")

@@ -1,4 +1,4 @@
-"""card: what the data is, how it came about and how to load it, as Markdown and as JSON.
+"""card: describe the data, how it was made and how to load it, as Markdown and as JSON.
 
 Every number comes from the records and tables of the artifacts upstream (`tasks.card.gathering`). They are
 written as `card.json` and laid out as `card.md` (`tasks.card.text`). The card is not made if the accounts of
@@ -49,7 +49,7 @@ def run(
     """Write `card.md` and `card.json` into `out`.
 
     Args:
-        params: what only people know.
+        params: the facts that only people know.
         out: the artifact's directory.
         earlier_mixtures: where documents were taken down before packing again: the mixtures that they were
             taken from, the oldest first.

@@ -1,4 +1,4 @@
-"""The fields of a batch, and making batches: several at a time, so that small batches cost no more.
+"""The fields of a batch, and the making of batches: several at a time, so that small batches cost no more.
 
 For B sequences of L tokens (`tasks.formats.packed.reader` defines the terms); if sequences are read
 as several rows (`tasks.loading.lengths`), B counts rows and L is theirs:
@@ -8,7 +8,7 @@ as several rows (`tasks.loading.lengths`), B counts rows and L is theirs:
     position_ids   int32 [B, L]          from 0 in every piece; 0 on padding
     segment_ids    int32 [B, L]          from 1 in every sequence; 0 on padding
     loss_mask      bool [B, L]           false on padding, and on the first token of a continued piece if
-                                         the packing says so
+                                         the artifact has `mask_continued`
     cu_seqlens     int32 [m + 1]         the batch as one row of B × L tokens, for attention over varying
                                          lengths: 0, the end of every piece and of every sequence's padding,
                                          up to B × L; tokens between two bounds attend only to one another
@@ -123,11 +123,11 @@ def made(block: Block, rows: PackedRows, wanted: Wanted) -> list[Batch]:
 def _pieces(
     block: Block, rows: PackedRows, length: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-    """Where pieces lie in the rows of a block.
+    """The places of pieces in the rows of a block.
 
     Returns:
-        Where in its row each piece ends; where each row's pieces begin among them; and, counted through all
-        rows, where those begin that go on from another sequence or row, if a mask asks for it.
+        The end of each piece in its row; the index of each row's first piece; and, counted through all
+        rows, the starts of the pieces that continue from another sequence or row, if a mask needs them.
     """
     ends, firsts = rows.ends(block.sequences)
     begins = _begins(ends, firsts, rows.sequence_length)
@@ -162,7 +162,7 @@ def _marks(ends: NDArray[np.int32], firsts: NDArray[np.int64], length: int, fiel
 
 
 def _begins(ends: NDArray[np.int32], firsts: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """Where each piece begins, counted through all sequences: int64 [p]."""
+    """The start of each piece, counted through all sequences: int64 [p]."""
     num_pieces = np.diff(firsts)
     begins = np.zeros(len(ends), dtype=np.int64)
     begins[1:] = ends[:-1]

@@ -59,7 +59,7 @@ class PackedDataset:
         remainder: how to treat the last, partial step of an epoch: 'keep' spreads it over the ranks,
             'drop' leaves it out, 'wrap' fills it up from the epoch's beginning.
         num_threads: threads that make batches ahead; 0 makes them on demand. One is as fast as the
-            memory; more help with slow disks or networks.
+            memory; more threads help with slow disks or networks.
         prefetch: the most batches ahead; by default those of two blocks of 2 MiB per thread.
         verify: 'sizes' compares the files' sizes with the record, 'full' reads every byte and compares
             digests as well.
@@ -149,8 +149,8 @@ class PackedDataset:
         """The state to resume from after the last yielded batch, for `load_state_dict`; it is JSON.
 
         Args:
-            num_batches: given out since the beginning of the iteration, where others than this object did it:
-                the worker processes of a `DataLoader` walk on copies.
+            num_batches: batches taken since the beginning of the iteration, if not from this object:
+                the worker processes of a `DataLoader` iterate over copies.
         """
         moved = num_batches is not None
         return self._walk.state(self._after(self._place, num_batches or 0) if moved else self._place)

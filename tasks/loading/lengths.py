@@ -67,14 +67,15 @@ def cut_pieces(
     """Cut pieces at the ends of rows.
 
     Args:
-        ends: int64 [p], where each piece ends, counted through all sequences; ascending.
-        begins: int64 [p], where each piece begins, counted in the same way.
+        ends: int64 [p], the end of each piece, counted through all sequences; ascending.
+        begins: int64 [p], the start of each piece, counted in the same way.
         num_tokens: of all sequences, padding included.
         length: tokens of a row; divides the sequences'.
 
     Returns:
-        int32 [q], where in its row each piece ends now; int64 [rows + 1], where each row's pieces begin among
-        them; int64 [q - p], where pieces begin that go on from the row before, counted through all rows.
+        int32 [q], the end of each piece in its row; int64 [rows + 1], the index of each row's first piece
+        among them; int64 [q - p], the starts of pieces that continue from the previous row, counted through
+        all rows.
     """
     bounds = np.arange(0, num_tokens, length, dtype=np.int64)
     piece = np.searchsorted(ends, bounds, side="right")

@@ -61,7 +61,7 @@ class Walk:
         """The place that is saved in a state dict.
 
         Raises:
-            LoadingError: it is no state, or one of another dataset, shuffling or seed.
+            LoadingError: it is not a state, or one of another dataset, shuffling or seed.
         """
         _check_form(state)
         known = {self.digest, self.origin, *self.predecessors} - {None}
@@ -74,8 +74,8 @@ class Walk:
         for name in ("num_sequences", "shuffle", "seed"):
             if state[name] != getattr(self, name):
                 raise LoadingError(
-                    f"loading: the state was taken with {name}={state[name]}, and this dataset has "
-                    f"{name}={getattr(self, name)}; open it with {name}={state[name]} to go on in that order"
+                    f"loading: the state was taken with {name}={state[name]}, but this dataset has "
+                    f"{name}={getattr(self, name)}; open it with {name}={state[name]} to continue"
                 )
         if not (0 <= state["position"] < self.num_sequences and state["epoch"] >= 0):
             raise LoadingError(

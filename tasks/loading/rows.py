@@ -53,7 +53,7 @@ class PackedRows:
         self._opening = threading.Lock()
 
     def __reduce__(self) -> tuple[type["PackedRows"], tuple[Path, PackedManifest]]:
-        """A copy in another process maps the shards anew."""
+        """A copy in another process maps the shards again."""
         return PackedRows, (self._path, self._manifest)
 
     def tokens(self, sequences: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -89,8 +89,8 @@ class PackedRows:
         """The ends of the pieces of `sequences`, int64 [n], within their sequences.
 
         Returns:
-            int32 [p], the ends of all pieces, sequence after sequence; and int64 [n + 1], where each
-            sequence's are among them.
+            int32 [p], the ends of all pieces, sequence after sequence; and int64 [n + 1], the index of each
+            sequence's first piece among them.
         """
         found = [self._shard(shard).ends(row) for shard, row in _pairs(*self._places(sequences))]
         firsts = np.cumsum([0, *map(len, found)], dtype=np.int64)
@@ -129,7 +129,7 @@ class _Shard:
         self._starts = opened.document_starts
 
     def ends(self, row: int) -> NDArray[np.int32]:
-        """Where the pieces of a sequence end: `cu_seqlens` without its first bound."""
+        """The ends of the pieces of a sequence: `cu_seqlens` without its first bound."""
         return self._flat[self._offsets[row] + 1 : self._offsets[row + 1]]
 
     def continued(self, row: int) -> NDArray[np.bool_]:
@@ -155,7 +155,7 @@ class _Span:
 
 
 def _window(address: int, length: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """One read-only array over several memory maps and what lies between them, which must not be read.
+    """One read-only array over several memory maps and the gaps between them, which must not be read.
 
     It lets one call copy the rows of all shards; one call per shard of a shuffled batch would cost as much as
     the copying. The caller must keep the maps alive.

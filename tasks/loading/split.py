@@ -1,20 +1,20 @@
 """Divide the positions of an epoch among ranks and workers.
 
-The model. All ranks walk through the positions of an epoch in step. A step takes `batch_size` × `world_size`
+The model. All ranks go through the positions of an epoch in step. A step takes `batch_size` × `world_size`
 positions, of which rank r has the r-th `batch_size`. Within a rank, worker w of W makes the batches w, w + W,
 w + 2W, …, so that taking batches from the workers in turn gives the order of a single worker.
 
 If fewer positions than a step takes remain at the end:
 
-    keep   they are spread over the ranks, sizes differing by one at most, the lower ranks first. Everything
-           comes exactly once. The last batch is smaller; where fewer positions than ranks are left, the
-           higher ranks get none and have one batch fewer.
+    keep   they are spread evenly over the ranks, to within one, the lower ranks first. Everything
+           comes exactly once. The last batch is smaller; if there are fewer positions than ranks, the
+           higher ranks get none and have one batch less.
     drop   they are left out of this epoch. Every rank has the same number of full batches.
     wrap   positions from the beginning of the epoch fill the step up. Every rank has the same number of full
            batches; some sequences come twice.
 
 Laws. With `keep` the ranks' and workers' positions from any start on are a partition of the remaining
-positions; with `drop` of all but fewer than a step takes. So a single number, the position in the epoch, is
+positions; with `drop`, of all but the last, partial step. So a single number, the position in the epoch, is
 enough to resume with another number of ranks or workers, or another batch size.
 """
 

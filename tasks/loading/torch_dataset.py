@@ -1,8 +1,8 @@
 """The dataset for PyTorch: an `IterableDataset` of tensors. Importing this module imports torch.
 
-A `DataLoader` takes it with `batch_size=None`, because it gives whole batches, and with any number of worker
+A `DataLoader` takes it with `batch_size=None`, because it yields whole batches, and with any number of worker
 processes: each makes its share of the batches, and the loader takes them in turn, so that the order is that
-of one process. Threads do the same work without copies between processes; one process will usually do.
+of one process. Threads do the same work without copies between processes; one process is usually enough.
 """
 
 from collections.abc import Iterator, Mapping

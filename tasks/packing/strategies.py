@@ -158,7 +158,7 @@ def best_fit(lengths: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
     Returns:
         int64 [n], the bin of each piece, numbered from 0 in the order in which they are opened.
 
-    Ties: equally long pieces are taken in order; of bins with equal room the one that got this room last is
+    Ties: equally long pieces are taken in order; of bins with equal room, the last one to reach this room is
     used, which does not affect how full the bins become. O(n + capacity) time and memory. Source: Ding et al.
     2024, "Fewer Truncations Improve Language Modeling", Algorithm 1.
     """

@@ -1,7 +1,8 @@
 """Say why no packed sequence has a piece of a document: the stage that left it out, and its reason.
 
 A document was quarantined (ingest), dropped (encode), taken down, not drawn (mix), or dropped (pack). The
-first of these that applies is the reason. Removed artifacts cannot be asked: then the answer names them.
+first of these that applies is the reason. If it would be in an artifact that was removed, the answer names
+it.
 """
 
 from collections.abc import Iterator

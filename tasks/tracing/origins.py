@@ -154,8 +154,8 @@ class Origins:
         origin = self._file_origins.get((source, name))
         if origin is None:
             raise TracingError(
-                f"the record of {self._corpus_record.reference} does not say where {name} of source "
-                f"'{source}' lies; say so with --root {source}=FOLDER"
+                f"the record of {self._corpus_record.reference} does not have the path of {name} of source "
+                f"'{source}'; give its folder with --root {source}=FOLDER"
             )
         return Path(origin)
 

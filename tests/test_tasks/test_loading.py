@@ -374,7 +374,7 @@ class TestState:
         ("change", "message"),
         [
             ({"dataset": "0" * 64}, "the state is of the dataset 0000000000000000"),
-            ({"seed": 1}, "taken with seed=1, and this dataset has seed=0"),
+            ({"seed": 1}, "seed=1.*seed=0"),
             ({"shuffle": True}, "taken with shuffle=True"),
             ({"position": 10_000}, "position=10000 is not a place among"),
             ({"position": "0"}, "position missing or mistyped"),

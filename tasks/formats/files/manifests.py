@@ -36,7 +36,7 @@ def write_model(file: Path, value: BaseModel) -> None:
 
 @contextmanager
 def readable(file: Path, what: str) -> Iterator[None]:
-    """Raise StoreError, with `file` and `what` it should be, if the block cannot read the file."""
+    """Raise StoreError, naming `file` and its expected content `what`, if the block cannot read it."""
     try:
         yield
     except (OSError, ValidationError, UnicodeDecodeError, pa.ArrowException) as error:

@@ -58,9 +58,9 @@ class BlockRanges:
     """The blocks of keys that each of n blocks of queries sees; others are not seen.
 
     Attributes:
-        kv_num_blocks: int32 [B, 1, n], how many blocks are seen in part.
+        kv_num_blocks: int32 [B, 1, n], number of blocks that are seen in part.
         kv_indices: int32 [B, 1, n, n], which; the first `kv_num_blocks` of a row count, the rest is 0.
-        full_kv_num_blocks: int32 [B, 1, n], how many blocks are seen in full, every pair of them.
+        full_kv_num_blocks: int32 [B, 1, n], number of blocks in which every pair is seen.
         full_kv_indices: int32 [B, 1, n, n], which.
         block_size: tokens per block.
     """
@@ -83,7 +83,7 @@ def block_ranges(
         block_size: tokens per block, ≥ 1.
 
     Raises:
-        ValueError: `sequence_length` is no multiple of `block_size`.
+        ValueError: `sequence_length` is not a multiple of `block_size`.
     """
     if sequence_length % block_size:
         raise ValueError(

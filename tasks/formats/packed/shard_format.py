@@ -1,7 +1,7 @@
-"""What a format of packed shards is: a module that declares one `ShardFormat` for each of its names.
+"""The formats of packed shards: each module declares one `ShardFormat` for each of its names.
 
 A new format is a module of this folder, called after it and with `FORMATS`, and its name in `PackedFormat`.
-Where a module holds several formats, `_HOMES` says so.
+`_HOMES` has the modules of formats that are not called after their module.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ _HOMES: Final[Mapping[PackedFormat, str]] = {"arrow": "columnar", "npy": "memmap
 
 
 class ShardReader(Protocol):
-    """What each format's reader gives for row `row` of its shard."""
+    """Reads a shard of any format, row by row."""
 
     def tokens(self, row: int) -> NDArray[Any]:
         """The sequence's tokens with its padding, shape (sequence_length,)."""
@@ -32,7 +32,7 @@ class ShardReader(Protocol):
         ...
 
     def document_starts(self, row: int) -> NDArray[np.int64] | None:
-        """Where in its document each of its pieces starts, shape (pieces,); None if it is not said here."""
+        """The start of each of its pieces in its document, shape (pieces,); None if the format lacks them."""
         ...
 
 
@@ -51,8 +51,8 @@ class ShardFormat:
         reading_order: which of several formats is read, the lowest first: those that read fastest.
         hub_order: which of several formats `datasets` is led to, the lowest first.
         beside: writes files that formats may share; each is written once.
-        beside_labels: the same, where labels are asked for, and the files that this makes.
-        write_folder: writes what the format has once per folder of shards.
+        beside_labels: the same if labels are requested, and the files of the labels.
+        write_folder: writes the files that the format has once per folder of shards.
     """
 
     write: Writer
@@ -77,7 +77,7 @@ class ShardFormat:
 
 
 def format_of(name: PackedFormat) -> ShardFormat:
-    """The format of a name; its module is imported when it is first asked for."""
+    """The format of a name; its module is imported on first use."""
     module = import_module(f"{__package__}.{_HOMES.get(name, name)}")
     found: ShardFormat = module.FORMATS[name]
     return found

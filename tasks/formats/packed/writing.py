@@ -1,4 +1,4 @@
-"""Writes packed shards in any of the formats, and what a folder of shards needs besides."""
+"""Write packed shards in any of the formats, and the common files of a folder of shards."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -48,7 +48,7 @@ def shard_files(files: ShardFiles, manifest: PackedManifest) -> list[Path]:
 
 
 def write_folder_files(out: Path, manifest: PackedManifest) -> None:
-    """Write into `out`, where all shards lie, what a format has once per folder, and `packed.json`."""
+    """Write `packed.json`, and the files that the format has once per folder, into the folder `out`."""
     for name in manifest.formats:
         write = format_of(name).write_folder
         if write is not None:

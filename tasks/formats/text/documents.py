@@ -6,7 +6,7 @@ middle; and the bad documents in between. Stages get `DocumentBatch`es: the same
 ordinal in its shard.
 
 Laws: `offsets[0] == 0`, `offsets[-1] == len(data)`, rows and ordinals strictly increase, data is valid UTF-8.
-`without_invalid_utf8` and `without_long` put what breaks a rule among the bad documents.
+`without_invalid_utf8` and `without_long` move the documents that break a rule to the bad ones.
 """
 
 from collections.abc import Iterable, Sequence

@@ -232,7 +232,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def excluder(patterns: Sequence[str], base: Path, root: Path) -> Callable[[Path], bool]:
-    """Return a function that tells whether a path, or a folder above it, is excluded.
+    """Return a function that decides whether a path, or a folder above it, is excluded.
 
     A pattern without a slash is compared with every name below `root`; the others with whole paths, as
     `parse` reads them.

@@ -136,7 +136,7 @@ def _nothing_matched(pattern: Pattern, base: Path, num_excluded: int) -> SourceE
 
 
 def _looked(pattern: Pattern) -> str:
-    """Describe what is at the place where a pattern looked for files."""
+    """Describe the folder in which a pattern looked for files."""
     folder = pattern.folder if pattern.parts else pattern.folder.parent
     if not folder.is_dir():
         return f"there is no folder {folder}"
