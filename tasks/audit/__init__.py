@@ -1,1 +1,1 @@
-"""Audit: what a tokenizer makes of the text, for each source."""
+"""Audit: measure how a tokenizer encodes the text of each source."""

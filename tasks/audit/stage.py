@@ -1,4 +1,4 @@
-"""audit: what a tokenizer makes of a corpus, token by token and source by source, and a verdict.
+"""audit: measure how a tokenizer encodes a corpus, by token and by source, and give a verdict.
 
 From the encoded shards' statistics and token counts alone: no text is read and nothing is encoded again.
 Publishes `catalog/audit_sources.parquet`, `catalog/audit_tokens.parquet` and `catalog/audit_lengths.parquet`
@@ -81,7 +81,7 @@ def check_gate(params: AuditParams, path: Path, name: str) -> None:
     """Refuse to go on from a published audit whose gate failed, where `on_failure` is "fail".
 
     Args:
-        params: what the audit was asked for.
+        params: see `AuditParams`.
         path: its directory.
         name: the artifact's name.
 

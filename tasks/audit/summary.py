@@ -1,4 +1,4 @@
-"""The audit in short: what `summary.json` holds, and the same as Markdown.
+"""The summary of an audit: `summary.json`, and the same as Markdown.
 
 Ratios are None where there is nothing to divide by. All numbers follow from the tables alone.
 """
@@ -66,7 +66,7 @@ class Summary(_Part, WithOptional):
         num_unused_tokens: those of them that never occur.
         unused_examples: some of them, merged ones before single bytes, then by id; see `readable`.
         renyi_efficiency: of all sources together, see the function; None if nothing was encoded.
-        gate: "passed", "failed: <why>", or "none" where no threshold was asked for.
+        gate: "passed", "failed: <why>", or "none" without a threshold.
         num_unknown_tokens: how often the unknown token occurs; None for a vocabulary that has none.
     """
 

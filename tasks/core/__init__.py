@@ -1,1 +1,1 @@
-"""What all stages share: requests and outcomes, errors, the memory budget, progress, pipelines, DuckDB."""
+"""The frame of all stages: requests and outcomes, errors, the memory budget, progress, pipelines, DuckDB."""

@@ -59,7 +59,7 @@ class MachineError(TaskError):
 
 
 class AccountError(TaskError):
-    """The account of a source does not add up: what came in is not equal to what went out."""
+    """The account of a source does not add up: input and additions differ from the sum of the ends."""
 
 
 class StoreError(TaskError):

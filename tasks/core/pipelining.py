@@ -1,4 +1,4 @@
-"""Overlap the caller's work with a second thread that reads ahead of it or writes behind it.
+"""Overlap the caller's work with a second thread that reads ahead of it or writes after it.
 
 Kernels, digests and file operations release the interpreter lock, so two threads on two processors are about
 twice as fast. Items stay in order, and the result does not depend on timing. An exception in one thread is

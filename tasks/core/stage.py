@@ -81,7 +81,7 @@ class Outcome:
 
 
 class ArtifactRef(BaseModel):
-    """A small, stable reference to a published artifact; this is what tasks pass to each other."""
+    """A small, stable reference to a published artifact; tasks pass these to each other."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -143,7 +143,7 @@ def _read_object(
 
 @kernel(inline=True)
 def _set_id(documents: Documents, document: int, start: int, end: int, id_end: int) -> None:
-    """Note where a document's id stands in the block, and where it ends in `id_text`."""
+    """Record the place of a document's id in the block, and its end in `id_text`."""
     documents.ids[2 * document] = start
     documents.ids[2 * document + 1] = end
     documents.id_ends[document + 1] = id_end
@@ -285,7 +285,7 @@ def _unescape(block: BytesIn, position: int, text: Bytes, out: int) -> tuple[int
 
 @kernel(inline=True)
 def _copy_words(block: BytesIn, position: int, text: Bytes, out: int) -> tuple[int, int]:
-    """Copy words, and what escapes of one letter stand for, as long as nothing else comes; return both ends.
+    """Copy words, and replace escapes of one letter, as long as nothing else comes; return both ends.
 
     The lowest high bit that is set belongs to the first byte that is marked: what a subtraction borrows
     spoils only the bytes above it.
@@ -313,7 +313,7 @@ def _copy_words(block: BytesIn, position: int, text: Bytes, out: int) -> tuple[i
 
 @kernel(inline=True)
 def _escaped_character(block: BytesIn, position: int) -> tuple[int, int]:
-    """Read what begins with a backslash, a surrogate pair as one; return its end, or -1, and itself."""
+    """Read an escape, a surrogate pair as one; return its end, or -1, and its code point."""
     if position + 1 < block.shape[0] and _ESCAPES[block[position + 1]]:
         return position + 2, int(_ESCAPES[block[position + 1]])
     first = _hex_value(block, position)
@@ -328,7 +328,7 @@ def _escaped_character(block: BytesIn, position: int) -> tuple[int, int]:
 
 @kernel(inline=True)
 def _hex_value(block: BytesIn, position: int) -> int:
-    r"""Return the number that the four hexadecimal digits behind a `\u` make, or -1 if there are none."""
+    r"""Return the number of the four hexadecimal digits after a `\u`, or -1 if there are none."""
     if position + 6 > block.shape[0] or block[position] != _BACKSLASH or block[position + 1] != _LETTER_U:
         return -1
     value = 0

@@ -76,7 +76,7 @@ def measure_noise(documents: Documents, classes: BytesIn, stamp: int, room: Room
     """Measure documents.
 
     Args:
-        documents: what to measure.
+        documents: the documents to measure.
         classes: uint8 [0x110000], the class of each code point: PLAIN, SYMBOL or BROKEN.
         stamp: larger than all that were used with this room before; one per document is used from here on.
         room: changed.

@@ -110,7 +110,7 @@ def hand_out(
 
 @kernel(inline=True)
 def _soon(now: float) -> float:
-    """What becomes eligible by then is eligible now: the rest of a token is rounding."""
+    """Documents that become eligible by then are eligible now: less than a token is rounding."""
     return now * (1 + _SAME) + 0.5
 
 

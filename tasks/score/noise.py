@@ -52,7 +52,7 @@ def noise_of(
 
 
 def _known_text(tokenizer: "Tokenizer") -> "Vocabulary":
-    """The bytes of text that each token stands for: none for an unknown token, whose text is lost."""
+    """The bytes of text of each token: none for an unknown token, whose text is lost."""
     model = tokenizer.definition.model
     if model.unknown_token is None:
         return model.vocabulary

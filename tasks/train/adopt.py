@@ -15,7 +15,7 @@ from tokmill.tokenizer.core.errors import FormatError
 
 
 class AdoptParams(Params):
-    """What the files alone do not say."""
+    """The settings that the files lack."""
 
     format: Literal["auto", "tokmill", "huggingface", "gpt2", "tiktoken"] = Field(
         default="auto",

@@ -1,10 +1,9 @@
 """train: a tokenizer from pre-token counts and a balance.
 
 Each source's counts are multiplied by its factor (and by the balance's resolution, which keeps rounding
-small) and added up, and a vocabulary is learned from the sum; no text is read. What each source counted for
-is measured on what was learned from: its part of the weighted pre-tokens' bytes is `share.SOURCE` in the
-record. Publishes a tokenizer artifact (`tasks.formats.tokenizer`) with exports, each of which was loaded back
-and encoded the probes alike.
+small) and added up, and a vocabulary is learned from the sum; no text is read. Each source's share of the
+weighted pre-tokens' bytes is recorded as `share.SOURCE`. The stage publishes a tokenizer artifact
+(`tasks.formats.tokenizer`) with exports; each export has been loaded and gave the same ids for the probes.
 """
 
 from collections.abc import Iterator

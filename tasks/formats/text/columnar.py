@@ -2,7 +2,7 @@
 
 Rows are numbered from 0 through all row groups or record batches. The text column may hold strings or bytes,
 of any width, also dictionary-encoded. Ids are converted to text. A missing column or a wrong type is an error
-of the whole file, whatever `on_error` says; a null text makes its row a bad document.
+of the whole file, whatever `on_error` is; a null text makes its row a bad document.
 """
 
 import tempfile

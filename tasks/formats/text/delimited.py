@@ -134,7 +134,7 @@ class _Rest:
         self._seen = before if len(separator) > 1 else b""
 
     def end(self, block: bytes) -> int | None:
-        """Return how many bytes of the next block belong to the row; None if the row goes on after it."""
+        """Return the number of bytes of the next block in the row; None if the row ends after the block."""
         joined = self._seen + block
         found = joined.find(self._separator)
         if found >= 0:
