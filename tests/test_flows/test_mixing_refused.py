@@ -74,7 +74,7 @@ def test_a_failed_gate_stops_the_run_and_its_audit_can_be_read(run: InProcess, p
         ),
         (
             ["mix.min_epochs.few=1", "mix.total_tokens=500"],
-            ("mix: min_epochs=1 of 'few' asks for", "Feasible: ", "at the nearest weights {"),
+            ("mix: min_epochs=1 of 'few' requires", "Feasible: ", "at the nearest weights {"),
         ),
         (
             ["mix.schedule_unit=tokens", "mix.schedule=[[0,{many=1,few=1}],[9000000,{many=1,few=0}]]"],
