@@ -161,7 +161,7 @@ def test_a_mixture_of_other_sources_is_refused(tmp_path):
     corpus = encoded_corpus(tmp_path / "one", {"a": [numbered([20])]})
     other = encoded_corpus(tmp_path / "two", {"b": [numbered([20])]})
     mixture = mix_corpus(corpus, tmp_path)
-    with pytest.raises(PackingError, match="mixture is of the sources a, the encoding of b"):
+    with pytest.raises(PackingError, match="mixture has the sources a, the encoding b"):
         made(PACK_PLAN, PackParams().plan_params(), tmp_path / "plan", mixture=mixture, **other.inputs)
 
 
