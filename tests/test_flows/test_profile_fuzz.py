@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import fuzz_seconds
 from tokmill.flows.errors import FlowError, ProfileError
 from tokmill.flows.profile import load_profile
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.tasks.store import Store
 
-SECONDS = float(os.environ.get("TOKMILL_FUZZ_SECONDS", "2"))
+SECONDS = fuzz_seconds(2)
 FIRST_SEED = int(os.environ.get("TOKMILL_FUZZ_SEED", "0"))
 
 SOUND = """\

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.effort import fuzz_seconds
 from tests.test_tasks.fabricated import write_documents
 from tests.test_tasks.packings import packed_folder
 from tokmill.tasks.core.errors import StoreError
@@ -23,7 +24,7 @@ from tokmill.tasks.formats.packed.layout import PackedManifest
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
 
-SECONDS = float(os.environ.get("TOKMILL_FUZZ_SECONDS", "2"))
+SECONDS = fuzz_seconds(2)
 FIRST_SEED = os.environ.get("TOKMILL_FUZZ_SEED", "0")
 
 

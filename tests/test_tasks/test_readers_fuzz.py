@@ -15,11 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.effort import fuzz_seconds
 from tests.test_tasks.reading import COMPRESSORS, Read, ingested, read
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.formats.corpus import read_shard
 
-SECONDS = float(os.environ.get("TOKMILL_FUZZ_SECONDS", "3"))
+SECONDS = fuzz_seconds(3)
 FIRST_SEED = int(os.environ.get("TOKMILL_FUZZ_SEED", "0"))
 
 KINDS = (".txt", ".lines", ".delimited", ".jsonl", ".json", ".csv", ".py", ".parquet", ".arrow", ".stream")

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import fuzz_seconds
 from tests.test_tasks.store_stages import ask, ask_joined
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store, diff, digest_bytes, lineage
 from tokmill.tasks.store.catalog import Catalog
 
-SECONDS = float(os.environ.get("TOKMILL_FUZZ_SECONDS", "2"))
+SECONDS = fuzz_seconds(2)
 FIRST_SEED = int(os.environ.get("TOKMILL_FUZZ_SEED", "0"))
 
 ATOMS = [

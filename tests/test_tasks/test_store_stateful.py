@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.effort import examples
 from tests.test_tasks.store_stages import ask, catalog_rows, left_over
 from tokmill.tasks.store import Store
 
@@ -146,4 +147,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStore = pytest.mark.slow(StoreMachine.TestCase)
-TestStore.settings = settings(max_examples=8, stateful_step_count=16)
+TestStore.settings = settings(max_examples=examples(8), stateful_step_count=16)

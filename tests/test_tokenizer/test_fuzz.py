@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 import tiktoken
 
+from tests.effort import fuzz_seconds
 from tokmill import tokenizer
-from tokmill.tokenizer import PretokenCounts, Tokenizer, running
-from tokmill.tokenizer.byte_bpe import encoder, trainer
+from tokmill.tokenizer import PretokenCounts, Tokenizer, chunked_encoding
+from tokmill.tokenizer.byte_bpe import encoder, tables, trainer
 from tokmill.tokenizer.byte_bpe.formats.tiktoken import definition_of
 from tokmill.tokenizer.byte_bpe.kernels.encoding import BLOCK
 from tokmill.tokenizer.byte_bpe.kernels.training_state import MAX_NARROW
@@ -29,7 +30,7 @@ from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.reference import byte_bpe as reference
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS, compile_pattern, fallback
 
-SECONDS = float(os.environ.get("TOKMILL_FUZZ_SECONDS", "2"))
+SECONDS = fuzz_seconds(2)
 FIRST_SEED = int(os.environ.get("TOKMILL_FUZZ_SEED", "0"))
 
 ALPHABETS = [
@@ -128,7 +129,7 @@ def rounds() -> Iterator[int]:
 def test_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in rounds():
         dice = random.Random(seed)
-        monkeypatch.setattr(encoder, "_CACHE_BITS", dice.choice([(2, 1, 5), (12, 8, 9)]))
+        monkeypatch.setattr(tables, "_CACHE_BITS", dice.choice([(2, 1, 5), (12, 8, 9)]))
         monkeypatch.setattr(specials, "CHUNK_BYTES", dice.choice([1, 64, 1 << 18]))
         tok, slowly = dice.choice([trained, shuffled, ranked])(dice, dice.choice(PATTERNS))
         documents = [random_bytes(dice) for _ in range(dice.randrange(1, 8))]
@@ -198,7 +199,7 @@ def test_nothing_is_found_in_long_pretokens(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(encoder, "SLICE_BYTES", dice.choice([1, 1 << 10, 1 << 22]))
         monkeypatch.setattr(encoder, "_USUAL_IDS", dice.choice([1 << 12, 1 << 19]))
         monkeypatch.setattr(specials, "CHUNK_BYTES", dice.choice([1 << 10, 1 << 15, 1 << 18]))
-        monkeypatch.setattr(running, "_LEAST_BYTES_A_PART", dice.choice([1 << 10, 1 << 16]))
+        monkeypatch.setattr(chunked_encoding, "_LEAST_BYTES_A_PART", dice.choice([1 << 10, 1 << 16]))
         make, expected = dice.choice([(trained, of_tiktoken), (shuffled, one_by_one)])
         tok, _ = make(dice, dice.choice(["gpt2", "cl100k", "o200k"]))
         documents = [long_document(dice, dice.choice(ALPHABETS)) for _ in range(dice.randrange(1, 4))]
