@@ -188,7 +188,7 @@ class _Composition:
         return parts
 
     def _external(self, shard: Shard, files: Mapping[tuple[str, str], str] | None = None) -> External:
-        """A shard's text; with digests of `files`, whatever else its files hold bears identity too."""
+        """A shard's text; with digests of `files`, the fingerprint also covers the rest of its files."""
         roots = {shard.source: self.sources.roots[shard.source]}
         digest = shard.digest if files is None else shard.digest_with(files)
         return External(digest=digest, value={"shard": shard.model_dump(mode="json"), "roots": roots})
