@@ -14,7 +14,7 @@ StoreOption = Annotated[
         show_default="tokmill-store",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON instead of text for people.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")]
 ProfileArgument = Annotated[
     str,
     typer.Argument(metavar="PROFILE", help="A profile that ships with tokmill, or the path of a TOML file."),
@@ -32,7 +32,7 @@ RehashOption = Annotated[
 ]
 WorkersOption = Annotated[
     int | None,
-    typer.Option("--workers", min=1, metavar="N", help="Tasks at a time.", show_default="one per core"),
+    typer.Option("--workers", min=1, metavar="N", help="Parallel tasks.", show_default="one per core"),
 ]
 MemoryOption = Annotated[
     str | None,

@@ -77,8 +77,8 @@ class TrainParams(CountParams):
         if self.vocab_size < least:
             num_names = len(self.special_tokens) + self.num_reserved
             raise ValueError(
-                f"vocab_size={self.vocab_size} must be at least {least} for family='{self.family}' with "
-                f"{num_names} special and reserved tokens; use e.g. {max(32_000, least)}"
+                f"vocab_size={self.vocab_size} must be at least {least} (family='{self.family}', special "
+                f"and reserved tokens: {num_names}); use e.g. {max(32_000, least)}"
             )
         return self
 
