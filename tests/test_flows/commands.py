@@ -1,4 +1,4 @@
-"""The command line as a person calls it, and what it needs around it."""
+"""Runs commands of `tokmill` in a working directory with a store and a server."""
 
 import json
 import os
@@ -16,14 +16,14 @@ RUN_SECONDS = 240
 
 
 def free_port() -> int:
-    """A TCP port of this machine that nothing listens on."""
+    """Return a free TCP port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def clean_environment(**changes: str) -> dict[str, str]:
-    """This process's environment without what would lead a run elsewhere."""
+    """Return this process's environment without variables that would redirect a run."""
     mine = {
         name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "TOKMILL_"))
     }
@@ -32,7 +32,7 @@ def clean_environment(**changes: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a finished command did."""
+    """The exit code and the output of a finished command."""
 
     code: int
     out: str
@@ -51,7 +51,7 @@ class Tokmill:
 
     Attributes:
         folder: the working directory.
-        environment: of the commands.
+        environment: the commands' environment variables.
         forks: whether a fork server was started with this environment.
     """
 
@@ -61,11 +61,11 @@ class Tokmill:
 
     @property
     def store(self) -> Path:
-        """Where the artifacts are."""
+        """The store's folder."""
         return self.folder / "store"
 
     def start(self, *arguments: str, **changes: str) -> "subprocess.Popen[str]":
-        """Start a command and leave it running."""
+        """Start a command without waiting for it."""
         return subprocess.Popen(
             [sys.executable, "-m", "tokmill", *arguments],
             cwd=self.folder,
@@ -88,7 +88,7 @@ class Tokmill:
         return document
 
     def at(self, folder: Path) -> "Tokmill":
-        """The same in another working directory, with a store of its own."""
+        """Return a copy with another working directory and its store."""
         return replace(self, folder=folder)
 
 

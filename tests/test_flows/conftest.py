@@ -29,7 +29,7 @@ SERVER_SECONDS = 180
 
 @pytest.fixture(scope="session")
 def migrated_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home of Prefect with an empty database, made once for all processes of the session, to be copied."""
+    """Return a home of Prefect with an empty database, to be copied; made once per session."""
     base = tmp_path_factory.getbasetemp()
     home = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "migrated"
     with FileLock(f"{home}.lock"):
@@ -44,7 +44,7 @@ def migrated_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def prefect_server(migrated_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Start a Prefect server with a home of its own; yields the environment that leads to it."""
+    """Start a Prefect server with its own home; yields the environment variables for its clients."""
     home, port = shutil.copytree(migrated_home, tmp_path_factory.mktemp("server") / "home"), free_port()
     api = f"http://127.0.0.1:{port}/api"
     environment = clean_environment(
@@ -67,7 +67,7 @@ def prefect_server(migrated_home: Path, tmp_path_factory: pytest.TempPathFactory
 
 
 def wait_until_healthy(url: str, server: "subprocess.Popen[bytes]", log: Path) -> None:
-    """Ask until the server answers; fail with its log if it ends or takes too long."""
+    """Wait until the server answers; fail with its log if it ends or takes too long."""
     until = time.monotonic() + SERVER_SECONDS
     while time.monotonic() < until and server.poll() is None:
         try:
@@ -75,7 +75,7 @@ def wait_until_healthy(url: str, server: "subprocess.Popen[bytes]", log: Path) -
                 return
         except OSError:
             with suppress(subprocess.TimeoutExpired):
-                server.wait(0.2)  # asking without a pause would take a core from the server that comes up
+                server.wait(0.2)  # polling without a pause would take a core from the starting server
     pytest.fail(f"the Prefect server did not start:\n{log.read_text()}")
 
 

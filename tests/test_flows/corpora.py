@@ -1,4 +1,4 @@
-"""Small corpora with the shape of real ones, made anew from a seed."""
+"""Makes small corpora, similar to real ones, from a seed."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Commands in processes of their own that have imported everything before they begin.
+"""Runs commands in forked processes that have all modules imported already.
 
 To start Python and import Prefect takes longer than most commands take. A process that has done so forks for
 every command (multiprocessing's fork server), so that each still has a process, a working directory, an

@@ -1,6 +1,6 @@
-"""A web page of somebody else's, which tries to have the server of `tokmill up` do its bidding.
+"""A foreign web page that attacks the server of `tokmill up`.
 
-It knows everything that it could find out: the port, the deployment's id, and what Prefect takes.
+It knows everything that an attacker could find out: the port, the deployment's id, and Prefect's API.
 """
 
 import json
@@ -52,7 +52,7 @@ class _Threads(ThreadingHTTPServer):
 
 @contextmanager
 def hostile_page(url: str, deployment: str, run: dict[str, Any]) -> Iterator[str]:
-    """Serve the page on a port of its own; gives its address. Its title becomes what it achieved, as JSON.
+    """Serve the page on its own port; yields its URL. Its title becomes its results, as JSON.
 
     Args:
         url: of the server that it attacks.
@@ -71,7 +71,7 @@ def hostile_page(url: str, deployment: str, run: dict[str, Any]) -> Iterator[str
         page = page.replace(name, value)
 
     class Answer(BaseHTTPRequestHandler):
-        timeout = 2  # a browser opens connections to spare
+        timeout = 2  # a browser opens spare connections
 
         def do_GET(self) -> None:
             self.send_response(200)

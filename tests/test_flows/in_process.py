@@ -1,4 +1,4 @@
-"""Runs without Prefect: what a profile asks for, made in this process one artifact after the other."""
+"""Runs profiles without Prefect: makes the artifacts in this process, one after the other."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ class InProcess:
 
     @classmethod
     def at(cls, folder: Path) -> "InProcess":
-        """With the store in a folder."""
+        """Return runs on a store in a folder."""
         return cls(Store.open(folder))
 
     def run(self, profile: str | Path, *overrides: str) -> Mapping[str, Node]:
-        """Make everything that a profile asks for, by kind."""
+        """Make all artifacts of a profile; return them by kind."""
         loaded = load_profile(profile, overrides)
         dag = compose(loaded, resolve_sources(loaded, self.store), self.store.path)
         return dag.artifacts(walk(dag.jobs, lambda step: self.store.realize(step.request()).ref))

@@ -1,4 +1,4 @@
-"""Prefect's page in a headless Chromium, as a person uses it; browser and driver come from the system."""
+"""Controls Prefect's UI in a headless Chromium; browser and driver come from the system."""
 
 import shutil
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from tests.test_flows.served import Service
 
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 PAGE_SECONDS = 60
-CLICKS = 3  # as a person would, when nothing happens for a long time
+CLICKS = 3  # as a person would if nothing happens for long
 
 
 # No sandbox, because continuous integration runs as root; and nothing that calls home.
@@ -45,7 +45,7 @@ def open_browser(folder: Path, rebound: str | None = None) -> Iterator[webdriver
 
     Args:
         folder: of the profile.
-        rebound: a host name that leads to 127.0.0.1 there, as its owner's name server could have it.
+        rebound: a host name that resolves to 127.0.0.1 in this browser, as in an attack by DNS rebinding.
     """
     options = webdriver.ChromeOptions()
     options.binary_location = str(BROWSER)
@@ -96,7 +96,7 @@ def start_run(browser: webdriver.Chrome, service: Service, sequence_length: int 
 
 
 def enter(browser: webdriver.Chrome, xpath: str, text: str) -> None:
-    """Type into a field until it says so: a page that draws itself anew meanwhile loses keys."""
+    """Type into a field until it has the text: keys are lost while the page is drawn again."""
 
     def typed(_: webdriver.Chrome) -> bool:
         field = find(browser, xpath)

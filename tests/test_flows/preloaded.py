@@ -1,4 +1,4 @@
-"""What a command imports, in the order in which it does; loaded by the fork server once for all commands."""
+"""The imports of a command, in order; loaded once by the fork server for all commands."""
 
 from tokmill.flows.server.settings import prepare_terminal_run
 

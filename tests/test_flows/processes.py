@@ -1,4 +1,4 @@
-"""What is left of a command: the processes that it started, known by a variable of their environment."""
+"""Finds the remaining processes of a command by a variable in their environment."""
 
 import os
 import signal
@@ -11,19 +11,19 @@ _PACE = threading.Event()  # never set
 
 
 def processes_with(variable: str, value: str) -> set[int]:
-    """Ids of the processes that are alive and have this variable; from /proc."""
+    """Return the ids of running processes with this variable, from /proc."""
     wanted = f"{variable}={value}".encode()
     found = set()
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal() and folder.name != str(os.getpid()):
-            with suppress(OSError):  # it ended while it was looked at
+            with suppress(OSError):  # the process has just ended
                 if wanted in (folder / "environ").read_bytes().split(b"\0"):
                     found.add(int(folder.name))
     return found
 
 
 def left_after(seconds: float, variable: str, value: str) -> set[int]:
-    """Ids of the processes that are still there when so much time has passed; empty as soon as none is."""
+    """Wait until there are no such processes, or the time is over; return the remaining ids."""
     until = time.monotonic() + seconds
     while (left := processes_with(variable, value)) and time.monotonic() < until:
         _PACE.wait(0.05)
@@ -31,7 +31,7 @@ def left_after(seconds: float, variable: str, value: str) -> set[int]:
 
 
 def end_all(left: set[int]) -> None:
-    """End what should not have been left, so that a failing test leaves nothing behind."""
+    """Kill remaining processes, so that a failing test leaves none."""
     for number in left:
         with suppress(ProcessLookupError):
             os.kill(number, signal.SIGKILL)

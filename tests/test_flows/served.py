@@ -1,4 +1,4 @@
-"""What `tokmill up` serves, as a person or a script meets it from outside."""
+"""Access to a running `tokmill up` from outside, as for a person or a script."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ POLL = threading.Event()  # never set: what is waited for is asked for again and
 
 
 class RefusedError(Exception):
-    """An answer that is none: its status and its text."""
+    """The server refused a request; with status and text."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"{code}: {text}")
@@ -30,18 +30,18 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Service:
-    """What `tokmill up` serves: its process, its project and its API."""
+    """A running `tokmill up`: its process, its project and its API."""
 
     process: "subprocess.Popen[str]"
     tokmill: Tokmill
     url: str
 
     def call(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Ask the Prefect API; a body makes it a POST."""
+        """Send a request to the Prefect API: a POST if there is a body."""
         return self.send(path, body, {} if body is None else self.csrf_headers())
 
     def send(self, path: str, body: Any, headers: Mapping[str, str], method: str | None = None) -> Any:
-        """Ask the Prefect API with headers of one's own; what it refuses is raised as RefusedError."""
+        """Send a request with further headers; raises RefusedError if it is refused."""
         request = urllib.request.Request(
             f"{self.url}/api{path}",
             data=None if body is None else json.dumps(body).encode(),
@@ -60,13 +60,13 @@ class Service:
         return pytest.fail(f"{path}: the server stayed unavailable")
 
     def csrf_headers(self) -> dict[str, str]:
-        """What a client of the server's own sends with every change."""
+        """Return the headers of changes by the server's own clients."""
         token = self.send("/csrf-token?client=tests", None, {})["token"]
         return {"Prefect-Csrf-Client": "tests", "Prefect-Csrf-Token": token}
 
     @property
     def served(self) -> ServedFolder:
-        """What is served."""
+        """The served folder."""
         return ServedFolder.of(self.tokmill.folder, self.tokmill.store)
 
     @property
@@ -81,7 +81,7 @@ class Service:
         return self.end_of(run["id"])
 
     def wait_for_scheduled_run(self) -> str:
-        """Wait until the server has started a run that nobody asked for; return its id."""
+        """Wait until the server has started a scheduled run; return its id."""
         wanted = {"deployment_id": {"any_": [self.deployment["id"]]}, "start_time": {"is_null_": False}}
         until = time.monotonic() + RUN_SECONDS
         while time.monotonic() < until:
@@ -93,7 +93,7 @@ class Service:
         return pytest.fail(f"no schedule fired within {RUN_SECONDS} s")
 
     def doctor(self) -> Outcome:
-        """Have the server looked at."""
+        """Run `tokmill doctor`."""
         return self.tokmill("doctor", PREFECT_API_URL=f"{self.url}/api")
 
     def end_of(self, run_id: str) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class Service:
 
 
 def wait_for_line(process: "subprocess.Popen[str]", start: str) -> None:
-    """Read what a process says until a line begins with `start`; one that takes too long is killed."""
+    """Read the output of a process until a line begins with `start`; kill it after a time limit."""
     assert process.stderr is not None
     patience = threading.Timer(UP_SECONDS, process.terminate)
     patience.start()

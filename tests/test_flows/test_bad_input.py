@@ -1,8 +1,8 @@
-"""Bad input, as a person meets it at the command line.
+"""Bad input at the command line.
 
-Whatever is wrong is said once, with where, the value, the rule and the fix; the exit code tells wrong usage
-(2) from data or a machine that failed (1); and the store holds whole artifacts or none. A source that says
-`on_error = "quarantine"` goes on without its bad documents, and lists them.
+Each problem is reported once, with place, value, rule and fix. The exit code is 2 for wrong usage and 1 for
+bad data or a failure of the machine. The store has only whole artifacts. A source with
+`on_error = "quarantine"` continues without its bad documents, and lists them.
 """
 
 import gzip
@@ -43,12 +43,12 @@ sequence_length = 16
 
 @dataclass(frozen=True)
 class Case:
-    """A project with something wrong in it.
+    """A project with a problem.
 
     Attributes:
-        command: the cheapest command that meets it.
+        command: the cheapest command that detects it.
         code: the exit code it must have.
-        says: what the message must say, in this order: where, the value, the rule, the fix.
+        says: parts of the message, in order: place, value, rule, fix.
         files: the project's files.
         profile: its profile.
     """
@@ -61,7 +61,7 @@ class Case:
 
 
 def bad_document(place: str, reason: str, *says: str, file: str = "a.jsonl", data: str | bytes) -> Case:
-    """A source `s` of one file, in which `place` holds a bad document."""
+    """Return the case of a source `s` of one file with a bad document at `place`."""
     fix = "or set on_error = 'quarantine'"
     return Case("run", 1, ("ingest: source 's': ", f"{place}: {reason} (", *says, fix), {f"s/{file}": data})
 
@@ -165,7 +165,7 @@ def project(folder: Path, files: Mapping[str, str | bytes], profile: str) -> Pat
 def told(
     prefect_server: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, tuple[Outcome, Path]]:
-    """What each case's command said, and its store; some at a time, each in a folder of its own."""
+    """The output and the store of each case's command; several run in parallel, each in its own folder."""
 
     def meet(case: Case) -> tuple[Outcome, Path]:
         tokmill = Tokmill(
@@ -178,7 +178,7 @@ def told(
 
 
 def message_of(outcome: Outcome) -> str:
-    """What `tokmill` says went wrong: the end of standard error, and all of it besides progress."""
+    """Return the error message, from the end of standard error."""
     progress, found, message = outcome.err.partition("tokmill: ")
     assert found, outcome.err
     assert outcome.out == ""
@@ -189,7 +189,7 @@ def message_of(outcome: Outcome) -> str:
 
 
 def assert_sound(store: Path) -> None:
-    """Every artifact is what its record says, no place lacks a record, and nothing half made is left over."""
+    """Check that all artifacts match their records, and that no partial artifact is left."""
     assert Store.open(store).verify() == []
     assert not list((store / ".tmp").glob("*"))
 
@@ -273,7 +273,7 @@ tokmill run p.toml --json >again.out 2>again.err
 
 
 def test_a_full_disk_is_told_and_the_run_goes_on_once_there_is_room(tokmill: Tokmill) -> None:
-    """The tokens take more than the disk has; what comes before them finds its place."""
+    """Only the tokens do not fit on the disk."""
     project(tokmill.folder, {"s/a.txt": GOOD * 12_000}, SOURCE + STAGES)
     environment = {**tokmill.environment, "TOKMILL_STORE": str(tokmill.store), "PYTHON": sys.executable}
     command = on_small_disk(tokmill.store, "3m", ON_SMALL_DISK)

@@ -1,4 +1,4 @@
-"""How a command ends that fails: with one message and nothing after it."""
+"""A command that fails prints one message and nothing after it."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""The format of numbers for people."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A run that is told to end: by Ctrl-C, SIGTERM or SIGKILL; to its group, as a terminal does it, or alone."""
+"""A run that receives SIGINT, SIGTERM or SIGKILL, alone or with its process group (as from a terminal)."""
 
 import os
 import shutil
@@ -48,7 +48,7 @@ pytestmark = pytest.mark.skipif(
 
 @dataclass(frozen=True)
 class Ended:
-    """A run that was sent a signal: what it said before and after, its code, and the processes it left."""
+    """A run that received a signal: output before and after, exit code, and remaining processes."""
 
     first: str
     rest: list[str]

@@ -1,4 +1,4 @@
-"""What a run shows: one line a group of tasks, on a terminal and elsewhere."""
+"""The progress display of a run: one line per group of tasks, on a terminal and elsewhere."""
 
 import contextlib
 import io
@@ -122,7 +122,7 @@ def test_what_is_left_is_not_reckoned_by_a_standstill():
         made += 1000 if second % 15 < 8 else 0
         pace.note(StageProgress(made, 60_000, "merges"), now=float(second))
     assert made == 56_000
-    assert pace.words(102.0) == "167 merges/s, 8.0 s left (56,000/60,000)"  # at 500 a second since 50
+    assert pace.words(102.0) == "167 merges/s, 8.0 s left (56,000/60,000)"  # 500 per second since second 50
 
 
 def test_a_task_that_tells_how_far_it_is_shows_it(monkeypatch):

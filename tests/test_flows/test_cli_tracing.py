@@ -1,4 +1,4 @@
-"""`tokmill trace` and `takedown`: for people and as JSON, and what they say to what is not there."""
+"""`tokmill trace` and `takedown`: output for people and as JSON, and errors for unknown names."""
 
 import json
 import shutil
@@ -155,9 +155,8 @@ class TestTakedown:
         result = RunResult("run", [], {"packed": line.packed, "mixture": line.made["mixture"]})
         assert superseded_lines(store, result) == []
         take_down(Origins.of(store, line.packed), ["web:twin"])
-        assert superseded_lines(store, result) == [
-            "packed/line@v1 is superseded by packed/line@v2, without the documents that were taken down"
-        ]
+        (line_of_packed,) = superseded_lines(store, result)
+        assert line_of_packed.startswith("packed/line@v1 is superseded by packed/line@v2")
 
     def test_as_json(self, tokmill, copied):
         documents = copied("web:twin")

@@ -1,4 +1,4 @@
-"""The server of one command where it does not come up."""
+"""An embedded server that does not start."""
 
 import subprocess
 import sys

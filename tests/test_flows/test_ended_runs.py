@@ -1,4 +1,4 @@
-"""How runs end that are ended from outside, as Prefect and the store tell it afterwards."""
+"""The states, at Prefect and in the store, of runs that were ended from outside."""
 
 import json
 import random
@@ -27,7 +27,7 @@ vocab_size = 1000
 
 @pytest.fixture(scope="module")
 def long_run(service: Service) -> str:
-    """A profile with so many shards that a run of it can be met on its way."""
+    """A profile with so many shards that its run can be interrupted."""
     folder = service.tokmill.folder / "long"
     folder.mkdir()
     generator = random.Random(1)
@@ -38,7 +38,7 @@ def long_run(service: Service) -> str:
 
 
 def started(service: Service, profile: str, name: str, vocab_size: int) -> str:
-    """Start a run of the deployment, wait until it is under way, and return its id."""
+    """Start a run of the deployment, wait until it is running, and return its id."""
     (deployment,) = service.call("/deployments/filter", {})
     overrides = {"train": {"vocab_size": vocab_size}}
     body = {"name": name, "parameters": {"profile": profile, "overrides": overrides}}
@@ -48,12 +48,12 @@ def started(service: Service, profile: str, name: str, vocab_size: int) -> str:
 
 
 def at_work(service: Service, run_id: str) -> None:
-    """Wait until the store knows a run as running."""
+    """Wait until the store has a run as running."""
     wait(lambda: noted(service, run_id).get("state") == "running")
 
 
 def noted(service: Service, run_id: str) -> dict[str, Any]:
-    """What the store holds of a run."""
+    """Return the store's record of a run."""
     path = service.tokmill.store / "runs" / f"{run_id}.json"
     return json.loads(path.read_bytes()) if path.exists() else {}
 
@@ -67,7 +67,7 @@ def wait(condition: Callable[[], bool]) -> None:
 
 
 def set_state(service: Service, run_id: str, kind: str, name: str | None = None) -> None:
-    """Have Prefect's server give a run another state."""
+    """Set a run's state at Prefect's server."""
     state = {"type": kind, "name": name} if name else {"type": kind}
     service.call(f"/flow_runs/{run_id}/set_state", {"state": state, "force": True})
 

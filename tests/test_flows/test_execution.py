@@ -49,7 +49,7 @@ def write(params: Params, *, out: Path, **inputs: Any) -> Outcome:
 
 
 def fail(params: Params, *, out: Path, **inputs: Any) -> Outcome:
-    """Fail, whatever is asked for."""
+    """Fail always."""
     raise ValueError("this stage always fails")
 
 
@@ -83,7 +83,7 @@ def run(executor_of: Store, jobs: list[Job], workers: int = 2) -> tuple[PrefectE
 
 @pytest.mark.server
 def test_independent_branches_run_at_the_same_time(prefect: None, tmp_path: Path) -> None:
-    """Each branch's last task waits for the other's: one branch after the other would never end."""
+    """Each branch's last task waits for the other's, so running the branches in sequence would never end."""
     both = threading.Barrier(2)
 
     def meet(params: Params, *, out: Path, **inputs: Any) -> Outcome:
@@ -175,7 +175,7 @@ def project(folder: Path, *overrides: str) -> tuple[Any, Any]:
 
 
 def before(found: Job) -> set[str]:
-    """The verbs of all jobs that have to be done before one."""
+    """Return the verbs of all jobs that must be done before one."""
     return {verb for needed in found.dependencies for verb in {needed.stage.verb} | before(needed)}
 
 

@@ -1,4 +1,4 @@
-"""The machine: what an option, the environment and a profile say of it, in that order."""
+"""The machine settings: option, environment and profile, in this order of precedence."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""docs/mixing.md: its profiles load, its commands print what it says, its table is what the rules give.
+"""docs/mixing.md: its profiles load, its commands print the shown output, its table follows the rules.
 
 Runs are made in this process, without Prefect; what depends on the machine or on the day is not compared.
 """
@@ -47,7 +47,7 @@ def commands(page: str) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture
 def folder(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with the files that the page shows."""
+    """A working directory with the page's files."""
     for text in blocks(page, "toml", "python"):
         if named := FILE.match(text):
             (tmp_path / named[1]).write_text(text, encoding="utf-8")
@@ -58,7 +58,7 @@ def folder(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(executor: InProcess, profile: str, *overrides: str) -> str:
-    """Do what `tokmill run` does; returns the mixture's size, or how it fails."""
+    """Run a profile; return the mixture's size, or the error."""
     try:
         made = executor.run(profile, *overrides)
     except TaskError as error:
@@ -67,7 +67,7 @@ def run(executor: InProcess, profile: str, *overrides: str) -> str:
 
 
 def overrides_of(words: list[str]) -> list[str]:
-    """The values of `--set`, up to where the output goes elsewhere."""
+    """Return the values of `--set`, up to a redirection."""
     return [value for name, value in pairwise(words) if name == "--set"]
 
 

@@ -1,7 +1,6 @@
-"""What mixing and packing can only refuse once there are tokens: said with where, value, rule and fix.
+"""Errors of mixing and packing that need tokens to be detected: place, value, rule and fix.
 
-Nothing is published then, and nothing half made stays. What a profile alone gives away is in test_bad_input
-and test_profile.
+Nothing is published then, not even in part. Errors of profiles are in test_bad_input and test_profile.
 """
 
 import shutil
@@ -34,18 +33,18 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(project: Path, tmp_path: Path) -> InProcess:
-    """The project's store, of which each test has its own."""
+    """A copy of the project's store."""
     shutil.copytree(project / "store", tmp_path / "store")
     return InProcess.at(tmp_path / "store")
 
 
 def artifacts(store: Store) -> list[str]:
-    """What is there of the kinds that follow the encoding."""
+    """Return the artifacts that depend on the encoding."""
     return sorted(path.name for kind in LATER for path in (store.root / kind).glob("*"))
 
 
 def refusal(run: InProcess, project: Path, *overrides: str) -> str:
-    """How a run fails that must publish nothing of a mixture or what follows it."""
+    """Return the error of a run; check that it published no mixture and nothing after it."""
     before = artifacts(run.store)
     with pytest.raises((TaskError, ProfileError)) as raised:
         run.run(project / "tiny.toml", *overrides)

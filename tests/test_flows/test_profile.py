@@ -1,4 +1,4 @@
-"""Profiles as a whole: what is checked, in which words, and what follows for the stages."""
+"""Whole profiles: checks, messages, and the parameters of stages."""
 
 import textwrap
 
@@ -31,7 +31,7 @@ def load(tmp_path, monkeypatch):
 
 @pytest.fixture
 def complaint(load):
-    """Load a profile that is wrong and return what is said."""
+    """Load an invalid profile and return the message."""
 
     def load_and_read(text="", overrides=()):
         with pytest.raises(ProfileError) as caught:

@@ -1,4 +1,4 @@
-"""`tokmill init`: what is seen of files, and the profile that is written for them."""
+"""`tokmill init`: the detected formats of files, and the profile written for them."""
 
 import gzip
 import json

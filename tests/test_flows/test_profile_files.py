@@ -1,4 +1,4 @@
-"""Profile files: found by name or path, laid over each other, and read with messages that say where."""
+"""Profile files: found by name or path, merged, and read with messages that have the place."""
 
 import textwrap
 

@@ -1,4 +1,4 @@
-"""What a run did, added up."""
+"""The totals of a run."""
 
 from tokmill.flows.run.results import RunRow, wall_seconds
 from tokmill.tasks.core.stage import ArtifactRef

@@ -1,7 +1,7 @@
-"""Runs end to end, as a person makes them: what is cached, what runs again, and that nothing else matters.
+"""Runs from end to end: which tasks are cached, and which run again.
 
-A rerun runs nothing, a change runs what depends on it, the machine changes no byte, and a killed run costs
-the shards in flight.
+A rerun makes nothing; a change makes only what depends on it; machine settings change no byte; a killed run
+loses only the running shards.
 """
 
 import json
@@ -45,7 +45,7 @@ def digests(store: Path) -> dict[tuple[str, str], str]:
 
 
 def run_states(tokmill: Tokmill) -> dict[str, str]:
-    """How the runs of a store ended, as the store tells it, with what Prefect's server holds of them."""
+    """Return the states of a store's runs, in the store and at Prefect's server."""
     states = {}
     for path in (tokmill.store / "runs").glob("*.json"):
         run = json.loads(path.read_bytes())
@@ -66,7 +66,7 @@ def finished_project(prefect_server: dict[str, str], tmp_path_factory: pytest.Te
 
 @pytest.fixture
 def project(finished_project: Tokmill, tmp_path: Path) -> Tokmill:
-    """A copy of the finished project, files' times included."""
+    """A copy of the finished project, with modification times."""
     folder = tmp_path / "project"
     shutil.copytree(finished_project.folder, folder, symlinks=True)
     return finished_project.at(folder)

@@ -1,4 +1,4 @@
-"""Whom the server answers: one request at a time, as browsers and programs send them."""
+"""Access control of the server: single requests as browsers and programs send them."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ HOST = "127.0.0.1:4200"
 
 
 async def _prefect(scope: Any, receive: Any, send: Any) -> None:
-    """Stands for what is guarded: accepts everything."""
+    """An application that accepts everything, to be guarded."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.accept"})
         return
@@ -22,7 +22,7 @@ async def _prefect(scope: Any, receive: Any, send: Any) -> None:
 
 
 def answer(*headers: tuple[str, str], kind: str = "http", method: str = "GET") -> list[dict[str, Any]]:
-    """What the guarded application sends to a request with these headers."""
+    """Return the answer of the guarded application to a request with these headers."""
     sent: list[dict[str, Any]] = []
 
     async def send(message: Any) -> None:

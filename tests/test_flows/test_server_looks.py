@@ -21,7 +21,7 @@ from tokmill.flows.server.watching import Watch
 
 @pytest.fixture
 def faults(tmp_path: Path) -> Iterator[Path]:
-    """A file that takes what goes wrong, for the length of a test."""
+    """The file of errors, during a test."""
     before = {logger: list(logger.handlers) for logger in _loggers()}
     file = tmp_path / "faults.log"
     write_faults(file)
@@ -61,7 +61,7 @@ def test_what_the_stop_of_the_server_ends_is_no_fault(faults: Path) -> None:
 
 
 async def _serve_with(*background: Any, cancel: bool = False) -> None:
-    """Start an application with tasks in the background, give them their turn, and stop it."""
+    """Start an application with background tasks, let them run, and stop it."""
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         tasks = [asyncio.create_task(each) for each in background]

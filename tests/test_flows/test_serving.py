@@ -49,7 +49,7 @@ def test_prefect_yaml_says_what_up_registers(checkout: Path) -> None:
     made = json.loads(done.stdout)
 
     (schedule,) = written.pop("schedules")
-    # Deployment and pool are named after the folder where `up` registers them, in a team by the team.
+    # `up` names deployment and pool after the folder; a team chooses its own names.
     assert made == {key: written[key] for key in written if key not in {"name", "work_pool"}} | schedule
 
 
@@ -84,7 +84,7 @@ def test_a_rerun_with_another_sequence_length_shows_what_is_upstream_as_cached(s
 
 
 def assert_summed_up(service: Service, run_id: str) -> None:
-    """A run has left its summary, with the lineage, and the tokenizer's audit, most of it cached or not."""
+    """Check that a run has published its summary with the lineage, and the tokenizer's audit."""
     found = service.call("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run_id]}}})
     texts = {artifact["key"]: artifact["data"] for artifact in found if artifact["type"] == "markdown"}
     assert set(texts) == {"run-tiny", "audit-tiny"}
@@ -177,7 +177,7 @@ def test_registering_again_keeps_what_people_set(service: Service) -> None:
 
 
 def settings(deployment: dict[str, Any]) -> list[Any]:
-    """What a person sees of a deployment's schedules."""
+    """Return the visible settings of a deployment's schedules."""
     shown = ("id", "schedule", "active", "parameters", "slug")
     return [[schedule[key] for key in shown] for schedule in deployment["schedules"]]
 
@@ -196,7 +196,7 @@ def test_another_folder_gets_a_deployment_of_its_own(service: Service, tmp_path:
 
 
 def register(service: Service, served: ServedFolder) -> None:
-    """Do what `up` does when it has started its server."""
+    """Register the deployment as `up` does."""
     command = [sys.executable, "-m", "tokmill.flows.run.deployment", str(served.folder), str(served.store)]
     environment = {**service.tokmill.environment, "PREFECT_API_URL": f"{service.url}/api"}
     subprocess.run(command, env=environment, capture_output=True, check=True)

@@ -1,4 +1,4 @@
-"""A store that was made before the packages became one: it is read, verified, and what it holds is used.
+"""A store from before the packages became one can be read and verified, and its artifacts are reused.
 
 `tests/golden/store-before-one-package.zip` is what `tokmill run smoke --set train.vocab_size=400` left then.
 Of its artifacts the card and the audit have risen versions since.

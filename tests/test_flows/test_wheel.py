@@ -53,7 +53,7 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory, checkout):
-    """The wheel that pip makes of the checkout."""
+    """The wheel that pip builds from the checkout."""
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), "."]
     subprocess.run(command, cwd=checkout, check=True, capture_output=True)
@@ -63,7 +63,7 @@ def wheel(tmp_path_factory, checkout):
 
 @pytest.fixture(scope="module")
 def python(wheel, tmp_path_factory):
-    """The Python of an environment that has the wheel, and of this one all but tokmill."""
+    """The interpreter of an environment with the wheel, and all packages of this one but tokmill."""
     folder = tmp_path_factory.mktemp("venv")
     venv.create(folder, with_pip=False)
     (packages,) = folder.glob("lib/python*/site-packages")
@@ -76,7 +76,7 @@ def python(wheel, tmp_path_factory):
 
 @pytest.fixture
 def project(tmp_path):
-    """A folder with modules that would stand in the way of packages called like ours once were."""
+    """A folder with modules that have the names of our former packages."""
     for name in ("flows", "tasks", "profiles", "tests"):
         tmp_path.joinpath(name).mkdir()
         tmp_path.joinpath(name, "__init__.py").write_text(THEIRS)
@@ -86,7 +86,7 @@ def project(tmp_path):
 
 
 def called(python: Path, project: Path, environment, *arguments: str) -> str:
-    """What a command says on standard output, in the project and with it on the path."""
+    """Return the standard output of a command, in the project and with it on the path."""
     done = subprocess.run(
         [python, *arguments],
         cwd=project,
