@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.test_flows.commands import Tokmill
+from tests.test_flows.served import POLL
 
 pytestmark = pytest.mark.server
 
@@ -44,9 +45,14 @@ def deployment(api: httpx.Client) -> Iterator[str]:
 
 
 def asked(api: httpx.Client, method: str, path: str, body: Any = None) -> Any:
-    """The answer of the API."""
-    answer = api.request(method, path, json=body).raise_for_status()
-    return answer.json() if answer.content else None
+    """Return the answer of the API, asked again while the server's database is locked for a moment."""
+    for _ in range(40):
+        answer = api.request(method, path, json=body)
+        if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+            answer.raise_for_status()
+            return answer.json() if answer.content else None
+        POLL.wait(0.5)
+    return pytest.fail(f"{path}: the server stayed unavailable")
 
 
 def test_runs_that_nobody_takes_and_open_doors_are_named(
