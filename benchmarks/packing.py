@@ -294,6 +294,7 @@ class OneSource:
     source: str
     drawn_documents: int
     drawn_tokens: int
+    share: float = 1.0
 
 
 def plan_of(num_tokens: np.ndarray, first: int, documents_per_shard: int) -> Plan:
