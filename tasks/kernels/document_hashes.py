@@ -17,7 +17,7 @@ def hash_documents(data: BytesIn, offsets: Int64In, longest: int, hashes: UInt64
 
     Args:
         data: uint8 [n].
-        offsets: int64 [d + 1], within 0 and n.
+        offsets: int64 [d + 1], in [0, n].
         longest: longer documents are skipped.
         hashes: uint64 [d], written.
     """

@@ -9,7 +9,7 @@ random numbers of its copies come from k equal parts of the interval, so that th
 over the time after its release; if everything is eligible from the beginning, they are the epochs of the
 source.
 
-The logarithm is computed with sums, products and quotients only, so that it is the same on every machine.
+The logarithm is computed from sums, products and quotients only, so that it is the same on every machine.
 """
 
 from typing import NamedTuple
@@ -95,10 +95,11 @@ def draw_times(
             releases[k] = np.inf
             times[k] = np.inf
             continue
-        release = _asked(course, progress * run)
+        release = _requested(course, progress * run)
         lot = (np.float64(lots[k] >> np.uint64(11)) + 0.5) / 9007199254740992.0
         hazard = _between(course.places, course.hazards, _find(course.places, release), release)
-        # the greatest lots of the last copy round to 1, and nothing is left then; else it is 2^-53 at least
+        # In the last copy the largest random numbers round to 1, and the logarithm's argument to 0. All other
+        # arguments are at least 2^-53.
         hazard -= logarithm(max(1 - (copy + lot) / copies, _LEAST_LEFT))
         if hazard >= course.hazards[end]:
             time = course.places[end] * (1 + hazard - course.hazards[end])
@@ -109,7 +110,7 @@ def draw_times(
 
 
 @kernel(inline=True)
-def _asked(course: Course, position: float) -> float:
+def _requested(course: Course, position: float) -> float:
     """Tokens requested of the source up to a position of the run."""
     at = _find(course.knots, position)
     passed = position - course.knots[at]
@@ -159,7 +160,7 @@ def _between(xs: NDArray[np.float64], ys: NDArray[np.float64], at: int, x: float
 
 @kernel(inline=True)
 def logarithm(x: float) -> float:
-    """The natural logarithm of x, right to 15 digits; of 0 it is -inf, of less not a number."""
+    """The natural logarithm of x, exact to 15 digits; -inf for 0, NaN for negative x."""
     if not 0.0 < x < np.inf:
         return -np.inf if x == 0.0 else np.inf if x > 0.0 else np.nan
     exponent = 0

@@ -24,7 +24,7 @@ class Rooms(NamedTuple):
     Attributes:
         newest: int32 [capacity + 1], the bin that got this room last, or -1.
         before: int32 [n], for a bin the one that got the same room before it, or -1.
-        bits: uint64, the levels of the tree one after the other, leaves first; a bit says that there is a
+        bits: uint64, the levels of the tree one after the other, leaves first; a bit is set if there is a
             bin below it.
         levels: int64 [depth + 1], where each level begins in `bits`.
     """
@@ -121,7 +121,7 @@ def fit_best(lengths: Int64In, order: Int64In, capacity: int, rooms: Rooms, bins
 
 @kernel(inline=True)
 def _least_room(rooms: Rooms, length: int) -> int:
-    """The least room of at least `length` that a bin has, or -1."""
+    """The smallest room of at least `length` among the bins, or -1."""
     depth = len(rooms.levels) - 1
     level = 0
     position = length

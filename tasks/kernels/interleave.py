@@ -3,8 +3,8 @@
 The rule is WF²Q (Bennett and Zhang 1996, "WF²Q: Worst-case Fair Weighted Fair Queueing"), a scheduler of
 packets from many queues on one link, for shares that change over time. In the ideal, fluid mixture every
 source has given exactly its requested tokens at every position. A document's start and finish are the
-positions at which the fluid mixture would begin and end it. Of the documents that have started, the one that
-finishes first is next.
+positions at which the fluid mixture would begin and end it. The next document is the one with the earliest
+finish among those that have started.
 
 The resulting bound: after P tokens, a source with A requested tokens has given at most A plus one of its own
 documents, and at least A less the longest document of any source. The fluid mixture shows that, if documents
@@ -13,8 +13,8 @@ finishes, except for the one document in progress.
 
 A source that stops short of its request, by less than a document, gets the difference as one more, virtual
 document. The clock counts it as given when it is due, so that the other sources divide the gap in their usual
-proportions. Being ahead or behind is measured by the real tokens. So after a source has stopped, others may
-be ahead by its missing tokens, in addition to a document of their own.
+proportions. How far a source is ahead or behind is measured in real tokens. So after a source has stopped,
+others may be ahead by its missing tokens, in addition to a document of their own.
 
 If a source's share drops to 0 within a document of the fluid mixture, the document waits until the source has
 a share again, so that no document comes where its source has no share. While it waits, others may be ahead by
@@ -58,7 +58,7 @@ class Lanes(NamedTuple):
         taken: int64 [s], how many of those were given.
         state: int64 [s]: `FRESH` if the next document's start and finish are not known yet, `READY` if they
             are, `EMPTY` if the lane has to be filled, `SHORT` if only the virtual document of a source that
-            stops short of its request remains, `OVER` if nothing follows.
+            stops short of its request remains, `OVER` if no document remains.
         lacking: float64 [s], tokens of that virtual document.
         given: float64 [s], tokens given.
         starts: float64 [s], where the fluid mixture begins the next document; infinite if there is none.
@@ -90,7 +90,7 @@ class Clock(NamedTuple):
     Attributes:
         out: float64 [1], tokens given, including those of virtual documents.
         passed: float64 [1], tokens of virtual documents.
-        segment: int64 [1], the segment of the really given tokens.
+        segment: int64 [1], the segment that the real tokens have reached.
     """
 
     out: NDArray[np.float64]
@@ -105,7 +105,7 @@ def weave(curve: Curve, lanes: Lanes, clock: Clock, until: float, places: Int64)
     Args:
         curve: the request.
         lanes: the sources; changed.
-        clock: changed.
+        clock: the position; changed.
         until: position of the clock; all documents that begin before it are chosen.
         places: int64 [n], written: the index in `lanes.lengths` of each document that was chosen, in order.
 
@@ -142,7 +142,7 @@ def weave(curve: Curve, lanes: Lanes, clock: Clock, until: float, places: Int64)
 def _give(curve: Curve, lanes: Lanes, clock: Clock, source: int, room: int) -> None:
     """Give a source's next document, and record how far the source is ahead or behind before and after.
 
-    Between two of its documents a source can only fall behind its share, so the extremes are at these.
+    Between two of its documents a source can only fall behind, so the extremes are where documents end.
     """
     requested = _requested(curve, clock, source)
     lanes.behind[source] = max(lanes.behind[source], requested - lanes.given[source])
@@ -168,7 +168,7 @@ def _give_up(lanes: Lanes, clock: Clock, source: int) -> None:
 
 @kernel(inline=True)
 def _requested(curve: Curve, clock: Clock, source: int) -> float:
-    """Tokens requested of a source at the position of the really given tokens."""
+    """Tokens requested of a source up to the position that the real tokens have reached."""
     out = clock.out[0] - clock.passed[0]
     last = len(curve.knots) - 2
     while clock.segment[0] < last and curve.knots[clock.segment[0] + 1] <= out:
@@ -230,7 +230,7 @@ def _position(curve: Curve, source: int, segment: int, tokens: float) -> float:
         return curve.knots[segment]
     first = curve.firsts[at]
     slope = (curve.lasts[at] - first) / (curve.knots[segment + 1] - curve.knots[segment])
-    # where the share falls to 0, what is under the root is 0 at the end, and rounding may take it below
+    # if the share falls to 0, the radicand is 0 at the end, and rounding may make it negative
     root = np.sqrt(max(first * first + 2 * slope * wanted, 0.0))
     return min(curve.knots[segment] + 2 * wanted / (first + root), curve.knots[segment + 1])
 
@@ -248,5 +248,5 @@ def _next_source(lanes: Lanes, now: float) -> int:
             best < 0 or lanes.finishes[source] < lanes.finishes[best] - slack
         ):
             best = source
-    # Some source has always started, unless those that have are over: then the earliest will do.
+    # Some source has always started, unless all of those are over: then take the earliest.
     return best if best >= 0 else earliest

@@ -51,14 +51,14 @@ class Documents(NamedTuple):
 
     Attributes:
         progress: int64 [5]: the next byte of the block, and how many lines, documents, bytes of text, and ids
-            that are no strings were read so far.
-        text: uint8 [as many as the block, and SLACK].
+            that are not strings were read so far.
+        text: uint8 [bytes of the block + SLACK], the joined texts.
         ends: int64 [n + 1], where each document begins and ends in `text`; the first is 0.
         lines: int64 [n], the number of each document's line in the block, from 0.
         bounds: int64 [2 * n], where each document's line begins and ends in the block, its newline included.
-        ids: int64 [2 * n], where the value of each document's id begins and ends in the block; both 0 where
-            there is none, or null.
-        id_text: uint8 [as many as the block, and SLACK], those ids that are strings.
+        ids: int64 [2 * n], where the value of each document's id begins and ends in the block; both 0 if it
+            is missing or null.
+        id_text: uint8 [bytes of the block + SLACK], the joined ids that are strings.
         id_ends: int64 [n + 1], where each document's id begins and ends in `id_text`; the first is 0.
     """
 
@@ -83,7 +83,7 @@ def read_lines(block: BytesIn, column: BytesIn, id_column: BytesIn, documents: D
         documents: written; has room for as many documents as the block can hold.
 
     Returns:
-        Whether the block was read to its end; if not, the line that is left begins at `progress`.
+        Whether the block was read to its end; if not, the line for the caller begins at `progress[POSITION]`.
     """
     progress = documents.progress
     while progress[POSITION] < block.shape[0]:
@@ -117,7 +117,7 @@ def _read_object(
         is_text, is_id = _equal(text, out, stop, column), _equal(text, out, stop, id_column)
         position = start = _after_colon(block, position)
         id_end = documents.id_ends[document]
-        if is_text and found:  # the last one would count
+        if is_text and found:  # of equal keys the last one counts
             return -1
         if is_text or (is_id and _at(block, start) == _QUOTE):
             into, first = (text, out) if is_text else (documents.id_text, id_end)
@@ -200,13 +200,13 @@ def _after_closing(
 
 @kernel(inline=True)
 def _at(block: BytesIn, position: int) -> int:
-    """Return the byte at a position, which may be -1 or the block's end: there is none, and -1."""
+    """Return the byte at a position; -1 if the position is -1 or the block's end."""
     return np.int64(block[position]) if 0 <= position < block.shape[0] else np.int64(-1)
 
 
 @kernel(inline=True)
 def _equal(text: BytesIn, start: int, stop: int, name: BytesIn) -> bool:
-    """Whether `text[start:stop]` is a name."""
+    """Whether `text[start:stop]` equals `name`."""
     if stop - start != name.shape[0]:
         return False
     index = 0
@@ -234,7 +234,7 @@ def _after_colon(block: BytesIn, position: int) -> int:
 
 @kernel(inline=True)
 def _scalar_end(block: BytesIn, position: int) -> int:
-    """Return where true, false, null or a number ends, or -1 if it is none, or has many digits."""
+    """Return where true, false, null or a number ends; -1 for other values, and numbers of many digits."""
     for name in (_TRUE, _FALSE, _NULL):
         end = position + name.shape[0]
         if position >= 0 and end <= block.shape[0] and _equal(block, position, end, name):
@@ -254,7 +254,7 @@ def _scalar_end(block: BytesIn, position: int) -> int:
 
 @kernel(inline=True)
 def _digits_end(block: BytesIn, position: int) -> int:
-    """Return where digits end, or -1 if there are none, or many."""
+    """Return where digits end; -1 if there are none, or many."""
     end = position
     while _ZERO <= _at(block, end) <= _NINE:
         end += 1
@@ -285,10 +285,10 @@ def _unescape(block: BytesIn, position: int, text: Bytes, out: int) -> tuple[int
 
 @kernel(inline=True)
 def _copy_words(block: BytesIn, position: int, text: Bytes, out: int) -> tuple[int, int]:
-    """Copy words, and replace escapes of one letter, as long as nothing else comes; return both ends.
+    """Copy words and replace one-letter escapes until anything else comes; return both ends.
 
-    The lowest high bit that is set belongs to the first byte that is marked: what a subtraction borrows
-    spoils only the bytes above it.
+    A set high bit in `marks` stands for a quote, a backslash or a control character. Only the lowest one is
+    certain: the subtractions may borrow, and so change the bytes above it.
     """
     while position + 9 <= block.shape[0]:
         word = load_u64(block, position)
@@ -300,7 +300,7 @@ def _copy_words(block: BytesIn, position: int, text: Bytes, out: int) -> tuple[i
         if not marks:
             position, out = position + 8, out + 8
             continue
-        upto = (marks - np.uint64(1)) & ~marks & _EACH_BYTE  # a bit for each byte up to the first
+        upto = (marks - np.uint64(1)) & ~marks & _EACH_BYTE  # a bit for each byte up to the first mark
         num_plain = np.int64((upto * _EACH_BYTE) >> np.uint64(56)) - 1
         position, out = position + num_plain, out + num_plain
         meant = _ESCAPES[block[np.uint64(position + 1)]]

@@ -44,14 +44,14 @@ class InPlan(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Buffers for the waiting sequences and the turns since which they wait; int64 [w] each, overwritten."""
+    """Buffers for the waiting sequences and the turn of each's arrival; int64 [w] each, overwritten."""
 
     sequences: Int64
     arrived: Int64
 
 
 class Sums(NamedTuple):
-    """Tokens of each source, float64 [number of sources] each, zeros, overwritten.
+    """Tokens of each source; float64 [number of sources] each, zeros; overwritten.
 
     Attributes:
         surplus: tokens given so far, less those of the plan up to the same position.
@@ -107,7 +107,7 @@ def line_up(
 def _walk(
     plan: InPlan, piece: int, at: int, goal: int, sums: NDArray[np.float64], sign: float
 ) -> tuple[int, int]:
-    """Add the plan's tokens [at, goal) to the sums of their sources; gives the piece and place reached."""
+    """Add the plan's tokens [at, goal) to the sums of their sources; return the piece and place reached."""
     while at < goal and piece < len(plan.ends):
         stop = min(plan.ends[piece], goal)
         sums[plan.sources[piece]] += sign * (stop - at)
@@ -119,7 +119,7 @@ def _walk(
 
 @kernel(inline=True)
 def _nearest(parts: Parts, waiting: Int64, num_waiting: int, sums: Sums) -> int:
-    """The waiting sequence with the least sum of squared surpluses, if the plan gives `coming`."""
+    """The waiting sequence that leaves the least sum of squared surpluses, once the plan gives `coming`."""
     total, squares, product = 0.0, 0.0, 0.0
     for source in range(len(sums.coming)):
         total += sums.coming[source]

@@ -17,11 +17,11 @@ def mark(
     position_ids: Int32,
     loss_mask: Bytes,
 ) -> None:
-    """Fill the output arrays; an array of length 0 is not wanted.
+    """Fill the output arrays, except those of length 0.
 
     Args:
         ends: int32 [p], where in its sequence each piece ends, sequence after sequence; rising within one.
-        firsts: int64 [n + 1], where each sequence's pieces begin among them.
+        firsts: int64 [n + 1], where each sequence's pieces begin in `ends`.
         sequence_length: tokens of each sequence, at least its last end, which is not checked here.
         segment_ids: int32 [n * sequence_length] or [0], written: the token's piece, from 1; 0 on padding.
         position_ids: the same, written: the token's place in its piece, from 0; 0 on padding.

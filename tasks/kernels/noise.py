@@ -7,8 +7,8 @@
     decoding_errors   fraction of characters that do not belong in text: control characters, private and
                       unassigned ones, U+FFFD, and invalid bytes
 
-The estimate is that of a simple Lempel-Ziv coder: matches of at least four bytes, found greedily at the last
-position of their first four, cost 24 bits each; the other bytes cost their order-0 entropy in the document.
+The estimate is that of a simple Lempel-Ziv coder: matches of at least four bytes, found greedily where their
+first four bytes last occurred, cost 24 bits each; the other bytes cost their order-0 entropy in the document.
 No compression library is used, because results differ between versions.
 """
 
@@ -48,7 +48,7 @@ class Room(NamedTuple):
     """Buffers of the kernel; stamps mark which entries belong to the current document.
 
     Attributes:
-        places: int64 [PLACES], the last place of four bytes, by their hash.
+        places: int64 [PLACES], where four bytes last occurred, by their hash.
         place_stamps: int64 [PLACES].
         trigrams: uint64 [a power of two], trigrams that occurred, by their hash.
         trigram_stamps: int64, as long.
@@ -78,9 +78,9 @@ def measure_noise(documents: Documents, classes: BytesIn, stamp: int, room: Room
     Args:
         documents: the documents to measure.
         classes: uint8 [0x110000], the class of each code point: PLAIN, SYMBOL or BROKEN.
-        stamp: larger than all that were used with this room before; one per document is used from here on.
+        stamp: document k uses `stamp + k`; all must be larger than those used with this room before.
         room: changed.
-        noise: written; all are 0 for a document without text, but for its compression, which is 1.
+        noise: written; a document without text has compression 1, and 0 for the others.
     """
     for k in range(len(documents.bounds) - 1):
         start, end = documents.bounds[k], documents.bounds[k + 1]
@@ -102,7 +102,7 @@ def measure_noise(documents: Documents, classes: BytesIn, stamp: int, room: Room
 
 @kernel(inline=True)
 def _character(data: BytesIn, at: int, end: int) -> tuple[int, int]:
-    """The code point at a place and its size in bytes; -1 and 1 where the bytes are no UTF-8."""
+    """The code point at a place and its size in bytes; -1 and 1 if the bytes are not UTF-8."""
     first = np.int64(data[at])
     if first < 0x80:
         return first, 1
@@ -181,7 +181,7 @@ def _compression(data: BytesIn, start: int, end: int, stamp: int, room: Room) ->
 
 @kernel(inline=True)
 def _common(data: BytesIn, before: int, at: int, end: int) -> int:
-    """How many bytes from two places on are equal."""
+    """The length of the longest common prefix of the bytes from `before` and from `at`."""
     length = 0
     while at + length < end and data[before + length] == data[at + length]:
         length += 1

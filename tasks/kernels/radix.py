@@ -30,7 +30,7 @@ def order_of(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
 
 @kernel
 def sort_digits(keys: UInt64, order: UInt32, spare_keys: UInt64, spare: UInt32, starts: Int64) -> int:
-    """Sort `keys` and, with them, `order`, going to and fro between these and the spare arrays.
+    """Sort `keys` and, along with them, `order`; the passes alternate between these and the spare arrays.
 
     Args:
         keys: uint64 [n], changed.
@@ -46,7 +46,7 @@ def sort_digits(keys: UInt64, order: UInt32, spare_keys: UInt64, spare: UInt32, 
     moves = 0
     for digit in range(_DIGITS):
         shift = np.uint64(digit * _BITS)
-        if starts[digit * _SIZE] < 0:  # all keys have this digit in common
+        if starts[digit * _SIZE] < 0:  # all keys share this digit
             continue
         if moves % 2 == 0:
             _move(keys, order, spare_keys, spare, starts, shift, digit * _SIZE)
@@ -58,7 +58,7 @@ def sort_digits(keys: UInt64, order: UInt32, spare_keys: UInt64, spare: UInt32, 
 
 @kernel(inline=True)
 def _count(keys: UInt64, starts: Int64) -> None:
-    """Where the keys with each digit begin; -1 first for a digit that all keys have in common."""
+    """Compute where the keys with each value of a digit begin; the first is -1 if all have the same value."""
     for key in keys:
         for digit in range(_DIGITS):
             value = (key >> np.uint64(digit * _BITS)) & np.uint64(_SIZE - 1)
@@ -79,7 +79,7 @@ def _count(keys: UInt64, starts: Int64) -> None:
 def _move(
     keys: UInt64, order: UInt32, out_keys: UInt64, out: UInt32, starts: Int64, shift: np.uint64, base: int
 ) -> None:
-    """Put keys into the order of one digit, those with the same one as they come."""
+    """Sort keys by one digit, stably."""
     for k in range(len(keys)):
         at = base + np.int64((keys[k] >> shift) & np.uint64(_SIZE - 1))
         place = starts[at]

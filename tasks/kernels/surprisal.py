@@ -29,7 +29,7 @@ class TrigramModel(NamedTuple):
         starts: int64 [n + 2], where the bigrams that begin with each v begin.
         second: uint32 [b], the second id of each bigram, ascending for each first one.
         bigrams: float32 [b], p2.
-        bigram_rests: float32 [b], r3 of the bigram as a context; 1 where it is none.
+        bigram_rests: float32 [b], r3 of the bigram as a context; 1 if no trigram begins with it.
         bigram_starts: int64 [b + 1], where the trigrams that begin with each bigram begin.
         third: uint32 [t], the third id of each trigram, ascending for each first two.
         trigrams: float32 [t], p3.
@@ -63,7 +63,7 @@ def surprisals(
         lengths: int64 [d], its tokens; 0 gives NaN.
         chosen: int64 [c], documents to score.
         model: the model.
-        out: float32 [d], written where it was chosen.
+        out: float32 [d], written for the chosen documents.
     """
     before = len(model.unigrams) - 1
     for document in chosen:
@@ -95,7 +95,7 @@ def surprisals(
 
 @kernel(inline=True)
 def _search(values: UInt32, low: int, high: int, value: int) -> int:
-    """Where a value is among values[low:high], which ascend; -1 if it is not there."""
+    """The index of a value in the ascending values[low:high]; -1 if it is not there."""
     end = high
     while low < high:
         middle = (low + high) // 2

@@ -5,13 +5,12 @@ characters other than white space, as Unicode has it: the 25 characters with the
 them ideographic and no-break spaces, which are the same in all its versions. Words do not cross documents.
 Scripts written without spaces have long "words"; the measure is for comparing corpora.
 
-The kernel takes eight bytes at a time and does without branches, so that LLVM can vectorize it.
+The kernel processes eight bytes at a time, without branches, so that LLVM can vectorize it. Each byte of such
+a word is tested by arithmetic without carries between bytes; the result is its high bit. Results are added up
+per byte for up to 255 steps, and then summed.
 
-Each byte of an eight-byte word is tested by arithmetic without carries between bytes; the result is its high
-bit. Results are added up per byte for up to 255 steps, and then summed.
-
-Words are first counted by ASCII white space; then each white space beyond ASCII, of two or three bytes,
-corrects the count of words on both sides. ASCII text needs no corrections.
+Words are first counted by ASCII white space. Then the count is corrected at each other white space, which has
+two or three bytes; ASCII text needs no corrections.
 """
 
 from typing import NamedTuple
@@ -25,7 +24,7 @@ from tokmill.tokenizer.jit.intrinsics import load_u64
 _HIGH_BITS = np.uint64(0x8080808080808080)
 _OTHER_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
 _SPACES = np.uint64(0x2020202020202020)
-# What lifts a byte of at least 9, and one of at least 14, to the high bit.
+# Added to a byte below 128, these set its high bit if it is at least 9, or at least 14.
 _FROM_9 = np.uint64(0x7777777777777777)
 _FROM_14 = np.uint64(0x7272727272727272)
 _EVEN_BYTES = np.uint64(0x00FF00FF00FF00FF)
@@ -81,7 +80,7 @@ def count_text(data: BytesIn, offsets: Int64In, sums: Int64) -> None:
     for document in range(offsets.shape[0] - 1):
         start = offsets[document]
         if start < offsets[document + 1] and not _is_space(data[start]):
-            words += int(start == 0 or not _is_space(data[start - 1]))  # begins where another ends
+            words += int(start == 0 or not _is_space(data[start - 1]))  # not counted yet: no space before it
     sums[0] += size - continuing
     sums[1] += words + _correction(data, offsets)
 
@@ -121,7 +120,7 @@ def _wide_space(data: BytesIn, at: int) -> int:
 
 @kernel(inline=True)
 def _correction(data: BytesIn, offsets: Int64In) -> int:
-    """The number of words less the count by ASCII white space; often negative."""
+    """The number of words minus the count by ASCII white space; often negative."""
     size, words, document, position = data.shape[0], 0, 0, 0
     while position < size:
         if position + 8 <= size and load_u64(data, position) & _HIGH_BITS == 0:
@@ -131,7 +130,7 @@ def _correction(data: BytesIn, offsets: Int64In) -> int:
         if width:
             while offsets[document + 1] <= position:
                 document += 1
-            # what was taken to begin a word is white space, and what follows it begins one
+            # here no word begins, though one was counted; after the white space one begins
             words -= int(position == offsets[document] or _is_space(data[position - 1]))
             after = position + width
             words += int(

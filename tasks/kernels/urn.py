@@ -27,7 +27,7 @@ class Waiting(NamedTuple):
         times: float64 [room], its draw time.
         early: int64 [room], slots by ascending release.
         ready: int64 [room], slots that have become eligible, by ascending time.
-        free: int64 [room], slots that are free; the first `room - sizes[0] - sizes[1]` count.
+        free: int64 [room]; the first `room - sizes[0] - sizes[1]` are the free slots.
         sizes: int64 [2], entries in `early` and `ready`.
     """
 
@@ -81,7 +81,7 @@ def hand_out(
     """
     handed = 0
     while handed < len(out):
-        _see_who_is_ready(waiting, now[0])
+        _make_ready(waiting, now[0])
         at = taken[0]
         if waiting.sizes[READY]:
             slot = _pop(waiting.ready, waiting.times, waiting.sizes, READY)
@@ -110,12 +110,13 @@ def hand_out(
 
 @kernel(inline=True)
 def _soon(now: float) -> float:
-    """Documents that become eligible by then are eligible now: less than a token is rounding."""
+    """The time up to which releases count as passed: differences below one token are rounding errors."""
     return now * (1 + _SAME) + 0.5
 
 
 @kernel(inline=True)
-def _see_who_is_ready(waiting: Waiting, now: float) -> None:
+def _make_ready(waiting: Waiting, now: float) -> None:
+    """Move the documents that have become eligible from `early` to `ready`."""
     while waiting.sizes[EARLY] and waiting.releases[waiting.early[0]] <= _soon(now):
         slot = _pop(waiting.early, waiting.releases, waiting.sizes, EARLY)
         _push(waiting.ready, waiting.times, waiting.sizes, READY, slot)
