@@ -131,7 +131,7 @@ class _Scan:
             return
         self._size = self._size.plus(text_size(batch.data, batch.offsets))
         self._held.append(batch)
-        if self._shards is None and weight_of(self._size) >= self._limits.is_large:
+        if self._shards is None and weight_of(self._size) >= self._limits.own_shards_bytes:
             self._shards = _Shards(self._format, self._limits)
         if self._shards is not None:
             for held in self._held:

@@ -111,7 +111,7 @@ class CorpusWriter:
         )
         self._rows["files"].append((source.name, scan.name, size_bytes, digest, *about))
         self._rows["quarantine"] += [
-            (source.name, scan.name, bad.row, bad.reason, bad.lasting_detail, bad.excerpt) for bad in scan.bad
+            (source.name, scan.name, bad.row, bad.reason, bad.stable_detail, bad.excerpt) for bad in scan.bad
         ]
 
     def write(self, out: Path) -> Manifest:

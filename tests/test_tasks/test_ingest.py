@@ -167,7 +167,7 @@ BAD = {
     "null_text": ("a.jsonl", b'{"text": "ok"}\n{"text": null}\n', 1, "must not be null"),
     "not_text": ("a.jsonl", b'{"text": "ok"}\n{"text": 5}\n', 1, "must be a string"),
     "invalid_utf8": ("a.txt", b"ok\nca\xe9\n", 1, "must be valid UTF-8"),
-    "broken_csv": ("a.csv", b'id,text\n1,ok\n2,"open\n', 1, "number of fields"),
+    "broken_csv": ("a.csv", b'id,text\n1,ok\n2,"open\n', 1, "as many fields"),
     "syntax_error": ("a.py", b"def (:\n", 0, "must parse"),
     "truncated_archive": ("a.txt.gz", COMPRESSORS[".gz"](b"ok\n" * 50_000)[:-4], 50_000, "must be complete"),
     "broken_archive": ("a.txt.xz", b"not xz at all", 0, "must decompress"),

@@ -148,7 +148,7 @@ def test_a_file_under_two_names_names_both(tmp_path: Path) -> None:
 def test_a_file_of_two_patterns_names_both(tmp_path: Path) -> None:
     make(tmp_path, "data/a.txt")
 
-    with pytest.raises(SourceError, match=r"a\.txt is seen twice: by 'data/\*\.txt' and by 'data/a\*'"):
+    with pytest.raises(SourceError, match=r"a\.txt matches both 'data/\*\.txt' and 'data/a\*'"):
         names(tmp_path, "data/*.txt", "data/a*")
 
 
@@ -187,7 +187,7 @@ def test_patterns_that_find_nothing(tmp_path: Path, pattern: str, message: str) 
 def test_everything_excluded(tmp_path: Path) -> None:
     make(tmp_path, "data/a.txt")
 
-    with pytest.raises(SourceError, match=r"'data/\*\.txt': 'exclude' leaves out the file that it matches"):
+    with pytest.raises(SourceError, match=r"'data/\*\.txt': 'exclude' removes the file"):
         names(tmp_path, "data/*.txt", exclude=("*.txt",))
 
 
@@ -202,7 +202,7 @@ def test_a_link_to_nowhere_is_unreadable(tmp_path: Path) -> None:
 def test_folders_that_share_nothing_cannot_be_one_source(tmp_path: Path) -> None:
     make(tmp_path, "a.txt")
 
-    with pytest.raises(SourceError, match=r"share no folder; make a source of each"):
+    with pytest.raises(SourceError, match=r"share no folder"):
         names(tmp_path, "a.txt", "/no-such-top-level-folder/b.txt")
 
 
@@ -350,4 +350,4 @@ def test_what_is_no_regular_file_is_refused_by_name_and_passed_over_by_wildcards
         with pytest.raises(SourceError, match=f"{name} is {kind}"):
             read(tmp_path / name)
     assert names(tmp_path, "*.txt") == ["a.txt"]
-    assert "left out 3 entries that can be read once at most (pipe.txt, socket.txt, zero.txt)" in caplog.text
+    assert "skipped 3 entries (pipe.txt, socket.txt, zero.txt)" in caplog.text

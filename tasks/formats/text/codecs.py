@@ -1,9 +1,9 @@
-"""Decompressors with bounded output, however much a little input decompresses to.
+"""Decompressors that return a bounded amount of output per call.
 
 A few bytes of a compressed file can decompress to gigabytes. So a frame returns at most `max_length` bytes
-per call, and keeps the input that it has not processed. The codecs of the standard library and lz4 support
-that. zlib returns unprocessed input to the caller. zstandard always decompresses all of its input, so it gets
-only a few blocks of it at a time: a block of a frame holds at most 128 KiB (RFC 8878, section 3.1.1.2).
+per call, and keeps the input that it has not processed. bz2, lzma and lz4 do so themselves. zlib returns
+unprocessed input to the caller. zstandard always decompresses all of its input, so it gets only a few blocks
+at a time: a block holds at most 128 KiB (RFC 8878, section 3.1.1.2).
 """
 
 import bz2
@@ -75,7 +75,7 @@ class _ZstdFrame:
 
         self._inner = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).decompressobj()
         self._held = b""
-        self._ahead: int | None = None  # bytes before the next block's header; None before the frame's own
+        self._ahead: int | None = None  # bytes before the next block's header; None until the frame's is read
         self._is_last = False
         self.needs_input = True
 
@@ -96,7 +96,7 @@ class _ZstdFrame:
         return bytes(self._inner.unused_data) + self._held
 
     def _length(self, num_blocks: int) -> int:
-        """The length of the held input up to the end of `num_blocks` blocks; 0 if more input is needed."""
+        """Return how much held input the next `num_blocks` blocks take; 0 if more input is needed."""
         if self._ahead is None:
             self._ahead = _header_bytes(self._held)
         if self._ahead is None:
@@ -121,8 +121,8 @@ class _ZstdFrame:
 def _header_bytes(held: bytes) -> int | None:
     """Return the length of a frame's header; None if more bytes are needed.
 
-    For a skippable frame, which has no content, and for invalid input, which the codec rejects, it is the
-    length of all bytes.
+    For a skippable frame, which has no content, and for invalid input, which the codec rejects, the result is
+    larger than any input, so that the codec gets all of it.
     """
     if len(held) < 5:
         return None
@@ -151,7 +151,7 @@ FRAMES: dict[str, Callable[[], Frame]] = {
 
 
 def errors_of(codec: str) -> tuple[type[Exception], ...]:
-    """The exceptions of a codec for invalid input; lz4 and bz2 have no types of their own."""
+    """Return the exceptions of a codec for invalid input; lz4 and bz2 have none of their own."""
     if codec == "zst":
         import zstandard
 

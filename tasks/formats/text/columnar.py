@@ -1,8 +1,8 @@
 """Parquet and Arrow (IPC file, Feather, IPC stream): one document per row, without a copy if possible.
 
-Rows are numbered from 0 through all row groups or record batches. The text column may hold strings or bytes,
-of any width, also dictionary-encoded. Ids are converted to text. A missing column or a wrong type is an error
-of the whole file, whatever `on_error` is; a null text makes its row a bad document.
+Rows are numbered from 0 through all row groups or record batches. The text column may hold strings or bytes
+of any Arrow type, including dictionaries. Ids are converted to text. A missing column or a wrong type stops
+the run even if `on_error` is "quarantine"; a null text makes its row a bad document.
 """
 
 import tempfile

@@ -39,15 +39,14 @@ def blocks(path: Path, start: int = 0, end: int | None = None, encoding: str = U
     """Yield the bytes `start:end` of a file's decompressed content, in blocks of `BLOCK_BYTES` or more.
 
     Content in another encoding is converted to UTF-8, and positions count the converted bytes. Invalid bytes
-    become 0xff, which is invalid in UTF-8, so that the check of documents finds them.
-
-    The first few blocks are smaller, so that the consumers of a reading thread can start early.
+    become 0xff, which is invalid in UTF-8, so that the check of documents finds them. The first few blocks
+    are smaller, so that the consumers of a reading thread can start early.
 
     Raises:
         SourceError: the file cannot be opened.
         MachineError: the disk or the network share fails.
         MemoryError: the codec runs out of memory.
-        BrokenArchiveError: a compressed file is damaged; everything before was yielded.
+        BrokenArchiveError: a compressed file is damaged; everything before the damage was yielded.
     """
     codec = compression_of(path.name)
     try:

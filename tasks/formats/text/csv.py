@@ -38,7 +38,7 @@ class _Columns(NamedTuple):
 
 
 class _LongRowError(Exception):
-    """A row is longer than a document may be."""
+    """A row is longer than `max_document_bytes`."""
 
 
 class _Lines(Iterator[str]):
@@ -154,7 +154,7 @@ def _text(row: _Row, number: int, columns: _Columns) -> bytes | BadDocument:
     if row.error:
         return BadDocument(number, "broken_csv", excerpt(_clean(row.fields[0])), row.error)
     if len(row.fields) != columns.number:
-        detail = f"{len(row.fields)} fields, and the header has {columns.number}"
+        detail = f"{len(row.fields)} fields, but the header has {columns.number}"
         return BadDocument(number, "broken_csv", excerpt(_clean(" | ".join(row.fields))), detail)
     field = row.fields[columns.text]
     try:

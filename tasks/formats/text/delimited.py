@@ -19,7 +19,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Span(NamedTuple):
-    """The part of a file that a reader has to read.
+    """The part of a file that a reader is asked for.
 
     Attributes:
         first_row: number in the file of the first row.
@@ -96,8 +96,8 @@ def whole(
     """Rearrange consecutive blocks so that each ends with a separator; only the last may lack it.
 
     A single row may take most of the memory. So it grows in one buffer, which the system can move without
-    copying, and no reference to it is kept after it was yielded. A row of more than `limit` bytes is
-    truncated to `limit` + 1: it lacks its separator, too, and is a block of its own.
+    copying, and no reference to it is kept after it is yielded. A row of more than `limit` bytes is truncated
+    to `limit` + 1 bytes, and is a block of its own without a separator.
     """
     growing, start = bytearray(), 0
     rest: _Rest | None = None
@@ -134,7 +134,7 @@ class _Rest:
         self._seen = before if len(separator) > 1 else b""
 
     def end(self, block: bytes) -> int | None:
-        """Return the number of bytes of the next block in the row; None if the row ends after the block."""
+        """Return the row's end in the next block; None if the row continues after that block."""
         joined = self._seen + block
         found = joined.find(self._separator)
         if found >= 0:
@@ -144,7 +144,7 @@ class _Rest:
 
 
 def _last_end(block: bytearray, separator: bytes) -> int:
-    """Return the end of the last of the separators that `separators` finds; there is one."""
+    """Return the end of the last separator that `separators` finds in the block, which has at least one."""
     overlaps = any(separator.startswith(separator[index:]) for index in range(1, len(separator)))
     last = int(separators(block, separator)[-1]) if overlaps else block.rfind(separator)
     return last + len(separator)

@@ -1,9 +1,9 @@
 """Documents in memory: Arrow-style buffers, without one Python object per document.
 
-A reader yields `FileBatch`es of one file: the texts, joined in `data`, with `offsets[i]:offsets[i + 1]` the
-i-th of them; each document's row in the file; its position in the file, for formats that can be read from the
-middle; and the bad documents in between. Stages get `DocumentBatch`es: the same buffers, with each document's
-ordinal in its shard.
+A reader yields `FileBatch`es of one file: the joined texts (document i is `data[offsets[i]:offsets[i + 1]]`);
+each document's row in the file; its position in the file, for formats that can be read from the middle; and
+the bad documents in between. Stages get `DocumentBatch`es: the same buffers, with each document's ordinal in
+its shard.
 
 Laws: `offsets[0] == 0`, `offsets[-1] == len(data)`, rows and ordinals strictly increase, data is valid UTF-8.
 `without_invalid_utf8` and `without_long` move the documents that break a rule to the bad ones.
@@ -49,7 +49,7 @@ class DocumentBatch:
         return len(self.ordinals)
 
     def documents(self) -> list[bytes]:
-        """Return the documents one by one, as bytes (for tests and small samples, not for hot paths)."""
+        """Return each document as bytes (for tests and small samples, not for hot paths)."""
         return documents_of(self.data, self.offsets)
 
 
@@ -94,7 +94,7 @@ class FileBatch:
         )
 
     def select(self, keep: NDArray[np.bool_]) -> "FileBatch":
-        """Return the documents where `keep` is true, with their texts moved together."""
+        """Return the documents where `keep` is true, with their texts copied into a new buffer."""
         lengths = self.lengths
         return replace(
             self,
@@ -114,7 +114,7 @@ def offsets_of(lengths: Ints) -> Ints:
 
 
 def documents_of(data: Bytes, offsets: Ints) -> list[bytes]:
-    """Return the documents one by one, as bytes."""
+    """Return each document as bytes."""
     raw = data.tobytes()
     bounds = offsets.tolist()
     return [raw[start:stop] for start, stop in pairwise(bounds)]
@@ -128,14 +128,14 @@ def file_batch(
     ids: ArrowArray | None = None,
     bad: tuple[BadDocument, ...] = (),
 ) -> FileBatch:
-    """Return a batch of texts that are Python bytes."""
+    """Return a batch of texts given as Python bytes."""
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     data = np.frombuffer(b"".join(texts), dtype=np.uint8)
     return FileBatch(data=data, offsets=offsets_of(lengths), rows=rows, bounds=bounds, ids=ids, bad=bad)
 
 
 def empty_file_batch(bad: Iterable[BadDocument] = ()) -> FileBatch:
-    """Return a batch without documents, to carry bad ones."""
+    """Return a batch that holds bad documents only."""
     none = np.empty(0, dtype=np.int64)
     return FileBatch(
         data=np.empty(0, dtype=np.uint8), offsets=np.zeros(1, dtype=np.int64), rows=none, bad=tuple(bad)

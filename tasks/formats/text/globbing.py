@@ -20,7 +20,7 @@ from tokmill import tasks
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.core.faults import unreadable
 
-# On many systems installed packages lie below the standard library's folder, but are not part of it.
+# Folders inside the standard library's folder that are not part of it.
 _NOT_STDLIB = ("site-packages", "dist-packages", "__pycache__")
 _PLACEHOLDER = re.compile(r"^\{([A-Za-z_]+)\}(?=/|$)")
 _MAGIC = re.compile(r"[*?\[]")
@@ -47,8 +47,8 @@ class Pattern:
 
 
 @dataclass
-class PassedOver:
-    """The files and folders that wildcards skipped because of their kind.
+class Skipped:
+    """The files and folders that wildcards did not match because of a leading dot, or of their type.
 
     Attributes:
         hidden_files: files whose names begin with a dot.
@@ -109,31 +109,27 @@ def _home(text: str, base: Path) -> Path:
 
 
 def _num_plain(path: Path) -> int:
-    """The number of components before the first one with wildcards; all components of an existing path."""
+    """Return the number of components before the first wildcard; all of them if the path exists."""
     if os.path.lexists(path):
         return len(path.parts)
     plain = (index for index, part in enumerate(path.parts) if _MAGIC.search(_ESCAPED.sub("", part)))
     return next(plain, len(path.parts))
 
 
-def expand(
-    pattern: Pattern, *, hidden: bool = False, passed_over: PassedOver | None = None
-) -> Iterator[Path]:
+def expand(pattern: Pattern, *, hidden: bool = False, skipped: Skipped | None = None) -> Iterator[Path]:
     """Yield the files that a pattern matches, each once; a dangling link counts as a file.
 
     Args:
         pattern: the pattern.
         hidden: whether wildcards match a leading dot.
-        passed_over: collects the files that wildcards skipped.
+        skipped: collects the files that wildcards skipped.
 
     Raises:
-        SourceError: a folder on the way cannot be listed, or the pattern names a folder.
+        SourceError: a folder cannot be listed, or the pattern names a folder.
     """
     if pattern.parts:
         matcher = _Matcher(pattern.parts, hidden=hidden)
-        walk = _Walk(
-            matcher, _Matcher(pattern.parts, hidden=True), pattern.pruned, passed_over or PassedOver()
-        )
+        walk = _Walk(matcher, _Matcher(pattern.parts, hidden=True), pattern.pruned, skipped or Skipped())
         yield from walk.files(pattern.folder, {0}, ())
     elif pattern.folder.is_dir():
         msg = f"{pattern.text!r} is a folder; name the files in it, e.g. {pattern.text.rstrip('/')}/**/*.txt"
@@ -185,13 +181,13 @@ class _Walk:
         matcher: selects the files.
         any_name: the same, but wildcards also match a leading dot.
         pruned: names of folders that are not entered.
-        passed_over: collects files that only `any_name` matches, and irregular files.
+        skipped: collects files that only `any_name` matches, and irregular files.
     """
 
     matcher: _Matcher
     any_name: _Matcher
     pruned: Sequence[str]
-    passed_over: PassedOver
+    skipped: Skipped
 
     def files(self, folder: Path, state: set[int], above: tuple[str, ...]) -> Iterator[Path]:
         real = os.path.realpath(folder)
@@ -205,11 +201,11 @@ class _Walk:
                 if self.matcher.goes_on(after):
                     yield from self.files(Path(entry.path), after, (*above, real))
                 elif self._is_hidden(entry) and self.any_name.goes_on(self.any_name.step(state, entry.name)):
-                    self.passed_over.hidden_folders.append(Path(entry.path))
+                    self.skipped.hidden_folders.append(Path(entry.path))
             elif self.matcher.accepts(after):
                 yield from self._file(entry)
             elif self._is_hidden(entry) and self.any_name.accepts(self.any_name.step(state, entry.name)):
-                self.passed_over.hidden_files.append(Path(entry.path))
+                self.skipped.hidden_files.append(Path(entry.path))
 
     def _is_hidden(self, entry: os.DirEntry[str]) -> bool:
         return entry.name.startswith(".")
@@ -218,7 +214,7 @@ class _Walk:
         if entry.is_file() or not Path(entry.path).exists():
             yield Path(entry.path)
         else:
-            self.passed_over.others.append(Path(entry.path))
+            self.skipped.others.append(Path(entry.path))
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -232,7 +228,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def excluder(patterns: Sequence[str], base: Path, root: Path) -> Callable[[Path], bool]:
-    """Return a function that decides whether a path, or a folder above it, is excluded.
+    """Return a function that decides whether a path is excluded, by itself or with a folder above it.
 
     A pattern without a slash is compared with every name below `root`; the others with whole paths, as
     `parse` reads them.

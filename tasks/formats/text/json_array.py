@@ -89,8 +89,8 @@ def _elements(path: Path, options: ReadOptions) -> Iterator[bytes]:
         return
     if first == "{":
         raise SourceError(
-            f"{path.name} holds one object, and not an array of them; write one object per line (.jsonl), or "
-            "set format = 'text'"
+            f"{path.name} holds one object instead of an array of them; write one object per line (.jsonl), "
+            "or set format = 'text'"
         )
     if first != "[":
         raise _BrokenError("broken_json", text.ahead(), "the file is not an array")
@@ -107,11 +107,11 @@ def _elements(path: Path, options: ReadOptions) -> Iterator[bytes]:
                 break
             text.after_white()
     if text.after_white():
-        raise _BrokenError("broken_json", text.ahead(), "something stands behind the array")
+        raise _BrokenError("broken_json", text.ahead(), "text follows the array")
 
 
 class _Text:
-    """The file as text, loaded part by part; bytes that are not UTF-8 become surrogates."""
+    """The text of a file, loaded in parts; bytes that are not UTF-8 become surrogates."""
 
     def __init__(self, path: Path, options: ReadOptions) -> None:
         self._limit = options.max_document_bytes
@@ -123,7 +123,7 @@ class _Text:
         self._is_whole = False
 
     def _more(self, num_chars: int = 1) -> None:
-        """Load more of the text, if there is more."""
+        """Load at least `num_chars` more characters, or the rest of the file."""
         parts = [self._text[self._at :]]
         while num_chars > 0 and not self._is_whole:
             block = next(self._blocks, None)
@@ -133,7 +133,7 @@ class _Text:
         self._text, self._at = "".join(parts), 0
 
     def after_white(self) -> str:
-        """Return the next character that is not white space, or "" at the end."""
+        """Move to the next character that is not white space, and return it; "" at the end."""
         while True:
             while self._at < len(self._text) and self._text[self._at] in _WHITE:
                 self._at += 1
@@ -148,11 +148,11 @@ class _Text:
         return self._text[self._at : self._at + 200]
 
     def value(self) -> bytes:
-        """Return the next value as it is written in the file."""
+        """Return the next value as it is written in the file, and move past it."""
         while True:
             try:
                 _, end = self._scan(self._text, self._at)
-                if end < len(self._text) or self._is_whole:  # a number may go on
+                if end < len(self._text) or self._is_whole:  # a number may continue
                     break
                 problem = ""
             except (json.JSONDecodeError, RecursionError) as error:
@@ -162,6 +162,6 @@ class _Text:
             if len(self._text) - self._at > self._limit:
                 detail = f"over {self._limit:,} bytes, or not JSON; what comes after it was not read"
                 raise _BrokenError("too_long", self.ahead(), detail)
-            self._more(len(self._text) - self._at)  # twice as much, so that few attempts fail
+            self._more(len(self._text) - self._at)  # double the text, so that few attempts fail
         start, self._at = self._at, end
         return self._text[start:end].encode("utf-8", "surrogateescape")

@@ -34,7 +34,7 @@ from tokmill.tasks.kernels.json_lines import (
 
 def read_jsonl(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield the documents of the span's lines; all are valid UTF-8."""
-    row, room = span.first_row, None
+    row, buffers = span.first_row, None
     limit = options.max_document_bytes
     for block, position in (
         part for whole in lines(path, span, limit, options.encoding) for part in _parts(*whole, limit)
@@ -43,12 +43,12 @@ def read_jsonl(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBat
             yield empty_file_batch([too_long(row, bytes(block[:1000]), limit)])
             row += 1
             continue
-        room = _room(len(block), len(options.text_column.encode()), room)
-        reading = _Reading(block, row, options, room)
-        found = [reading.batch(position)]
-        row = reading.next_row
-        del block, reading
-        room = room._replace(text=_NOTHING)  # the batch owns it now
+        buffers = _buffers(len(block), len(options.text_column.encode()), buffers)
+        reader = _BlockReader(block, row, options, buffers)
+        found = [reader.batch(position)]
+        row = reader.next_row
+        del block, reader
+        buffers = buffers._replace(text=_NOTHING)  # the batch owns the text now
         yield found.pop()
 
 
@@ -70,14 +70,14 @@ def _parts(block: bytearray, position: int, limit: int) -> Iterator[tuple[bytear
         yield block[begun:], position + begun
 
 
-class _Reading:
+class _BlockReader:
     """Reads a block of whole lines, which begins with line number `row`.
 
     Attributes:
         next_row: number of the line after the block.
     """
 
-    def __init__(self, block: bytearray, row: int, options: ReadOptions, room: Documents) -> None:
+    def __init__(self, block: bytearray, row: int, options: ReadOptions, buffers: Documents) -> None:
         self._block = block
         self._row = row
         self._column = options.text_column
@@ -85,9 +85,9 @@ class _Reading:
         self._bad: list[BadDocument] = []
         self._ids: dict[int, str | None] = {}
         self._data: Bytes = np.frombuffer(block, dtype=np.uint8)
-        self._documents = room
+        self._documents = buffers
         self._read()
-        self.next_row = row + int(room.progress[NUM_LINES])
+        self.next_row = row + int(buffers.progress[NUM_LINES])
 
     def _read(self) -> None:
         column, id_column = _name(self._column), _name(self._id_column or "")
@@ -157,9 +157,9 @@ class _Reading:
 _NOTHING: Bytes = np.empty(0, dtype=np.uint8)
 
 
-def _room(num_bytes: int, column_bytes: int, before: Documents | None) -> Documents:
+def _buffers(num_bytes: int, column_bytes: int, before: Documents | None) -> Documents:
     """Return buffers for a block; those of the previous block are reused if they are large enough."""
-    most = (num_bytes + 1) // (len('{"":""}\n') + column_bytes) + 1  # one for a line that proves to be bad
+    most = (num_bytes + 1) // (len('{"":""}\n') + column_bytes) + 1  # one more, for a line that proves bad
     text = np.empty(num_bytes + SLACK, dtype=np.uint8)
     if before is not None and len(before.lines) >= most and len(before.id_text) >= len(text):
         before.progress[:] = 0
@@ -206,7 +206,7 @@ def parsed(line: bytes, row: int, column: str) -> dict[str, Any] | BadDocument:
 
 
 def _unreadable(line: bytes, row: int, error: orjson.JSONDecodeError) -> BadDocument:
-    """Tell broken UTF-8 (raw bytes, or escapes of half a surrogate pair) from broken JSON."""
+    """Describe a line that orjson rejects: invalid UTF-8 (also half a surrogate pair), or broken JSON."""
     try:
         line.decode("utf-8")
     except UnicodeDecodeError:
@@ -227,7 +227,7 @@ def _kind(value: object) -> str:
 
 
 def as_id(value: object) -> str | None:
-    """Return an id as text."""
+    """Return an id as text: strings as they are, other values as JSON."""
     if value is None or isinstance(value, str):
         return value
     try:

@@ -1,9 +1,9 @@
 r"""Plain text: a file that is one document, documents on lines, or documents between delimiters.
 
 Bytes are not changed: newlines are not translated and white space is not trimmed. A line's document is the
-line without its ending, `\n` or `\r\n`; a `\r` alone ends no line. An empty line is a document of 0 bytes,
-and so is the text between two adjacent delimiters. An empty file, or one with nothing but a byte order mark,
-has no document.
+line without its ending, `\n` or `\r\n`; a `\r` alone does not end a line. An empty line is a document of 0
+bytes, and so is the text between two adjacent delimiters. An empty file, or one with nothing but a byte order
+mark, has no documents.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _CARRIAGE_RETURN = 13
 
 
 def read_text(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
-    """Yield the whole file as one document; a file that is too long is read only in part."""
+    """Yield the whole file as one document; of a file that is too long, only a part is read."""
     text, start = bytearray(), 0
     for block, position in content(path, span, options.encoding):
         start = start if text else position

@@ -1,9 +1,8 @@
 """Prose of a software installation: docstrings of Python files, and the whole of any other file.
 
-A `.py` file's documents are, in the order of the file: the docstrings of its module, classes and functions,
-without their indentation; and the values of top-level dictionary literals with only string values, one of
-which has a line break (as in `pydoc_data/topics.py`, but not in a table of names). A file gives the same
-documents under every Python version that can parse it.
+A `.py` file's documents, in the order of the file, are the docstrings of its module, classes and functions,
+without their indentation, and the texts with line breaks in its top-level dictionaries of strings (as in
+`pydoc_data/topics.py`). A file gives the same documents under every Python version that can parse it.
 """
 
 import ast
@@ -21,10 +20,10 @@ from tokmill.tasks.formats.text.plain import read_text
 from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, too_long
 from tokmill.tasks.formats.text.sources import ReadOptions, inner_suffix
 
-# File name for the parser, by which its warnings about the parsed code are silenced.
+# File name given to the parser; a filter silences the parser's warnings about this file.
 _PARSED_NAME = "tokmill-prose"
 _PARSING = threading.Lock()
-# Fields with statements, or with nodes that contain statements. A lambda's body is an expression.
+# Fields that hold lists of statements, or of nodes with statements. A lambda's body is no list.
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -44,7 +43,7 @@ def read_prose(path: Path, _span: Span, options: ReadOptions) -> Iterator[FileBa
 
 
 def _source(path: Path, options: ReadOptions) -> bytes:
-    """Return a file's bytes, up to one more than a document may have."""
+    """Return a file's bytes; reading stops once there are more than a document may have."""
     source = bytearray()
     for block, _ in content(path, Span(), options.encoding):
         source += block
@@ -87,8 +86,8 @@ def _prose(tree: ast.Module) -> Iterator[tuple[int, int, str]]:
 def without_indentation(docstring: str) -> str:
     """Return a docstring as Python 3.13's `inspect.cleandoc` does: earlier versions strip more than spaces.
 
-    Tabs become spaces. The first line loses the spaces before it, the others as many as all of them begin
-    with, blank ones aside; empty lines at the beginning and the end are dropped.
+    Tabs become spaces. The first line loses its leading spaces, the others their common indentation (blank
+    lines do not count). Empty lines at the beginning and the end are dropped.
     """
     first, *others = docstring.expandtabs().split("\n")
     margins = [len(line) - len(line.lstrip(" ")) for line in others if line.strip(" ")]

@@ -1,9 +1,9 @@
 """Bad documents: the rule that they break, their place, and an excerpt.
 
-A reader never raises for a bad document. It yields a `BadDocument`, and the source's policy decides:
-`on_error = "fail"` turns the first one (in file order, then row order) into a `DocumentError`,
-`on_error = "quarantine"` lists it with file, row, reason and an excerpt. The reasons are stable
-codes: they appear in accounts (`quarantined:<reason>`), in tables and in users' queries.
+A reader never raises for a bad document. It yields a `BadDocument`, and the source's `on_error` decides:
+"fail" turns the first one (by file, then row) into a `DocumentError`, and "quarantine" lists it with file,
+row, reason and an excerpt. The reasons are stable codes: they appear in accounts (`quarantined:<reason>`), in
+tables and in users' queries.
 """
 
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ MAX_EXCERPT_CHARS = 200
 # reason -> (the broken rule, the fix)
 REASONS: dict[str, tuple[str, str]] = {
     "invalid_utf8": ("a document must be valid UTF-8", "convert the file to UTF-8"),
-    "invalid_encoding": ("a document must be valid in its source's encoding", "name another encoding"),
+    "invalid_encoding": ("a document must be valid in its source's encoding", "set another encoding"),
     "broken_json": ("every line or element must be one JSON value", "repair it"),
     "not_an_object": ("every line must be a JSON object", 'write {"text": "…"} on each line'),
-    "missing_column": ("every document must have the text column", "name another text_column, or add it"),
+    "missing_column": ("every document must have the text column", "set another text_column, or add it"),
     "null_text": ("a text must not be null", "remove the row, or write an empty string"),
-    "not_text": ("a text must be a string", "name another text_column, or write the text as a string"),
-    "broken_csv": ("every row must have the header's number of fields, well quoted", "repair the quoting"),
+    "not_text": ("a text must be a string", "set another text_column, or write the text as a string"),
+    "broken_csv": ("every row must have as many fields as the header, properly quoted", "repair the quoting"),
     "too_long": (
-        "a document must not have more than max_document_bytes, nor the line or row that it stands in",
-        "say format = 'lines' or 'delimited' where a file holds many documents, or raise max_document_bytes",
+        "a document, and the line or row that holds it, must have at most max_document_bytes",
+        "set format = 'lines' or 'delimited' if a file holds many documents, or raise max_document_bytes",
     ),
     "syntax_error": ("a .py file read as prose must parse", "exclude the file"),
     "truncated_archive": ("a compressed file must be complete", "fetch or compress the file again"),
@@ -33,7 +33,7 @@ REASONS: dict[str, tuple[str, str]] = {
 }
 # Reasons whose details are messages of a library (orjson, csv, Python's parser, a codec), which change with
 # its version: error messages show them, but artifacts do not contain them.
-_OTHERS_WORDS = {
+_LIBRARY_MESSAGES = {
     "broken_json",
     "broken_csv",
     "syntax_error",
@@ -65,9 +65,9 @@ class BadDocument:
     detail: str = ""
 
     @property
-    def lasting_detail(self) -> str:
+    def stable_detail(self) -> str:
         """The detail if it does not depend on the version of a library; else empty."""
-        return "" if self.reason in _OTHERS_WORDS else self.detail
+        return "" if self.reason in _LIBRARY_MESSAGES else self.detail
 
 
 def excerpt(value: bytes | str) -> str:

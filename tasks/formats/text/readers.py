@@ -1,8 +1,8 @@
-"""Read a file's documents: one interface to all formats, and the laws that all formats obey.
+"""Read a file's documents: one interface to all formats, and the laws that hold for all of them.
 
 Every yielded document is valid UTF-8, and rows increase. Every fault in the file's content is a `BadDocument`
 in its place. A damaged file gives the documents before the damage, and one bad document for the rest. The
-function is pure: it depends on the file and the options alone, and may run in any thread.
+result depends on the file and the options alone, and files may be read in any thread.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ _READERS: dict[Format, Callable[[Path, Span, ReadOptions], Iterator[FileBatch]]]
     "prose": read_prose,
 }
 
-# Their readers check all bytes anyway, and yield only valid UTF-8.
+# The readers of these formats check the encoding themselves.
 _VALID = ("jsonl", "json")
 
 WHOLE = Span()

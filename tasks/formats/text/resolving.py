@@ -1,9 +1,9 @@
 """Resolve a source's patterns to its files, each with a digest for the fingerprint.
 
 The root of a source is the deepest folder that all of its patterns share (their parts before the first
-wildcard), so that it does not change when files are added or removed. A file's name is its path from there,
-with slashes; names are unique and sorted. A file is identified by its source, name and content, because
-the corpus made from it holds all three.
+wildcard), so that it does not change when files are added or removed. A file's name is its path relative to
+the root, with slashes; names are unique and sorted. A file is identified by its source, name and content,
+because the corpus made from it holds all three.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from typing import Protocol
 from tokmill.tasks.core.errors import MachineError, SourceError
 from tokmill.tasks.core.faults import refuse_irregular, unreadable
 from tokmill.tasks.core.stage import External
-from tokmill.tasks.formats.text.globbing import PassedOver, Pattern, excluder, expand, parse
+from tokmill.tasks.formats.text.globbing import Pattern, Skipped, excluder, expand, parse
 from tokmill.tasks.formats.text.sources import SourceSpec, format_of, nearest
 
 _SHOWN = 3
@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Digests(Protocol):
-    """Computes content digests of files (`tasks.store.files.FileDigests` does so, and caches them)."""
+    """Computes content digests of files; `tasks.store.files.FileDigests` also caches them."""
 
     def digest(self, path: Path) -> str:
         """Return the file's content digest, as hex."""
@@ -43,13 +43,13 @@ def resolve_files(
         source: the source's name.
 
     Returns:
-        The files in order of their names, each an `External` whose value is {"source", "name" (from the
-        root, with slashes), "path" (absolute), "digest" (of the content), "size", "mtime_ns"}, and the root,
-        an absolute path.
+        The files sorted by name, each an `External` whose value is {"source", "name" (relative to the root,
+        with slashes), "path" (absolute), "digest" (of the content), "size", "mtime_ns"}, and the root, an
+        absolute path.
 
     Raises:
-        SourceError: a pattern that matches nothing or is a URL, a file seen twice (also through a link), one
-            that cannot be read, or one with the suffix of a format without text.
+        SourceError: a pattern matches nothing or is a URL, or a file is found twice (also through a link),
+            cannot be read, or has the suffix of a format that is not text.
     """
     try:
         patterns = [parse(text, base) for text in spec.files]
@@ -69,7 +69,7 @@ def _root(patterns: list[Pattern]) -> Path:
     root = Path(os.path.commonpath(folders))
     if root == Path(root.anchor) and len(set(folders)) > 1:
         shown = " and ".join(sorted({str(folder) for folder in folders})[:2])
-        msg = f"its files lie in {shown}, which share no folder; make a source of each"
+        msg = f"its files lie in {shown}, which share no folder; make each a source of its own"
         raise SourceError(msg)
     return root
 
@@ -79,39 +79,38 @@ def _matched(
 ) -> dict[Path, str]:
     """Return path -> the pattern that matched it, and log the skipped files."""
     found: dict[Path, str] = {}
-    passed_over = PassedOver()
+    skipped = Skipped()
     for pattern in patterns:
-        everything = list(expand(pattern, hidden=spec.hidden == "include", passed_over=passed_over))
+        everything = list(expand(pattern, hidden=spec.hidden == "include", skipped=skipped))
         paths = [path for path in everything if not excluded(path)]
         if not paths:
             raise _nothing_matched(pattern, base, len(everything))
         for path in paths:
             if path in found:
-                msg = f"{path} is seen twice: by {found[path]!r} and by {pattern.text!r}; narrow one"
+                msg = f"{path} matches both {found[path]!r} and {pattern.text!r}; narrow one of them"
                 raise SourceError(msg)
             found[path] = pattern.text
-    _say_passed_over(passed_over, source, lambda path: excluded(path) or path in found)
+    _log_skipped(skipped, source, lambda path: excluded(path) or path in found)
     return found
 
 
-def _say_passed_over(passed_over: PassedOver, source: str, known: Callable[[Path], bool]) -> None:
+def _log_skipped(skipped: Skipped, source: str, known: Callable[[Path], bool]) -> None:
     files, folders, others = (
         sorted({path for path in paths if not known(path)})
-        for paths in (passed_over.hidden_files, passed_over.hidden_folders, passed_over.others)
+        for paths in (skipped.hidden_files, skipped.hidden_folders, skipped.others)
     )
     if files or folders:
         names = " and ".join(filter(None, (_number(files, "file"), _number(folders, "folder"))))
         _LOG.warning(
-            "source '%s': left out %s with a name that begins with a dot (%s); hidden = 'include' takes them "
-            "in",
+            "source '%s': skipped %s with a name that begins with a dot (%s); set hidden = 'include' to read "
+            "them",
             source,
             names,
             _shown([*files, *folders]),
         )
     if others:
         _LOG.warning(
-            "source '%s': left out %s that can be read once at most (%s): a FIFO, socket or device is no "
-            "text",
+            "source '%s': skipped %s (%s): wildcards match regular files only, no FIFOs, sockets or devices",
             source,
             _number(others, "entry", "entries"),
             _shown(others),
@@ -129,7 +128,7 @@ def _shown(paths: list[Path]) -> str:
 def _nothing_matched(pattern: Pattern, base: Path, num_excluded: int) -> SourceError:
     if num_excluded:
         num = f"{num_excluded} files" if num_excluded > 1 else "the file"
-        return SourceError(f"{pattern.text!r}: 'exclude' leaves out {num} that it matches; narrow it")
+        return SourceError(f"{pattern.text!r}: 'exclude' removes {num} that it matches; narrow 'exclude'")
     start = "" if _stands_alone(pattern.text) else f"; relative paths start from {base.absolute()}"
     fix = "correct the pattern, or put the files there"
     return SourceError(f"{pattern.text!r} matches no file ({_looked(pattern)}{start}); {fix}")
@@ -186,6 +185,6 @@ def _external(source: str, name: str, path: Path, spec: SourceSpec, digests: Dig
 
 
 def origin_digest(source: str, name: str, digest: str) -> str:
-    """Return the digest of a file in a source: of source, name and content."""
+    """Return the digest that identifies a file: of its source, name and content."""
     text = json.dumps([source, name, digest], ensure_ascii=False, separators=(",", ":"))
     return hashlib.blake2b(text.encode("utf-8"), digest_size=32).hexdigest()

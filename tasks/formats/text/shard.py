@@ -22,9 +22,9 @@ from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sharding import ShardHasher
 from tokmill.tasks.formats.text.sources import Format, ReadOptions
 
-# Batches in memory, including the consumer's, before the reading thread waits.
+# With so many batches in memory, including the consumer's, the reading thread waits.
 _AHEAD = 3
-# Less than the others, so that the consumer starts early.
+# Smaller than the later batches, so that the consumer starts early.
 _FIRST_BATCH_BYTES = 128 << 10
 
 
@@ -81,7 +81,7 @@ class Shard(BaseModel):
     num_bytes: int
 
     def digest_with(self, files: Mapping[tuple[str, str], str]) -> str:
-        """A digest of the documents and of the whole content of their files.
+        """Return a digest of the documents and of the whole content of their files.
 
         Args:
             files: the files' content digests, by source and name.

@@ -31,11 +31,9 @@ MAX_GROUPED_BYTES = 32 << 20
 MAX_SHARDS_FROM_START = 16
 # Text is rarely compressed to less than an eighth of its size.
 _RATIO = 8
-# The usual ratio.
 _USUAL_RATIO = 4
 
-
-# (corpora below this many bytes of text, have shards of about this many); see docs/adr/0007-shard-plan.md.
+# (corpora below this many bytes of text, get shards of about this many); see docs/adr/0007-shard-plan.md.
 _STEPS = ((64 << 20, 8 << 20), (512 << 20, 32 << 20), (4 << 30, 64 << 20), (64 << 30, 256 << 20))
 _LARGEST_BYTES = 1 << 30
 
@@ -55,9 +53,9 @@ class Limits:
     """Sizes of shards in bytes of text, each document counting one more.
 
     Attributes:
-        average: target size; a quarter of it is the minimum (but for the last shard of a file), four
-            times it the maximum.
-        max_shards: the last of this many shards takes the whole rest; None for no limit.
+        average: target size. The minimum is a quarter of it (except for the last shard of a file), the
+            maximum four times as much.
+        max_shards: the most shards, the last of which takes all remaining documents; None for no limit.
     """
 
     average: int
@@ -74,13 +72,13 @@ class Limits:
         return 4 * self.average
 
     @property
-    def is_large(self) -> int:
+    def own_shards_bytes(self) -> int:
         """Files of at least this size have shards of their own."""
         return min(self.average, MAX_GROUPED_BYTES)
 
 
 def limits_of_file(limits: Limits, size_bytes: int, *, compressed: bool, row_group_bytes: int = 0) -> Limits:
-    """Return one file's limits, doubled while reading a shard would mean reading much more than its text.
+    """Return a file's limits: the corpus', doubled while a shard would need much more reading than its text.
 
     Args:
         limits: limits of the corpus.
@@ -97,7 +95,7 @@ def limits_of_file(limits: Limits, size_bytes: int, *, compressed: bool, row_gro
 
 
 class Cutter:
-    """Finds the ends of shards in a stream of documents, independent of its batches."""
+    """Finds the ends of shards in a stream of documents, whatever its batches."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -105,7 +103,7 @@ class Cutter:
         self._num_cuts = 0
 
     def cuts(self, weights: Ints, marks: NDArray[np.bool_]) -> list[int]:
-        """Return the indices of the next documents before which a shard ends; n for an end after the last.
+        """Return before which of the next n documents a shard ends; n for an end after the last one.
 
         Args:
             weights: int64[n], each document's bytes plus one.
@@ -126,7 +124,7 @@ class Cutter:
         return self._limits.max_shards is None or self._num_cuts < self._limits.max_shards - 1
 
     def _next(self, ends: Ints, candidates: Ints, start: int, before: int) -> int | None:
-        """The next end: after the first candidate at the minimum size, or before the maximum is exceeded."""
+        """Return the next end: after the first candidate of minimum size, or before exceeding the maximum."""
         full = start + int(np.searchsorted(ends[start:], before + self._limits.minimum))
         over = start + int(np.searchsorted(ends[start:], before + self._limits.maximum, side="right"))
         at = int(np.searchsorted(candidates, full))
@@ -151,7 +149,7 @@ def name_may_end(name: str, weight: int, limits: Limits) -> bool:
 
 
 class ShardHasher:
-    """Digest of a shard's documents: ordinals, lengths and bytes, independent of files and batches."""
+    """Digest of a shard's documents: ordinals, lengths and bytes, whatever the files and batches."""
 
     def __init__(self) -> None:
         self._parts: list[Any] = [hashlib.blake2b(digest_size=32) for _ in range(3)]

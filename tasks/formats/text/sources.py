@@ -1,8 +1,9 @@
 """Sources: their files, and how documents are read from them.
 
 `SourceSpec` is a source in a profile. Its `files` and `exclude` depend on the machine and are not part of any
-fingerprint. The rest, `ReadOptions`, decides which documents the files hold, and is. The compression is that
-of the last suffix (.gz .zst .bz2 .xz .lz4), and with "auto" the format is that of the suffix before it.
+fingerprint. The rest, `ReadOptions`, decides which documents the files hold, and is part of it. The last
+suffix gives the compression (.gz .zst .bz2 .xz .lz4). If `format` is "auto", the suffix before it gives the
+format.
 """
 
 import codecs
@@ -21,7 +22,7 @@ SourceName = Annotated[
 ]
 
 UTF_8 = "utf-8"
-# Spellings of text in programs and addresses.
+# Codecs for domain names and for literals in programs, not for files.
 _NOT_OF_FILES = ("idna", "punycode", "unicode-escape", "raw-unicode-escape", "unicode_escape")
 COMPRESSIONS = {".gz": "gz", ".zst": "zst", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz4"}
 # Formats whose segments are ranges of bytes, so that reading can begin in the middle of a file.
@@ -38,7 +39,7 @@ _BY_SUFFIX: dict[str, Format] = {
 _NOT_TEXT = {
     **dict.fromkeys(
         (".zip", ".tar", ".tgz", ".7z", ".rar", ".whl", ".jar"),
-        "archives of several files are not supported; unpack it and name the files in it",
+        "archives of several files are not supported; unpack the archive and name the files in it",
     ),
     **dict.fromkeys(
         (".pdf", ".docx", ".xlsx", ".epub", ".sqlite", ".db", ".npy", ".npz", ".pkl", ".avro", ".orc"),
@@ -83,8 +84,8 @@ class ReadOptions(BaseModel):
     encoding: str = Field(
         default=UTF_8,
         description=(
-            "Encoding of the files' text, by Python's name (shift_jis, gb18030, cp1252, utf-16). It is "
-            "decoded strictly: a document with other bytes is bad. A byte order mark is dropped."
+            "Encoding of the files' text, by Python's name (shift_jis, gb18030, cp1252, utf-16). Decoding is "
+            "strict: a document with invalid bytes is bad. A byte order mark is dropped."
         ),
     )
     max_document_bytes: int = Field(
@@ -92,16 +93,16 @@ class ReadOptions(BaseModel):
         ge=1,
         le=(1 << 31) - 1,
         description=(
-            "The most bytes of a document, or of the line or row that holds it. A longer one is a bad "
-            "document, and takes no more memory than this."
+            "The most bytes of a document, and of the line or row that holds it. A longer one is a bad "
+            "document; only this much of it is read into memory."
         ),
     )
     on_error: Literal["fail", "quarantine"] = Field(
         default="fail",
         description=(
             "How to treat bad documents (invalid UTF-8, broken lines, null texts, truncated archives), and "
-            "a source of empty files. fail: stop and name it. quarantine: leave it out, and list it with "
-            "file, row and reason."
+            "a source of empty files. fail: stop with an error that names it. quarantine: leave it out, and "
+            "list it with file, row and reason."
         ),
     )
 
@@ -167,8 +168,8 @@ class SourceSpec(ReadOptions):
     hidden: Literal["skip", "include"] = Field(
         default="skip",
         description=(
-            "How wildcards treat names with a leading dot. skip: as in a shell, they match none; a message "
-            "has the number left out. include: they match them like any other name."
+            "Whether wildcards match names with a leading dot. skip: they do not, as in a shell; a warning "
+            "has the number of skipped files. include: they do."
         ),
     )
 
@@ -183,7 +184,7 @@ def compression_of(name: str) -> str | None:
 
 
 def is_compressed(name: str) -> bool:
-    """Whether a file's name is that of a compressed format."""
+    """Whether a file's name ends with the suffix of a compression."""
     return compression_of(name) is not None or inner_suffix(name) in (".parquet", ".pq")
 
 
@@ -197,7 +198,7 @@ def format_of(name: str, options: ReadOptions) -> Format:
     """Return the format of a file.
 
     Raises:
-        SourceError: the format is "auto" and the suffix is that of a format without text.
+        SourceError: the format is "auto", and the suffix belongs to a format that is not text.
     """
     if options.format != "auto":
         return options.format
@@ -209,7 +210,7 @@ def format_of(name: str, options: ReadOptions) -> Format:
 
 
 def nearest(word: str, known: list[str], limit: int = 8) -> list[str]:
-    """Return `known` with the names most like `word` first, at most `limit`."""
+    """Return at most `limit` names of `known`, those most similar to `word` first."""
     close = get_close_matches(word, known, n=limit, cutoff=0.4)
     return [*close, *(other for other in known if other not in close)][:limit]
 
