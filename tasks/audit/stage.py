@@ -1,11 +1,11 @@
 """audit: measure how a tokenizer encodes a corpus, by token and by source, and give a verdict.
 
-From the encoded shards' statistics and token counts alone: no text is read and nothing is encoded again.
-Publishes `catalog/audit_sources.parquet`, `catalog/audit_tokens.parquet` and `catalog/audit_lengths.parquet`
-(the store's catalog takes them in), `summary.json` and `summary.md`.
+The figures come from the encoded shards' statistics and token counts; no text is read or encoded again. The
+stage publishes `catalog/audit_sources.parquet`, `catalog/audit_tokens.parquet` and
+`catalog/audit_lengths.parquet` (which the store's catalog indexes), `summary.json` and `summary.md`.
 
-The gate compares the summary with thresholds. The audit is published with the verdict in it, whatever that
-is, so that one can look at why. Where the gate failed and `on_failure = "fail"`, the run stops after that.
+The gate compares the summary with thresholds. The audit is published with the verdict even if the gate fails,
+so that the reason can be looked up. If the gate fails and `on_failure` is "fail", the run stops after that.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class AuditParams(Params):
-    """Thresholds of the gate; one that is left out is not checked."""
+    """Thresholds of the gate; those that are not set are not checked."""
 
     min_bytes_per_token: float | None = Field(
-        default=None, gt=0, description="Every source must have at least this many bytes of text a token."
+        default=None, gt=0, description="Every source must have at least this many bytes of text per token."
     )
     max_fertility: float | None = Field(
         default=None, gt=0, description="Every source must have at most this many tokens per word."
@@ -39,11 +39,13 @@ class AuditParams(Params):
         default=None,
         ge=0,
         le=1,
-        description="At most this part of the vocabulary may never occur; special and reserved tokens aside.",
+        description="At most this fraction of the vocabulary, without special and reserved tokens, may be "
+        "unused.",
     )
     on_failure: Literal["warn", "fail"] = Field(
         default="warn",
-        description="What a failed gate does, its audit being published: 'warn' goes on, 'fail' stops.",
+        description="What the run does if the gate fails: 'warn' continues, 'fail' stops. The audit is "
+        "published in either case.",
     )
 
 
@@ -58,7 +60,7 @@ def run(
         tokenizer: the tokenizer artifact.
         encoded: the encoded artifact (the manifest).
         shards: its shards, in the manifest's order.
-        corpus: the corpus artifact; named so that the audit's record leads back to it.
+        corpus: the corpus artifact; not read, but an input, so that the audit's record refers to it.
 
     Raises:
         StoreError: an input is broken, or the shards are not those of the manifest.
@@ -78,12 +80,12 @@ def run(
 
 
 def check_gate(params: AuditParams, path: Path, name: str) -> None:
-    """Refuse to go on from a published audit whose gate failed, where `on_failure` is "fail".
+    """Raise if the gate of a published audit failed and `on_failure` is "fail".
 
     Args:
         params: see `AuditParams`.
-        path: its directory.
-        name: the artifact's name.
+        path: the audit artifact's directory.
+        name: its name.
 
     Raises:
         GateError: the gate failed.
@@ -97,12 +99,12 @@ def check_gate(params: AuditParams, path: Path, name: str) -> None:
     if gate.startswith("failed"):
         raise GateError(
             f"audit: gate {gate}; `tokmill show audit/{name} --read` shows why; change the tokenizer or "
-            "the threshold, or set audit.on_failure='warn' to go on all the same"
+            "the threshold, or set audit.on_failure='warn' to continue anyway"
         )
 
 
 def verdict(params: AuditParams, summary: "Summary") -> str:
-    """Say "passed", "failed: " and every threshold that is not met, or "none" without thresholds."""
+    """Return "passed", "failed: " and each threshold that is not met, or "none" if no threshold is set."""
     thresholds = (params.min_bytes_per_token, params.max_fertility, params.max_unused_share)
     if all(threshold is None for threshold in thresholds):
         return "none"
@@ -123,7 +125,7 @@ def _source_failures(params: AuditParams, source: "Yield") -> Iterator[str]:
 
 
 def _sources(encoded: Path, shards: Sequence[Path]) -> "Mapping[str, SourceUse]":
-    """Each source's statistics and summed token counts, a shard at a time."""
+    """Return each source's statistics and summed token counts; one shard is open at a time."""
     from tokmill.tasks.audit.tables import SourceUse
 
     manifest = Encoded.open(encoded)
@@ -135,7 +137,7 @@ def _sources(encoded: Path, shards: Sequence[Path]) -> "Mapping[str, SourceUse]"
 
 
 def _vocabulary(path: Path) -> "Vocabulary":
-    """The vocabulary's tokens by id, and the kind of each."""
+    """Return the vocabulary's tokens by id, with kind and readable form."""
     from tokmill.tasks.audit.tables import Vocabulary
 
     model = open_tokenizer(path).definition.model

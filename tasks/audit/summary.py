@@ -1,6 +1,6 @@
 """The summary of an audit: `summary.json`, and the same as Markdown.
 
-Ratios are None where there is nothing to divide by. All numbers follow from the tables alone.
+A ratio is None if its denominator is 0. All numbers are computed from the audit's tables.
 """
 
 import math
@@ -28,12 +28,12 @@ class _Part(BaseModel):
 
 
 class Yield(_Part):
-    """How much text a token carries, for one source or for all (`source` is then "all").
+    """How much text a token stands for, in one source or in all (then `source` is "all").
 
     Attributes:
         fertility: tokens per word.
-        used_share: of the vocabulary without special and reserved tokens, the part that occurs.
-        renyi_efficiency: see the function; None where no ordinary token occurs.
+        used_share: fraction of the ordinary tokens (neither special nor reserved) that occur.
+        renyi_efficiency: see the function; None if no ordinary token occurs.
     """
 
     source: str
@@ -63,11 +63,11 @@ class Summary(_Part, WithOptional):
 
     Attributes:
         num_ordinary_tokens: tokens of the vocabulary that are neither special nor reserved.
-        num_unused_tokens: those of them that never occur.
-        unused_examples: some of them, merged ones before single bytes, then by id; see `readable`.
-        renyi_efficiency: of all sources together, see the function; None if nothing was encoded.
-        gate: "passed", "failed: <why>", or "none" without a threshold.
-        num_unknown_tokens: how often the unknown token occurs; None for a vocabulary that has none.
+        num_unused_tokens: ordinary tokens that never occur.
+        unused_examples: the readable form of some of them, merged ones before single bytes, then by id.
+        renyi_efficiency: of all sources together; None if nothing was encoded.
+        gate: "passed", "failed: <why>", or "none" if no threshold is set.
+        num_unknown_tokens: how often the unknown token occurs; None if the vocabulary has none.
     """
 
     optional = frozenset({"num_unknown_tokens"})
@@ -85,21 +85,21 @@ class Summary(_Part, WithOptional):
 
     @property
     def unknown_share(self) -> float | None:
-        """Unknown tokens over all; None for a vocabulary that has no unknown token."""
+        """Unknown tokens over all tokens; None if the vocabulary has no unknown token."""
         if self.num_unknown_tokens is None:
             return None
         return round(self.num_unknown_tokens / max(1, self.overall.num_tokens), 6)
 
     @property
     def unused_share(self) -> float:
-        """Unused tokens over ordinary ones; 0 for a vocabulary without any."""
+        """Unused tokens over ordinary tokens; 0 if there are no ordinary tokens."""
         return (
             round(self.num_unused_tokens / self.num_ordinary_tokens, 6) if self.num_ordinary_tokens else 0.0
         )
 
 
 def read_summary(path: Path) -> Summary:
-    """The summary of the audit artifact in the directory `path`.
+    """Read the summary of the audit artifact in the directory `path`.
 
     Raises:
         StoreError: it is missing or broken.
@@ -110,7 +110,7 @@ def read_summary(path: Path) -> Summary:
 def summarize(
     database: duckdb.DuckDBPyConnection, vocabulary: Vocabulary, sources: Mapping[str, SourceUse]
 ) -> Summary:
-    """The summary of the tables in `database`, which were made of this vocabulary and these sources."""
+    """Compute the summary from the tables that `audit_database` made of this vocabulary and these sources."""
     ordinary = vocabulary.is_ordinary()
     efficiencies = {name: renyi_efficiency(use.token_counts[ordinary]) for name, use in sources.items()}
     total = sum((use.token_counts for use in sources.values()), np.zeros(len(ordinary), np.uint64))
@@ -140,14 +140,14 @@ def renyi_efficiency(token_counts: NDArray[np.uint64]) -> float | None:
     """Rényi entropy of order 2.5 of the tokens' frequencies over the logarithm of their number.
 
     Args:
-        token_counts: uint64 [n], how often each token of the vocabulary occurs. Those of the audit are the
-            ordinary ones: a special or reserved token carries no text, and an end token that follows each
-            document would say how long documents are.
+        token_counts: uint64 [n], how often each token occurs. The audit passes ordinary tokens only: special
+            and reserved tokens stand for no text, and the number of end tokens depends on the length of the
+            documents.
 
     Returns:
-        H / log n in [0, 1] to six digits, the efficiency of Zouhar et al. 2023, "Tokenization and the
-        Noiseless Channel", with the order that they recommend. They divide by the logarithm of the whole
-        vocabulary. None where nothing occurs, or n < 2.
+        H / log n in [0, 1], rounded to six digits: the efficiency of Zouhar et al. 2023, "Tokenization and
+        the Noiseless Channel", with the order that they recommend. (They divide by the logarithm of the size
+        of the whole vocabulary.) None if no token occurs, or n < 2.
     """
     counts = token_counts[token_counts > 0].tolist()
     if not counts or len(token_counts) < 2:
@@ -215,7 +215,7 @@ _YIELD_HEAD = (
 
 
 def _yield(row: dict[str, Any], efficiency: float | None) -> Yield:
-    """A row of `audit_sources`, ratios to six digits, with its Rényi efficiency."""
+    """Return a row of `audit_sources`, with its ratios rounded to six digits and its Rényi efficiency."""
     known = {name: row[name] for name in Yield.model_fields if name in row}
     ratios = {name: round(v, 6) if isinstance(v, float) else v for name, v in known.items()}
     return Yield(**ratios, renyi_efficiency=efficiency)

@@ -1,13 +1,13 @@
 """The audit's tables, made by DuckDB in memory and written as Parquet.
 
-    audit_sources   a row a source, in the corpus' order
-    audit_tokens    a row a token of the vocabulary, by id
-    audit_lengths   a row a token length, shortest first
+    audit_sources   one row per source, in the corpus' order
+    audit_tokens    one row per token of the vocabulary, by id
+    audit_lengths   one row per token length, shortest first
 
-Bytes, characters and words are those of the encoded documents' text; ratios leave out the tokens that were
-added to it (those that begin and end documents, and those that fill in the middle), since no text became one.
-A ratio with nothing below the line is NULL. A word is a run of characters other than white space: `fertility`
-says little of a script that puts no spaces between words.
+Bytes, characters and words are those of the encoded documents' text. Ratios leave out the tokens that were
+added to the text: those that begin and end documents, and those of fill-in-the-middle. A ratio whose
+denominator is 0 is NULL. A word is a run of characters other than white space, so `fertility` means little
+for a script without spaces between words.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,12 +68,12 @@ EXTRAORDINARY = frozenset({"special", "reserved", "unknown", "hole"})
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Every id of a model, as the model describes it.
+    """The tokens of a model by id, as the model describes them.
 
     Attributes:
-        tokens: its token's bytes.
-        kinds: its kind; see `tokmill.tokenizer.pipeline.model.Model.kinds`.
-        readable: its token as one line of text.
+        tokens: bytes of each token.
+        kinds: kind of each token; see `tokmill.tokenizer.pipeline.model.Model.kinds`.
+        readable: each token as one line of text.
     """
 
     tokens: Sequence[bytes]
@@ -81,13 +81,13 @@ class Vocabulary:
     readable: Callable[[int], str]
 
     def is_ordinary(self) -> NDArray[np.bool_]:
-        """Whether each id is a token that stands for text: bool [vocab_size]."""
+        """Whether each token stands for text (it is neither special nor reserved): bool [vocab_size]."""
         return np.array([kind not in EXTRAORDINARY for kind in self.kinds], dtype=np.bool_)
 
 
 @dataclass(frozen=True)
 class SourceUse:
-    """What one source used: its statistics, and how often each id occurs, uint64 [vocab_size]."""
+    """The statistics of one source, and how often each id occurs in it: uint64 [vocab_size]."""
 
     statistics: EncodedStatistics
     token_counts: NDArray[np.uint64]
@@ -97,7 +97,7 @@ class SourceUse:
 def audit_database(
     vocabulary: Vocabulary, sources: Mapping[str, SourceUse]
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """An in-memory database with the audit's tables; one thread, so that equal input gives equal files."""
+    """Make an in-memory database of the audit's tables; one thread, so that equal input gives equal files."""
     with connect(threads=1) as database:
         database.register("vocabulary", _vocabulary_table(vocabulary))
         database.register("sources", _sources_table(sources))
@@ -116,7 +116,7 @@ def write_tables(database: duckdb.DuckDBPyConnection, folder: Path) -> None:
 
 
 def rows(database: duckdb.DuckDBPyConnection, query: str, *values: str | float) -> list[dict[str, Any]]:
-    """The rows of `query` as dictionaries, in its order."""
+    """Return the rows of `query` as dictionaries, in its order."""
     result = database.execute(query, values)
     names = [column[0] for column in result.description or ()]
     return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
@@ -148,7 +148,7 @@ def _sources_table(sources: Mapping[str, SourceUse]) -> pa.Table:
 
 
 def _occurrences_table(sources: Mapping[str, SourceUse]) -> pa.Table:
-    """A row for each source and id that occurs in it."""
+    """Return one row for each source and id that occurs in it."""
     schema = pa.schema([("source", pa.string()), ("token_id", pa.uint32()), ("num", pa.uint64())])
     parts = []
     for name, use in sources.items():

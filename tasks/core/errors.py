@@ -1,7 +1,7 @@
 """The tasks package's errors.
 
     TaskError
-    ├── FingerprintError       a value without a canonical form
+    ├── FingerprintError    a value without a canonical form
     ├── SourceError         a source that matches nothing, repeats a file, or cannot be read
     ├── DocumentError       a document that breaks its source's rules while `on_error = "fail"`
     ├── BalanceError        weights, temperatures or caps that cannot be met
@@ -12,7 +12,7 @@
     ├── MachineError        memory, a disk or a device failed; the data may be sound
     ├── AccountError        the account of a source does not add up
     ├── StoreError          an artifact that cannot be published, found or trusted
-    └── GateError           an audit whose verdict is "failed" where the profile forbids it
+    └── GateError           a failed audit, if the profile stops the run for it
 
 A message names the place, the value, the rule and the fix.
 """
@@ -67,4 +67,4 @@ class StoreError(TaskError):
 
 
 class GateError(TaskError):
-    """An audit whose verdict is "failed" where the profile forbids going on."""
+    """A failed audit, if the profile stops the run for it."""

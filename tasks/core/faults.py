@@ -1,4 +1,4 @@
-"""Tell faults of the machine from faults of the data.
+"""Distinguish faults of the machine from faults of the data.
 
 Whether a document is bad must depend on its bytes alone. Otherwise the same file, read with more memory or
 from a disk that works again, would give another corpus under the same fingerprint. So faults of the machine
@@ -19,9 +19,9 @@ from tokmill.tasks.core.errors import MachineError, SourceError, StoreError, Tas
 
 T = TypeVar("T")
 
-# A damaged file can cause these: numbers in it, used as positions and sizes, are out of range.
+# Damage to a file can cause these: positions and sizes that are read from it are out of range.
 _OF_DATA = frozenset({errno.EINVAL, errno.ERANGE, errno.EOVERFLOW})
-# The user can fix these: a name, a permission, or something else in the file's place.
+# The user can fix these: a wrong name, a missing permission, a folder in place of a file.
 _OF_USE = {
     errno.ENOENT: "restore the file, or remove it from the source",
     errno.ENOTDIR: "restore the file, or remove it from the source",
@@ -31,8 +31,8 @@ _OF_USE = {
     errno.EACCES: "grant permission to read it, or exclude it",
     errno.EPERM: "grant permission to read it, or exclude it",
 }
-# Messages of libraries that could not allocate memory: zstd; lz4's binding, and lz4; C++; zlib; Arrow, of its
-# threads.
+# Messages of libraries that could not allocate memory: zstd; lz4's binding, and lz4; C++; zlib; Arrow (for a
+# thread).
 _NO_MEMORY = (
     "not enough memory",
     "Failed to resize buffer",
@@ -70,7 +70,7 @@ def unreadable(path: Path, error: OSError) -> TaskError:
     if fix is not None:
         return SourceError(f"{path} cannot be read ({said}); {fix}")
     return MachineError(
-        f"{path} cannot be read ({said}); its text may be sound: check the disk or the "
+        f"{path} cannot be read ({said}); its text may be intact: check the disk or the "
         "network share, and run again"
     )
 
@@ -84,7 +84,7 @@ def refuse_irregular(path: Path, status: os.stat_result | None = None) -> None:
     """
     mode = (status or path.stat()).st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        kind = next((word for test, word in _KINDS if test(mode)), "no regular file")
+        kind = next((word for test, word in _KINDS if test(mode)), "not a regular file")
         raise SourceError(f"{path} is {kind}; save its output in a file and name that file")
 
 
@@ -92,7 +92,7 @@ def broken(file: Path, problem: str, error: Exception) -> TaskError:
     """Return the error for an unreadable file of an artifact, whether the machine or the file is at fault."""
     if is_of_machine(error) and getattr(error, "errno", None) not in _OF_USE:
         return MachineError(
-            f"{file} cannot be read ({error}), its content may be sound: free memory, or check "
+            f"{file} cannot be read ({error}); its content may be intact: free memory, or check "
             "the disk or the network share, and run again"
         )
     return StoreError(f"{file}: {problem} ({error}); verify the artifact")

@@ -1,4 +1,4 @@
-"""Fields of published JSON that only some artifacts have, so that the others stay the same to the byte."""
+"""Fields of published JSON that only some artifacts have; the bytes of all others stay as they were."""
 
 from typing import Any, ClassVar
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer
 
 
 class WithOptional(BaseModel):
-    """A model whose fields in `optional` are left out of the JSON where they have their defaults."""
+    """A model whose fields in `optional` are left out of the JSON if they have their default values."""
 
     optional: ClassVar[frozenset[str]] = frozenset()
 

@@ -7,8 +7,8 @@ A `Stage` pairs a pydantic parameters model with a plain function
 that writes only below the directory `out`. A `Request` asks for one artifact: a stage, its parameters and its
 inputs. Inputs are references to artifacts (`ArtifactRef`, handed to the function as the path of the
 artifact's directory) or things outside of the store (`External`, passed as their `value`). An artifact's
-fingerprint covers the stage, its version, the parameters and the inputs' content digests, but no names, paths
-and `External.value`. `tasks.store` turns a request into a published artifact.
+fingerprint covers the stage, its version, the parameters and the inputs' content digests, but not names,
+paths or `External.value`. `tasks.store` turns a request into a published artifact.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,10 +35,10 @@ class Params(BaseModel):
 
     @classmethod
     def without_effect(cls, given: Mapping[str, Any]) -> dict[str, str]:
-        """Return the settings that others in `given` make irrelevant, each with the reason as a clause.
+        """Return setting → the reason, as a clause, for settings that have no effect beside those `given`.
 
         Args:
-            given: the settings as written, before validation; it may also name ones that are not `given`.
+            given: the settings as written, before validation. The result may name others, too.
         """
         return {}
 
@@ -48,10 +48,10 @@ class Account(BaseModel):
 
     `became` maps an end ("kept", "dropped:min_tokens", "quarantined:invalid_utf8", "repeated", "padding") to
     an amount. The amounts must add up to the input, or the artifact is not published. The input is `num_in`
-    plus what the stage adds (end tokens, padding, repetitions), which `added` lists by name.
+    plus the amounts that the stage adds (end tokens, padding, repetitions), which `added` lists by name.
 
     Sources with equal text share a shard's artifact. So the accounts of a shard have the source `NO_SOURCE`;
-    the artifact that puts the shards together has the accounts of each source.
+    the artifact that combines the shards has one account per source.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -64,7 +64,7 @@ class Account(BaseModel):
 
     @property
     def balanced(self) -> bool:
-        """Whether everything that came in or was added is accounted for."""
+        """Whether the input and the additions equal the sum of the ends."""
         return self.num_in + sum(self.added.values()) == sum(self.became.values())
 
 

@@ -48,7 +48,7 @@ def train(documents: Sequence[NDArray[Any]], vocab_size: int) -> TrigramModel:
 
 
 def _bits(vocab_size: int) -> int:
-    bits = vocab_size.bit_length()  # the start mark is an additional id
+    bits = vocab_size.bit_length()  # one id more: the start mark
     if bits > _MOST_BITS:
         raise MixingError(
             f"score: a vocabulary of {vocab_size} is too large for perplexity, which supports fewer than "

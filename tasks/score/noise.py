@@ -1,6 +1,6 @@
 """Measure the noise of an encoded shard's documents, on the text that their tokens decode to.
 
-Text that became an unknown token is not measured.
+Text that was encoded as an unknown token is lost, and so not measured.
 """
 
 from functools import lru_cache
@@ -52,7 +52,7 @@ def noise_of(
 
 
 def _known_text(tokenizer: "Tokenizer") -> "Vocabulary":
-    """The bytes of text of each token: none for an unknown token, whose text is lost."""
+    """The bytes of text of each token; none for an unknown token, whose text is lost."""
     model = tokenizer.definition.model
     if model.unknown_token is None:
         return model.vocabulary

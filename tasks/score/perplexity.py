@@ -32,7 +32,7 @@ def sample_of(
         digest: the shard's content digest.
         manifest: has the seed, and the end token, which is not part of a document.
         fold: 0 or 1.
-        share: fraction of the fold's documents to take, in (0, 1].
+        share: fraction of the fold's documents to sample, in (0, 1].
 
     Raises:
         StoreError: a token is not in the model's vocabulary.

@@ -1,8 +1,8 @@
-"""Score: measures of each document's difficulty, for a curriculum. They are costly, so they are artifacts.
+"""Score: measure the difficulty of each document, for a curriculum; costly, so the scores are artifacts.
 
 `score_noise` measures the text that the tokens of an encoded shard decode to (`tasks.kernels.noise`).
-`score_column` reads a numeric column of the source's files. Both give one number (noise: four) for each
-document of the encoded shard, in order. `fit_trigrams` trains two small models on the encoded corpus, and
+`score_column` reads a numeric column of the source's files. Both write one value (noise: four) per document
+of the encoded shard, in order. `fit_trigrams` trains two small models on the encoded corpus, and
 `score_perplexity` scores each document by the model that was not trained on it (`tasks.score.perplexity`).
 
 Laws. The noise and column scores of a document depend on its shard alone, its perplexity on the corpus. So

@@ -1,7 +1,7 @@
-"""adopt: a tokenizer that exists, as a tokenizer artifact with an attestation.
+"""adopt: publish an existing tokenizer as a tokenizer artifact with an attestation.
 
-It is loaded from any format that we know, written in tokmill's own, loaded back from that and held to its
-own probes; it gets exports as one that was trained does. The files that it came from are not copied.
+The tokenizer is loaded from any supported format, written in tokmill's own, loaded back and checked with the
+attestation's probes. It gets the same exports as a trained one. The original files are not copied.
 """
 
 from pathlib import Path
@@ -15,20 +15,21 @@ from tokmill.tokenizer.core.errors import FormatError
 
 
 class AdoptParams(Params):
-    """The settings that the files lack."""
+    """Which files to read, and the settings that they do not contain."""
 
     format: Literal["auto", "tokmill", "huggingface", "gpt2", "tiktoken"] = Field(
         default="auto",
         description="Which of a folder's tokenizer files to take: tokmill.json, tokenizer.json, vocab.json "
-        "with merges.txt, or *.tiktoken; 'auto' takes the one that says the most.",
+        "with merges.txt, or *.tiktoken; 'auto' takes the most complete one.",
     )
     split_pattern: str | None = Field(
         default=None,
-        description="How text is cut, where the files do not say (tiktoken, gpt2): a name such as cl100k, "
-        "or a regular expression.",
+        description="How text is cut into pre-tokens, if the files do not contain it (tiktoken, gpt2): a "
+        "name such as cl100k, or a regular expression.",
     )
     special_tokens: dict[str, int] = Field(
-        default={}, description="Special tokens and their ids, where the files do not say (tiktoken, gpt2)."
+        default={},
+        description="Special tokens and their ids, if the files do not contain them (tiktoken, gpt2).",
     )
 
 
@@ -71,14 +72,14 @@ def run(params: AdoptParams, *, out: Path, file: str | Path) -> Outcome:
 
 
 def _chosen(path: Path, file_format: str) -> Path:
-    """The file of the wanted format, where `path` is a folder."""
+    """Return the file of the requested format if `path` is a folder; otherwise `path`."""
     if file_format == "auto" or not path.is_dir():
         return path
     found = sorted(path.glob(_FILES[file_format]))
     if len(found) == 1:
         return found[0]
     raise FormatError(
-        f"adopt: format={file_format!r} means one file {_FILES[file_format]}, and {path} holds {len(found)}; "
+        f"adopt: format={file_format!r} needs one file {_FILES[file_format]}, but {path} has {len(found)}; "
         "name the file itself, or another format"
     )
 

@@ -1,9 +1,9 @@
 """train: a tokenizer from pre-token counts and a balance.
 
 Each source's counts are multiplied by its factor (and by the balance's resolution, which keeps rounding
-small) and added up, and a vocabulary is learned from the sum; no text is read. Each source's share of the
+errors small), and a vocabulary is learned from their sum; no text is read. Each source's share of the
 weighted pre-tokens' bytes is recorded as `share.SOURCE`. The stage publishes a tokenizer artifact
-(`tasks.formats.tokenizer`) with exports; each export has been loaded and gave the same ids for the probes.
+(`tasks.formats.tokenizer`) with exports, each of which was loaded and gave the same ids for the probes.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class TrainParams(CountParams):
-    """The vocabulary to learn, and how text is cut before."""
+    """The vocabulary to learn, and how text is cut into pre-tokens."""
 
     vocab_size: int = Field(
         default=32_000,
@@ -44,7 +44,7 @@ class TrainParams(CountParams):
     family: FamilyName = Field(
         default="byte_bpe",
         description="The kind of tokenizer: byte-level BPE, or the baselines whose tokens are whole words or "
-        "single characters, and that have [UNK] for any other.",
+        "single characters, with [UNK] for all others.",
     )
     num_reserved: int = Field(
         default=0,
@@ -55,15 +55,14 @@ class TrainParams(CountParams):
     min_frequency: int = Field(
         default=1,
         ge=1,
-        description="Pairs that occur less often, after balancing, are never merged; at 1 any may be. Of "
-        "words and characters: those that occur less often are no tokens.",
+        description="Pairs (or words, or characters) that occur less often, after balancing, do not become "
+        "tokens.",
     )
     max_token_bytes: int | None = Field(
         default=None,
         ge=2,
         lt=1 << 31,
-        description="Merges that would make a longer token are not made; empty for no limit. Longer words "
-        "are no tokens.",
+        description="Longer pairs and words do not become tokens; empty for no limit.",
     )
     tie_break: Literal["lexicographic_max", "lowest_ids"] = Field(
         default="lexicographic_max",
@@ -83,7 +82,7 @@ class TrainParams(CountParams):
         return self
 
     def count_params(self) -> CountParams:
-        """The parameters of `count` that these need; equal for equal cuts."""
+        """The parameters of `count` for this tokenizer; tokenizers that cut text alike share them."""
         return CountParams(**self.cut.model_dump())
 
 
@@ -97,7 +96,7 @@ def run(params: TrainParams, *, out: Path, counts: Path, balance: Path) -> Outco
         balance: the balance artifact.
 
     Raises:
-        TrainingError: the counts were cut in another way, or hold too few pairs for the vocabulary.
+        TrainingError: the text was counted with other parameters, or has too few pairs for the vocabulary.
         BalanceError: a counted source is not in the balance.
         TokenizerError: an export does not encode the probes as the tokenizer does.
     """
@@ -125,7 +124,7 @@ def run(params: TrainParams, *, out: Path, counts: Path, balance: Path) -> Outco
 
 
 def _longest(tokenizer: "Tokenizer") -> int:
-    """The bytes of the longest token that stands for text."""
+    """Return the bytes of the longest token that stands for text."""
     return max((len(token) for _, token in tokenizer.definition.vocabulary.ordinary()), default=0)
 
 
@@ -135,7 +134,7 @@ def _trained(params: TrainParams, weighted: "PretokenCounts", resolution: int) -
 
     least = params.min_frequency * resolution if params.min_frequency > 1 else 1
     options = params.model_dump() | {"min_frequency": least}
-    progress = partial(_tell, find_family(params.family).unit)
+    progress = partial(_report, find_family(params.family).unit)
     try:
         return train_from_counts(weighted, **options, progress=progress)
     except TrainingError as error:
@@ -148,12 +147,12 @@ def _trained(params: TrainParams, weighted: "PretokenCounts", resolution: int) -
 def weighted_parts(
     counts: Counts, balance: Balance, amounts: dict[str, int] | None = None
 ) -> "Iterator[PretokenCounts]":
-    """The counts of each source, times its factor; sources that the balance leaves out are skipped.
+    """Yield each source's counts, multiplied by its factor; sources with the factor 0 are skipped.
 
     Args:
         counts: the counts of all sources.
-        balance: has every source of them.
-        amounts: written: by source, the weighted bytes of its pre-tokens.
+        balance: the balance, which must have all of these sources.
+        amounts: filled: source → weighted bytes of its pre-tokens.
     """
     from tokmill.tokenizer import PretokenCounts
 
@@ -166,7 +165,7 @@ def weighted_parts(
             yield PretokenCounts(found.data, found.offsets, scaled)
 
 
-def _tell(unit: str, made: int, wanted: int) -> None:
+def _report(unit: str, made: int, wanted: int) -> None:
     report_progress(made, wanted, unit)
 
 
