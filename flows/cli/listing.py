@@ -9,6 +9,7 @@ from rich.text import Text
 from tokmill.flows.cli.figures import key_figures, size
 from tokmill.flows.cli.output import table
 from tokmill.flows.errors import UsageError
+from tokmill.flows.nearest import suggestion
 from tokmill.tasks.store import Store
 
 _SHARD_SUFFIX = "_shard"
@@ -31,10 +32,6 @@ def listed(store: Store, kind: str | None, *, every: bool) -> Listing:
     gone = store.superseded()
     versions = [{**row, "superseded_by": gone.get(row["fingerprint"], [])} for row in store.list(kind)]
     if kind is not None and not versions:
-        from tokmill.flows.profile.nearest import (
-            suggestion,  # imports all of profiles, which would slow down `ls`
-        )
-
         kinds = {row["kind"] for row in store.list()}
         raise UsageError(f"ls: {store.root} has no {kind}{suggestion(kind, kinds, known_as='it has')}")
     if every:

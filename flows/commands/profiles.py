@@ -52,7 +52,7 @@ def _list_profiles(*, as_json: bool) -> None:
 
 
 def _list_keys(section: str | None, *, as_json: bool) -> None:
-    from tokmill.flows.profile.nearest import suggestion
+    from tokmill.flows.nearest import suggestion
     from tokmill.flows.profile.reference import profile_keys
 
     known = profile_keys()

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from tokmill import flows
 from tokmill.flows.errors import ProfileError
-from tokmill.flows.profile.nearest import suggestion
+from tokmill.flows.nearest import suggestion
 from tokmill.flows.profile.shape import KeyPath
 
 Table: TypeAlias = dict[str, Any]

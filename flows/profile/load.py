@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tokmill.flows.nearest import suggestion
 from tokmill.flows.profile.files import (
     OVERRIDES,
     Layered,
@@ -16,7 +17,6 @@ from tokmill.flows.profile.files import (
 )
 from tokmill.flows.profile.ignored import ignored_overrides
 from tokmill.flows.profile.model import Profile
-from tokmill.flows.profile.nearest import suggestion
 from tokmill.flows.profile.overrides import overrides_table
 from tokmill.flows.profile.problems import place, problems_of, profile_error
 from tokmill.flows.profile.shape import KeyPath, may_be_unset

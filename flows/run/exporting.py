@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.profile.nearest import suggestion
+from tokmill.flows.nearest import suggestion
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, Request
 from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
