@@ -1,10 +1,10 @@
-"""Damages small artifacts, one file at a time, and reads them in every way: only our own errors may come.
+"""Damages small artifacts, one file at a time, and reads them in every way; only our own errors are allowed.
 
     python -m tests.test_tasks.damage FOLDER FIRST_SEED SECONDS
 
-Makes a packing of its own in the empty FOLDER, with its encoding, mixture and plan. Every round has a seed;
-the seed that is at work stands in FOLDER/seed, so that a process that dies has said where. What is found is
-printed as one line of JSON, and the exit code is 1.
+Makes a packing in the empty FOLDER, with its encoding, mixture and plan. Every round has a seed, which is
+written to FOLDER/seed first, so that it is known if the process crashes. A failure is printed as one line of
+JSON, and the exit code is 1.
 """
 
 import json
@@ -68,7 +68,7 @@ class Victim:
         return out
 
     def targets(self):
-        """(the file to damage, the work that reads it) of everything."""
+        """(file to damage, function that reads it), for every file."""
         for name, path in self.packed.items():
             for file in sorted(found for found in path.rglob("*") if found.is_file()):
                 yield file, lambda name=name: self.read(name)
@@ -82,7 +82,7 @@ class Victim:
             yield file, self.write_again
 
     def read(self, name: str) -> None:
-        """Read a packing in every way that there is."""
+        """Read a packing in every possible way."""
         path = self.packed[name]
         reader = PackedReader.open(path)
         for index, sequence in enumerate(reader):
@@ -117,7 +117,7 @@ class Victim:
 
 
 def damaged(dice: random.Random, file: Path) -> tuple[str, bytes]:
-    """How a file is damaged, and what it holds then."""
+    """The kind of damage, and the file's content after it."""
     data = bytearray(file.read_bytes())
     kind = dice.choice(["bits", "bits", "number", "number", "cut", "longer", "row"])
     if kind == "row" and file.suffix == ".parquet":
@@ -138,7 +138,7 @@ def damaged(dice: random.Random, file: Path) -> tuple[str, bytes]:
 
 
 def _other_value(dice: random.Random, file: Path) -> tuple[str, bytes]:
-    """One number of a table is another, and the table is written again."""
+    """Change one number of a table, and write the table again."""
     table = pq.read_table(file)
     name = dice.choice(table.schema.names)
     column = table.schema.get_field_index(name)
@@ -167,18 +167,18 @@ def _other_value(dice: random.Random, file: Path) -> tuple[str, bytes]:
 
 
 def one_round(victim: Victim, seed: int) -> str | None:
-    """Damage a file, read it, and put it back; what went wrong, if anything did."""
+    """Damage a file, read it, and restore it; return what went wrong, if anything."""
     dice = random.Random(seed)
     file, read = dice.choice(list(victim.targets()))
     before = file.read_bytes()
     how, after = damaged(dice, file)
-    file.unlink()  # what is mapped keeps what it had
+    file.unlink()  # files that are mapped keep their old content
     file.write_bytes(after)
     try:
         read()
     except TaskError:
         return None
-    except Exception:  # whatever else comes is what is looked for
+    except Exception:  # any other exception is a failure
         return f"{file.parent.name}/{file.name}, {how}:\n{traceback.format_exc()}"
     finally:
         file.unlink()

@@ -1,4 +1,4 @@
-"""Reading files in tests: write bytes, read them as a source would, look at documents as plain lists."""
+"""Reading files in tests: write bytes, read them as a source does, and return documents as plain lists."""
 
 import bz2
 import gzip
@@ -33,7 +33,7 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
 
 
 class PlainDigests:
-    """Digests of files without a memory."""
+    """Digests of files, without a cache."""
 
     def digest(self, path: Path) -> str:
         return digest_file(path)
@@ -41,7 +41,7 @@ class PlainDigests:
 
 @dataclass(frozen=True)
 class Read:
-    """What a reader gave: (row, text), (row, reason) and ids."""
+    """The output of a reader: (row, text), (row, reason), and ids."""
 
     documents: list[tuple[int, bytes]]
     bad: list[tuple[int, str]]
@@ -70,7 +70,7 @@ def read(path: Path, span: Span | None = None, **options: Any) -> Read:
 
 @dataclass(frozen=True)
 class Ingested:
-    """An ingested corpus, what was said of it, and where its sources lie."""
+    """An ingested corpus, the stage's outcome, and the sources' roots and files."""
 
     corpus: Corpus
     outcome: Outcome
@@ -86,7 +86,7 @@ def ingested(
     shard_bytes: int | None = 64 << 10,
     workers: int = 2,
 ) -> Ingested:
-    """Ingest sources given as in a profile that lies in `folder`."""
+    """Ingest sources, given as in a profile in `folder`."""
     specs = {name: SourceSpec(**spec) for name, spec in sources.items()}
     files: list[External] = []
     roots: dict[str, str] = {}

@@ -40,7 +40,7 @@ def summary_of(sources) -> Summary:
         return summarize(database, VOCABULARY, sources)
 
 
-def test_unknown_tokens_are_counted_and_are_no_ordinary_ones():
+def test_unknown_tokens_are_counted_and_are_not_ordinary():
     tokens = [b"[UNK]", b"the", b" cat", b"<|end|>"]
     kinds = ["unknown", "word", "word", "special"]
     vocabulary = Vocabulary(tokens, kinds, lambda token: readable(tokens[token]))
@@ -53,12 +53,12 @@ def test_unknown_tokens_are_counted_and_are_no_ordinary_ones():
     assert Summary.model_validate_json(summary.model_dump_json()) == summary
 
 
-def test_a_summary_without_an_unknown_token_is_as_it_was():
+def test_a_summary_without_an_unknown_token_is_unchanged():
     assert "unknown" not in summary_of(SOURCES).model_dump_json()
     assert "nknown" not in to_markdown(summary_of(SOURCES))
 
 
-def test_sources_stand_in_their_order_with_ratios_by_hand():
+def test_sources_are_in_order_with_ratios_by_hand():
     with audit_database(VOCABULARY, SOURCES) as database:
         found = rows(database, "FROM audit_sources")
     assert [row["source"] for row in found] == ["zwei", "eins", "leer"]
@@ -81,7 +81,7 @@ def test_tokens_carry_their_counts_over_all_sources():
     assert [row["num_sources"] for row in found] == [2, 0, 1, 0, 2, 0]
 
 
-def test_lengths_leave_special_and_reserved_tokens_out():
+def test_lengths_leave_out_special_and_reserved_tokens():
     with audit_database(VOCABULARY, SOURCES) as database:
         found = [tuple(row.values()) for row in rows(database, "FROM audit_lengths")]
     assert found == [(1, 2, 1, 5), (2, 1, 0, 3), (3, 1, 1, 0)]
@@ -127,7 +127,7 @@ def test_renyi_efficiency_is_of_ordinary_tokens_for_each_source():
     assert summary.overall.renyi_efficiency == summary.renyi_efficiency
 
 
-def test_tokens_that_were_added_are_told_apart():
+def test_added_tokens_are_counted_separately():
     counts = [4, 0, 3, 0, 5, 0]
     added = {"num_begin_tokens": 1, "num_end_tokens": 1, "num_fim_tokens": 3}
     with audit_database(VOCABULARY, {"one": use(counts, num_documents=1, num_bytes=10, **added)}) as database:
@@ -164,11 +164,11 @@ def test_tokens_are_shown_on_one_line(token, text):
         ),
     ],
 )
-def test_the_gate_names_what_fails(params, gate):
+def test_the_gate_names_failed_thresholds(params, gate):
     assert verdict(AuditParams(**params), summary_of(SOURCES)) == gate
 
 
-def test_tables_are_the_same_bytes_again_and_readable_by_duckdb(tmp_path):
+def test_tables_are_reproducible_and_readable_by_duckdb(tmp_path):
     for name in ("one", "two"):
         with audit_database(VOCABULARY, SOURCES) as database:
             write_tables(database, tmp_path / name)

@@ -1,4 +1,4 @@
-"""Compressed files: every codec, several frames, breaks, garbage, and starts in the middle."""
+"""Compressed files: every codec, several frames, truncation, garbage, and starts in the middle."""
 
 import itertools
 import random
@@ -75,7 +75,7 @@ def until_the_break(stream: Iterator[bytes]) -> tuple[bytes, str]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_truncated_file_gives_what_lies_before_the_break(tmp_path: Path, codec: str) -> None:
+def test_a_truncated_file_gives_the_text_before_the_break(tmp_path: Path, codec: str) -> None:
     path = tmp_path / f"a.txt{codec}"
     compress = COMPRESSORS[codec]
     first, second = compress(TEXT), compress(TEXT)
@@ -98,7 +98,7 @@ def test_a_file_without_its_last_byte_is_truncated(tmp_path: Path, codec: str) -
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("before", [b"", b"good text"], ids=["alone", "after a frame"])
-def test_what_is_no_frame_is_broken(tmp_path: Path, codec: str, before: bytes) -> None:
+def test_a_file_without_a_frame_is_broken(tmp_path: Path, codec: str, before: bytes) -> None:
     path = tmp_path / f"a.txt{codec}"
     path.write_bytes((COMPRESSORS[codec](before) if before else b"") + b"This is no such file, by far." * 9)
 
@@ -118,7 +118,7 @@ def test_lines_before_the_break_are_documents_and_the_rest_is_one_bad_one(tmp_pa
     assert found.bad == [(len(found.texts), "truncated_archive")]
 
 
-def test_a_whole_file_that_breaks_off_is_no_document(tmp_path: Path) -> None:
+def test_a_truncated_text_file_is_not_a_document(tmp_path: Path) -> None:
     path = tmp_path / "a.txt.gz"
     path.write_bytes(COMPRESSORS[".gz"](TEXT)[:-9])
 
@@ -146,7 +146,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_bomb_goes_off_little_by_little(tmp_path: Path, codec: str) -> None:
+def test_a_bomb_is_decompressed_in_small_parts(tmp_path: Path, codec: str) -> None:
     path = tmp_path / f"a.txt{codec}"
     path.write_bytes(COMPRESSORS[codec](bytes(12 << 20)))
 
@@ -157,7 +157,7 @@ def test_a_bomb_goes_off_little_by_little(tmp_path: Path, codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_frame_gives_no_more_than_it_is_asked_for(codec: str) -> None:
+def test_a_frame_returns_no_more_than_requested(codec: str) -> None:
     data = random.Random(0).randbytes(300_000) + bytes(3_000_000) + TEXT
     compressed = COMPRESSORS[codec](data) + b"rest"
     name = codec.removeprefix(".")
@@ -167,7 +167,7 @@ def test_a_frame_gives_no_more_than_it_is_asked_for(codec: str) -> None:
             assert position < len(compressed) or not frame.needs_input
             taken = compressed[position : position + step] if frame.needs_input else b""
             given, position = frame.decompress(taken, 128 << 10), position + len(taken)
-            assert len(given) <= 256 << 10  # zstd holds a block back
+            assert len(given) <= 256 << 10  # zstd holds one block back
             found += given
 
         assert found == data
@@ -175,7 +175,7 @@ def test_a_frame_gives_no_more_than_it_is_asked_for(codec: str) -> None:
 
 
 def frames_of_zstd(text: bytes) -> Iterator[bytes]:
-    """The same text with all that a frame's header and end can have, and behind a frame that is skipped."""
+    """The same text in frames with all variants of header and end, and after a skippable frame."""
     compressor = zstandard.ZstdCompressor
     yield compressor(write_checksum=True).compress(text)
     yield compressor(write_content_size=False).compress(text)

@@ -1,8 +1,8 @@
-"""Damaged artifacts: wrong numbers are found when a file is opened, and nothing dies of them.
+"""Damaged artifacts: wrong numbers are found when a file is opened, and never crash the process.
 
 `TOKMILL_FUZZ_SECONDS=600 python -m pytest -n0 tests/test_tasks/test_damaged.py` damages files at random for
-ten minutes, in a process of its own, whose death is a failure. A failure names a seed; `TOKMILL_FUZZ_SEED=…`
-begins with that one.
+ten minutes, in a process of its own; a crash of that process is a failure. A failure reports a seed, and
+`TOKMILL_FUZZ_SEED=…` starts with it.
 """
 
 import json
@@ -29,7 +29,7 @@ FIRST_SEED = os.environ.get("TOKMILL_FUZZ_SEED", "0")
 
 
 @pytest.mark.slow
-def test_no_damage_kills_or_hangs_a_reader(tmp_path, checkout):
+def test_no_damage_crashes_or_hangs_a_reader(tmp_path, checkout):
     command = [sys.executable, "-m", "tests.test_tasks.damage", str(tmp_path), FIRST_SEED, str(SECONDS)]
     done = subprocess.run(
         command, cwd=checkout, capture_output=True, text=True, timeout=SECONDS + 300, check=False
@@ -60,11 +60,11 @@ def changed(file, place, value):
         ("document_starts", 0, -1, "must be in"),
     ],
 )
-def test_a_wrong_boundary_is_refused_where_it_lies(tmp_path, name, place, value, rule):
+def test_a_wrong_boundary_is_refused_at_its_place(tmp_path, name, place, value, rule):
     packed = packed_folder(tmp_path)
     file = packed / f"shard-00001.{name}.npy"
     changed(file, place, value)
-    # The sizes are what they were, so opening finds nothing: the shard is checked when it is first read.
+    # The sizes are unchanged, so opening finds nothing: the shard is checked when it is first read.
     with pytest.raises(StoreError, match=f"{name}.npy: .*{rule}.*verify"):
         list(PackedDataset(packed, fields=["cu_seqlens", "loss_mask"], num_threads=0))
     with pytest.raises(StoreError, match=rule):
@@ -90,8 +90,8 @@ def test_a_wrong_number_of_an_encoded_shard_is_refused(tmp_path, name, place, va
         EncodedShard.open(tmp_path)
 
 
-def test_a_sequence_that_lost_its_starts_is_refused_where_the_pieces_are_known(tmp_path):
-    """Its one length, of the whole sequence, could be padding's: a takedown may leave such sequences."""
+def test_a_sequence_without_its_starts_is_refused_if_the_pieces_are_known(tmp_path):
+    """A single length, of the whole sequence, could be padding: a takedown may leave such sequences."""
     packed = packed_folder(tmp_path, formats=("parquet",), mask_continued=True)
     file = packed / "shard-00001.parquet"
     table = pq.read_table(file)

@@ -1,4 +1,4 @@
-"""DuckDB as we open it loads nothing into itself, whatever it is asked and however it is set."""
+"""DuckDB, as tokmill opens it, loads no extension, whatever the query or setting."""
 
 import sqlite3
 
@@ -48,7 +48,7 @@ def test_no_setting_can_be_changed_so_that_one_is_allowed(connection):
         "ATTACH 'postgres://127.0.0.1:9/x' AS x (TYPE POSTGRES)",
     ],
 )
-def test_what_would_need_an_extension_is_refused(connection, statement):
+def test_a_query_that_needs_an_extension_is_refused(connection, statement):
     with pytest.raises(duckdb.Error):
         connection.execute(statement)
     loaded = (
@@ -67,7 +67,7 @@ def test_a_database_of_another_program_is_not_attached(connection, tmp_path):
         connect(tmp_path / "other.db")
 
 
-def test_what_is_built_in_works(connection, tmp_path):
+def test_built_in_formats_work(connection, tmp_path):
     connection.execute(f"COPY (SELECT 1 AS n) TO '{tmp_path / 'n.parquet'}'")
     assert connection.execute(f"FROM read_parquet('{tmp_path / 'n.parquet'}')").fetchall() == [(1,)]
     with connect(threads=1) as one:

@@ -1,4 +1,4 @@
-"""The kernels over documents and tokens, against the obvious in plain Python, and as plain Python."""
+"""The kernels over documents and tokens, against obvious implementations, compiled and as plain Python."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ GOLDEN = 0x9E3779B97F4A7C15
 
 
 def mixed(value: int) -> int:
-    """SplitMix64, in numbers that do not end."""
+    """SplitMix64, in Python's unbounded integers."""
     value = (value + GOLDEN) & WORD
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & WORD
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & WORD
@@ -58,7 +58,7 @@ def test_pieces_are_copied_to_their_places(pieces: list[tuple[int, int]]) -> Non
 
 
 @pytest.mark.parametrize(("vocab_size", "dtype"), [(5, np.uint16), (70_000, np.uint32)])
-def test_ids_are_counted_and_those_of_another_vocabulary_refused(
+def test_ids_are_counted_and_ids_beyond_the_vocabulary_refused(
     tmp_path: Path, vocab_size: int, dtype: type[np.generic]
 ) -> None:
     tokens, ordinals = np.array([4, 0, 4, 1], dtype=dtype), np.array([0])
@@ -76,11 +76,11 @@ def test_ids_are_counted_and_those_of_another_vocabulary_refused(
 @pytest.mark.slow
 def test_the_kernels_run_as_plain_python(checkout: Path) -> None:
     chosen = [
-        "test_document_kernels.py::test_ids_are_counted_and_those_of_another_vocabulary_refused",
+        "test_document_kernels.py::test_ids_are_counted_and_ids_beyond_the_vocabulary_refused",
         "test_document_kernels.py::test_documents_are_hashed_word_by_word",
         "test_measures.py::test_by_hand",
         "test_readers_jsonl.py::test_documents_by_hand",
-        "test_readers_jsonl.py::test_a_bad_line_is_put_aside_and_the_others_are_kept",
+        "test_readers_jsonl.py::test_a_bad_line_is_reported_and_the_others_are_kept",
         "test_readers_jsonl.py::test_the_id_may_be_the_text",
     ]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Lack of memory, a failing device: never a verdict about data, always the end of the run."""
+"""Lack of memory, or a failing device, never makes a document bad: it always stops the run."""
 
 import json
 import subprocess
@@ -17,8 +17,8 @@ from tokmill.tasks.formats.files.manifests import readable
 
 TEXTS = [f"{number} " + "x" * (8 << 20) for number in range(2)]
 
-# Reads a small file of a kind, then a large one with little more memory than was in use so far, in steps;
-# prints what was made of it each time.
+# Reads a small file of a format, then a large one, with limits a little above the memory in use, in steps;
+# prints the outcome of each.
 CHILD = """
 import resource, sys
 from pathlib import Path
@@ -63,7 +63,7 @@ def write_json(path: Path, texts: list[str]) -> None:
 
 
 def write_python(path: Path, texts: list[str]) -> None:
-    """Two docstrings, and a list that takes the parser much memory."""
+    """Two docstrings, and a list that needs much of the parser's memory."""
     numbers = "1,\n" * (len(texts[0]) // 40)
     path.write_text(f'"""One."""\nx = [\n{numbers}]\ndef f():\n    """Two."""\n')
 
@@ -78,12 +78,12 @@ WRITERS: dict[str, Callable[[Path, list[str]], None]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", WRITERS)
-def test_little_memory_is_no_verdict(tmp_path: Path, kind: str) -> None:
+def test_a_lack_of_memory_makes_no_document_bad(tmp_path: Path, kind: str) -> None:
     WRITERS[kind](tmp_path / f"small.{kind}", ["one", "two"])
     WRITERS[kind](tmp_path / f"large.{kind}", TEXTS)
     command = [sys.executable, "-c", CHILD, str(tmp_path / f"small.{kind}"), str(tmp_path / f"large.{kind}")]
 
-    # Other allocators than the system's keep what they once had, and threads' arenas hide what is lacking.
+    # Other allocators keep memory for later use, and the arenas of threads hide a lack of it.
     allocator = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=allocator)
 
@@ -94,7 +94,7 @@ def test_little_memory_is_no_verdict(tmp_path: Path, kind: str) -> None:
     assert set(limited) <= {"memory", "2"}
 
 
-def test_too_deep_for_the_parser_is_a_verdict(tmp_path: Path) -> None:
+def test_text_nested_too_deeply_is_bad(tmp_path: Path) -> None:
     path = tmp_path / "deep.py"
     path.write_text("x = " + "-" * 100_000 + "1\n")
 
@@ -103,7 +103,7 @@ def test_too_deep_for_the_parser_is_a_verdict(tmp_path: Path) -> None:
 
 @pytest.fixture
 def failing(tmp_path: Path) -> Path:
-    """A file that the system says is a regular one, and cannot read (EIO)."""
+    """A regular file that the operating system fails to read (EIO)."""
     path = tmp_path / "failing.txt"
     path.symlink_to("/proc/self/mem")
     with pytest.raises(OSError, match="Input/output error"), path.open("rb") as file:
@@ -112,7 +112,7 @@ def failing(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("file_format", ["text", "lines", "jsonl", "csv", "prose"])
-def test_a_failing_disk_is_no_verdict(failing: Path, file_format: str) -> None:
+def test_a_failing_disk_makes_no_document_bad(failing: Path, file_format: str) -> None:
     with pytest.raises(MachineError, match="Input/output error"):
         read(failing, format=file_format, on_error="quarantine")
 
@@ -159,6 +159,6 @@ def test_faults_of_the_data(error: Exception) -> None:
     assert isinstance(broken(Path("a.npy"), "not readable", error), StoreError)
 
 
-def test_digests_tell_of_the_device(failing: Path) -> None:
+def test_digests_report_a_failing_device(failing: Path) -> None:
     with pytest.raises(OSError, match="Input/output error"):
         PlainDigests().digest(failing)

@@ -40,7 +40,7 @@ def buffers(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
         (["naïve 日本"], 8, 2),
         (["a\u00a0b\u2028c"], 5, 3),
         (["吾輩は\u3000猫である", "\u3000名前\u3000は\u3000\u3000", "\u3000"], 16, 4),
-        (["a\u200bb\u180ec\ufeffd\x1ce"], 9, 1),  # look like white space, and have not the property
+        (["a\u200bb\u180ec\ufeffd\x1ce"], 9, 1),  # look like white space, but do not have the property
         (["a \u00a0 b", "\u00a0", "c\u0085", "d"], 9, 4),
     ],
 )
@@ -70,7 +70,7 @@ def test_every_white_space_of_unicode_ends_a_word() -> None:
 
 @pytest.mark.parametrize("period", [1, 2, 3, 7, 64])
 def test_words_across_blocks(period: int) -> None:
-    # Longer than the blocks that are counted at a time, with documents and words that cross their bounds.
+    # Longer than the kernel's blocks, with documents and words that cross the bounds of blocks.
     text = (b"a" * period + b" ") * (600_000 // (period + 1))
     cuts = [*range(0, len(text), 65_537), len(text)]
     texts = [text[a:b] for a, b in pairwise(cuts)]
@@ -80,7 +80,7 @@ def test_words_across_blocks(period: int) -> None:
 
 
 @given(st.lists(st.binary(max_size=4), max_size=12))
-def test_documents_that_are_not_utf8_are_taken_out(texts: list[bytes]) -> None:
+def test_documents_that_are_not_utf8_are_moved_to_the_bad_ones(texts: list[bytes]) -> None:
     def valid(text: bytes) -> bool:
         try:
             text.decode()

@@ -1,4 +1,4 @@
-"""Reading ahead and writing behind: order, bounded memory, errors in their place, threads that end."""
+"""Reading ahead and writing behind: order, bounded memory, errors at their place, no threads left over."""
 
 import threading
 import weakref
@@ -31,7 +31,7 @@ def test_items_taken_ahead_are_the_items(sizes: list[int], limit: int) -> None:
 
 
 @given(SIZES, LIMIT)
-def test_nothing_is_begun_while_the_limit_is_reached(sizes: list[int], limit: int) -> None:
+def test_no_item_is_started_at_the_limit(sizes: list[int], limit: int) -> None:
     given_back, held_at_begin = [0], []
 
     def counted() -> Iterator[int]:
@@ -42,7 +42,7 @@ def test_nothing_is_begun_while_the_limit_is_reached(sizes: list[int], limit: in
             yield size
 
     for size in read_ahead(counted(), limit=limit, size=lambda size: size):
-        given_back[0] += size  # a little early, so that what is held is never taken for more than it is
+        given_back[0] += size  # a little early, so that the number of held items is never overestimated
 
     assert all(held < limit for held in held_at_begin)
 
@@ -57,7 +57,7 @@ def test_an_error_comes_after_the_items_before_it() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 100])
-def test_whoever_leaves_early_stops_the_thread_and_closes_the_generator(limit: int) -> None:
+def test_leaving_early_stops_the_thread_and_closes_the_generator(limit: int) -> None:
     closed = []
 
     def endless() -> Iterator[int]:
@@ -75,7 +75,7 @@ def test_whoever_leaves_early_stops_the_thread_and_closes_the_generator(limit: i
     assert not threads()
 
 
-def test_reading_does_not_begin_before_it_is_asked_for() -> None:
+def test_reading_begins_with_the_first_request() -> None:
     items = read_ahead(failing_after(0), limit=1, size=lambda _: 1)
 
     assert not threads()
@@ -83,7 +83,7 @@ def test_reading_does_not_begin_before_it_is_asked_for() -> None:
 
 
 @given(SIZES, LIMIT)
-def test_work_behind_is_done_in_order_and_in_full(sizes: list[int], limit: int) -> None:
+def test_written_items_are_complete_and_in_order(sizes: list[int], limit: int) -> None:
     done: list[int] = []
 
     with write_behind(done.append, limit=limit, size=lambda size: size) as leave:
@@ -94,7 +94,7 @@ def test_work_behind_is_done_in_order_and_in_full(sizes: list[int], limit: int) 
     assert not threads()
 
 
-def test_an_error_in_work_behind_reaches_the_caller_and_stops_the_work() -> None:
+def test_an_error_while_writing_reaches_the_caller_and_stops_the_work() -> None:
     done = []
 
     def work(item: int) -> None:
@@ -117,10 +117,10 @@ def test_an_error_in_work_behind_reaches_the_caller_and_stops_the_work() -> None
 
 
 class Item:
-    """Something whose end can be noticed."""
+    """An object with weak references, so that its deletion can be observed."""
 
 
-def test_work_that_has_not_begun_is_left_undone_on_an_interrupt() -> None:
+def test_items_that_were_not_started_are_dropped_on_an_interrupt() -> None:
     begun, may_end, done = threading.Event(), threading.Event(), []
 
     def work(item: Item | None) -> None:

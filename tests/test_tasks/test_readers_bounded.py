@@ -1,4 +1,4 @@
-"""Documents beyond the limit, in every format: a verdict, little memory, and the others as they are."""
+"""Documents beyond the limit, in every format: they are bad, take little memory, and change no others."""
 
 import json
 import subprocess
@@ -187,7 +187,7 @@ def arrow_with_offsets(path: Path, offsets: list[int], indices: list[int] | None
 def test_a_damaged_arrow_file_is_broken(
     tmp_path: Path, offsets: list[int], indices: list[int] | None
 ) -> None:
-    """Offsets and indices that point elsewhere gave "ValueError: the document is valid UTF-8", or worse."""
+    """Offsets and indices out of bounds once gave "ValueError: the document is valid UTF-8", or worse."""
     arrow_with_offsets(tmp_path / "a.arrow", offsets, indices)
 
     found = read(tmp_path / "a.arrow")

@@ -136,7 +136,7 @@ def test_a_missing_column_concerns_the_file(tmp_path: Path) -> None:
         read(path, text_column="test", id_column="ids")
 
 
-def test_a_column_of_numbers_is_no_text(tmp_path: Path) -> None:
+def test_a_column_of_numbers_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": [1, 2], "body": ["a", "b"]}), path)
 
@@ -166,7 +166,7 @@ def test_empty_files_have_no_document(tmp_path: Path, name: str) -> None:
     assert (found.documents, found.bad) == ([], [])
 
 
-def test_damage_in_the_middle_keeps_what_lies_before(tmp_path: Path) -> None:
+def test_documents_before_damage_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     texts = [f"{number:050d}" for number in range(400)]
     pq.write_table(

@@ -1,4 +1,4 @@
-"""CSV: quoting, line ends inside of fields, ragged rows; the csv module's writer as the oracle."""
+"""CSV: quoting, line ends inside fields, ragged rows; the csv module's writer as the oracle."""
 
 import csv
 import io
@@ -37,7 +37,7 @@ def test_documents_by_hand(tmp_path: Path) -> None:
         (b"1,\xff", "invalid_utf8"),
     ],
 )
-def test_a_bad_row_is_put_aside_and_the_others_are_kept(tmp_path: Path, row: bytes, reason: str) -> None:
+def test_a_bad_row_is_reported_and_the_others_are_kept(tmp_path: Path, row: bytes, reason: str) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"id,text\n0,before\n" + row + b"\n2,after\n")
 

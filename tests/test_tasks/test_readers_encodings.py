@@ -91,7 +91,7 @@ JAPANESE = "吾輩は猫である。\n名前はまだ無い。\nどこで生れ�
 @pytest.mark.parametrize(
     "options", [{}, {"format": "lines"}, {"format": "delimited", "delimiter": "。"}], ids=str
 )
-def test_text_in_an_encoding_is_what_it_is_in_utf_8(
+def test_text_in_an_encoding_equals_the_text_in_utf_8(
     tmp_path: Path, encoding: str, options: dict[str, str]
 ) -> None:
     text = (JAPANESE + "\n") * 9000  # more than one block
@@ -117,8 +117,8 @@ def test_a_large_file_in_an_encoding_is_cut_into_shards(tmp_path: Path) -> None:
     assert [text.decode() for text in found] == lines
 
 
-def test_only_the_document_with_other_bytes_is_bad(tmp_path: Path) -> None:
-    # The wrong bytes are the UTF-8 of a character: they must not be taken for it.
+def test_only_the_document_with_invalid_bytes_is_bad(tmp_path: Path) -> None:
+    # The invalid bytes are the UTF-8 of a character: they must not be decoded as that character.
     (tmp_path / "a.txt").write_bytes(
         "一\n".encode("shift_jis") + b"a\x82 \xf0\x9f\x99\x82\n" + "二\n".encode("shift_jis")
     )
@@ -139,7 +139,7 @@ def test_aliases_of_an_encoding_are_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["klingon", "rot13", "base64", "zlib", "idna", "", "x\0y", "undefined"])
-def test_what_is_no_encoding_of_text_is_refused(name: str) -> None:
+def test_an_encoding_that_is_not_of_text_is_refused(name: str) -> None:
     with pytest.raises(ValidationError, match="is not one that Python knows"):
         ReadOptions(encoding=name)
 

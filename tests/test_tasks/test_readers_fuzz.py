@@ -1,7 +1,7 @@
 """Damaged files of every format and compression: only our own errors, quarantine, and accounts that add up.
 
-`TOKMILL_FUZZ_SECONDS=600 python -m pytest -n0 tests/test_tasks/test_readers_fuzz.py` goes on for ten minutes.
-Every round has a seed of its own, which a failure names: `TOKMILL_FUZZ_SEED=…` begins with that round.
+`TOKMILL_FUZZ_SECONDS=600 python -m pytest -n0 tests/test_tasks/test_readers_fuzz.py` runs for ten minutes.
+Every round has a seed, which a failure reports: `TOKMILL_FUZZ_SEED=…` starts with that round.
 """
 
 import io
@@ -72,7 +72,7 @@ def written(kind: str, texts: list[str], dice: random.Random) -> bytes:
 
 
 def damaged(data: bytes, dice: random.Random) -> bytes:
-    """Flip bits, cut, repeat, or put in zeros or noise."""
+    """Flip bits, truncate, repeat a part, or overwrite a part with zeros or noise."""
     changed = bytearray(data)
     for _ in range(dice.choice([0, 1, 1, 2, 8])):
         at = dice.randrange(len(changed) + 1)
@@ -98,7 +98,7 @@ def looked_at(path: Path, options: dict[str, Any]) -> Read | str:
 
 
 def check(folder: Path, path: Path, options: dict[str, Any]) -> None:
-    """Read a file twice and ingest it; all must agree."""
+    """Read a file twice and ingest it; the results must agree."""
     found = looked_at(path, options)
     assert looked_at(path, options) == found
     if isinstance(found, str):

@@ -58,7 +58,7 @@ def test_documents_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", BAD_LINES)
-def test_a_bad_line_is_put_aside_and_the_others_are_kept(tmp_path: Path, line: bytes) -> None:
+def test_a_bad_line_is_reported_and_the_others_are_kept(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"text": "before"}\n' + line + b'\n{"text": "after"}\n')
 
@@ -125,7 +125,7 @@ MEMBERS = st.tuples(st.sampled_from(["text", "text", "id", "tex", "texts", "", "
 
 @st.composite
 def json_objects(draw: Any) -> bytes:
-    """An object as anyone may write it: keys in any order, also twice, white space and escapes anywhere."""
+    """JSON objects with keys in any order, also repeated, and white space and escapes anywhere."""
     members = draw(st.lists(MEMBERS, max_size=3)) + [("text", draw(STRINGS))] * draw(st.integers(0, 2))
     spaces = st.sampled_from(["", " ", "\t\r "])
     escaped = draw(st.booleans())
@@ -139,7 +139,7 @@ def json_objects(draw: Any) -> bytes:
 
 @st.composite
 def damaged(draw: Any, lines: st.SearchStrategy[bytes]) -> bytes:
-    """A line with a byte changed, left out or put in, now and then."""
+    """Lines, some of them with a byte changed, removed or inserted."""
     line = bytearray(draw(lines))
     if line and draw(st.booleans()):
         place = draw(st.integers(0, len(line) - 1))
@@ -180,7 +180,7 @@ def damaged(draw: Any, lines: st.SearchStrategy[bytes]) -> bytes:
     ]
 )
 @example([b'{"text":""}'] * 3 + [b'{"text":""'])
-def test_whatever_stands_in_a_line_is_read_as_orjson_reads_it(scratch: Path, lines: list[bytes]) -> None:
+def test_any_line_is_read_as_orjson_reads_it(scratch: Path, lines: list[bytes]) -> None:
     path = scratch / "a.jsonl"
     content = b"\n".join(lines)
     path.write_bytes(content)

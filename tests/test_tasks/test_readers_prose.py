@@ -1,4 +1,4 @@
-"""Prose: docstrings and tables of texts out of Python files, whole files of anything else."""
+"""Prose: docstrings and dictionaries of texts from Python files, and other files as a whole."""
 
 import inspect
 import sys
@@ -105,7 +105,7 @@ def test_indentation_by_hand(docstring: str, text: str) -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="earlier Pythons strip more than spaces")
 @given(st.text(alphabet=" \n\ta\u00a0\x0c"))
-def test_indentation_is_taken_off_as_python_does(docstring: str) -> None:
+def test_indentation_is_removed_as_python_does(docstring: str) -> None:
     assert without_indentation(docstring) == inspect.cleandoc(docstring)
 
 
@@ -114,7 +114,7 @@ def test_indentation_is_taken_off_as_python_does(docstring: str) -> None:
     [b"def broken(:\n", b"x = 1\0\n", b"# coding: nothing-of-that-name\n", b"(" * 5000, b"\xff = 1\n"],
     ids=["syntax", "null", "coding", "deep", "bytes"],
 )
-def test_what_does_not_parse_is_one_bad_document(tmp_path: Path, source: bytes) -> None:
+def test_a_file_that_does_not_parse_is_one_bad_document(tmp_path: Path, source: bytes) -> None:
     path = tmp_path / "a.py"
     path.write_bytes(source)
 
@@ -141,7 +141,7 @@ def test_other_encodings_are_declared_in_the_file(tmp_path: Path) -> None:
     assert read(path, format="prose").texts == ["Café.".encode()]
 
 
-def test_warnings_about_the_text_stay_out_and_the_filters_stay_in(tmp_path: Path) -> None:
+def test_warnings_about_the_text_are_silenced_and_other_filters_stay(tmp_path: Path) -> None:
     path = tmp_path / "a.py"
     path.write_text('"""Odd \\d."""\nx = 1is 1\n')
 

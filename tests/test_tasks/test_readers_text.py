@@ -22,15 +22,15 @@ LINES = {
     b"\n\n": [b"", b""],
     b"a\r\nb\r\n": [b"a", b"b"],
     b"\r\n": [b""],
-    b"a\rb\n": [b"a\rb"],  # a lone carriage return ends no line
+    b"a\rb\n": [b"a\rb"],  # a lone carriage return does not end a line
     b"a\r\r\n": [b"a\r"],
     b"a\r": [b"a\r"],  # nor does one at the end of the file
-    b"a\x0bb\x85\xe2\x80\xa8": None,  # 0x85 alone is no UTF-8
+    b"a\x0bb\x85\xe2\x80\xa8": None,  # 0x85 alone is not UTF-8
     "a\u2028b\u0085c\n".encode(): ["a\u2028b\u0085c".encode()],  # Unicode's other line ends are text
     b"\xef\xbb\xbfa\nb\n": [b"a", b"b"],
     b"\xef\xbb\xbf": [],
     b"\xef\xbb\xbf\n": [b""],
-    b"a\n\xef\xbb\xbfb\n": [b"a", b"\xef\xbb\xbfb"],  # a mark only counts at the head of the file
+    b"a\n\xef\xbb\xbfb\n": [b"a", b"\xef\xbb\xbfb"],  # a mark is only dropped at the start of the file
 }
 
 
@@ -126,7 +126,7 @@ def _blocks(content: bytes, cuts: list[int]) -> Iterator[tuple[bytes, int]]:
 def test_records_of_any_length_under_any_limit(
     parts: list[bytes], separator: bytes, cuts: list[int], limit: int
 ) -> None:
-    """What is within the limit comes back as it is and where it is; of the rest, more than the limit."""
+    """Records within the limit come back unchanged at their positions; longer ones are cut beyond it."""
     content = separator.join(parts)
     expected = content.split(separator)
     expected = expected if expected[-1] else expected[:-1]

@@ -79,7 +79,7 @@ def test_paragraphs_are_short_lines_without_stray_spaces(samples: Path, language
         assert paragraph == paragraph.strip()
 
 
-def test_no_paragraph_and_no_sentence_stands_twice(samples: Path) -> None:
+def test_no_paragraph_and_no_sentence_is_repeated(samples: Path) -> None:
     sentences = [
         sentence
         for path in sorted(samples.glob("*.txt"))

@@ -46,12 +46,12 @@ def of_bytes():
 END = 256
 
 
-def test_the_end_has_the_last_id():
+def test_the_end_token_has_the_last_id():
     assert of_bytes().special_tokens == {"<|endoftext|>": END}
 
 
 def noise(folder, *texts, end_id=None):
-    """The noise of texts encoded as bytes; of each measure a list."""
+    """The noise of texts encoded as bytes: one list per measure."""
     documents = [of_bytes().encode(text) if isinstance(text, str) else text for text in texts]
     folder.mkdir(exist_ok=True)
     write_documents(folder, documents, of_bytes().vocab_size)
@@ -59,12 +59,12 @@ def noise(folder, *texts, end_id=None):
     return {name: values.tolist() for name, values in found.items()}
 
 
-def test_symbols_are_what_is_no_letter_mark_or_space(tmp_path):
+def test_symbols_are_characters_other_than_letters_marks_and_spaces(tmp_path):
     found = noise(tmp_path, "ab, c!", "été\u0301\n", "1+1=2", "日本。", "")
     assert found["symbols"] == pytest.approx([2 / 6, 0, 1, 1 / 3, 0])
 
 
-def test_decoding_errors_are_characters_that_no_text_has(tmp_path):
+def test_decoding_errors_are_characters_that_do_not_belong_in_text(tmp_path):
     cut = [
         *of_bytes().encode("abc"),
         *of_bytes().encode("é")[:1],
@@ -80,12 +80,12 @@ def test_repetition_counts_trigrams_that_occurred_before(tmp_path):
 
 
 def test_compression_by_hand(tmp_path):
-    # abcd once, then all the rest as one match: 4 × 2 bits + 24 bits of 16 × 8. abcdefgh: 8 × 3 of 64.
+    # abcd, then one match for the rest: 4 × 2 bits + 24 bits, of 16 × 8 bits. abcdefgh: 8 × 3 bits of 64.
     found = noise(tmp_path, "abcd" * 4, "abcdefgh", "aaaa")
     assert found["compression"] == pytest.approx([(8 + 24) / 128, 24 / 64, 0])
 
 
-def test_the_end_token_is_no_text(tmp_path):
+def test_the_end_token_is_not_text(tmp_path):
     text = of_bytes().encode("ab, c!")
     with_end = noise(tmp_path / "a", [*text, END], end_id=END)
     assert with_end == noise(tmp_path / "b", "ab, c!")
@@ -96,7 +96,7 @@ def test_text_that_became_an_unknown_token_is_not_measured(tmp_path):
     write_documents(tmp_path, [words.encode(text) for text in ("ab!!!! c", "!!!!")], words.vocab_size)
     found = noise_of(words, EncodedShard.open(tmp_path), None)
     assert found["symbols"].tolist() == [0, 0]
-    assert found["compression"].tolist()[1] == 1  # a document of which nothing is known
+    assert found["compression"].tolist()[1] == 1  # a document of unknown tokens only
 
 
 def test_documents_are_measured_alone_however_they_come_in_blocks(tmp_path):
@@ -123,7 +123,7 @@ def test_blocks_hold_every_document_once(lengths, size):
 
 
 def slow_model(documents, size):
-    """P(w | u v) of an interpolated Kneser-Ney model, read off the formulas; `size` is what stands before."""
+    """P(w | u v) of an interpolated Kneser-Ney model, from the formulas; `size` is the start mark."""
     trigrams = Counter()
     for document in documents:
         ids = [size, size, *document]
@@ -161,7 +161,7 @@ def surprisal(model, documents):
 
 @settings(max_examples=examples(40))
 @given(DOCUMENTS, DOCUMENTS)
-def test_the_model_is_the_slow_one(seen, unseen):
+def test_the_model_equals_the_slow_one(seen, unseen):
     chance = slow_model(seen, 5)
     model = train([np.array(document, dtype=np.uint16) for document in seen], 5)
     for document, found in zip(unseen, surprisal(model, unseen), strict=True):
@@ -171,7 +171,7 @@ def test_the_model_is_the_slow_one(seen, unseen):
 
 
 @given(DOCUMENTS, st.integers(0, 5), st.integers(0, 5))
-def test_chances_after_any_two_ids_sum_to_one(seen, u, v):
+def test_probabilities_after_any_two_ids_sum_to_one(seen, u, v):
     chance = slow_model(seen, 5)
     assert sum(chance(w, u, v) for w in range(5)) == pytest.approx(1)
 
@@ -195,7 +195,7 @@ def scored(tmp_path, documents, **params):
 
 
 def test_documents_are_scored_by_a_model_that_did_not_see_them(tmp_path):
-    # Every document has ids of its own alone: who has seen it is hardly surprised, who has not knows nothing.
+    # No two documents share ids: a model trained on a document predicts it well, the other one not at all.
     documents = [[[k, k, k, k, k, k] for k in range(first, first + 30)] for first in (0, 30)]
     scores, models = scored(tmp_path, documents)
     assert sum(models.manifest.num_documents) == 60
@@ -283,7 +283,7 @@ def test_a_csv_column(tmp_path):
         ("some text\n", "part.txt", "is read as text, which has no columns"),
     ],
 )
-def test_columns_that_hold_no_numbers_are_refused(tmp_path, content, name, message):
+def test_columns_without_numbers_are_refused(tmp_path, content, name, message):
     with pytest.raises(SourceError, match=message):
         column_scores(tmp_path, content, name)
 

@@ -1,4 +1,4 @@
-"""Where shards end: bounds, independence of batches, and changes that stay where they are made."""
+"""Where shards end: sizes, independence of batches, and changes that affect only nearby shards."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -31,7 +31,7 @@ LINES = ReadOptions(format="lines")
 
 
 def cut_points(texts: list[bytes], limits: Limits, batch: int) -> list[int]:
-    """Return before which documents a shard begins, when they come `batch` at a time."""
+    """Return the indices of documents that begin a shard, given `batch` documents at a time."""
     cutter, found = Cutter(limits), []
     for start in range(0, len(texts), batch):
         one_batch = file_batch(texts[start : start + batch], np.arange(len(texts[start : start + batch])))
@@ -75,12 +75,12 @@ def test_sizes_are_bounded(texts: list[bytes]) -> None:
 
     for size, (first, last) in zip(sizes, pairwise(cuts), strict=True):
         assert size <= SMALL.maximum or last - first == 1
-    # Only before a document that would be too much may a shard be small, or at the end.
+    # Only the last shard may be small, and one before a document that would exceed the maximum.
     for index, size in enumerate(sizes[:-1]):
         assert size >= SMALL.minimum or len(texts[cuts[index + 1]]) + 1 + size > SMALL.maximum
 
 
-def test_whether_a_document_may_end_a_shard_hangs_on_it_alone() -> None:
+def test_whether_a_document_may_end_a_shard_depends_on_it_alone() -> None:
     texts = [b"%d %s" % (number, b"text " * (number % 11)) for number in range(2000)] + [
         b"",
         b"a",
@@ -118,7 +118,7 @@ def test_an_appended_document_changes_the_last_shard_only(tmp_path: Path) -> Non
         assert after[: len(before) - 1] == before[:-1]
 
 
-def test_a_changed_document_changes_the_shards_about_it(tmp_path: Path) -> None:
+def test_a_changed_document_changes_only_the_shards_around_it(tmp_path: Path) -> None:
     limits = Limits(8192)
     texts = numbered(range(3000))
     before = digests(tmp_path, texts, limits)
@@ -131,7 +131,7 @@ def test_a_changed_document_changes_the_shards_about_it(tmp_path: Path) -> None:
         )
         changed += [len(set(digests(tmp_path, after, limits)) - set(before)) for after in changes]
 
-    # One shard has to change. Where the change falls on an end, one or two more find their old ends again.
+    # One shard has to change; if the change is at an end, one or two more, until an old end is met again.
     assert sum(changed) / len(changed) < 1.3
     assert max(changed) <= 5
 
@@ -209,7 +209,7 @@ def test_groups_are_bounded_and_hold_every_file_once() -> None:
         assert firsts == list(range(len(firsts)))
 
 
-def test_a_name_ends_groups_about_as_often_as_its_size_asks() -> None:
+def test_a_name_ends_groups_as_often_as_its_size_requires() -> None:
     limits = Limits(1 << 20)
     weight = 10_000
     ends = sum(name_may_end(f"file {number}", weight, limits) for number in range(20_000))
@@ -245,7 +245,7 @@ def test_limits_of_files_that_are_read_from_their_start() -> None:
 
 
 @given(st.lists(st.binary(max_size=6), max_size=12), st.integers(1, 13))
-def test_the_digest_does_not_hang_on_batches(texts: list[bytes], batch: int) -> None:
+def test_the_digest_does_not_depend_on_batches(texts: list[bytes], batch: int) -> None:
     def digest(size: int) -> str:
         hasher = ShardHasher()
         for start in range(0, len(texts), size):
@@ -276,7 +276,7 @@ def test_the_digest_tells_documents_and_ordinals_apart() -> None:
         ([b"", b"ab"], [0, 1]),
     ]
     assert len({digest(*one) for one in variants}) == len(variants)
-    # Fixed for ever: shards of this content have this digest in every store.
+    # This digest must never change: shards of this content have it in every store.
     assert digest([b"a", b"b"], [0, 2]) == "ca3b10694dce42cf52ce771d81ddd8f200e87c1cd66f9f754dd281abcfb9a1f5"
 
 
@@ -296,7 +296,7 @@ SIZES = [
 ]
 
 
-# Measured (docs/performance.md), in CPU seconds: what artifacts cost beside their work, and what work costs.
+# Measured (docs/performance.md), in CPU seconds: the overhead of artifacts, and the work itself.
 def seconds_of_artifacts(number: float) -> float:
     return 0.0013 * number + 0.0003 * number**2
 

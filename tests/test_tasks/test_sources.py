@@ -100,7 +100,7 @@ def test_a_path_with_brackets_in_its_name(tmp_path: Path) -> None:
     assert names(tmp_path, "a[1].txt") == ["a[1].txt"]
 
 
-def test_a_folder_that_was_escaped_is_no_wildcard(tmp_path: Path) -> None:
+def test_an_escaped_folder_is_not_a_wildcard(tmp_path: Path) -> None:
     make(tmp_path, "my [odd] folder*/data/a.txt")
     escaped = glob.escape(str(tmp_path / "my [odd] folder*"))
 
@@ -177,7 +177,7 @@ def test_copies_and_hard_links_are_files_of_their_own(tmp_path: Path) -> None:
         ("  ", r"an empty pattern names no file"),
     ],
 )
-def test_patterns_that_find_nothing(tmp_path: Path, pattern: str, message: str) -> None:
+def test_patterns_that_match_nothing(tmp_path: Path, pattern: str, message: str) -> None:
     make(tmp_path, "data/a.txt")
 
     with pytest.raises(SourceError, match=r"^source 's': .*" + message):
@@ -199,7 +199,7 @@ def test_a_link_to_nowhere_is_unreadable(tmp_path: Path) -> None:
         names(tmp_path, "data/*.txt")
 
 
-def test_folders_that_share_nothing_cannot_be_one_source(tmp_path: Path) -> None:
+def test_files_without_a_common_folder_cannot_be_one_source(tmp_path: Path) -> None:
     make(tmp_path, "a.txt")
 
     with pytest.raises(SourceError, match=r"share no folder"):
@@ -256,7 +256,7 @@ def test_formats_by_suffix(name: str, expected: str) -> None:
         ("a.pdf", "convert it to .txt"),
     ],
 )
-def test_suffixes_that_are_no_text(name: str, message: str) -> None:
+def test_suffixes_of_formats_that_are_not_text(name: str, message: str) -> None:
     with pytest.raises(SourceError, match=message):
         format_of(name, ReadOptions())
 
@@ -275,12 +275,12 @@ def test_suffixes_that_are_no_text(name: str, message: str) -> None:
         ({"files": []}, "at least 1 item"),
     ],
 )
-def test_specifications_that_make_no_sense(given: dict[str, Any], message: str) -> None:
+def test_invalid_specifications(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         SourceSpec(**{"files": ["a"], **given})
 
 
-def test_every_field_says_what_it_is_for() -> None:
+def test_every_field_has_a_description() -> None:
     assert all(field.description for field in SourceSpec.model_fields.values())
 
 
@@ -294,7 +294,7 @@ def test_every_field_says_what_it_is_for() -> None:
         ("a.*", ["a.md"], ""),
     ],
 )
-def test_hidden_files_are_counted_and_said(
+def test_hidden_files_are_counted_in_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, pattern: str, found: list[str], said: str
 ) -> None:
     make(tmp_path, "a.md", ".c.md", ".d.txt", "d/b.md", "d/..md", ".git/x.md")
@@ -306,9 +306,7 @@ def test_hidden_files_are_counted_and_said(
     assert re.search(text, caplog.text) if said else not caplog.text
 
 
-def test_hidden_files_are_taken_in_where_it_is_asked_for(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_hidden_files_are_included_on_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     make(tmp_path, "a.md", ".c.md", "d/..md", ".git/x.md", ".git/.y/z.md")
     spec = SourceSpec(files=["**/*.md"], exclude=[".git/.y"], hidden="include")
 
@@ -318,7 +316,7 @@ def test_hidden_files_are_taken_in_where_it_is_asked_for(
     assert not caplog.text
 
 
-def test_what_is_excluded_or_found_otherwise_was_not_passed_over(
+def test_excluded_and_otherwise_found_files_do_not_count_as_skipped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make(tmp_path, "a.md", ".c.md", ".d.md", ".git/x.md")
@@ -332,13 +330,13 @@ def odd_entries(folder: Path) -> Iterator[tuple[str, str]]:
     os.mkfifo(folder / "pipe.txt")
     yield "a FIFO", "pipe.txt"
     with closing(socket.socket(socket.AF_UNIX)) as listening:
-        listening.bind(os.path.relpath(folder / "socket.txt"))  # such a name must be short
+        listening.bind(os.path.relpath(folder / "socket.txt"))  # a socket's path must be short
     yield "a socket", "socket.txt"
     (folder / "zero.txt").symlink_to("/dev/zero")
     yield "a device", "zero.txt"
 
 
-def test_what_is_no_regular_file_is_refused_by_name_and_passed_over_by_wildcards(
+def test_irregular_files_are_refused_by_name_and_skipped_by_wildcards(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = list(odd_entries(tmp_path))

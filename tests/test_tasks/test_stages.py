@@ -1,4 +1,4 @@
-"""What the stages from `count` to `audit` promise: bounded memory, a quick start, shards without a source."""
+"""Guarantees of the stages from `count` to `audit`: bounded memory, quick start, shards without a source."""
 
 import subprocess
 import sys
@@ -54,7 +54,7 @@ def test_encoding_more_text_takes_no_more_memory(tmp_path):
         return lambda: encode_batches(tok, batches(number), out, end_id=None, min_tokens=1)
 
     encode(1)()
-    # A few batches wait to be written when the disk is slow; all of them would take ten times as much.
+    # A few batches wait while the disk is slow; all of them would take ten times as much memory.
     assert peak_bytes(encode(48)) < 2 * peak_bytes(encode(2))
 
 
@@ -69,7 +69,7 @@ def test_listing_the_stages_compiles_nothing_and_starts_no_prefect():
     assert done.stdout.strip() == "[]"
 
 
-def test_what_a_shard_publishes_does_not_tell_which_source_asked_first(tmp_path, text_corpus):
+def test_a_shards_artifact_does_not_depend_on_the_source_that_made_it(tmp_path, text_corpus):
     corpus = text_corpus({"one": ["the same text"], "other": ["the same text"]})
     assert corpus.shards[0].digest == corpus.shards[1].digest
     tok = tmp_path / "tokenizer"

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.shared_data, pytest.mark.slow]
 
 
 def ntrex(shared_data):
-    """Every fourth language: the library's own tests have them all."""
+    """Every fourth language; the tests of the trainer use all of them."""
     return {
         path.stem: path.read_text("utf-8").split("\n")
         for path in sorted((shared_data / "ntrex").glob("*.txt"))[::4]
@@ -37,7 +37,7 @@ def ntrex(shared_data):
 
 
 def first_documents(path, num_bytes):
-    """The documents at the beginning of a .jsonl.zst, until they are `num_bytes`."""
+    """The first documents of a .jsonl.zst, `num_bytes` in all."""
     documents, total = [], 0
     with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as raw:
         for line in io.TextIOWrapper(raw, "utf-8"):

@@ -1,4 +1,4 @@
-"""train and adopt: what is published loads back alike, and equals training from the same texts."""
+"""train and adopt: published tokenizers load unchanged, and equal those trained directly from the texts."""
 
 from types import SimpleNamespace
 
@@ -43,7 +43,7 @@ def counted(corpus, params, folder, balancing=None):
 
 @pytest.fixture
 def trained(tmp_path, text_corpus):
-    """Train on DOCUMENTS: where the artifact lies, and what the stage said of it."""
+    """Train on DOCUMENTS; return the artifact's folder and the stage's outcome."""
 
     def make(params=SMALL, documents=DOCUMENTS, name="tokenizer", balancing=None):
         corpus = text_corpus(documents, name)
@@ -71,7 +71,7 @@ def test_a_vocabulary_without_bytes_may_be_small(trained, family):
 
 
 def zipf_text(letters, num_words, seed):
-    """Documents of made-up words, the k-th of which is about k times rarer than the first."""
+    """Documents of made-up words; the k-th word is about k times rarer than the first."""
     random = np.random.default_rng(seed)
     words = ["".join(random.choice(list(letters), random.integers(2, 9))) for _ in range(3000)]
     drawn = np.minimum(random.zipf(1.25, num_words) - 1, len(words) - 1)
@@ -110,11 +110,11 @@ def test_training_counts_every_source_for_its_share(trained, total):
     for source, share in RULE.weights.items():
         assert metrics[f"share.{source}"] == pytest.approx(
             share / 100, abs=0.01
-        )  # newlines are no pre-tokens
+        )  # newlines are not pre-tokens
 
 
 def resampled(documents, rule, seed):
-    """Documents drawn by lot until each source has what the balance gives it."""
+    """Documents drawn at random until each source has its share of the balance."""
     random = np.random.default_rng(seed)
     sizes = {source: sum(len(text.encode()) for text in texts) for source, texts in documents.items()}
     total, weights = sum(sizes.values()), sum(rule.weights.values())
@@ -128,7 +128,9 @@ def resampled(documents, rule, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("total", [None, 20_000])
-def test_a_weighted_training_is_as_near_to_a_resampled_one_as_two_of_those_to_each_other(trained, total):
+def test_weighted_training_is_as_near_to_resampled_training_as_two_resampled_ones_to_each_other(
+    trained, total
+):
     def tokens(**how):
         return set(open_tokenizer(trained(WIDER, **how).path).vocab)
 
@@ -138,7 +140,7 @@ def test_a_weighted_training_is_as_near_to_a_resampled_one_as_two_of_those_to_ea
     assert min(len(weighted & one), len(weighted & two)) >= len(one & two)
 
 
-def test_pairs_that_are_too_rare_after_balancing_are_said_as_they_were_asked_for(trained):
+def test_an_error_about_rare_pairs_names_the_min_frequency_of_the_profile(trained):
     params = TrainParams(vocab_size=1500, min_frequency=400)
     with pytest.raises(TrainingError, match=r"min_frequency=400 is 40000000 of them"):
         trained(params, documents=SPREAD, balancing=RULE)
@@ -163,13 +165,13 @@ def test_the_same_text_gives_the_same_files(trained):
         assert (one / file).read_bytes() == (two / file).read_bytes(), file
 
 
-def test_counts_that_were_cut_otherwise_are_refused(tmp_path, text_corpus):
+def test_counts_with_another_split_are_refused(tmp_path, text_corpus):
     inputs = counted(text_corpus(DOCUMENTS), CountParams(), tmp_path / "work")
     with pytest.raises(TrainingError, match="split_pattern='cl100k', but the text was counted with 'gpt2'"):
         train(TrainParams(vocab_size=300, split_pattern="cl100k"), out=tmp_path, **inputs)
 
 
-def test_too_little_text_is_said(trained):
+def test_too_little_text_is_an_error(trained):
     with pytest.raises(TrainingError, match="vocab_size=32000"):
         trained(TrainParams())
 
@@ -181,7 +183,7 @@ def test_special_tokens_may_come_in_any_order(trained):
     assert names == ["<b>", "<a>", "<|reserved_0|>", "<|reserved_1|>"]
 
 
-def test_a_tokenizer_that_does_something_else_is_not_opened(trained):
+def test_a_tokenizer_that_fails_its_probes_is_not_opened(trained):
     path = trained().path
     other = tokenizer.train(["zz zz zz"], vocab_size=258, special_tokens=["<|endoftext|>"])
     other.save(path)
@@ -217,11 +219,13 @@ def test_ranks_alone_need_a_pattern_and_take_special_tokens(tmp_path, trained):
         adopt(AdoptParams(), out=out, file=ranks)
     adopt(AdoptParams(split_pattern="gpt2", special_tokens={"<|endoftext|>": 299}), out=out, file=ranks)
     trained_spec = open_tokenizer(made.path).spec()
-    assert trained_spec.pop("unicode") == open_tokenizer(out).splitter.unicode  # which ranks alone do not say
+    assert (
+        trained_spec.pop("unicode") == open_tokenizer(out).splitter.unicode
+    )  # which ranks alone do not contain
     assert open_tokenizer(out).spec() == trained_spec
 
 
-def test_a_folder_of_several_formats_gives_the_one_that_is_asked_for(tmp_path, trained):
+def test_of_several_formats_in_a_folder_the_requested_one_is_adopted(tmp_path, trained):
     exports = trained().path / "exports"
     with pytest.raises(FormatError, match=r"format='tiktoken' .*\*\.tiktoken"):
         adopt(AdoptParams(format="tiktoken"), out=tmp_path, file=exports / "gpt2")

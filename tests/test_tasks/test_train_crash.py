@@ -1,4 +1,4 @@
-"""A training that is killed in the middle goes on from the counts: no text is counted again."""
+"""A training that is killed in the middle is restarted from the counts: no text is counted again."""
 
 import json
 import random
@@ -37,7 +37,7 @@ def made(store: Path, kind: str) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in store.glob(f"{kind}/*/record.json")}
 
 
-def test_a_killed_training_goes_on_from_the_counts(tmp_path: Path) -> None:
+def test_a_killed_training_restarts_from_the_counts(tmp_path: Path) -> None:
     (tmp_path / "texts" / "en").mkdir(parents=True)
     shuffler = random.Random(3)
     texts = [" ".join("".join(shuffler.choices("abcdef", k=6)) for _ in range(50)) for _ in range(60)]

@@ -1,4 +1,4 @@
-"""A small packed artifact in a real store, made of texts that are known word by word."""
+"""A small packed artifact in a real store, made from known texts."""
 
 import json
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ SPECS = {
 
 @dataclass(frozen=True)
 class TracedLine:
-    """The store, the folder of the texts, and what was made."""
+    """The store, the folder of the texts, and the artifacts."""
 
     store: Store
     texts: Path

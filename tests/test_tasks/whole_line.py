@@ -1,4 +1,4 @@
-"""The whole line over a few files, stage by stage in a real store, without any flow."""
+"""The whole pipeline over a few files, stage by stage in a real store, without a flow."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ class LineParams:
 
 @dataclass(frozen=True)
 class Line:
-    """Runs the stages in `store`; the text of source `s` lies in `<texts>/s/*.jsonl`, or as `specs` say."""
+    """Runs the stages in `store`; the text of source `s` is in `<texts>/s/*.jsonl`, unless `specs` has it."""
 
     store: Store
     texts: Path
@@ -104,7 +104,7 @@ class Line:
         return {"counts": counts, "balance": balance, "tokenizer": tokenizer}
 
     def scores(self, params, tokenizer, tokens):
-        """By measure that the curriculum of all sources asks for, the scores of every shard."""
+        """Measure → the scores of every shard, for each measure of the curriculum."""
         curriculum = params.mix.curriculum
         made = {}
         for measure in curriculum.measures if curriculum else ():
