@@ -28,7 +28,7 @@ max_repetition = 4.0
 
 [train]
 vocab_size = {vocab_size}
-split_pattern = "gpt2"
+split_pattern = "o200k"  # keeps vowel signs with their letters, which gpt2, cl100k and llama3 cut off
 special_tokens = ["<|endoftext|>"]
 
 [encode]

@@ -9,6 +9,8 @@ and shards does not matter. Memory grows with the number of distinct pre-tokens,
 memory budget (`tasks.core.machine`); beyond it, counts are spilled to disk.
 """
 
+import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -26,9 +28,13 @@ from tokmill.tasks.formats.counts import (
     CountsManifest,
     CountsStatistics,
     PreTokenization,
+    read_parts,
     read_statistics,
 )
 from tokmill.tasks.formats.files.manifests import write_model
+
+_LOG = logging.getLogger(__name__)
+_ROWS_AT_A_TIME = 1 << 20
 
 
 class CountParams(Params):
@@ -102,6 +108,7 @@ def run(params: CountParams, *, out: Path, corpus: Path, shards: Sequence[Path])
     entries, accounts = [], []
     for source, parts in opened.pair(shards, "count").items():
         entries.append(_merge_source(source, [path for _, path in parts], out))
+        _warn_of_cut_marks(source, params.split_pattern, out)
         stats = opened.source_stats(source)
         accounts += _accounts(source, (stats.num_documents, stats.num_bytes), entries[-1].statistics)
     manifest = CountsManifest(cut=params.cut, sources=entries)
@@ -123,6 +130,17 @@ def _merge_source(source: str, shards: Sequence[Path], out: Path) -> CountedSour
         **totals._asdict(),
     )
     return CountedSource(source=source, statistics=statistics)
+
+
+def _warn_of_cut_marks(source: str, split_pattern: str, out: Path) -> None:
+    """Warn if a source's pre-tokens begin with marks that belong to the letter before."""
+    from tokmill.tokenizer.splitting.marks import describe, firsts_of_counts
+
+    firsts = Counter[str]()
+    for part in read_parts(out / f"{source}.parquet", _ROWS_AT_A_TIME):
+        firsts += firsts_of_counts(part.data, part.offsets, part.counts)
+    if remark := describe(split_pattern, firsts):
+        _LOG.warning("count: source %s: %s", source, remark)
 
 
 def _metrics(entries: Sequence[CountedSource]) -> dict[str, Scalar]:

@@ -70,6 +70,18 @@ def test_counts_a_source_equal_a_plain_count(tmp_path, text_corpus):
     assert outcome.metrics["num_documents"] == 6
 
 
+def test_a_pattern_that_cuts_vowels_off_is_named_with_source_and_script(tmp_path, text_corpus, caplog):
+    corpus = text_corpus({"en": ["plain words"] * 30, "hi": ["सभी मनुष्य जन्म से स्वतन्त्र हैं"] * 30})
+
+    count_all(corpus, CountParams(split_pattern="o200k"), tmp_path / "whole")
+    assert not caplog.messages
+
+    count_all(corpus, CountParams(split_pattern="gpt2"), tmp_path / "cut")
+    (said,) = caplog.messages
+    assert "source hi" in said
+    assert "Devanagari" in said
+
+
 def test_many_shards_add_up(tmp_path, text_corpus):
     texts = [f"line {number} of text, {'ab' * (number % 7)}" for number in range(20_000)]
     corpus = text_corpus({"many": texts})

@@ -1,0 +1,64 @@
+"""Which split patterns cut vowel signs and other marks from their letters, by script."""
+
+import random
+import unicodedata
+from collections import Counter
+
+import pytest
+import regex
+
+from tokmill import tokenizer
+from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS
+from tokmill.tokenizer.splitting.marks import cut_marks, describe, firsts_of_counts, firsts_of_texts
+
+TAMIL = "எல்லா மனிதர்களும் சுதந்திரமாகவே பிறக்கின்றனர் " * 20
+HINDI = "सभी मनुष्य जन्म से स्वतन्त्र हैं " * 20
+ACCENTS = unicodedata.normalize("NFD", "à é î õ ü ") * 50
+KEEP = {"o200k", "deepseek_v3"}
+
+
+def firsts(text: str, pattern: str) -> Counter[str]:
+    """The characters that pre-tokens begin with."""
+    counts = tokenizer.count_pretokens([text], split_pattern=pattern)
+    return firsts_of_counts(counts.data, counts.offsets, counts.counts)
+
+
+@pytest.mark.parametrize("pattern", [*SPLIT_PATTERNS, *SPLIT_CHAINS])
+def test_patterns_whose_words_are_letters_alone_cut_marks(pattern: str) -> None:
+    found = cut_marks(firsts(TAMIL + HINDI + ACCENTS, pattern))
+
+    assert set(found) == (set() if pattern in KEEP else {"Combining", "Devanagari", "Tamil"})
+    assert all(0.1 < share < 0.9 for share in found.values())
+
+
+@pytest.mark.parametrize("text", ["", "plain text, no marks", "❤️ ✔️ " * 100, "किताब", "\u0301" * 3])
+def test_nothing_is_said_where_nothing_or_little_is_cut(text: str) -> None:
+    assert describe("gpt2", firsts(text, "gpt2")) is None
+
+
+def test_the_sentence_names_pattern_script_and_cure() -> None:
+    said = describe("gpt2", firsts(TAMIL, "gpt2"))
+
+    assert said is not None
+    for fact in ("split_pattern='gpt2'", "Tamil", "%", "'o200k'"):
+        assert fact in said
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_counts_begin_with_what_their_texts_begin_with(seed: int) -> None:
+    random_ = random.Random(seed)
+    alphabet = [" ", "a", "Z", "\x7f", "\x80", "߿", "ࠀ", "\uffff", "\U00010000", "\U0010ffff", "்", "́"]
+    text = "".join(random_.choices(alphabet, k=400))
+    counts = tokenizer.count_pretokens([text], split_pattern="gpt2")
+
+    found = firsts_of_counts(counts.data, counts.offsets, counts.counts)
+
+    assert found == firsts_of_texts(regex.findall(SPLIT_PATTERNS["gpt2"], text))
+
+
+def test_bytes_that_are_no_character_are_passed_over() -> None:
+    counts = tokenizer.PretokenCounts.from_dict(
+        {b"\xe0": 5, b" \xf0\x9f": 3, b"\xff\xfe": 2, b"\x80": 1, b"a": 4, b" ": 9}
+    )
+
+    assert firsts_of_counts(counts.data, counts.offsets, counts.counts) == Counter({"a": 4})

@@ -1,0 +1,96 @@
+r"""Whether a split pattern cuts combining marks (`\p{M}`) from the letters that they belong to.
+
+In Tamil, Hindi, Bengali, Thai and their relatives, vowels are such marks. A pattern whose words are
+`\p{L}+`, as those of GPT-2, cl100k and Llama 3, cuts a word at each of them, so that no token can hold a
+whole word. One whose words hold `\p{M}`, too, as that of o200k, does not.
+
+It is measured by the characters that pre-tokens begin with, after a blank: where no mark is cut off, these
+are letters.
+"""
+
+import sys
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+LEAST_SHARE = 0.05
+LEAST_COUNT = 20
+"""Marks that begin pre-tokens now and then are typing errors, or examples in a text about writing."""
+
+_NO_SCRIPT = "Combining"
+_NO_WRITING = frozenset({"Variation", "Unnamed"})  # selectors follow emoji
+_BLANK = 0x20
+_FIRST_OF = np.array([0x80, 0xE0, 0xF0], np.uint8)  # the first bytes of characters of 2, 3 and 4 bytes
+_LEADS = np.array([0x7F, 0x1F, 0x0F, 0x07], np.uint32)  # the bits of the first byte that count
+
+
+def cut_marks(firsts: Mapping[str, int]) -> dict[str, float]:
+    """Return the scripts whose marks are cut from their letters.
+
+    Args:
+        firsts: how often each character comes first in a pre-token.
+
+    Returns:
+        By script, in alphabetical order, the share of pre-tokens that begin with a mark among those that
+        begin with a letter or a mark of it: about 0.5 where each vowel is cut off. Accents, which have no
+        script of their own, count among all letters, as `Combining`. Scripts below `LEAST_SHARE` or
+        `LEAST_COUNT` are left out.
+    """
+    marks, letters = Counter[str](), Counter[str]()
+    for character, count in firsts.items():
+        kind, script = unicodedata.category(character)[0], _script(character)
+        if kind == "M" and script not in _NO_WRITING:
+            marks[script] += count
+        elif kind == "L":
+            letters.update({script: count, _NO_SCRIPT: count})
+    shares = {script: number / (number + letters[script]) for script, number in sorted(marks.items())}
+    return {s: share for s, share in shares.items() if share >= LEAST_SHARE and marks[s] >= LEAST_COUNT}
+
+
+def _script(character: str) -> str:
+    """Return the script of a letter or mark: the first word of its Unicode name, such as `Tamil`."""
+    return unicodedata.name(character, "Unnamed").partition(" ")[0].capitalize()
+
+
+def firsts_of_texts(pretokens: Iterable[str]) -> Counter[str]:
+    """Count the characters that pre-tokens begin with, after a blank."""
+    return Counter(text.removeprefix(" ")[:1] for text in pretokens if text.removeprefix(" "))
+
+
+def firsts_of_counts(
+    data: NDArray[np.uint8], offsets: NDArray[np.int64], counts: NDArray[np.uint64]
+) -> Counter[str]:
+    """Count the characters that pre-tokens begin with, after a blank; see `PretokenCounts`."""
+    starts, ends = offsets[:-1].copy(), offsets[1:]
+    inside = starts < ends
+    starts[inside] += data[starts[inside]] == _BLANK
+    padded = np.append(data, np.zeros(4, np.uint8))
+    lead = padded[starts]
+    chosen = (starts < ends) & ((lead < 0x80) | (lead >= 0xC2) & (lead < 0xF5))
+    starts, ends, lead, counts = starts[chosen], ends[chosen], lead[chosen], counts[chosen]
+    following = np.searchsorted(_FIRST_OF, lead, side="right")
+    points = lead & _LEADS[following]
+    for place in range(1, 4):
+        byte = padded[starts + place] & np.uint32(0x3F)
+        points = np.where(following >= place, points << np.uint32(6) | byte, points)
+    whole = starts + following < ends
+    found, which = np.unique(points[whole], return_inverse=True)
+    sums = np.bincount(which, weights=counts[whole], minlength=len(found))
+    pairs = zip(found.tolist(), sums.tolist(), strict=True)
+    return Counter({chr(point): int(number) for point, number in pairs if point <= sys.maxunicode})
+
+
+def describe(split_pattern: str, firsts: Mapping[str, int]) -> str | None:
+    """Describe in one sentence which marks a split pattern cuts off; None if it cuts off none."""
+    shares = cut_marks(firsts)
+    if not shares:
+        return None
+    scripts = ", ".join(f"{script} ({share:.0%} of pre-tokens)" for script, share in shares.items())
+    return (
+        f"split_pattern={split_pattern!r:.80} cuts vowel signs and other marks from their letters in "
+        f"{scripts}, so that no token can hold a whole word there; use one that keeps them together, such as "
+        "'o200k'"
+    )
