@@ -5,21 +5,28 @@ progress. Laws. Sequences, boundaries and origins are the same in every format. 
 in `packed.json`, the files equal those that packing would have written, byte for byte.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
 from pydantic import Field
 
 from tokmill.tasks.core.errors import PackingError
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Scalar, Stage
-from tokmill.tasks.export.writing import export_shard
-from tokmill.tasks.formats.packed.layout import PackedManifest
+from tokmill.tasks.formats.files.manifests import readable
+from tokmill.tasks.formats.packed.block import SequenceBlock, ShardShape, group_rows
+from tokmill.tasks.formats.packed.layout import PackedFormat, PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed.shards import PieceRows, open_shard
 from tokmill.tasks.formats.packed.takedown import TakedownManifest
-from tokmill.tasks.packing.assemble import assembled
+from tokmill.tasks.formats.packed.writing import write_sequences
+from tokmill.tasks.packing.assemble import assembled, link
 from tokmill.tasks.packing.params import FormatParams
 from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.record import read_record
+
+_BLOCK_TOKENS = 1 << 24
 
 
 class ExportParams(FormatParams):
@@ -45,7 +52,7 @@ def run_shard(params: ExportShardParams, *, out: Path, packed: Path) -> Outcome:
         raise PackingError(
             f"export: shard index {params.index} must be below {len(manifest.shards)}, the number of shards"
         )
-    export_shard(packed, manifest, entry.index, params.formats, out, labels=params.labels)
+    _write_shard(packed, manifest, entry.index, params.formats, out, labels=params.labels)
     figures = {
         "num_sequences": entry.num_sequences,
         "num_tokens": entry.num_tokens,
@@ -54,6 +61,67 @@ def run_shard(params: ExportShardParams, *, out: Path, packed: Path) -> Outcome:
     own = {"formats": params.formats, "labels": params.labels, "shards": (entry,), **figures}
     manifest.model_copy(update=own).save(out)
     return Outcome(metrics={"num_sequences": entry.num_sequences, "num_tokens": entry.num_tokens})
+
+
+def _write_shard(
+    packed: Path,
+    manifest: PackedManifest,
+    index: int,
+    formats: Sequence[PackedFormat],
+    out: Path,
+    *,
+    labels: bool = False,
+) -> None:
+    """Write one shard of a packed artifact in other formats; hard-link its table of pieces.
+
+    Args:
+        packed: the artifact's directory.
+        manifest: its `packed.json`.
+        index: index of the shard.
+        formats: formats to write.
+        out: an existing directory.
+        labels: whether to write labels and label masks, too.
+
+    Raises:
+        StoreError: a file of the artifact is missing or broken.
+        PackingError: a format cannot hold the shard.
+    """
+    source, files = ShardFiles(packed, index), ShardFiles(out, index)
+    dtype = np.dtype(manifest.dtype).newbyteorder("<")
+    shape = ShardShape(manifest.num_sequences_of(index), manifest.sequence_length, dtype, labels)
+    with write_sequences(files, shape, formats) as append:
+        for block in _blocks(source, manifest):
+            append(block)
+    with readable(source.pieces, "table of pieces"):
+        pq.read_metadata(source.pieces)
+    link(source.pieces, files.pieces)
+
+
+def _blocks(files: ShardFiles, manifest: PackedManifest) -> Iterator[SequenceBlock]:
+    """Yield the sequences of one shard in order, in blocks for `write_sequences`.
+
+    Raises:
+        StoreError: a file is missing or broken.
+    """
+    opened = open_shard(files.folder, files.index, manifest)
+    pieces = PieceRows.open(files, manifest)
+    lengths = pieces.columns["length"].astype(np.int64)
+    starts = pieces.columns["document_start"].astype(np.int64)
+    num_sequences, length = manifest.num_sequences_of(files.index), manifest.sequence_length
+    step = max(1, _BLOCK_TOKENS // (group_rows(length) * length)) * group_rows(length)
+    for first in range(0, num_sequences, step):
+        stop = min(first + step, num_sequences)
+        begin, end = int(pieces.firsts[first]), int(pieces.firsts[stop])
+        rows = np.empty((stop - first, length), dtype=np.dtype(manifest.dtype).newbyteorder("<"))
+        for row in range(first, stop):
+            rows[row - first] = opened.tokens(row)
+        yield SequenceBlock(
+            rows,
+            pieces.firsts[first : stop + 1] - begin,
+            lengths[begin:end],
+            starts[begin:end],
+            manifest.mask_continued,
+        )
 
 
 def run(params: ExportParams, *, out: Path, packed: Path, shards: Sequence[Path]) -> Outcome:

@@ -13,21 +13,23 @@ plan, and not on the number of workers. `tasks.formats.packed.reader` reads them
 
 import logging
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tokmill.tasks.core.errors import PackingError
 from tokmill.tasks.core.stage import Outcome, Scalar, Stage
-from tokmill.tasks.formats.encoded import Encoded
+from tokmill.tasks.formats.encoded import Encoded, ShardEntry
 from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.figures import Packing
 from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.plan import PackedShardEntry, PackingManifest, PackingPlan
 from tokmill.tasks.packing.assemble import assembled
-from tokmill.tasks.packing.checking import check_digests, check_same_sources
 from tokmill.tasks.packing.params import PackParams, PackPlanParams, PackShardParams
 from tokmill.tasks.packing.plan import plan_packing
 from tokmill.tasks.packing.shares import warnings
 from tokmill.tasks.packing.write import Recipe, ShardPaths, write_shard
+from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file
+from tokmill.tasks.store.layout import RECORD_FILE
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,12 +45,58 @@ def run_plan(
         PackingError: there is no sequence, the mixture belongs to another encoding, or a shard is damaged.
     """
     mixed, tokens = Mixture.open(mixture), Encoded.open(encoded)
-    check_same_sources(mixed.sources, tokens.sources)
-    check_digests(tokens, shards)
+    _check_same_sources(mixed.sources, tokens.sources)
+    _check_digests(tokens, shards)
     manifest = plan_packing(params, mixed, tokens.manifest, out)
     for message in warnings(manifest.shares, manifest.strategy, manifest.window):
         _LOG.warning(message)
     return Outcome(metrics=_metrics(manifest), accounts=manifest.accounts)
+
+
+def _check_same_sources(mixed: Sequence[str], encoded: Sequence[str]) -> None:
+    """Reject a mixture whose sources differ from the encoding's.
+
+    Raises:
+        PackingError: their names differ.
+    """
+    if list(mixed) != list(encoded):
+        raise PackingError(
+            f"pack: the mixture has the sources {', '.join(mixed)}, the encoding {', '.join(encoded)}; "
+            "pack the encoding that was mixed"
+        )
+
+
+def _check_digests(encoded: Encoded, shards: Sequence[Path]) -> None:
+    """Read every encoded shard once and compare its digest with the one in `encoded.json`.
+
+    Raises:
+        PackingError: a shard's files have changed since it was encoded.
+        StoreError: there are more or fewer shards than `encoded.json` lists.
+    """
+    pairs = [(source, entry, path) for source, entry, path in encoded.pair(shards)]
+    with ThreadPoolExecutor() as pool:  # hashing lets other threads run
+        found = pool.map(lambda pair: _digest(pair[2]), pairs)
+        for (source, entry, path), digest in zip(pairs, found, strict=True):
+            if digest != entry.digest:
+                raise PackingError(_other_digest(source, entry, path, digest))
+
+
+def _digest(folder: Path) -> str:
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != RECORD_FILE)
+    return content_digest(
+        FileEntry(
+            path=file.relative_to(folder).as_posix(), size_bytes=file.stat().st_size, digest=digest_file(file)
+        )
+        for file in files
+    )
+
+
+def _other_digest(source: str, entry: ShardEntry, path: Path, digest: str) -> str:
+    return (
+        f"pack: shard {entry.index} of source '{source}' ({path}) has the content digest {digest} but was "
+        f"encoded with {entry.digest}; it has been changed or damaged: `tokmill verify` names the file, and "
+        "a run with execution.verify='full' sets it aside and encodes it again"
+    )
 
 
 def _metrics(manifest: PackingManifest) -> dict[str, Scalar]:

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokmill.tasks.formats.packed.block import Append, SequenceBlock, ShardShape
-from tokmill.tasks.formats.packed.hub import write_dataset_card
 from tokmill.tasks.formats.packed.layout import PROVENANCE_SCHEMA, PackedFormat, PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.shard_format import format_of
 
@@ -53,5 +52,28 @@ def write_folder_files(out: Path, manifest: PackedManifest) -> None:
         write = format_of(name).write_folder
         if write is not None:
             write(out, manifest)
-    write_dataset_card(out, manifest)
+    _write_dataset_card(out, manifest)
     manifest.save(out)
+
+
+def _write_dataset_card(out: Path, manifest: PackedManifest) -> None:
+    """Write the `README.md` that tells Hugging Face's `datasets` which files of a folder are data.
+
+    Without it `load_dataset(folder)` loads any file that it can read, such as manifests or a record. The
+    README's header lists the data files, even if `datasets` cannot read their format, so that the library
+    fails instead of loading something else.
+    """
+    pattern = min(map(format_of, manifest.formats), key=lambda known: known.hub_order).pattern
+    lines = [
+        "---",
+        "configs:",
+        "- config_name: default",
+        "  data_files:",
+        "  - split: train",
+        f'    path: "{pattern}"',
+        "---",
+        "",
+        f"{manifest.num_sequences:,} packed sequences of {manifest.sequence_length:,} tokens, as "
+        f"{', '.join(manifest.formats)}. `packed.json` says how they were packed.",
+    ]
+    (out / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
