@@ -9,7 +9,7 @@ from tokmill.flows.profile import Profile
 from tokmill.tasks.core.stage import ArtifactRef, External
 from tokmill.tasks.formats.scores import COLUMN
 from tokmill.tasks.formats.text.resolving import resolve_files
-from tokmill.tasks.score.presence import missing_values
+from tokmill.tasks.score.column import missing_values
 from tokmill.tasks.store import FileDigests, Store, digest_folder
 
 

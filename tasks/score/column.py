@@ -1,7 +1,8 @@
-"""Read a numeric column of a source's files for the documents of an encoded shard."""
+"""Read a numeric column of a source's files, and check early in a run whether the files have it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +13,9 @@ from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.text.documents import ArrowArray
 from tokmill.tasks.formats.text.quarantine import place_of
+from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.shard import Shard, read_shard
-from tokmill.tasks.formats.text.sources import WITH_COLUMNS
+from tokmill.tasks.formats.text.sources import WITH_COLUMNS, ReadOptions, format_of
 
 
 def column_of(
@@ -96,3 +98,27 @@ def _not_a_number(column: str, shard: Shard, texts: ArrowArray, ordinals: NDArra
             where = place_of(segment.file, row, segment.format)
             return f"{where} holds {text[:40]!r}, which is not a number; choose another column"
     return "it holds values that are not numbers; choose another column"
+
+
+def missing_values(column: str, files: Sequence[Mapping[str, Any]], options: ReadOptions) -> str:
+    """Explain why no document of a source has a value in a column; empty if one has.
+
+    Files are read in order, up to the first document with a value.
+
+    Args:
+        column: name of the column, or of the key in JSON lines.
+        files: the values of the externals that `resolve_files` returns.
+        options: how to read the files.
+    """
+    wanted = options.model_copy(update={"id_column": column})  # values are read in the same way as ids
+    for file in files:
+        path, file_format = Path(file["path"]), format_of(file["name"], options)
+        if file_format not in WITH_COLUMNS:
+            return f"{file['name']} is read as {file_format}, which has no columns"
+        try:
+            pieces = read_file_batches(path, file_format, wanted)
+            if any(batch.ids is not None and batch.ids.null_count < len(batch.ids) for batch in pieces):
+                return ""
+        except SourceError as error:
+            return str(error).replace("id_column=", "column ")
+    return f"no document has a value in column {column!r}"

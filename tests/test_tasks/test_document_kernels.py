@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.encode.writer import write_shard
 from tokmill.tasks.formats.encoded import EncodedStatistics
-from tokmill.tasks.formats.text.document_hashes import document_hashes
 from tokmill.tasks.formats.text.documents import file_batch
+from tokmill.tasks.formats.text.sharding import document_hashes
 from tokmill.tasks.kernels.tokens import gather
 
 WORD = (1 << 64) - 1

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tasks.formats.text.document_hashes import document_hashes, unit
 from tokmill.tasks.formats.text.documents import Bytes, Ints
+from tokmill.tasks.kernels.document_hashes import hash_documents
 
 # A small file is held in memory while it is scanned.
 MAX_GROUPED_BYTES = 32 << 20
@@ -32,6 +32,7 @@ MAX_SHARDS_FROM_START = 16
 # Text is rarely compressed to less than an eighth of its size.
 _RATIO = 8
 _USUAL_RATIO = 4
+_LONG_BYTES = 64 << 10
 
 # (corpora below this many bytes of text, get shards of about this many); see docs/adr/0007-shard-plan.md.
 _STEPS = ((64 << 20, 8 << 20), (512 << 20, 32 << 20), (4 << 30, 64 << 20), (64 << 30, 256 << 20))
@@ -139,7 +140,29 @@ class Cutter:
 def may_end(data: Bytes, offsets: Ints, limits: Limits) -> NDArray[np.bool_]:
     """Return bool[n]: whether each document may end a shard, by its own hash."""
     share = (np.diff(offsets) + 1) / (limits.average - limits.minimum)
-    return unit(document_hashes(data, offsets)) < share
+    return _unit(document_hashes(data, offsets)) < share
+
+
+def document_hashes(data: Bytes, offsets: Ints) -> NDArray[np.uint64]:
+    """Return uint64[n], a hash of each document (`tasks.kernels.document_hashes`).
+
+    Documents over 64 KiB are hashed with BLAKE2b.
+    """
+    hashes = np.empty(len(offsets) - 1, dtype=np.uint64)
+    hash_documents(np.ascontiguousarray(data), np.ascontiguousarray(offsets), _LONG_BYTES, hashes)
+    for index in np.flatnonzero(np.diff(offsets) > _LONG_BYTES).tolist():
+        hashes[index] = _long_hash(data[offsets[index] : offsets[index + 1]])
+    return hashes
+
+
+def _unit(hashes: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Map hashes evenly to [0, 1)."""
+    return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _long_hash(document: Bytes) -> int:
+    digest = hashlib.blake2b(np.ascontiguousarray(document).data, digest_size=8).digest()
+    return int.from_bytes(digest, "little")
 
 
 def name_may_end(name: str, weight: int, limits: Limits) -> bool:
