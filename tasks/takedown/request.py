@@ -1,4 +1,8 @@
-"""Request a takedown by document names, and report the result."""
+"""Request a takedown by document names, and report the result.
+
+Either padding takes the place of the documents' pieces (`tasks.takedown.stage`), or the mixture is packed
+again without them, with the same stages and parameters.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -6,12 +10,17 @@ from pathlib import Path
 
 from tokmill.tasks.card.stage import CARD
 from tokmill.tasks.core.errors import StoreError, TracingError
-from tokmill.tasks.core.stage import Account, ArtifactRef, Input, Inputs, Request
-from tokmill.tasks.formats.packed.takedown import TakenDocument
+from tokmill.tasks.core.stage import Account, ArtifactRef, External, Input, Inputs, Request
+from tokmill.tasks.formats.packed.plan import PackingPlan
+from tokmill.tasks.formats.packed.takedown import TakedownManifest, TakenDocument
+from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD
+from tokmill.tasks.store.canonical import canonical_json
+from tokmill.tasks.store.digest import digest_bytes
 from tokmill.tasks.store.integrity import file_damages
 from tokmill.tasks.store.record import Record
+from tokmill.tasks.store.store import Realized
+from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
 from tokmill.tasks.takedown.holders import Holder, holders_of
-from tokmill.tasks.takedown.repacking import listed, repack
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
 from tokmill.tasks.tracing.absence import why_absent
 from tokmill.tasks.tracing.naming import FoundDocument, find_documents
@@ -124,7 +133,7 @@ def _card_of(origins: Origins, packed: ArtifactRef, mixture: ArtifactRef | None)
 
 
 def _once(documents: list[FoundDocument]) -> list[FoundDocument]:
-    """The documents without duplicates, each under its first name."""
+    """Return the documents without duplicates, each under its first name."""
     return list({(one.source, one.shard, one.ordinal): one for one in reversed(documents)}.values())[::-1]
 
 
@@ -143,3 +152,63 @@ def _request(origins: Origins, documents: list[FoundDocument]) -> Request:
 
 def _taken(documents: list[FoundDocument]) -> list[TakenDocument]:
     return [TakenDocument(**asdict(document)) for document in documents]
+
+
+def repack(origins: Origins, documents: Sequence[TakenDocument]) -> Realized:
+    """Publish a packing of the mixture without the documents, and without those taken down earlier.
+
+    Raises:
+        TracingError: the store lacks the plan of the packed artifact.
+        StoreError: an artifact that it was made from is missing or damaged.
+        MixingError, PackingError: no document is left to pack.
+    """
+    packed = _packing_of(origins)
+    plan = origins.input_record(packed, "plan")
+    name = origins.packed.name
+    (encoded,), shards = plan.refs("encoded"), plan.refs("shards")
+    tokens: Inputs = {"encoded": encoded, "shards": shards}
+    everything = _with_earlier(origins, documents)
+    without: Inputs = {**tokens, "mixture": origins.input_record(plan, "mixture").ref}
+    realize = origins.store.realize
+    mixture = realize(
+        Request(EXCLUDE, name, ExcludeParams(), {**without, "documents": listed(everything)})
+    ).ref
+    planned = realize(
+        Request(PACK_PLAN, name, PACK_PLAN.params(**plan.params), {**tokens, "mixture": mixture})
+    ).ref
+    written = PACK.params(**packed.params)
+    parts = [
+        realize(
+            Request(
+                PACK_SHARD, f"{name}.shard/{index}", written.shard_params(index), {**tokens, "plan": planned}
+            )
+        ).ref
+        for index in range(PackingPlan.open(origins.store.path(planned)).num_shards)
+    ]
+    return realize(Request(PACK, name, written, {"plan": planned, "shards": parts}))
+
+
+def listed(documents: Sequence[TakenDocument]) -> External:
+    """Return documents as the input of a stage; the digest depends on their order."""
+    value = [document.model_dump() for document in documents]
+    return External(digest=digest_bytes(canonical_json(value)), value=value)
+
+
+def _packing_of(origins: Origins) -> Record:
+    """Return the original packing, from which takedowns and exports made the other versions."""
+    for version in origins.versions():
+        if any(entry.role == "plan" for entry in version.inputs):
+            return version
+    raise TracingError(
+        f"{origins.packed.reference} was not made from a packing plan, so it cannot be packed again"
+    )
+
+
+def _with_earlier(origins: Origins, documents: Sequence[TakenDocument]) -> list[TakenDocument]:
+    """Return the documents, and those of earlier takedowns of the original packing."""
+    taken = list(documents)
+    for version in origins.versions():
+        takedown = TakedownManifest.of(origins.store.path(version.ref))
+        taken += takedown.documents if takedown else ()
+    places = {(one.source, one.shard, one.ordinal): one for one in taken}
+    return [places[key] for key in sorted(places)]

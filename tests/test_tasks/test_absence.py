@@ -13,8 +13,7 @@ from tokmill.tasks.mixing.stage import MIX, MixParams
 from tokmill.tasks.packing.stage import PackParams
 from tokmill.tasks.store.record import read_record
 from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
-from tokmill.tasks.takedown.repacking import listed
-from tokmill.tasks.takedown.request import take_down
+from tokmill.tasks.takedown.request import listed, take_down
 from tokmill.tasks.tracing import Origins, find_documents, trace_document
 
 MIX_OPTIONS = {"weights": {"essays": 0, "notes": 1, "web": 9}, "total_tokens": 300}

@@ -9,7 +9,7 @@ from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, Expor
 from tokmill.tasks.formats.packed.layout import PackedManifest
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.store import Store
-from tokmill.tasks.takedown.repacking import listed
+from tokmill.tasks.takedown.request import listed
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
 
 
