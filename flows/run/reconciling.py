@@ -1,7 +1,7 @@
 """Corrects the state of dead runs at Prefect's server.
 
 If a run or its server is killed, the server shows the run as Running, or Cancelling, for ever. The store
-knows that its process is gone (`tasks.store.settling`), and the server is given the state in the store.
+knows that its process is gone (`tasks.store.runs.settle`), and the server is given the state in the store.
 """
 
 import os

@@ -43,8 +43,7 @@ from tokmill.tasks.store.indexing import (
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.liveness import alive
 from tokmill.tasks.store.provenance import Provenance, utc_now
-from tokmill.tasks.store.runs import Run, RunArtifact, State, read_run, run_path
-from tokmill.tasks.store.settling import settle, write_run
+from tokmill.tasks.store.runs import Run, RunArtifact, State, read_run, run_path, settle, write_run
 from tokmill.tasks.store.storage import STORAGE
 
 if TYPE_CHECKING:

@@ -16,12 +16,23 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
 _PACKAGES = ("tokmill", "numpy", "numba", "regex", "pyarrow", "duckdb", "pydantic", "orjson", "prefect")
 _CODE = ("flows", "tasks", "tokenizer", "tokmill", "profiles", "pyproject.toml")
 _GIT_SECONDS = 10
+_MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?Z$"
+
+
+def _in_the_calendar(text: str) -> str:
+    datetime.fromisoformat(text)  # its ValueError becomes pydantic's
+    return text
+
+
+Moment: TypeAlias = Annotated[str, StringConstraints(pattern=_MOMENT), AfterValidator(_in_the_calendar)]
+"""A moment in UTC, as ISO 8601 with `Z`, as `utc_now` writes it; it must exist in the calendar."""
 
 
 class Provenance(BaseModel):

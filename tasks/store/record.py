@@ -27,8 +27,7 @@ from tokmill.tasks.store.canonical import plain
 from tokmill.tasks.store.digest import ByteCount, Digest, FileEntry, content_digest, digest_bytes
 from tokmill.tasks.store.fingerprints import fingerprint
 from tokmill.tasks.store.layout import KIND_PATTERN, LABEL_PATTERN, NAME_PATTERN, RECORD_FILE
-from tokmill.tasks.store.moments import Moment
-from tokmill.tasks.store.provenance import Provenance
+from tokmill.tasks.store.provenance import Moment, Provenance
 from tokmill.tasks.store.storage import STORAGE
 
 FORMAT_VERSION: Final = 2

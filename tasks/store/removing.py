@@ -17,8 +17,7 @@ from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.layout import RECORD_FILE, Layout
-from tokmill.tasks.store.moments import Moment
-from tokmill.tasks.store.provenance import Provenance, utc_now
+from tokmill.tasks.store.provenance import Moment, Provenance, utc_now
 from tokmill.tasks.store.publish import workspace
 from tokmill.tasks.store.record import Record, read_record
 from tokmill.tasks.store.storage import STORAGE

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -9,8 +10,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, How
-from tokmill.tasks.store.moments import Moment
-from tokmill.tasks.store.provenance import Provenance
+from tokmill.tasks.store.durable import reported_as
+from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.store.liveness import SUFFIX, Process, silent
+from tokmill.tasks.store.provenance import Moment, Provenance, as_text
 from tokmill.tasks.store.storage import STORAGE
 
 State: TypeAlias = Literal["running", "completed", "failed", "crashed", "cancelled", "suspended"]
@@ -43,7 +46,7 @@ class Attempt(BaseModel):
     """One execution of a flow run.
 
     Attributes:
-        state: `running` until it is finished; see `tasks.store.settling` for one whose process has died.
+        state: `running` until it is finished; see `settle` for one whose process has died.
         message: why it did not complete; empty otherwise.
         started, ended: UTC, ISO 8601.
         artifacts: in the order of the DAG.
@@ -100,3 +103,55 @@ def read_run(path: Path) -> Run:
         raise StoreError(f"{path} cannot be read as a run: {error.strerror}") from error
     except ValidationError as error:
         raise StoreError(f"{path} cannot be read as a run: {error.errors()[0]['msg']}") from error
+
+
+def write_run(layout: Layout, run: Run) -> Path:
+    """Write a run's file, and return it.
+
+    Raises:
+        StoreError: its id cannot be a file's name, or the disk is full.
+    """
+    path = run_path(layout.runs, run.run_id)
+    with reported_as(f"run {run.run_id} cannot be recorded"):
+        STORAGE.replace(path, run.model_dump_json(indent=1).encode("utf-8") + b"\n")
+    return path
+
+
+def settle(layout: Layout) -> list[Run]:
+    """Mark the runs whose process has died as crashed; return those that had no end yet.
+
+    A process that is killed, or whose machine goes down, cannot record the end of its run. The next process
+    that reads the runs does it instead. The heartbeat (`tasks.store.liveness`) shows that the process has
+    died, and when it was last alive.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    names = sorted(entry.name for entry in STORAGE.entries(layout.runs) if entry.name.endswith(SUFFIX))
+    return [run for name in names if (run := _settled(layout, layout.runs / name)) is not None]
+
+
+def _settled(layout: Layout, heartbeat: Path) -> Run | None:
+    dead = silent(heartbeat)
+    if dead is None:
+        return None
+    run = _crashed(layout, heartbeat.stem, *dead)
+    if run is not None:
+        write_run(layout, run)
+    with reported_as(f"run {heartbeat.stem} cannot be recorded"):
+        STORAGE.remove(heartbeat)
+    return run
+
+
+def _crashed(layout: Layout, run_id: str, process: Process, heard: float) -> Run | None:
+    """Return the run with its end; None if it has one already, or if there is no such run."""
+    try:
+        run = read_run(run_path(layout.runs, run_id))
+    except StoreError:  # it was never written, or is reported when its rows are read
+        return None
+    if run.state != "running":
+        return None
+    process_gone = f"process {process.pid} on {process.host} is gone"
+    message = f"{process_gone}: it was killed, or its machine went down"
+    ended = as_text(datetime.fromtimestamp(heard, UTC))
+    return run.model_copy(update={"state": "crashed", "message": message, "ended": max(ended, run.started)})
