@@ -9,7 +9,7 @@ import time
 from collections import deque
 
 from tokmill.flows.cli.figures import span
-from tokmill.tasks.core.progress import StageProgress
+from tokmill.tasks.core.context import StageProgress
 
 _RECENT_SECONDS = 5.0
 _LEAST_INTERVAL_SECONDS = 0.2

@@ -23,7 +23,7 @@ from rich.text import Text
 from tokmill.flows.cli.figures import counted, key_figures, outcome_words, span
 from tokmill.flows.cli.pace import Pace
 from tokmill.flows.run.progress import Reporter, group_of
-from tokmill.tasks.core.progress import StageProgress
+from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
 
 _SIGN_OF_LIFE_SECONDS = 10.0

@@ -65,7 +65,7 @@ class PrefectExecutor:
 
     Attributes:
         rows: the outcome of each task, in the order of the DAG; complete after `run` has returned.
-        memory_bytes: memory limit of one task; see `tasks.core.machine`.
+        memory_bytes: memory limit of one task; see `tasks.core.context`.
         provenance: the run's provenance, for the artifacts that it makes.
     """
 

@@ -25,9 +25,7 @@ from prefect.results import ResultStore
 from prefect.serializers import JSONSerializer
 from prefect.utilities.annotations import quote
 
-from tokmill.tasks.core.context import context_value
-from tokmill.tasks.core.machine import memory_limited_to
-from tokmill.tasks.core.progress import StageProgress, progress_reported_to
+from tokmill.tasks.core.context import StageProgress, context_value, memory_limited_to, progress_reported_to
 from tokmill.tasks.core.stage import ArtifactRef, How, Request
 from tokmill.tasks.store import Provenance, Store, Verify
 from tokmill.tokenizer.core.stopping import raise_if_stopped
@@ -66,7 +64,7 @@ class TaskSpec:
         request: for the artifact.
         store: the folder of artifacts.
         verify: how thoroughly an existing artifact is checked.
-        memory_bytes: memory limit of the stage; see `tasks.core.machine`.
+        memory_bytes: memory limit of the stage; see `tasks.core.context`.
         provenance: the run's provenance. Tasks do not ask the server for the deployment themselves, because
             one client per task costs more CPU time than the rest of its orchestration.
     """

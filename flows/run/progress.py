@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
-from tokmill.tasks.core.progress import StageProgress
+from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
 
 _SHARD = re.compile(r"(?P<step>[^\[]+)\[(.*/)?\d+\]")

@@ -1,1 +1,1 @@
-"""The frame of all stages: requests and outcomes, errors, the memory budget, progress, pipelines, DuckDB."""
+"""The frame of all stages: requests and outcomes, errors, settings of the caller, pipelines, DuckDB."""

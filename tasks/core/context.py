@@ -1,11 +1,22 @@
-"""Context variables: settings that reach a stage through its thread instead of through its parameters."""
+"""Settings that the caller of a stage makes for its thread: the memory budget, and the progress callback.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+They affect speed, memory and messages, but never the bytes of an artifact. So they are not parameters of a
+stage and not part of a fingerprint: the caller sets them with `with` blocks around the call.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from pathlib import Path
+from typing import NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T")
+
+_SHARE_OF_THE_RAM = 4
+_CONTROL_GROUP = Path("/sys/fs/cgroup/memory.max")
+
+_MEMORY_BYTES: ContextVar[int | None] = ContextVar("memory_bytes", default=None)
 
 
 @contextmanager
@@ -16,3 +27,61 @@ def context_value(variable: ContextVar[T], value: T) -> Iterator[None]:
         yield
     finally:
         variable.reset(token)
+
+
+def memory_limited_to(memory_bytes: int | None) -> AbstractContextManager[None]:
+    """Set the memory budget of the stages that run in this `with` block; None for the default."""
+    return context_value(_MEMORY_BYTES, memory_bytes)
+
+
+def memory_budget() -> int:
+    """Return how many bytes a stage may use for data that grows with its input.
+
+    The default is a quarter of the RAM.
+    """
+    limit = _MEMORY_BYTES.get()
+    return quarter_of_the_ram() if limit is None else limit
+
+
+def quarter_of_the_ram() -> int:
+    """Return a quarter of the memory available to this process: the machine's, or its control group's."""
+    return _total_bytes() // _SHARE_OF_THE_RAM
+
+
+def _total_bytes() -> int:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = _CONTROL_GROUP.read_text("ascii").strip()
+    except OSError:
+        return total
+    return min(total, int(limit)) if limit.isdecimal() else total
+
+
+class StageProgress(NamedTuple):
+    """How much of its work a stage has done.
+
+    Attributes:
+        done: amount done so far.
+        total: amount in all.
+        unit: unit of both, e.g. `merges`.
+    """
+
+    done: int
+    total: int
+    unit: str
+
+
+ProgressCallback: TypeAlias = Callable[[StageProgress], None]
+
+_WATCHER: ContextVar[ProgressCallback | None] = ContextVar("watcher", default=None)
+
+
+def progress_reported_to(watcher: ProgressCallback | None) -> AbstractContextManager[None]:
+    """Call `watcher` with the progress of the stages that run in this `with` block; None for no callback."""
+    return context_value(_WATCHER, watcher)
+
+
+def report_progress(done: int, total: int, unit: str) -> None:
+    """Report this stage's progress to the callback, if there is one."""
+    if watcher := _WATCHER.get():
+        watcher(StageProgress(done, total, unit))

@@ -6,7 +6,7 @@ once, also when the balance, the vocabulary size or the tie rule changes.
 
 Laws. Special tokens are cut out first and not counted. Counts are sums: the order of documents, batches
 and shards does not matter. Memory grows with the number of distinct pre-tokens, not with the text, up to the
-memory budget (`tasks.core.machine`); beyond it, counts are spilled to disk.
+memory budget (`tasks.core.context`); beyond it, counts are spilled to disk.
 """
 
 import logging
@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tokmill.tasks.core.machine import memory_budget
+from tokmill.tasks.core.context import memory_budget
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
 from tokmill.tasks.formats.corpus import Corpus, Shard, read_shard
 from tokmill.tasks.formats.counts import (

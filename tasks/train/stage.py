@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from tokmill.tasks.balance.stage import weighted_counts
-from tokmill.tasks.core.progress import report_progress
+from tokmill.tasks.core.context import report_progress
 from tokmill.tasks.core.stage import Outcome, Stage
 from tokmill.tasks.count.stage import CountParams
 from tokmill.tasks.formats.balance import Balance

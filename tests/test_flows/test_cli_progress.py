@@ -11,7 +11,7 @@ from rich.console import Console
 from tokmill.flows.cli.pace import Pace
 from tokmill.flows.cli.progress import LiveProgress, PlainProgress, display
 from tokmill.flows.run.progress import Silent, group_of
-from tokmill.tasks.core.progress import StageProgress
+from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.core.stage import ArtifactRef
 
 REF = ArtifactRef(kind="corpus", name="x", fingerprint="0" * 64, content_digest="1" * 64)

@@ -5,7 +5,7 @@ import pytest
 from tokmill.flows.errors import UsageError
 from tokmill.flows.profile import Execution
 from tokmill.flows.run.machine import Machine, num_bytes
-from tokmill.tasks.core.machine import quarter_of_the_ram
+from tokmill.tasks.core.context import quarter_of_the_ram
 
 
 @pytest.mark.parametrize(

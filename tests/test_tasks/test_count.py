@@ -7,8 +7,8 @@ import pytest
 import regex
 
 from tokmill import tokenizer
+from tokmill.tasks.core.context import memory_budget, memory_limited_to, quarter_of_the_ram
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.machine import memory_budget, memory_limited_to, quarter_of_the_ram
 from tokmill.tasks.core.stage import Request
 from tokmill.tasks.count.counter import DocumentCounter, add_up
 from tokmill.tasks.count.stage import COUNT_SHARD, CountParams, run, run_shard

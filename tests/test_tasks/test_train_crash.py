@@ -17,7 +17,7 @@ PARAMS = LineParams(train=TrainParams(vocab_size=700))
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tokmill.tasks.core.progress import progress_reported_to
+from tokmill.tasks.core.context import progress_reported_to
 from tokmill.tasks.store import Store
 from tests.test_tasks.test_train_crash import PARAMS
 from tests.test_tasks.whole_line import Line
