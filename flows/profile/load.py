@@ -1,4 +1,4 @@
-"""Loads a profile from files and overrides, and validates it."""
+"""Loads a profile from files and overrides, validates it, and notes overrides without effect."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -15,11 +15,11 @@ from tokmill.flows.profile.files import (
     read_layers,
     with_absolute_paths,
 )
-from tokmill.flows.profile.ignored import ignored_overrides
 from tokmill.flows.profile.model import Profile
 from tokmill.flows.profile.overrides import overrides_table
 from tokmill.flows.profile.problems import place, problems_of, profile_error
-from tokmill.flows.profile.shape import KeyPath, may_be_unset
+from tokmill.flows.profile.shape import KeyPath, may_be_unset, models_at
+from tokmill.tasks.core.stage import Params
 from tokmill.tokenizer.core.errors import PatternError
 from tokmill.tokenizer.splitting.patterns import resolve
 
@@ -49,7 +49,7 @@ def load_profile(name_or_path: str | Path, overrides: Iterable[str] | Mapping[st
         raise profile_error(name, problems_of(error, Profile, layered)) from error
     if found := list(_contradictions(profile, layered)):
         raise profile_error(name, found)
-    return profile.with_notes([*layered.notes, *ignored_overrides(profile, layered)])
+    return profile.with_notes([*layered.notes, *_overrides_without_effect(profile, layered)])
 
 
 def _with_unset(table: Mapping[str, Any], above: KeyPath = ()) -> dict[str, Any]:
@@ -139,3 +139,42 @@ def _split_pattern_problems(profile: Profile, layered: Layered) -> Iterator[str]
         resolve(train.split_pattern, train.digits)
     except PatternError as error:
         yield f"train.{error}{place(layered, ('train', 'split_pattern'))}"
+
+
+def _overrides_without_effect(profile: Profile, layered: Layered) -> list[str]:
+    """Return one sentence for each override that other settings make irrelevant, in the order given.
+
+    In a file such settings are normal: a profile's `method` can be changed without clearing the settings of
+    the other methods. A person who sets one for a run expects a difference, so each is named with the reason.
+    """
+    paths = [path for path, origin in layered.origins.items() if origin == OVERRIDES]
+    notes = (note for path in paths for note in _without_effect(profile, layered.table, path))
+    return list(dict.fromkeys(notes))
+
+
+def _without_effect(profile: Profile, table: Mapping[str, Any], path: KeyPath) -> Iterator[str]:
+    """Yield why the override at `path` has no effect, if it has none."""
+    section = path[0]
+    reason = _unused_section(profile, section)
+    if reason:
+        yield f"warning: --set {dotted(path)} has no effect: {reason}"
+        return
+    given: Any = table
+    for depth, key in enumerate(path):
+        for model in models_at(Profile, path[:depth]) if isinstance(given, Mapping) else ():
+            reasons = model.without_effect(given) if issubclass(model, Params) else {}
+            if key in reasons:
+                reason = f"in [{dotted(path[:depth])}], {reasons[key]}"
+                yield f"warning: --set {dotted(path[: depth + 1])} has no effect: {reason}"
+                return
+        given = given.get(key) if isinstance(given, Mapping) else None
+
+
+def _unused_section(profile: Profile, section: str) -> str:
+    """Return why no stage of the run reads a section, or nothing if one does."""
+    if section == "balance" and profile.tokenizer is not None:
+        return "[tokenizer] names an existing tokenizer, so none is trained on balanced text"
+    curriculum = profile.mix.curriculum
+    if section == "score" and (curriculum is None or "perplexity" not in curriculum.measures):
+        return "no mix.curriculum measures perplexity"
+    return ""

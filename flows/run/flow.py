@@ -8,8 +8,9 @@ Markdown artifact, even if everything was cached, because a cached task shows no
 
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
+from coolname.data import config  # Prefect's list of words
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact
 from prefect.exceptions import TerminationSignal
@@ -25,7 +26,6 @@ from tokmill.flows.run.ending import message_of, server_state, state_of
 from tokmill.flows.run.execution import PrefectExecutor
 from tokmill.flows.run.form import Overrides
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.naming import run_name
 from tokmill.flows.run.progress import Reporter, Silent, noting_warnings
 from tokmill.flows.run.results import RunResult
 from tokmill.flows.run.runners import RUNNERS
@@ -49,6 +49,20 @@ _SECONDS_OF_A_WORKERS_RUN = 2.0  # Prefect checks after three, and again after t
 
 # None in a run that a worker starts.
 _WATCHER: ContextVar[_Watcher | None] = ContextVar("watcher", default=None)
+
+
+def run_name() -> str:
+    """Return the current flow run's name, or the profile's if Prefect chose the run's at random."""
+    given = flow_run.name
+    return given if given and not _is_random(given) else str((flow_run.parameters or {})["profile"])
+
+
+def _is_random(name: str) -> bool:
+    """Whether a name looks like Prefect's random ones: two words of its list, as in `tan-newt`."""
+    lists = cast(dict[str, dict[str, Any]], config)
+    words = {word for part in lists.values() if part["type"] == "words" for word in part["words"]}
+    parts = name.split("-")
+    return len(parts) == 2 and words.issuperset(parts)
 
 
 @flow(
