@@ -9,7 +9,7 @@
     ├── PackingError        lengths that do not fit the sequence length
     ├── LoadingError        an invalid `world_size`, `rank`, `batch_size` or loader state
     ├── TracingError        a sequence or a document that a packed artifact does not have
-    ├── MachineError        memory, a disk or a device failed; the data may be sound
+    ├── MachineError        memory, a disk or a device failed; the data may be intact
     ├── AccountError        the account of a source does not add up
     ├── StoreError          an artifact that cannot be published, found or trusted
     └── GateError           a failed audit, if the profile stops the run for it
@@ -55,7 +55,7 @@ class TracingError(TaskError):
 
 
 class MachineError(TaskError):
-    """Memory, a disk or a device failed; the data may be sound."""
+    """Memory, a disk or a device failed; the data may be intact."""
 
 
 class AccountError(TaskError):

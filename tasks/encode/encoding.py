@@ -157,7 +157,7 @@ def end_token_id(tokenizer: "Tokenizer", name: str | None, parameter: str = "end
         return None if name is None else int(tokenizer.special_tokens[name])
     known = ", ".join(repr(special) for special in list(tokenizer.special_tokens)[:8]) or "none"
     raise SpecialTokenError(
-        f"encode: {parameter}={name!r} is no special token of this vocabulary, which has {known}; "
+        f"encode: {parameter}={name!r} is not a special token of this vocabulary, which has {known}; "
         f"name one of these, add it to the tokenizer's special_tokens, or leave {parameter} empty"
     )
 

@@ -32,7 +32,7 @@ class Scratch:
     """A folder for sorted runs that do not fit in memory.
 
     Attributes:
-        folder: an existing folder that nobody else writes to.
+        folder: an existing folder to which nothing else is written.
         memory_rows: rows to sort in memory at a time.
         kept_rows: the most sorted rows in memory while they are yielded; more are written to disk even if
             they are one run.

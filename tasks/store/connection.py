@@ -4,7 +4,7 @@ The snapshot is one DuckDB file that is never written in place. A writer copies 
 renames the copy to the snapshot's name while it holds a lock that only writers take. So a reader, in a
 notebook or here, can keep its file open for as long as it likes, and nobody waits for it.
 
-    broken    the file is no database, is corrupt, or holds the tables of another version; the catalog is
+    broken    the file is not a database, is corrupt, or holds the tables of another version; the catalog is
               made again
     taken     another program has opened the snapshot for writing; it is read from a copy, and the other
               program's changes are lost with its file

@@ -170,7 +170,7 @@ def digest_files(out: Path) -> list[FileEntry]:
     """Digest and flush every file below `out`, sorted by path, and flush the folders.
 
     Raises:
-        StoreError: something below `out` is no regular file, has a name that is not UTF-8, or is called
+        StoreError: something below `out` is not a regular file, has a name that is not UTF-8, or is called
         record.json.
     """
     entries = []

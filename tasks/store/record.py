@@ -172,7 +172,7 @@ def read_record(directory: Path) -> Record:
     """Read the record of the artifact that lies in `directory`.
 
     Raises:
-        StoreError: there is no record, it is no regular file, it is not what was published, it cannot be
+        StoreError: there is no record, it is not a regular file, it is not what was published, it cannot be
             read, or a newer tokmill wrote it.
         MachineError: the disk or the network that it lies on fails.
     """
@@ -180,7 +180,7 @@ def read_record(directory: Path) -> Record:
     try:
         data = STORAGE.read(path, _MOST_BYTES)
     except FileNotFoundError as error:
-        raise StoreError(f"{directory} has no {RECORD_FILE}, so it is no published artifact") from error
+        raise StoreError(f"{directory} has no {RECORD_FILE}, so it is not a published artifact") from error
     except OSError as error:
         fault = unreadable(path, error)
         if isinstance(fault, MachineError) and error.errno != errno.EINVAL:  # no verdict on the record

@@ -42,7 +42,7 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
 
     Raises:
         FileNotFoundError: there is none.
-        OSError: it is no regular file, is larger, or cannot be read.
+        OSError: it is not a regular file, is larger, or cannot be read.
     """
     with opened_regular(path) as file:
         data = file.read(most_bytes + 1)

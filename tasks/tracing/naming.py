@@ -173,7 +173,7 @@ def _unknown(corpus: Corpus, names: list[str]) -> str:
         place = f"{file} has the rows 0 to {rows[file] - 1}"
     else:
         place = f"there is no file {file}; nearest are {', '.join(nearest(file, sorted(rows))[:_SHOWN])}"
-    return f"{names[0]!r} is no document of the corpus: {ids} {place}{others}"
+    return f"{names[0]!r} is not a document of the corpus: {ids} {place}{others}"
 
 
 def _quarantined(corpus: Corpus, source: str, rest: str) -> str | None:

@@ -111,7 +111,7 @@ def test_no_documents_make_an_empty_shard(tmp_path):
 
 
 def test_an_unknown_end_token_names_the_known():
-    with pytest.raises(SpecialTokenError, match=r"'</s>' is no special token .* which has '<\|endoftext\|>'"):
+    with pytest.raises(SpecialTokenError, match=r"'</s>' is not a special token .*'<\|endoftext\|>'"):
         end_token_id(trained(), "</s>")
 
 

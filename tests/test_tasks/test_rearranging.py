@@ -143,7 +143,7 @@ def test_a_table_of_rates_is_by_source():
 def test_a_token_that_is_not_there_is_named(tmp_path, text_corpus):
     corpus = text_corpus({"code": TEXTS})
     params = EncodeParams(fim_rate=1.0, fim_tokens=["<|prefix|>", "<|suffix|>", "<|center|>"])
-    with pytest.raises(SpecialTokenError, match=r"fim_tokens='<\|center\|>' is no special token"):
+    with pytest.raises(SpecialTokenError, match=r"fim_tokens='<\|center\|>' is not a special token"):
         ENCODE_SHARD.run(
             params, out=tmp_path, tokenizer=published(tmp_path / "tokenizer"), shard=corpus.shard_values[0]
         )

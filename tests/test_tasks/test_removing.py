@@ -168,7 +168,7 @@ class TestRemoving:
         assert store.past("joined", ref.fingerprint).metrics == record.metrics
         with pytest.raises(StoreError, match=r"joined/abab@v1 was removed on 20"):
             store.resolve("joined/abab@v1")
-        with pytest.raises(StoreError, match="is no published artifact"):
+        with pytest.raises(StoreError, match="is not a published artifact"):
             store.read("joined", ref.fingerprint)
         other = store.realize(ask_joined("abab", store.resolve("text/a"))).ref
         assert store.label(other, "abab") == "v2"
@@ -187,5 +187,5 @@ class TestRemoving:
     def test_what_is_not_there_cannot_be_removed(self, store):
         ref = store.resolve("joined/abab")
         store.remove(ref)
-        with pytest.raises(StoreError, match="is no published artifact"):
+        with pytest.raises(StoreError, match="is not a published artifact"):
             store.remove(ref)

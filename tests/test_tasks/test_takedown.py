@@ -245,7 +245,7 @@ class TestThroughTheStore:
         assert trace_document(last, "web:first")[0].absent == "it was taken down in packed/line@v2"
 
     def test_one_unknown_name_stops_everything(self, copied):
-        with pytest.raises(TracingError, match=r"'web:nobody' is no document .* \(and 1 more: web:none"):
+        with pytest.raises(TracingError, match=r"'web:nobody' is not a document .* \(and 1 more: web:none"):
             take_down(copied, ["web:first", "web:nobody", "web:none"])
         assert copied.store.newest("packed", "line").label == "v1"
 

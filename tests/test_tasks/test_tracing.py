@@ -149,12 +149,12 @@ class TestDocument:
         [
             ("nowhere:x", "SOURCE is one of"),
             ("first", "write SOURCE:ID or SOURCE:FILE:ROW"),
-            ("web:third", "'web:third' is no document of the corpus: no document has this id"),
+            ("web:third", "'web:third' is not a document of the corpus: no document has this id"),
             ("notes:notes.txt:4", "the source names no id column, and notes.txt has the rows 0 to 3"),
             ("notes:other.txt:0", "there is no file other.txt; nearest are notes.txt"),
             ("notes:notes.txt", "notes.txt has the rows 0 to 3"),
-            ("notes:notes.txt:-1", "is no document"),
-            ("web:pages.jsonl:²", "is no document"),
+            ("notes:notes.txt:-1", "is not a document"),
+            ("web:pages.jsonl:²", "is not a document"),
             ("web:pages.jsonl:8", "was quarantined when the text was ingested: null_text"),
         ],
     )

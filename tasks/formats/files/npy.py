@@ -119,7 +119,7 @@ def _check_header(dtype: np.dtype[Any], shape: tuple[int, ...], num_axes: int, n
         axes = "one axis" if num_axes == 1 else f"{num_axes} axes"
         raise ValueError(f"shape {shape} must have {axes}")
     if dtype.kind not in "uifb":
-        raise ValueError(f"values of {dtype} are no numbers")
+        raise ValueError(f"values of {dtype} are not numbers")
     expected = math.prod(shape) * dtype.itemsize
     if num_bytes != expected:
         raise ValueError(f"{num_bytes} bytes of values must be {expected}, for shape {shape} of {dtype}")

@@ -217,7 +217,7 @@ class ArrowShard(_ColumnarShard):
         """Map the file.
 
         Raises:
-            StoreError: it is missing, is no IPC stream, or has another number of rows than the manifest says.
+            StoreError: it is missing, no IPC stream, or has another number of rows than the manifest says.
         """
         with readable(_arrow_file(files), "Arrow stream"):
             table = pa.ipc.open_stream(pa.memory_map(str(_arrow_file(files)))).read_all()

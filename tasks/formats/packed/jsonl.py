@@ -77,7 +77,7 @@ class JsonlShard:
         try:
             self._check(_file(files), manifest.sequence_length)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise untrue(_file(files), f"a line is no packed sequence ({error!r})") from error
+            raise untrue(_file(files), f"a line is not a packed sequence ({error!r})") from error
 
     def _check(self, file: Path, sequence_length: int) -> None:
         """Check every line."""

@@ -23,7 +23,7 @@ from tokmill.tasks.formats.text.sources import ReadOptions, inner_suffix
 # File name given to the parser; a filter silences the parser's warnings about this file.
 _PARSED_NAME = "tokmill-prose"
 _PARSING = threading.Lock()
-# Fields that hold lists of statements, or of nodes with statements. A lambda's body is no list.
+# Fields that hold lists of statements, or of nodes with statements. A lambda's body is not a list.
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
