@@ -181,7 +181,7 @@ class TestTakedown:
 
     def test_wrong_usage(self, tokmill, copied):
         for names, message in (
-            (["web:nobody"], "no document of the corpus"),
+            (["web:nobody"], "not a document of the corpus"),
             ([], "it lists no document"),
         ):
             code, _, err = tokmill("takedown", "packed/line", "-d", copied(*names))
