@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.byte_bpe.kernels.cache import EncodingCache, copy_cache
 from tokmill.tokenizer.byte_bpe.kernels.encoding import (
     BLOCK,
     DONE,
@@ -29,6 +28,7 @@ from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model
 from tokmill.tokenizer.byte_bpe.tables import first_cache, lay_out
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.core.stopping import SLICE_BYTES, raise_if_stopped
+from tokmill.tokenizer.kernels.cache import EncodingCache, copy_cache
 from tokmill.tokenizer.kernels.decoding import locate_tokens
 from tokmill.tokenizer.pipeline.model import Breach, Encoding, Law
 from tokmill.tokenizer.splitting import Pretokens

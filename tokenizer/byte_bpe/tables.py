@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.byte_bpe.kernels.cache import EncodingCache, empty_cache, remember_tokens
 from tokmill.tokenizer.byte_bpe.kernels.characters import Characters, empty_characters, note_joined
 from tokmill.tokenizer.byte_bpe.kernels.encoding_merges import derive_merges, find_last_merges, make_scratch
 from tokmill.tokenizer.byte_bpe.kernels.greedy import (
@@ -19,9 +18,9 @@ from tokmill.tokenizer.byte_bpe.kernels.greedy import (
 )
 from tokmill.tokenizer.byte_bpe.kernels.model import Model, WholeTokens, index_whole_tokens
 from tokmill.tokenizer.byte_bpe.kernels.pairs import PairTables, empty_tables, insert_merges
-from tokmill.tokenizer.byte_bpe.kernels.token_trie import TokenTrie, TrieRoom, build_trie
 from tokmill.tokenizer.core.errors import VocabularyError
-from tokmill.tokenizer.kernels.sorting import merge_neighbours, read_prefixes
+from tokmill.tokenizer.core.tries import lay_out_trie
+from tokmill.tokenizer.kernels.cache import EncodingCache, empty_cache, remember_tokens
 
 if TYPE_CHECKING:
     from tokmill.tokenizer.byte_bpe.model import BytePairModel
@@ -44,7 +43,8 @@ def lay_out(bpe: "BytePairModel") -> Model:
     facts = np.full((bpe.vocabulary.size, 4), -1, np.int32)
     facts[:, RANK] = ranks
     facts[made, LEFT], facts[made, RIGHT] = left[ranks[made]], right[ranks[made]]
-    trie, facts[:, PREFIX] = _trie(bpe, made)
+    byte_ids = np.ascontiguousarray(bpe.byte_ids, np.int32)
+    trie, facts[:, PREFIX] = lay_out_trie(bpe.vocabulary.data, bpe.vocabulary.offsets, made, byte_ids)
     ordered = bool((np.maximum(ranks[left], ranks[right]) < np.arange(left.shape[0])).all())
     others = longer[ranks[longer] < 0] if bpe.ignore_merges else longer[:0]
     table = TokenTable(facts, np.diff(bpe.vocabulary.offsets).astype(np.int32))
@@ -88,38 +88,6 @@ def _last_merges(bpe: "BytePairModel", pairs: PairTables, tokens: NDArray[np.int
         np.empty(longest, np.uint32),
     )
     return ranks
-
-
-def _trie(bpe: "BytePairModel", tokens: NDArray[np.int64]) -> tuple[TokenTrie, NDArray[np.int32]]:
-    """Return the trie of tokens of two bytes or more, and the longest other token that each begins with."""
-    data, offsets = bpe.vocabulary.data, bpe.vocabulary.offsets
-    prefixes = np.full(bpe.vocabulary.size, -1, np.int32)
-    room = int((offsets[tokens + 1] - offsets[tokens]).sum())
-    trie = TokenTrie(
-        np.ascontiguousarray(bpe.byte_ids, np.int32),
-        np.full(1 << 16, -1, np.int32),
-        np.empty(room + 1, np.int32),
-        np.zeros(room, np.int32),
-        np.empty(room + 8, np.uint8),
-    )
-    order, work = _by_bytes(data, offsets, tokens), TrieRoom(*np.empty((4, room), np.int32))
-    number = build_trie(trie, data, offsets, order, prefixes, work)
-    nodes, labels = trie.nodes[: number + 1].copy(), trie.labels[: number + 8].copy()
-    return trie._replace(nodes=nodes, tokens=trie.tokens[:number].copy(), labels=labels), prefixes
-
-
-def _by_bytes(
-    data: NDArray[np.uint8], offsets: NDArray[np.int64], tokens: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return tokens sorted by their bytes."""
-    prefixes = np.empty(offsets.shape[0] - 1, np.uint64)
-    read_prefixes(data, offsets, prefixes)
-    order, spare, runs = tokens.copy(), np.empty_like(tokens), np.arange(tokens.shape[0] + 1)
-    left = tokens.shape[0]
-    while left > 1:
-        left = merge_neighbours(data, offsets, prefixes, runs, order, spare)
-        order, spare = spare, order
-    return order
 
 
 def _characters(bpe: "BytePairModel", tokens: NDArray[np.int64]) -> Characters:

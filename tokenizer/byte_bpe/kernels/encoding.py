@@ -6,7 +6,12 @@ Look-ups wait for memory, so a block of pre-tokens has its places in the cache f
 
 import numpy as np
 
-from tokmill.tokenizer.byte_bpe.kernels.cache import (
+from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model
+from tokmill.tokenizer.byte_bpe.kernels.parts import encode_anew
+from tokmill.tokenizer.jit import Kernel, kernel
+from tokmill.tokenizer.jit.arrays import BytesIn, Int32In, Int64, Int64In, UInt32, UInt32In
+from tokmill.tokenizer.jit.intrinsics import prefetch
+from tokmill.tokenizer.kernels.cache import (
     middle_place,
     recall_middle,
     recall_short,
@@ -14,11 +19,6 @@ from tokmill.tokenizer.byte_bpe.kernels.cache import (
     remember_short,
     short_place,
 )
-from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model
-from tokmill.tokenizer.byte_bpe.kernels.parts import encode_anew
-from tokmill.tokenizer.jit import Kernel, kernel
-from tokmill.tokenizer.jit.arrays import BytesIn, Int32In, Int64, Int64In, UInt32, UInt32In
-from tokmill.tokenizer.jit.intrinsics import prefetch
 from tokmill.tokenizer.kernels.words import MAX_MIDDLE, MAX_SHORT, load_short
 
 BLOCK = 256

@@ -4,14 +4,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokmill.tokenizer.byte_bpe.kernels.cache import EncodingCache
 from tokmill.tokenizer.byte_bpe.kernels.characters import Characters
 from tokmill.tokenizer.byte_bpe.kernels.encoding_merges import Scratch
 from tokmill.tokenizer.byte_bpe.kernels.greedy import GreedyScratch, TokenTable
 from tokmill.tokenizer.byte_bpe.kernels.pairs import PairTables
-from tokmill.tokenizer.byte_bpe.kernels.token_trie import TokenTrie
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int32, Int64, Int64In, UInt64
+from tokmill.tokenizer.kernels.cache import EncodingCache
+from tokmill.tokenizer.kernels.token_trie import TokenTrie
 from tokmill.tokenizer.kernels.words import equal_bytes, hash_long
 
 _HALF = np.uint64(32)
@@ -83,7 +83,7 @@ class Memory(NamedTuple):
     """Working memory of encoding, for one thread.
 
     Attributes:
-        cache: see `encoding_cache`.
+        cache: see `kernels.cache`.
         greedy: for vocabularies that are ordered.
         merging: for those that are not.
         places: shape (BLOCK,), the places in the cache of the pre-tokens of a block, and the like.
