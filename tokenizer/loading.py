@@ -32,9 +32,10 @@ def load(
     """Load a tokenizer from a file, or from a folder that holds one in any format that we know.
 
     Args:
-        path: `tokmill.json`, `tokenizer.json`, `*.tiktoken`, `*vocab.json` beside `*merges.txt`, or a
-            folder; where a folder holds several, the one that says the most is taken. Or the name of an
-            artifact, `tokenizer/name`, `tokenizer/name@v3`, where a store is given or found.
+        path: `tokmill.json`, `tokenizer.json`, a file of tiktoken's ranks under any name, Mistral's
+            `tekken.json`, `*vocab.json` beside `*merges.txt`, or a folder; if a folder holds several, the
+            most complete one is taken. Or the name of an artifact, `tokenizer/name` or
+            `tokenizer/name@v3`, where a store is given or found.
         store: where a name is looked up; else TOKMILL_STORE, else `tokmill-store` in the working directory.
         split_pattern: for `gpt2` and `tiktoken` files, which do not have it; overrides their sidecar.
         digits: the same.

@@ -17,10 +17,10 @@ from tokmill.tokenizer.core.errors import FormatError
 class AdoptParams(Params):
     """Which files to read, and the settings that they do not contain."""
 
-    format: Literal["auto", "tokmill", "huggingface", "gpt2", "tiktoken"] = Field(
+    format: Literal["auto", "tokmill", "huggingface", "gpt2", "tiktoken", "tekken"] = Field(
         default="auto",
         description="Which of a folder's tokenizer files to take: tokmill.json, tokenizer.json, vocab.json "
-        "with merges.txt, or *.tiktoken; 'auto' takes the most complete one.",
+        "with merges.txt, *.tiktoken or tekken.json; 'auto' takes the most complete one.",
     )
     split_pattern: str | None = Field(
         default=None,
@@ -38,6 +38,7 @@ _FILES = {
     "huggingface": "tokenizer.json",
     "gpt2": "*vocab.json",
     "tiktoken": "*.tiktoken",
+    "tekken": "tekken.json",
 }
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer
+from tokmill.tokenizer.byte_bpe.model import define
 
 # for kernels as plain Python, which is a thousand times slower
 settings.register_profile("plain", settings.get_profile("home"), max_examples=2)
@@ -29,6 +30,15 @@ def small() -> Tokenizer:
     return tokenizer.train(
         TRAINING_TEXTS, vocab_size=256 + 90 + 3 + 2, special_tokens=SPECIALS, num_reserved=2
     )
+
+
+def in_tekken_order(tok: Tokenizer) -> Tokenizer:
+    """The same tokens and merges with the ids that Mistral's format needs: special tokens, bytes, merges."""
+    specials = {name: token for token, name in enumerate(tok.special_tokens)}
+    merged = [left + right for left, right in tok.merges]
+    tokens = dict(enumerate([*(bytes([byte]) for byte in range(256)), *merged], len(specials)))
+    pattern = tok.definition.pre_tokenizer.chain
+    return Tokenizer(define(tokens, tok.merges, specials, ignore_merges=True, split_pattern=pattern))
 
 
 def by_kernel(tok: Tokenizer, text: str, **how: object) -> list[int]:

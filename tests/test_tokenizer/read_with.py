@@ -22,6 +22,11 @@ def encoder(library: str, path: str) -> Callable[[str], list[int]]:
 
         fast = fastokens.Tokenizer.from_file(path)
         return lambda text: fast.encode(text, add_special_tokens=False).ids
+    if library == "mistral_common":
+        from mistral_common.tokens.tokenizers.tekken import Tekkenizer  # noqa: PLC0415
+
+        tekken = Tekkenizer.from_file(path)
+        return lambda text: tekken.encode(text, bos=False, eos=False)
     import gigatoken  # noqa: PLC0415
 
     giga = gigatoken.Tokenizer(path)

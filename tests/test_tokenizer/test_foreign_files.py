@@ -107,17 +107,9 @@ def test_white_space_that_is_cut_out_first_is_the_reason_and_not_missing_bytes(
         tokenizer.load(path)
 
 
-TEKKEN = {
-    "config": {"pattern": r"\p{L}+", "num_vocab_tokens": 300, "default_vocab_size": 310, "version": "v3"},
-    "vocab": [{"rank": 0, "token_bytes": "AA==", "token_str": "\x00"}],
-}
-
-
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("tekken.json", TEKKEN, r"Mistral's tekken.json; pass the tokenizer.json"),
-        ("mistral.json", TEKKEN, r"Mistral's tekken.json"),
         ("tokenizer_config.json", {"tokenizer_class": "GPT2Tokenizer"}, "settings of transformers"),
         ("saved.json", {"tokenizer_class": "GPT2Tokenizer"}, "settings of transformers"),
         ("config.json", {"model_type": "gpt2"}, "a model's configuration"),
@@ -126,7 +118,6 @@ TEKKEN = {
         ("vocab.bpe", b"#version: 0.2\n", r"copy it to merges.txt"),
         ("vocab.txt", b"[PAD]\n[UNK]\n", "WordPiece"),
         ("tokenizer.model", b"\x0a\x0e\x0a\x05<unk>\x15\x00", "a SentencePiece model; only byte-level"),
-        ("tokenizer.model", b"IQ== 0\nIg== 1\n", r"name it \*.tiktoken"),
         ("spiece.model", b"??", "a SentencePiece model by its name"),
         ("model.gguf", b"GGUF\x03\x00\x00\x00", "a GGUF model"),
         ("tokenizer.json", b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer"),
@@ -148,8 +139,8 @@ def test_known_files_that_are_not_ours_are_named(
 
 
 def test_a_folder_with_a_known_file_alone_names_it(tmp_path: Path) -> None:
-    (tmp_path / "tekken.json").write_text(json.dumps(TEKKEN))
-    with pytest.raises(FormatError, match=r"Mistral's tekken.json"):
+    (tmp_path / "encoder.json").write_text('{"a": 0}')
+    with pytest.raises(FormatError, match=r"copy it to vocab.json"):
         tokenizer.load(tmp_path)
 
 
@@ -158,6 +149,24 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, name: str) -> Non
     os.mkfifo(tmp_path / name)
     with pytest.raises(FormatError):
         tokenizer.load(tmp_path / name, split_pattern="gpt2")
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "ranks.txt", "ranks", "own.tiktoken"])
+def test_ranks_are_known_by_their_first_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(ranks((b"ab", 256)))
+    tok = tokenizer.load(tmp_path / name, split_pattern="gpt2")
+    assert tok.encode("ab") == [256]
+    if name == "tokenizer.model":  # as Llama 3 publishes it
+        assert tokenizer.load(tmp_path, split_pattern="gpt2") == tok
+
+
+def test_an_empty_token_is_a_hole(tmp_path: Path) -> None:
+    """As in Whisper's multilingual file, whose last line is `= 50256`."""
+    (tmp_path / "own.tiktoken").write_bytes(ranks((b"ab", 256)) + b"= 257\n")
+    tok = tokenizer.load(tmp_path, split_pattern="gpt2", special_tokens={"<|endoftext|>": 258})
+    assert tok.encode("ab<|endoftext|>", allowed_special="all") == [256, 258]
+    with pytest.raises(TokenizerError, match="257"):
+        tok.decode([257])
 
 
 def test_special_tokens_that_would_fill_the_memory(tmp_path: Path) -> None:

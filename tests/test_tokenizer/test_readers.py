@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_tokenizer.conftest import SPECIALS, TRAINING_TEXTS, corpus, ntrex
+from tests.test_tokenizer.conftest import SPECIALS, TRAINING_TEXTS, corpus, in_tekken_order, ntrex
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS
@@ -125,6 +125,15 @@ def test_published_vocabularies_give_our_ids_on_real_text(
         expected = tok.encode_batch(texts, allowed_special="all").to_lists()
         for text, theirs, ours in zip(texts, ids_of(reader, file, texts), expected, strict=True):
             assert theirs == ours, text[:200]
+
+
+def test_mistral_reads_a_tekken_file_alike(small: Tokenizer, tmp_path: Path) -> None:
+    if version("mistral_common") is None:
+        pytest.skip(f"no mistral_common in {PYTHON}; CONTRIBUTING.md says how to install it")
+    tok = in_tekken_order(small)
+    (file,) = tok.save(tmp_path, "tekken")
+    expected = [tok.encode(text, as_text=True) for text in TEXTS]
+    assert ids_of("mistral_common", file, TEXTS) == expected
 
 
 @pytest.fixture(scope="module")

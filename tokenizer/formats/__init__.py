@@ -7,6 +7,7 @@
 | `huggingface_exact` | the same | the same |
 | `gpt2` | `vocab.json`, `merges.txt`, sidecar | — (other readers do not see the sidecar) |
 | `tiktoken` | `tokenizer.tiktoken`, sidecar | merges that do not follow from the order of the tokens |
+| `tekken` | `tekken.json` | the same; special tokens and bytes that do not have the first ids |
 
 A family lists the formats that can express it; another one is refused by name, and so is an export that would
 lose something. One loses a little: `huggingface` spells splits as published models do, which for `cl100k` is
@@ -17,6 +18,7 @@ tokenizers 0.2x alone. Files are written whole or not at all.
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.formats import foreign, huggingface, names, native
@@ -47,10 +49,11 @@ WRITERS: dict[str, Writer] = {
     "huggingface_exact": partial(huggingface.write, exact=True),
     "gpt2": _by_family("gpt2"),
     "tiktoken": _by_family("tiktoken"),
+    "tekken": _by_family("tekken"),
 }
 """Formats by name."""
 
-_FOREIGN_NAMES = ("tekken.json", "encoder.json", "vocab.txt", "tokenizer.model", "spiece.model")
+_OTHER_NAMES = (names.TEKKEN, "tokenizer.model", "encoder.json", "vocab.txt", "spiece.model")
 _OF_OTHER_FAMILIES = {"sentencepiece", "bert"}
 
 
@@ -101,9 +104,9 @@ def _file_in(folder: Path) -> Path:
         return ranks[0]
     if (folder / names.GPT2_VOCAB).exists():
         return folder / names.GPT2_VOCAB
-    for name in _FOREIGN_NAMES:
+    for name in _OTHER_NAMES:
         if (folder / name).exists():
-            foreign.refuse_file(folder / name)
+            return folder / name
     raise FormatError(
         f"{folder}: holds {len(ranks)} *{names.TIKTOKEN_SUFFIX} files and none of {names.TOKMILL}, "
         f"{names.HUGGINGFACE}, {names.GPT2_VOCAB}; pass the tokenizer's file"
@@ -111,7 +114,7 @@ def _file_in(folder: Path) -> Path:
 
 
 def _read(file: Path, usage: Usage) -> Definition:
-    if file.name.endswith(names.TIKTOKEN_SUFFIX):
+    if file.name.endswith(names.TIKTOKEN_SUFFIX) or names.begins_with_rank(foreign.head_of(file)):
         return _read_by_family("tiktoken", file, usage)
     if file.name.endswith((names.GPT2_VOCAB, names.GPT2_MERGES)):
         return _read_by_family("gpt2", file, usage)
@@ -126,6 +129,9 @@ def _read(file: Path, usage: Usage) -> Definition:
             f"{file}: says itself how text is split, normalized and what is special; pass the path alone"
         )
     content = read_json(file)
+    if names.is_tekken(content):
+        tekken: Definition = _module("tekken").read_content(content, str(file))
+        return tekken
     if "format" in content:
         return native.read_content(content, str(file))
     if "model" not in content:
@@ -135,6 +141,11 @@ def _read(file: Path, usage: Usage) -> Definition:
 
 def _read_by_family(format_name: str, file: Path, usage: Usage) -> Definition:
     """Have the family that a format belongs to read its file."""
-    family = next(found for found in map(find_family, FAMILIES) if format_name in found.formats)
-    definition: Definition = family.format_module(format_name).read(file, usage)
+    definition: Definition = _module(format_name).read(file, usage)
     return definition
+
+
+def _module(format_name: str) -> Any:
+    """Return the module that reads a format, of the family that it belongs to."""
+    family = next(found for found in map(find_family, FAMILIES) if format_name in found.formats)
+    return family.format_module(format_name)

@@ -10,14 +10,13 @@ from typing import Any
 
 from tokmill.tokenizer.core.errors import FormatError
 
-_HEAD_BYTES = 64
+_HEAD_BYTES = 512
 
 _BY_NAME: MappingProxyType[str, str] = MappingProxyType(
     {
         "tokenizer_config.json": "settings of transformers; pass tokenizer.json, which lies beside it",
         "special_tokens_map.json": "names of special tokens alone; pass tokenizer.json, which lies beside it",
         "added_tokens.json": "added tokens alone; pass tokenizer.json, which lies beside it",
-        "tekken.json": "Mistral's tekken.json; pass the tokenizer.json that its model publishes beside it",
         "config.json": "a model's configuration; pass its tokenizer.json",
         "generation_config.json": "a model's configuration; pass its tokenizer.json",
         "encoder.json": "GPT-2's vocabulary; copy it to vocab.json, and vocab.bpe beside it to merges.txt",
@@ -29,7 +28,6 @@ _BY_NAME: MappingProxyType[str, str] = MappingProxyType(
 )
 
 _BY_KEYS: tuple[tuple[frozenset[str], str], ...] = (
-    (frozenset({"config", "vocab"}), _BY_NAME["tekken.json"]),
     (frozenset({"tokenizer_class"}), _BY_NAME["tokenizer_config.json"]),
     (frozenset({"model_type"}), _BY_NAME["config.json"]),
     (frozenset({"bos_token", "eos_token"}), _BY_NAME["special_tokens_map.json"]),
@@ -46,7 +44,6 @@ _BY_HEAD: tuple[tuple[bytes, str], ...] = (
     (b"\x0a\x0e\x0a\x05<unk>", "a SentencePiece model; only byte-level BPE and WordLevel can be read"),
     (b"\x0a\x0e\x0a\x05<pad>", "a SentencePiece model; only byte-level BPE and WordLevel can be read"),
     (b"version https://git-lfs", "a Git LFS pointer; fetch the file itself with git lfs pull"),
-    (b"IQ== 0\n", "a file of ranks as tiktoken's; name it *.tiktoken, and pass split_pattern"),
     (b"\x1f\x8b", "compressed; unpack it first"),
     (b"\x28\xb5\x2f\xfd", "compressed; unpack it first"),
 )
@@ -59,17 +56,28 @@ def refuse_file(path: Path) -> None:
         FormatError: it has; the message names the format and the file to pass.
     """
     what = _BY_NAME.get(path.name)
-    if what is None and path.is_file():
-        try:
-            with path.open("rb") as file:
-                head = file.read(_HEAD_BYTES)
-        except OSError as error:
-            raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
+    if what is None:
+        head = head_of(path)
         what = next((name for start, name in _BY_HEAD if head.startswith(start)), None)
     if what is None and path.suffix == ".model":
         what = "a SentencePiece model by its name; only byte-level BPE and WordLevel can be read"
     if what is not None:
         raise FormatError(f"{path}: is {what}")
+
+
+def head_of(path: Path) -> bytes:
+    """Return the first bytes of a file; none of what is no regular file.
+
+    Raises:
+        FormatError: it cannot be read.
+    """
+    if not path.is_file():
+        return b""
+    try:
+        with path.open("rb") as file:
+            return file.read(_HEAD_BYTES)
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def refuse_json(path: Path, content: Mapping[str, Any], *, whole: bool = True) -> None:

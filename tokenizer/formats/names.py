@@ -1,6 +1,23 @@
-"""The names of tokenizer files, by which their format is recognized."""
+"""How the format of a tokenizer file is recognized: by its name, its first line, or the keys of its JSON."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
 
 TOKMILL = "tokmill.json"
 HUGGINGFACE = "tokenizer.json"
 TIKTOKEN_SUFFIX, TIKTOKEN = ".tiktoken", "tokenizer.tiktoken"
+TEKKEN = "tekken.json"
 GPT2_VOCAB, GPT2_MERGES = "vocab.json", "merges.txt"
+
+_RANK = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
+
+
+def begins_with_rank(head: bytes) -> bool:
+    """Whether the first line of a file is one of tiktoken's: a token in base64 and its rank."""
+    return _RANK.match(head) is not None
+
+
+def is_tekken(content: Mapping[str, Any]) -> bool:
+    """Whether the JSON of a file is Mistral's tekken, and no vocabulary with tokens of these names."""
+    return isinstance(content.get("config"), dict) and isinstance(content.get("vocab"), list)

@@ -1,9 +1,9 @@
 """tiktoken's format: a line a token, its bytes in base64 and its rank, which is its id.
 
-Only byte strings are ranked; the merges follow from that (`tokenizer.byte_bpe.tables.merges_from_ranks`). A
-sidecar says the rest: split pattern and special tokens, as `pat_str` and `special_tokens` for
-`tiktoken.Encoding` as well. tiktoken takes a pre-token that is a token whole, so a vocabulary with tokens
-that merging does not lead to reads as `ignore_merges`.
+The file may have any name, since its first line tells the format. Only byte strings are ranked; the merges
+follow from that (`tokenizer.byte_bpe.tables.merges_from_ranks`). A sidecar says the rest: split pattern and
+special tokens, as `pat_str` and `special_tokens` for `tiktoken.Encoding` as well. tiktoken takes a pre-token
+that is a token whole, so a vocabulary with tokens that merging does not lead to reads as `ignore_merges`.
 Source: openai/tiktoken `load.py`.
 """
 
@@ -37,23 +37,32 @@ def write(definition: Definition, folder: Path) -> list[Path]:
         FormatError: the merges do not follow from the order of the tokens, or tiktoken would take
             pre-tokens whole that merging does not lead to.
     """
+    check_ranks(definition, "tiktoken")
+    lines = [base64.b64encode(token) + f" {i}\n".encode() for i, token in definition.vocabulary.ordinary()]
+    file = write_file(folder / TIKTOKEN, b"".join(lines))
+    beside = folder / (TIKTOKEN + SIDECAR_SUFFIX)
+    return [file, sidecar.write(definition, beside, ignore_merges=model_of(definition).ignore_merges)]
+
+
+def check_ranks(definition: Definition, format_name: str) -> None:
+    """Check that ranks alone give a tokenizer's merges.
+
+    Raises:
+        FormatError: the merges are others, or pre-tokens would be taken whole that merging does not lead to.
+    """
     model, vocabulary = model_of(definition), definition.vocabulary
     special = np.array(list(definition.special_tokens.values()), np.int64)
     merges, unreached = merges_from_ranks(vocabulary.data, vocabulary.offsets, special)
     if not np.array_equal(merges, model.merges):
         raise FormatError(
-            "format='tiktoken' cannot express this tokenizer: it keeps the order of tokens only, and the "
-            "merges that follow from it are others than this tokenizer's; use format='huggingface'"
+            f"format='{format_name}' cannot express this tokenizer: it keeps the order of tokens only, and "
+            "the merges that follow from it are others than this tokenizer's; use format='huggingface'"
         )
     if unreached.shape[0] and not model.ignore_merges:
         raise FormatError(
-            f"format='tiktoken' cannot express this tokenizer: tiktoken would take the pre-token "
+            f"format='{format_name}' cannot express this tokenizer: tiktoken would take the pre-token "
             f"{definition.tokens[int(unreached[0])]!r} whole, which merging does not; use format='tokmill'"
         )
-    lines = [base64.b64encode(token) + f" {i}\n".encode() for i, token in vocabulary.ordinary()]
-    file = write_file(folder / TIKTOKEN, b"".join(lines))
-    beside = folder / (TIKTOKEN + SIDECAR_SUFFIX)
-    return [file, sidecar.write(definition, beside, ignore_merges=model.ignore_merges)]
 
 
 def read(path: Path, usage: Usage) -> Definition:
@@ -125,7 +134,8 @@ def _read_ranks(path: Path) -> dict[int, bytes]:
             continue
         try:
             token, rank = line.split()
-            text, i = binascii.a2b_base64(token, strict_mode=True), int(rank)
+            # Whisper's multilingual file ends in "= 50256": an id whose token is empty, which no text has
+            text, i = b"" if token == b"=" else binascii.a2b_base64(token, strict_mode=True), int(rank)
         except (ValueError, binascii.Error) as error:
             raise FormatError(
                 f"{path}: line {number}: {line[:60]!r} must be base64, a space and a rank"
@@ -135,6 +145,7 @@ def _read_ranks(path: Path) -> dict[int, bytes]:
                 f"{path}: line {number}: rank {i} must be from 0 to {MAX_IDS - 1}, and stand there once"
             )
         ranks[i] = text
+    ranks = {i: text for i, text in ranks.items() if text}
     if not ranks:
         raise FormatError(f"{path}: holds no tokens; is it the right file?")
     return ranks
