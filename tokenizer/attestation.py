@@ -9,6 +9,7 @@ a normalizer, normalized with. It contains only what the ids depend on, so equal
 attestations under every version of Python.
 """
 
+import itertools
 import unicodedata
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -168,10 +169,11 @@ def _recovered(tok: Tokenizer, text: str, as_text: bool) -> bytes:
     data, offsets = buffers.pack([text])
     segments = cut(data, offsets, {} if as_text else tok.special_tokens)
     parts = zip(buffers.unpack(data, segments.bounds), segments.kinds, strict=True)
-    return b"".join(part if kind >= 0 else _known(tok, part) for part, kind in parts)
+    found = ([part] if kind >= 0 else _known(tok, part) for part, kind in parts)
+    return tok.definition.decoder.join(itertools.chain.from_iterable(found))
 
 
-def _known(tok: Tokenizer, text: bytes) -> bytes:
+def _known(tok: Tokenizer, text: bytes) -> list[bytes]:
     normalized = normalize(tok.definition.normalizer.name, text.decode())
     return tok.definition.model.recovers([part.encode() for part in tok.splitter.split_text(normalized)])
 

@@ -6,7 +6,7 @@ from typing import TypedDict
 
 from tokmill.tokenizer.components.normalizers import steps_of
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.pipeline.families import DEFAULT_FAMILY, FAMILIES
+from tokmill.tokenizer.pipeline.families import DEFAULT_FAMILY, FAMILIES, find_family
 from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.pipeline.options import ModelOptions, TieBreak, check_choice
 from tokmill.tokenizer.splitting import Digits, PatternLike, compile_pattern, resolve
@@ -59,5 +59,6 @@ class TrainingPlan(ModelOptions):
             split_pattern=self.split_pattern,
             digits=self.digits,
             normalizer=self.normalizer,
+            decoder=find_family(self.family).decoder,
             unicode=compile_pattern(self.split_pattern, self.digits).unicode,
         )

@@ -52,11 +52,10 @@ def noise_of(
 
 
 def _known_text(tokenizer: "Tokenizer") -> "Vocabulary":
-    """The bytes of text of each token; none for an unknown token, whose text is lost."""
-    model = tokenizer.definition.model
-    if model.unknown_token is None:
-        return model.vocabulary
-    return model.vocabulary.without_bytes(tokenizer.special_tokens[model.unknown_token])
+    """What each token adds to the text; nothing for an unknown token, whose text is lost."""
+    definition = tokenizer.definition
+    added, unknown = definition.decoder.added(definition.vocabulary), definition.model.unknown_token
+    return added if unknown is None else added.without_bytes(tokenizer.special_tokens[unknown])
 
 
 def _decoded(block: TokenBlock, token_data: NDArray[np.uint8], token_offsets: NDArray[np.int64]) -> Documents:

@@ -14,7 +14,7 @@ from tokmill.tokenizer.splitting.marks import cut_marks, describe, firsts_of_cou
 TAMIL = "எல்லா மனிதர்களும் சுதந்திரமாகவே பிறக்கின்றனர் " * 20
 HINDI = "सभी मनुष्य जन्म से स्वतन्त्र हैं " * 20
 ACCENTS = unicodedata.normalize("NFD", "à é î õ ü ") * 50
-KEEP = {"o200k", "deepseek_v3"}
+KEEP = {"o200k", "deepseek_v3", "bert"}
 
 
 def firsts(text: str, pattern: str) -> Counter[str]:

@@ -81,7 +81,7 @@ def test_batches_are_what_single_texts_are(both: tuple[Tokenizer, tokenizers.Tok
     assert tok.encode_batch([], add_special_tokens=True).to_lists() == []
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", [name for name in WRITERS if name != "tekken"])  # which has no templates
 def test_templates_come_back_and_others_read_them(
     both: tuple[Tokenizer, tokenizers.Tokenizer], name: str, tmp_path: Path
 ) -> None:

@@ -128,9 +128,9 @@ class BytePairModel:
         """Return the number of merges."""
         return {"num_merges": len(self.merges)}
 
-    def recovers(self, pretokens: Sequence[bytes]) -> bytes:
-        """Return the pre-tokens, end to end: nothing is lost."""
-        return b"".join(pretokens)
+    def recovers(self, pretokens: Sequence[bytes]) -> list[bytes]:
+        """Return the pre-tokens: nothing is lost."""
+        return list(pretokens)
 
     def probes(self) -> Mapping[str, str]:
         """Return none: the shared probes are enough."""

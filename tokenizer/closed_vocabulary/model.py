@@ -84,14 +84,14 @@ class ClosedModel:
         """Return the number of words, or characters, in the vocabulary."""
         return {f"num_{self.kind}s": sum(1 for _ in self.vocabulary.ordinary())}
 
-    def recovers(self, pretokens: Sequence[bytes]) -> bytes:
+    def recovers(self, pretokens: Sequence[bytes]) -> list[bytes]:
         """Return the known strings, and the unknown token's name for each other one."""
         data, offsets = pack_bytes(list(pretokens))
         whole = Pretokens(offsets[:-1], offsets[1:], np.array([0, len(pretokens)]))
         known = {token for _, token in self.vocabulary.ordinary()}
         ends = np.concatenate([np.zeros(1, np.int64), self.cut(data, whole).ends])
         strings = unpack(data, ends)
-        return b"".join(string if string in known else self.unknown_token.encode() for string in strings)
+        return [string if string in known else self.unknown_token.encode() for string in strings]
 
     def probes(self) -> Mapping[str, str]:
         """Return a text that is unlikely to be in any vocabulary: private-use characters."""

@@ -1,17 +1,25 @@
 """Decoders: how the byte strings of tokens become text again.
 
-The model gives the bytes of each id; a decoder puts them together. `fuse` lays them end to end and adds
-nothing, which is right for every model whose pre-tokens tile the text; the name is that of Hugging Face's
-tokenizers. A few ids go through a list, many through a kernel.
+The model gives the bytes of each id; a decoder puts them together. The names are those of Hugging Face's
+tokenizers:
 
-Laws: the bytes of several ids are those of each, joined; no call costs more because the vocabulary is
-    larger. Bytes that are not UTF-8 are treated when a text is decoded (`errors`), not here.
+- `fuse` lays them end to end and adds nothing, which is right for every model whose pre-tokens tile the text;
+- `wordpiece` puts a space before every token, unless it begins with `##`, which it removes; the first token
+  stays as it is;
+- `wordpiece_cleanup` removes the space before `.`, `?`, `!`, `,` and English contractions, too.
+
+A few ids go through a list, many through a kernel.
+
+Laws: what a token adds to the text depends on whether it is the first one, and on no other; no call costs
+    more because the vocabulary is larger. Bytes that are not UTF-8 are treated when a text is decoded
+    (`errors`).
 """
 
 import codecs
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import cast
 
 import numpy as np
@@ -22,7 +30,41 @@ from tokmill.tokenizer.core.errors import TokenizerError, VocabularyError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.decoding import gather_tokens
 
-DECODERS = ("fuse",)
+CONTINUES = b"##"
+"""How a token begins that continues a word."""
+
+_CLEANUP = (
+    *((b" " + mark, mark) for mark in (b".", b"?", b"!", b",")),
+    (b" ' ", b"'"),
+    (b" n't", b"n't"),
+    (b" 'm", b"'m"),
+    (b" do not", b" don't"),
+    (b" 's", b"'s"),
+    (b" 've", b"'ve"),
+    (b" 're", b"'re"),
+)
+"""What Hugging Face's clean-up replaces in each token with its space, in this order."""
+
+
+def _as_it_is(token: bytes) -> bytes:
+    return token
+
+
+def _after_a_space(token: bytes) -> bytes:
+    return token[len(CONTINUES) :] if token.startswith(CONTINUES) else b" " + token
+
+
+def _cleaned_up(token: bytes) -> bytes:
+    added = _after_a_space(token)
+    for old, new in _CLEANUP:
+        added = added.replace(old, new)
+    return added
+
+
+_ADDED: MappingProxyType[str, Callable[[bytes], bytes]] = MappingProxyType(
+    {"fuse": _as_it_is, "wordpiece": _after_a_space, "wordpiece_cleanup": _cleaned_up}
+)
+DECODERS = (*_ADDED,)
 _FEW = 1 << 12  # above, laying a list out as an array pays
 
 
@@ -47,22 +89,37 @@ class Decoder:
         """Return the decoder as JSON-able data: its name."""
         return self.name
 
+    def join(self, tokens: Iterable[bytes]) -> bytes:
+        """Return the text of some tokens, given by their bytes."""
+        parts = list(tokens)
+        return b"".join([*parts[:1], *map(_ADDED[self.name], parts[1:])])
+
+    def added(self, vocabulary: Vocabulary) -> Vocabulary:
+        """Return a vocabulary of what each token adds to the text if it is not the first one."""
+        if self.name == "fuse":
+            return vocabulary
+        data, offsets = buffers.pack_bytes(
+            [_ADDED[self.name](token) if token else b"" for token in vocabulary.tokens]
+        )
+        return Vocabulary(data, offsets, vocabulary.special_tokens, vocabulary.num_reserved)
+
     def of(self, vocabulary: Vocabulary) -> "IdDecoder":
         """Return the decoder of a vocabulary's ids."""
-        return IdDecoder(vocabulary)
+        return IdDecoder(vocabulary, self.added(vocabulary))
 
 
 class IdDecoder:
     """Turns ids into bytes; it only reads, so threads may share it."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._data, self._offsets = vocabulary.data, vocabulary.offsets
-        self._vocabulary = vocabulary
+    def __init__(self, vocabulary: Vocabulary, added: Vocabulary) -> None:
+        """Take what each token is, and what it adds to the text if it is not the first one."""
+        self._vocabulary, self._added = vocabulary, added
 
     @cached_property
-    def _tokens(self) -> list[bytes | None]:
-        """The bytes of each id; None where an id has no token."""
-        return [token or None for token in self._vocabulary.tokens]
+    def _texts(self) -> list[bytes | None]:
+        """What each id adds to the text; None where an id has no token."""
+        tokens, added = self._vocabulary.tokens, self._added.tokens
+        return [text if token else None for token, text in zip(tokens, added, strict=True)]
 
     def decode(self, ids: ArrayLike | Iterable[int]) -> bytes:
         """Return the bytes of ids.
@@ -77,24 +134,33 @@ class IdDecoder:
                 return few
         flat = buffers.as_ids(ids)
         self._check(flat)
-        out = np.empty(int((self._offsets[flat + 1] - self._offsets[flat]).sum()), np.uint8)
-        gather_tokens(flat, self._data, self._offsets, out)
-        return out.tobytes()
+        offsets = self._added.offsets
+        out = np.empty(int((offsets[flat + 1] - offsets[flat]).sum()), np.uint8)
+        gather_tokens(flat, self._added.data, offsets, out)
+        return self._begin(out.tobytes(), int(flat[0])) if flat.shape[0] else b""
 
     def _few(self, ids: list[int]) -> bytes | None:
         """Return the bytes of ids, or None if one of them has to be checked."""
         try:
             if min(ids, default=0) >= 0:
-                return b"".join(map(cast(list[bytes], self._tokens).__getitem__, ids))
+                text = b"".join(map(cast(list[bytes], self._texts).__getitem__, ids))
+                return self._begin(text, ids[0]) if ids else text
         except (IndexError, TypeError):  # an unknown id, or not an integer
             pass
         return None
 
+    def _begin(self, text: bytes, first: int) -> bytes:
+        """Put the first token, as it is, in the place of what it would add to others."""
+        if self._added is self._vocabulary:
+            return text
+        return self._vocabulary.tokens[first] + text[len(self._added.tokens[first]) :]
+
     def _check(self, ids: NDArray[np.int64]) -> None:
-        size = self._offsets.shape[0] - 1
+        offsets = self._vocabulary.offsets
+        size = offsets.shape[0] - 1
         inside = (ids >= 0) & (ids < size)
         asked = np.where(inside, ids, 0)
-        known = inside & (self._offsets[asked] < self._offsets[asked + 1])
+        known = inside & (offsets[asked] < offsets[asked + 1])
         if not known.all():
             place = int(np.argmin(known))
             raise VocabularyError(
@@ -105,8 +171,11 @@ class IdDecoder:
     def stream(self, ids: Iterable[int], errors: str) -> Iterator[str]:
         """Decode ids as they come; the bytes of an incomplete character are held back."""
         decoder = codecs.getincrementaldecoder("utf-8")(errors)
+        first = True
         for token in ids:
-            text = decoder.decode(self.decode([token]))
+            data = self.decode([token])
+            text = decoder.decode(data if first else self._added.tokens[token])
+            first = False
             if text:
                 yield text
         rest = decoder.decode(b"", final=True)

@@ -64,15 +64,18 @@ class Definition:
         digits: Digits = "pattern",
         normalizer: str | None = None,
         template: Template | None = None,
+        decoder: str = "fuse",
         unicode: Mapping[str, str] | None = None,
     ) -> Self:
-        """Put a model together with parts that are chosen by name; see `PreTokenizer` and `Normalizer`.
+        """Put a model together with parts that are chosen by name.
+
+        See `PreTokenizer`, `Normalizer` and `Decoder`.
 
         Raises:
             TokenizerError: an unknown name, or parts that do not fit together.
         """
         parts = PreTokenizer(split_pattern, digits), Normalizer(normalizer)
-        return cls(model, *parts, template, unicode=unicode)
+        return cls(model, *parts, template, Decoder(decoder), unicode)
 
     @property
     def family(self) -> str:

@@ -49,6 +49,7 @@ class Family:
             vocabulary that has room for something to learn, or for the alphabet.
         formats: the modules that read and write it, by format; docs/tokenizer.md lists their functions. The
             format `tokmill` needs none.
+        decoder: the name of the decoder that its models have by default.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Family:
     trainer: "Callable[[PretokenCounts, ModelOptions, Sequence[int]], Trainer]"
     least_vocab_size: "Callable[[Sequence[str], int], int]"
     formats: Mapping[str, str] = field(default_factory=dict)
+    decoder: str = "fuse"
 
     def format_module(self, format_name: str) -> Any:
         """Import the module of one of its formats."""

@@ -165,8 +165,11 @@ class Model(Protocol):
         """The special token for text that is not in the vocabulary; None if it covers all text."""
         ...
 
-    def recovers(self, pretokens: Sequence[bytes]) -> bytes:
-        """Return the bytes that some pre-tokens decode to, without encoding them: the family's promise."""
+    def recovers(self, pretokens: Sequence[bytes]) -> list[bytes]:
+        """Return what decoding gets for some pre-tokens, to be joined by the decoder: the family's promise.
+
+        It is found without encoding them.
+        """
         ...
 
     def probes(self) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ Rust's engines read alike (`{1,3}+` is possessive in some only; `$` has three me
 `(?![\s\S])` for the end of the text). The tests compare them with tiktoken's own text of them.
 
 Sources: openai/gpt-2 `encoder.py`; openai/tiktoken `openai_public.py`; Hugging Face `tokenizer.json` files of
-Llama 3, Qwen 2 and DeepSeek V3; Stanford CS336, assignment 1.
+Llama 3, Qwen 2 and DeepSeek V3; Stanford CS336, assignment 1; google-research/bert `tokenization.py`.
 """
 
 import difflib
@@ -29,6 +29,7 @@ PatternLike: TypeAlias = str | Sequence[str]
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_PUNCTUATION = r"!-/:-@\[-`{-~\p{P}"  # of BERT: ASCII's symbols, too
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -46,6 +47,7 @@ SPLIT_PATTERNS: MappingProxyType[str, str] = MappingProxyType(
         rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}",
         "llama3": _LLAMA3,
         "qwen2": _LLAMA3.replace("{1,3}", ""),
+        "bert": rf"\s+|[{_PUNCTUATION}]|[^\s{_PUNCTUATION}]+",
     }
 )
 """Named patterns that are one regular expression."""
