@@ -246,6 +246,9 @@ def test_a_token_that_is_no_utf8_stays_out_of_a_tokenizer_json(tmp_path: Path) -
         tok.save(tmp_path / "other", "huggingface")
 
 
+CHARACTERS: dict[str, object] = {"type": "Split", "pattern": {"Regex": r"[\s\S]"}, "behavior": "Isolated"}
+
+
 @pytest.mark.parametrize(
     ("change", "what"),
     [
@@ -253,6 +256,14 @@ def test_a_token_that_is_no_utf8_stays_out_of_a_tokenizer_json(tmp_path: Path) -
         ({"pre_tokenizer": None}, "needs a Split"),
         ({"added_tokens": []}, "added token"),
         ({"model": {"type": "WordPiece"}}, "only byte-level BPE and WordLevel"),
+        (
+            {"model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1, "b": 1}, "unk_token": "[UNK]"}},
+            "id 1",
+        ),
+        (
+            {"pre_tokenizer": {"pretokenizers": [CHARACTERS, CHARACTERS | {"behavior": "Removed"}]}},
+            "only Isolated",
+        ),
     ],
 )
 def test_word_level_files_of_others_that_cannot_be_read(
@@ -262,7 +273,7 @@ def test_word_level_files_of_others_that_cannot_be_read(
     file = next(path for path in tok.save(tmp_path, "huggingface") if path.name == "tokenizer.json")
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
 
-    with pytest.raises(FormatError, match=what):
+    with pytest.raises(TokenizerError, match=what):
         tokenizer.load(file)
 
 

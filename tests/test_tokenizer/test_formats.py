@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from tests.effort import examples
 from tests.test_tokenizer.conftest import SPECIALS, TRAINING_TEXTS, any_text, in_tekken_order
 from tokmill import tokenizer
-from tokmill.tokenizer import FormatError, Tokenizer, VocabularyError
+from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError, VocabularyError
 from tokmill.tokenizer.core.alphabet import BYTE_ORDER, to_bytes, to_text
 from tokmill.tokenizer.formats import WRITERS, files
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS
@@ -227,6 +227,59 @@ def test_broken_files_of_our_own(small: Tokenizer, tmp_path: Path, changes: dict
         tokenizer.load(tmp_path)
 
 
+def split(expression: str) -> dict[str, object]:
+    """The step of a `tokenizer.json` that isolates the matches of an expression."""
+    return {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(
+            r"(?s).+",
+            r"(?s:.)+|a",
+            r"(?m).+",
+            r"(?m)a.",
+            r"a(?i)b|c",
+            r"(?u)a+",
+            r"(?V1)[a-z]+",
+            r"(?P<x>a)|b",
+        ),
+        *(r"(?|a|b)", r"\pL+", r"[\pL]+", r"[\w]+", r"[\h]+", r"\N|a", r"\M-a", r"\U00000041|b", r"[a~~b]+"),
+        *(
+            r"\p{IsGreek}|b",
+            r"\p{Script=Latin}+|b",
+            r"\p{LC}",
+            r"[[:punct:]]",
+            r"\\w",
+            r"[\\w]+",
+            r"(?i:ab)|.",
+        ),
+        *(
+            r"(?i)ab|.",
+            r"(?<x>a)\|b",
+            r"(?>a|b)+",
+            r"\p{^L}+",
+            r"[a-z&&[^b]]+",
+            r"\u0041+|b",
+            r"(?<!a)b",
+            r"[^]a]+",
+        ),
+    ],
+)
+def test_an_expression_is_refused_or_tokenizers_cuts_alike(pattern: str, tmp_path: Path) -> None:
+    tok = tokenizer.train_from_counts({b"a": 1}, vocab_size=2, family="word_level", split_pattern=pattern)
+    text = "Ab\ncd ab b\n\nAB 12 \\w . É pL Ω\u200c \r\n x#y~~a-b C-a Ⓐ ʕ (?|ac"
+    try:
+        tok.save(tmp_path, "huggingface")
+    except FormatError:
+        return
+    other = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert other.pre_tokenizer is not None
+    cut = [piece for piece, _ in other.pre_tokenizer.pre_tokenize_str(text)]
+    assert cut == list(tok.splitter.split_text(text))
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -240,6 +293,11 @@ def test_broken_files_of_our_own(small: Tokenizer, tmp_path: Path, changes: dict
         ({"pre_tokenizer": {"type": "ByteLevel", "use_regex": False}}, "needs a Split"),
         ({"pre_tokenizer__pretokenizers": [{"type": "BertPreTokenizer"}, {"type": "ByteLevel"}]}, "BertPre"),
         ({"added_tokens": [{"id": 0, "content": "!", "lstrip": True}]}, "lstrip=True"),
+        ({"added_tokens": [{"id": 0, "content": "!", "normalized": True}]}, "before the text is normalized"),
+        ({"pre_tokenizer__pretokenizers": [split(r"\p{N}{1,3}+"), {"type": "ByteLevel"}]}, "another way"),
+        ({"pre_tokenizer__pretokenizers": [split(r"(?m)a.$"), {"type": "ByteLevel"}]}, "another way"),
+        ({"model__vocab__zz": 70}, "have the same id 70"),
+        ({"model__vocab__zz": None}, "id None"),
         ({"model": 7}, "broken: "),
     ],
 )
@@ -247,8 +305,9 @@ def test_files_of_others_that_cannot_be_done(
     small: Tokenizer, tmp_path: Path, changes: dict, says: str
 ) -> None:
     file, _ = small.save(tmp_path, "huggingface")
-    files.write_json(file, edited(json.loads(file.read_bytes()), **changes))
-    with pytest.raises(FormatError, match=says):
+    content = json.loads(file.read_bytes()) | {"normalizer": {"type": "NFKC"}}
+    files.write_json(file, edited(content, **changes))
+    with pytest.raises(TokenizerError, match=says):
         tokenizer.load(tmp_path)
 
 

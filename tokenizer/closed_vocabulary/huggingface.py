@@ -9,7 +9,7 @@ from typing import Any
 
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
 from tokmill.tokenizer.formats.spellings import split_steps
 from tokmill.tokenizer.formats.split_steps import (
     check_chain,
@@ -31,7 +31,8 @@ Step = dict[str, Any]
 def ends_in_characters(content: Mapping[str, Any]) -> bool:
     """Whether a file cuts pre-tokens into characters: by its last step, after at least one other."""
     steps = steps_of(content.get("pre_tokenizer"))
-    return len(steps) > 1 and steps[-1].get("pattern") == {"Regex": EVERY_CHARACTER}
+    last = steps[-1] if len(steps) > 1 else {}
+    return last.get("pattern") == {"Regex": EVERY_CHARACTER} and last.get("behavior") == "Isolated"
 
 
 def is_word_level(content: Mapping[str, Any]) -> bool:
@@ -105,7 +106,7 @@ def read(
         raise refusal(where, "model.unk_token", unknown, "it must be an added token, too")
     if not steps:
         raise refusal(where, "pre_tokenizer", None, "a WordLevel model needs a Split before it")
-    tokens = {i: text.encode() for text, i in model["vocab"].items() if special_tokens.get(text) != i}
+    tokens = {i: text.encode() for i, text in texts_by_id(model["vocab"], special_tokens).items()}
     vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved)
     chain = tuple(read_split(step, where, _STEPS) for step in steps)
     return make(vocabulary, {"unknown_token": unknown}), PreTokenizer(named(chain))

@@ -19,6 +19,24 @@ MAX_IDS = (1 << 21) - 1
 """The most ids of a vocabulary; the tables of byte-level BPE have no room for more."""
 
 
+def texts_by_id(vocab: Mapping[str, int], special_tokens: Mapping[str, int]) -> dict[int, str]:
+    """Turn the vocabulary of a file, ids by text, around; its special tokens are left out.
+
+    Raises:
+        VocabularyError: two texts have one id, so that one of them would be lost.
+    """
+    texts: dict[int, str] = {}
+    for text, token in vocab.items():
+        if text in special_tokens and special_tokens[text] == token:
+            continue
+        if texts.setdefault(token, text) != text:
+            raise VocabularyError(
+                f"vocabulary: {texts[token]!r:.200} and {text!r:.200} have the same id {token}; give one of "
+                "them another"
+            )
+    return texts
+
+
 def reserved_name(number: int) -> str:
     """Return the name of a reserved token."""
     return f"<|reserved_{number}|>"

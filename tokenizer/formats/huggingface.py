@@ -87,13 +87,14 @@ def read_content(content: dict[str, Any], where: str) -> Definition:
 
 def _read(content: dict[str, Any], where: str) -> Definition:
     part = _part_for(content, where)
-    specials = _read_added_tokens(content.get("added_tokens") or [], where)
+    added, normalizer = content.get("added_tokens") or [], _read_normalizer(content.get("normalizer"), where)
+    specials = _read_added_tokens(added, normalizer, where)
     num_reserved = _num_reserved(list(specials))
     model, pre_tokenizer = part.read(content, specials, num_reserved, where)
     return Definition(
         model,
         pre_tokenizer,
-        Normalizer(_read_normalizer(content.get("normalizer"), where)),
+        Normalizer(normalizer),
         post_processors.read(content.get("post_processor"), specials, where),
     )
 
@@ -119,7 +120,7 @@ def _num_reserved(names: list[str]) -> int:
     return number if names[-number:] == [reserved_name(i) for i in range(number)] else 0
 
 
-def _read_added_tokens(added: list[dict[str, Any]], where: str) -> dict[str, int]:
+def _read_added_tokens(added: list[dict[str, Any]], normalizer: str | None, where: str) -> dict[str, int]:
     for token in added:
         for flag in ("single_word", "lstrip", "rstrip"):
             if token.get(flag):
@@ -133,6 +134,13 @@ def _read_added_tokens(added: list[dict[str, Any]], where: str) -> dict[str, int
                 token["content"],
                 "white space that is cut out of ordinary text before it is split, as GPT-NeoX's is, cannot "
                 "be done here",
+            )
+        if normalizer and token.get("normalized"):
+            raise refusal(
+                where,
+                f"added_tokens: {token['content']!r}: normalized",
+                True,
+                f"special tokens are cut out before the text is normalized ({normalizer}) here",
             )
     return {token["content"]: token["id"] for token in added}
 

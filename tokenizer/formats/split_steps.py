@@ -9,11 +9,22 @@ from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.formats.spellings import SINGLE_DIGITS, read_expression
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS
 
-# What Oniguruma, the engine of `tokenizers`, reads in another way than `regex` does, outside of escapes
-# and classes: `{1,3}+` is not possessive there, `$` and `^` match at every line, and these escapes mean
-# other sets of characters.
-_READ_OTHERWISE = regex.compile(r"\}\+|(?<!\[)\^|\$|\\[dDwWbBhHRXAZzG]")
+# What Oniguruma, the engine of `tokenizers`, reads in another way than `regex` does, or refuses. Outside of
+# escapes and classes: `{1,3}+` is not possessive there, `$` and `^` match at every line, and these escapes
+# mean other sets of characters. Options other than `i` and `x` are unknown, or mean something else; one that
+# does not come first ends elsewhere; and some kinds of groups are unknown.
+_OTHERWISE = regex.compile(
+    r"\}\+|(?<!\[)\^|\$|\\[dDwWbBhHRXAZzG]|(?!\A)\(\?[ix-]+\)|\(\?(?!<?[=!]|[:>#]|<\w|[ix-]+[:)])"
+)
 _NOT_SYNTAX = regex.compile(r"\\[pP]\{[^}]*\}|\\[^dDwWbBhHRXAZzG]|\[\^?\]?(?:\\.|[^\]\\])*\]", regex.DOTALL)
+# In classes, too: escapes that mean another set or the letter itself, properties that have no braces or are
+# unknown there, and `~~` and `--`, which are no operations there.
+_OTHERWISE_EVERYWHERE = regex.compile(
+    r"\\\\(*SKIP)(*FAIL)|\\[wWhHNULMmRX]|\\[pP](?!\{)|\\[pP]\{\^?(?:Is\w+|LC|[^}]*[=:&][^}]*)\}"
+    r"|\[:\^?punct:\]|\[[^\]]*?\K(?:~~|--)"
+)
+# Files of others may have them: a line break that could make a difference is mostly cut off by a step before.
+_MOSTLY_ALIKE = frozenset({"^", "$", r"\d", r"\D", r"\b", r"\B"})
 
 
 def refusal(where: str, key: str, value: object, rule: str) -> FormatError:
@@ -28,12 +39,19 @@ def check_chain(chain: Sequence[str]) -> None:
         FormatError: it reads one differently; the message names the part.
     """
     for expression in chain:
-        otherwise = _READ_OTHERWISE.search(_NOT_SYNTAX.sub("", expression))
+        otherwise = _read_otherwise(expression)
         if otherwise:
             raise FormatError(
                 f"format='huggingface' cannot express split_pattern={expression!r}: the tokenizers library "
                 f"reads {otherwise[0]!r} in another way; write it otherwise, or use format='tokmill'"
             )
+
+
+def _read_otherwise(expression: str) -> list[str]:
+    """Return the parts of an expression that `tokenizers` reads differently, or not at all."""
+    bare = _NOT_SYNTAX.sub("", expression)
+    found = [*_OTHERWISE_EVERYWHERE.finditer(expression), *_OTHERWISE.finditer(bare)]
+    return [match[0] for match in found]
 
 
 def in_sequence(steps: list[dict[str, Any]]) -> dict[str, Any]:
@@ -56,7 +74,7 @@ def read_split(step: dict[str, Any], where: str, allowed: str) -> str:
         allowed: which steps can be read, for messages.
 
     Raises:
-        FormatError: it is another step, or has another behavior.
+        FormatError: it is another step, has another behavior, or an expression that we read differently.
     """
     if step["type"] == "Digits":
         return SINGLE_DIGITS if step["individual_digits"] else r"\p{N}+"
@@ -70,6 +88,10 @@ def read_split(step: dict[str, Any], where: str, allowed: str) -> str:
         how == ("Removed", True) and expression in SPLIT_PATTERNS.values()
     ):
         raise refusal(where, "pre_tokenizer: Split.behavior", step["behavior"], "only Isolated can be done")
+    for part in _read_otherwise(expression):
+        if part not in _MOSTLY_ALIKE:
+            rule = f"the tokenizers library reads {part!r} in another way than tokmill"
+            raise refusal(where, "pre_tokenizer: Split.pattern", expression, rule)
     return read_expression(expression)
 
 

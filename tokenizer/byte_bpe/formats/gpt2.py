@@ -15,6 +15,7 @@ from tokmill.tokenizer.byte_bpe.model import define, model_of
 from tokmill.tokenizer.core.alphabet import to_bytes, to_text
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.malformed import refuse_malformed
+from tokmill.tokenizer.core.vocabulary import texts_by_id
 from tokmill.tokenizer.formats import foreign, sidecar
 from tokmill.tokenizer.formats.files import read_file, read_json, write_file
 from tokmill.tokenizer.formats.names import GPT2_MERGES, GPT2_VOCAB
@@ -85,7 +86,8 @@ def read(path: Path, usage: Usage) -> Definition:
 
 def _definition(vocab: dict[str, int], pairs: list[tuple[str, str]], usage: Usage, where: str) -> Definition:
     specials = _specials(vocab, pairs, usage.special_tokens)
-    tokens = {i: to_bytes(text, where) for text, i in vocab.items() if text not in specials}
+    ordinary = {text: i for text, i in vocab.items() if text not in specials}
+    tokens = {i: to_bytes(text, where) for i, text in texts_by_id(ordinary, {}).items()}
     return define(
         tokens,
         [(to_bytes(left), to_bytes(right)) for left, right in pairs],

@@ -11,7 +11,7 @@ from tokmill.tokenizer.byte_bpe.formats.gpt2 import alphabet_vocab
 from tokmill.tokenizer.byte_bpe.model import BytePairModel, model_of
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.alphabet import to_bytes, to_text
-from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
 from tokmill.tokenizer.formats.spellings import byte_level, write_chain
 from tokmill.tokenizer.formats.split_steps import (
     check_chain,
@@ -100,12 +100,12 @@ def read(
         if model.get(key, values[0]) not in values:
             raise refusal(where, f"model.{key}", model[key], f"byte-level BPE here has {values[0]!r}")
     texts = {
-        text: i
-        for text, i in model["vocab"].items()
-        if special_tokens.get(text) != i and text != _UNUSED.format(i)
+        i: text
+        for i, text in texts_by_id(model["vocab"], special_tokens).items()
+        if text != _UNUSED.format(i)
     }
     pairs = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in model["merges"]]
-    tokens = {i: to_bytes(text, where) for text, i in texts.items()}
+    tokens = {i: to_bytes(text, where) for i, text in texts.items()}
     merges = [(to_bytes(left, where), to_bytes(right, where)) for left, right in pairs]
     vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved)
     return (
