@@ -20,7 +20,9 @@ from tokmill.flows.profile.overrides import overrides_table
 from tokmill.flows.profile.problems import place, problems_of, profile_error
 from tokmill.flows.profile.shape import KeyPath, may_be_unset, models_at
 from tokmill.tasks.core.stage import Params
-from tokmill.tokenizer.core.errors import PatternError
+from tokmill.tokenizer.components.normalizers import steps_of
+from tokmill.tokenizer.core.errors import PatternError, TokenizerError
+from tokmill.tokenizer.splitting.fallback import compile_regex
 from tokmill.tokenizer.splitting.patterns import resolve
 
 
@@ -92,7 +94,7 @@ def _contradictions(profile: Profile, layered: Layered) -> Iterator[str]:
         if isinstance(rates, Mapping):
             yield from _source_names((section, "fim_rate"), rates, profile, layered)
     yield from _special_token_problems(profile, layered)
-    yield from _split_pattern_problems(profile, layered)
+    yield from _pretoken_problems(profile, layered)
 
 
 def _source_names(path: KeyPath, named: Iterable[str], profile: Profile, layered: Layered) -> Iterator[str]:
@@ -130,15 +132,20 @@ def _special_token_problems(profile: Profile, layered: Layered) -> Iterator[str]
         yield f"encode.fim_rate and pack.fim_rate exclude each other; keep one of them{where}"
 
 
-def _split_pattern_problems(profile: Profile, layered: Layered) -> Iterator[str]:
-    """Yield the problem of a split pattern that looks like a name but is unknown."""
+def _pretoken_problems(profile: Profile, layered: Layered) -> Iterator[str]:
+    """Yield what is wrong with the split pattern and the normalizer, which only `count` uses."""
     train = profile.training()
     if train is None:
         return
     try:
-        resolve(train.split_pattern, train.digits)
+        for expression in resolve(train.split_pattern, train.digits):
+            compile_regex(expression)
     except PatternError as error:
         yield f"train.{error}{place(layered, ('train', 'split_pattern'))}"
+    try:
+        steps_of(train.normalizer)
+    except TokenizerError as error:
+        yield f"train.{error}{place(layered, ('train', 'normalizer'))}"
 
 
 def _overrides_without_effect(profile: Profile, layered: Layered) -> list[str]:

@@ -7,6 +7,7 @@ weighted pre-tokens' bytes is recorded as `share.SOURCE`. The stage publishes a 
 """
 
 from collections.abc import Iterator
+from dataclasses import fields
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,9 @@ from tokmill.tasks.formats.counts import Counts, PreTokenization, merge_bounded
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
 from tokmill.tasks.sampling import proportions
 from tokmill.tokenizer.core.errors import TrainingError
+from tokmill.tokenizer.core.vocabulary import MAX_IDS
 from tokmill.tokenizer.pipeline.families import FamilyName, find_family
+from tokmill.tokenizer.pipeline.options import ModelOptions
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import PretokenCounts, Tokenizer
@@ -36,7 +39,7 @@ class TrainParams(CountParams):
     vocab_size: int = Field(
         default=32_000,
         ge=2,
-        le=1 << 24,
+        le=MAX_IDS,
         description="Tokens in the vocabulary, special and reserved ones included. byte_bpe has exactly this "
         "many, 256 bytes among them, so at least 257. word_level and character_level have at most this many: "
         "fewer if the text has fewer words or characters.",
@@ -79,6 +82,12 @@ class TrainParams(CountParams):
                 f"vocab_size={self.vocab_size} must be at least {least} (family='{self.family}', special "
                 f"and reserved tokens: {num_names}); use e.g. {max(32_000, least)}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_options(self) -> Self:
+        options = ModelOptions(**{field.name: getattr(self, field.name) for field in fields(ModelOptions)})
+        find_family(self.family).check_options(options)
         return self
 
     def count_params(self) -> CountParams:

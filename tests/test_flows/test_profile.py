@@ -260,6 +260,22 @@ class TestComplaints:
         assert f"at least {least}" in wrong
         assert load(f"[train]\nvocab_size = {least}\n{text}").training().vocab_size == least
 
+    @pytest.mark.parametrize("family", ["word_level", "character_level"])
+    def test_options_of_merges_are_for_families_that_merge(self, load, complaint, family):
+        ties = "[train]\ntie_break = 'lowest_ids'"
+        assert "tie_break='lowest_ids' is for merges" in complaint(f"{ties}\nfamily = '{family}'")
+        assert load(ties).training().tie_break == "lowest_ids"
+
+    def test_names_that_cannot_be_special_tokens(self, complaint):
+        assert "two bytes or more" in complaint("[train]\nspecial_tokens = ['<|endoftext|>', 'x']")
+
+    @pytest.mark.parametrize("pattern", ["a*", "(ab", "(?:a"])
+    def test_a_split_pattern_that_cannot_be_used(self, complaint, pattern):
+        assert f"train.split_pattern='{pattern}'" in complaint(f"[train]\nsplit_pattern = '{pattern}'")
+
+    def test_a_normalizer_that_is_not_known(self, complaint):
+        assert "use None, or, joined with +" in complaint("[train]\nnormalizer = 'nfx'")
+
     def test_an_end_token_that_training_does_not_make(self, complaint):
         text = complaint("[encode]\nend_of_document = '<eos>'")
         assert 'encode.end_of_document="<eos>" is not in train.special_tokens' in text

@@ -124,7 +124,7 @@ SOURCE = '[sources.s]\nfiles = ["a.txt"]\n'
         (SOURCE + "[train]\nvocab_size = " + "1" * 5000, "a number has thousands of digits"),
         (
             SOURCE + "[train]\nvocab_size = 1000000000000000000",
-            r"train\.vocab_size=.* must be at most 16777216",
+            r"train\.vocab_size=.* must be at most 2097151",
         ),
         (SOURCE + "[balance]\ntotal = 10000000000000000000000000000", "has more than 64 bits"),
         (SOURCE + "[balance]\ntotal = 0x7fffffffffffffff0", "has more than 64 bits"),

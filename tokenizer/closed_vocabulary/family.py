@@ -5,7 +5,7 @@ from typing import Any
 
 from tokmill.tokenizer.closed_vocabulary.encoder import Cut
 from tokmill.tokenizer.closed_vocabulary.model import UNKNOWN, ClosedModel
-from tokmill.tokenizer.closed_vocabulary.training import ClosedTraining, least_vocab_size
+from tokmill.tokenizer.closed_vocabulary.training import ClosedTraining, check_options, least_vocab_size
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.families import Family
@@ -32,4 +32,5 @@ def closed_family(name: str, title: str, kind: str, cut: Cut, formats: Mapping[s
     def trainer(counts: PretokenCounts, options: ModelOptions, vocab_sizes: Sequence[int]) -> ClosedTraining:
         return ClosedTraining(model_of, cut, counts, options, vocab_sizes)
 
-    return Family(name, title, f"{kind}s", from_spec, trainer, least_vocab_size, formats)
+    parts = from_spec, trainer, least_vocab_size
+    return Family(name, title, f"{kind}s", *parts, formats, check_options=check_options)

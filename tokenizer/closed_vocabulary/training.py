@@ -50,7 +50,7 @@ class ClosedTraining:
         Raises:
             TrainingError: a size is too small, or an option is not for this family.
         """
-        _check_options(options)
+        check_options(options)
         names = list(dict.fromkeys([UNKNOWN, *options.names]))
         self._make, self._names, self._num_reserved = make, names, options.num_reserved
         least = least_vocab_size(options.special_tokens, options.num_reserved)
@@ -71,7 +71,12 @@ class ClosedTraining:
         return self._make(Vocabulary.build(tokens, specials, self._num_reserved))
 
 
-def _check_options(options: ModelOptions) -> None:
+def check_options(options: ModelOptions) -> None:
+    """Refuse the options of merges.
+
+    Raises:
+        TrainingError: one is set.
+    """
     if options.tie_break != "lexicographic_max":
         raise TrainingError(
             f"train: tie_break={options.tie_break!r} is for merges, which this family does not make: of "

@@ -35,6 +35,10 @@ else:
     FamilyName = Literal[*FAMILIES]  # for the schemas of forms and profiles, which list the names
 
 
+def _accept(_options: "ModelOptions") -> None:
+    """Accept all options."""
+
+
 @dataclass(frozen=True)
 class Family:
     """The face of a family.
@@ -50,6 +54,8 @@ class Family:
         formats: the modules that read and write it, by format; docs/tokenizer.md lists their functions. The
             format `tokmill` needs none.
         decoder: the name of the decoder that its models have by default.
+        check_options: raises a `TrainingError` for an option that its trainer does not use, so that a profile
+            is refused before anything runs.
     """
 
     name: str
@@ -60,6 +66,7 @@ class Family:
     least_vocab_size: "Callable[[Sequence[str], int], int]"
     formats: Mapping[str, str] = field(default_factory=dict)
     decoder: str = "fuse"
+    check_options: "Callable[[ModelOptions], None]" = _accept
 
     def format_module(self, format_name: str) -> Any:
         """Import the module of one of its formats."""
