@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.byte_bpe.kernels.encoding import (
-    BLOCK,
     DONE,
     NUM_IDS,
     PAUSED,
@@ -28,7 +27,7 @@ from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model
 from tokmill.tokenizer.byte_bpe.tables import first_cache, lay_out
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.core.stopping import SLICE_BYTES, raise_if_stopped
-from tokmill.tokenizer.kernels.cache import EncodingCache, copy_cache
+from tokmill.tokenizer.kernels.cache import EncodingCache, copy_cache, empty_block
 from tokmill.tokenizer.kernels.decoding import locate_tokens
 from tokmill.tokenizer.pipeline.model import Breach, Encoding, Law
 from tokmill.tokenizer.splitting import Pretokens
@@ -88,10 +87,9 @@ class Workspace:
     """An encoder's model, and working memory to encode with it; for one thread at a time."""
 
     def __init__(self, model: Model, cache: EncodingCache) -> None:
-        block = np.empty(BLOCK, np.int64), *np.empty((2, BLOCK), np.uint64)
         self._model = model
         self._usual = make_greedy_scratch(_USUAL_BYTES), make_scratch(_USUAL_BYTES)
-        self._memory = Memory(cache, *self._usual, *block)
+        self._memory = Memory(cache, *self._usual, empty_block())
         self._ids = np.empty(_USUAL_IDS, np.uint32)
 
     def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:

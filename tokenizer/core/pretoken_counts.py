@@ -72,12 +72,7 @@ class PretokenCounts:
     @classmethod
     def sorted(cls, data: NDArray[np.uint8], offsets: NDArray[np.int64], counts: NDArray[np.uint64]) -> Self:
         """Sort pre-tokens that are in any order, and add up the counts of those that occur twice."""
-        order, keys = zero_pages(counts.shape[0], np.int64), zero_pages(counts.shape[0], np.uint64)
-        order[:] = np.arange(counts.shape[0])
-        parts, height = np.empty((MAX_PARTS, 3), np.int64), -1
-        while height:
-            raise_if_stopped()
-            height = sort_strings(data, offsets, order, keys, parts, max(height, 0), _STRINGS_A_SLICE)
+        order, keys = order_of(data, offsets[:-1], offsets[1:])
         read_prefixes(data, offsets, keys)
         return cls._summed(data, offsets, counts, keys, order)
 
@@ -114,3 +109,16 @@ class PretokenCounts:
         out = zero_pages(int((offsets[firsts + 1] - offsets[firsts]).sum()), np.uint8)
         gather_strings(data, offsets, firsts, out, out_offsets)
         return cls(out, out_offsets, sums[:distinct])
+
+
+def order_of(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Return the order of the strings `data[starts[k]:ends[k]]` by their bytes, and an array for scratch."""
+    order, keys = zero_pages(starts.shape[0], np.int64), zero_pages(starts.shape[0], np.uint64)
+    order[:] = np.arange(starts.shape[0])
+    parts, height = np.empty((MAX_PARTS, 3), np.int64), -1
+    while height:
+        raise_if_stopped()
+        height = sort_strings(data, starts, ends, order, keys, parts, max(height, 0), _STRINGS_A_SLICE)
+    return order, keys

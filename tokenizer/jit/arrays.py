@@ -15,6 +15,7 @@ READ_ONLY = "read only"
 TWO_DIMENSIONS = "two dimensions"
 
 BytesIn: TypeAlias = Annotated[NDArray[np.uint8], READ_ONLY]
+Float64In: TypeAlias = Annotated[NDArray[np.float64], READ_ONLY]
 Int32In: TypeAlias = Annotated[NDArray[np.int32], READ_ONLY]
 Int64In: TypeAlias = Annotated[NDArray[np.int64], READ_ONLY]
 UInt16In: TypeAlias = Annotated[NDArray[np.uint16], READ_ONLY]
@@ -22,6 +23,7 @@ UInt32In: TypeAlias = Annotated[NDArray[np.uint32], READ_ONLY]
 UInt64In: TypeAlias = Annotated[NDArray[np.uint64], READ_ONLY]
 
 Bytes: TypeAlias = NDArray[np.uint8]
+Float64: TypeAlias = NDArray[np.float64]
 Int16: TypeAlias = NDArray[np.int16]
 Int32: TypeAlias = NDArray[np.int32]
 Int64: TypeAlias = NDArray[np.int64]

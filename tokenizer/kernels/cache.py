@@ -5,6 +5,8 @@ Two of them make a set; a new entry goes first, and the first one becomes the se
 bytes, are a cache line, with up to 8 ids, and each has one place. If there are more ids, the entry has
 their place in an array *aside*. When that is full, it is written from the front again, and all earlier
 references to it become invalid. The content of the cache never changes the ids.
+
+Look-ups wait for memory, so a block of pre-tokens has its places fetched ahead, all at once.
 """
 
 from typing import NamedTuple
@@ -12,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import BytesIn, Int64In, UInt32, UInt64
-from tokmill.tokenizer.jit.intrinsics import store_u64
+from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In, UInt32, UInt64
+from tokmill.tokenizer.jit.intrinsics import prefetch, store_u64
 from tokmill.tokenizer.kernels.words import (
+    MAX_MIDDLE,
     MAX_SHORT,
     hash_middle,
     hash_short,
@@ -32,6 +35,13 @@ _ASIDE = np.int64(15)
 """In place of the number of ids: they are aside. The entry's last two words have their place and number."""
 
 
+BLOCK = 256
+"""Pre-tokens whose places are fetched ahead."""
+
+LONG, MIDDLE = np.int64(-1), np.int64(-2)
+"""For a place: there is none; and from here downwards, one in the cache of middle pre-tokens."""
+
+
 class EncodingCache(NamedTuple):
     """Encodings that were seen before, of one thread. A place is the index of an entry, or of a set of them.
 
@@ -47,6 +57,25 @@ class EncodingCache(NamedTuple):
     middle: UInt64
     aside: UInt32
     filled: UInt64
+
+
+class Fetched(NamedTuple):
+    """Where the pre-tokens of a block are in the cache; shape (BLOCK,) each.
+
+    Attributes:
+        places: the place of a short pre-token; LONG for a long one; MIDDLE minus the place of a middle one.
+        lows: the first words of the short ones.
+        highs: the second.
+    """
+
+    places: Int64
+    lows: UInt64
+    highs: UInt64
+
+
+def empty_block() -> Fetched:
+    """Make room for a block."""
+    return Fetched(np.empty(BLOCK, np.int64), *np.empty((2, BLOCK), np.uint64))
 
 
 def empty_cache(short_bits: int, middle_bits: int, aside_bits: int) -> EncodingCache:
@@ -88,6 +117,40 @@ def middle_place(cache: EncodingCache, data: BytesIn, start: int, length: int) -
     return np.int64(hash_middle(first, second, third, last) >> _TO_PLACE) & np.int64(
         cache.middle.shape[0] - 8
     )
+
+
+@kernel(inline=True)
+def fetch_ahead(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    first: int,
+    after: int,
+    cache: EncodingCache,
+    fetched: Fetched,
+) -> int:
+    """Find the places in the cache of the pre-tokens from `first` to `after`, and prefetch them.
+
+    Returns:
+        The length of the longest.
+    """
+    longest = np.int64(0)
+    for k in range(first, after):
+        start = starts[np.uint64(k)]
+        length = ends[np.uint64(k)] - start
+        longest = max(longest, length)
+        low, high, place = np.uint64(0), np.uint64(0), LONG
+        if length <= MAX_SHORT:
+            low, high = load_short(data, start, length)
+            place = short_place(cache, low, high)
+            prefetch(cache.short, place)
+        elif length <= MAX_MIDDLE:
+            place = middle_place(cache, data, start, length)
+            prefetch(cache.middle, place)
+            place = MIDDLE - place
+        i = np.uint64(k - first)
+        fetched.places[i], fetched.lows[i], fetched.highs[i] = place, low, high
+    return longest
 
 
 @kernel(inline=True)

@@ -22,9 +22,9 @@ MAX_PARTS = 200
 
 
 @kernel(inline=True)
-def key_at(data: BytesIn, offsets: Int64In, string: int, depth: int) -> np.uint64:
+def key_at(data: BytesIn, starts: Int64In, ends: Int64In, string: int, depth: int) -> np.uint64:
     """Return a string's key at a depth, which is at most its length."""
-    start, end = offsets[string] + depth, offsets[string + 1]
+    start, end = starts[string] + depth, ends[string]
     key = np.uint64(0)
     for i in range(start, start + _STEP):
         key = key << _EIGHT | np.uint64(data[i] if i < end else 0)
@@ -33,33 +33,56 @@ def key_at(data: BytesIn, offsets: Int64In, string: int, depth: int) -> np.uint6
 
 @kernel(inline=True)
 def read_keys(
-    data: BytesIn, offsets: Int64In, order: Int64, keys: UInt64, first: int, end: int, depth: int
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    order: Int64,
+    keys: UInt64,
+    first: int,
+    end: int,
+    depth: int,
 ) -> None:
     """Read the keys at a depth of the strings that stand at `first` to `end` in the order."""
     for k in range(first, end):
-        prefetch(data, offsets[order[min(k + _AHEAD, end - 1)]] + depth)
-        keys[k] = key_at(data, offsets, order[k], depth)
+        prefetch(data, starts[order[min(k + _AHEAD, end - 1)]] + depth)
+        keys[k] = key_at(data, starts, ends, order[k], depth)
 
 
 @kernel(inline=True)
 def is_less(
-    data: BytesIn, offsets: Int64In, key: np.uint64, one: int, other_key: np.uint64, other: int, depth: int
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    key: np.uint64,
+    one: int,
+    other_key: np.uint64,
+    other: int,
+    depth: int,
 ) -> bool:
     """Whether a string with a key is less than another, where both are alike up to a depth."""
     while key == other_key and key & _BYTE == _GOES_ON:
         depth += _STEP
-        key, other_key = key_at(data, offsets, one, depth), key_at(data, offsets, other, depth)
+        key, other_key = key_at(data, starts, ends, one, depth), key_at(data, starts, ends, other, depth)
     return key < other_key
 
 
 @kernel(inline=True)
 def insert_strings(
-    data: BytesIn, offsets: Int64In, order: Int64, keys: UInt64, first: int, end: int, depth: int
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    order: Int64,
+    keys: UInt64,
+    first: int,
+    end: int,
+    depth: int,
 ) -> None:
     """Sort a few strings by insertion."""
     for k in range(first + 1, end):
         key, string, hole = keys[k], order[k], k
-        while hole > first and is_less(data, offsets, key, string, keys[hole - 1], order[hole - 1], depth):
+        while hole > first and is_less(
+            data, starts, ends, key, string, keys[hole - 1], order[hole - 1], depth
+        ):
             keys[hole], order[hole] = keys[hole - 1], order[hole - 1]
             hole -= 1
         keys[hole], order[hole] = key, string
@@ -102,7 +125,8 @@ def put_larger_below(parts: Int64Table, row: int) -> None:
 @kernel
 def sort_strings(
     data: BytesIn,
-    offsets: Int64In,
+    starts: Int64In,
+    ends: Int64In,
     order: Int64,
     keys: UInt64,
     parts: Int64Table,
@@ -113,7 +137,8 @@ def sort_strings(
 
     Args:
         data: holds the strings.
-        offsets: shape (number of strings + 1,).
+        starts: shape (number of strings,); string k is `data[starts[k]:ends[k]]`.
+        ends: shape (number of strings,).
         order: shape (n,), strings; sorted.
         keys: shape (n,), scratch.
         parts: shape (MAX_PARTS, 3), scratch: parts that are still to be sorted, where each begins and ends,
@@ -125,7 +150,7 @@ def sort_strings(
         How many parts are still to be sorted; 0 if all is.
     """
     if height == 0:
-        read_keys(data, offsets, order, keys, 0, order.shape[0], 0)
+        read_keys(data, starts, ends, order, keys, 0, order.shape[0], 0)
         parts[0, 0], parts[0, 1], parts[0, 2] = 0, order.shape[0], 0
         height = 1
     looked_at = np.int64(0)
@@ -134,13 +159,13 @@ def sort_strings(
         first, end, depth = parts[height, 0], parts[height, 1], parts[height, 2]
         looked_at += end - first
         if end - first <= _FEW:
-            insert_strings(data, offsets, order, keys, first, end, depth)
+            insert_strings(data, starts, ends, order, keys, first, end, depth)
             continue
         lesser, greater = part_in_three(order, keys, first, end)
         deeper = depth
         if keys[lesser] & _BYTE == _GOES_ON:
             deeper += _STEP
-            read_keys(data, offsets, order, keys, lesser, greater, deeper)
+            read_keys(data, starts, ends, order, keys, lesser, greater, deeper)
         parts[height, 0], parts[height, 1], parts[height, 2] = first, lesser, depth
         parts[height + 1, 0], parts[height + 1, 1], parts[height + 1, 2] = lesser, lesser, deeper
         if deeper > depth:

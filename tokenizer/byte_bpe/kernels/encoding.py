@@ -1,6 +1,5 @@
 """Encode pre-tokens: each is looked up in a cache, and encoded only if it is not there.
 
-Look-ups wait for memory, so a block of pre-tokens has its places in the cache fetched ahead, all at once.
 `first_gap` checks the outcome: the tokens of a text must be as long as the text.
 """
 
@@ -10,54 +9,21 @@ from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model
 from tokmill.tokenizer.byte_bpe.kernels.parts import encode_anew
 from tokmill.tokenizer.jit import Kernel, kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int32In, Int64, Int64In, UInt32, UInt32In
-from tokmill.tokenizer.jit.intrinsics import prefetch
 from tokmill.tokenizer.kernels.cache import (
-    middle_place,
+    BLOCK,
+    MIDDLE,
+    fetch_ahead,
     recall_middle,
     recall_short,
     remember_middle,
     remember_short,
-    short_place,
 )
-from tokmill.tokenizer.kernels.words import MAX_MIDDLE, MAX_SHORT, load_short
-
-BLOCK = 256
-"""Pre-tokens whose places are fetched ahead."""
 
 SEGMENT, PRETOKEN, NUM_IDS = 0, 1, 2
 """Indices in `progress`: the next segment, the next pre-token, and the number of ids so far."""
 
 DONE, PAUSED = 0, -1
 """Why `encode_pretokens` returned, unless it lacked scratch."""
-
-_LONG, _MIDDLE = np.int64(-1), np.int64(-2)
-"""For a place: there is none; and from here downwards, one in the cache of middle pre-tokens."""
-
-
-@kernel(inline=True)
-def fetch_ahead(data: BytesIn, starts: Int64In, ends: Int64In, first: int, after: int, memory: Memory) -> int:
-    """Find the places in the cache of the pre-tokens from `first` to `after`, and prefetch them.
-
-    Returns:
-        The length of the longest.
-    """
-    longest = np.int64(0)
-    for k in range(first, after):
-        start = starts[np.uint64(k)]
-        length = ends[np.uint64(k)] - start
-        longest = max(longest, length)
-        low, high, place = np.uint64(0), np.uint64(0), _LONG
-        if length <= MAX_SHORT:
-            low, high = load_short(data, start, length)
-            place = short_place(memory.cache, low, high)
-            prefetch(memory.cache.short, place)
-        elif length <= MAX_MIDDLE:
-            place = middle_place(memory.cache, data, start, length)
-            prefetch(memory.cache.middle, place)
-            place = _MIDDLE - place
-        i = np.uint64(k - first)
-        memory.places[i], memory.lows[i], memory.highs[i] = place, low, high
-    return longest
 
 
 @kernel(inline=True)
@@ -69,15 +35,17 @@ def encode_other(
     Returns:
         The number of ids written.
     """
-    place, count = memory.places[block], np.int64(0)
-    if place <= _MIDDLE:
-        count = recall_middle(memory.cache, _MIDDLE - place, data, start, end - start, out, at)
+    place, count = memory.fetched.places[block], np.int64(0)
+    if place <= MIDDLE:
+        count = recall_middle(memory.cache, MIDDLE - place, data, start, end - start, out, at)
     if count == 0:
         count = encode_anew(data, start, end, model, memory, out, at)
         if place >= 0:
-            remember_short(memory.cache, place, memory.lows[block], memory.highs[block], out, at, count)
-        elif place <= _MIDDLE:
-            remember_middle(memory.cache, _MIDDLE - place, data, start, end - start, out, at, count)
+            remember_short(
+                memory.cache, place, memory.fetched.lows[block], memory.fetched.highs[block], out, at, count
+            )
+        elif place <= MIDDLE:
+            remember_middle(memory.cache, MIDDLE - place, data, start, end - start, out, at, count)
     return count
 
 
@@ -96,9 +64,9 @@ def encode_fetched(
 ) -> int:
     """Encode the pre-tokens from `first` to `stop` of a fetched block; return where their ids end."""
     for i in range(first - block, stop - block):
-        place, count = memory.places[np.uint64(i)], np.int64(0)
+        place, count = memory.fetched.places[np.uint64(i)], np.int64(0)
         if place >= 0:
-            low, high = memory.lows[np.uint64(i)], memory.highs[np.uint64(i)]
+            low, high = memory.fetched.lows[np.uint64(i)], memory.fetched.highs[np.uint64(i)]
             count = recall_short(memory.cache, place, low, high, out, position)
         if count == 0:
             start, end = starts[block + i], ends[block + i]
@@ -152,7 +120,7 @@ def encode_pretokens(
         while k < last:
             if k >= fetched:
                 block, fetched = k, min(k + BLOCK, starts.shape[0])
-                longest = fetch_ahead(data, starts, ends, block, fetched, memory)
+                longest = fetch_ahead(data, starts, ends, block, fetched, memory.cache, memory.fetched)
                 if longest >= memory.greedy.given_up.shape[0]:
                     lacking = longest
                     break

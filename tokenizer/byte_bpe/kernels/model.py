@@ -9,8 +9,8 @@ from tokmill.tokenizer.byte_bpe.kernels.encoding_merges import Scratch
 from tokmill.tokenizer.byte_bpe.kernels.greedy import GreedyScratch, TokenTable
 from tokmill.tokenizer.byte_bpe.kernels.pairs import PairTables
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int32, Int64, Int64In, UInt64
-from tokmill.tokenizer.kernels.cache import EncodingCache
+from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int32, Int64, Int64In
+from tokmill.tokenizer.kernels.cache import EncodingCache, Fetched
 from tokmill.tokenizer.kernels.token_trie import TokenTrie
 from tokmill.tokenizer.kernels.words import equal_bytes, hash_long
 
@@ -86,14 +86,10 @@ class Memory(NamedTuple):
         cache: see `kernels.cache`.
         greedy: for vocabularies that are ordered.
         merging: for those that are not.
-        places: shape (BLOCK,), the places in the cache of the pre-tokens of a block, and the like.
-        lows: shape (BLOCK,), the first words of the short ones.
-        highs: shape (BLOCK,), the second.
+        fetched: where a block of pre-tokens is in the cache.
     """
 
     cache: EncodingCache
     greedy: GreedyScratch
     merging: Scratch
-    places: Int64
-    lows: UInt64
-    highs: UInt64
+    fetched: Fetched
