@@ -32,14 +32,15 @@ def train(
     Args:
         texts: documents, as str or as bytes of UTF-8; or a pyarrow array of strings.
         vocab_size: see `train_from_counts`.
-        num_threads: number of threads that count pre-tokens; it does not change the result.
+        num_threads: number of threads that count pre-tokens, and that train where a family can; it does not
+            change the result.
         progress: called now and then with the number of steps done and wanted (byte-level BPE: merges).
         **options: see `TrainingOptions`.
 
     Raises:
         TokenizerError: as `train_from_counts`, or `num_threads` is less than one, or a text is not a text.
     """
-    plan = TrainingPlan(**options)
+    plan = TrainingPlan(**options, num_threads=max(num_threads, 1))
     counter = _counter(texts, plan, num_threads)
     trainer = find_family(plan.family).trainer(counter.take(in_order=False), plan, [vocab_size])
     return _tokenizers(trainer, plan, progress)[0]
@@ -73,6 +74,7 @@ def train_from_counts(
     counts: PretokenCounts | Mapping[bytes, int],
     *,
     vocab_size: int,
+    num_threads: int = 1,
     progress: Progress | None = None,
     **options: Unpack[TrainingOptions],
 ) -> Tokenizer:
@@ -82,6 +84,7 @@ def train_from_counts(
         counts: how often each pre-token occurs; made with the split pattern, digits, special tokens and
             normalizer of the options.
         vocab_size: number of tokens, including special and reserved ones; see the family's trainer.
+        num_threads: number of threads that train, where a family can; it does not change the result.
         progress: called now and then with the number of steps done and wanted (byte-level BPE: merges).
         **options: see `TrainingOptions`.
 
@@ -89,13 +92,17 @@ def train_from_counts(
         TrainingError: too little text for `vocab_size` (the message has a feasible size), or an invalid
             option.
     """
-    return train_sweep_from_counts(counts, vocab_sizes=[vocab_size], progress=progress, **options)[0]
+    sizes = [vocab_size]
+    return train_sweep_from_counts(
+        counts, vocab_sizes=sizes, num_threads=num_threads, progress=progress, **options
+    )[0]
 
 
 def train_sweep_from_counts(
     counts: PretokenCounts | Mapping[bytes, int],
     *,
     vocab_sizes: Sequence[int],
+    num_threads: int = 1,
     progress: Progress | None = None,
     **options: Unpack[TrainingOptions],
 ) -> list[Tokenizer]:
@@ -106,6 +113,7 @@ def train_sweep_from_counts(
     Args:
         counts: see `train_from_counts`.
         vocab_sizes: one for each tokenizer, in any order.
+        num_threads: see `train_from_counts`.
         progress: called now and then with the number of steps done and wanted (byte-level BPE: merges).
         **options: see `TrainingOptions`.
 
@@ -117,7 +125,7 @@ def train_sweep_from_counts(
     """
     if not vocab_sizes:
         raise TrainingError("train: vocab_sizes is empty; use e.g. [16_000, 32_000]")
-    plan = TrainingPlan(**options)
+    plan = TrainingPlan(**options, num_threads=num_threads)
     flat = counts if isinstance(counts, PretokenCounts) else PretokenCounts.from_dict(counts)
     trainer = find_family(plan.family).trainer(flat, plan, vocab_sizes)
     del flat  # the next step needs the memory, and this may be the last reference

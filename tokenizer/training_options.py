@@ -8,7 +8,7 @@ from tokmill.tokenizer.components.normalizers import steps_of
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import DEFAULT_FAMILY, FAMILIES, find_family
 from tokmill.tokenizer.pipeline.model import Model
-from tokmill.tokenizer.pipeline.options import ModelOptions, TieBreak, check_choice
+from tokmill.tokenizer.pipeline.options import ModelOptions, Seed, TieBreak, check_choice
 from tokmill.tokenizer.splitting import Digits, PatternLike, compile_pattern, resolve
 
 
@@ -24,6 +24,12 @@ class TrainingOptions(TypedDict, total=False):
     min_frequency: int
     max_token_bytes: int | None
     tie_break: TieBreak
+    seed: Seed
+    seed_size: int
+    shrinking_factor: float
+    character_coverage: float
+    max_piece_length: int
+    count_unit: int
 
 
 @dataclass(frozen=True, kw_only=True)

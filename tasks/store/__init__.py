@@ -1,6 +1,6 @@
 """The artifact store: fingerprints, publication, names, catalog and lineage."""
 
-from tokmill.tasks.store.canonical import NOT_IN_FINGERPRINT, canonical_json
+from tokmill.tasks.store.canonical import NOT_IN_FINGERPRINT, canonical_json, only_with
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.diff import Absent, Difference, diff, payload_differences
 from tokmill.tasks.store.digest import FileEntry, content_digest, digest_bytes, digest_file, digest_folder
@@ -46,6 +46,7 @@ __all__ = [
     "fingerprint",
     "fingerprint_payload",
     "lineage",
+    "only_with",
     "payload_differences",
     "read_record",
 ]

@@ -27,6 +27,15 @@ Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | 
 NOT_IN_FINGERPRINT: Final[dict[str, Any]] = {"identity": False}
 """Leave a parameter out of the fingerprint: `Field(json_schema_extra=NOT_IN_FINGERPRINT)`."""
 
+
+def only_with(field: str, *values: str) -> dict[str, Any]:
+    """Leave a parameter out unless another one has one of some values: `json_schema_extra=only_with(…)`.
+
+    The stage must not read it otherwise.
+    """
+    return {"only_with": {"field": field, "values": list(values)}}
+
+
 _MAX_DEPTH = 64
 _ADVICE: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
     ((set, frozenset), "a set has no order of its own; use a sorted tuple"),
@@ -50,7 +59,8 @@ def plain(value: object, where: str = "value") -> Json:
     """Return `value` as nothing but dict, list, str, int, float, bool and None.
 
     Args:
-        value: the value; models lose the fields that are declared with `NOT_IN_FINGERPRINT`.
+        value: the value; models lose the fields that are declared with `NOT_IN_FINGERPRINT`, and those
+            declared with `only_with` whose condition is not met.
         where: the dotted path that messages start from.
 
     Raises:
@@ -63,6 +73,13 @@ def in_fingerprint(model: type[BaseModel], field: str) -> bool:
     """Whether `field` of `model` is part of the fingerprint: not declared with `NOT_IN_FINGERPRINT`."""
     extra = model.model_fields[field].json_schema_extra
     return not (isinstance(extra, dict) and extra.get("identity") is False)
+
+
+def _in_force(model: BaseModel, field: str) -> bool:
+    """Whether another parameter has a value that a field declared with `only_with` goes with."""
+    extra = type(model).model_fields[field].json_schema_extra
+    condition: Any = extra.get("only_with") if isinstance(extra, dict) else None
+    return condition is None or getattr(model, condition["field"]) in condition["values"]
 
 
 def _plain(value: object, where: str, depth: int) -> Json:
@@ -111,7 +128,8 @@ def _key(key: object, where: str) -> str:
 
 def _fingerprint_items(model: BaseModel) -> list[tuple[str, Any]]:
     kind = type(model)
-    items = [(name, getattr(model, name)) for name in kind.model_fields if in_fingerprint(kind, name)]
+    names = [name for name in kind.model_fields if in_fingerprint(kind, name) and _in_force(model, name)]
+    items = [(name, getattr(model, name)) for name in names]
     return items + list((model.__pydantic_extra__ or {}).items())
 
 

@@ -6,12 +6,12 @@ weighted pre-tokens' bytes is recorded as `share.SOURCE`. The stage publishes a 
 (`tasks.formats.tokenizer`) with exports, each of which was loaded and gave the same ids for the probes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -24,6 +24,7 @@ from tokmill.tasks.formats.balance import Balance
 from tokmill.tasks.formats.counts import Counts, PreTokenization, merge_bounded
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
 from tokmill.tasks.sampling import proportions
+from tokmill.tasks.store.canonical import only_with
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.vocabulary import MAX_IDS
 from tokmill.tokenizer.pipeline.families import FamilyName, find_family
@@ -31,6 +32,9 @@ from tokmill.tokenizer.pipeline.options import ModelOptions
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import PretokenCounts, Tokenizer
+
+
+_UNIGRAM = only_with("family", "unigram")
 
 
 class TrainParams(CountParams):
@@ -41,13 +45,15 @@ class TrainParams(CountParams):
         ge=2,
         le=MAX_IDS,
         description="Tokens in the vocabulary, special and reserved ones included. byte_bpe has exactly this "
-        "many, 256 bytes among them, so at least 257. word_level and character_level have at most this many: "
-        "fewer if the text has fewer words or characters.",
+        "many, 256 bytes among them, so at least 257; unigram, too, all characters of the text among them. "
+        "word_level and character_level have at most this many: fewer if the text has fewer words or "
+        "characters.",
     )
     family: FamilyName = Field(
         default="byte_bpe",
-        description="The kind of tokenizer: byte-level BPE, or the baselines whose tokens are whole words or "
-        "single characters, with [UNK] for all others.",
+        description="The kind of tokenizer: byte-level BPE; unigram, the most probable pieces (Kudo 2018); "
+        "or the baselines whose tokens are whole words or single characters. All but byte_bpe have [UNK] "
+        "for what they do not know.",
     )
     num_reserved: int = Field(
         default=0,
@@ -73,6 +79,47 @@ class TrainParams(CountParams):
         "or the lowest ids, as Hugging Face does.",
     )
 
+    seed: Literal["substrings", "words"] = Field(
+        default="substrings",
+        description="unigram: what pieces are chosen from: substrings of pre-tokens, or whole pre-tokens.",
+        json_schema_extra=_UNIGRAM,
+    )
+    seed_size: int = Field(
+        default=1_000_000,
+        ge=0,
+        lt=1 << 31,
+        description="unigram: how many pieces training begins with, beside all characters.",
+        json_schema_extra=_UNIGRAM,
+    )
+    shrinking_factor: float = Field(
+        default=0.75,
+        gt=0,
+        le=0.99,
+        description="unigram: the part of the pieces that each round of pruning keeps.",
+        json_schema_extra=_UNIGRAM,
+    )
+    character_coverage: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="unigram: the part of the text whose characters are pieces; rarer ones become [UNK].",
+        json_schema_extra=_UNIGRAM,
+    )
+    max_piece_length: int = Field(
+        default=16,
+        ge=1,
+        lt=1 << 31,
+        description="unigram: the most characters of a piece.",
+        json_schema_extra=_UNIGRAM,
+    )
+
+    @classmethod
+    def without_effect(cls, given: Mapping[str, Any]) -> dict[str, str]:
+        """Return the settings of the family `unigram` if it is another one."""
+        family = given.get("family", cls.model_fields["family"].default)
+        of_unigram = [name for name, field in cls.model_fields.items() if field.json_schema_extra == _UNIGRAM]
+        return {} if family == "unigram" else dict.fromkeys(of_unigram, f"the family is '{family}'")
+
     @model_validator(mode="after")
     def _check_vocab_size(self) -> Self:
         least = find_family(self.family).least_vocab_size(self.special_tokens, self.num_reserved)
@@ -86,7 +133,8 @@ class TrainParams(CountParams):
 
     @model_validator(mode="after")
     def _check_options(self) -> Self:
-        options = ModelOptions(**{field.name: getattr(self, field.name) for field in fields(ModelOptions)})
+        own = {field.name for field in fields(ModelOptions)} & type(self).model_fields.keys()
+        options = ModelOptions(**{name: getattr(self, name) for name in own})
         find_family(self.family).check_options(options)
         return self
 
@@ -142,7 +190,7 @@ def _trained(params: TrainParams, weighted: "PretokenCounts", resolution: int) -
     from tokmill.tokenizer import train_from_counts
 
     least = params.min_frequency * resolution if params.min_frequency > 1 else 1
-    options = params.model_dump() | {"min_frequency": least}
+    options = params.model_dump() | {"min_frequency": least, "count_unit": resolution}
     progress = partial(_report, find_family(params.family).unit)
     try:
         return train_from_counts(weighted, **options, progress=progress)

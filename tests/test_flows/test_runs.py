@@ -105,7 +105,10 @@ def to_run(tokmill: Tokmill, *arguments: str) -> set[str]:
     return {task["task"] for task in tasks if task["action"] == "run"}
 
 
-@pytest.mark.parametrize(("family", "title"), [("word_level", "Word"), ("character_level", "Character")])
+@pytest.mark.parametrize(
+    ("family", "title"),
+    [("word_level", "Word-level"), ("character_level", "Character-level"), ("unigram", "Unigram")],
+)
 def test_a_profile_trains_a_tokenizer_of_another_family(project: Tokmill, family: str, title: str) -> None:
     chosen = ["--set", f"train.family={family}", "--set", 'mix.curriculum.difficulty=["noise"]']
     done = project.run("smoke", *chosen)
@@ -117,7 +120,7 @@ def test_a_profile_trains_a_tokenizer_of_another_family(project: Tokmill, family
     assert found["audit"]["metrics"]["unknown_share"] > 0
     assert found["tokenizer"]["metrics"]["exports"] == "huggingface"
     cards = "".join(card.read_text() for card in project.store.glob("card/*/card.md"))
-    assert f"{title}-level, trained on these sources" in cards
+    assert f"{title}, trained on these sources" in cards
     assert "becomes `[UNK]` and is lost" in cards
     encoded = project("encode", "--tokenizer", "tokenizer/smoke", "und \U000f0000", "--json").document
     assert 0 in encoded["ids"]

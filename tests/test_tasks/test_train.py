@@ -14,6 +14,7 @@ from tokmill.tasks.count.stage import CountParams
 from tokmill.tasks.count.stage import run as count
 from tokmill.tasks.count.stage import run_shard as count_shard
 from tokmill.tasks.formats.tokenizer import open_tokenizer
+from tokmill.tasks.store.canonical import plain
 from tokmill.tasks.train.adopt import AdoptParams
 from tokmill.tasks.train.adopt import run as adopt
 from tokmill.tasks.train.stage import TrainParams
@@ -62,6 +63,23 @@ def test_training_from_the_stages_equals_training_from_the_texts(trained):
     assert open_tokenizer(made.path) == expected
     assert made.outcome.metrics["num_merges"] == len(expected.merges) == 300 - 257
     assert made.outcome.metrics["exports"] == "huggingface, gpt2, tiktoken"
+
+
+def test_settings_of_unigram_are_in_no_other_familys_fingerprint():
+    others = TrainParams(vocab_size=300), TrainParams(vocab_size=300, seed_size=9, character_coverage=0.5)
+    unigram = [TrainParams(vocab_size=300, family="unigram", seed_size=size) for size in (9, 10)]
+    assert plain(others[0]) == plain(others[1])
+    assert "seed_size" not in plain(others[0])
+    assert [plain(params)["seed_size"] for params in unigram] == [9, 10]
+    assert "seed_size" in TrainParams.without_effect({"seed_size": 9})
+    assert not TrainParams.without_effect({"seed_size": 9, "family": "unigram"})
+
+
+def test_a_unigram_tokenizer_has_as_many_pieces_as_asked(trained):
+    params = TrainParams(vocab_size=34, family="unigram", character_coverage=0.9)
+    weighted = trained(params, balancing=BalanceParams(weights={"en": 1, "ru": 1.5}))
+    assert weighted.outcome.metrics["num_pieces"] == 32
+    assert open_tokenizer(weighted.path).vocab_size == 34
 
 
 @pytest.mark.parametrize("family", ["word_level", "character_level"])

@@ -162,8 +162,8 @@ def test_options_that_make_no_sense_are_refused() -> None:
         tokenizer.train(["a"], vocab_size=9, family="word_level", tie_break="lowest_ids")
     with pytest.raises(TrainingError, match="use at least 3"):
         tokenizer.train(["a"], vocab_size=2, family="word_level", special_tokens=["<S>"])
-    with pytest.raises(TrainingError, match=r"family='unigram' .* word_level"):
-        tokenizer.train(["a"], vocab_size=9, family="unigram")
+    with pytest.raises(TrainingError, match=r"family='words' .* word_level"):
+        tokenizer.train(["a"], vocab_size=9, family="words")
 
 
 def test_what_the_family_does_not_have_is_named(closed: Tokenizer, tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ CHARACTERS: dict[str, object] = {"type": "Split", "pattern": {"Regex": r"[\s\S]"
         ({"decoder": None}, "only Fuse"),
         ({"pre_tokenizer": None}, "needs a Split"),
         ({"added_tokens": []}, "added token"),
-        ({"model": {"type": "WordPiece"}}, "only byte-level BPE and WordLevel"),
+        ({"model": {"type": "WordPiece"}}, "only byte-level BPE, WordLevel"),
         (
             {"model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1, "b": 1}, "unk_token": "[UNK]"}},
             "id 1",

@@ -188,7 +188,7 @@ def test_too_few_pairs_say_what_would_do() -> None:
     ("arguments", "says"),
     [
         ({"vocab_size": 255}, "use at least 256"),
-        ({"vocab_size": 300, "family": "unigram"}, "family='unigram'"),
+        ({"vocab_size": 300, "family": "words"}, "family='words'"),
         ({"vocab_size": 300, "tie_break": "first"}, "tie_break='first'"),
         ({"vocab_size": 300, "special_tokens": ["<a>", "<a>"]}, "named twice"),
         ({"vocab_size": 300, "special_tokens": "<a>"}, r"use \['<a>'\]"),

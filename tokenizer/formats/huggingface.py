@@ -107,7 +107,10 @@ def _part_for(content: dict[str, Any], where: str) -> Any:
             if part.reads(content):
                 return part
     raise refusal(
-        where, "model.type", content["model"].get("type"), "only byte-level BPE and WordLevel can be read"
+        where,
+        "model.type",
+        content["model"].get("type"),
+        "only byte-level BPE, WordLevel and Unigram can be read",
     )
 
 

@@ -23,6 +23,7 @@ FAMILIES: MappingProxyType[str, str] = MappingProxyType(
         "byte_bpe": "tokmill.tokenizer.byte_bpe.family",
         "word_level": "tokmill.tokenizer.word_level.family",
         "character_level": "tokmill.tokenizer.character_level.family",
+        "unigram": "tokmill.tokenizer.unigram.family",
     }
 )
 """Modules by family."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, get_args
 
 from tokmill.tokenizer.components.specials import check_names
@@ -9,6 +10,19 @@ from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.vocabulary import MAX_IDS, reserved_name
 
 TieBreak = Literal["lexicographic_max", "lowest_ids"]
+Seed = Literal["substrings", "words"]
+
+_LEAST = MappingProxyType(
+    {
+        "min_frequency": 0,
+        "max_token_bytes": 1,
+        "num_reserved": 0,
+        "seed_size": 0,
+        "max_piece_length": 1,
+        "num_threads": 1,
+        "count_unit": 1,
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +35,14 @@ class ModelOptions:
         min_frequency: the least count of a learned string (byte-level BPE: of a merged pair).
         max_token_bytes: longer tokens are not made.
         tie_break: byte-level BPE: which of the most frequent pairs comes first.
+        seed: unigram: what the pieces are chosen from, `substrings` of the pre-tokens or whole `words`.
+        seed_size: unigram: how many of them training begins with, beside all characters.
+        shrinking_factor: unigram: the part of the pieces that a round of pruning keeps.
+        character_coverage: unigram: the part of the text whose characters are pieces; rarer ones are
+            unknown.
+        max_piece_length: unigram: the most characters of a piece.
+        num_threads: unigram: how many threads train; it does not change the result.
+        count_unit: what one occurrence counts in the counts, which may be multiplied to hold fractions.
 
     Raises:
         TrainingError: an option is invalid.
@@ -32,10 +54,21 @@ class ModelOptions:
     min_frequency: int = 1
     max_token_bytes: int | None = None
     tie_break: TieBreak = "lexicographic_max"
+    seed: Seed = "substrings"
+    seed_size: int = 1_000_000
+    shrinking_factor: float = 0.75
+    character_coverage: float = 1.0
+    max_piece_length: int = 16
+    num_threads: int = 1
+    count_unit: int = 1
 
     def __post_init__(self) -> None:
         check_choice("tie_break", self.tie_break, get_args(TieBreak))
-        for name, least in (("min_frequency", 0), ("max_token_bytes", 1), ("num_reserved", 0)):
+        check_choice("seed", self.seed, get_args(Seed))
+        for name, most in (("shrinking_factor", 0.99), ("character_coverage", 1.0)):
+            if not 0 < getattr(self, name) <= most:
+                raise TrainingError(f"train: {name}={getattr(self, name)} must be above 0 and at most {most}")
+        for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None and value < least:
                 raise TrainingError(f"train: {name}={value} must be at least {least}")

@@ -1,0 +1,184 @@
+"""Encode pre-tokens: each is looked up in a cache, and segmented only if it is not there.
+
+Pre-tokens with unknown characters are not remembered, since the bytes that they lose are counted.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In, UInt32
+from tokmill.tokenizer.kernels.cache import (
+    BLOCK,
+    MIDDLE,
+    EncodingCache,
+    Fetched,
+    fetch_ahead,
+    recall_middle,
+    recall_short,
+    remember_middle,
+    remember_short,
+)
+from tokmill.tokenizer.unigram.kernels.best_path import Paths, find_best_path, write_ends, write_path
+from tokmill.tokenizer.unigram.kernels.lattice import Pieces
+
+SEGMENT, PRETOKEN, NUM_IDS = 0, 1, 2
+"""Indices in `progress`: the next segment, the next pre-token, and the number of ids so far."""
+
+DONE, PAUSED = 0, -1
+"""Why `encode_pretokens` returned, unless it lacked scratch."""
+
+
+class Memory(NamedTuple):
+    """Working memory of encoding, for one thread.
+
+    Attributes:
+        cache: see `kernels.cache`.
+        paths: see `best_path`.
+        fetched: where a block of pre-tokens is in the cache.
+    """
+
+    cache: EncodingCache
+    paths: Paths
+    fetched: Fetched
+
+
+@kernel(inline=True)
+def recall(data: BytesIn, start: int, length: int, row: int, memory: Memory, out: UInt32, at: int) -> int:
+    """Write the ids of a pre-token that is in the cache; return their number, 0 if it is not."""
+    place = memory.fetched.places[row]
+    if place >= 0:
+        low, high = memory.fetched.lows[row], memory.fetched.highs[row]
+        return recall_short(memory.cache, place, low, high, out, at)
+    if place <= MIDDLE:
+        return recall_middle(memory.cache, MIDDLE - place, data, start, length, out, at)
+    return 0
+
+
+@kernel(inline=True)
+def remember(
+    data: BytesIn, start: int, length: int, row: int, memory: Memory, out: UInt32, at: int, count: int
+) -> None:
+    """Put the ids of a pre-token into the cache, if it has a place there."""
+    place = memory.fetched.places[row]
+    if place >= 0:
+        low, high = memory.fetched.lows[row], memory.fetched.highs[row]
+        remember_short(memory.cache, place, low, high, out, at, count)
+    elif place <= MIDDLE:
+        remember_middle(memory.cache, MIDDLE - place, data, start, length, out, at, count)
+
+
+@kernel
+def encode_pretokens(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    offsets: Int64In,
+    kinds: Int64In,
+    pieces: Pieces,
+    memory: Memory,
+    out: UInt32,
+    out_offsets: Int64,
+    unknown_bytes: Int64,
+    progress: Int64,
+    until: int,
+) -> int:
+    """Encode the pre-tokens of segments, from the place in `progress` on.
+
+    Args:
+        data: the text.
+        starts: shape (num_pretokens,).
+        ends: shape (num_pretokens,).
+        offsets: shape (num_segments + 1,), the pre-tokens of each segment.
+        kinds: shape (num_segments,), -1 for text, or the id that stands for the whole segment.
+        pieces: the vocabulary.
+        memory: of this thread.
+        out: room for one id per byte and eight more; receives the ids.
+        out_offsets: shape (num_segments + 1,), the first one 0; receives where each segment's ids end.
+        unknown_bytes: shape (num_segments,), zeros at first; receives the unknown bytes of each segment.
+        progress: shape (3,), zeros at first; receives the state of the work. See SEGMENT, PRETOKEN, NUM_IDS.
+        until: a place in the text; a block of pre-tokens that begins there or later is not begun.
+
+    Returns:
+        DONE; PAUSED if `until` was reached; or, if the next block holds a pre-token that is longer than the
+        scratch, the length of its longest. In each case, a further call with the same arguments, except for
+        `until` and more scratch, continues from there.
+    """
+    segment, k, position = progress[SEGMENT], progress[PRETOKEN], progress[NUM_IDS]
+    block, fetched, lacking = k, k, DONE
+    while segment < kinds.shape[0] and lacking == DONE:
+        last = offsets[segment + 1]
+        if kinds[segment] >= 0:
+            out[position] = np.uint32(kinds[segment])
+            position += 1
+            if kinds[segment] == pieces.unknown and k < last:
+                unknown_bytes[segment] = ends[last - 1] - starts[k]
+            k = last
+        while k < last:
+            if k >= fetched:
+                block, fetched = k, min(k + BLOCK, starts.shape[0])
+                longest = fetch_ahead(data, starts, ends, block, fetched, memory.cache, memory.fetched)
+                if longest >= memory.paths.back.shape[0]:
+                    lacking = longest
+                    break
+                if starts[k] >= until:
+                    lacking = PAUSED
+                    break
+            start, length = starts[k], ends[k] - starts[k]
+            count = recall(data, start, length, k - block, memory, out, position)
+            if count == 0:
+                find_best_path(data, start, ends[k], pieces, memory.paths)
+                count, lost = write_path(length, pieces.unknown, memory.paths, out, position)
+                unknown_bytes[segment] += lost
+                if lost == 0:
+                    remember(data, start, length, k - block, memory, out, position, count)
+            position += count
+            k += 1
+        if lacking == DONE:
+            segment += 1
+            out_offsets[segment] = position
+    progress[SEGMENT], progress[PRETOKEN], progress[NUM_IDS] = segment, k, position
+    return lacking
+
+
+@kernel
+def locate_pieces(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    offsets: Int64In,
+    bounds: Int64In,
+    kinds: Int64In,
+    pieces: Pieces,
+    paths: Paths,
+    ids: UInt32,
+    out: Int64,
+) -> int:
+    """Write where each token of some segments ends; return their number.
+
+    Args:
+        data: the text.
+        starts: shape (num_pretokens,).
+        ends: shape (num_pretokens,).
+        offsets: shape (num_segments + 1,), the pre-tokens of each segment.
+        bounds: shape (num_segments + 1,), the text of each segment.
+        kinds: shape (num_segments,).
+        pieces: the vocabulary.
+        paths: with room for the longest pre-token.
+        ids: shape (num_tokens,), scratch.
+        out: shape (num_tokens,); receives the ends.
+    """
+    number = 0
+    for segment in range(kinds.shape[0]):
+        if kinds[segment] >= 0:
+            out[number] = bounds[segment + 1]
+            number += 1
+            continue
+        for k in range(offsets[segment], offsets[segment + 1]):
+            length = ends[k] - starts[k]
+            find_best_path(data, starts[k], ends[k], pieces, paths)
+            count, _ = write_path(length, pieces.unknown, paths, ids, number)
+            write_ends(starts[k], length, pieces.unknown, paths, count, out, number)
+            number += count
+    return number

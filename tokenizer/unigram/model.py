@@ -1,0 +1,157 @@
+"""A unigram language model: every piece has a log probability, and text is cut into the most probable pieces.
+
+Laws: a pre-token becomes the pieces whose scores have the greatest sum, whatever its neighbours are; equal
+    sums are decided by a fixed rule (`kernels.best_path`); a character that is no piece may become the
+    unknown token, at the cost of the least score minus 10; neighbouring unknown characters are one unknown
+    token. The bytes of the pieces and of the unknown characters add up to the normalized text. Decoding
+    gives the pieces back, and the unknown token's name (`[UNK]`) for unknown text, which is lost.
+
+Source: Kudo 2018, "Subword Regularization".
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.core.errors import VocabularyError
+from tokmill.tokenizer.core.readable import readable
+from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
+from tokmill.tokenizer.reference.unigram import best, characters
+from tokmill.tokenizer.unigram.encoder import UnigramEncoder
+
+NAME = "unigram"
+UNKNOWN = "[UNK]"
+UNKNOWN_PENALTY = 10.0
+LEAST_SCORE = -1e9
+"""Far below every log probability; sums of scores above it stay finite and exact enough."""
+
+_PROBES = MappingProxyType({"unknown": "\U000f0000\U000f0001 \U000f0002a"})
+
+
+@dataclass(frozen=True, eq=False)
+class UnigramModel:
+    """A vocabulary of pieces with scores.
+
+    Attributes:
+        vocabulary: the bytes of every id; the unknown token is one of its special tokens.
+        scores: float64, shape (vocab_size,); the natural logarithm of each piece's probability. Special
+            tokens have one, too, usually 0, which counts only towards the least score; ids without a token
+            have 0.
+        unknown_token: the name of the unknown token.
+
+    Raises:
+        VocabularyError: the unknown token is not a special token, there are too many ids or no piece, or a
+            score is not a number from -1e9 to 0.
+    """
+
+    vocabulary: Vocabulary
+    scores: NDArray[np.float64]
+    unknown_token: str = UNKNOWN
+
+    def __post_init__(self) -> None:
+        if self.unknown_token not in self.vocabulary.special_tokens:
+            raise VocabularyError(
+                f"vocabulary: the unknown token {self.unknown_token!r:.200} must be one of the special tokens"
+            )
+        if self.vocabulary.size > MAX_IDS:
+            raise VocabularyError(
+                f"vocabulary: {self.vocabulary.size} ids are too many; at most {MAX_IDS} can be used"
+            )
+        if next(self.vocabulary.ordinary(), None) is None:
+            raise VocabularyError(
+                "vocabulary: there is no piece beside the special tokens; it needs at least one"
+            )
+        _check_scores(self.scores, self.vocabulary)
+
+    @classmethod
+    def from_spec(cls, vocabulary: Vocabulary, spec: Mapping[str, Any]) -> Self:
+        """Build a model from a vocabulary and the result of `spec`.
+
+        Raises:
+            VocabularyError: see `UnigramModel`.
+        """
+        return cls(vocabulary, scores_of(spec["scores"]), spec["unknown_token"])
+
+    @property
+    def family(self) -> str:
+        """The name of its family."""
+        return NAME
+
+    @property
+    def unknown_id(self) -> int:
+        """The id of the unknown token."""
+        return self.vocabulary.special_tokens[self.unknown_token]
+
+    @cached_property
+    def unknown_score(self) -> float:
+        """The score of an unknown character: the least score of all ids, minus 10."""
+        return float(self.scores.min()) - UNKNOWN_PENALTY
+
+    def spec(self) -> dict[str, Any]:
+        """Return the scores, by id, and the name of the unknown token; the pieces are in the vocabulary."""
+        return {"unknown_token": self.unknown_token, "scores": self.scores.tolist()}
+
+    def encoder(self) -> UnigramEncoder:
+        """Make an encoder."""
+        return UnigramEncoder(self.vocabulary, self.scores, self.unknown_id, self.unknown_score)
+
+    def kinds(self) -> list[str]:
+        """Return the kind of every id: `piece`, `character`, `unknown`, `special`, `reserved` or `hole`."""
+        kinds = self.vocabulary.kinds(lambda token: "character" if len(characters(token)) == 1 else "piece")
+        kinds[self.unknown_id] = "unknown"
+        return kinds
+
+    def readable(self, token: int) -> str:
+        """Return a token as one line of text."""
+        return readable(self.vocabulary.tokens[token])
+
+    def figures(self) -> dict[str, int]:
+        """Return the number of pieces, characters among them."""
+        return {"num_pieces": sum(1 for _ in self.vocabulary.ordinary())}
+
+    def recovers(self, pretokens: Sequence[bytes]) -> list[bytes]:
+        """Return the pieces, with the unknown token's name for each run of unknown characters.
+
+        That depends on the best segmentation, which the slow model finds here.
+        """
+        scores = {token: float(self.scores[i]) for i, token in self.vocabulary.ordinary()}
+        found = [piece for pretoken in pretokens for piece in best(pretoken, scores, self.unknown_score)]
+        return [piece or self.unknown_token.encode() for piece in found]
+
+    def probes(self) -> Mapping[str, str]:
+        """Return a text that is unlikely to be in any vocabulary: private-use characters."""
+        return _PROBES
+
+
+def scores_of(values: object) -> NDArray[np.float64]:
+    """Return scores as an array.
+
+    Raises:
+        VocabularyError: one of them is not a number.
+    """
+    listed = list(values) if isinstance(values, Sequence | np.ndarray) else [values]
+    for place, value in enumerate(listed):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise VocabularyError(
+                f"vocabulary: the score of id {place} is {value!r:.80}, but must be a number"
+            )
+    return np.array(listed, np.float64)
+
+
+def _check_scores(scores: NDArray[np.float64], vocabulary: Vocabulary) -> None:
+    if scores.shape != (vocabulary.size,):
+        raise VocabularyError(
+            f"vocabulary: {scores.shape[0]} scores for {vocabulary.size} ids; there must be one for each"
+        )
+    wrong = np.flatnonzero(~((scores >= LEAST_SCORE) & (scores <= 0)))
+    if wrong.shape[0]:
+        i = int(wrong[0])
+        raise VocabularyError(
+            f"vocabulary: the score of id {i}, {vocabulary.tokens[i]!r:.80}, is {scores[i]}, but a score is "
+            f"the logarithm of a probability: a number from {LEAST_SCORE:g} to 0"
+        )

@@ -1,0 +1,136 @@
+"""The seed vocabulary: the pieces that training begins with, and that it then prunes.
+
+All characters, and of the substrings (or words) of two characters or more that occur at least twice those
+with the greatest score, frequency times characters; of equal scores the smaller string comes first.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.core.pretoken_counts import order_of
+from tokmill.tokenizer.core.stopping import raise_if_stopped
+from tokmill.tokenizer.unigram.kernels.seeds import (
+    NUM_BUCKETS,
+    Stack,
+    Substrings,
+    list_substrings,
+    shared_prefixes,
+)
+from tokmill.tokenizer.unigram.text import TrainingText
+
+_TWICE = 2.0
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Pieces in order of their bytes.
+
+    Attributes:
+        strings: their bytes.
+        scores: float64, shape (num_pieces,): frequency times characters.
+        characters: bool, shape (num_pieces,): whether a piece is one character.
+    """
+
+    strings: list[bytes]
+    scores: NDArray[np.float64]
+    characters: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class SeedRules:
+    """Which substrings may be seeds.
+
+    Attributes:
+        source: `substrings` or `words`.
+        number: how many are taken, beside the characters.
+        least: the least frequency.
+        longest: the most characters.
+        max_bytes: the most bytes.
+        forbidden: strings that are not taken.
+    """
+
+    source: str
+    number: int
+    least: float
+    longest: int
+    max_bytes: int
+    forbidden: Collection[bytes] = ()
+
+
+def find_seeds(text: TrainingText, rules: SeedRules) -> Seeds:
+    """Choose the seeds of a text."""
+    find = _words if rules.source == "words" else _substrings
+    found = {} if not text.alphabet else find(text, rules)
+    scores = dict(zip(text.alphabet, text.frequencies.tolist(), strict=True)) | found
+    strings = sorted(scores)
+    alphabet = set(text.alphabet)
+    return Seeds(
+        strings,
+        np.array([scores[string] for string in strings], np.float64),
+        np.array([string in alphabet for string in strings], np.bool_),
+    )
+
+
+def _words(text: TrainingText, rules: SeedRules) -> dict[bytes, float]:
+    """Return the best pre-tokens with their scores."""
+    begins = text.data & 0xC0 != 0x80
+    sizes = np.add.reduceat(begins, text.offsets[:-1], dtype=np.int64)
+    allowed = (sizes > 1) & (sizes <= rules.longest) & (np.diff(text.offsets) <= rules.max_bytes)
+    some = np.flatnonzero(allowed & (text.counts >= max(rules.least, _TWICE)))
+    return _best(
+        text, rules, text.offsets[:-1][some], np.diff(text.offsets)[some], (text.counts * sizes)[some]
+    )
+
+
+def _substrings(text: TrainingText, rules: SeedRules) -> dict[bytes, float]:
+    """Return the best substrings with their scores."""
+    starts = np.flatnonzero(text.data & 0xC0 != 0x80)
+    words = np.searchsorted(text.offsets, starts, side="right") - 1
+    ends = _ends(starts, text.offsets[words + 1], rules)
+    order, _ = order_of(text.data, starts, ends)
+    shared = np.empty(starts.shape[0], np.int64)
+    shared_prefixes(text.data, starts, ends, order, shared)
+    given = text.data, starts, ends, order, shared, text.counts[words], max(rules.least, _TWICE)
+    room = int((ends - starts).max()) + 2
+    scratch = Stack(*np.empty((2, room), np.int64)), np.empty(room, np.float64)
+    histogram, none = np.zeros(NUM_BUCKETS, np.int64), np.empty(0, np.int64)
+    list_substrings(*given, NUM_BUCKETS, *scratch, histogram, Substrings(none, none), np.empty(0, np.float64))
+    raise_if_stopped()
+    above = np.cumsum(histogram[::-1])[::-1]
+    enough = np.flatnonzero(above >= rules.number + len(rules.forbidden))
+    least_bucket = int(enough[-1]) if enough.shape[0] else 0
+    firsts, lengths = np.empty((2, int(above[least_bucket])), np.int64)
+    scores = np.empty(firsts.shape[0], np.float64)
+    list_substrings(*given, least_bucket, *scratch, histogram, Substrings(firsts, lengths), scores)
+    best = np.lexsort((lengths, firsts, -scores))
+    return _best(text, rules, starts[order[firsts[best]]], lengths[best], scores[best])
+
+
+def _ends(starts: NDArray[np.int64], ends: NDArray[np.int64], rules: SeedRules) -> NDArray[np.int64]:
+    """Return where the longest piece from each character may end."""
+    cuts = np.append(starts, ends[-1:])
+    far = cuts[np.minimum(np.arange(starts.shape[0]) + rules.longest, starts.shape[0])]
+    near = cuts[np.searchsorted(cuts, np.minimum(starts + rules.max_bytes, cuts[-1]), side="right") - 1]
+    least: NDArray[np.int64] = np.minimum(np.minimum(far, near), ends)
+    return least
+
+
+def _best(
+    text: TrainingText,
+    rules: SeedRules,
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    scores: NDArray[np.float64],
+) -> dict[bytes, float]:
+    """Return the strings of the greatest scores; the first of equal ones."""
+    found: dict[bytes, float] = {}
+    for i in np.argsort(-scores, kind="stable"):
+        if len(found) == rules.number:
+            break
+        string = text.data[starts[i] : starts[i] + lengths[i]].tobytes()
+        if text.spelled(string) not in rules.forbidden:
+            found[string] = float(scores[i])
+    return found
