@@ -522,15 +522,18 @@ def test_files_of_others_that_cannot_be_read(
 def test_kernels_give_the_same_as_plain_python() -> None:
     code = """
 from tokmill import tokenizer
+from tokmill.tokenizer.unigram.sampling import n_best, sample_batch
 counts = {b"hug": 10, b"pug": 5, b"pun": 12, b"bun": 4, b"hugs": 5, b"hug" * 30: 2}
 tok = tokenizer.train_from_counts(counts, family="unigram", vocab_size=12)
 texts = ["hugs pun", "bug-x", ""]
 print(list(tok.vocab), [round(score, 9) for score in tok.definition.model.scores.tolist()])
 print(tok.encode_batch(texts, as_text=True).to_lists(), tok.encode_with_offsets(texts[0]))
+print(sample_batch(tok.definition, texts, alpha=0.3, seed=2**64 - 1).to_lists())
+print([ids for ids, _ in n_best(tok.definition, texts[0], 3)])
 """
     plain, compiled = (
         subprocess.check_output([sys.executable, "-c", code], env=os.environ | {"NUMBA_DISABLE_JIT": flag})
         for flag in ("1", "0")
     )
     assert plain == compiled
-    assert plain.count(b"\n") == 2
+    assert plain.count(b"\n") == 4

@@ -154,3 +154,10 @@ def _loss(piece: bytes, scores: Mapping[bytes, float], used: Mapping[bytes, int]
 def best_cuts(word: bytes, scores: Mapping[bytes, float], number: int) -> list[list[bytes]]:
     """Return the most probable segmentations, the best first."""
     return sorted(segmentations(word, scores), key=lambda cut: -total(cut, scores))[:number]
+
+
+def chances(word: bytes, scores: Mapping[bytes, float], alpha: float) -> list[tuple[list[bytes], float]]:
+    """Return every segmentation and how probable it is to be drawn with a power `alpha`."""
+    cuts = segmentations(word, scores)
+    weights = [math.exp(alpha * total(cut, scores)) for cut in cuts]
+    return [(cut, weight / sum(weights)) for cut, weight in zip(cuts, weights, strict=True)]

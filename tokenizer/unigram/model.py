@@ -97,7 +97,11 @@ class UnigramModel:
         return {"unknown_token": self.unknown_token, "scores": self.scores.tolist()}
 
     def encoder(self) -> UnigramEncoder:
-        """Make an encoder."""
+        """Return the encoder, which is made once."""
+        return self._encoder
+
+    @cached_property
+    def _encoder(self) -> UnigramEncoder:
         return UnigramEncoder(self.vocabulary, self.scores, self.unknown_id, self.unknown_score)
 
     def kinds(self) -> list[str]:

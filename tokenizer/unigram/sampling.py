@@ -1,0 +1,100 @@
+"""Segmentations other than the best one: the best few, and random ones for training (subword regularization).
+
+Source: Kudo 2018, "Subword Regularization".
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.components.normalizers import normalize_buffers
+from tokmill.tokenizer.core import buffers
+from tokmill.tokenizer.core.buffers import EncodedBatch, Text, Texts
+from tokmill.tokenizer.core.errors import TokenizerError
+from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.splitting import Pretokens
+from tokmill.tokenizer.unigram.encoder import UnigramEncoder
+from tokmill.tokenizer.unigram.kernels.lattice import make_found
+from tokmill.tokenizer.unigram.kernels.other_paths import Ranked, rank_paths, sample_paths
+from tokmill.tokenizer.unigram.model import UnigramModel
+
+
+def n_best(definition: Definition, text: Text, k: int) -> list[tuple[list[int], float]]:
+    """Return the `k` most probable segmentations of a text, with their log probabilities, the best first.
+
+    There are fewer if the text has no more. Equal ones are in the order in which Viterbi meets them, so the
+    first one is the encoding. Special tokens are encoded as text. `definition` is that of a `Tokenizer`.
+
+    Raises:
+        TokenizerError: it is no unigram tokenizer, or `k` is not a positive integer.
+    """
+    if type(k) is not int or k < 1:
+        raise TokenizerError(f"n_best: k={k!r} must be a positive integer; use e.g. 5")
+    encoder, data, pretokens = _cut(definition, [text])
+    size = data.shape[0]
+    ranked = Ranked(np.empty((size + 1) * k), *np.empty((3, (size + 1) * k), np.int32))
+    counts, found = np.zeros(size + 1, np.int64), make_found(encoder.longest)
+    rank_paths(data, pretokens.starts, pretokens.ends, encoder.pieces, found, k, ranked, counts)
+    bounds, unknown = set(pretokens.ends.tolist()), encoder.pieces.unknown
+    return [
+        (_followed(ranked, size, k, rank, bounds, unknown), float(ranked.scores[size * k + rank]))
+        for rank in range(int(counts[size]))
+    ]
+
+
+def _followed(ranked: Ranked, place: int, k: int, rank: int, bounds: set[int], unknown: int) -> list[int]:
+    """Return the ids of a path, from its end; neighbouring unknown characters of a pre-token become one."""
+    ids: list[int] = []
+    while place > 0:
+        row = place * k + rank
+        token = int(ranked.ids[row])
+        if token != unknown or not ids or ids[-1] != unknown or place in bounds:
+            ids.append(token)
+        place, rank = int(ranked.starts[row]), int(ranked.ranks[row])
+    return ids[::-1]
+
+
+def sample_batch(definition: Definition, texts: Texts, *, alpha: float, seed: int = 0) -> EncodedBatch:
+    """Encode texts by random segmentations.
+
+    A segmentation of a pre-token is drawn with a probability proportional to its own to the power of `alpha`.
+    The draw depends on the seed, the pre-token and its number in its text: neither on the other texts nor on
+    how they are batched, and equal texts are cut alike. So take another seed for every epoch.
+
+    Args:
+        definition: of a unigram tokenizer (`Tokenizer.definition`).
+        texts: documents; special tokens in them are encoded as text.
+        alpha: 0 draws all segmentations alike, 1 by their probability, a large number the best one.
+        seed: from 0 to 2**64 - 1.
+
+    Raises:
+        TokenizerError: it is no unigram tokenizer, or `alpha` or `seed` is out of range.
+    """
+    if not (isinstance(alpha, int | float) and 0 <= alpha <= _MAX_ALPHA and math.isfinite(alpha)):
+        raise TokenizerError(
+            f"sample: alpha={alpha!r} must be a number from 0 to {_MAX_ALPHA:g}; use e.g. 0.1"
+        )
+    if type(seed) is not int or not 0 <= seed < 1 << 64:
+        raise TokenizerError(f"sample: seed={seed!r} must be an integer from 0 to 2**64 - 1")
+    encoder, data, pretokens = _cut(definition, texts)
+    longest = int((pretokens.ends - pretokens.starts).max(initial=0))
+    ids, offsets = np.empty(data.shape[0], np.uint32), np.zeros(pretokens.offsets.shape[0], np.int64)
+    given = data, pretokens.starts, pretokens.ends, pretokens.offsets, encoder.pieces
+    scratch = make_found(encoder.longest), np.empty(longest + 1)
+    size = sample_paths(*given, *scratch, float(alpha), np.array([seed], np.uint64), ids, offsets)
+    return EncodedBatch(ids[:size].astype(buffers.id_type(definition.vocab_size)), offsets)
+
+
+_MAX_ALPHA = 1e6
+
+
+def _cut(definition: Definition, texts: Texts) -> tuple[UnigramEncoder, NDArray[np.uint8], Pretokens]:
+    """Return the encoder, and the normalized texts with their pre-tokens."""
+    model = definition.model
+    if not isinstance(model, UnigramModel):
+        raise TokenizerError(f"only a unigram tokenizer has other segmentations, and this is {model.family}")
+    data, bounds = buffers.pack(texts)
+    name = definition.normalizer.name
+    data, bounds = normalize_buffers(name, data, bounds, np.zeros(bounds.shape[0] - 1, np.bool_))
+    return model.encoder(), data, definition.pre_tokenizer.compile().split(data, bounds)
