@@ -298,6 +298,16 @@ def test_text_that_is_no_utf8_is_learned_and_kept(tmp_path: Path) -> None:
         tok.save(tmp_path / "other", "huggingface")
 
 
+@pytest.mark.parametrize("seed", ["substrings", "words"])
+def test_pieces_are_no_longer_than_asked(seed: str) -> None:
+    counts = {b"\xff\xfe\xff\xfe": 90, b"\xff\xfe": 9, "天地".encode(): 50, b"ab": 5}
+    tok = tokenizer.train_from_counts(counts, vocab_size=8, family="unigram", seed=seed, max_token_bytes=2)
+
+    pieces = [token for token in tok.vocab if token != b"[UNK]"]
+    assert {b"\xff\xfe", "天".encode()} <= set(pieces)
+    assert all(len(piece) <= 2 or len(slow.characters(piece)) == 1 for piece in pieces)
+
+
 @pytest.mark.parametrize(
     ("how", "what"),
     [

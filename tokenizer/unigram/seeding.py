@@ -22,6 +22,7 @@ from tokmill.tokenizer.unigram.kernels.seeds import (
 from tokmill.tokenizer.unigram.text import TrainingText
 
 _TWICE = 2.0
+_NO_LIMIT = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class SeedRules:
         number: how many are taken, beside the characters.
         least: the least frequency.
         longest: the most characters.
-        max_bytes: the most bytes.
+        max_bytes: the most bytes; characters may have more.
         forbidden: strings that are not taken.
     """
 
@@ -78,7 +79,8 @@ def _words(text: TrainingText, rules: SeedRules) -> dict[bytes, float]:
     """Return the best pre-tokens with their scores."""
     begins = text.data & 0xC0 != 0x80
     sizes = np.add.reduceat(begins, text.offsets[:-1], dtype=np.int64)
-    allowed = (sizes > 1) & (sizes <= rules.longest) & (np.diff(text.offsets) <= rules.max_bytes)
+    most = _NO_LIMIT if text.spelling else rules.max_bytes
+    allowed = (sizes > 1) & (sizes <= rules.longest) & (np.diff(text.offsets) <= most)
     some = np.flatnonzero(allowed & (text.counts >= max(rules.least, _TWICE)))
     return _best(
         text, rules, text.offsets[:-1][some], np.diff(text.offsets)[some], (text.counts * sizes)[some]
@@ -89,7 +91,7 @@ def _substrings(text: TrainingText, rules: SeedRules) -> dict[bytes, float]:
     """Return the best substrings with their scores."""
     starts = np.flatnonzero(text.data & 0xC0 != 0x80)
     words = np.searchsorted(text.offsets, starts, side="right") - 1
-    ends = _ends(starts, text.offsets[words + 1], rules)
+    ends = _ends(text, starts, text.offsets[words + 1], rules)
     order, _ = order_of(text.data, starts, ends)
     shared = np.empty(starts.shape[0], np.int64)
     shared_prefixes(text.data, starts, ends, order, shared)
@@ -101,7 +103,7 @@ def _substrings(text: TrainingText, rules: SeedRules) -> dict[bytes, float]:
     raise_if_stopped()
     above = np.cumsum(histogram[::-1])[::-1]
     enough = np.flatnonzero(above >= rules.number + len(rules.forbidden))
-    least_bucket = int(enough[-1]) if enough.shape[0] else 0
+    least_bucket = int(enough[-1]) if enough.shape[0] and not text.spelling else 0
     firsts, lengths = np.empty((2, int(above[least_bucket])), np.int64)
     scores = np.empty(firsts.shape[0], np.float64)
     list_substrings(*given, least_bucket, *scratch, histogram, Substrings(firsts, lengths), scores)
@@ -109,10 +111,14 @@ def _substrings(text: TrainingText, rules: SeedRules) -> dict[bytes, float]:
     return _best(text, rules, starts[order[firsts[best]]], lengths[best], scores[best])
 
 
-def _ends(starts: NDArray[np.int64], ends: NDArray[np.int64], rules: SeedRules) -> NDArray[np.int64]:
+def _ends(
+    text: TrainingText, starts: NDArray[np.int64], ends: NDArray[np.int64], rules: SeedRules
+) -> NDArray[np.int64]:
     """Return where the longest piece from each character may end."""
     cuts = np.append(starts, ends[-1:])
     far = cuts[np.minimum(np.arange(starts.shape[0]) + rules.longest, starts.shape[0])]
+    if text.spelling:  # whose characters have other lengths
+        return np.minimum(far, ends)
     near = cuts[np.searchsorted(cuts, np.minimum(starts + rules.max_bytes, cuts[-1]), side="right") - 1]
     least: NDArray[np.int64] = np.minimum(np.minimum(far, near), ends)
     return least
@@ -131,6 +137,7 @@ def _best(
         if len(found) == rules.number:
             break
         string = text.data[starts[i] : starts[i] + lengths[i]].tobytes()
-        if text.spelled(string) not in rules.forbidden:
+        spelled = text.spelled(string)
+        if spelled not in rules.forbidden and len(spelled) <= rules.max_bytes:
             found[string] = float(scores[i])
     return found

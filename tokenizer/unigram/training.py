@@ -6,8 +6,8 @@ Laws: the same counts give the same pieces and scores in any order and with any 
 Ids: `[UNK]` is 0, then the pieces, the greatest score first and of equal ones the smaller string, then
     special tokens, then reserved ones.
 
-A piece has at most `max_piece_length` characters, lies in a pre-token, and occurs at least twice, or
-`min_frequency` times.
+A piece has at most `max_piece_length` characters and `max_token_bytes` bytes (a single character may have
+more), lies in a pre-token, and occurs at least twice, or `min_frequency` times.
 """
 
 from collections.abc import Sequence
