@@ -8,7 +8,7 @@ from tokmill.tokenizer.components.normalizers import steps_of
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import DEFAULT_FAMILY, FAMILIES, find_family
 from tokmill.tokenizer.pipeline.model import Model
-from tokmill.tokenizer.pipeline.options import ModelOptions, Seed, TieBreak, check_choice
+from tokmill.tokenizer.pipeline.options import ModelOptions, Score, Seed, TieBreak, Unknown, check_choice
 from tokmill.tokenizer.splitting import Digits, PatternLike, compile_pattern, resolve
 
 
@@ -30,6 +30,9 @@ class TrainingOptions(TypedDict, total=False):
     character_coverage: float
     max_piece_length: int
     count_unit: int
+    score: Score
+    unknown: Unknown
+    max_input_chars_per_word: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,12 +10,12 @@ from tokmill.tasks.core.stage import Scalar
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _SHOWN = 3
 # By kind, the metrics shown in one line; the first metrics of the record for other kinds. A tokenizer has one
-# of num_merges, num_words and num_characters, by its family.
+# of num_merges, num_words, num_characters and num_pieces, by its family.
 _KEY_METRICS = {
     "corpus": ("num_documents", "num_bytes", "num_shards"),
     "counts": ("num_pretokens", "num_distinct"),
     "balance": ("method", "num_capped"),
-    "tokenizer": ("vocab_size", "num_merges", "num_words", "num_characters"),
+    "tokenizer": ("vocab_size", "num_merges", "num_words", "num_characters", "num_pieces"),
     "encoded": ("num_tokens", "num_documents"),
     "audit": ("bytes_per_token", "fertility"),
     "mixture": ("num_tokens", "limited_by"),

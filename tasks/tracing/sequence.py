@@ -28,7 +28,8 @@ class TracedPiece(BaseModel):
         document_start: token of the document at which the piece starts.
         num_document_tokens: tokens of the document in the piece.
         document_length: tokens of the whole document, including its end token.
-        bytes: range of the piece in the (normalized) text; None if its tokens are rearranged.
+        bytes: range of the piece in the (normalized) text; None if its tokens are rearranged, or do not
+            decode to exactly their text.
         epoch: number of the pass through the source, from 0.
         text: the decoded tokens, without the document's boundary tokens; a cut character shows as U+FFFD.
     """
@@ -135,9 +136,20 @@ class _Tracer:
             return None
         if np.isin(document, self._origins.fim_token_ids).any():
             return None
+        if self._loses_text(document[: start + piece.length]):
+            return None
         decode = self._origins.tokenizer.decode_bytes
         first = len(decode(self._of_text(document[:start])))
         return first, first + len(decode(self._of_text(tokens)))
+
+    def _loses_text(self, tokens: NDArray[Any]) -> bool:
+        """Whether decoded tokens have another number of bytes than their text: lost, or added spaces."""
+        tokenizer = self._origins.tokenizer
+        definition = tokenizer.definition
+        unknown = definition.model.unknown_token
+        if definition.decoder != type(definition.decoder)():
+            return True
+        return unknown is not None and bool((tokens == tokenizer.special_tokens[unknown]).any())
 
     def _of_text(self, tokens: NDArray[Any]) -> NDArray[Any]:
         """The tokens without the document's boundary tokens."""

@@ -33,8 +33,7 @@ from tokmill.tokenizer.pipeline.options import ModelOptions
 if TYPE_CHECKING:
     from tokmill.tokenizer import PretokenCounts, Tokenizer
 
-
-_UNIGRAM = only_with("family", "unigram")
+_UNIGRAM, _WORDPIECE = only_with("family", "unigram"), only_with("family", "wordpiece")
 
 
 class TrainParams(CountParams):
@@ -45,15 +44,15 @@ class TrainParams(CountParams):
         ge=2,
         le=MAX_IDS,
         description="Tokens in the vocabulary, special and reserved ones included. byte_bpe has exactly this "
-        "many, 256 bytes among them, so at least 257; unigram, too, all characters of the text among them. "
-        "word_level and character_level have at most this many: fewer if the text has fewer words or "
-        "characters.",
+        "many, 256 bytes among them, so at least 257; unigram and wordpiece, too, the characters of the text "
+        "among them. word_level and character_level have at most this many: fewer if the text has fewer "
+        "words or characters.",
     )
     family: FamilyName = Field(
         default="byte_bpe",
         description="The kind of tokenizer: byte-level BPE; unigram, the most probable pieces (Kudo 2018); "
-        "or the baselines whose tokens are whole words or single characters. All but byte_bpe have [UNK] "
-        "for what they do not know.",
+        "wordpiece, whose pieces make up words without their spaces; or the baselines whose tokens are whole "
+        "words or single characters. All but byte_bpe have [UNK] for what they do not know.",
     )
     num_reserved: int = Field(
         default=0,
@@ -112,13 +111,35 @@ class TrainParams(CountParams):
         description="unigram: the most characters of a piece.",
         json_schema_extra=_UNIGRAM,
     )
+    score: Literal["likelihood", "frequency"] = Field(
+        default="likelihood",
+        description="wordpiece: which pair of pieces is joined next: that of the greatest likelihood, its "
+        "frequency divided by those of its parts, or of the greatest frequency.",
+        json_schema_extra=_WORDPIECE,
+    )
+    unknown: Literal["word", "part"] = Field(
+        default="word",
+        description="wordpiece: what becomes [UNK] where no piece fits: the word, as in BERT, or the part.",
+        json_schema_extra=_WORDPIECE,
+    )
+    max_input_chars_per_word: int = Field(
+        default=100,
+        ge=1,
+        lt=1 << 31,
+        description="wordpiece: longer words become [UNK].",
+        json_schema_extra=_WORDPIECE,
+    )
 
     @classmethod
     def without_effect(cls, given: Mapping[str, Any]) -> dict[str, str]:
-        """Return the settings of the family `unigram` if it is another one."""
+        """Return the settings of other families."""
         family = given.get("family", cls.model_fields["family"].default)
-        of_unigram = [name for name, field in cls.model_fields.items() if field.json_schema_extra == _UNIGRAM]
-        return {} if family == "unigram" else dict.fromkeys(of_unigram, f"the family is '{family}'")
+        return {
+            name: f"the family is '{family}'"
+            for name, field in cls.model_fields.items()
+            if isinstance(field.json_schema_extra, dict)
+            and family not in (_families_of(field.json_schema_extra) or [family])
+        }
 
     @model_validator(mode="after")
     def _check_vocab_size(self) -> Self:
@@ -141,6 +162,12 @@ class TrainParams(CountParams):
     def count_params(self) -> CountParams:
         """The parameters of `count` for this tokenizer; tokenizers that cut text alike share them."""
         return CountParams(**self.cut.model_dump())
+
+
+def _families_of(extra: Mapping[str, Any]) -> list[str]:
+    """Return the families that a setting is for; none if it is for all."""
+    families: list[str] = extra.get("only_with", {}).get("values", [])
+    return families
 
 
 def run(params: TrainParams, *, out: Path, counts: Path, balance: Path) -> Outcome:

@@ -107,7 +107,12 @@ def to_run(tokmill: Tokmill, *arguments: str) -> set[str]:
 
 @pytest.mark.parametrize(
     ("family", "title"),
-    [("word_level", "Word-level"), ("character_level", "Character-level"), ("unigram", "Unigram")],
+    [
+        ("word_level", "Word-level"),
+        ("character_level", "Character-level"),
+        ("unigram", "Unigram"),
+        ("wordpiece", "WordPiece"),
+    ],
 )
 def test_a_profile_trains_a_tokenizer_of_another_family(project: Tokmill, family: str, title: str) -> None:
     chosen = ["--set", f"train.family={family}", "--set", 'mix.curriculum.difficulty=["noise"]']

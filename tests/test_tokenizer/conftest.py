@@ -12,6 +12,10 @@ from hypothesis import strategies as st
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.byte_bpe.model import define
+from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.formats import WRITERS
+from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.wordpiece.model import WordPieceModel
 
 # for kernels as plain Python, which is a thousand times slower
 settings.register_profile("plain", settings.get_profile("home"), max_examples=2)
@@ -22,6 +26,8 @@ TRAINING_TEXTS = [
     "def f(x):\n    return x + 1234  # the thing\n\n\n",
 ] * 3
 SPECIALS = ["<|endoftext|>", "<|end|>", "<|endoftext|><|more|>"]
+BYTE_FORMATS = [name for name in WRITERS if name not in {"tekken", "bert"}]
+"""The formats of any byte-level tokenizer; `tekken` needs another order of ids, `bert` another family."""
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +45,15 @@ def in_tekken_order(tok: Tokenizer) -> Tokenizer:
     tokens = dict(enumerate([*(bytes([byte]) for byte in range(256)), *merged], len(specials)))
     pattern = tok.definition.pre_tokenizer.chain
     return Tokenizer(define(tokens, tok.merges, specials, ignore_merges=True, split_pattern=pattern))
+
+
+def like_bert() -> Tokenizer:
+    """A small tokenizer that a vocab.txt can hold."""
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "fox", "##es", "##e", ",", "12", "##34"]
+    specials = {name: i for i, name in enumerate(tokens[:5])}
+    vocabulary = Vocabulary.build({i: token.encode() for i, token in enumerate(tokens) if i > 4}, specials)
+    parts = {"split_pattern": "bert", "normalizer": "bert_clean+cjk_spaces+strip_nonspacing+lowercase"}
+    return Tokenizer(Definition.compose(WordPieceModel(vocabulary), **parts, decoder="wordpiece_cleanup"))
 
 
 def by_kernel(tok: Tokenizer, text: str, **how: object) -> list[int]:

@@ -116,8 +116,11 @@ def test_white_space_that_is_cut_out_first_is_the_reason_and_not_missing_bytes(
         ("encoder.json", {"a": 0}, r"copy it to vocab.json"),
         ("bpe.json", {"a": 0, "b": 1}, "a vocabulary without its merges"),
         ("vocab.bpe", b"#version: 0.2\n", r"copy it to merges.txt"),
-        ("vocab.txt", b"[PAD]\n[UNK]\n", "WordPiece"),
-        ("tokenizer.model", b"\x0a\x0e\x0a\x05<unk>\x15\x00", "a SentencePiece model; only byte-level"),
+        (
+            "tokenizer.model",
+            b"\x0a\x0e\x0a\x05<unk>\x15\x00",
+            "a SentencePiece model, which cannot be read yet",
+        ),
         ("spiece.model", b"??", "a SentencePiece model by its name"),
         ("model.gguf", b"GGUF\x03\x00\x00\x00", "a GGUF model"),
         ("tokenizer.json", b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer"),

@@ -12,7 +12,14 @@ import tokenizers
 from hypothesis import given, settings
 
 from tests.effort import examples
-from tests.test_tokenizer.conftest import SPECIALS, TRAINING_TEXTS, any_text, in_tekken_order
+from tests.test_tokenizer.conftest import (
+    BYTE_FORMATS,
+    SPECIALS,
+    TRAINING_TEXTS,
+    any_text,
+    in_tekken_order,
+    like_bert,
+)
 from tokmill import tokenizer
 from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError, VocabularyError
 from tokmill.tokenizer.core.alphabet import BYTE_ORDER, to_bytes, to_text
@@ -20,7 +27,7 @@ from tokmill.tokenizer.formats import WRITERS, files
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS
 
 
-@pytest.mark.parametrize("name", [name for name in WRITERS if name != "tekken"])  # which test_tekken.py tests
+@pytest.mark.parametrize("name", BYTE_FORMATS)
 @pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k", "llama3", "qwen2"])
 @pytest.mark.parametrize("how", [{}, {"digits": "single", "normalizer": "nfkc+lowercase"}])
 def test_every_format_comes_back(name: str, pattern: str, how: dict, tmp_path: Path) -> None:
@@ -105,7 +112,7 @@ def test_tiktoken_reads_an_export_alike(tmp_path: Path) -> None:
 
 def test_files_are_the_same_for_equal_tokenizers(small: Tokenizer, tmp_path: Path) -> None:
     for name in WRITERS:
-        tok = in_tekken_order(small) if name == "tekken" else small
+        tok = {"tekken": in_tekken_order(small), "bert": like_bert()}.get(name, small)
         first = tok.save(tmp_path / "1", name)
         second = Tokenizer.from_spec(json.loads(json.dumps(tok.spec()))).save(tmp_path / "2", name)
         assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
@@ -283,7 +290,7 @@ def test_an_expression_is_refused_or_tokenizers_cuts_alike(pattern: str, tmp_pat
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"model__type": "WordPiece"}, "only byte-level BPE"),
+        ({"model__type": "Other"}, "only byte-level BPE"),
         ({"model__byte_fallback": True}, "model.byte_fallback=True"),
         ({"model__unk_token": "<unk>"}, "model.unk_token"),
         ({"model__merges": ["a"]}, "broken: ValueError"),

@@ -7,10 +7,10 @@ import pytest
 import tokenizers
 from tokenizers import processors
 
-from tests.test_tokenizer.conftest import TRAINING_TEXTS
+from tests.test_tokenizer.conftest import BYTE_FORMATS, TRAINING_TEXTS
 from tokmill import tokenizer
 from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError, VocabularyError, attestation
-from tokmill.tokenizer.formats import WRITERS, files
+from tokmill.tokenizer.formats import files
 
 NAMES = ["<s>", "</s>", "[CLS]", "[SEP]", "<|begin|>"]
 IDS = {name: 300 - len(NAMES) + i for i, name in enumerate(NAMES)}
@@ -81,7 +81,7 @@ def test_batches_are_what_single_texts_are(both: tuple[Tokenizer, tokenizers.Tok
     assert tok.encode_batch([], add_special_tokens=True).to_lists() == []
 
 
-@pytest.mark.parametrize("name", [name for name in WRITERS if name != "tekken"])  # which has no templates
+@pytest.mark.parametrize("name", BYTE_FORMATS)
 def test_templates_come_back_and_others_read_them(
     both: tuple[Tokenizer, tokenizers.Tokenizer], name: str, tmp_path: Path
 ) -> None:

@@ -225,7 +225,7 @@ def test_options_are_known_by_name() -> None:
     with pytest.raises(TypeError, match="vocab"):
         tokenizer.train_from_counts(SENNRICH, vocab_size=257, vocab=3)
     defaults = {field.name for field in dataclasses.fields(TrainingPlan)}
-    assert set(tokenizer.TrainingOptions.__annotations__) == defaults
+    assert {*tokenizer.TrainingOptions.__annotations__, "num_threads"} == defaults
 
 
 def test_progress_ends_with_the_number_of_merges() -> None:

@@ -36,7 +36,7 @@ class ClosedEncoder:
         cut: Cut,
     ) -> None:
         self.law: Law = Accounting(vocabulary.offsets, unknown_id)
-        self._tables = _lay_out(vocabulary)
+        self._tables = lay_out_tokens(vocabulary, np.array([i for i, _ in vocabulary.ordinary()], np.int64))
         self._unknown_id, self._cut = unknown_id, cut
 
     @contextmanager
@@ -83,9 +83,8 @@ class Workspace:
         return Encoding(ids[:size], ends, unknown_bytes)
 
 
-def _lay_out(vocabulary: Vocabulary) -> CountTables:
-    """Make the table of ordinary tokens, with id + 1 in the place of a count."""
-    ids = np.array([i for i, _ in vocabulary.ordinary()], np.int64)
+def lay_out_tokens(vocabulary: Vocabulary, ids: NDArray[np.int64]) -> CountTables:
+    """Make the table of some tokens, with id + 1 in the place of a count."""
     starts, ends = vocabulary.offsets[ids], vocabulary.offsets[ids + 1]
     long = int(np.count_nonzero(ends - starts > MAX_SHORT))
     short_room, long_room = (max(_LEAST, 1 << (2 * number).bit_length()) for number in (ids.shape[0], long))

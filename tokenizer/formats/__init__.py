@@ -7,6 +7,7 @@
 | `huggingface_exact` | the same | the same |
 | `gpt2` | `vocab.json`, `merges.txt`, sidecar | — (other readers do not see the sidecar) |
 | `tiktoken` | `tokenizer.tiktoken`, sidecar | merges that do not follow from the order of the tokens |
+| `bert` | `vocab.txt` | anything but tokens: settings are those of BERT |
 | `tekken` | `tekken.json` | the same; special tokens and bytes that do not have the first ids |
 
 A family lists the formats that can express it; another one is refused by name, and so is an export that would
@@ -50,11 +51,12 @@ WRITERS: dict[str, Writer] = {
     "gpt2": _by_family("gpt2"),
     "tiktoken": _by_family("tiktoken"),
     "tekken": _by_family("tekken"),
+    "bert": _by_family("bert"),
 }
 """Formats by name."""
 
-_OTHER_NAMES = (names.TEKKEN, "tokenizer.model", "encoder.json", "vocab.txt", "spiece.model")
-_OF_OTHER_FAMILIES = {"sentencepiece", "bert"}
+_OTHER_NAMES = (names.TEKKEN, names.BERT, "tokenizer.model", "encoder.json", "spiece.model")
+_OF_OTHER_FAMILIES = {"sentencepiece"}
 
 
 def save(definition: Definition, folder: Path, format_name: str = "tokmill") -> list[Path]:
@@ -118,6 +120,8 @@ def _read(file: Path, usage: Usage) -> Definition:
         return _read_by_family("tiktoken", file, usage)
     if file.name.endswith((names.GPT2_VOCAB, names.GPT2_MERGES)):
         return _read_by_family("gpt2", file, usage)
+    if file.name.endswith(names.BERT):
+        return _read_by_family("bert", file, usage)
     foreign.refuse_file(file)
     if file.suffix != ".json":
         raise FormatError(

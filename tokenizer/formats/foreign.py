@@ -21,7 +21,6 @@ _BY_NAME: MappingProxyType[str, str] = MappingProxyType(
         "generation_config.json": "a model's configuration; pass its tokenizer.json",
         "encoder.json": "GPT-2's vocabulary; copy it to vocab.json, and vocab.bpe beside it to merges.txt",
         "vocab.bpe": "GPT-2's merges; copy it to merges.txt, and encoder.json beside it to vocab.json",
-        "vocab.txt": "a WordPiece vocabulary, as BERT's; only byte-level BPE and WordLevel can be read",
         "record.json": "an artifact's record; pass tokmill.json, which lies beside it",
         "attestation.json": "a tokenizer's attestation; pass tokmill.json, which lies beside it",
     }
@@ -41,8 +40,8 @@ _BY_HEAD: tuple[tuple[bytes, str], ...] = (
     (b"PK\x03\x04", "a zip archive or a PyTorch checkpoint; pass a tokenizer.json"),
     (b"\x80\x02", "a Python pickle, which could run anything and is not opened; pass a tokenizer.json"),
     (b"\x80\x04", "a Python pickle, which could run anything and is not opened; pass a tokenizer.json"),
-    (b"\x0a\x0e\x0a\x05<unk>", "a SentencePiece model; only byte-level BPE and WordLevel can be read"),
-    (b"\x0a\x0e\x0a\x05<pad>", "a SentencePiece model; only byte-level BPE and WordLevel can be read"),
+    (b"\x0a\x0e\x0a\x05<unk>", "a SentencePiece model, which cannot be read yet"),
+    (b"\x0a\x0e\x0a\x05<pad>", "a SentencePiece model, which cannot be read yet"),
     (b"version https://git-lfs", "a Git LFS pointer; fetch the file itself with git lfs pull"),
     (b"\x1f\x8b", "compressed; unpack it first"),
     (b"\x28\xb5\x2f\xfd", "compressed; unpack it first"),
@@ -60,7 +59,7 @@ def refuse_file(path: Path) -> None:
         head = head_of(path)
         what = next((name for start, name in _BY_HEAD if head.startswith(start)), None)
     if what is None and path.suffix == ".model":
-        what = "a SentencePiece model by its name; only byte-level BPE and WordLevel can be read"
+        what = "a SentencePiece model by its name, which cannot be read yet"
     if what is not None:
         raise FormatError(f"{path}: is {what}")
 

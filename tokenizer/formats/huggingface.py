@@ -12,7 +12,9 @@ from typing import Any
 
 import regex
 
+from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.normalizers import Normalizer, steps_of
+from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.malformed import refuse_malformed
 from tokmill.tokenizer.core.vocabulary import reserved_name
 from tokmill.tokenizer.formats import post_processors, transformers
@@ -32,6 +34,7 @@ _NORMALIZERS = {
 }
 _STEPS = {name: step for step, name in _NORMALIZERS.items()}
 
+_BERT_STEPS = ("bert_clean", "cjk_spaces", "strip_nonspacing", "lowercase")
 _MAX_DIGITS = 8
 
 
@@ -64,10 +67,29 @@ def _added_token(name: str, i: int) -> dict[str, Any]:
 
 
 def _write_normalizer(name: str | None) -> dict[str, Any] | None:
-    steps = [{"type": _NORMALIZERS[step]} for step in steps_of(name)]
+    names = steps_of(name)
+    if set(names) & set(_BERT_STEPS[:-1]):
+        return _write_bert(names)
+    steps = [{"type": _NORMALIZERS[step]} for step in names]
     if len(steps) > 1:
         return {"type": "Sequence", "normalizers": steps}
     return steps[0] if steps else None
+
+
+def _write_bert(names: tuple[str, ...]) -> dict[str, Any]:
+    """Return BERT's normalizer.
+
+    Raises:
+        FormatError: there are other steps, or another order.
+    """
+    if names != tuple(step for step in _BERT_STEPS if step in names):
+        raise FormatError(
+            f"format='huggingface' cannot express normalizer={'+'.join(names)!r}: of BERT's steps it knows "
+            f"{'+'.join(_BERT_STEPS)}, in this order and without others; use format='tokmill'"
+        )
+    clean, cjk, strip, lower = (step in names for step in _BERT_STEPS)
+    flags = {"clean_text": clean, "handle_chinese_chars": cjk, "strip_accents": strip, "lowercase": lower}
+    return {"type": "BertNormalizer", **flags}
 
 
 def read_content(content: dict[str, Any], where: str) -> Definition:
@@ -96,7 +118,15 @@ def _read(content: dict[str, Any], where: str) -> Definition:
         pre_tokenizer,
         Normalizer(normalizer),
         post_processors.read(content.get("post_processor"), specials, where),
+        Decoder(_read_decoder(content.get("decoder"))),
     )
+
+
+def _read_decoder(value: dict[str, Any] | None) -> str:
+    """Return the name of the decoder; a family refuses those that are not its own."""
+    if value is None or value.get("type") != "WordPiece":
+        return "fuse"
+    return "wordpiece_cleanup" if value.get("cleanup", True) else "wordpiece"
 
 
 def _part_for(content: dict[str, Any], where: str) -> Any:
@@ -110,7 +140,7 @@ def _part_for(content: dict[str, Any], where: str) -> Any:
         where,
         "model.type",
         content["model"].get("type"),
-        "only byte-level BPE, WordLevel and Unigram can be read",
+        "only byte-level BPE, WordLevel, Unigram and WordPiece can be read",
     )
 
 
@@ -152,7 +182,22 @@ def _read_normalizer(value: dict[str, Any] | None, where: str) -> str | None:
     if value is None:
         return None
     several = value["normalizers"] if value["type"] == "Sequence" else [value]
+    names = list[str]()
     for step in several:
-        if step["type"] not in _STEPS:
-            raise refusal(where, "normalizer.type", step["type"], f"only {', '.join(_STEPS)} can be done")
-    return "+".join(_STEPS[step["type"]] for step in several) or None
+        if step["type"] not in {*_STEPS, "BertNormalizer"}:
+            known = ", ".join((*_STEPS, "BertNormalizer"))
+            raise refusal(where, "normalizer.type", step["type"], f"only {known} can be done")
+        names += _read_bert(step) if step["type"] == "BertNormalizer" else [_STEPS[step["type"]]]
+    return "+".join(names) or None
+
+
+def _read_bert(step: dict[str, Any]) -> list[str]:
+    """Return the steps of BERT's normalizer; accents are removed with the case unless the file says so."""
+    strip = step.get("strip_accents")
+    wanted = {
+        "bert_clean": step["clean_text"],
+        "cjk_spaces": step["handle_chinese_chars"],
+        "strip_nonspacing": step["lowercase"] if strip is None else strip,
+        "lowercase": step["lowercase"],
+    }
+    return [name for name in _BERT_STEPS if wanted[name]]

@@ -8,6 +8,7 @@ TOKMILL = "tokmill.json"
 HUGGINGFACE = "tokenizer.json"
 TIKTOKEN_SUFFIX, TIKTOKEN = ".tiktoken", "tokenizer.tiktoken"
 TEKKEN = "tekken.json"
+BERT = "vocab.txt"
 GPT2_VOCAB, GPT2_MERGES = "vocab.json", "merges.txt"
 
 _RANK = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")

@@ -24,6 +24,7 @@ FAMILIES: MappingProxyType[str, str] = MappingProxyType(
         "word_level": "tokmill.tokenizer.word_level.family",
         "character_level": "tokmill.tokenizer.character_level.family",
         "unigram": "tokmill.tokenizer.unigram.family",
+        "wordpiece": "tokmill.tokenizer.wordpiece.family",
     }
 )
 """Modules by family."""

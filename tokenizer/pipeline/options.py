@@ -9,6 +9,8 @@ from tokmill.tokenizer.components.specials import check_names
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.vocabulary import MAX_IDS, reserved_name
 
+Score = Literal["likelihood", "frequency"]
+Unknown = Literal["word", "part"]
 TieBreak = Literal["lexicographic_max", "lowest_ids"]
 Seed = Literal["substrings", "words"]
 
@@ -19,6 +21,7 @@ _LEAST = MappingProxyType(
         "num_reserved": 0,
         "seed_size": 0,
         "max_piece_length": 1,
+        "max_input_chars_per_word": 1,
         "num_threads": 1,
         "count_unit": 1,
     }
@@ -43,6 +46,10 @@ class ModelOptions:
         max_piece_length: unigram: the most characters of a piece.
         num_threads: unigram: how many threads train; it does not change the result.
         count_unit: what one occurrence counts in the counts, which may be multiplied to hold fractions.
+        score: wordpiece: which pair of pieces is joined next: that of the greatest `likelihood`, which is its
+            frequency divided by those of its parts, or of the greatest `frequency`.
+        unknown: wordpiece: what is unknown where no piece fits, the `word` or the `part`.
+        max_input_chars_per_word: wordpiece: longer words are unknown as a whole.
 
     Raises:
         TrainingError: an option is invalid.
@@ -61,9 +68,14 @@ class ModelOptions:
     max_piece_length: int = 16
     num_threads: int = 1
     count_unit: int = 1
+    score: Score = "likelihood"
+    unknown: Unknown = "word"
+    max_input_chars_per_word: int = 100
 
     def __post_init__(self) -> None:
         check_choice("tie_break", self.tie_break, get_args(TieBreak))
+        check_choice("score", self.score, get_args(Score))
+        check_choice("unknown", self.unknown, get_args(Unknown))
         check_choice("seed", self.seed, get_args(Seed))
         for name, most in (("shrinking_factor", 0.99), ("character_coverage", 1.0)):
             if not 0 < getattr(self, name) <= most:

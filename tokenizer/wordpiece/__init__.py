@@ -1,0 +1,1 @@
+"""WordPiece: words are cut into the longest pieces of a vocabulary, greedily from the left."""

@@ -1,0 +1,147 @@
+"""The encoder of WordPiece: finds the words of pre-tokens and cuts them into pieces, in batches."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.closed_vocabulary.encoder import lay_out_tokens
+from tokmill.tokenizer.closed_vocabulary.laws import Accounting
+from tokmill.tokenizer.components.decoders import CONTINUES
+from tokmill.tokenizer.core.buffers import pack_bytes
+from tokmill.tokenizer.core.stopping import raise_if_stopped
+from tokmill.tokenizer.core.tries import lay_out_trie
+from tokmill.tokenizer.kernels.token_trie import TokenTrie
+from tokmill.tokenizer.pipeline.model import Encoding, Law
+from tokmill.tokenizer.splitting import Pretokens
+from tokmill.tokenizer.wordpiece.kernels.encoding import Pieces, encode_words
+from tokmill.tokenizer.wordpiece.kernels.words import find_words
+
+if TYPE_CHECKING:
+    from tokmill.tokenizer.wordpiece.model import WordPieceModel
+
+_NOWHERE = np.empty((0, 2), np.int64)
+
+
+def words_of(data: NDArray[np.uint8], pretokens: Pretokens) -> Pretokens:
+    """Return the words of pre-tokens: the runs of characters that are not white space."""
+    starts, ends = pretokens.starts, pretokens.ends
+    room = int(((ends - starts + 1) // 2).sum())
+    words, firsts = np.empty((2, room), np.int64), np.empty(starts.shape[0] + 1, np.int64)
+    number = find_words(data, starts, ends, words[0], words[1], firsts)
+    return Pretokens(words[0, :number], words[1, :number], firsts[pretokens.offsets])
+
+
+class WordPieceEncoder:
+    """Turns pre-tokens into ids; safe to share between threads.
+
+    Attributes:
+        law: what every encoding is checked against.
+    """
+
+    def __init__(self, model: "WordPieceModel") -> None:
+        self._pieces = _lay_out(model)
+        self.law: Law = Accounting(_covered(model), model.unknown_id)
+
+    @contextmanager
+    def workspace(self) -> Iterator["Workspace"]:
+        """Lend a workspace to one thread for the length of the block."""
+        yield Workspace(_own(self._pieces))
+
+    def locate(
+        self,
+        ids: NDArray[np.int64],
+        data: NDArray[np.uint8],
+        bounds: NDArray[np.int64],
+        kinds: NDArray[np.int64],
+        split: Callable[[], Pretokens],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where each token begins and ends: where its piece does; see `pipeline.model.Encoder`."""
+        # a word that turns out to be unknown has had its first pieces written, so these are more than the ids
+        spans = np.empty((int(bounds[-1] - bounds[0]) + kinds.shape[0] + 1, 2), np.int64)
+        _encode(data, split(), kinds, bounds, _own(self._pieces), spans)
+        found = spans[: ids.shape[0]]
+        return found[:, 0].copy(), found[:, 1].copy()
+
+
+class Workspace:
+    """A vocabulary's tables with scratch of its own; for one thread at a time."""
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
+
+    def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
+        """Encode the pre-tokens of segments; see `pipeline.model.Workspace`."""
+        raise_if_stopped()
+        return _encode(data, pretokens, kinds, _edges(pretokens, kinds), self._pieces, _NOWHERE)
+
+
+def _encode(
+    data: NDArray[np.uint8],
+    pretokens: Pretokens,
+    kinds: NDArray[np.int64],
+    edges: NDArray[np.int64],
+    pieces: Pieces,
+    spans: NDArray[np.int64],
+) -> Encoding:
+    words, number = words_of(data, pretokens), kinds.shape[0]
+    room = int((words.ends - words.starts).sum()) + number
+    ids, ends, lost = np.empty(room, np.uint32), np.empty(number + 1, np.int64), np.empty(number, np.int64)
+    given = data, words.starts, words.ends, words.offsets, kinds, edges, pieces
+    size = encode_words(*given, ids, ends, lost, spans)
+    return Encoding(ids[:size], ends, lost)
+
+
+def _edges(pretokens: Pretokens, kinds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where each segment begins, given that pre-tokens tile the text; an empty one has no bytes."""
+    if not pretokens.starts.shape[0]:
+        return np.zeros(kinds.shape[0] + 1, np.int64)
+    cuts = np.append(pretokens.starts, pretokens.ends[-1])
+    edges: NDArray[np.int64] = cuts[pretokens.offsets]
+    return edges
+
+
+def _own(pieces: Pieces) -> Pieces:
+    """Return the pieces with a block of scratch for one thread."""
+    return pieces._replace(tables=pieces.tables._replace(block=np.empty_like(pieces.tables.block)))
+
+
+def _lay_out(model: "WordPieceModel") -> Pieces:
+    """Lay a vocabulary out for the kernels."""
+    vocabulary = model.vocabulary
+    beginning, continuing = dict[int, bytes](), dict[int, bytes]()
+    for i, token in vocabulary.ordinary():
+        is_continuing = model.continues(token)
+        (continuing if is_continuing else beginning)[i] = token[len(CONTINUES) :] if is_continuing else token
+    ids = np.array(list(beginning), np.int64)
+    return Pieces(
+        lay_out_tokens(vocabulary, ids),
+        _trie(beginning, vocabulary.size),
+        _trie(continuing, vocabulary.size),
+        model.unknown_id,
+        model.max_input_chars_per_word,
+        model.unknown == "part",
+    )
+
+
+def _trie(texts: dict[int, bytes], size: int) -> TokenTrie:
+    """Return the trie of some ids by their texts."""
+    data, offsets = pack_bytes([texts.get(i, b"") for i in range(size)])
+    byte_ids = np.full(256, -1, np.int32)
+    longer = []
+    for i, text in texts.items():
+        if len(text) == 1:
+            byte_ids[text[0]] = i
+        else:
+            longer.append(i)
+    return lay_out_trie(data.copy(), offsets, np.array(longer, np.int64), byte_ids)[0]
+
+
+def _covered(model: "WordPieceModel") -> NDArray[np.int64]:
+    """Return the offsets of as many bytes as each token covers in a text."""
+    covered = [len(token) - len(CONTINUES) * model.continues(token) for token in model.vocabulary.tokens]
+    for token in model.vocabulary.special_tokens.values():
+        covered[token] = len(model.vocabulary.tokens[token])
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array(covered, np.int64))])

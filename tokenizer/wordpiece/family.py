@@ -1,0 +1,16 @@
+"""The family of WordPiece tokenizers, for `pipeline.families`."""
+
+from tokmill.tokenizer.pipeline.families import Family
+from tokmill.tokenizer.wordpiece.model import NAME, WordPieceModel
+from tokmill.tokenizer.wordpiece.training import WordPieceTraining, least_vocab_size
+
+FAMILY = Family(
+    NAME,
+    "WordPiece",
+    "pieces",
+    WordPieceModel.from_spec,
+    WordPieceTraining,
+    least_vocab_size,
+    {name: f"tokmill.tokenizer.wordpiece.formats.{name}" for name in ("huggingface", "bert")},
+    "wordpiece",
+)

@@ -1,0 +1,1 @@
+"""The files that can hold a WordPiece tokenizer."""

@@ -1,0 +1,157 @@
+"""BERT's `vocab.txt`: one token per line, whose number is its id, with `tokenizer_config.json` beside it.
+
+Special tokens are those of BERT that the file has, and text is split by the pattern `bert`. The normalizer is
+BERT's; which of its steps there are, and whether decoding cleans spaces up, is in `tokenizer_config.json`.
+Without that, text is lowercased and loses its accents if no token has a capital letter. One text becomes
+`[CLS] A [SEP]`. Not written: the Unicode tables of training, and that a tokenizer has no template although it
+has these two tokens.
+Source: google-research/bert `tokenization.py`; `BertTokenizer` of transformers.
+"""
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tokmill.tokenizer.components.decoders import Decoder
+from tokmill.tokenizer.components.normalizers import Normalizer, steps_of
+from tokmill.tokenizer.components.post_processors import Part, Template
+from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
+from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.malformed import refuse_malformed
+from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
+from tokmill.tokenizer.formats.files import read_file, read_json, write_file, write_json
+from tokmill.tokenizer.formats.names import BERT
+from tokmill.tokenizer.formats.sidecar import Usage
+from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.wordpiece.formats.huggingface import text_of
+from tokmill.tokenizer.wordpiece.model import UNKNOWN, WordPieceModel
+
+_SPECIAL = {
+    "pad_token": "[PAD]",
+    "unk_token": UNKNOWN,
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
+_STEPS = {
+    "tokenize_chinese_chars": "cjk_spaces",
+    "strip_accents": "strip_nonspacing",
+    "do_lower_case": "lowercase",
+}
+_CLEAN_UP = "clean_up_tokenization_spaces"
+_CONFIG = "tokenizer_config.json"
+
+
+def write(definition: Definition, folder: Path) -> list[Path]:
+    """Write the files into a folder.
+
+    Raises:
+        FormatError: an id has no token, a token has a line break or is not UTF-8, or something is not as
+            `read` takes it to be.
+    """
+    texts = [text_of(token, "bert") for token in definition.tokens]
+    if "" in texts or any("\n" in text or text.endswith("\r") for text in texts):
+        raise FormatError(
+            "format='bert' cannot express this tokenizer: each id needs a token without line breaks; use "
+            "format='tokmill'"
+        )
+    config = _settings(definition)
+    if _spec(_definition(texts, config)) != _spec(definition):
+        raise FormatError(
+            "format='bert' cannot express this tokenizer: a vocab.txt has the tokens alone, and is read with "
+            "BERT's special tokens, split pattern, normalizer and template; use format='huggingface'"
+        )
+    content = "".join(f"{text}\n" for text in texts).encode()
+    return [write_file(folder / BERT, content), write_json(folder / _CONFIG, config)]
+
+
+def _settings(definition: Definition) -> dict[str, Any]:
+    """Return the content of `tokenizer_config.json`."""
+    steps = steps_of(definition.normalizer.name)
+    return {
+        "tokenizer_class": "BertTokenizer",
+        _CLEAN_UP: definition.decoder.name == "wordpiece_cleanup",
+        **{setting: step in steps for setting, step in _STEPS.items()},
+        **{role: name for role, name in _SPECIAL.items() if name in definition.special_tokens},
+    }
+
+
+def _spec(definition: Definition) -> dict[str, Any]:
+    """Return what the files must tell: all but the Unicode tables, and a template that there is not."""
+    template = definition.post_processor or _template(definition.special_tokens)
+    return replace(definition, unicode=None, post_processor=template).to_spec()
+
+
+def read(path: Path, usage: Usage) -> Definition:
+    """Read the file.
+
+    Args:
+        path: of the file.
+        usage: the normalizer, if it is not BERT's; nothing else may be given.
+
+    Raises:
+        FormatError: it is not a vocabulary of this kind, or a setting was given.
+        VocabularyError: the vocabulary breaks a law.
+    """
+    if usage != Usage(normalizer=usage.normalizer):
+        raise FormatError(f"{path}: a vocab.txt is read as BERT's; pass nothing but normalizer")
+    with refuse_malformed(str(path)):
+        tokens = [line.removesuffix("\r") for line in read_file(path).decode().removesuffix("\n").split("\n")]
+        _check(tokens, path)
+        config = path.with_name(_CONFIG)
+        definition = _definition(tokens, read_json(config) if config.exists() else {})
+    return replace(definition, normalizer=Normalizer(usage.normalizer)) if usage.normalizer else definition
+
+
+def _check(tokens: list[str], path: Path) -> None:
+    if len(tokens) > MAX_IDS or UNKNOWN not in tokens:
+        raise FormatError(
+            f"{path}: has {len(tokens)} lines, {'one' if UNKNOWN in tokens else 'none'} of them {UNKNOWN}, "
+            f"but a vocabulary has at most {MAX_IDS}, and {UNKNOWN}"
+        )
+    times = Counter(tokens)
+    for number, token in enumerate(tokens, start=1):
+        if not token or times[token] > 1:
+            raise FormatError(
+                f"{path}: line {number}: {token!r:.200} must not be empty, nor stand there twice; give each "
+                "id a token of its own"
+            )
+
+
+def _definition(tokens: list[str], config: dict[str, Any]) -> Definition:
+    specials = {name: tokens.index(name) for name in _SPECIAL.values() if name in tokens}
+    ordinary = {i: token.encode() for i, token in enumerate(tokens) if token not in specials}
+    return Definition(
+        WordPieceModel(Vocabulary.build(ordinary, specials)),
+        PreTokenizer("bert"),
+        Normalizer(_normalizer(tokens, config)),
+        _template(specials),
+        Decoder("wordpiece_cleanup" if config.get(_CLEAN_UP, True) else "wordpiece"),
+    )
+
+
+def _normalizer(tokens: list[str], config: dict[str, Any]) -> str:
+    """Return BERT's normalizer; accents are removed with the case unless the settings say so."""
+    lower = config.get("do_lower_case")
+    if lower is None:
+        lower = all(token == token.lower() for token in tokens if token not in _SPECIAL.values())
+    strip = config.get("strip_accents")
+    wanted = {
+        "tokenize_chinese_chars": config.get("tokenize_chinese_chars", True),
+        "strip_accents": lower if strip is None else strip,
+        "do_lower_case": lower,
+    }
+    return "+".join(["bert_clean", *(step for setting, step in _STEPS.items() if wanted[setting])])
+
+
+def _template(specials: Collection[str]) -> Template | None:
+    """Return BERT's template, if there are its tokens.
+
+    One text is `[CLS] A [SEP]`, and two are `[CLS] A [SEP] B [SEP]`, the last two parts of type 1.
+    """
+    if not {"[CLS]", "[SEP]"} <= set(specials):
+        return None
+    single = Part("special", "[CLS]"), Part("sequence", "A"), Part("special", "[SEP]")
+    return Template(single, (*single, Part("sequence", "B", 1), Part("special", "[SEP]", 1)))

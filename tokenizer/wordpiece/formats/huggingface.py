@@ -1,0 +1,135 @@
+"""WordPiece in a `tokenizer.json`: a `WordPiece` model, its decoder, and steps that leave white space out.
+
+The split pattern `bert` is written as `BertPreTokenizer`, any other as `Split` steps with a `WhitespaceSplit`
+after them. The tables of the `tokenizers` library are those of Unicode 8: it cuts newer punctuation
+otherwise.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tokmill.tokenizer.components.decoders import CONTINUES
+from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
+from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.formats.spellings import split_steps
+from tokmill.tokenizer.formats.split_steps import (
+    check_chain,
+    in_sequence,
+    named,
+    read_split,
+    refusal,
+    steps_of,
+)
+from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.pipeline.model import Model
+from tokmill.tokenizer.splitting import SPLIT_PATTERNS
+from tokmill.tokenizer.wordpiece.model import NAME, WordPieceModel
+
+_BERT = (SPLIT_PATTERNS["bert"],)
+_WORDS = r"\s+|[^\s]+"
+_STEPS = "Split, Digits, BertPreTokenizer and WhitespaceSplit"
+_PREFIX = CONTINUES.decode()
+
+
+def reads(content: Mapping[str, Any]) -> bool:
+    """Whether a file is of this family."""
+    return bool(content["model"].get("type") == "WordPiece")
+
+
+def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
+    """Return the pre-tokenizer, the decoder and the model.
+
+    Raises:
+        FormatError: `tokenizers` would read the split pattern differently, a token is not UTF-8, or unknown
+            parts of words are not taken with their word.
+    """
+    model = definition.model
+    if model.spec()["unknown"] != "word":
+        raise FormatError(
+            "format='huggingface' cannot express unknown='part': the tokenizers library takes a word that "
+            "does not fit as unknown as a whole; use format='tokmill'"
+        )
+    return {
+        "pre_tokenizer": _write_steps(definition.pre_tokenizer.chain, exact=exact),
+        "decoder": {
+            "type": "WordPiece",
+            "prefix": _PREFIX,
+            "cleanup": definition.decoder.name == "wordpiece_cleanup",
+        },
+        "model": {
+            "type": "WordPiece",
+            "unk_token": model.unknown_token,
+            "continuing_subword_prefix": _PREFIX,
+            "max_input_chars_per_word": model.spec()["max_input_chars_per_word"],
+            "vocab": {text_of(token): i for i, token in enumerate(definition.tokens) if token},
+        },
+    }
+
+
+def text_of(token: bytes, format_name: str = "huggingface") -> str:
+    """Return a token as text.
+
+    Raises:
+        FormatError: it is not UTF-8.
+    """
+    try:
+        return token.decode()
+    except UnicodeDecodeError:
+        raise FormatError(
+            f"format={format_name!r} cannot express the token {token!r:.200}, which is not UTF-8; use "
+            "format='tokmill'"
+        ) from None
+
+
+def _write_steps(chain: tuple[str, ...], *, exact: bool) -> dict[str, Any]:
+    if chain == _BERT:
+        return {"type": "BertPreTokenizer"}
+    if chain == (_WORDS,):
+        return {"type": "WhitespaceSplit"}
+    check_chain(chain)
+    return in_sequence([*split_steps(chain, exact=exact), {"type": "WhitespaceSplit"}])
+
+
+def read(
+    content: Mapping[str, Any], special_tokens: Mapping[str, int], num_reserved: int, where: str
+) -> tuple[Model, PreTokenizer]:
+    """Read the model and the pre-tokenizer.
+
+    Args:
+        content: the file's JSON.
+        special_tokens: its added tokens.
+        num_reserved: number of reserved ones among them.
+        where: the file's path, for messages.
+
+    Raises:
+        FormatError: it has a feature that is not supported.
+        VocabularyError: the vocabulary breaks a law.
+    """
+    model = content["model"]
+    if model.get("continuing_subword_prefix", _PREFIX) != _PREFIX:
+        raise refusal(
+            where, "continuing_subword_prefix", model["continuing_subword_prefix"], "only ## can be done"
+        )
+    unknown = model["unk_token"]
+    if special_tokens.get(unknown) != model["vocab"].get(unknown):
+        raise refusal(where, "model.unk_token", unknown, "it must be an added token, too")
+    decoder = content.get("decoder")
+    if decoder is None or decoder.get("type") != "WordPiece" or decoder.get("prefix", _PREFIX) != _PREFIX:
+        raise refusal(where, "decoder", decoder, "only WordPiece can join the pieces of words")
+    tokens = {i: text.encode() for text, i in model["vocab"].items() if special_tokens.get(text) != i}
+    vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved)
+    made = WordPieceModel(vocabulary, unknown, model.get("max_input_chars_per_word", 100))
+    return made, PreTokenizer(named(_read_steps(content, where)))
+
+
+def _read_steps(content: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    """Return the chain of expressions; white space is left out by the model."""
+    steps = steps_of(content.get("pre_tokenizer"))
+    if not steps:
+        raise refusal(where, "pre_tokenizer", None, f"a {NAME} model needs one that leaves white space out")
+    last = steps[-1].get("type")
+    if last not in {"BertPreTokenizer", "WhitespaceSplit"}:
+        raise refusal(where, "pre_tokenizer.type", last, "the last step must leave white space out")
+    chain = tuple(read_split(step, where, _STEPS) for step in steps[:-1])
+    return (*chain, *_BERT) if last == "BertPreTokenizer" else chain or (_WORDS,)

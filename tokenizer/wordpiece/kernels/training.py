@@ -1,0 +1,375 @@
+"""Training of WordPiece: the pair of neighbouring pieces with the best score is joined, everywhere.
+
+A word is a chain of cells, each with a symbol; a pair has a list of the places where it occurred, some of
+them outdated. Joining one costs time in proportion to its places and to the pairs of its two symbols, whose
+scores change with the symbols' frequencies. A tournament tree over the pairs has the best one at its root.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import Bytes, Float64, Int32, Int64
+
+NUM_PAIRS, NUM_PLACES = 0, 1
+_NEAR = 1e-9  # floating point decides between scores that differ by more; integers decide between others
+_HALF = np.uint64(32)
+_LOWER = np.uint64(0xFFFFFFFF)
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Cells(NamedTuple):
+    """Words as chains of symbols.
+
+    Attributes:
+        symbol: shape (num_cells,); -1 where a cell has been joined with the one before.
+        before: shape (num_cells,); the cell before in the word, -1 for none.
+        after: shape (num_cells,); the cell after it.
+        weight: shape (num_cells,); how often the word occurs.
+    """
+
+    symbol: Int32
+    before: Int32
+    after: Int32
+    weight: Int64
+
+
+class Symbols(NamedTuple):
+    """Pieces, by number.
+
+    Attributes:
+        frequency: shape (most symbols,).
+        of_left: shape (most symbols,); the newest pair that it is the left part of, -1 for none.
+        of_right: the same, as the right part.
+        at: where its bytes begin in `data`.
+        end: where they end.
+        data: the pieces' bytes.
+    """
+
+    frequency: Int64
+    of_left: Int32
+    of_right: Int32
+    at: Int64
+    end: Int64
+    data: Bytes
+
+
+class Pairs(NamedTuple):
+    """Pairs of neighbouring symbols; shape (most pairs,) each, but for the last two.
+
+    Attributes:
+        left: the left symbol.
+        right: the right symbol, a continuing one.
+        count: how often the pair occurs.
+        score: its score, about.
+        closed: whether it may not be joined.
+        place: the newest of its places, -1 for none.
+        next_of_left: the next older pair with the same left symbol, -1 for none.
+        next_of_right: the next older pair with the same right symbol, -1 for none.
+        slots: shape (a power of two,); a hash table of pairs, -1 where empty.
+        tree: shape (2 * a power of two,); the better of the pairs below each node, -1 for none. The second
+            half are leaves.
+    """
+
+    left: Int32
+    right: Int32
+    count: Int64
+    score: Float64
+    closed: Bytes
+    place: Int32
+    next_of_left: Int32
+    next_of_right: Int32
+    slots: Int32
+    tree: Int32
+
+
+class Places(NamedTuple):
+    """Lists of places.
+
+    Attributes:
+        cell: shape (most places,); the cell of a pair's left symbol.
+        older: shape (most places,); the next older place of the pair, -1 for none.
+    """
+
+    cell: Int32
+    older: Int32
+
+
+@kernel(inline=True)
+def product(one: int, other: int) -> tuple[np.uint64, np.uint64]:
+    """Return the upper and the lower 64 bits of a product of two numbers below 2^63."""
+    a, b = np.uint64(one), np.uint64(other)
+    a_low, a_high, b_low, b_high = a & _LOWER, a >> _HALF, b & _LOWER, b >> _HALF
+    low = a_low * b_low
+    middle = a_high * b_low + (low >> _HALF)
+    other_middle = a_low * b_high + (middle & _LOWER)
+    return a_high * b_high + (middle >> _HALF) + (other_middle >> _HALF), other_middle << _HALF | low & _LOWER
+
+
+@kernel(inline=True)
+def triple(one: int, two: int, three: int) -> tuple[np.uint64, np.uint64, np.uint64]:
+    """Return the 192 bits of a product of three numbers below 2^63, the highest first."""
+    high, low = product(one, two)
+    carried, lowest = product_of_words(low, np.uint64(three))
+    highest, middle = product_of_words(high, np.uint64(three))
+    middle += carried
+    return highest + (np.uint64(1) if middle < carried else np.uint64(0)), middle, lowest
+
+
+@kernel(inline=True)
+def product_of_words(a: np.uint64, b: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """Return the upper and the lower 64 bits of a product of any two words."""
+    a_low, a_high, b_low, b_high = a & _LOWER, a >> _HALF, b & _LOWER, b >> _HALF
+    low = a_low * b_low
+    middle = a_high * b_low + (low >> _HALF)
+    other_middle = a_low * b_high + (middle & _LOWER)
+    return a_high * b_high + (middle >> _HALF) + (other_middle >> _HALF), other_middle << _HALF | low & _LOWER
+
+
+@kernel(inline=True)
+def joined_byte(symbols: Symbols, left: int, right: int, i: int) -> int:
+    """Return a byte of the piece that two symbols make; -1 behind its end."""
+    at, end = symbols.at[left], symbols.end[left]
+    if at + i < end:
+        return np.int64(symbols.data[at + i])
+    i += symbols.at[right] + 2 - (end - at)  # without ##
+    return np.int64(symbols.data[i]) if i < symbols.end[right] else np.int64(-1)
+
+
+@kernel
+def comes_first(one: int, other: int, pairs: Pairs, symbols: Symbols) -> bool:
+    """Whether the piece that a pair makes has smaller bytes than another pair's, or a shorter left part."""
+    i = 0
+    while True:
+        a = joined_byte(symbols, np.int64(pairs.left[one]), np.int64(pairs.right[one]), i)
+        b = joined_byte(symbols, np.int64(pairs.left[other]), np.int64(pairs.right[other]), i)
+        if a != b:
+            return a < b
+        if a < 0:
+            break
+        i += 1
+    first, second = pairs.left[one], pairs.left[other]
+    return symbols.end[first] - symbols.at[first] < symbols.end[second] - symbols.at[second]
+
+
+@kernel
+def is_better(one: int, other: int, pairs: Pairs, symbols: Symbols, by_likelihood: bool) -> bool:
+    """Whether a pair is joined before another one."""
+    if by_likelihood:
+        difference = pairs.score[one] - pairs.score[other]
+        if abs(difference) > _NEAR * (pairs.score[one] + pairs.score[other]):
+            return difference > 0
+        f = symbols.frequency
+        mine = triple(pairs.count[one], f[pairs.left[other]], f[pairs.right[other]])
+        theirs = triple(pairs.count[other], f[pairs.left[one]], f[pairs.right[one]])
+        if mine != theirs:
+            return mine > theirs
+    if pairs.count[one] != pairs.count[other]:
+        return pairs.count[one] > pairs.count[other]
+    return comes_first(one, other, pairs, symbols)
+
+
+@kernel(inline=True)
+def choose(one: int, other: int, pairs: Pairs, symbols: Symbols, by_likelihood: bool) -> int:
+    """Return the better of two pairs, either of which may be none (-1)."""
+    if one < 0 or other < 0:
+        return max(one, other)
+    return one if is_better(one, other, pairs, symbols, by_likelihood) else other
+
+
+@kernel(inline=True)
+def renew(pair: int, pairs: Pairs, symbols: Symbols, least: int, by_likelihood: bool) -> None:
+    """Compute a pair's score anew, and its way up the tree."""
+    count = pairs.count[pair]
+    open_ = count >= least and pairs.closed[pair] == 0
+    if by_likelihood and open_:
+        left, right = symbols.frequency[pairs.left[pair]], symbols.frequency[pairs.right[pair]]
+        pairs.score[pair] = np.float64(count) / np.float64(left) / np.float64(right)
+    size = pairs.tree.shape[0] // 2
+    node = size + pair
+    pairs.tree[node] = pair if open_ else -1
+    node //= 2
+    while node > 0:
+        one, other = np.int64(pairs.tree[2 * node]), np.int64(pairs.tree[2 * node + 1])
+        pairs.tree[node] = choose(one, other, pairs, symbols, by_likelihood)
+        node //= 2
+
+
+@kernel
+def renew_all(pairs: Pairs, symbols: Symbols, counters: Int64, least: int, by_likelihood: bool) -> None:
+    """Compute all scores anew, and the whole tree."""
+    size = pairs.tree.shape[0] // 2
+    for pair in range(size):
+        pairs.tree[size + pair] = -1
+        if pair < counters[NUM_PAIRS] and pairs.count[pair] >= least and pairs.closed[pair] == 0:
+            pairs.tree[size + pair] = pair
+            left, right = symbols.frequency[pairs.left[pair]], symbols.frequency[pairs.right[pair]]
+            pairs.score[pair] = np.float64(pairs.count[pair]) / np.float64(left) / np.float64(right)
+    for node in range(size - 1, 0, -1):
+        one, other = np.int64(pairs.tree[2 * node]), np.int64(pairs.tree[2 * node + 1])
+        pairs.tree[node] = choose(one, other, pairs, symbols, by_likelihood)
+
+
+@kernel
+def set_closed(pair: int, pairs: Pairs, symbols: Symbols, least: int, by_likelihood: bool) -> None:
+    """Close a pair, so that it is never joined."""
+    pairs.closed[pair] = 1
+    renew(pair, pairs, symbols, least, by_likelihood)
+
+
+@kernel(inline=True)
+def slot_of(pairs: Pairs, left: int, right: int) -> int:
+    """Return the slot of a pair, or the empty one where it belongs."""
+    mask = np.uint64(pairs.slots.shape[0] - 1)
+    slot = (np.uint64(left) << _HALF | np.uint64(right)) * _MIX >> _HALF & mask
+    while True:
+        pair = pairs.slots[slot]
+        if pair < 0 or (pairs.left[pair] == left and pairs.right[pair] == right):
+            return np.int64(slot)
+        slot = slot + np.uint64(1) & mask
+
+
+@kernel
+def fill_slots(pairs: Pairs, counters: Int64) -> None:
+    """Put all pairs into an empty hash table."""
+    for pair in range(counters[NUM_PAIRS]):
+        pairs.slots[slot_of(pairs, np.int64(pairs.left[pair]), np.int64(pairs.right[pair]))] = pair
+
+
+@kernel(inline=True)
+def add_place(
+    pairs: Pairs,
+    places: Places,
+    symbols: Symbols,
+    counters: Int64,
+    left: int,
+    right: int,
+    cell: int,
+    weight: int,
+) -> int:
+    """Count a pair at a place; return the pair, which is made if it is new."""
+    slot = slot_of(pairs, left, right)
+    pair = np.int64(pairs.slots[slot])
+    if pair < 0:
+        pair = counters[NUM_PAIRS]
+        counters[NUM_PAIRS] += 1
+        pairs.slots[slot] = pair
+        pairs.left[pair], pairs.right[pair], pairs.count[pair], pairs.closed[pair] = left, right, 0, 0
+        pairs.place[pair] = -1
+        pairs.next_of_left[pair], symbols.of_left[left] = symbols.of_left[left], pair
+        pairs.next_of_right[pair], symbols.of_right[right] = symbols.of_right[right], pair
+    pairs.count[pair] += weight
+    place = counters[NUM_PLACES]
+    counters[NUM_PLACES] += 1
+    places.cell[place], places.older[place] = cell, pairs.place[pair]
+    pairs.place[pair] = place
+    return pair
+
+
+@kernel
+def count_pairs(
+    cells: Cells, pairs: Pairs, places: Places, symbols: Symbols, counters: Int64, first: int
+) -> int:
+    """Count the pairs of cells from `first` on; return the next cell, before there are too many pairs."""
+    for cell in range(first, cells.symbol.shape[0]):
+        if counters[NUM_PAIRS] >= pairs.left.shape[0]:
+            return cell
+        after = cells.after[cell]
+        if after >= 0:
+            left, right = np.int64(cells.symbol[cell]), np.int64(cells.symbol[after])
+            add_place(pairs, places, symbols, counters, left, right, cell, cells.weight[cell])
+    return cells.symbol.shape[0]
+
+
+@kernel
+def list_places(pairs: Pairs, places: Places, pair: int, out: Int32) -> int:
+    """Write the places of a pair, outdated ones included, and return their number."""
+    number, place = 0, np.int64(pairs.place[pair])
+    while place >= 0:
+        out[number] = places.cell[place]
+        number += 1
+        place = np.int64(places.older[place])
+    return number
+
+
+@kernel
+def join_pair(
+    cells: Cells,
+    pairs: Pairs,
+    places: Places,
+    symbols: Symbols,
+    counters: Int64,
+    at: Int32,
+    pair: int,
+    made: int,
+    least: int,
+    by_likelihood: bool,
+) -> None:
+    """Join a pair at all of its places, and renew the pairs around them.
+
+    Args:
+        cells: changed.
+        pairs: with room for two more pairs per place of this one.
+        places: with room for two more places per place of this one.
+        symbols: the frequencies change.
+        counters: shape (2,); changed.
+        at: the pair's places in order, since pairs of one symbol overlap and are joined from the left.
+        pair: the pair.
+        made: the symbol that it becomes.
+        least: pairs that occur less often are not joined.
+        by_likelihood: whether scores depend on the symbols' frequencies.
+    """
+    left, right = np.int64(pairs.left[pair]), np.int64(pairs.right[pair])
+    pairs.place[pair] = -1
+    for k in range(at.shape[0]):
+        cell = np.int64(at[k])
+        after = np.int64(cells.after[cell])
+        if cells.symbol[cell] != left or after < 0 or cells.symbol[after] != right:
+            continue
+        weight, before, behind = (
+            cells.weight[cell],
+            np.int64(cells.before[cell]),
+            np.int64(cells.after[after]),
+        )
+        pairs.count[pair] -= weight
+        symbols.frequency[left] -= weight
+        symbols.frequency[right] -= weight
+        symbols.frequency[made] += weight
+        cells.symbol[cell], cells.symbol[after] = made, -1
+        cells.after[cell] = behind
+        if behind >= 0:
+            cells.before[behind] = cell
+            other = np.int64(cells.symbol[behind])
+            old = np.int64(pairs.slots[slot_of(pairs, right, other)])
+            pairs.count[old] -= weight
+            new = add_place(pairs, places, symbols, counters, made, other, cell, weight)
+            if not by_likelihood:
+                renew(old, pairs, symbols, least, False)
+                renew(new, pairs, symbols, least, False)
+        if before >= 0:
+            other = np.int64(cells.symbol[before])
+            old = np.int64(pairs.slots[slot_of(pairs, other, left)])
+            pairs.count[old] -= weight
+            new = add_place(pairs, places, symbols, counters, other, made, before, weight)
+            if not by_likelihood:
+                renew(old, pairs, symbols, least, False)
+                renew(new, pairs, symbols, least, False)
+    renew(pair, pairs, symbols, least, by_likelihood)
+    if by_likelihood:
+        renew_around(left, pairs, symbols, least)
+        renew_around(right, pairs, symbols, least)
+        renew_around(made, pairs, symbols, least)
+
+
+@kernel
+def renew_around(symbol: int, pairs: Pairs, symbols: Symbols, least: int) -> None:
+    """Renew all pairs of a symbol, whose frequency has changed."""
+    pair = np.int64(symbols.of_left[symbol])
+    while pair >= 0:
+        renew(pair, pairs, symbols, least, True)
+        pair = np.int64(pairs.next_of_left[pair])
+    pair = np.int64(symbols.of_right[symbol])
+    while pair >= 0:
+        renew(pair, pairs, symbols, least, True)
+        pair = np.int64(pairs.next_of_right[pair])

@@ -1,0 +1,64 @@
+"""Words of pre-tokens: the runs of characters that are not white space."""
+
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In
+
+
+@kernel(inline=True)
+def white_space(data: BytesIn, at: int, end: int) -> int:
+    """Return the number of bytes of the white-space character at `at` (White_Space); 0 if it is another."""
+    byte = data[at]
+    if byte < 0x80:
+        return 1 if byte == 0x20 or 9 <= byte <= 13 else 0
+    if byte == 0xC2 and at + 1 < end:
+        return 2 if data[at + 1] == 0x85 or data[at + 1] == 0xA0 else 0
+    if byte < 0xE1 or byte > 0xE3 or at + 2 >= end:
+        return 0
+    middle, last = data[at + 1], data[at + 2]
+    if byte == 0xE1:
+        found = middle == 0x9A and last == 0x80
+    elif byte == 0xE2:
+        found = middle == 0x80 and (last <= 0x8A or last == 0xA8 or last == 0xA9 or last == 0xAF)
+        found = found or (middle == 0x81 and last == 0x9F)
+    else:
+        found = middle == 0x80 and last == 0x80
+    return 3 if found else 0
+
+
+@kernel
+def find_words(
+    data: BytesIn, starts: Int64In, ends: Int64In, word_starts: Int64, word_ends: Int64, firsts: Int64
+) -> int:
+    """Find the words of pre-tokens.
+
+    Args:
+        data: the text.
+        starts: shape (num_pretokens,), where each pre-token begins.
+        ends: shape (num_pretokens,), where it ends.
+        word_starts: with room for half the bytes of each pre-token, rounded up; written.
+        word_ends: the same; written.
+        firsts: shape (num_pretokens + 1,); written: pre-token p has the words `firsts[p]:firsts[p + 1]`.
+
+    Returns:
+        The number of words.
+    """
+    number = 0
+    for pretoken in range(starts.shape[0]):
+        firsts[pretoken] = number
+        at, end = starts[pretoken], ends[pretoken]
+        begin = at
+        while at < end:
+            space = white_space(data, at, end)
+            if space > 0:
+                if begin < at:
+                    word_starts[number], word_ends[number] = begin, at
+                    number += 1
+                at += space
+                begin = at
+            else:
+                at += 1
+        if begin < end:
+            word_starts[number], word_ends[number] = begin, end
+            number += 1
+    firsts[starts.shape[0]] = number
+    return number

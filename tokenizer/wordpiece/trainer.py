@@ -1,0 +1,181 @@
+"""Learns the pieces of WordPiece.
+
+A word is cut into characters; each but the first has `##` before it. Then the pair of neighbouring pieces
+with the best score is joined, everywhere, and again. Scores are those of the present pieces:
+
+    likelihood   f(ab) / (f(a) f(b))     f counts pieces, and pairs at every place where they are neighbours
+    frequency    f(ab)
+
+Ties: the more frequent pair comes first, then the one whose joined piece has the smaller bytes, then the one
+with the shorter left part. Scores are compared exactly, as integers.
+Source: Schuster and Nakajima 2012; the score is that of the textbooks.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.components.decoders import CONTINUES
+from tokmill.tokenizer.core.errors import TrainingError
+from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
+from tokmill.tokenizer.core.stopping import raise_if_stopped
+from tokmill.tokenizer.pipeline.model import Progress
+from tokmill.tokenizer.wordpiece.alphabet import Alphabet
+from tokmill.tokenizer.wordpiece.kernels.training import (
+    NUM_PAIRS,
+    Pairs,
+    Places,
+    Symbols,
+    count_pairs,
+    fill_slots,
+    join_pair,
+    list_places,
+    renew_all,
+    set_closed,
+)
+
+_LEAST_ROOM: Final = 1 << 12
+_JOINS_A_STEP: Final = 100
+_MAX_CELLS: Final = (1 << 31) // 4
+
+
+def learn_pieces(
+    words: PretokenCounts,
+    number: int,
+    *,
+    score: str = "likelihood",
+    min_frequency: int = 1,
+    max_token_bytes: int | None = None,
+    forbidden: Collection[bytes] = (),
+    progress: Progress | None = None,
+) -> list[bytes]:
+    """Return pieces: the characters, the most frequent first, then joined ones in the order of their making.
+
+    Args:
+        words: how often each word occurs, in any order.
+        number: the most pieces.
+        score: `likelihood` or `frequency`; see the module.
+        min_frequency: pairs that occur less often are not joined.
+        max_token_bytes: longer pieces are not made, `##` not counted.
+        forbidden: bytes that no piece may have.
+        progress: called now and then with the number of pieces made and wanted.
+
+    Raises:
+        TrainingError: there is more text than places can number, or the sum of counts exceeds int64.
+    """
+    alphabet = Alphabet.of(words, number, frozenset(forbidden))
+    if len(alphabet.pieces) >= number:
+        return list(alphabet.pieces)
+    joining = _Joining(alphabet, number, min_frequency, score == "likelihood")
+    made = 0
+    while len(joining.pieces) < number and (pair := joining.best()) >= 0:
+        joined = joining.joined(pair)
+        too_long = max_token_bytes is not None and len(joined.removeprefix(CONTINUES)) > max_token_bytes
+        joining.close(pair) if too_long or joined in forbidden else joining.join(pair, joined)
+        made += 1
+        if made % _JOINS_A_STEP == 0:
+            raise_if_stopped()
+            if progress is not None:
+                progress(len(joining.pieces), number)
+    return joining.pieces
+
+
+class _Joining:
+    """The words as pieces, while pairs are joined.
+
+    Attributes:
+        pieces: the bytes of each symbol, `##` included.
+    """
+
+    def __init__(self, alphabet: Alphabet, number: int, least: int, by_likelihood: bool) -> None:
+        cells = alphabet.cells
+        if cells.symbol.shape[0] > _MAX_CELLS:
+            raise TrainingError(
+                f"train: {cells.symbol.shape[0]} characters in distinct words are too many; at most "
+                f"{_MAX_CELLS} can be used"
+            )
+        self.pieces = list(alphabet.pieces)
+        self._numbers = {piece: i for i, piece in enumerate(self.pieces)}
+        self._least, self._by_likelihood = max(least, 1), by_likelihood
+        self._cells, self._counters = cells, np.zeros(2, np.int64)
+        self._symbols = _symbols(self.pieces, alphabet.frequencies, number)
+        self._places = Places(*np.empty((2, 3 * cells.symbol.shape[0] + 1), np.int32))
+        self._scratch = np.empty(cells.symbol.shape[0] + 1, np.int32)
+        self._pairs = _empty_pairs(_LEAST_ROOM)
+        at = 0
+        while (at := count_pairs(cells, self._pairs, self._places, self._symbols, self._counters, at)) < len(
+            cells.symbol
+        ):
+            self._pairs = _larger(self._pairs, self._counters)
+        renew_all(self._pairs, self._symbols, self._counters, self._least, by_likelihood)
+
+    def best(self) -> int:
+        """Return the pair with the best score, -1 if there is none."""
+        return int(self._pairs.tree[1])
+
+    def joined(self, pair: int) -> bytes:
+        """Return the piece that a pair makes."""
+        left, right = int(self._pairs.left[pair]), int(self._pairs.right[pair])
+        return self.pieces[left] + self.pieces[right].removeprefix(CONTINUES)
+
+    def close(self, pair: int) -> None:
+        """Never join a pair."""
+        set_closed(pair, self._pairs, self._symbols, self._least, self._by_likelihood)
+
+    def join(self, pair: int, joined: bytes) -> None:
+        """Join a pair everywhere; its piece may be known from another pair."""
+        symbol = self._numbers.setdefault(joined, len(self.pieces))
+        if symbol == len(self.pieces):
+            self.pieces.append(joined)
+            self._symbols = _with_symbol(self._symbols, symbol, joined)
+        places = self._scratch[: list_places(self._pairs, self._places, pair, self._scratch)]
+        places.sort()
+        needed = int(self._counters[NUM_PAIRS]) + 2 * len(places)
+        while needed > self._pairs.left.shape[0]:
+            self._pairs = _larger(self._pairs, self._counters)
+            renew_all(self._pairs, self._symbols, self._counters, self._least, self._by_likelihood)
+        state = self._cells, self._pairs, self._places, self._symbols, self._counters
+        join_pair(*state, places, pair, symbol, self._least, self._by_likelihood)
+
+
+def _symbols(pieces: list[bytes], frequencies: NDArray[np.int64], number: int) -> Symbols:
+    """Lay the characters out as symbols, with room for as many pieces as are wanted."""
+    room, ends = max(number, len(pieces)) + 1, np.cumsum([0, *map(len, pieces)], dtype=np.int64)
+    frequency, at, end = np.zeros((3, room), np.int64)
+    frequency[: len(pieces)], at[: len(pieces)], end[: len(pieces)] = frequencies, ends[:-1], ends[1:]
+    nothing = np.full((2, room), -1, np.int32)
+    return Symbols(
+        frequency, nothing[0], nothing[1], at, end, np.frombuffer(b"".join(pieces), np.uint8).copy()
+    )
+
+
+def _with_symbol(symbols: Symbols, symbol: int, piece: bytes) -> Symbols:
+    """Add the bytes of a new piece."""
+    first = int(symbols.end[symbol - 1])
+    data, last = symbols.data, first + len(piece)
+    if last > data.shape[0]:
+        data = np.concatenate([data, np.empty(data.shape[0] + last, np.uint8)])
+    data[first:last] = np.frombuffer(piece, np.uint8)
+    symbols.at[symbol], symbols.end[symbol] = first, last
+    return symbols._replace(data=data)
+
+
+def _empty_pairs(room: int) -> Pairs:
+    """Make room for a power of two of pairs."""
+    left, right, place, next_of_left, next_of_right = np.empty((5, room), np.int32)
+    count, score, closed = np.zeros(room, np.int64), np.zeros(room, np.float64), np.zeros(room, np.uint8)
+    slots, tree = np.full((2, 2 * room), -1, np.int32)
+    return Pairs(left, right, count, score, closed, place, next_of_left, next_of_right, slots, tree)
+
+
+def _larger(pairs: Pairs, counters: NDArray[np.int64]) -> Pairs:
+    """Return the same pairs with room for twice as many; the tree is empty."""
+    old = pairs.left.shape[0]
+    larger = _empty_pairs(2 * old)
+    arrays: Iterable[tuple[NDArray[Any], NDArray[Any]]] = zip(larger[:-2], pairs[:-2], strict=True)
+    for new, given in arrays:
+        new[:old] = given
+    fill_slots(larger, counters)
+    return larger
