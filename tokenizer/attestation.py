@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from tokmill.tokenizer.components.normalizers import normalize
 from tokmill.tokenizer.components.specials import cut
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.errors import TokenizerError
@@ -165,7 +164,7 @@ def _recovered(tok: Tokenizer, text: str, as_text: bool) -> bytes:
     It need not be UTF-8: a model may know some bytes of a character and not the others.
     """
     if tok.definition.model.unknown_token is None:
-        return (normalize(tok.definition.normalizer.name, text) if as_text else tok.normalize(text)).encode()
+        return (tok.definition.normalizer.text(text) if as_text else tok.normalize(text)).encode()
     data, offsets = buffers.pack([text])
     segments = cut(data, offsets, {} if as_text else tok.special_tokens)
     parts = zip(buffers.unpack(data, segments.bounds), segments.kinds, strict=True)
@@ -174,7 +173,7 @@ def _recovered(tok: Tokenizer, text: str, as_text: bool) -> bytes:
 
 
 def _known(tok: Tokenizer, text: bytes) -> list[bytes]:
-    normalized = normalize(tok.definition.normalizer.name, text.decode())
+    normalized = tok.definition.normalizer.text(text.decode())
     return tok.definition.model.recovers([part.encode() for part in tok.splitter.split_text(normalized)])
 
 

@@ -11,10 +11,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.components import normalizers
 from tokmill.tokenizer.components.specials import Segments, chunks
 from tokmill.tokenizer.core.errors import LawError, TokenizerError
-from tokmill.tokenizer.pipeline.model import Breach, Encoder
+from tokmill.tokenizer.pipeline.model import Breach, Encoder, TextNormalizer
 from tokmill.tokenizer.splitting import Pretokens, Splitter
 from tokmill.tokenizer.streaming import TextStream
 
@@ -48,7 +47,7 @@ class _Growing(Generic[Integer]):
 class ChunkedEncoder:
     """Encodes segments with one model, split pattern and normalizer."""
 
-    def __init__(self, encoder: Encoder, splitter: Splitter, normalizer: str | None) -> None:
+    def __init__(self, encoder: Encoder, splitter: Splitter, normalizer: TextNormalizer) -> None:
         self._encoder = encoder
         self._splitter = splitter
         self._normalizer = normalizer
@@ -91,7 +90,7 @@ class ChunkedEncoder:
         """Encode segments, and return the ids, where each token begins and ends, and the normalized text."""
         ids, _ = self.run(data, segments, np.int64)
         kinds = segments.kinds
-        text, bounds = normalizers.normalize_buffers(self._normalizer, data, segments.bounds, kinds >= 0)
+        text, bounds = self._normalizer.buffers(data, segments.bounds, kinds >= 0)
         starts, ends = self._encoder.locate(
             ids, text, bounds, kinds, lambda: self._splitter.split(text, bounds)
         )
@@ -131,7 +130,7 @@ class ChunkedEncoder:
         with self._encoder.workspace() as workspace:
             for start, stop in chunks(bounds):
                 cuts, kinds = bounds[start : stop + 1], segments.kinds[first + start : first + stop]
-                text, cuts = normalizers.normalize_buffers(self._normalizer, data, cuts, kinds >= 0)
+                text, cuts = self._normalizer.buffers(data, cuts, kinds >= 0)
                 found, ends, unknown = workspace.encode(text, self._splitter.split(text, cuts), kinds)
                 breach = self._encoder.law.breach(found, ends, cuts, unknown)
                 if breach is not None:

@@ -16,10 +16,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.components.normalizers import final_boundary, normalize_buffers
 from tokmill.tokenizer.components.specials import find, refuse
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.buffers import Text
+from tokmill.tokenizer.pipeline.model import TextNormalizer
 from tokmill.tokenizer.splitting import Splitter
 from tokmill.tokenizer.splitting.growing import certain_pretokens
 
@@ -31,7 +31,7 @@ Encode = Callable[[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]], lis
 class TextStream:
     """The open end of a text between two special tokens: normalized as far as that is certain, and split."""
 
-    def __init__(self, splitter: Splitter, normalizer: str | None, encode: Encode) -> None:
+    def __init__(self, splitter: Splitter, normalizer: TextNormalizer, encode: Encode) -> None:
         self._splitter, self._normalizer, self._encode = splitter, normalizer, encode
         self._raw = self._text = b""
 
@@ -41,7 +41,7 @@ class TextStream:
     def add(self, data: bytes) -> list[int]:
         """Take more text; return the ids that are certain."""
         self._raw += data
-        self._normalize(final_boundary(self._normalizer, self._raw))
+        self._normalize(self._normalizer.final_boundary(self._raw))
         text = np.frombuffer(self._text, np.uint8)
         starts, ends = certain_pretokens(self._splitter, text)
         ids = self._encode(text, starts, ends)
@@ -57,7 +57,7 @@ class TextStream:
 
     def _normalize(self, size: int) -> None:
         data, self._raw = np.frombuffer(self._raw[:size], np.uint8), self._raw[size:]
-        self._text += normalize_buffers(self._normalizer, data, np.array([0, size]))[0].tobytes()
+        self._text += self._normalizer.buffers(data, np.array([0, size]))[0].tobytes()
 
 
 def encode_parts(

@@ -21,7 +21,6 @@ from numpy.typing import ArrayLike, NDArray
 from tokmill.tokenizer import formats
 from tokmill.tokenizer.byte_bpe.vocab import Merges, Vocab, definition_of
 from tokmill.tokenizer.chunked_encoding import ChunkedEncoder
-from tokmill.tokenizer.components import normalizers
 from tokmill.tokenizer.components.decoders import IdDecoder
 from tokmill.tokenizer.components.specials import AllowedSpecial, AsText, active_specials, cut
 from tokmill.tokenizer.core import buffers
@@ -278,7 +277,7 @@ class Tokenizer:
 
     @cached_property
     def _encoder(self) -> ChunkedEncoder:
-        return ChunkedEncoder(self.definition.model.encoder(), self.splitter, self.definition.normalizer.name)
+        return ChunkedEncoder(self.definition.model.encoder(), self.splitter, self.definition.normalizer)
 
     @property
     def id_type(self) -> type[np.uint16] | type[np.uint32]:
@@ -345,9 +344,7 @@ class Tokenizer:
         if self.definition.normalizer.name is None:
             return text, cuts
         segments = cut(text, cuts, self.special_tokens)
-        text, bounds = normalizers.normalize_buffers(
-            self.definition.normalizer.name, text, segments.bounds, segments.kinds >= 0
-        )
+        text, bounds = self.definition.normalizer.buffers(text, segments.bounds, segments.kinds >= 0)
         return text, bounds[segments.documents]
 
     def decode(self, ids: ArrayLike | Iterable[int], errors: str = "replace") -> str:

@@ -119,7 +119,7 @@ def steps_of(name: str | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Normalizer:
-    """A normalizer, as a part of a tokenizer.
+    """A normalizer that is chosen by the names of its steps; see `pipeline.model.TextNormalizer`.
 
     Attributes:
         name: its steps, joined with `+`; None changes nothing.
@@ -136,6 +136,23 @@ class Normalizer:
     def spec(self) -> str | None:
         """Return the normalizer as JSON-able data: its name."""
         return self.name
+
+    def text(self, text: str) -> str:
+        """Normalize one text."""
+        return normalize(self.name, text)
+
+    def buffers(
+        self,
+        data: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+        keep: NDArray[np.bool_] | None = None,
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Normalize each document of a buffer separately; see `normalize_buffers`."""
+        return normalize_buffers(self.name, data, offsets, keep)
+
+    def final_boundary(self, data: bytes) -> int:
+        """Return the last place at which a text can be cut; see the function `final_boundary`."""
+        return final_boundary(self.name, data)
 
 
 def normalize(name: str | None, text: str) -> str:

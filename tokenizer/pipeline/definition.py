@@ -19,7 +19,7 @@ from tokmill.tokenizer.core.errors import FormatError, VocabularyError
 from tokmill.tokenizer.core.malformed import refuse_malformed
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
-from tokmill.tokenizer.pipeline.model import Model
+from tokmill.tokenizer.pipeline.model import Model, TextNormalizer
 from tokmill.tokenizer.splitting import Digits, PatternLike
 
 SPEC_FORMAT = "tokmill"
@@ -45,7 +45,7 @@ class Definition:
 
     model: Model
     pre_tokenizer: PreTokenizer
-    normalizer: Normalizer = field(default_factory=Normalizer)
+    normalizer: TextNormalizer = field(default_factory=Normalizer)
     post_processor: Template | None = None
     decoder: Decoder = field(default_factory=Decoder)
     unicode: Mapping[str, str] | None = None

@@ -1,4 +1,4 @@
-"""The protocols that a family of tokenizers implements: model, encoder, law and trainer.
+"""The protocols of normalizers, and of what a family of tokenizers implements: model, encoder, law, trainer.
 
     text → normalizer → pre_tokenizer → model → post_processor → ids → decoder → text
 
@@ -19,6 +19,50 @@ from tokmill.tokenizer.splitting import Pretokens
 
 Progress = Callable[[int, int], None]
 """Called during training with the number of steps done and wanted."""
+
+
+class TextNormalizer(Protocol):
+    """A normalizer, as a part of a tokenizer; a frozen value."""
+
+    @property
+    def name(self) -> str | None:
+        """Its name, for people; None if it changes nothing."""
+        ...
+
+    def spec(self) -> Any:
+        """Return it as JSON-able data; equal normalizers give equal data."""
+        ...
+
+    def text(self, text: str) -> str:
+        """Normalize one text."""
+        ...
+
+    def buffers(
+        self,
+        data: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+        keep: NDArray[np.bool_] | None = None,
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Normalize each document of a buffer separately.
+
+        Bytes that are not UTF-8 may stay as they are.
+
+        Args:
+            data: uint8, shape (num_bytes,); UTF-8.
+            offsets: int64, shape (n + 1,).
+            keep: shape (n,); True where a document is left as it is (a special token).
+
+        Returns:
+            The new buffer and its offsets.
+        """
+        ...
+
+    def final_boundary(self, data: bytes) -> int:
+        """Return the last place at which a text can be cut without changing its normalized form.
+
+        See `components.normalizers.final_boundary`.
+        """
+        ...
 
 
 class Breach(NamedTuple):

@@ -8,7 +8,6 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.components.normalizers import normalize_buffers
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.buffers import EncodedBatch, Text, Texts
 from tokmill.tokenizer.core.errors import TokenizerError
@@ -95,6 +94,5 @@ def _cut(definition: Definition, texts: Texts) -> tuple[UnigramEncoder, NDArray[
     if not isinstance(model, UnigramModel):
         raise TokenizerError(f"only a unigram tokenizer has other segmentations, and this is {model.family}")
     data, bounds = buffers.pack(texts)
-    name = definition.normalizer.name
-    data, bounds = normalize_buffers(name, data, bounds, np.zeros(bounds.shape[0] - 1, np.bool_))
+    data, bounds = definition.normalizer.buffers(data, bounds)
     return model.encoder(), data, definition.pre_tokenizer.compile().split(data, bounds)
