@@ -17,10 +17,13 @@ from tokmill.tokenizer.core.errors import FormatError
 class AdoptParams(Params):
     """Which files to read, and the settings that they do not contain."""
 
-    format: Literal["auto", "tokmill", "huggingface", "gpt2", "tiktoken", "tekken"] = Field(
+    format: Literal[
+        "auto", "tokmill", "huggingface", "gpt2", "tiktoken", "tekken", "bert", "sentencepiece"
+    ] = Field(
         default="auto",
         description="Which of a folder's tokenizer files to take: tokmill.json, tokenizer.json, vocab.json "
-        "with merges.txt, *.tiktoken or tekken.json; 'auto' takes the most complete one.",
+        "with merges.txt, *.tiktoken, tekken.json, BERT's vocab.txt or SentencePiece's *.model; 'auto' "
+        "takes the most complete one.",
     )
     split_pattern: str | None = Field(
         default=None,
@@ -39,6 +42,8 @@ _FILES = {
     "gpt2": "*vocab.json",
     "tiktoken": "*.tiktoken",
     "tekken": "tekken.json",
+    "bert": "*vocab.txt",
+    "sentencepiece": "*.model",
 }
 
 

@@ -1,10 +1,15 @@
 """Tokenizers that many tests use, and text strategies."""
 
+import io
 import json
+import tempfile
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sentencepiece
 import zstandard
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -26,8 +31,8 @@ TRAINING_TEXTS = [
     "def f(x):\n    return x + 1234  # the thing\n\n\n",
 ] * 3
 SPECIALS = ["<|endoftext|>", "<|end|>", "<|endoftext|><|more|>"]
-BYTE_FORMATS = [name for name in WRITERS if name not in {"tekken", "bert"}]
-"""The formats of any byte-level tokenizer; `tekken` needs another order of ids, `bert` another family."""
+BYTE_FORMATS = [name for name in WRITERS if name not in {"tekken", "bert", "sentencepiece"}]
+"""The formats of any byte-level tokenizer; `tekken` needs another order of ids, others another family."""
 
 
 @pytest.fixture(scope="session")
@@ -54,6 +59,40 @@ def like_bert() -> Tokenizer:
     vocabulary = Vocabulary.build({i: token.encode() for i, token in enumerate(tokens) if i > 4}, specials)
     parts = {"split_pattern": "bert", "normalizer": "bert_clean+cjk_spaces+strip_nonspacing+lowercase"}
     return Tokenizer(Definition.compose(WordPieceModel(vocabulary), **parts, decoder="wordpiece_cleanup"))
+
+
+def trained_by_sentencepiece(texts: Iterable[str] = TRAINING_TEXTS, **options: Any) -> bytes:
+    """The `.model` that sentencepiece trains from texts."""
+    made = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(  # type: ignore[attr-defined]  # it is there
+        sentence_iterator=iter(texts), model_writer=made, minloglevel=2, hard_vocab_limit=False, **options
+    )
+    return made.getvalue()
+
+
+@lru_cache(maxsize=1)
+def like_sentencepiece() -> Tokenizer:
+    """A small tokenizer that a `.model` can hold, with all that such a file may have."""
+    with tempfile.TemporaryDirectory() as folder:
+        rules = Path(folder) / "rules.tsv"
+        rules.write_text("41\t61\nFF21\t61\n20 20\t\n2460\t28 31 29\n")
+        model = trained_by_sentencepiece(
+            vocab_size=400,
+            byte_fallback=True,
+            user_defined_symbols=["fox", "<tool>"],
+            normalization_rule_tsv=str(rules),
+        )
+        file = Path(folder) / "tokenizer.model"
+        file.write_bytes(model)
+        return tokenizer.load(file)
+
+
+def fit_for(format_name: str, tok: Tokenizer) -> Tokenizer:
+    """The tokenizer, or one like it that the format can hold."""
+    if format_name == "tekken":
+        return in_tekken_order(tok)
+    others = {"bert": like_bert, "sentencepiece": like_sentencepiece}
+    return others[format_name]() if format_name in others else tok
 
 
 def by_kernel(tok: Tokenizer, text: str, **how: object) -> list[int]:

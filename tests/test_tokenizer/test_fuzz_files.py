@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_tokenizer.conftest import in_tekken_order, like_bert
+from tests.test_tokenizer.conftest import fit_for
 from tests.test_tokenizer.test_fuzz import rounds
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer, TokenizerError
@@ -185,9 +185,7 @@ def test_nothing_but_our_own_errors(
 ) -> None:
     monkeypatch.setattr(fallback, "SECONDS_AT_LEAST", 1.0)
     templated = Tokenizer(replace(small.definition, post_processor=TEMPLATE))
-    files = saved(
-        tmp_path, {"tekken": in_tekken_order(small), "bert": like_bert()}.get(name, templated), name
-    )
+    files = saved(tmp_path, fit_for(name, templated), name)
     usage = {"split_pattern": "gpt2"} if name in ("gpt2", "tiktoken") else {}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     num_rounds = num_used = 0

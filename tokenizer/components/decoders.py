@@ -6,6 +6,8 @@ tokenizers:
 - `fuse` lays them end to end and adds nothing, which is right for every model whose pre-tokens tile the text;
 - `wordpiece` puts a space before every token, unless it begins with `##`, which it removes; the first token
   stays as it is;
+- `metaspace` makes a space of every `▁` (U+2581), and drops that with which the first token begins;
+  `metaspace_never` drops none;
 - `wordpiece_cleanup` removes the space before `.`, `?`, `!`, `,` and English contractions, too.
 
 A few ids go through a list, many through a kernel.
@@ -17,7 +19,7 @@ Laws: what a token adds to the text depends on whether it is the first one, and 
 
 import codecs
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import cast
@@ -32,6 +34,9 @@ from tokmill.tokenizer.kernels.decoding import gather_tokens
 
 CONTINUES = b"##"
 """How a token begins that continues a word."""
+
+MARK = "\u2581".encode()
+"""What stands for a space in SentencePiece's tokens."""
 
 _CLEANUP = (
     *((b" " + mark, mark) for mark in (b".", b"?", b"!", b",")),
@@ -61,9 +66,28 @@ def _cleaned_up(token: bytes) -> bytes:
     return added
 
 
+def _with_spaces(token: bytes) -> bytes:
+    return token.replace(MARK, b" ")
+
+
+def _without_first_space(token: bytes) -> bytes:
+    return _with_spaces(token.removeprefix(MARK))
+
+
 _ADDED: MappingProxyType[str, Callable[[bytes], bytes]] = MappingProxyType(
-    {"fuse": _as_it_is, "wordpiece": _after_a_space, "wordpiece_cleanup": _cleaned_up}
+    {
+        "fuse": _as_it_is,
+        "wordpiece": _after_a_space,
+        "wordpiece_cleanup": _cleaned_up,
+        "metaspace": _with_spaces,
+        "metaspace_never": _with_spaces,
+    }
 )
+_FIRST: MappingProxyType[str, Callable[[bytes], bytes]] = MappingProxyType(
+    {"metaspace": _without_first_space, "metaspace_never": _with_spaces}
+)
+"""What the first token becomes, if it does not stay as it is."""
+
 DECODERS = (*_ADDED,)
 _FEW = 1 << 12  # above, laying a list out as an array pays
 
@@ -92,7 +116,11 @@ class Decoder:
     def join(self, tokens: Iterable[bytes]) -> bytes:
         """Return the text of some tokens, given by their bytes."""
         parts = list(tokens)
-        return b"".join([*parts[:1], *map(_ADDED[self.name], parts[1:])])
+        return b"".join([*map(self.first, parts[:1]), *map(_ADDED[self.name], parts[1:])])
+
+    def first(self, token: bytes) -> bytes:
+        """Return what the first token adds to the text."""
+        return _FIRST.get(self.name, _as_it_is)(token)
 
     def added(self, vocabulary: Vocabulary) -> Vocabulary:
         """Return a vocabulary of what each token adds to the text if it is not the first one."""
@@ -101,19 +129,21 @@ class Decoder:
         data, offsets = buffers.pack_bytes(
             [_ADDED[self.name](token) if token else b"" for token in vocabulary.tokens]
         )
-        return Vocabulary(data, offsets, vocabulary.special_tokens, vocabulary.num_reserved)
+        return replace(vocabulary, data=data, offsets=offsets)
 
     def of(self, vocabulary: Vocabulary) -> "IdDecoder":
         """Return the decoder of a vocabulary's ids."""
-        return IdDecoder(vocabulary, self.added(vocabulary))
+        return IdDecoder(vocabulary, self.added(vocabulary), self.first)
 
 
 class IdDecoder:
     """Turns ids into bytes; it only reads, so threads may share it."""
 
-    def __init__(self, vocabulary: Vocabulary, added: Vocabulary) -> None:
-        """Take what each token is, and what it adds to the text if it is not the first one."""
-        self._vocabulary, self._added = vocabulary, added
+    def __init__(
+        self, vocabulary: Vocabulary, added: Vocabulary, first: Callable[[bytes], bytes] = _as_it_is
+    ) -> None:
+        """Take what each token is, what it adds to the text after others, and what it is as the first."""
+        self._vocabulary, self._added, self._first = vocabulary, added, first
 
     @cached_property
     def _texts(self) -> list[bytes | None]:
@@ -150,10 +180,10 @@ class IdDecoder:
         return None
 
     def _begin(self, text: bytes, first: int) -> bytes:
-        """Put the first token, as it is, in the place of what it would add to others."""
+        """Put what the first token becomes in the place of what it would add to others."""
         if self._added is self._vocabulary:
             return text
-        return self._vocabulary.tokens[first] + text[len(self._added.tokens[first]) :]
+        return self._first(self._vocabulary.tokens[first]) + text[len(self._added.tokens[first]) :]
 
     def _check(self, ids: NDArray[np.int64]) -> None:
         offsets = self._vocabulary.offsets

@@ -147,7 +147,7 @@ def find(
     """Find special tokens in documents: where each starts and ends, and its id, in order."""
     if not specials or not data.shape[0]:
         return tuple(np.zeros(0, np.int64) for _ in range(3))  # type: ignore[return-value]
-    trie = _trie(tuple(specials.items()))
+    trie = make_trie(tuple(specials.items()))
     capacity = 64
     while True:
         found = np.empty((3, capacity), np.int64)
@@ -158,7 +158,12 @@ def find(
 
 
 @lru_cache(maxsize=32)
-def _trie(specials: tuple[tuple[str, int], ...]) -> Trie:
+def make_trie(specials: tuple[tuple[str, int], ...]) -> Trie:
+    """Lay special tokens, each a name and an id, out for the kernels.
+
+    Raises:
+        SpecialTokenError: they would take too much memory.
+    """
     classes = np.zeros(256, np.uint8)
     letters = sorted({byte for name, _ in specials for byte in name.encode()})
     classes[letters] = np.arange(1, len(letters) + 1)

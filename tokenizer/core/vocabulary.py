@@ -1,10 +1,11 @@
 """The vocabulary of a model: ids and byte strings, one to one.
 
-Laws: no two ids have the same bytes; a special token's bytes are its name's UTF-8; an id may have no token
+Laws: no two ids have the same bytes, except for bytes that stand in for unknown characters (`byte_ids`),
+    which may be pieces, too; a special token's bytes are its name's UTF-8; an id may have no token
     (published vocabularies have such holes), and `size` is the greatest id plus one.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -51,12 +52,14 @@ class Vocabulary:
         offsets: int64, shape (size + 1,); an id without a token has no bytes.
         special_tokens: ids by name, reserved ones included, by id.
         num_reserved: number of reserved special tokens; they are the last ones.
+        byte_ids: the ids of the single bytes that stand in for unknown characters; mostly none.
     """
 
     data: NDArray[np.uint8]
     offsets: NDArray[np.int64]
     special_tokens: Mapping[str, int]
     num_reserved: int = 0
+    byte_ids: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         if type(self.num_reserved) is not int or not 0 <= self.num_reserved <= len(self.special_tokens):
@@ -67,7 +70,11 @@ class Vocabulary:
 
     @classmethod
     def build(
-        cls, tokens: Mapping[int, bytes], special_tokens: Mapping[str, int], num_reserved: int = 0
+        cls,
+        tokens: Mapping[int, bytes],
+        special_tokens: Mapping[str, int],
+        num_reserved: int = 0,
+        byte_ids: Iterable[int] = (),
     ) -> Self:
         """Build a vocabulary from byte strings.
 
@@ -75,6 +82,7 @@ class Vocabulary:
             tokens: bytes of each id, special tokens left out.
             special_tokens: ids by name.
             num_reserved: number of reserved special tokens.
+            byte_ids: see `Vocabulary`.
 
         Raises:
             VocabularyError: a law is broken; the message names it and the place.
@@ -87,10 +95,11 @@ class Vocabulary:
                     "give one of them another id"
                 )
         _check_ids(every)
-        _check_distinct(every)
+        standing_in = frozenset(byte_ids)
+        _check_distinct({token: text for token, text in every.items() if token not in standing_in})
         data, offsets = pack_bytes([every.get(token, b"") for token in range(max(every, default=-1) + 1)])
         specials = dict(sorted(special_tokens.items(), key=lambda item: item[1]))
-        return cls(data.copy(), offsets, specials, num_reserved)
+        return cls(data.copy(), offsets, specials, num_reserved, standing_in)
 
     @property
     def size(self) -> int:
@@ -104,8 +113,12 @@ class Vocabulary:
 
     @cached_property
     def ids(self) -> dict[bytes, int]:
-        """Ids by byte string, special tokens included, in order of id."""
-        return {token: i for i, token in enumerate(self.tokens) if token}
+        """Ids by byte string, special tokens included, in order of id; of equal ones the piece."""
+        found = {token: i for i, token in enumerate(self.tokens) if token and i not in self.byte_ids}
+        if not self.byte_ids:
+            return found
+        standing_in = {self.tokens[i]: i for i in sorted(self.byte_ids)}
+        return dict(sorted({**standing_in, **found}.items(), key=lambda item: item[1]))
 
     def ordinary(self) -> Iterator[tuple[int, bytes]]:
         """Yield the ids and bytes of all tokens but the special ones, by id."""
@@ -117,7 +130,7 @@ class Vocabulary:
         tokens = list(self.tokens)
         tokens[token] = b""
         data, offsets = pack_bytes(tokens)
-        return type(self)(data, offsets, self.special_tokens, self.num_reserved)
+        return type(self)(data, offsets, self.special_tokens, self.num_reserved, self.byte_ids)
 
     def kinds(self, kind: Callable[[bytes], str]) -> list[str]:
         """Return the kind of every id: `special`, `reserved`, `hole` (no token), or `kind(token)`."""

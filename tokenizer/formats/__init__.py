@@ -8,6 +8,7 @@
 | `gpt2` | `vocab.json`, `merges.txt`, sidecar | — (other readers do not see the sidecar) |
 | `tiktoken` | `tokenizer.tiktoken`, sidecar | merges that do not follow from the order of the tokens |
 | `bert` | `vocab.txt` | anything but tokens: settings are those of BERT |
+| `sentencepiece` | `tokenizer.model`, `.vocab` | anything but models that were read from such a file |
 | `tekken` | `tekken.json` | the same; special tokens and bytes that do not have the first ids |
 
 A family lists the formats that can express it; another one is refused by name, and so is an export that would
@@ -52,11 +53,11 @@ WRITERS: dict[str, Writer] = {
     "tiktoken": _by_family("tiktoken"),
     "tekken": _by_family("tekken"),
     "bert": _by_family("bert"),
+    "sentencepiece": _by_family("sentencepiece"),
 }
 """Formats by name."""
 
-_OTHER_NAMES = (names.TEKKEN, names.BERT, "tokenizer.model", "encoder.json", "spiece.model")
-_OF_OTHER_FAMILIES = {"sentencepiece"}
+_OTHER_NAMES = (names.TEKKEN, names.BERT, names.SENTENCEPIECE, "encoder.json", "spiece.model")
 
 
 def save(definition: Definition, folder: Path, format_name: str = "tokmill") -> list[Path]:
@@ -69,7 +70,7 @@ def save(definition: Definition, folder: Path, format_name: str = "tokmill") -> 
         FormatError: an unknown format, one that cannot express the tokenizer, or a file that cannot be
             written.
     """
-    if format_name not in WRITERS and format_name not in _OF_OTHER_FAMILIES:
+    if format_name not in WRITERS:
         raise FormatError(f"format={format_name!r} is not known; use one of {', '.join(WRITERS)}")
     family = find_family(definition.family)
     if format_name != "tokmill" and format_name.removesuffix("_exact") not in family.formats:
@@ -115,13 +116,21 @@ def _file_in(folder: Path) -> Path:
     )
 
 
+_RECOGNIZED: dict[str, Callable[[Path], bool]] = {
+    "tiktoken": lambda file: (
+        file.name.endswith(names.TIKTOKEN_SUFFIX) or names.begins_with_rank(foreign.head_of(file))
+    ),
+    "sentencepiece": lambda file: file.suffix == ".model" or names.begins_with_piece(foreign.head_of(file)),
+    "gpt2": lambda file: file.name.endswith((names.GPT2_VOCAB, names.GPT2_MERGES)),
+    "bert": lambda file: file.name.endswith(names.BERT),
+}
+"""What tells that a file is of a format, tried in this order; the others are JSON."""
+
+
 def _read(file: Path, usage: Usage) -> Definition:
-    if file.name.endswith(names.TIKTOKEN_SUFFIX) or names.begins_with_rank(foreign.head_of(file)):
-        return _read_by_family("tiktoken", file, usage)
-    if file.name.endswith((names.GPT2_VOCAB, names.GPT2_MERGES)):
-        return _read_by_family("gpt2", file, usage)
-    if file.name.endswith(names.BERT):
-        return _read_by_family("bert", file, usage)
+    for format_name, is_of_it in _RECOGNIZED.items():
+        if is_of_it(file):
+            return _read_by_family(format_name, file, usage)
     foreign.refuse_file(file)
     if file.suffix != ".json":
         raise FormatError(

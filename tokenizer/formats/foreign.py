@@ -40,8 +40,6 @@ _BY_HEAD: tuple[tuple[bytes, str], ...] = (
     (b"PK\x03\x04", "a zip archive or a PyTorch checkpoint; pass a tokenizer.json"),
     (b"\x80\x02", "a Python pickle, which could run anything and is not opened; pass a tokenizer.json"),
     (b"\x80\x04", "a Python pickle, which could run anything and is not opened; pass a tokenizer.json"),
-    (b"\x0a\x0e\x0a\x05<unk>", "a SentencePiece model, which cannot be read yet"),
-    (b"\x0a\x0e\x0a\x05<pad>", "a SentencePiece model, which cannot be read yet"),
     (b"version https://git-lfs", "a Git LFS pointer; fetch the file itself with git lfs pull"),
     (b"\x1f\x8b", "compressed; unpack it first"),
     (b"\x28\xb5\x2f\xfd", "compressed; unpack it first"),
@@ -58,8 +56,6 @@ def refuse_file(path: Path) -> None:
     if what is None:
         head = head_of(path)
         what = next((name for start, name in _BY_HEAD if head.startswith(start)), None)
-    if what is None and path.suffix == ".model":
-        what = "a SentencePiece model by its name, which cannot be read yet"
     if what is not None:
         raise FormatError(f"{path}: is {what}")
 

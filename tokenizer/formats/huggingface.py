@@ -23,6 +23,7 @@ from tokmill.tokenizer.formats.names import HUGGINGFACE
 from tokmill.tokenizer.formats.split_steps import refusal
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
+from tokmill.tokenizer.pipeline.model import TextNormalizer
 
 _NORMALIZERS = {
     "nfc": "NFC",
@@ -54,7 +55,7 @@ def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[
         "truncation": None,
         "padding": None,
         "added_tokens": [_added_token(name, i) for name, i in definition.special_tokens.items()],
-        "normalizer": _write_normalizer(definition.normalizer.name),
+        "normalizer": _write_normalizer(definition.normalizer),
         "post_processor": post_processors.write(definition.post_processor, definition.special_tokens),
         **find_family(definition.family).format_module("huggingface").write(definition, exact=exact),
     }
@@ -66,8 +67,13 @@ def _added_token(name: str, i: int) -> dict[str, Any]:
     return {"id": i, "content": name, **flags}
 
 
-def _write_normalizer(name: str | None) -> dict[str, Any] | None:
-    names = steps_of(name)
+def _write_normalizer(normalizer: TextNormalizer) -> dict[str, Any] | None:
+    if not isinstance(normalizer, Normalizer):
+        raise FormatError(
+            f"format='huggingface' cannot express normalizer={normalizer.name!r}, which treats white space "
+            "in a way of its own; use format='sentencepiece' or 'tokmill'"
+        )
+    names = steps_of(normalizer.name)
     if set(names) & set(_BERT_STEPS[:-1]):
         return _write_bert(names)
     steps = [{"type": _NORMALIZERS[step]} for step in names]

@@ -14,6 +14,7 @@ from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.normalizers import Normalizer
 from tokmill.tokenizer.components.post_processors import Template
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
+from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.core.alphabet import to_bytes, to_text
 from tokmill.tokenizer.core.errors import FormatError, VocabularyError
 from tokmill.tokenizer.core.malformed import refuse_malformed
@@ -116,7 +117,9 @@ class Definition:
         template = {} if self.post_processor is None else {"template": self.post_processor.spec()}
         unicode = {} if self.unicode is None else {"unicode": dict(self.unicode)}
         decoder = {} if self.decoder == Decoder() else {"decoder": self.decoder.spec()}
+        byte_ids = sorted(self.vocabulary.byte_ids)
         return {
+            **({"byte_ids": byte_ids} if byte_ids else {}),
             **template,
             **unicode,
             **decoder,
@@ -155,15 +158,22 @@ class Definition:
     @classmethod
     def _from_fields(cls, spec: Mapping[str, Any], where: str) -> Self:
         tokens = {i: to_bytes(text, where) for i, text in enumerate(spec["tokens"]) if text is not None}
-        vocabulary = Vocabulary.build(tokens, spec["special_tokens"], spec["num_reserved"])
+        byte_ids = [int(token) for token in spec.get("byte_ids", ())]
+        vocabulary = Vocabulary.build(tokens, spec["special_tokens"], spec["num_reserved"], byte_ids)
         return cls(
             find_family(spec["family"]).from_spec(vocabulary, spec),
             PreTokenizer.from_spec(spec),
-            Normalizer(spec["normalizer"]),
+            _read_normalizer(spec["normalizer"]),
             Template.from_spec(spec["template"]) if "template" in spec else None,
             Decoder(spec.get("decoder", Decoder().name)),
             spec.get("unicode"),
         )
+
+
+def _read_normalizer(spec: object) -> TextNormalizer:
+    if isinstance(spec, Mapping):
+        return SentenceNormalizer.from_spec(spec)
+    return Normalizer(spec)  # type: ignore[arg-type]  # it checks its type
 
 
 def _spell(vocabulary: Vocabulary) -> list[str | None]:

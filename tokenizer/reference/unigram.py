@@ -31,7 +31,7 @@ Without `pu` nothing is lost, without `hug` much is:
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 
 def characters(string: bytes) -> list[bytes]:
@@ -80,10 +80,16 @@ def total(cut: Sequence[bytes], scores: Mapping[bytes, float]) -> float:
     return added
 
 
-def best(word: bytes, scores: Mapping[bytes, float], unknown_score: float = -math.inf) -> list[bytes]:
+def best(
+    word: bytes,
+    scores: Mapping[bytes, float],
+    unknown_score: float = -math.inf,
+    rounded: Callable[[float], float] = float,
+) -> list[bytes]:
     """Return the most probable segmentation, with `b""` for each run of unknown characters.
 
     The best way to each place is found from the left; of equal ways the one whose last piece is longest.
+    `rounded` is what becomes of every sum.
     """
     letters, ways = characters(word), [(0.0, 0, b"")]
     longest = max(map(len, scores), default=0)
@@ -92,9 +98,9 @@ def best(word: bytes, scores: Mapping[bytes, float], unknown_score: float = -mat
         for start in range(max(end - longest, 0), end):
             piece = b"".join(letters[start:end])
             if piece in scores:
-                offers.append((ways[start][0] + scores[piece], start, piece))
+                offers.append((rounded(ways[start][0] + scores[piece]), start, piece))
             elif end == start + 1:
-                offers.append((ways[start][0] + unknown_score, start, b""))
+                offers.append((rounded(ways[start][0] + unknown_score), start, b""))
         ways.append(max(offers, key=lambda offer: offer[0]))  # the first of equal ones
     found: list[bytes] = []
     place = len(letters)

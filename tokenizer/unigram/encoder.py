@@ -52,7 +52,7 @@ def lay_out(
     single = pieces[lengths[pieces] == 1]
     byte_ids[data[offsets[single]]] = single
     trie, _ = lay_out_trie(data, offsets, pieces[lengths[pieces] > 1], byte_ids)
-    return Pieces(trie, scores, -1)
+    return Pieces(trie, scores, -1, np.empty(0, np.int32), False)
 
 
 class UnigramEncoder:
@@ -65,14 +65,22 @@ class UnigramEncoder:
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, scores: NDArray[np.float64], unknown_id: int, unknown_score: float
+        self,
+        vocabulary: Vocabulary,
+        scores: NDArray[np.float64],
+        unknown_id: int,
+        unknown_score: float,
+        *,
+        single: bool = False,
     ) -> None:
         self.law: Law = Accounting(vocabulary.offsets, unknown_id)
-        ordinary = np.array([i for i, _ in vocabulary.ordinary()], np.int64)
+        standing_in = vocabulary.byte_ids
+        ordinary = np.array([i for i, _ in vocabulary.ordinary() if i not in standing_in], np.int64)
         costs = scores.copy()
         costs[unknown_id] = unknown_score
         pieces = lay_out(vocabulary.data, vocabulary.offsets, ordinary, costs)
-        self.pieces = pieces._replace(unknown=unknown_id)
+        byte_ids = np.array(sorted(standing_in, key=vocabulary.tokens.__getitem__), np.int32)
+        self.pieces = pieces._replace(unknown=unknown_id, byte_ids=byte_ids, single=single)
         self.longest = int(np.diff(vocabulary.offsets)[ordinary].max())
         self._free: list[Workspace] = []
 

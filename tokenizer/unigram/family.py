@@ -11,6 +11,9 @@ FAMILY = Family(
     UnigramModel.from_spec,
     UnigramTraining,
     least_vocab_size,
-    {"huggingface": "tokmill.tokenizer.unigram.huggingface"},
+    {
+        "huggingface": "tokmill.tokenizer.unigram.huggingface",
+        "sentencepiece": "tokmill.tokenizer.unigram.sentencepiece",
+    },
     check_options=check_options,
 )

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from tokmill.tokenizer.unigram.encoder import UnigramEncoder
 NAME = "unigram"
 UNKNOWN = "[UNK]"
 UNKNOWN_PENALTY = 10.0
+Precision = Literal["double", "single"]
 LEAST_SCORE = -1e9
 """Far below every log probability; sums of scores above it stay finite and exact enough."""
 
@@ -43,6 +44,8 @@ class UnigramModel:
             tokens have one, too, usually 0, which counts only towards the least score; ids without a token
             have 0.
         unknown_token: the name of the unknown token.
+        precision: in which sums of scores are kept: `single` for models that sentencepiece made, and whose
+            scores are 32-bit numbers.
 
     Raises:
         VocabularyError: the unknown token is not a special token, there are too many ids or no piece, or a
@@ -52,6 +55,7 @@ class UnigramModel:
     vocabulary: Vocabulary
     scores: NDArray[np.float64]
     unknown_token: str = UNKNOWN
+    precision: Precision = "double"
 
     def __post_init__(self) -> None:
         if self.unknown_token not in self.vocabulary.special_tokens:
@@ -67,6 +71,7 @@ class UnigramModel:
                 "vocabulary: there is no piece beside the special tokens; it needs at least one"
             )
         _check_scores(self.scores, self.vocabulary)
+        _check_parts(self.precision, self.vocabulary)
 
     @classmethod
     def from_spec(cls, vocabulary: Vocabulary, spec: Mapping[str, Any]) -> Self:
@@ -75,7 +80,8 @@ class UnigramModel:
         Raises:
             VocabularyError: see `UnigramModel`.
         """
-        return cls(vocabulary, scores_of(spec["scores"]), spec["unknown_token"])
+        scores, precision = scores_of(spec["scores"]), spec.get("precision", "double")
+        return cls(vocabulary, scores, spec["unknown_token"], precision)
 
     @property
     def family(self) -> str:
@@ -90,11 +96,16 @@ class UnigramModel:
     @cached_property
     def unknown_score(self) -> float:
         """The score of an unknown character: the least score of all ids, minus 10."""
-        return float(self.scores.min()) - UNKNOWN_PENALTY
+        return self.rounded(float(self.scores.min()) - UNKNOWN_PENALTY)
+
+    def rounded(self, score: float) -> float:
+        """Return a score as it is kept: a 32-bit number where the precision is `single`."""
+        return float(np.float32(score)) if self.precision == "single" else score
 
     def spec(self) -> dict[str, Any]:
         """Return the scores, by id, and the name of the unknown token; the pieces are in the vocabulary."""
-        return {"unknown_token": self.unknown_token, "scores": self.scores.tolist()}
+        single = {} if self.precision == "double" else {"precision": self.precision}
+        return {"unknown_token": self.unknown_token, "scores": self.scores.tolist(), **single}
 
     def encoder(self) -> UnigramEncoder:
         """Return the encoder, which is made once."""
@@ -102,12 +113,18 @@ class UnigramModel:
 
     @cached_property
     def _encoder(self) -> UnigramEncoder:
-        return UnigramEncoder(self.vocabulary, self.scores, self.unknown_id, self.unknown_score)
+        given = self.vocabulary, self.scores, self.unknown_id, self.unknown_score
+        return UnigramEncoder(*given, single=self.precision == "single")
 
     def kinds(self) -> list[str]:
-        """Return the kind of every id: `piece`, `character`, `unknown`, `special`, `reserved` or `hole`."""
+        """Return the kind of every id.
+
+        It is `piece`, `character`, `byte`, `unknown`, `special`, `reserved` or `hole`.
+        """
         kinds = self.vocabulary.kinds(lambda token: "character" if len(characters(token)) == 1 else "piece")
         kinds[self.unknown_id] = "unknown"
+        for token in self.vocabulary.byte_ids:
+            kinds[token] = "byte"
         return kinds
 
     def readable(self, token: int) -> str:
@@ -121,10 +138,14 @@ class UnigramModel:
     def recovers(self, pretokens: Sequence[bytes]) -> list[bytes]:
         """Return the pieces, with the unknown token's name for each run of unknown characters.
 
+        Nothing is unknown where bytes stand in for it.
         That depends on the best segmentation, which the slow model finds here.
         """
+        if self.vocabulary.byte_ids:
+            return list(pretokens)
         scores = {token: float(self.scores[i]) for i, token in self.vocabulary.ordinary()}
-        found = [piece for pretoken in pretokens for piece in best(pretoken, scores, self.unknown_score)]
+        cuts = (best(pretoken, scores, self.unknown_score, self.rounded) for pretoken in pretokens)
+        found = [piece for cut in cuts for piece in cut]
         return [piece or self.unknown_token.encode() for piece in found]
 
     def probes(self) -> Mapping[str, str]:
@@ -158,4 +179,14 @@ def _check_scores(scores: NDArray[np.float64], vocabulary: Vocabulary) -> None:
         raise VocabularyError(
             f"vocabulary: the score of id {i}, {vocabulary.tokens[i]!r:.80}, is {scores[i]}, but a score is "
             f"the logarithm of a probability: a number from {LEAST_SCORE:g} to 0"
+        )
+
+
+def _check_parts(precision: str, vocabulary: Vocabulary) -> None:
+    if precision not in get_args(Precision):
+        raise VocabularyError(f"vocabulary: precision={precision!r:.80} must be 'double' or 'single'")
+    standing_in = sorted(vocabulary.tokens[token] for token in vocabulary.byte_ids)
+    if standing_in and standing_in != [bytes([byte]) for byte in range(256)]:
+        raise VocabularyError(
+            f"vocabulary: {len(standing_in)} ids stand in for bytes; there must be one for each of the 256"
         )

@@ -14,7 +14,7 @@ from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.splitting import Pretokens
 from tokmill.tokenizer.unigram.encoder import UnigramEncoder
-from tokmill.tokenizer.unigram.kernels.lattice import make_found
+from tokmill.tokenizer.unigram.kernels.lattice import Pieces, make_found
 from tokmill.tokenizer.unigram.kernels.other_paths import Ranked, rank_paths, sample_paths
 from tokmill.tokenizer.unigram.model import UnigramModel
 
@@ -35,22 +35,29 @@ def n_best(definition: Definition, text: Text, k: int) -> list[tuple[list[int], 
     ranked = Ranked(np.empty((size + 1) * k), *np.empty((3, (size + 1) * k), np.int32))
     counts, found = np.zeros(size + 1, np.int64), make_found(encoder.longest)
     rank_paths(data, pretokens.starts, pretokens.ends, encoder.pieces, found, k, ranked, counts)
-    bounds, unknown = set(pretokens.ends.tolist()), encoder.pieces.unknown
+    bounds = set(pretokens.ends.tolist())
     return [
-        (_followed(ranked, size, k, rank, bounds, unknown), float(ranked.scores[size * k + rank]))
+        (_followed(ranked, data, k, rank, bounds, encoder.pieces), float(ranked.scores[size * k + rank]))
         for rank in range(int(counts[size]))
     ]
 
 
-def _followed(ranked: Ranked, place: int, k: int, rank: int, bounds: set[int], unknown: int) -> list[int]:
-    """Return the ids of a path, from its end; neighbouring unknown characters of a pre-token become one."""
-    ids: list[int] = []
+def _followed(
+    ranked: Ranked, data: NDArray[np.uint8], k: int, rank: int, bounds: set[int], pieces: Pieces
+) -> list[int]:
+    """Return the ids of a path, from its end.
+
+    An unknown character becomes its bytes, or, with its neighbours in the pre-token, one unknown token.
+    """
+    ids, place = list[int](), data.shape[0]
     while place > 0:
         row = place * k + rank
-        token = int(ranked.ids[row])
-        if token != unknown or not ids or ids[-1] != unknown or place in bounds:
+        token, start = int(ranked.ids[row]), int(ranked.starts[row])
+        if token == pieces.unknown and pieces.byte_ids.shape[0]:
+            ids += pieces.byte_ids[data[start:place]][::-1].tolist()
+        elif token != pieces.unknown or not ids or ids[-1] != token or place in bounds:
             ids.append(token)
-        place, rank = int(ranked.starts[row]), int(ranked.ranks[row])
+        place, rank = start, int(ranked.ranks[row])
     return ids[::-1]
 
 

@@ -2,7 +2,8 @@
 
 Scores are added from left to right in float64. Places are taken in ascending order, and of several paths to a
 place the first one stays unless a later one is strictly better: of equal paths, the one whose last piece is
-longest. Hugging Face's tokenizers decide in the same way, so the ids are the same.
+longest. Hugging Face's tokenizers decide in the same way, so the ids are the same. sentencepiece rounds each
+sum to 32 bits; with `Pieces.single` this is done here, too, so that almost equal paths are decided as there.
 """
 
 from typing import NamedTuple
@@ -48,14 +49,21 @@ def find_best_path(data: BytesIn, start: int, end: int, pieces: Pieces, paths: P
         for k in range(find_steps(data, at, end, after, pieces, paths.found)):
             to, token = paths.found.ends[k] - start, paths.found.ids[k]
             score = here + pieces.scores[token]
+            if pieces.single:
+                score = np.float64(np.float32(score))
             if paths.back[to] < 0 or score > paths.best[to]:
                 paths.best[to], paths.back[to], paths.ids[to] = score, at - start, token
         at = after
 
 
 @kernel(inline=True)
-def write_path(length: int, unknown: int, paths: Paths, out: UInt32, at: int) -> tuple[int, int]:
-    """Write the ids of the best path to the end; neighbouring unknown characters become one unknown token.
+def write_path(
+    data: BytesIn, start: int, length: int, pieces: Pieces, paths: Paths, out: UInt32, at: int
+) -> tuple[int, int]:
+    """Write the ids of the best path through a pre-token.
+
+    An unknown character becomes its bytes, if there are ids for them; otherwise neighbouring unknown
+    characters become one unknown token.
 
     Returns:
         The number of ids, and the number of unknown bytes.
@@ -63,28 +71,43 @@ def write_path(length: int, unknown: int, paths: Paths, out: UInt32, at: int) ->
     count, lost, last, place = 0, 0, -1, length
     while place > 0:
         token, before = int(paths.ids[place]), int(paths.back[place])
-        if token == unknown:
+        if token == pieces.unknown:
             lost += place - before
-        if token != unknown or last != unknown:
-            count += 1
+        count += ids_of(token, last, place - before, pieces)
         last, place = token, before
+    if pieces.byte_ids.shape[0] > 0:
+        lost = 0
     k, last, place = at + count, -1, length
     while place > 0:
-        token = int(paths.ids[place])
-        if token != unknown or last != unknown:
-            k -= 1
+        token, before = int(paths.ids[place]), int(paths.back[place])
+        number = ids_of(token, last, place - before, pieces)
+        k -= number
+        if token == pieces.unknown and pieces.byte_ids.shape[0] > 0:
+            for i in range(number):
+                out[k + i] = np.uint32(pieces.byte_ids[data[start + before + i]])
+        elif number > 0:
             out[k] = np.uint32(token)
-        last, place = token, int(paths.back[place])
+        last, place = token, before
     return count, lost
 
 
 @kernel(inline=True)
-def write_ends(start: int, length: int, unknown: int, paths: Paths, count: int, out: Int64, at: int) -> None:
+def ids_of(token: int, last: int, length: int, pieces: Pieces) -> int:
+    """Return how many ids a piece of the best path becomes; `last` is the piece after it."""
+    if token == pieces.unknown and pieces.byte_ids.shape[0] > 0:
+        return length
+    return 0 if token == pieces.unknown and last == token else 1
+
+
+@kernel(inline=True)
+def write_ends(
+    start: int, length: int, pieces: Pieces, paths: Paths, count: int, out: Int64, at: int
+) -> None:
     """Write where each token of the best path ends; `count` as `write_path` returns it."""
     k, last, place = at + count, -1, length
     while place > 0:
-        token = int(paths.ids[place])
-        if token != unknown or last != unknown:
+        token, before = int(paths.ids[place]), int(paths.back[place])
+        for i in range(ids_of(token, last, place - before, pieces)):
             k -= 1
-            out[k] = start + place
-        last, place = token, int(paths.back[place])
+            out[k] = start + place - i
+        last, place = token, before

@@ -129,7 +129,7 @@ def encode_pretokens(
             count = recall(data, start, length, k - block, memory, out, position)
             if count == 0:
                 find_best_path(data, start, ends[k], pieces, memory.paths)
-                count, lost = write_path(length, pieces.unknown, memory.paths, out, position)
+                count, lost = write_path(data, start, length, pieces, memory.paths, out, position)
                 unknown_bytes[segment] += lost
                 if lost == 0:
                     remember(data, start, length, k - block, memory, out, position, count)
@@ -178,7 +178,7 @@ def locate_pieces(
         for k in range(offsets[segment], offsets[segment + 1]):
             length = ends[k] - starts[k]
             find_best_path(data, starts[k], ends[k], pieces, paths)
-            count, _ = write_path(length, pieces.unknown, paths, ids, number)
-            write_ends(starts[k], length, pieces.unknown, paths, count, out, number)
+            count, _ = write_path(data, starts[k], length, pieces, paths, ids, number)
+            write_ends(starts[k], length, pieces, paths, count, out, number)
             number += count
     return number

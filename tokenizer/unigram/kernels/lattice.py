@@ -23,11 +23,15 @@ class Pieces(NamedTuple):
         trie: the pieces.
         scores: shape (num_ids,), the log probability of each; the unknown token's is what it costs.
         unknown: the unknown token's id.
+        byte_ids: shape (256,), the ids of the bytes that stand in for an unknown character; else empty.
+        single: whether sums of scores are rounded to 32 bits at every step, as sentencepiece's are.
     """
 
     trie: TokenTrie
     scores: Float64
     unknown: int
+    byte_ids: Int32
+    single: bool
 
 
 class Found(NamedTuple):

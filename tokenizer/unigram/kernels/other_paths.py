@@ -162,7 +162,11 @@ def sample_paths(
                         break
                     chosen += 1
                 token = int(found.ids[chosen])
-                if token != pieces.unknown or last != pieces.unknown:
+                if token == pieces.unknown and pieces.byte_ids.shape[0] > 0:
+                    for place in range(at, found.ends[chosen]):
+                        out[number] = np.uint32(pieces.byte_ids[data[place]])
+                        number += 1
+                elif token != pieces.unknown or last != pieces.unknown:
                     out[number] = np.uint32(token)
                     number += 1
                 last, at = token, found.ends[chosen]

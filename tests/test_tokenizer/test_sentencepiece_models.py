@@ -1,0 +1,264 @@
+"""SentencePiece's Unigram models: read, encoded, decoded and written as sentencepiece itself does."""
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.test_tokenizer.conftest import TRAINING_TEXTS, like_sentencepiece, trained_by_sentencepiece
+from tokmill import tokenizer
+from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError, attestation
+from tokmill.tokenizer.formats.model_file import ModelFile, Piece, PieceKind, read_model, write_model
+from tokmill.tokenizer.formats.wire import field_of
+from tokmill.tokenizer.unigram.sampling import n_best, sample_batch
+
+MODELS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "bytes": {"byte_fallback": True, "character_coverage": 0.98},
+    "as it is": {
+        "normalization_rule_name": "identity",
+        "add_dummy_prefix": False,
+        "remove_extra_whitespaces": False,
+    },
+    "folded": {"normalization_rule_name": "nmt_nfkc_cf", "remove_extra_whitespaces": False},
+    "across words": {"split_by_whitespace": False, "normalization_rule_name": "nfkc"},
+    "defined": {"user_defined_symbols": ["the lazy", "fox", "▁x"], "control_symbols": ["<sep>", "<cls>"]},
+    "other ids": {"pad_id": 0, "unk_id": 3, "bos_id": -1, "eos_id": 1, "unk_piece": "⁇"},
+    "blanks": {"allow_whitespace_only_pieces": True, "remove_extra_whitespaces": False, "split_digits": True},
+}
+TEXTS = [
+    *TRAINING_TEXTS,
+    *[
+        "",
+        " ",
+        "   ",
+        "a",
+        " a",
+        "a ",
+        "  a  b  ",
+        "▁",
+        "▁▁a",
+        " ▁ ",
+        "\u3000x\u3000",
+        "\ta\r\n b\0c",
+        "\u00a0",
+    ],
+    *[
+        "ﷺ ① ½ ﬁ Ⅷ",
+        "e\u0301e\u0301\u0323 한국어",
+        "ABC Ａｂｃ ǅ",
+        "\u200b\ufeff\u00ad",
+        "....----====",
+        "aaaaaaaaaaaaa",
+    ],
+    *[
+        "the lazy fox <sep> <s> </s> <unk>",
+        "🙂👨‍👩‍👧",
+        "\ufffd\U0010ffff",
+        "x" * 5000,
+        "the lazy dog  " * 900,
+    ],
+]
+
+
+def both(name: str, folder: Path) -> tuple[sentencepiece.SentencePieceProcessor, Tokenizer]:
+    """The same model in both libraries."""
+    model = trained_by_sentencepiece([*TRAINING_TEXTS, "A ﬁne café"], vocab_size=360, **MODELS[name])
+    (folder / "tokenizer.model").write_bytes(model)
+    return sentencepiece.SentencePieceProcessor(model_proto=model), tokenizer.load(folder)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_ids_and_normalized_text_are_those_of_sentencepiece(name: str, tmp_path: Path) -> None:
+    theirs, ours = both(name, tmp_path)
+    assert ours.encode_batch(TEXTS, as_text=True).to_lists() == [theirs.encode(text) for text in TEXTS]
+    assert [ours.definition.normalizer.text(text) for text in TEXTS] == [
+        theirs.normalize(text) for text in TEXTS
+    ]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@given(
+    text=st.text(
+        alphabet=st.one_of(st.sampled_from(" ▁\t\u3000.-aefhtx①Aﬁé今"), st.characters(codec="utf-8"))
+    )
+)
+def test_ids_of_any_text(name: str, tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    if name not in _MADE:
+        _MADE[name] = both(name, tmp_path_factory.mktemp("model"))
+    theirs, ours = _MADE[name]
+    ids = theirs.encode(text)
+    assert ours.encode(text, as_text=True) == ids
+    assert list(ours.encode_iterable([text], as_text=True)) == ids
+    if theirs.unk_id() not in ids:
+        assert ours.decode(ids) == theirs.decode(ids)
+
+
+_MADE: dict[str, tuple[sentencepiece.SentencePieceProcessor, Tokenizer]] = {}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_written_is_read_by_sentencepiece_and_by_us(name: str, tmp_path: Path) -> None:
+    _, ours = both(name, tmp_path)
+    for format_name in ("sentencepiece", "tokmill"):
+        ours.save(tmp_path / format_name, format_name)
+        assert tokenizer.load(tmp_path / format_name) == ours
+    written = tmp_path / "sentencepiece" / "tokenizer.model"
+    theirs = sentencepiece.SentencePieceProcessor(model_file=str(written))
+    assert [theirs.encode(text) for text in TEXTS] == ours.encode_batch(TEXTS, as_text=True).to_lists()
+    assert theirs.id_to_piece(theirs.unk_id()) == ours.definition.model.unknown_token
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_attestations_hold(name: str, tmp_path: Path) -> None:
+    _, ours = both(name, tmp_path)
+    attestation.check(ours, attestation.make(ours))
+
+
+def test_tokens_lie_where_their_text_is(tmp_path: Path) -> None:
+    _, ours = both("bytes", tmp_path)
+    text = "the fox 今天 Größe"
+    ids, spans = ours.encode_with_offsets(text)
+    normalized = ours.normalize(text)
+    for token, (start, end) in zip(ids, spans, strict=True):
+        piece = ours.token_bytes(token) if start else b""
+        assert piece.replace(b" ", "▁".encode()) in normalized[start:end].encode()
+    assert spans[0][0] == 0
+    assert spans[-1][1] == len(normalized)
+
+
+def test_bytes_stand_in_for_unknown_characters() -> None:
+    tok = like_sentencepiece()
+    ids = tok.encode("\u1234")
+    assert tok.decode(ids) == "\u1234"
+    assert {tok.definition.model.kinds()[token] for token in ids[-3:]} == {"byte"}
+    letter = tok.vocab[b"e"]
+    assert tok.definition.model.kinds()[letter] == "character"
+    assert tok.token_bytes(ids[-3]) == "\u1234".encode()[:1]
+
+
+def test_other_segmentations_have_the_bytes_of_unknown_characters() -> None:
+    tok = like_sentencepiece()
+    text = "the \u1234fox\u1234\u1235"
+    found = n_best(tok.definition, text, 3)
+    assert found[0][0] == tok.encode(text)
+    assert {tok.decode(ids) for ids, _ in found} == {text}
+    drawn = sample_batch(tok.definition, [text] * 20, alpha=0.1, seed=3)
+    assert {tok.decode(ids) for ids in drawn} == {text}
+
+
+def test_special_tokens_come_from_the_text_only_where_they_are_allowed(tmp_path: Path) -> None:
+    theirs, ours = both("defined", tmp_path)
+    assert ours.encode("a<sep>b", allowed_special="all") == [
+        *theirs.encode("a"),
+        theirs.piece_to_id("<sep>"),
+        *theirs.encode("b"),
+    ]
+    with pytest.raises(TokenizerError, match="<sep>"):
+        ours.encode("a<sep>b")
+
+
+@pytest.mark.shared_data
+def test_a_published_model_gives_the_ids_of_sentencepiece(shared_data: Path) -> None:
+    file = shared_data / "vocabs" / "seqio_sp.model"
+    theirs, ours = sentencepiece.SentencePieceProcessor(model_file=str(file)), tokenizer.load(file)
+    for path in sorted((shared_data / "ntrex").iterdir()):
+        lines = path.read_text("utf-8").splitlines()[:400]
+        assert ours.encode_batch(lines, as_text=True).to_lists() == theirs.encode(lines), path.name
+
+
+def pieces(*more: Piece) -> list[Piece]:
+    """The least vocabulary of a file, and more."""
+    return [Piece("<unk>", 0.0, PieceKind.UNKNOWN), Piece("▁", -1.0), Piece("a", -2.0), *more]
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        (ModelFile(pieces(Piece("a", -3.0))), r"b'a' is a token under two ids"),
+        (ModelFile(pieces(Piece("", -3.0))), "no token empty"),
+        (ModelFile(pieces(Piece("b", 1.5))), "a score is the logarithm"),
+        (ModelFile(pieces(Piece("b", float("nan")))), "is nan"),
+        (ModelFile(pieces(Piece("<unk>", 0.0, PieceKind.CONTROL))), "have one name"),
+        (ModelFile(pieces(Piece("u", 0.0, PieceKind.UNKNOWN))), "2 pieces are of type UNKNOWN"),
+        (ModelFile(pieces()[1:]), "0 pieces are of type UNKNOWN"),
+        (ModelFile(pieces(Piece("b", 0.0, PieceKind.UNUSED))), "piece 3 is of type UNUSED"),
+        (ModelFile(pieces(Piece("<0x41>", 0.0, PieceKind.BYTE))), "1 pieces are of type BYTE"),
+        (ModelFile(pieces(), {"model_type": 2}), "model_type is 'bpe'; only 'unigram'"),
+        (ModelFile(pieces(), {"model_type": 9}), "model_type is 9"),
+        (ModelFile(pieces(), {"byte_fallback": True}), "byte_fallback=True, but 0 pieces"),
+        (ModelFile(pieces(), {"treat_whitespace_as_suffix": True}), "treat_whitespace_as_suffix=true"),
+        (ModelFile(pieces(), {}, {"escape_whitespaces": False}), "escape_whitespaces=false"),
+        (ModelFile(pieces(), {}, {"precompiled_charsmap": b"abc"}), "claim a table of"),
+        (
+            ModelFile(pieces(), {}, {"precompiled_charsmap": b"\xff\xff\xff\xff"}),
+            "claim a table of 4294967295",
+        ),
+        (ModelFile([]), "holds no pieces"),
+    ],
+)
+def test_what_cannot_be_done_is_named(file: ModelFile, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(write_model(file))
+    with pytest.raises(TokenizerError, match=says):
+        tokenizer.load(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"\x0a\x80\x80\x80\x80\x08", "claims 2147483648 bytes, but 0 are left"),
+        (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "a number of more than 10 bytes"),
+        (b"\x08\x01", "a message is the number 1"),
+        (b"\x0a\x03\x0a\x01\xff", "text is 'utf-8' codec"),
+        (b"\x0a\x02\x10\x01", "score is bytes|score is the number 1"),
+        (b"\x0a\x02\x18\x09", "type=9 is none of"),
+        (field_of(1, field_of(1, "a")) + field_of(5, field_of(2, b"x")), "denormalizer_spec"),
+    ],
+)
+def test_damaged_files_are_refused(data: bytes, says: str) -> None:
+    with pytest.raises(FormatError, match=says):
+        read_model(data, "it")
+
+
+def test_a_file_that_is_cut_off_is_refused_or_lacks_pieces(tmp_path: Path) -> None:
+    whole = trained_by_sentencepiece(vocab_size=90)
+    read = []
+    for size in range(0, len(whole), 97):
+        path = tmp_path / "tokenizer.model"
+        path.write_bytes(whole[:size])
+        with contextlib.suppress(TokenizerError):
+            read.append(tokenizer.load(path).vocab_size)
+    assert all(size < tokenizer.load(_written(tmp_path, whole)).vocab_size for size in read)
+
+
+def _written(folder: Path, content: bytes) -> Path:
+    (folder / "whole.model").write_bytes(content)
+    return folder / "whole.model"
+
+
+def test_rules_that_point_outside_their_table_are_followed_nowhere(tmp_path: Path) -> None:
+    units = b"".join(
+        value.to_bytes(4, "little") for value in (0xFFFFFFFF, 0x61 | 1 << 8 | 0x1FF << 10, 0x80000062)
+    )
+    for charsmap in (len(units).to_bytes(4, "little") + units, b"\x04\0\0\0" + units[:4] + b"never ends"):
+        path = tmp_path / "tokenizer.model"
+        path.write_bytes(write_model(ModelFile(pieces(), {}, {"precompiled_charsmap": charsmap})))
+        tok = tokenizer.load(path)
+        assert tok.normalize("abc" + "".join(map(chr, range(1, 300))))
+
+
+def test_other_families_and_formats_are_refused_by_name(small: Tokenizer, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="format='sentencepiece' cannot express a byte_bpe tokenizer"):
+        small.save(tmp_path, "sentencepiece")
+    own = tokenizer.train(TRAINING_TEXTS, family="unigram", vocab_size=80)
+    with pytest.raises(FormatError, match="needs a model that was read from such a file"):
+        own.save(tmp_path, "sentencepiece")
+    with pytest.raises(FormatError, match="normalizer='sentencepiece:user_defined'"):
+        like_sentencepiece().save(tmp_path, "huggingface")
+    with pytest.raises(FormatError, match="pass the path alone"):
+        tokenizer.load(_written(tmp_path, trained_by_sentencepiece(vocab_size=90)), split_pattern="gpt2")
