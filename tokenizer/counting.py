@@ -72,8 +72,19 @@ class PretokenCounter:
         """Count the pre-tokens `data[starts[k]:ends[k]]`, each once, or with its weight, at least 1."""
         for done, until in slices(0, starts.shape[0], _STRINGS_A_SLICE):
             strings = starts[:until], ends[:until], weights[:until]
-            while (done := count_strings(data, *strings, done, self._tables)) < until:
+            while (done := self._count(data, *strings, done)) < until:
                 self._grow(int(ends[done] - starts[done]))
+
+    def _count(
+        self,
+        data: NDArray[np.uint8],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        weights: NDArray[np.uint64],
+        first: int,
+    ) -> int:
+        """Count strings from `first` on until there is no room; return the number of the next one."""
+        return count_strings(data, starts, ends, weights, first, self._tables)
 
     def add_documents(
         self,
@@ -194,11 +205,17 @@ def count_texts(
     def count(counter: PretokenCounter, batch: Buffers) -> None:
         counter.add_documents(*batch, splitter, specials, normalizer)
 
+    return count_parts(parts_of(texts), count, num_threads)
+
+
+def parts_of(texts: Texts) -> Iterator[Buffers]:
+    """Divide texts into parts of about the same size, in order, which are read as they are needed.
+
+    Raises:
+        TokenizerError: one of the texts is not a text.
+    """
     buffers.check_many(texts)
-    if is_arrow(texts):
-        data, offsets = buffers.pack(texts)
-        return count_parts(_parts(data, offsets), count, num_threads)
-    return count_parts(_batches(cast(Iterable[Text], texts)), count, num_threads)
+    return _parts(*buffers.pack(texts)) if is_arrow(texts) else _batches(cast(Iterable[Text], texts))
 
 
 def count_parts(

@@ -3,6 +3,8 @@
 Laws: the same counts give the same tokenizer in any order; `train` gives the same as counting and
     then training; a sweep of several sizes gives the same as each size alone. Each family documents what
     it learns and how ties are decided (`byte_bpe.training`, `closed_vocabulary.training`).
+The tie rule `first_seen` goes by the order of the counts: for `train` that in which pre-tokens first occur in
+    the texts, with any number of threads; for a mapping its own; `PretokenCounts` are sorted by bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +14,7 @@ from tokmill.tokenizer.core.buffers import Texts
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.counting import PretokenCounter, count_texts
+from tokmill.tokenizer.counting_in_order import count_texts_in_order
 from tokmill.tokenizer.pipeline.families import find_family
 from tokmill.tokenizer.pipeline.model import Progress, Trainer
 from tokmill.tokenizer.splitting import compile_pattern
@@ -41,7 +44,7 @@ def train(
         TokenizerError: as `train_from_counts`, or `num_threads` is less than one, or a text is not a text.
     """
     plan = TrainingPlan(**options, num_threads=max(num_threads, 1))
-    counter = _counter(texts, plan, num_threads)
+    counter = _counter(texts, plan, num_threads, first_seen=plan.tie_break == "first_seen")
     trainer = find_family(plan.family).trainer(counter.take(in_order=False), plan, [vocab_size])
     return _tokenizers(trainer, plan, progress)[0]
 
@@ -52,7 +55,8 @@ def count_pretokens(
     """Count the pre-tokens of texts as `train` does with the same options.
 
     `train_from_counts(count_pretokens(texts, **options), vocab_size=n, **options)` makes the tokenizer that
-    `train(texts, vocab_size=n, **options)` makes.
+    `train(texts, vocab_size=n, **options)` makes; but not with the tie rule `first_seen`, since these counts
+    are sorted by bytes.
 
     Args:
         texts: see `train`.
@@ -65,9 +69,12 @@ def count_pretokens(
     return _counter(texts, TrainingPlan(**options), num_threads).take()
 
 
-def _counter(texts: Texts, plan: TrainingPlan, num_threads: int) -> PretokenCounter:
+def _counter(
+    texts: Texts, plan: TrainingPlan, num_threads: int, *, first_seen: bool = False
+) -> PretokenCounter:
     splitter = compile_pattern(plan.split_pattern, plan.digits)
-    return count_texts(texts, splitter, plan.special_tokens, plan.normalizer, num_threads=num_threads)
+    count = count_texts_in_order if first_seen else count_texts
+    return count(texts, splitter, plan.special_tokens, plan.normalizer, num_threads=num_threads)
 
 
 def train_from_counts(
@@ -126,7 +133,10 @@ def train_sweep_from_counts(
     if not vocab_sizes:
         raise TrainingError("train: vocab_sizes is empty; use e.g. [16_000, 32_000]")
     plan = TrainingPlan(**options, num_threads=num_threads)
-    flat = counts if isinstance(counts, PretokenCounts) else PretokenCounts.from_dict(counts)
+    if isinstance(counts, PretokenCounts):
+        flat = counts
+    else:
+        flat = PretokenCounts.from_dict(counts, in_order=plan.tie_break != "first_seen")
     trainer = find_family(plan.family).trainer(flat, plan, vocab_sizes)
     del flat  # the next step needs the memory, and this may be the last reference
     return _tokenizers(trainer, plan, progress)

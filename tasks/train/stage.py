@@ -44,14 +44,13 @@ class TrainParams(CountParams):
         ge=2,
         le=MAX_IDS,
         description="Tokens in the vocabulary, special and reserved ones included. byte_bpe has exactly this "
-        "many, 256 bytes among them, so at least 257; char_bpe, unigram and wordpiece, too, the characters "
-        "of the text among them. word_level and character_level have at most this many: fewer if the text "
-        "has fewer words or characters.",
+        "many, 256 bytes among them, so at least 257; unigram and wordpiece, too, the characters of the text "
+        "among them. word_level and character_level have at most this many: fewer if the text has fewer "
+        "words or characters.",
     )
     family: FamilyName = Field(
         default="byte_bpe",
-        description="The kind of tokenizer: byte-level BPE; char_bpe, BPE over characters (Sennrich et al. "
-        "2016); unigram, the most probable pieces (Kudo 2018); "
+        description="The kind of tokenizer: byte-level BPE; unigram, the most probable pieces (Kudo 2018); "
         "wordpiece, whose pieces make up words without their spaces; or the baselines whose tokens are whole "
         "words or single characters. All but byte_bpe have [UNK] for what they do not know.",
     )
@@ -73,10 +72,10 @@ class TrainParams(CountParams):
         lt=1 << 31,
         description="Longer pairs and words do not become tokens; empty for no limit.",
     )
-    tie_break: Literal["lexicographic_max", "lowest_ids"] = Field(
+    tie_break: Literal["lexicographic_max", "lowest_ids", "first_seen"] = Field(
         default="lexicographic_max",
-        description="Which of equally frequent pairs is merged first: the greatest pair of byte strings, "
-        "or the lowest ids, as Hugging Face does.",
+        description="Which of equally frequent pairs is merged first: the greatest pair of byte strings; the "
+        "lowest ids, as Hugging Face does; or the one that occurs first, in the pre-tokens sorted by bytes.",
     )
 
     seed: Literal["substrings", "words"] = Field(

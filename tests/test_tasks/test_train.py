@@ -194,6 +194,22 @@ def test_too_little_text_is_an_error(trained):
         trained(TrainParams())
 
 
+def test_pretokens_are_first_seen_in_the_order_of_their_bytes(trained):
+    params = SMALL.model_copy(update={"tie_break": "first_seen"})
+    texts = [text for texts in DOCUMENTS.values() for text in texts]
+    words = tokenizer.count_pretokens(texts, special_tokens=["<|endoftext|>"]).to_dict()
+    expected = tokenizer.train_from_counts(
+        dict(sorted(words.items())),
+        vocab_size=300,
+        special_tokens=["<|endoftext|>"],
+        tie_break="first_seen",
+    )
+    made = open_tokenizer(trained(params).path)
+    backwards = {source: DOCUMENTS[source][::-1] for source in reversed(DOCUMENTS)}
+    assert made == open_tokenizer(trained(params, backwards, "backwards").path) == expected
+    assert made != open_tokenizer(trained(SMALL, name="by_bytes").path)
+
+
 def test_special_tokens_may_come_in_any_order(trained):
     params = TrainParams(vocab_size=300, special_tokens=("<b>", "<a>"), num_reserved=2)
     made = trained(params)

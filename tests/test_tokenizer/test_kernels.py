@@ -236,10 +236,8 @@ def test_prepare_reports_every_kernel(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_module_that_has_no_kernels_cannot_be_prepared() -> None:
-    with pytest.raises(
-        ValueError, match="prepare: no module with kernels is called merge_tables, of_nothing"
-    ):
-        prepare(modules=["merge_tables", "decoding", "of_nothing"])
+    with pytest.raises(ValueError, match="prepare: no module with kernels is called merges, of_nothing"):
+        prepare(modules=["merges", "decoding", "of_nothing"])
 
 
 @pytest.mark.slow
@@ -252,6 +250,8 @@ def test_kernels_run_as_plain_python() -> None:
         "test_training.py::test_merges_worked_out_by_hand",
         "test_training.py::test_merges_are_those_of_the_reference",
         "test_training.py::test_however_few_places_are_listed_at_a_time_the_merges_are_the_same",
+        "test_first_seen.py::test_first_is_meant_in_the_words_as_merged_so_far",
+        "test_first_seen.py::test_merges_are_those_of_minbpe",
         "test_counting.py::test_counts_by_hand",
         "test_counting.py::test_merging_adds_up",
         "test_counting.py::test_strings_are_sorted_as_python_sorts_them",

@@ -33,15 +33,19 @@ _MAX_CELLS = (1 << 32) - 1
 _WORDS_A_SLICE = 1 << 20
 
 
-def laid_out(counts: PretokenCounts) -> AnyWords:
-    """Write pre-tokens into cells by descending count; those of one byte have no pairs and are left out.
+def laid_out(counts: PretokenCounts, *, by_count: bool = True) -> AnyWords:
+    """Write pre-tokens into cells; those of one byte have no pairs and are left out.
+
+    Args:
+        counts: how often each pre-token occurs.
+        by_count: whether to write them by descending count, which is faster to train on; else in their order.
 
     Raises:
         TrainingError: there is more text than positions can number, or the sum of counts exceeds int64.
     """
     lengths = np.diff(counts.offsets)
     useful = np.flatnonzero((lengths > 1) & (counts.counts > 0))
-    order = useful[np.argsort(~counts.counts[useful], kind="stable")]
+    order = useful[np.argsort(~counts.counts[useful], kind="stable")] if by_count else useful
     weights = counts.counts[order]
     num_cells = int(lengths[order].sum()) + order.shape[0] + 1
     if num_cells > _MAX_CELLS or float((weights.astype(np.float64) * lengths[order]).sum()) >= 2.0**62:

@@ -18,6 +18,9 @@ from tokmill.tokenizer.byte_bpe.kernels.pair_queue import fill_queue
 from tokmill.tokenizer.byte_bpe.kernels.training_kernels import NARROW, WIDE
 from tokmill.tokenizer.byte_bpe.kernels.training_state import (
     COUNTERS,
+    FIRST_SEEN,
+    LEXICOGRAPHIC_MAX,
+    LOWEST_IDS,
     MADE_ALL,
     MAX_NARROW,
     NO_BYTES,
@@ -48,6 +51,7 @@ from tokmill.tokenizer.core.stopping import raise_if_stopped, slices
 from tokmill.tokenizer.jit.huge_pages import zero_pages
 from tokmill.tokenizer.pipeline.model import Progress
 
+_TIES = {"lexicographic_max": LEXICOGRAPHIC_MAX, "lowest_ids": LOWEST_IDS, "first_seen": FIRST_SEEN}
 _NO_LIMIT = 1 << 40
 _MERGES_A_STEP = 100
 _LEAST_ROOM = 1 << 16
@@ -63,7 +67,7 @@ class MergeRules:
     """What may be merged, and which of the most frequent pairs comes first.
 
     Attributes:
-        tie_break: `lexicographic_max` or `lowest_ids`.
+        tie_break: `lexicographic_max`, `lowest_ids` or `first_seen`.
         min_frequency: pairs that occur less often are not merged.
         max_token_bytes: longer tokens are not made.
         forbidden: bytes that no token may have.
@@ -78,8 +82,7 @@ class MergeRules:
         """Return the rules in the kernels' form."""
         data, offsets = pack_bytes(list(self.forbidden))
         longest = _NO_LIMIT if self.max_token_bytes is None else self.max_token_bytes
-        lexicographic = self.tie_break == "lexicographic_max"
-        return Rules(max(self.min_frequency, 1), longest, lexicographic, data.copy(), offsets)
+        return Rules(max(self.min_frequency, 1), longest, _TIES[self.tie_break], data.copy(), offsets)
 
 
 class BpeTrainer:
@@ -100,7 +103,7 @@ class BpeTrainer:
         """Copy the counts into cells; they are not needed afterwards.
 
         Args:
-            counts: how often each pre-token occurs, in any order.
+            counts: how often each pre-token occurs, in any order; with `first_seen` it decides ties.
             rules: what may be merged.
             max_merges: the most merges.
             room: about the number of positions to list at a time; by default a quarter of the bytes at the
@@ -112,7 +115,7 @@ class BpeTrainer:
         """
         self.num_distinct_bytes = counts.num_distinct_bytes
         self._rules = rules.for_kernels()
-        self._words = laid_out(counts)
+        self._words = laid_out(counts, by_count=rules.tie_break != "first_seen")
         self._cells_at_first = self._words.cells.shape[0]
         self._max_tokens = 256 + max_merges
         self._tokens = byte_tokens(self._max_tokens)

@@ -2,14 +2,16 @@
 
 Laws: the most frequent pair of neighbouring tokens is merged next; a pair counts once for every place where
     it occurs (overlapping places count: `aaa` has the pair a a twice), times the count of its pre-token;
-    the same counts give the same merges in any order; a shorter training is a prefix of a
-    longer one; no merge makes a special token's bytes.
+    the same counts give the same merges in any order (but with `first_seen`, which goes by it); a shorter
+    training is a prefix of a longer one; no merge makes a special token's bytes.
 Ids: byte b has the rank it has in GPT-2's byte alphabet (0 to 255), then merges in order, then special
     tokens, then reserved ones.
 
 `tie_break` decides between equal counts: with `lexicographic_max` the greater pair of byte strings wins (the
 first one's bytes are compared, then the second one's), with `lowest_ids` the pair of the lower ids, as
-Hugging Face's `BpeTrainer`.
+Hugging Face's `BpeTrainer`, and with `first_seen` the pair that occurs first, as in minbpe and textbooks:
+in the earliest of the pre-tokens, which are in the order of the counts (those that occur 0 times are left
+out), and there farthest to the left, as the pre-tokens are at that moment, with all earlier merges made.
 """
 
 from collections.abc import Sequence

@@ -48,8 +48,8 @@ class PretokenCounts:
         return dict(zip(buffers.unpack(self.data, self.offsets), self.counts.tolist(), strict=True))
 
     @classmethod
-    def from_dict(cls, counts: Mapping[bytes, int]) -> Self:
-        """Sort counts that are in any order.
+    def from_dict(cls, counts: Mapping[bytes, int], *, in_order: bool = True) -> Self:
+        """Sort counts that are in any order; without `in_order` leave them in that of the mapping.
 
         Raises:
             TokenizerError: a pre-token is not bytes, or a count is no integer from 0 to 2**64 - 1.
@@ -67,7 +67,8 @@ class PretokenCounts:
                     f"counts: {word!r} has {count!r}, but a count is an integer from 0 to 2**64 - 1"
                 )
         data, offsets = buffers.pack_bytes(list(counts))
-        return cls.sorted(data, offsets, np.fromiter(counts.values(), np.uint64, len(counts)))
+        values = np.fromiter(counts.values(), np.uint64, len(counts))
+        return cls.sorted(data, offsets, values) if in_order else cls(data, offsets, values)
 
     @classmethod
     def sorted(cls, data: NDArray[np.uint8], offsets: NDArray[np.int64], counts: NDArray[np.uint64]) -> Self:

@@ -82,16 +82,88 @@ def count_strings(
         end = min(begin + _BLOCK, total)
         hash_block(data, starts, ends, begin, end, tables)
         for k in range(begin, end):
-            length = ends[k] - starts[k]
             weight = weights[k] if weights.shape[0] > 0 else np.uint64(1)
-            row = np.uint64(k - begin)
-            low, high, digest = tables.block[row, 0], tables.block[row, 1], tables.block[row, 2]
-            if length <= MAX_SHORT:
-                if not count_short(low, high, digest, weight, tables):
-                    return k
-            elif not count_long(data, starts[k], length, digest, weight, tables):
+            if not count_string(data, starts[k], ends[k] - starts[k], weight, k - begin, tables):
                 return k
     return total
+
+
+@kernel
+def count_and_note(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    weights: UInt64In,
+    first: int,
+    tables: CountTables,
+    new: Int64,
+    noted: Int64,
+) -> int:
+    """Count strings as `count_strings` does, and note those that were not counted before.
+
+    Args:
+        data: see `count_strings`, as for the arguments up to `tables`.
+        starts: the same.
+        ends: the same.
+        weights: the same.
+        first: the same.
+        tables: the same.
+        new: shape (n,); receives the new strings, in order.
+        noted: shape (1,), at first 0; the number of new strings so far.
+
+    Returns:
+        n, or the string for which there was no room.
+    """
+    total = starts.shape[0]
+    for begin in range(first, total, _BLOCK):
+        end = min(begin + _BLOCK, total)
+        hash_block(data, starts, ends, begin, end, tables)
+        for k in range(begin, end):
+            weight = weights[k] if weights.shape[0] > 0 else np.uint64(1)
+            known = tables.used[SHORT] + tables.used[LONG]
+            if not count_string(data, starts[k], ends[k] - starts[k], weight, k - begin, tables):
+                return k
+            if tables.used[SHORT] + tables.used[LONG] > known:
+                new[noted[0]] = k
+                noted[0] += 1
+    return total
+
+
+@kernel
+def read_counts(data: BytesIn, offsets: Int64In, tables: CountTables, counts: UInt64) -> None:
+    """Read how often strings were counted; each of them was.
+
+    Args:
+        data: the strings, one after the other.
+        offsets: shape (number of strings + 1,).
+        tables: the counts.
+        counts: shape (number of strings,).
+    """
+    total = counts.shape[0]
+    starts, ends = offsets[:-1], offsets[1:]
+    for begin in range(0, total, _BLOCK):
+        end = min(begin + _BLOCK, total)
+        hash_block(data, starts, ends, begin, end, tables)
+        for k in range(begin, end):
+            length, row = ends[k] - starts[k], np.uint64(k - begin)
+            low, high, digest = tables.block[row, 0], tables.block[row, 1], tables.block[row, 2]
+            if length <= MAX_SHORT:
+                counts[k] = tables.short[place_of_short(low, high, digest, tables.short) + np.uint64(2)]
+            else:
+                slot = slot_of_long(data, starts[k], length, digest, tables)
+                counts[k] = tables.entries[np.int64(tables.slots[slot] & LOWER) - 1, 2]
+
+
+@kernel(inline=True)
+def count_string(
+    data: BytesIn, start: int, length: int, weight: np.uint64, place: int, tables: CountTables
+) -> bool:
+    """Add to the count of a string that has a place in the hashed block; False if there is no room for it."""
+    row = np.uint64(place)
+    low, high, digest = tables.block[row, 0], tables.block[row, 1], tables.block[row, 2]
+    if length <= MAX_SHORT:
+        return count_short(low, high, digest, weight, tables)
+    return count_long(data, start, length, digest, weight, tables)
 
 
 @kernel(inline=True)

@@ -11,7 +11,7 @@ from tokmill.tokenizer.core.vocabulary import MAX_IDS, reserved_name
 
 Score = Literal["likelihood", "frequency"]
 Unknown = Literal["word", "part"]
-TieBreak = Literal["lexicographic_max", "lowest_ids"]
+TieBreak = Literal["lexicographic_max", "lowest_ids", "first_seen"]
 Seed = Literal["substrings", "words"]
 
 _LEAST = MappingProxyType(

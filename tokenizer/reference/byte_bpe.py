@@ -25,11 +25,20 @@ has been joined, (aa, a) and (a, b) both occur twice:
     [(b'a', b'a'), (b'aa', b'a'), (b'aaa', b'b')]
     >>> train_merges({b"aaabdaaabac": 1}, 3, tie_break="lowest_ids")
     [(b'a', b'a'), (b'a', b'b'), (b'aa', b'ab')]
+
+There (aa, a) occurs first, and is merged first by the textbooks' rule. In `bcab` the three rules differ:
+
+    >>> train_merges({b"aaabdaaabac": 1}, 3, tie_break="first_seen")
+    [(b'a', b'a'), (b'aa', b'a'), (b'aaa', b'b')]
+    >>> rules = ["lexicographic_max", "lowest_ids", "first_seen"]
+    >>> [train_merges({b"bcab": 1}, 1, tie_break=rule) for rule in rules]
+    [[(b'c', b'a')], [(b'a', b'b')], [(b'b', b'c')]]
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 
 from tokmill.tokenizer.core.alphabet import BYTE_ORDER
 
@@ -61,8 +70,12 @@ def train_merges(
     max_token_bytes: int | None = None,
     forbidden: Sequence[bytes] = (),
 ) -> list[Pair]:
-    """Train merges by recounting all pairs for every merge; shorter than asked where the pairs run out."""
-    words = {word: [word[i : i + 1] for i in range(len(word))] for word in counts}
+    """Train merges by recounting all pairs for every merge; shorter than asked where the pairs run out.
+
+    Pairs are counted in the order of `counts`, from left to right, so a dictionary holds the one that occurs
+    first before the others.
+    """
+    words = {word: [word[i : i + 1] for i in range(len(word))] for word, count in counts.items() if count}
     ids = {bytes([byte]): i for i, byte in enumerate(BYTE_ORDER)}
     merges: list[Pair] = []
     while len(merges) < num_merges:
@@ -81,6 +94,8 @@ def train_merges(
             return merges
         if tie_break == "lexicographic_max":
             best = max(possible)[1]
+        elif tie_break == "first_seen":
+            best = max(possible, key=itemgetter(0))[1]  # of equal ones, max takes the first
         else:
             best = min(possible, key=lambda found: (-found[0], ids[found[1][0]], ids[found[1][1]]))[1]
         merges.append(best)

@@ -3,6 +3,8 @@
 import numpy as np
 
 from tokmill.tokenizer.byte_bpe.kernels.training_state import (
+    FIRST_SEEN,
+    LEXICOGRAPHIC_MAX,
     NUM_PAIRS,
     NUM_POSITIONS,
     NUM_QUEUED,
@@ -49,10 +51,12 @@ def is_greater(tokens: Tokens, first: int, second: int) -> bool:
 @kernel(inline=True)
 def wins(tokens: Tokens, pairs: Pairs, rules: Rules, first: int, second: int) -> bool:
     """Whether the first of two equally frequent pairs is merged before the second."""
+    if rules.ties == FIRST_SEEN:
+        return pairs.positions[pairs.first[first]] < pairs.positions[pairs.first[second]]
     one, other = pairs.left[first], pairs.left[second]
     if one == other:
         one, other = pairs.right[first], pairs.right[second]
-    return is_greater(tokens, one, other) if rules.lexicographic else one < other
+    return is_greater(tokens, one, other) if rules.ties == LEXICOGRAPHIC_MAX else one < other
 
 
 @kernel(inline=True)
@@ -185,12 +189,34 @@ def is_forbidden(tokens: Tokens, rules: Rules, left: int, right: int) -> bool:
 
 
 @kernel(inline=True)
-def next_pair(tokens: Tokens, pairs: Pairs, rules: Rules, counters: Int64) -> int:
+def stands_first(words: Words, tokens: Tokens, pairs: Pairs, pair: int) -> bool:
+    """Whether a pair still stands at the first position of its list."""
+    at = np.int64(pairs.positions[pairs.first[pair]])
+    middle = at + np.int64(tokens.width[pairs.left[pair]])
+    return words.cells[at] == pairs.left[pair] and words.cells[middle] == pairs.right[pair]
+
+
+@kernel(inline=True)
+def has_moved(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, pair: int) -> bool:
+    """Whether a pair has lost the place that decides its ties; if so, its list begins at the next one left.
+
+    The pair must be at the head of the queue and have a place.
+    """
+    if rules.ties != FIRST_SEEN or stands_first(words, tokens, pairs, pair):
+        return False
+    while not stands_first(words, tokens, pairs, pair):
+        pairs.first[pair] += 1
+        pairs.number[pair] -= 1
+    return True
+
+
+@kernel(inline=True)
+def next_pair(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, counters: Int64) -> int:
     """Move the most frequent pair that may be merged to the head of the queue; return it, or -1."""
     while counters[NUM_QUEUED] > 0:
         pair, size = np.int64(pairs.queue[0]), counters[NUM_QUEUED]
         count = pairs.frequency[pair]
-        if count == pairs.queue_count[0]:
+        if count == pairs.queue_count[0] and not has_moved(words, tokens, pairs, rules, pair):
             if not is_forbidden(tokens, rules, pairs.left[pair], pairs.right[pair]):
                 return pair
             count = np.int64(0)

@@ -251,7 +251,7 @@ def merge_pairs(
     while counters[NUM_MERGES] < until:
         if places >= max_places:
             return PAUSED
-        pair = next_pair(tokens, pairs, rules, counters)
+        pair = next_pair(words, tokens, pairs, rules, counters)
         if pair < 0:
             return NO_PAIRS
         if lacks_room(pairs, counters, pair):

@@ -5,14 +5,16 @@ symbol takes one cell when words are written or compacted, and as many as its tw
 merge, so it takes the same number of cells everywhere. It is written in its first cell and, in the form of
 `of_last_cell`, in its last one, so that both neighbours of any place can be read directly; cells in between
 are holes. Words are in order of descending counts, so the count of the word at a position is found among the
-few positions where it changes.
+few positions where it changes; only for the tie rule FIRST_SEEN they are in the order of the counts, and the
+positions are many.
 
 A *pair* is kept while its count is at least a threshold: with its count, and with a list of all its positions
 in order. A pair is made together with the younger of its symbols, and from then on it can only lose places,
 so its list is never extended; a lost place is noticed when the list is used, and a count is always exact. The
 *queue* is a heap by count at the time of entry; a pair that comes up with a lower current count is put back
-at its place. When no pair is left, the threshold is lowered, and the text is read again for the pairs that
-reach it.
+at its place. With FIRST_SEEN the first position in a pair's list decides ties. As a pair only loses places,
+its first one only moves on: a pair that comes up after that place was lost is put back, too. When no pair is
+left, the threshold is lowered, and the text is read again for the pairs that reach it.
 """
 
 from typing import NamedTuple
@@ -31,6 +33,9 @@ MAX_NARROW = (1 << 15) - 2
 
 MADE_ALL, NO_PAIRS, NO_ROOM, NO_BYTES, PAUSED = 0, 1, 2, 3, 4
 """Why a kernel returned."""
+
+LEXICOGRAPHIC_MAX, LOWEST_IDS, FIRST_SEEN = 0, 1, 2
+"""The tie rules."""
 
 
 class Words(NamedTuple):
@@ -125,13 +130,13 @@ class Rules(NamedTuple):
     Attributes:
         min_count: pairs that occur less often are not merged.
         max_length: longer symbols are not made.
-        lexicographic: whether equal counts are decided by the greater bytes; else by the lower ids.
+        ties: what decides between equal counts: LEXICOGRAPHIC_MAX, LOWEST_IDS or FIRST_SEEN.
         forbidden: bytes that no symbol may have, one after the other.
         forbidden_offsets: where each begins.
     """
 
     min_count: int
     max_length: int
-    lexicographic: bool
+    ties: int
     forbidden: Bytes
     forbidden_offsets: Int64

@@ -36,7 +36,7 @@ def lay_out(
         data: holds the words.
         offsets: shape (number of words + 1,).
         counts: shape (number of words,), below 2**63.
-        order: the words to write, by descending count.
+        order: the words to write; those of equal counts that follow each other share a step.
         symbol_of: shape (256,), the symbol of each byte.
         words: of the right sizes, the first cell a separator; filled.
         progress: shape (4,), at first 0, 1, 0, -1: the word that comes next, the cells and the steps that

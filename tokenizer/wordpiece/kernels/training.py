@@ -1,4 +1,4 @@
-"""Training by joining pairs of pieces: the pair of neighbours with the best score is joined, everywhere.
+"""Training of WordPiece: the pair of neighbouring pieces with the best score is joined, everywhere.
 
 A word is a chain of cells, each with a symbol; a pair has a list of the places where it occurred, some of
 them outdated. Joining one costs time in proportion to its places and to the pairs of its two symbols, whose
@@ -45,7 +45,6 @@ class Symbols(NamedTuple):
         at: where its bytes begin in `data`.
         end: where they end.
         data: the pieces' bytes.
-        mark: how many bytes before the text of a right part say that it continues a word.
     """
 
     frequency: Int64
@@ -54,7 +53,6 @@ class Symbols(NamedTuple):
     at: Int64
     end: Int64
     data: Bytes
-    mark: int
 
 
 class Pairs(NamedTuple):
@@ -135,7 +133,7 @@ def joined_byte(symbols: Symbols, left: int, right: int, i: int) -> int:
     at, end = symbols.at[left], symbols.end[left]
     if at + i < end:
         return np.int64(symbols.data[at + i])
-    i += symbols.at[right] + symbols.mark - (end - at)
+    i += symbols.at[right] + 2 - (end - at)  # without ##
     return np.int64(symbols.data[i]) if i < symbols.end[right] else np.int64(-1)
 
 

@@ -1,1 +1,0 @@
-"""BPE over characters, in which the joined piece of the greatest score is made first."""
