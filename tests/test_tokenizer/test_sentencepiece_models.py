@@ -225,6 +225,17 @@ def test_damaged_files_are_refused(data: bytes, says: str) -> None:
         read_model(data, "it")
 
 
+def test_a_model_is_known_by_its_first_piece_and_text_is_none(tmp_path: Path) -> None:
+    for name in ("tokenizer.model.v3", "vocab", "x.bin"):
+        (tmp_path / name).write_bytes(trained_by_sentencepiece(vocab_size=90))
+        assert tokenizer.load(tmp_path / name).family == "unigram"
+    tokenizer.train(TRAINING_TEXTS, vocab_size=300).save(tmp_path)
+    compact = (tmp_path / "tokmill.json").read_text()
+    spread = tmp_path / "tokenizer.json"
+    spread.write_text("\n{\n" + compact[1:])  # as a field of 123 bytes with one of 34 would begin
+    assert tokenizer.load(spread).family == "byte_bpe"
+
+
 def test_a_file_that_is_cut_off_is_refused_or_lacks_pieces(tmp_path: Path) -> None:
     whole = trained_by_sentencepiece(vocab_size=90)
     read = []

@@ -12,6 +12,8 @@ BERT = "vocab.txt"
 SENTENCEPIECE, SENTENCEPIECE_VOCAB = "tokenizer.model", "tokenizer.vocab"
 GPT2_VOCAB, GPT2_MERGES = "vocab.json", "merges.txt"
 
+_PIECE_TAG, _ONE_BYTE, _LEAST_PIECE = 0x0A, 0x80, 6
+_AFTER_TEXT = (b"\x15", b"\x18")  # the tags of a score and a type
 _RANK = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
 
 
@@ -21,8 +23,13 @@ def begins_with_rank(head: bytes) -> bool:
 
 
 def begins_with_piece(head: bytes) -> bool:
-    """Whether a file begins as SentencePiece's models do: with a field that holds a field of bytes."""
-    return len(head) > 3 and head[0] == head[2] == 0x0A and head[3] < head[1] < 0x80
+    """Whether a file begins as SentencePiece's models do: with a piece, which is a text, a score and a type.
+
+    Text that begins with two line breaks (the tags of piece and text) has no control character after them.
+    """
+    if len(head) < _LEAST_PIECE or not head[0] == head[2] == _PIECE_TAG or not head[3] < head[1] < _ONE_BYTE:
+        return False
+    return head[4 + head[3] : 5 + head[3]] in _AFTER_TEXT
 
 
 def is_tekken(content: Mapping[str, Any]) -> bool:
