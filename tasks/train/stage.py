@@ -44,13 +44,14 @@ class TrainParams(CountParams):
         ge=2,
         le=MAX_IDS,
         description="Tokens in the vocabulary, special and reserved ones included. byte_bpe has exactly this "
-        "many, 256 bytes among them, so at least 257; unigram and wordpiece, too, the characters of the text "
-        "among them. word_level and character_level have at most this many: fewer if the text has fewer "
-        "words or characters.",
+        "many, 256 bytes among them, so at least 257; char_bpe, unigram and wordpiece, too, the characters "
+        "of the text among them. word_level and character_level have at most this many: fewer if the text "
+        "has fewer words or characters.",
     )
     family: FamilyName = Field(
         default="byte_bpe",
-        description="The kind of tokenizer: byte-level BPE; unigram, the most probable pieces (Kudo 2018); "
+        description="The kind of tokenizer: byte-level BPE; char_bpe, BPE over characters (Sennrich et al. "
+        "2016); unigram, the most probable pieces (Kudo 2018); "
         "wordpiece, whose pieces make up words without their spaces; or the baselines whose tokens are whole "
         "words or single characters. All but byte_bpe have [UNK] for what they do not know.",
     )

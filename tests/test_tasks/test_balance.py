@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, reject
 from hypothesis import strategies as st
 
 from tokmill.tasks.balance.stage import (
@@ -182,7 +182,10 @@ def test_the_smallest_factor_counts_a_thousand_times_unless_all_are_whole(params
 def test_rounding_moves_no_count_by_more_than_one_part_in_two_thousand(num_bytes, weights):
     sizes = {f"s{k}": SourceSize(1, size) for k, size in enumerate(num_bytes)}
     rule = {source: weights[k] for k, source in enumerate(sizes)}
-    found = balance(sizes, weights=rule)
+    try:
+        found = balance(sizes, weights=rule)
+    except BalanceError:  # what 64 bits do not hold is refused: the next test
+        reject()
     assert sum(size * found.factors[f"s{k}"] for k, size in enumerate(num_bytes)) * found.resolution < 1 << 59
     room = found.resolution * sum(num_bytes) * 10 <= 1 << 58
     for source, factor in found.factors.items():

@@ -236,8 +236,10 @@ def test_prepare_reports_every_kernel(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_module_that_has_no_kernels_cannot_be_prepared() -> None:
-    with pytest.raises(ValueError, match="prepare: no module with kernels is called merges, of_nothing"):
-        prepare(modules=["merges", "decoding", "of_nothing"])
+    with pytest.raises(
+        ValueError, match="prepare: no module with kernels is called merge_tables, of_nothing"
+    ):
+        prepare(modules=["merge_tables", "decoding", "of_nothing"])
 
 
 @pytest.mark.slow

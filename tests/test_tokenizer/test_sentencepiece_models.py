@@ -1,4 +1,4 @@
-"""SentencePiece's Unigram models: read, encoded, decoded and written as sentencepiece itself does."""
+"""SentencePiece's Unigram and BPE models: read, encoded, decoded and written as sentencepiece itself does."""
 
 import contextlib
 from pathlib import Path
@@ -30,6 +30,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "other ids": {"pad_id": 0, "unk_id": 3, "bos_id": -1, "eos_id": 1, "unk_piece": "⁇"},
     "blanks": {"allow_whitespace_only_pieces": True, "remove_extra_whitespaces": False, "split_digits": True},
 }
+MODELS |= {f"bpe, {name}": {"model_type": "bpe", **options} for name, options in MODELS.items()}
 TEXTS = [
     *TRAINING_TEXTS,
     *[
@@ -188,7 +189,7 @@ def pieces(*more: Piece) -> list[Piece]:
         (ModelFile(pieces()[1:]), "0 pieces are of type UNKNOWN"),
         (ModelFile(pieces(Piece("b", 0.0, PieceKind.UNUSED))), "piece 3 is of type UNUSED"),
         (ModelFile(pieces(Piece("<0x41>", 0.0, PieceKind.BYTE))), "1 pieces are of type BYTE"),
-        (ModelFile(pieces(), {"model_type": 2}), "model_type is 'bpe'; only 'unigram'"),
+        (ModelFile(pieces(), {"model_type": 3}), "model_type is 'word'; only bpe, unigram"),
         (ModelFile(pieces(), {"model_type": 9}), "model_type is 9"),
         (ModelFile(pieces(), {"byte_fallback": True}), "byte_fallback=True, but 0 pieces"),
         (ModelFile(pieces(), {"treat_whitespace_as_suffix": True}), "treat_whitespace_as_suffix=true"),

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.effort import examples
 from tokmill import tokenizer
 from tokmill.tokenizer import PretokenCounts, TrainingError
+from tokmill.tokenizer.merging.trainer import learn_pieces
 from tokmill.tokenizer.reference import wordpiece as reference
-from tokmill.tokenizer.wordpiece.trainer import learn_pieces
 
 words_of_few_letters = st.dictionaries(
     st.text(st.sampled_from("abé"), min_size=1, max_size=9), st.integers(1, 3), min_size=1, max_size=12
@@ -30,7 +30,7 @@ def counted(words: dict[str, int]) -> PretokenCounts:
 
 def learned(words: dict[str, int], number: int, **options: object) -> list[str]:
     """The pieces that the kernels learn."""
-    return [piece.decode() for piece in learn_pieces(counted(words), number, **options)]  # type: ignore[arg-type]
+    return [piece.decode() for piece in learn_pieces(counted(words), number, continues=b"##", **options)]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("score", ["likelihood", "frequency"])

@@ -21,7 +21,6 @@ from tokmill.tokenizer.byte_bpe.kernels.encoding import (
     first_gap,
     first_gap_of_long_tokens,
 )
-from tokmill.tokenizer.byte_bpe.kernels.encoding_merges import make_scratch
 from tokmill.tokenizer.byte_bpe.kernels.greedy import make_greedy_scratch
 from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model
 from tokmill.tokenizer.byte_bpe.tables import first_cache, lay_out
@@ -29,6 +28,7 @@ from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.core.stopping import SLICE_BYTES, raise_if_stopped
 from tokmill.tokenizer.kernels.cache import EncodingCache, copy_cache, empty_block
 from tokmill.tokenizer.kernels.decoding import locate_tokens
+from tokmill.tokenizer.kernels.merges import make_scratch
 from tokmill.tokenizer.pipeline.model import Breach, Encoding, Law
 from tokmill.tokenizer.splitting import Pretokens
 

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.byte_bpe.encoder import BytePairEncoder
-from tokmill.tokenizer.byte_bpe.kernels.pairs import MAX_IDS, MAX_MERGES
 from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.core.readable import readable
 from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.kernels.pairs import MAX_IDS, MAX_MERGES
 from tokmill.tokenizer.pipeline.definition import Definition
 
 NAME = "byte_bpe"

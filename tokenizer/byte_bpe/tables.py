@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.byte_bpe.kernels.characters import Characters, empty_characters, note_joined
-from tokmill.tokenizer.byte_bpe.kernels.encoding_merges import derive_merges, find_last_merges, make_scratch
 from tokmill.tokenizer.byte_bpe.kernels.greedy import (
     LEFT,
     PREFIX,
@@ -17,10 +16,11 @@ from tokmill.tokenizer.byte_bpe.kernels.greedy import (
     make_greedy_scratch,
 )
 from tokmill.tokenizer.byte_bpe.kernels.model import Model, WholeTokens, index_whole_tokens
-from tokmill.tokenizer.byte_bpe.kernels.pairs import PairTables, empty_tables, insert_merges
 from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.core.tries import lay_out_trie
 from tokmill.tokenizer.kernels.cache import EncodingCache, empty_cache, remember_tokens
+from tokmill.tokenizer.kernels.merges import derive_merges, find_last_merges, make_scratch
+from tokmill.tokenizer.kernels.pairs import PairTables, empty_tables, insert_merges
 
 if TYPE_CHECKING:
     from tokmill.tokenizer.byte_bpe.model import BytePairModel

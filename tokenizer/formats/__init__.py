@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.formats import foreign, huggingface, names, native
+from tokmill.tokenizer.formats import foreign, huggingface, names, native, sentencepiece
 from tokmill.tokenizer.formats.files import read_json
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
@@ -53,7 +53,7 @@ WRITERS: dict[str, Writer] = {
     "tiktoken": _by_family("tiktoken"),
     "tekken": _by_family("tekken"),
     "bert": _by_family("bert"),
-    "sentencepiece": _by_family("sentencepiece"),
+    "sentencepiece": sentencepiece.write,
 }
 """Formats by name."""
 
@@ -130,7 +130,8 @@ _RECOGNIZED: dict[str, Callable[[Path], bool]] = {
 def _read(file: Path, usage: Usage) -> Definition:
     for format_name, is_of_it in _RECOGNIZED.items():
         if is_of_it(file):
-            return _read_by_family(format_name, file, usage)
+            shared = format_name == "sentencepiece"
+            return sentencepiece.read(file, usage) if shared else _read_by_family(format_name, file, usage)
     foreign.refuse_file(file)
     if file.suffix != ".json":
         raise FormatError(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FAMILIES: MappingProxyType[str, str] = MappingProxyType(
     {
         "byte_bpe": "tokmill.tokenizer.byte_bpe.family",
+        "char_bpe": "tokmill.tokenizer.char_bpe.family",
         "word_level": "tokmill.tokenizer.word_level.family",
         "character_level": "tokmill.tokenizer.character_level.family",
         "unigram": "tokmill.tokenizer.unigram.family",

@@ -1,196 +1,40 @@
-"""Unigram models in SentencePiece's `.model`, with a `.vocab` for people beside it.
+"""Unigram models in SentencePiece's `.model`; `formats.sentencepiece` has what all its models share.
 
-The text is one pre-token: pieces may lie across words. Control symbols become special tokens, the symbols
-that users defined pieces that are chosen before all others, and the bytes that stand in for unknown
-characters have the bytes themselves.
-
-Law: ids are those of `sentencepiece`, in which sums of scores are 32-bit numbers.
+The text is one pre-token, since sums of scores are rounded to 32 bits at every step, so that what is chosen
+at a place depends on all that stands before it.
 """
-
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
-from tokmill.tokenizer.components.decoders import Decoder
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
-from tokmill.tokenizer.components.sentences import SentenceNormalizer
-from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.core.malformed import refuse_malformed
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.formats.files import read_file, write_file
-from tokmill.tokenizer.formats.model_file import (
-    MODEL_TYPES,
-    ModelFile,
-    Piece,
-    PieceKind,
-    read_model,
-    write_model,
-)
-from tokmill.tokenizer.formats.names import SENTENCEPIECE, SENTENCEPIECE_VOCAB
-from tokmill.tokenizer.formats.sidecar import Usage
-from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.formats.model_file import ModelFile, PieceKind
+from tokmill.tokenizer.formats.sentencepiece import WHOLE_TEXT
+from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.unigram.model import UnigramModel
 
-WHOLE_TEXT = r"[\s\S]+"
+MODEL_TYPE = 1
 USER_DEFINED_SCORE = -0.1
 """What sentencepiece gives the symbols that users defined, whatever the file says."""
 
-_UNIGRAM = 1
-_BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
-
-def read(path: Path, usage: Usage) -> Definition:
-    """Read a file.
+def model_of(file: ModelFile, vocabulary: Vocabulary, unknown: str) -> Model:
+    """Return the model of a file.
 
     Raises:
-        FormatError: it is damaged, has a feature that is not supported, or settings were given that it has.
-        VocabularyError: the vocabulary breaks a law.
+        VocabularyError: a score is not a logarithm of a probability.
     """
-    if not usage.is_empty:
-        raise FormatError(f"{path}: says itself how text is split and normalized; pass the path alone")
-    with refuse_malformed(str(path)):
-        return _definition(read_model(read_file(path), str(path)), str(path))
-
-
-def _definition(file: ModelFile, where: str) -> Definition:
-    _check(file, where)
-    of = {kind: [i for i, piece in enumerate(file.pieces) if piece.kind == kind] for kind in PieceKind}
-    named = [*of[PieceKind.UNKNOWN], *of[PieceKind.CONTROL]]
-    specials = {file.pieces[i].text: i for i in named}
-    if len(specials) < len(named):
-        raise FormatError(f"{where}: two special tokens have one name; the file is damaged")
-    tokens = {i: piece.text.encode() for i, piece in enumerate(file.pieces)}
-    tokens |= {i: bytes([_BYTES.index(file.pieces[i].text)]) for i in of[PieceKind.BYTE]}
-    vocabulary = Vocabulary.build(tokens, specials, byte_ids=of[PieceKind.BYTE])
-    unknown = file.pieces[of[PieceKind.UNKNOWN][0]].text
-    prefix = file.normalizer["add_dummy_prefix"]
-    return Definition(
-        UnigramModel(vocabulary, _scores(file.pieces), unknown, "single"),
-        PreTokenizer(WHOLE_TEXT),
-        _normalizer(file),
-        decoder=Decoder("metaspace" if prefix else "metaspace_never"),
-    )
-
-
-def _scores(pieces: list[Piece]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    scores = np.array([piece.score for piece in pieces], np.float64)
-    for i, piece in enumerate(pieces):
+    scores = np.array([piece.score for piece in file.pieces], np.float64)
+    for i, piece in enumerate(file.pieces):
         if piece.kind != PieceKind.NORMAL:
             scores[i] = USER_DEFINED_SCORE if piece.kind == PieceKind.USER_DEFINED else 0.0
-    return scores
+    return UnigramModel(vocabulary, scores, unknown, "single")
 
 
-def _normalizer(file: ModelFile) -> SentenceNormalizer:
-    given = file.normalizer
-    return SentenceNormalizer(
-        given["name"],
-        given["precompiled_charsmap"],
-        given["add_dummy_prefix"],
-        given["remove_extra_whitespaces"],
-        given["escape_whitespaces"],
-        tuple(piece.text for piece in file.pieces if piece.kind == PieceKind.USER_DEFINED),
-    )
+def pattern_of(_file: ModelFile) -> str:
+    """Return how text is cut before the model: not at all."""
+    return WHOLE_TEXT
 
 
-def _check(file: ModelFile, where: str) -> None:
-    """Refuse what cannot be represented, by its name."""
-    for trouble in _troubles(file):
-        raise FormatError(f"{where}: {trouble}")
-
-
-def _troubles(file: ModelFile) -> Iterator[str]:
-    kind = file.trainer["model_type"]
-    if kind != _UNIGRAM:
-        yield f"model_type is {MODEL_TYPES.get(kind, kind)!r}; only 'unigram' can be read"
-    if file.trainer["treat_whitespace_as_suffix"]:
-        yield "treat_whitespace_as_suffix=true cannot be done here"
-    if not file.normalizer["escape_whitespaces"]:
-        yield "escape_whitespaces=false cannot be done here"
-    kinds = [piece.kind for piece in file.pieces]
-    if kinds.count(PieceKind.UNKNOWN) != 1:
-        yield f"{kinds.count(PieceKind.UNKNOWN)} pieces are of type UNKNOWN; there must be one"
-    if PieceKind.UNUSED in kinds:
-        yield f"piece {kinds.index(PieceKind.UNUSED)} is of type UNUSED, which cannot be done here"
-    names = [piece.text for piece in file.pieces if piece.kind == PieceKind.BYTE]
-    if sorted(names) != (_BYTES if file.trainer["byte_fallback"] else []):
-        yield (
-            f"byte_fallback={file.trainer['byte_fallback']}, but {len(names)} pieces are of type BYTE; "
-            "there must be <0x00> to <0xFF>, or none"
-        )
-
-
-def write(definition: Definition, folder: Path) -> list[Path]:
-    """Write `tokenizer.model`, and the pieces as text beside it, into a folder.
-
-    Raises:
-        FormatError: `sentencepiece` would read it differently.
-    """
-    file = _model_file(definition)
-    lines = (f"{piece.text}\t{piece.score:g}\n" for piece in file.pieces)
-    return [
-        write_file(folder / SENTENCEPIECE, write_model(file)),
-        write_file(folder / SENTENCEPIECE_VOCAB, "".join(lines).encode()),
-    ]
-
-
-def _model_file(definition: Definition) -> ModelFile:
-    model, normalizer = definition.model, definition.normalizer
-    if (
-        not isinstance(model, UnigramModel)
-        or not isinstance(normalizer, SentenceNormalizer)
-        or definition.pre_tokenizer.chain != (WHOLE_TEXT,)
-        or model.precision != "single"
-        or definition.post_processor is not None
-    ):
-        raise FormatError(
-            "format='sentencepiece' cannot express this tokenizer: it needs a model that was read from such "
-            "a file, without a template; use format='huggingface' or 'tokmill'"
-        )
-    return ModelFile(_pieces(model, normalizer), _trainer(model), _normalizer_fields(normalizer))
-
-
-def _pieces(model: UnigramModel, normalizer: SentenceNormalizer) -> list[Piece]:
-    vocabulary, kept = model.vocabulary, {text.encode() for text in normalizer.kept}
-    special = set(vocabulary.special_tokens.values())
-    pieces = []
-    for i, token in enumerate(vocabulary.tokens):
-        kind, text = PieceKind.NORMAL, token.decode("utf-8", "replace")
-        if i in vocabulary.byte_ids:
-            kind, text = PieceKind.BYTE, _BYTES[token[0]]
-        elif i == model.unknown_id:
-            kind = PieceKind.UNKNOWN
-        elif i in special:
-            kind = PieceKind.CONTROL
-        elif token in kept:
-            kind = PieceKind.USER_DEFINED
-        if not token or (kind != PieceKind.BYTE and text.encode() != token):
-            raise FormatError(
-                f"format='sentencepiece' cannot express id {i}, {token!r:.80}; use format='tokmill'"
-            )
-        score = 0.0 if kind == PieceKind.USER_DEFINED else float(model.scores[i])
-        pieces.append(Piece(text, score, kind))
-    return pieces
-
-
-def _trainer(model: UnigramModel) -> dict[str, object]:
-    ids = model.vocabulary.special_tokens
-    return {
-        "model_type": _UNIGRAM,
-        "byte_fallback": bool(model.vocabulary.byte_ids),
-        "unk_id": model.unknown_id,
-        "bos_id": ids.get("<s>", -1),
-        "eos_id": ids.get("</s>", -1),
-        "pad_id": ids.get("<pad>", -1),
-        "unk_piece": model.unknown_token,
-    }
-
-
-def _normalizer_fields(normalizer: SentenceNormalizer) -> dict[str, object]:
-    return {
-        "name": normalizer.rule_name,
-        "precompiled_charsmap": normalizer.charsmap,
-        "add_dummy_prefix": normalizer.add_dummy_prefix,
-        "remove_extra_whitespaces": normalizer.remove_extra_whitespaces,
-        "escape_whitespaces": normalizer.escape_whitespaces,
-    }
+def can_hold(model: Model) -> bool:
+    """Whether sentencepiece would encode with a model as we do."""
+    return isinstance(model, UnigramModel) and model.precision == "single"

@@ -2,7 +2,8 @@
 
 Laws: the pair of neighbouring pieces with the best score is joined next; a word counts as often as the
     pre-tokens that contain it; the same counts give the same pieces in any order; a smaller vocabulary is a
-    prefix of a larger one; no piece has a special token's bytes. `trainer` has the scores and their ties.
+    prefix of a larger one; no piece has a special token's bytes. `merging.trainer` has the scores and
+    their ties.
 Ids: `[UNK]` is 0, then the characters, the most frequent first, then joined pieces in the order in which they
 were made, then special tokens, then reserved ones. Characters that there is no room for are unknown.
 """
@@ -11,16 +12,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tokmill.tokenizer.components.decoders import CONTINUES
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.counting import PretokenCounter
+from tokmill.tokenizer.merging.trainer import learn_pieces
 from tokmill.tokenizer.pipeline.model import Model, Progress
 from tokmill.tokenizer.pipeline.options import ModelOptions
 from tokmill.tokenizer.splitting import Pretokens
 from tokmill.tokenizer.wordpiece.encoder import words_of
 from tokmill.tokenizer.wordpiece.model import UNKNOWN, WordPieceModel
-from tokmill.tokenizer.wordpiece.trainer import learn_pieces
 
 
 class WordPieceTraining:
@@ -50,6 +52,7 @@ class WordPieceTraining:
             self._words,
             wanted,
             score=self._options.score,
+            continues=CONTINUES,
             min_frequency=self._options.min_frequency,
             max_token_bytes=self._options.max_token_bytes,
             forbidden={name.encode() for name in self._names},

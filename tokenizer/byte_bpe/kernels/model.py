@@ -5,12 +5,12 @@ from typing import NamedTuple
 import numpy as np
 
 from tokmill.tokenizer.byte_bpe.kernels.characters import Characters
-from tokmill.tokenizer.byte_bpe.kernels.encoding_merges import Scratch
 from tokmill.tokenizer.byte_bpe.kernels.greedy import GreedyScratch, TokenTable
-from tokmill.tokenizer.byte_bpe.kernels.pairs import PairTables
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int32, Int64, Int64In
 from tokmill.tokenizer.kernels.cache import EncodingCache, Fetched
+from tokmill.tokenizer.kernels.merges import Scratch
+from tokmill.tokenizer.kernels.pairs import PairTables
 from tokmill.tokenizer.kernels.token_trie import TokenTrie
 from tokmill.tokenizer.kernels.words import equal_bytes, hash_long
 

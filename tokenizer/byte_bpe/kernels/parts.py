@@ -3,13 +3,13 @@
 import numpy as np
 
 from tokmill.tokenizer.byte_bpe.kernels.characters import NO_CHARACTER, apart, character_at
-from tokmill.tokenizer.byte_bpe.kernels.encoding_merges import merge_bytes
 from tokmill.tokenizer.byte_bpe.kernels.greedy import encode_greedily
 from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model, whole_token
 from tokmill.tokenizer.byte_bpe.kernels.short_merges import merge_short
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int32Table, UInt32
 from tokmill.tokenizer.kernels.cache import recall_short, remember_short, short_place
+from tokmill.tokenizer.kernels.merges import merge_bytes
 from tokmill.tokenizer.kernels.words import MAX_SHORT, load_short, narrow
 
 _PART = np.uint64(1 << 60)

@@ -1,4 +1,4 @@
-"""Encode a few bytes by merges, as `encoding_merges`, but without a heap, and hardly waiting for memory.
+"""Encode a few bytes by merges, as `kernels.merges`, but without a heap, and hardly waiting for memory.
 
 Rank and position of every pair are packed into one number; the least number is found by a full scan.
 The starts of symbols are the bits of one number, and so are their ends. A merge makes two new pairs, whose
@@ -7,8 +7,11 @@ places in the pair table are prefetched together, before either is read.
 
 import numpy as np
 
-from tokmill.tokenizer.byte_bpe.kernels.encoding_merges import Scratch
-from tokmill.tokenizer.byte_bpe.kernels.pairs import (
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import BytesIn, Int32, UInt32
+from tokmill.tokenizer.jit.intrinsics import count_leading_zeros, count_trailing_zeros, prefetch
+from tokmill.tokenizer.kernels.merges import Scratch
+from tokmill.tokenizer.kernels.pairs import (
     NO_MERGE,
     PairTables,
     fetch_pair,
@@ -16,9 +19,6 @@ from tokmill.tokenizer.byte_bpe.kernels.pairs import (
     may_merge,
     pair_key,
 )
-from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import BytesIn, Int32, UInt32
-from tokmill.tokenizer.jit.intrinsics import count_leading_zeros, count_trailing_zeros, prefetch
 
 MAX_SHORT_MERGE_BYTES = 16
 """Up to this length a scan of all pairs beats a heap and, without wide characters, `greedy`."""

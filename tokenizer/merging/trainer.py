@@ -1,7 +1,8 @@
-"""Learns the pieces of WordPiece.
+"""Learns pieces by joining pairs: those of WordPiece, and of BPE over characters.
 
-A word is cut into characters; each but the first has `##` before it. Then the pair of neighbouring pieces
-with the best score is joined, everywhere, and again. Scores are those of the present pieces:
+A word is cut into characters; for WordPiece, each but the first has `##` before it. Then the pair of
+neighbouring pieces with the best score is joined, everywhere, and again. Scores are those of the present
+pieces:
 
     likelihood   f(ab) / (f(a) f(b))     f counts pieces, and pairs at every place where they are neighbours
     frequency    f(ab)
@@ -17,13 +18,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.components.decoders import CONTINUES
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.stopping import raise_if_stopped
-from tokmill.tokenizer.pipeline.model import Progress
-from tokmill.tokenizer.wordpiece.alphabet import Alphabet
-from tokmill.tokenizer.wordpiece.kernels.training import (
+from tokmill.tokenizer.kernels.joining import (
     NUM_PAIRS,
     Pairs,
     Places,
@@ -35,6 +33,8 @@ from tokmill.tokenizer.wordpiece.kernels.training import (
     renew_all,
     set_closed,
 )
+from tokmill.tokenizer.merging.alphabet import Alphabet
+from tokmill.tokenizer.pipeline.model import Progress
 
 _LEAST_ROOM: Final = 1 << 12
 _JOINS_A_STEP: Final = 100
@@ -46,6 +46,7 @@ def learn_pieces(
     number: int,
     *,
     score: str = "likelihood",
+    continues: bytes = b"",
     min_frequency: int = 1,
     max_token_bytes: int | None = None,
     forbidden: Collection[bytes] = (),
@@ -57,22 +58,23 @@ def learn_pieces(
         words: how often each word occurs, in any order.
         number: the most pieces.
         score: `likelihood` or `frequency`; see the module.
+        continues: what stands before a piece that does not begin a word.
         min_frequency: pairs that occur less often are not joined.
-        max_token_bytes: longer pieces are not made, `##` not counted.
+        max_token_bytes: longer pieces are not made, `continues` not counted.
         forbidden: bytes that no piece may have.
         progress: called now and then with the number of pieces made and wanted.
 
     Raises:
         TrainingError: there is more text than places can number, or the sum of counts exceeds int64.
     """
-    alphabet = Alphabet.of(words, number, frozenset(forbidden))
+    alphabet = Alphabet.of(words, number, frozenset(forbidden), continues)
     if len(alphabet.pieces) >= number:
         return list(alphabet.pieces)
     joining = _Joining(alphabet, number, min_frequency, score == "likelihood")
     made = 0
     while len(joining.pieces) < number and (pair := joining.best()) >= 0:
         joined = joining.joined(pair)
-        too_long = max_token_bytes is not None and len(joined.removeprefix(CONTINUES)) > max_token_bytes
+        too_long = max_token_bytes is not None and len(joined.removeprefix(continues)) > max_token_bytes
         joining.close(pair) if too_long or joined in forbidden else joining.join(pair, joined)
         made += 1
         if made % _JOINS_A_STEP == 0:
@@ -86,7 +88,7 @@ class _Joining:
     """The words as pieces, while pairs are joined.
 
     Attributes:
-        pieces: the bytes of each symbol, `##` included.
+        pieces: the bytes of each symbol, `continues` included.
     """
 
     def __init__(self, alphabet: Alphabet, number: int, least: int, by_likelihood: bool) -> None:
@@ -96,11 +98,11 @@ class _Joining:
                 f"train: {cells.symbol.shape[0]} characters in distinct words are too many; at most "
                 f"{_MAX_CELLS} can be used"
             )
-        self.pieces = list(alphabet.pieces)
+        self.pieces, self._continues = list(alphabet.pieces), alphabet.continues
         self._numbers = {piece: i for i, piece in enumerate(self.pieces)}
         self._least, self._by_likelihood = max(least, 1), by_likelihood
         self._cells, self._counters = cells, np.zeros(2, np.int64)
-        self._symbols = _symbols(self.pieces, alphabet.frequencies, number)
+        self._symbols = _symbols(alphabet, number)
         self._places = Places(*np.empty((2, 3 * cells.symbol.shape[0] + 1), np.int32))
         self._scratch = np.empty(cells.symbol.shape[0] + 1, np.int32)
         self._pairs = _empty_pairs(_LEAST_ROOM)
@@ -118,7 +120,7 @@ class _Joining:
     def joined(self, pair: int) -> bytes:
         """Return the piece that a pair makes."""
         left, right = int(self._pairs.left[pair]), int(self._pairs.right[pair])
-        return self.pieces[left] + self.pieces[right].removeprefix(CONTINUES)
+        return self.pieces[left] + self.pieces[right].removeprefix(self._continues)
 
     def close(self, pair: int) -> None:
         """Never join a pair."""
@@ -140,15 +142,16 @@ class _Joining:
         join_pair(*state, places, pair, symbol, self._least, self._by_likelihood)
 
 
-def _symbols(pieces: list[bytes], frequencies: NDArray[np.int64], number: int) -> Symbols:
+def _symbols(alphabet: Alphabet, number: int) -> Symbols:
     """Lay the characters out as symbols, with room for as many pieces as are wanted."""
+    pieces = alphabet.pieces
     room, ends = max(number, len(pieces)) + 1, np.cumsum([0, *map(len, pieces)], dtype=np.int64)
     frequency, at, end = np.zeros((3, room), np.int64)
-    frequency[: len(pieces)], at[: len(pieces)], end[: len(pieces)] = frequencies, ends[:-1], ends[1:]
+    frequency[: len(pieces)] = alphabet.frequencies
+    at[: len(pieces)], end[: len(pieces)] = ends[:-1], ends[1:]
     nothing = np.full((2, room), -1, np.int32)
-    return Symbols(
-        frequency, nothing[0], nothing[1], at, end, np.frombuffer(b"".join(pieces), np.uint8).copy()
-    )
+    data = np.frombuffer(b"".join(pieces), np.uint8).copy()
+    return Symbols(frequency, nothing[0], nothing[1], at, end, data, len(alphabet.continues))
 
 
 def _with_symbol(symbols: Symbols, symbol: int, piece: bytes) -> Symbols:

@@ -7,10 +7,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.components.decoders import CONTINUES
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-from tokmill.tokenizer.wordpiece.kernels.training import Cells
+from tokmill.tokenizer.kernels.joining import Cells
 
 _MAX_COUNT = np.iinfo(np.int64).max
 _CONTINUING = np.uint64(1 << 40)
@@ -22,23 +21,26 @@ class Alphabet:
     """Characters as pieces, and words as cells of them.
 
     Attributes:
-        pieces: the characters, the most frequent first, ties by bytes; `##` included.
+        pieces: the characters, the most frequent first, ties by bytes; `continues` included.
         frequencies: int64, how often each occurs in the cells.
         cells: the words that the pieces can spell.
+        continues: what stands before a piece that does not begin a word.
     """
 
     pieces: list[bytes]
     frequencies: NDArray[np.int64]
     cells: Cells
+    continues: bytes
 
     @classmethod
-    def of(cls, words: PretokenCounts, number: int, forbidden: Collection[bytes]) -> Self:
+    def of(cls, words: PretokenCounts, number: int, forbidden: Collection[bytes], continues: bytes) -> Self:
         """Find the characters of words.
 
         Args:
             words: how often each word occurs.
             number: the most characters; rarer ones, and words that contain them, are left out.
             forbidden: bytes that no piece may have.
+            continues: see `Alphabet`; without it, a character is the same piece wherever it stands.
 
         Raises:
             TrainingError: the sum of counts exceeds int64.
@@ -51,17 +53,19 @@ class Alphabet:
                 "train: the counts of characters add up to more than 2^62; divide all counts by 1000"
             )
         keys = _keys(words, starts, word)
+        if not continues:
+            keys &= ~_CONTINUING
         distinct, which = np.unique(keys, return_inverse=True)
         weights = words.counts[word].astype(np.int64)
         totals = _sums(which, weights, distinct.shape[0])
-        spelled = [_piece(int(key)) for key in distinct]
+        spelled = [_piece(int(key), continues) for key in distinct]
         order = sorted(range(len(spelled)), key=lambda i: (-int(totals[i]), spelled[i]))
         chosen = [i for i in order if spelled[i] not in forbidden][:number]
         symbol_of = np.full(len(spelled), -1, np.int32)
         symbol_of[chosen] = np.arange(len(chosen))
         cells = _cells(symbol_of[which], word, weights)
         frequencies = _sums(cells.symbol, cells.weight, len(chosen))
-        return cls([spelled[i] for i in chosen], frequencies, cells)
+        return cls([spelled[i] for i in chosen], frequencies, cells, continues)
 
 
 def _characters(words: PretokenCounts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -88,11 +92,11 @@ def _keys(words: PretokenCounts, starts: NDArray[np.int64], word: NDArray[np.int
     return np.where(starts == words.offsets[word], keys, keys | _CONTINUING)
 
 
-def _piece(key: int) -> bytes:
+def _piece(key: int, continues: bytes) -> bytes:
     """Return the piece of a character's number."""
     length = key >> int(_LENGTH_SHIFT) & 0xFF
     text = (key & 0xFFFFFFFF).to_bytes(4, "little")[:length]
-    return CONTINUES + text if key >= int(_CONTINUING) else text
+    return continues + text if key >= int(_CONTINUING) else text
 
 
 def _sums(which: NDArray[np.integer], weights: NDArray[np.int64], number: int) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Training of WordPiece: the pair of neighbouring pieces with the best score is joined, everywhere.
+"""Training by joining pairs of pieces: the pair of neighbours with the best score is joined, everywhere.
 
 A word is a chain of cells, each with a symbol; a pair has a list of the places where it occurred, some of
 them outdated. Joining one costs time in proportion to its places and to the pairs of its two symbols, whose
@@ -45,6 +45,7 @@ class Symbols(NamedTuple):
         at: where its bytes begin in `data`.
         end: where they end.
         data: the pieces' bytes.
+        mark: how many bytes before the text of a right part say that it continues a word.
     """
 
     frequency: Int64
@@ -53,6 +54,7 @@ class Symbols(NamedTuple):
     at: Int64
     end: Int64
     data: Bytes
+    mark: int
 
 
 class Pairs(NamedTuple):
@@ -133,7 +135,7 @@ def joined_byte(symbols: Symbols, left: int, right: int, i: int) -> int:
     at, end = symbols.at[left], symbols.end[left]
     if at + i < end:
         return np.int64(symbols.data[at + i])
-    i += symbols.at[right] + 2 - (end - at)  # without ##
+    i += symbols.at[right] + symbols.mark - (end - at)
     return np.int64(symbols.data[i]) if i < symbols.end[right] else np.int64(-1)
 
 

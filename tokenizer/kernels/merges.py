@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokmill.tokenizer.byte_bpe.kernels.pairs import NO_MERGE, PairTables, find_rank, insert
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int32, Int32In, Int64, Int64In, UInt32, UInt64
+from tokmill.tokenizer.kernels.pairs import NO_MERGE, PairTables, find_rank, insert
 
 LEAST_ROOM = 32
 """At least the working memory of `short_merges`."""

@@ -1,0 +1,163 @@
+"""The encoder of BPE over characters: tables that threads share, and a workspace with a cache for each."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.char_bpe.kernels.encoding import (
+    DONE,
+    NUM_IDS,
+    PAUSED,
+    PRETOKEN,
+    Memory,
+    encode_pretokens,
+    locate_pieces,
+)
+from tokmill.tokenizer.char_bpe.kernels.merging import Pieces
+from tokmill.tokenizer.closed_vocabulary.laws import Accounting
+from tokmill.tokenizer.components.specials import make_trie
+from tokmill.tokenizer.core.errors import TokenizerError
+from tokmill.tokenizer.core.stopping import SLICE_BYTES, raise_if_stopped
+from tokmill.tokenizer.kernels.cache import empty_block, empty_cache
+from tokmill.tokenizer.kernels.merges import make_scratch
+from tokmill.tokenizer.kernels.pairs import empty_tables, insert
+from tokmill.tokenizer.pipeline.model import Encoding, Law
+from tokmill.tokenizer.splitting import Pretokens
+
+if TYPE_CHECKING:
+    from tokmill.tokenizer.char_bpe.model import CharacterPairModel
+
+_USUAL_BYTES = 1 << 12
+_KEPT_BYTES = 1 << 21  # scratch for longer pre-tokens is freed after use
+_MAX_BYTES = (1 << 31) - 2
+_CACHE_BITS = 16, 14, 18
+_BEHIND = 8  # ids that are written at a time, even if there are fewer
+_POINTS = 0x110000
+
+
+def lay_out(model: "CharacterPairModel") -> Pieces:
+    """Make the kernels' tables of a model."""
+    vocabulary, frozen = model.vocabulary, set(model.frozen)
+    texts = {
+        i: token.decode()
+        for i, token in vocabulary.ordinary()
+        if i not in vocabulary.byte_ids and i not in frozen
+    }
+    symbols = {text: i for i, text in texts.items()}
+    for text in texts.values():
+        for character in text:
+            symbols.setdefault(character, vocabulary.size + len(symbols))
+    points = np.full(_POINTS, -1, np.int32)
+    for text, symbol in symbols.items():
+        if len(text) == 1:
+            points[ord(text)] = symbol
+    longer = sorted((i for i, text in texts.items() if len(text) > 1), key=lambda i: (-model.scores[i], i))
+    merges = [
+        (symbols[texts[i][:cut]], symbols[texts[i][cut:]], rank)
+        for rank, i in enumerate(longer)
+        for cut in range(1, len(texts[i]))
+        if texts[i][:cut] in symbols and texts[i][cut:] in symbols
+    ]
+    # a piece may have no merge, so there can be more ranks than merges
+    pairs = empty_tables(np.full(256, -1, np.int32), max(len(merges), len(longer), 1))
+    for left, right, rank in merges:
+        insert(pairs, left, right, rank, longer[rank])
+    equal = itertools.pairwise(float(model.scores[i]) for i in longer)
+    steps = np.array([0, *(first != second for first, second in equal)], np.int32)
+    standing_in = sorted(vocabulary.byte_ids, key=vocabulary.tokens.__getitem__)
+    return Pieces(
+        points,
+        make_trie(tuple((vocabulary.tokens[i].decode(), i) for i in model.frozen)),
+        pairs,
+        np.cumsum(steps, dtype=np.int32),
+        np.array(standing_in, np.int32),
+        model.unknown_id,
+        vocabulary.size,
+    )
+
+
+class CharacterPairEncoder:
+    """Turns pre-tokens into ids; safe to share between threads.
+
+    Attributes:
+        law: the law that every encoding is checked against.
+    """
+
+    def __init__(self, model: "CharacterPairModel") -> None:
+        self.law: Law = Accounting(model.vocabulary.offsets, model.unknown_id)
+        self._pieces = lay_out(model)
+        self._free: list[Workspace] = []
+
+    @contextmanager
+    def workspace(self) -> Iterator["Workspace"]:
+        """Lend a workspace to one thread; its cache is kept for the next one."""
+        try:
+            lent = self._free.pop()
+        except IndexError:
+            lent = Workspace(self._pieces)
+        try:
+            yield lent
+        finally:
+            self._free.append(lent)
+
+    def locate(
+        self,
+        ids: NDArray[np.int64],
+        data: NDArray[np.uint8],
+        bounds: NDArray[np.int64],
+        kinds: NDArray[np.int64],
+        split: Callable[[], Pretokens],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where each token begins and ends, by encoding again; see `pipeline.model.Encoder`."""
+        pretokens = split()
+        if not ids.shape[0]:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        ends = np.empty(ids.shape[0], np.int64)
+        scratch = make_scratch(int((pretokens.ends - pretokens.starts).max(initial=1)))
+        given = data, pretokens.starts, pretokens.ends, pretokens.offsets, bounds, kinds
+        locate_pieces(*given, self._pieces, scratch, ends)
+        return np.concatenate([bounds[:1], ends[:-1]]), ends
+
+
+class Workspace:
+    """An encoder's pieces, and working memory to encode with them; for one thread at a time."""
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces, self._usual = pieces, make_scratch(_USUAL_BYTES)
+        self._memory = Memory(empty_cache(*_CACHE_BITS), self._usual, empty_block())
+
+    def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
+        """Encode the pre-tokens of segments; see `pipeline.model.Workspace`.
+
+        Raises:
+            TokenizerError: a pre-token is longer than positions can number.
+        """
+        offsets, unknown = np.zeros(kinds.shape[0] + 1, np.int64), np.zeros(kinds.shape[0], np.int64)
+        if not pretokens.starts.shape[0]:
+            return Encoding(np.empty(0, np.uint32), offsets, unknown)
+        most = int(pretokens.ends[-1] - pretokens.starts[0]) + kinds.shape[0] + _BEHIND
+        ids, progress, lacking = np.empty(most, np.uint32), np.zeros(3, np.int64), PAUSED
+        given = data, pretokens.starts, pretokens.ends, pretokens.offsets, kinds, self._pieces
+        while lacking != DONE:
+            raise_if_stopped()
+            until = int(pretokens.starts[progress[PRETOKEN]]) + SLICE_BYTES
+            lacking = encode_pretokens(*given, self._memory, ids, offsets, unknown, progress, until)
+            if lacking > 0:
+                self._make_room(lacking)
+        if self._memory.scratch.ids.shape[0] > _KEPT_BYTES:
+            self._memory = self._memory._replace(scratch=self._usual)
+        return Encoding(ids[: progress[NUM_IDS]], offsets, unknown)
+
+    def _make_room(self, longest: int) -> None:
+        """Enlarge the scratch for pre-tokens of some length, at least to twice its size."""
+        if longest > _MAX_BYTES:
+            raise TokenizerError(
+                f"encode: a pre-token has {longest} bytes, but at most {_MAX_BYTES} can be encoded; "
+                "cut the document, or use a split pattern that does"
+            )
+        length = max(longest, 2 * self._memory.scratch.ids.shape[0])
+        self._memory = self._memory._replace(scratch=make_scratch(length))

@@ -1,0 +1,16 @@
+"""The family of BPE over characters, for `pipeline.families`."""
+
+from tokmill.tokenizer.char_bpe.model import NAME, CharacterPairModel
+from tokmill.tokenizer.char_bpe.training import CharacterPairTraining, check_options, least_vocab_size
+from tokmill.tokenizer.pipeline.families import Family
+
+FAMILY = Family(
+    NAME,
+    "BPE over characters",
+    "pieces",
+    CharacterPairModel.from_spec,
+    CharacterPairTraining,
+    least_vocab_size,
+    {"sentencepiece": "tokmill.tokenizer.char_bpe.sentencepiece"},
+    check_options=check_options,
+)

@@ -1,0 +1,152 @@
+"""Encode pre-tokens: each is looked up in a cache, and merged only if it is not there.
+
+Pre-tokens with unknown characters are not remembered, since the bytes that they lose are counted.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tokmill.tokenizer.char_bpe.kernels.merging import (
+    Pieces,
+    merge_characters,
+    write_merged,
+    write_merged_ends,
+)
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In, UInt32
+from tokmill.tokenizer.kernels.cache import (
+    BLOCK,
+    MIDDLE,
+    EncodingCache,
+    Fetched,
+    fetch_ahead,
+    recall_middle,
+    recall_short,
+    remember_middle,
+    remember_short,
+)
+from tokmill.tokenizer.kernels.merges import Scratch
+
+SEGMENT, PRETOKEN, NUM_IDS = 0, 1, 2
+"""Indices in `progress`: the next segment, the next pre-token, and the number of ids so far."""
+
+DONE, PAUSED = 0, -1
+"""Why `encode_pretokens` returned, unless it lacked scratch."""
+
+
+class Memory(NamedTuple):
+    """Working memory of encoding, for one thread.
+
+    Attributes:
+        cache: see `kernels.cache`.
+        scratch: see `kernels.merges`.
+        fetched: where a block of pre-tokens is in the cache.
+    """
+
+    cache: EncodingCache
+    scratch: Scratch
+    fetched: Fetched
+
+
+@kernel(inline=True)
+def encode_pretoken(
+    data: BytesIn, start: int, end: int, row: int, pieces: Pieces, memory: Memory, out: UInt32, at: int
+) -> tuple[int, int]:
+    """Write the ids of a pre-token; return their number, and the number of unknown bytes."""
+    place, length = memory.fetched.places[row], end - start
+    low, high = memory.fetched.lows[row], memory.fetched.highs[row]
+    count = 0
+    if place >= 0:
+        count = recall_short(memory.cache, place, low, high, out, at)
+    elif place <= MIDDLE:
+        count = recall_middle(memory.cache, MIDDLE - place, data, start, length, out, at)
+    if count > 0:
+        return count, 0
+    merge_characters(data, start, end, pieces, memory.scratch)
+    count, lost = write_merged(data, start, length, pieces, memory.scratch, out, at)
+    if lost > 0:
+        return count, lost
+    if place >= 0:
+        remember_short(memory.cache, place, low, high, out, at, count)
+    elif place <= MIDDLE:
+        remember_middle(memory.cache, MIDDLE - place, data, start, length, out, at, count)
+    return count, 0
+
+
+@kernel
+def encode_pretokens(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    offsets: Int64In,
+    kinds: Int64In,
+    pieces: Pieces,
+    memory: Memory,
+    out: UInt32,
+    out_offsets: Int64,
+    unknown_bytes: Int64,
+    progress: Int64,
+    until: int,
+) -> int:
+    """Encode the pre-tokens of segments, from the place in `progress` on.
+
+    The arguments and the result are those of the function of this name of unigram models.
+    """
+    segment, k, position = progress[SEGMENT], progress[PRETOKEN], progress[NUM_IDS]
+    block, fetched, lacking = k, k, DONE
+    while segment < kinds.shape[0] and lacking == DONE:
+        last = offsets[segment + 1]
+        if kinds[segment] >= 0:
+            out[position] = np.uint32(kinds[segment])
+            position += 1
+            if kinds[segment] == pieces.unknown and k < last:
+                unknown_bytes[segment] = ends[last - 1] - starts[k]
+            k = last
+        while k < last:
+            if k >= fetched:
+                block, fetched = k, min(k + BLOCK, starts.shape[0])
+                longest = fetch_ahead(data, starts, ends, block, fetched, memory.cache, memory.fetched)
+                if longest > memory.scratch.ids.shape[0]:
+                    lacking = longest
+                    break
+                if starts[k] >= until:
+                    lacking = PAUSED
+                    break
+            count, lost = encode_pretoken(data, starts[k], ends[k], k - block, pieces, memory, out, position)
+            unknown_bytes[segment] += lost
+            position += count
+            k += 1
+        if lacking == DONE:
+            segment += 1
+            out_offsets[segment] = position
+    progress[SEGMENT], progress[PRETOKEN], progress[NUM_IDS] = segment, k, position
+    return lacking
+
+
+@kernel
+def locate_pieces(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    offsets: Int64In,
+    bounds: Int64In,
+    kinds: Int64In,
+    pieces: Pieces,
+    scratch: Scratch,
+    out: Int64,
+) -> int:
+    """Write where each token of some segments ends; return their number.
+
+    The arguments are those of the function of this name of unigram models.
+    """
+    number = 0
+    for segment in range(kinds.shape[0]):
+        if kinds[segment] >= 0:
+            out[number] = bounds[segment + 1]
+            number += 1
+            continue
+        for k in range(offsets[segment], offsets[segment + 1]):
+            merge_characters(data, starts[k], ends[k], pieces, scratch)
+            number += write_merged_ends(starts[k], ends[k] - starts[k], pieces, scratch, out, number)
+    return number

@@ -1,0 +1,41 @@
+"""BPE models in SentencePiece's `.model`; `formats.sentencepiece` has what all its models share.
+
+sentencepiece merges in the whole text. Where no piece has a `▁` after another character, no merge lies across
+the place before a `▁`, so the text is cut there first, and short pre-tokens are remembered.
+"""
+
+import numpy as np
+
+from tokmill.tokenizer.char_bpe.model import CharacterPairModel
+from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.formats.model_file import ModelFile, PieceKind
+from tokmill.tokenizer.formats.sentencepiece import WHOLE_TEXT
+from tokmill.tokenizer.pipeline.model import Model
+
+MODEL_TYPE = 2
+WORDS = "▁*[^▁]+|▁+"
+
+
+def model_of(file: ModelFile, vocabulary: Vocabulary, unknown: str) -> Model:
+    """Return the model of a file.
+
+    Raises:
+        VocabularyError: a score is not a finite number.
+    """
+    kinds = [piece.kind for piece in file.pieces]
+    scores = np.array([piece.score for piece in file.pieces], np.float64)
+    scores[[kind != PieceKind.NORMAL for kind in kinds]] = 0.0
+    frozen = tuple(i for i, kind in enumerate(kinds) if kind == PieceKind.USER_DEFINED)
+    return CharacterPairModel(vocabulary, scores, unknown, frozen)
+
+
+def pattern_of(file: ModelFile) -> str:
+    """Return how text is cut before the model: into words, if no piece lies across two of them."""
+    learned = (PieceKind.NORMAL, PieceKind.USER_DEFINED)
+    texts = (piece.text for piece in file.pieces if piece.kind in learned)
+    return WHOLE_TEXT if any("▁" in text.lstrip("▁") for text in texts) else WORDS
+
+
+def can_hold(model: Model) -> bool:
+    """Whether sentencepiece would encode with a model as we do."""
+    return isinstance(model, CharacterPairModel)

@@ -1,0 +1,1 @@
+"""Training by joining pairs of pieces, for families whose pieces are made of characters."""
