@@ -23,7 +23,7 @@ from tokmill.tokenizer.byte_bpe.kernels.encoding import (
 )
 from tokmill.tokenizer.byte_bpe.kernels.greedy import make_greedy_scratch
 from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model
-from tokmill.tokenizer.byte_bpe.tables import first_cache, lay_out
+from tokmill.tokenizer.byte_bpe.tables import first_cache
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.core.stopping import SLICE_BYTES, raise_if_stopped
 from tokmill.tokenizer.kernels.cache import EncodingCache, copy_cache, empty_block
@@ -52,7 +52,7 @@ class BytePairEncoder:
 
     def __init__(self, bpe: "BytePairModel") -> None:
         self.law: Law = Tiling(bpe.vocabulary.offsets)
-        self._model = lay_out(bpe)
+        self._model = bpe.tables
         self._cache = first_cache(bpe, self._model)
         self._free: list[Workspace] = []
         self._offsets = bpe.vocabulary.offsets

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.byte_bpe.encoder import BytePairEncoder
+from tokmill.tokenizer.byte_bpe.kernels.model import Model
+from tokmill.tokenizer.byte_bpe.tables import lay_out
 from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.core.readable import readable
 from tokmill.tokenizer.core.vocabulary import Vocabulary
@@ -111,6 +113,15 @@ class BytePairModel:
     def spec(self) -> dict[str, Any]:
         """Return the merges, and whether they are ignored for whole tokens."""
         return {"ignore_merges": self.ignore_merges, "merges": self.merges[:, :2].tolist()}
+
+    @cached_property
+    def tables(self) -> Model:
+        """The tables for the kernels that encode; made once, and only read.
+
+        Raises:
+            VocabularyError: a pair has two merges.
+        """
+        return lay_out(self)
 
     def encoder(self) -> BytePairEncoder:
         """Make an encoder."""

@@ -17,8 +17,9 @@ from tokmill.tokenizer.kernels.pairs import NO_MERGE, PairTables, find_rank, ins
 LEAST_ROOM = 32
 """At least the working memory of `short_merges`."""
 
-_POSITION_BITS = np.uint64(32)
-_POSITION_MASK = np.uint64(0xFFFFFFFF)
+POSITION_BITS = np.uint64(32)
+POSITION_MASK = np.uint64(0xFFFFFFFF)
+"""The position in an entry of the heap, whose other bits are the rank."""
 
 
 class Scratch(NamedTuple):
@@ -122,34 +123,49 @@ def sift_up(heap: UInt64, hole: int, item: np.uint64) -> None:
 
 
 @kernel(inline=True)
+def push_merges(length: int, scratch: Scratch) -> int:
+    """Make the heap of the merges of symbols that were set up; return its size."""
+    size = np.int64(0)
+    for i in range(length):
+        if scratch.ranks[i] != NO_MERGE:
+            sift_up(scratch.heap, size, np.uint64(scratch.ranks[i]) << POSITION_BITS | np.uint64(i))
+            size += 1
+    return size
+
+
+@kernel(inline=True)
+def join_and_push(entry: np.uint64, length: int, size: int, tables: PairTables, scratch: Scratch) -> int:
+    """Join the symbols of an entry that was taken off the heap, push new merges, and return its new size."""
+    at = np.int64(entry & POSITION_MASK)
+    scratch.ranks[scratch.following[at]] = NO_MERGE
+    before, this = join(at, np.int64(entry >> POSITION_BITS), length, tables, scratch)
+    scratch.ranks[at] = NO_MERGE
+    for changed in (before, this):
+        if changed >= 0:
+            rank = rank_at(changed, tables, scratch)
+            scratch.ranks[changed] = rank
+            if rank != NO_MERGE:
+                sift_up(scratch.heap, size, np.uint64(rank) << POSITION_BITS | np.uint64(changed))
+                size += 1
+    return size
+
+
+@kernel(inline=True)
 def merge_bytes(
     data: BytesIn, start: int, end: int, tables: PairTables, scratch: Scratch, out: UInt32, first: int
 ) -> tuple[int, int]:
     """Encode bytes into `out` from `first` on; return the number of ids, and the rank of the last merge."""
-    length, size, last = end - start, np.int64(0), np.int64(-1)
+    length, last = end - start, np.int64(-1)
     start_symbols(data, start, length, tables, scratch)
-    for i in range(length):
-        if scratch.ranks[i] != NO_MERGE:
-            sift_up(scratch.heap, size, np.uint64(scratch.ranks[i]) << _POSITION_BITS | np.uint64(i))
-            size += 1
+    size = push_merges(length, scratch)
     while size > 0:
         top = scratch.heap[0]
         size -= 1
         sift_down(scratch.heap, size, np.int64(0), scratch.heap[size])
-        at = np.int64(top & _POSITION_MASK)
-        if scratch.ranks[at] != np.uint32(top >> _POSITION_BITS):
+        if scratch.ranks[np.int64(top & POSITION_MASK)] != np.uint32(top >> POSITION_BITS):
             continue
-        last = np.int64(top >> _POSITION_BITS)
-        scratch.ranks[scratch.following[at]] = NO_MERGE
-        before, this = join(at, last, length, tables, scratch)
-        scratch.ranks[at] = NO_MERGE
-        for changed in (before, this):
-            if changed >= 0:
-                rank = rank_at(changed, tables, scratch)
-                scratch.ranks[changed] = rank
-                if rank != NO_MERGE:
-                    sift_up(scratch.heap, size, np.uint64(rank) << _POSITION_BITS | np.uint64(changed))
-                    size += 1
+        last = np.int64(top >> POSITION_BITS)
+        size = join_and_push(top, length, size, tables, scratch)
     return write_symbols(length, scratch, out, first), last
 
 

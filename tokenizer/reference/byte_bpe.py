@@ -18,6 +18,12 @@ once `ug` is one symbol, `h` stands before it 15 times:
     >>> encode_pretoken(b"hugs", ranks), encode_pretoken(b"bug", ranks)
     ([b'hug', b's'], [b'b', b'ug'])
 
+BPE-dropout (Provilkov et al. 2020) leaves merges out at random. With one half, `ug` is joined in half of the
+cases, and then `hug` in half of these:
+
+    >>> dropout_chances(b"hug", ranks, 0.5)
+    {(b'hug',): 0.25, (b'h', b'ug'): 0.25, (b'h', b'u', b'g'): 0.5}
+
 Where pairs are equally frequent the tie rule decides which tokens there are. In `aaabdaaabac`, after `aa`
 has been joined, (aa, a) and (a, b) both occur twice:
 
@@ -35,9 +41,10 @@ There (aa, a) occurs first, and is merged first by the textbooks' rule. In `bcab
     [[(b'c', b'a')], [(b'a', b'b')], [(b'b', b'c')]]
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from operator import itemgetter
 
 from tokmill.tokenizer.core.alphabet import BYTE_ORDER
@@ -113,6 +120,30 @@ def encode_pretoken(pretoken: bytes, ranks: Mapping[Pair, int]) -> list[bytes]:
             break
         symbols[i : i + 2] = [symbols[i] + symbols[i + 1]]
     return symbols
+
+
+def dropout_chances(
+    pretoken: bytes, ranks: Mapping[Pair, int], dropout: float
+) -> dict[tuple[bytes, ...], float]:
+    """Return every segmentation that BPE-dropout can give, and its probability.
+
+    At each step each place that a merge could join is left out with the probability `dropout`; of the others
+    the one of the earliest merge is joined, the leftmost first. If none is left, the pre-token is done.
+    """
+    chances: dict[tuple[bytes, ...], float] = {}
+
+    def follow(symbols: tuple[bytes, ...], chance: float) -> None:
+        places = sorted((ranks[pair], i) for i, pair in enumerate(pairwise(symbols)) if pair in ranks)
+        for kept in product([True, False], repeat=len(places)):
+            likely = chance * math.prod(1 - dropout if keep else dropout for keep in kept)
+            if not any(kept):
+                chances[symbols] = chances.get(symbols, 0.0) + likely
+            elif likely:
+                _, i = places[kept.index(True)]
+                follow((*symbols[:i], symbols[i] + symbols[i + 1], *symbols[i + 2 :]), likely)
+
+    follow(tuple(pretoken[i : i + 1] for i in range(len(pretoken))), 1.0)
+    return chances
 
 
 def encode_by_token_ranks(pretoken: bytes, vocab: Mapping[bytes, int]) -> list[int]:

@@ -3,8 +3,6 @@
 Source: Kudo 2018, "Subword Regularization".
 """
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,7 +10,7 @@ from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.buffers import EncodedBatch, Text, Texts
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.splitting import Pretokens
+from tokmill.tokenizer.pipeline.drawing import check_seed, check_strength, cut_texts
 from tokmill.tokenizer.unigram.encoder import UnigramEncoder
 from tokmill.tokenizer.unigram.kernels.lattice import Pieces, make_found
 from tokmill.tokenizer.unigram.kernels.other_paths import Ranked, rank_paths, sample_paths
@@ -30,7 +28,8 @@ def n_best(definition: Definition, text: Text, k: int) -> list[tuple[list[int], 
     """
     if type(k) is not int or k < 1:
         raise TokenizerError(f"n_best: k={k!r} must be a positive integer; use e.g. 5")
-    encoder, data, pretokens = _cut(definition, [text])
+    encoder = _encoder(definition)
+    data, _, pretokens = cut_texts(definition, [text])
     size = data.shape[0]
     ranked = Ranked(np.empty((size + 1) * k), *np.empty((3, (size + 1) * k), np.int32))
     counts, found = np.zeros(size + 1, np.int64), make_found(encoder.longest)
@@ -77,13 +76,10 @@ def sample_batch(definition: Definition, texts: Texts, *, alpha: float, seed: in
     Raises:
         TokenizerError: it is no unigram tokenizer, or `alpha` or `seed` is out of range.
     """
-    if not (isinstance(alpha, int | float) and 0 <= alpha <= _MAX_ALPHA and math.isfinite(alpha)):
-        raise TokenizerError(
-            f"sample: alpha={alpha!r} must be a number from 0 to {_MAX_ALPHA:g}; use e.g. 0.1"
-        )
-    if type(seed) is not int or not 0 <= seed < 1 << 64:
-        raise TokenizerError(f"sample: seed={seed!r} must be an integer from 0 to 2**64 - 1")
-    encoder, data, pretokens = _cut(definition, texts)
+    check_strength("alpha", alpha, _MAX_ALPHA)
+    check_seed(seed)
+    encoder = _encoder(definition)
+    data, _, pretokens = cut_texts(definition, texts)
     longest = int((pretokens.ends - pretokens.starts).max(initial=0))
     ids, offsets = np.empty(data.shape[0], np.uint32), np.zeros(pretokens.offsets.shape[0], np.int64)
     given = data, pretokens.starts, pretokens.ends, pretokens.offsets, encoder.pieces
@@ -95,11 +91,8 @@ def sample_batch(definition: Definition, texts: Texts, *, alpha: float, seed: in
 _MAX_ALPHA = 1e6
 
 
-def _cut(definition: Definition, texts: Texts) -> tuple[UnigramEncoder, NDArray[np.uint8], Pretokens]:
-    """Return the encoder, and the normalized texts with their pre-tokens."""
+def _encoder(definition: Definition) -> UnigramEncoder:
     model = definition.model
     if not isinstance(model, UnigramModel):
-        raise TokenizerError(f"only a unigram tokenizer has other segmentations, and this is {model.family}")
-    data, bounds = buffers.pack(texts)
-    data, bounds = definition.normalizer.buffers(data, bounds)
-    return model.encoder(), data, definition.pre_tokenizer.compile().split(data, bounds)
+        raise TokenizerError(f"only the pieces of unigram have probabilities, and this is {model.family}")
+    return model.encoder()

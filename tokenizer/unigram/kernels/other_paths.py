@@ -7,14 +7,9 @@ import numpy as np
 
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Int32, Int64, Int64In, UInt32, UInt64In
-from tokmill.tokenizer.kernels.words import hash_long
+from tokmill.tokenizer.kernels.draws import STEP, first_state, unit_of
 from tokmill.tokenizer.unigram.kernels.expectation import add_logs
 from tokmill.tokenizer.unigram.kernels.lattice import Found, Pieces, find_steps, next_character
-
-_WEYL = np.uint64(0x9E3779B97F4A7C15)
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_THIRTY, _TWENTY_SEVEN, _THIRTY_ONE, _ELEVEN = (np.uint64(bits) for bits in (30, 27, 31, 11))
-_UNIT = 1.0 / (1 << 53)
 
 
 class Ranked(NamedTuple):
@@ -91,14 +86,6 @@ def rank_paths(
             at = after
 
 
-@kernel(inline=True)
-def mixed(word: np.uint64) -> np.uint64:
-    """Mix a word's bits (splitmix64); the product wraps."""
-    word = (word ^ word >> _THIRTY) * _FIRST
-    word = (word ^ word >> _TWENTY_SEVEN) * _SECOND
-    return word ^ word >> _THIRTY_ONE
-
-
 @kernel
 def sample_paths(
     data: BytesIn,
@@ -147,13 +134,11 @@ def sample_paths(
                     rest = behind[found.ends[i] - start]
                     total = add_logs(total, alpha * pieces.scores[found.ids[i]] + rest)
                 behind[at - start] = total
-            state = mixed(
-                seed[0] ^ mixed(hash_long(data, start, end) + np.uint64(pretoken - offsets[document]))
-            )
+            state = first_state(seed[0], data, start, end, pretoken - offsets[document])
             at, last = start, -1
             while at < end:
-                state += _WEYL
-                left = np.float64(mixed(state) >> _ELEVEN) * _UNIT
+                state += STEP
+                left = unit_of(state)
                 count, chosen = find_steps(data, at, end, next_character(data, at, end), pieces, found), 0
                 while chosen < count - 1:
                     rest = behind[found.ends[chosen] - start] - behind[at - start]
