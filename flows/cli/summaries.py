@@ -22,7 +22,13 @@ from tokmill.flows.run.results import RunResult, RunRow, wall_seconds
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 
-_WHERE = {"packed": "packed shards", "tokenizer": "tokenizer", "card": "data card", "audit": "audit"}
+_WHERE = {
+    "packed": "packed shards",
+    "validation": "validation shards",
+    "tokenizer": "tokenizer",
+    "card": "data card",
+    "audit": "audit",
+}
 _FILES = {"card": "card.md", "audit": "summary.md"}
 _DETAILS_SHOWN = 4
 
@@ -180,11 +186,16 @@ def _places(store: Store, result: RunResult) -> Mapping[str, str]:
         for kind, words in _WHERE.items()
         if kind in result.refs
     }
-    corpus = result.refs["corpus"]
+    corpus = _ingested(result)
     if num := int(store.record(corpus).metrics.get("num_quarantined", 0)):
         listed = store.path(corpus) / "quarantine.parquet"
         places["quarantine"] = f"{shown(listed)} ({counted(num, 'document')})"
     return places
+
+
+def _ingested(result: RunResult) -> ArtifactRef:
+    """The corpus with all documents that were read, also where some are held out."""
+    return result.refs.get("ingested", result.refs["corpus"])
 
 
 def _draw_steps(steps: Mapping[str, str]) -> None:
@@ -198,12 +209,12 @@ def _draw_steps(steps: Mapping[str, str]) -> None:
 
 
 def _next_steps(again: str, store: Store, result: RunResult) -> Mapping[str, str]:
-    name = next(iter(result.refs.values())).name
+    name = result.refs["packed"].name
     # A command without --store uses TOKMILL_STORE or the default.
     usual = Path(store_url(None)).absolute() == store.root
     option = "" if usual else f" --store {shlex.quote(shown(store.root))}"
     quarantine = {}
-    if store.record(result.refs["corpus"]).metrics.get("num_quarantined"):
+    if store.record(_ingested(result)).metrics.get("num_quarantined"):
         quarantine[f"tokmill show corpus/{name}{option}"] = "the quarantined documents, with reasons"
     return {
         **quarantine,

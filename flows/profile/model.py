@@ -15,6 +15,7 @@ from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.card.stage import CardParams
 from tokmill.tasks.encode.stage import EncodeParams
 from tokmill.tasks.formats.text.sources import MAX_NAME_CHARS, SourceSpec
+from tokmill.tasks.holdout.stage import HoldoutParams
 from tokmill.tasks.ingest.stage import IngestParams
 from tokmill.tasks.mixing.consume import ConsumeParams
 from tokmill.tasks.mixing.stage import MixParams
@@ -97,6 +98,7 @@ class Profile(BaseModel):
         min_length=1, description="The sources of text, one table per source."
     )
     ingest: IngestParams = IngestParams()
+    holdout: HoldoutParams | None = None
     balance: BalanceParams = BalanceParams()
     train: TrainParams | None = None
     tokenizer: ExistingTokenizer | None = None

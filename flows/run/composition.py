@@ -4,6 +4,9 @@
                       └──────────────────────── encoded ─ mixture ─ packed ─ card
                                                   └─ scores ─┘
 
+With `[holdout]`, the corpus is divided first. Everything above is made of the documents for training; those
+held out are encoded, mixed and packed by themselves, as `packed/NAME.validation`.
+
 `compose` lists the jobs of a profile (see `flows.run.dag`), each after its dependencies. It runs nothing and
 reads nothing. Once the corpus and the packing plan are published, their lists of shards are read: a mapped
 stage has one task per shard. No algorithm is implemented here.
@@ -25,9 +28,12 @@ from tokmill.tasks.encode.stage import ENCODE, ENCODE_SHARD
 from tokmill.tasks.formats.corpus import Corpus, Shard
 from tokmill.tasks.formats.packed.plan import PackingPlan
 from tokmill.tasks.formats.scores import COLUMN
+from tokmill.tasks.holdout.stage import HASH_DOCUMENTS, HOLDOUT, PARTS, VALIDATION, NoParams
 from tokmill.tasks.ingest.stage import INGEST
 from tokmill.tasks.mixing.consume import CONSUME
+from tokmill.tasks.mixing.params import MixParams
 from tokmill.tasks.mixing.stage import MIX
+from tokmill.tasks.packing.params import PackParams
 from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD
 from tokmill.tasks.score.stage import (
     FIT_TRIGRAMS,
@@ -68,7 +74,8 @@ class _Composition:
 
     def dag(self) -> Dag:
         profile = self.profile
-        corpus = self._one(INGEST, profile.ingest_params(), {"files": self.sources.files})
+        ingested = self._one(INGEST, profile.ingest_params(), {"files": self.sources.files})
+        corpus, held_out = self._parts(ingested)
         kinds: dict[str, Job | ArtifactRef] = {"corpus": corpus, **self._tokenizer(corpus)}
         both: dict[str, JobInput] = {"corpus": corpus, "tokenizer": kinds["tokenizer"]}
         text = self._text(profile.encode.for_source)
@@ -81,9 +88,41 @@ class _Composition:
         verdict = [audit] if profile.audit.on_failure == "fail" else []
         mixture = self._one(MIX, profile.mix_params(), {**tokens, **consumed, **scores}, needs=verdict)
         kinds |= {"encoded": encoded, "audit": audit, "mixture": mixture}
-        kinds["packed"] = self._packed(mixture, tokens)
-        kinds["card"] = self._one(CARD, profile.card, kinds)
-        return Dag(self.jobs, kinds)
+        kinds["packed"] = self._packed(mixture, tokens, profile.pack)
+        if held_out is None:
+            kinds["card"] = self._one(CARD, profile.card, kinds)
+            return Dag(self.jobs, kinds)
+        validation = self._validation(held_out, kinds["tokenizer"])
+        kinds["card"] = self._one(CARD, profile.card, {**kinds, "ingested": ingested, **validation})
+        return Dag(self.jobs, {**kinds, "ingested": ingested, "validation": validation["validation"]})
+
+    def _parts(self, ingested: Job) -> tuple[Job, Job | None]:
+        """The documents for training, and those that are held out, if the profile holds out any."""
+        holdout = self.profile.holdout
+        if holdout is None:
+            return ingested, None
+        documents = self._mapped(HASH_DOCUMENTS, ingested, self._text(lambda source: NoParams()))
+        inputs: dict[str, JobInput] = {"corpus": ingested, "documents": documents}
+        training, validation = (
+            self._one(HOLDOUT, holdout.for_part(part), inputs, part=part) for part in PARTS
+        )
+        return training, validation
+
+    def _validation(self, corpus: Job, tokenizer: Job | ArtifactRef) -> dict[str, Job]:
+        """Encode, mix and pack the documents that are held out, all of them once and unchanged."""
+        encode, pack, part = self.profile.encode.plain(), self.profile.pack.plain(), VALIDATION
+        both: dict[str, JobInput] = {"corpus": corpus, "tokenizer": tokenizer}
+        text = self._text(lambda source: encode)
+        shards = self._mapped(ENCODE_SHARD, corpus, text, {"tokenizer": tokenizer}, part=part)
+        encoded = self._one(ENCODE, encode, {**both, "shards": shards}, part=part)
+        tokens: dict[str, JobInput] = {"encoded": encoded, "shards": shards}
+        mixture = self._one(MIX, MixParams(method="proportional"), tokens, part=part)
+        return {
+            "validation_corpus": corpus,
+            "validation_encoded": encoded,
+            "validation_mixture": mixture,
+            "validation": self._packed(mixture, tokens, pack, part),
+        }
 
     def _gate(self, audit: ArtifactRef) -> None:
         check_gate(self.profile.audit, self.locate(audit), audit.name)
@@ -164,17 +203,17 @@ class _Composition:
         text = {} if digests is None else {"text": self._external(shard, digests)}
         return {"shard": node, **text}
 
-    def _packed(self, mixture: Job, tokens: Mapping[str, JobInput]) -> Job:
+    def _packed(self, mixture: Job, tokens: Mapping[str, JobInput], pack: PackParams, part: str = "") -> Job:
         """Plan the sequences, write their shards in parallel, and combine them."""
-        pack = self.profile.pack
-        plan = self._one(PACK_PLAN, pack.plan_params(), {"mixture": mixture, **tokens}, title="pack[plan]")
+        given: dict[str, JobInput] = {"mixture": mixture, **tokens}
+        plan = self._one(PACK_PLAN, pack.plan_params(), given, step="[plan]", part=part)
 
         def parts(ref: ArtifactRef, done: Done) -> list[Part]:
             num_shards = PackingPlan.open(self.locate(ref)).num_shards
             return [Part(f"shard/{index}", pack.shard_params(index), {}) for index in range(num_shards)]
 
-        shards = self._mapped(PACK_SHARD, plan, parts, {"plan": plan, **tokens})
-        return self._one(PACK, pack, {"plan": plan, "shards": shards})
+        shards = self._mapped(PACK_SHARD, plan, parts, {"plan": plan, **tokens}, part=part)
+        return self._one(PACK, pack, {"plan": plan, "shards": shards}, part=part)
 
     def _text(self, params: Callable[[str], Params]) -> Callable[[ArtifactRef, Done], list[Part]]:
         """One part per shard of the corpus, in order of source and index; `params` takes the source."""
@@ -200,9 +239,10 @@ class _Composition:
         parts: Callable[[ArtifactRef, Done], Sequence[Part]],
         shared: Mapping[str, JobInput] | None = None,
         needs: Sequence[Job] = (),
+        part: str = "",
     ) -> Job:
-        name = self.profile.name
-        job = MappedJob(stage, stage.task, name, Params(), shared or {}, needs, of=of, parts=parts)
+        title, name = _in_part(stage.task, part), _in_part(self.profile.name, part)
+        job = MappedJob(stage, title, name, Params(), shared or {}, needs, of=of, parts=parts)
         self.jobs.append(job)
         return job
 
@@ -212,13 +252,20 @@ class _Composition:
         params: Params,
         inputs: Mapping[str, JobInput],
         *,
-        title: str = "",
+        step: str = "",
+        part: str = "",
         needs: Sequence[Job] = (),
         check: Callable[[ArtifactRef], None] | None = None,
     ) -> Job:
-        job = Job(stage, title or stage.task, self.profile.name, params, dict(inputs), needs, check)
+        title, name = _in_part(stage.task, part) + step, _in_part(self.profile.name, part)
+        job = Job(stage, title, name, params, dict(inputs), needs, check)
         self.jobs.append(job)
         return job
+
+
+def _in_part(name: str, part: str) -> str:
+    """The name of a task or an artifact of a part of the corpus."""
+    return f"{name}.{part}" if part else name
 
 
 def _shards(corpus: Corpus) -> list[Shard]:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from tokmill.tasks.card.conservation import AccountTable
 from tokmill.tasks.core.optional import WithOptional
 from tokmill.tasks.formats.packed.figures import PackedShare
+from tokmill.tasks.store.record import Record
 
 
 class _Facts(BaseModel):
@@ -167,13 +168,59 @@ class ArtifactFacts(_Facts):
     num_files: int
     num_bytes: int
 
+    @classmethod
+    def of(cls, record: Record) -> "ArtifactFacts":
+        """The facts of a record."""
+        return cls(
+            kind=record.kind,
+            content_digest=record.content_digest,
+            num_files=len(record.files),
+            num_bytes=record.num_bytes,
+        )
 
-class CardFacts(_Facts):
+
+class HeldOutSource(_Facts):
+    """The documents of a source that are held out of training.
+
+    Attributes:
+        share: their part of the source's documents.
+        num_tokens: tokens of those that were encoded, end tokens included.
+    """
+
+    source: str
+    num_documents: int
+    num_bytes: int
+    share: float
+    num_tokens: int
+
+
+class ValidationFacts(_Facts):
+    """The documents that are held out of training, and their sequences.
+
+    Attributes:
+        ledgers: the accounts of documents, from the files to these sequences, and of tokens.
+        artifacts: the artifacts that they are in.
+    """
+
+    sources: list[HeldOutSource]
+    sequence_length: int
+    num_sequences: int
+    num_tokens: int
+    num_padding_tokens: int
+    strategy: str
+    ledgers: list[AccountTable]
+    artifacts: list[ArtifactFacts]
+
+
+class CardFacts(_Facts, WithOptional):
     """The content of `card.json`.
 
     Attributes:
+        validation: the documents that are held out of training; None if there are none.
         ledgers: the accounts of documents and of tokens; they have nothing to do with `tasks.formats.ledger`.
     """
+
+    optional = frozenset({"validation"})
 
     title: str
     description: str
@@ -185,3 +232,4 @@ class CardFacts(_Facts):
     packed: PackedFacts
     ledgers: list[AccountTable]
     artifacts: list[ArtifactFacts]
+    validation: ValidationFacts | None = None

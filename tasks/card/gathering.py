@@ -19,6 +19,7 @@ from tokmill.tasks.card.facts import (
     SourceFacts,
     TokenizerFacts,
 )
+from tokmill.tasks.card.validation import of_validation, validation_facts
 from tokmill.tasks.core.errors import AccountError
 from tokmill.tasks.core.stage import Account
 from tokmill.tasks.formats.balance import Balance, BalancedSource
@@ -41,7 +42,7 @@ class Upstream:
     @cached_property
     def records(self) -> dict[str, Record]:
         """The artifacts' records by kind, in the order of the DAG."""
-        return {kind: read_record(path) for kind, path in self.paths.items()}
+        return {kind: read_record(path) for kind, path in self.paths.items() if not of_validation(kind)}
 
     @cached_property
     def corpus(self) -> Corpus:
@@ -93,7 +94,8 @@ def gather_facts(
         mixture=MixtureFacts(**upstream.mixture.manifest.model_dump(include=set(MixtureFacts.model_fields))),
         packed=_packed_facts(upstream.packed, upstream.records["packed"].accounts),
         ledgers=ledgers(upstream),
-        artifacts=[_artifact_facts(record) for record in upstream.records.values()],
+        artifacts=[ArtifactFacts.of(record) for record in upstream.records.values()],
+        validation=validation_facts(upstream.paths) if "validation" in upstream.paths else None,
     )
 
 
@@ -198,15 +200,6 @@ def _packed_facts(packed: PackedManifest, accounts: Sequence[Account]) -> Packed
     )
 
 
-def _artifact_facts(record: Record) -> ArtifactFacts:
-    return ArtifactFacts(
-        kind=record.kind,
-        content_digest=record.content_digest,
-        num_files=len(record.files),
-        num_bytes=record.num_bytes,
-    )
-
-
 def ledgers(upstream: Upstream) -> list[AccountTable]:
     """The accounts of documents from the files to the sequences, and of tokens from the encoder on.
 
@@ -214,19 +207,37 @@ def ledgers(upstream: Upstream) -> list[AccountTable]:
         AccountError: the accounts of two stages do not match, or the last do not match the packed sequences.
     """
     sources = upstream.corpus.sources
-    read, encoded = _stage(upstream, "corpus", "ingest"), _stage(upstream, "encoded", "encode")
+    divided = "ingested" in upstream.paths
+    read = _stage(upstream, "ingested" if divided else "corpus", "ingest")
+    kept = [_stage(upstream, "corpus", "holdout")] if divided else []
+    encoded = _stage(upstream, "encoded", "encode")
     excluded, taken = _taken_down(upstream, "mixture", "kept"), _taken_down(upstream, "packed", "packed")
     mixed = [_stage(upstream, "mixture", "mix", "kept", "repeated"), *excluded]
     packed = [_stage(upstream, "packed", "pack", "packed", "split", "truncated"), *taken]
     packed_tokens = [_stage(upstream, "packed", "pack", "packed"), *taken]
-    documents = account_table("documents", sources, [read, encoded, *mixed, *packed])
+    documents = account_table("documents", sources, [read, *kept, encoded, *mixed, *packed])
     tokens = account_table("tokens", sources, [encoded, *mixed, *packed_tokens])
     _check_end(tokens.total[-1], packed[-1].accounts, upstream.packed)
     return [documents, tokens]
 
 
+_HANDS_ON = {
+    "ingest": "read",
+    "holdout": "for training",
+    "encode": "encoded",
+    "mix": "mixed",
+    "pack": "packed",
+}
+
+
 def _stage(upstream: Upstream, kind: str, stage: str, *passes: str) -> StageAccounts:
-    hands_on = {"ingest": "read", "encode": "encoded", "mix": "mixed", "pack": "packed"}[stage]
+    hands_on = {
+        "ingest": "read",
+        "holdout": "for training",
+        "encode": "encoded",
+        "mix": "mixed",
+        "pack": "packed",
+    }[stage]
     earlier = upstream.earlier.get(kind)
     record = read_record(earlier[0]) if earlier else upstream.records[kind]
     return StageAccounts(stage, hands_on, frozenset(passes or ("kept",)), record.accounts)

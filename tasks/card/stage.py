@@ -15,7 +15,21 @@ from tokmill.tasks.core.stage import Outcome, Params, Stage
 from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.sampling import check_sources
 
-_KINDS = ("corpus", "counts", "balance", "tokenizer", "audit", "encoded", "mixture", "packed")
+_KINDS = (
+    "ingested",
+    "corpus",
+    "counts",
+    "balance",
+    "tokenizer",
+    "audit",
+    "encoded",
+    "mixture",
+    "packed",
+    "validation_corpus",
+    "validation_encoded",
+    "validation_mixture",
+    "validation",
+)
 
 
 class CardParams(Params):
@@ -55,7 +69,9 @@ def run(
             taken from, the oldest first.
         earlier_packings: the same of packed artifacts in which padding took their place.
         artifacts: by kind, the directories of corpus, tokenizer, audit, encoded, mixture and packed; and of
-            counts and balance, where the tokenizer was trained on this corpus.
+            counts and balance, where the tokenizer was trained on this corpus. Where documents are held out,
+            `corpus` is the part for training, `ingested` the whole, and `validation_corpus`,
+            `validation_encoded`, `validation_mixture` and `validation` (packed) are of those held out.
 
     Raises:
         StoreError: an artifact has no record or is broken.

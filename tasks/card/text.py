@@ -1,24 +1,14 @@
 """The data card as Markdown. Every number is one of `CardFacts`; this module only lays them out."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from tokmill.tasks.card.conservation import Column
 from tokmill.tasks.card.facts import CardFacts, PackedFacts, SourceFacts, TokenizerFacts
+from tokmill.tasks.card.validation import held_out_lines
+from tokmill.tasks.card.words import account_lines, bar, code, number_of, percent, ratio, size
 from tokmill.tasks.core.markdown import cell, table
 from tokmill.tokenizer.pipeline.families import find_family
 
-_BAR_WIDTH = 12
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
 _SHOWN_SPECIALS = 12
-# How the accounts' ends read in a table's head; the others read as they are called.
-_WORDS = {
-    "begin_of_document": "begin tokens",
-    "end_of_document": "end tokens",
-    "repetition": "read again",
-    "dropped:min_tokens": "too short",
-    "dropped:too_long": "too long",
-    "truncated": "cut off",
-}
 
 
 def to_markdown(facts: CardFacts) -> str:
@@ -29,6 +19,7 @@ def to_markdown(facts: CardFacts) -> str:
         _tokenizer(facts),
         _mixture(facts),
         _packing(facts.packed),
+        *([] if facts.validation is None else [held_out_lines(facts.validation)]),
         _conservation(facts),
         _loading(facts),
         _artifacts(facts),
@@ -40,10 +31,10 @@ def _opening(facts: CardFacts) -> list[str]:
     packed, tokenizer = facts.packed, facts.tokenizer
     glance = (
         f"**{packed.num_tokens:,} tokens** in **{packed.num_sequences:,} sequences** of "
-        f"{packed.sequence_length:,}, {_percent(packed.fill)} full, from "
-        f"**{_number_of(len(facts.sources), 'source')}** with "
-        f"{_size(sum(source.num_bytes for source in facts.sources))} of text; a vocabulary of "
-        f"**{tokenizer.vocab_size:,}** at {_ratio(tokenizer.bytes_per_token)} bytes per token."
+        f"{packed.sequence_length:,}, {percent(packed.fill)} full, from "
+        f"**{number_of(len(facts.sources), 'source')}** with "
+        f"{size(sum(source.num_bytes for source in facts.sources))} of text; a vocabulary of "
+        f"**{tokenizer.vocab_size:,}** at {ratio(tokenizer.bytes_per_token)} bytes per token."
     )
     lines = [f"# {facts.title}", "", glance]
     lines += ["", facts.description] if facts.description else []
@@ -70,19 +61,19 @@ def _sources(facts: CardFacts) -> list[str]:
 
 def _source_row(source: SourceFacts, every: Sequence[SourceFacts], trained: bool) -> list[str]:
     largest = max(other.mixed_share for other in every)
-    balanced = _percent(source.balanced_share) + ("†" if source.training_capped else "")
-    training = [balanced, _percent(source.training_share)] if trained else []
+    balanced = percent(source.balanced_share) + ("†" if source.training_capped else "")
+    training = [balanced, percent(source.training_share)] if trained else []
     return [
         source.source,
         f"{source.num_files:,}",
         f"{source.num_documents:,}",
-        _size(source.num_bytes),
-        _percent(source.text_share),
+        size(source.num_bytes),
+        percent(source.text_share),
         *training,
         f"{source.num_tokens:,}",
-        _percent(source.token_share),
-        _percent(source.mixed_share),
-        _bar(source.mixed_share, largest),
+        percent(source.token_share),
+        percent(source.mixed_share),
+        bar(source.mixed_share, largest),
     ]
 
 
@@ -119,19 +110,19 @@ def _tokenizer(facts: CardFacts) -> list[str]:
     rows = [
         [
             source.source,
-            _ratio(source.bytes_per_token),
-            _ratio(source.chars_per_token),
-            _ratio(source.fertility),
-            _percent(source.vocabulary_used, 1),
-            _ratio(source.renyi_efficiency),
+            ratio(source.bytes_per_token),
+            ratio(source.chars_per_token),
+            ratio(source.fertility),
+            percent(source.vocabulary_used, 1),
+            ratio(source.renyi_efficiency),
         ]
         for source in facts.sources
     ]
     overall = [tokenizer.bytes_per_token, tokenizer.chars_per_token, tokenizer.fertility]
-    used = _percent(tokenizer.vocabulary_used, 1)
-    efficiency = _ratio(tokenizer.renyi_efficiency)
+    used = percent(tokenizer.vocabulary_used, 1)
+    efficiency = ratio(tokenizer.renyi_efficiency)
     rows.append(
-        ["**all**", *(f"**{_ratio(value)}**" for value in overall), f"**{used}**", f"**{efficiency}**"]
+        ["**all**", *(f"**{ratio(value)}**" for value in overall), f"**{used}**", f"**{efficiency}**"]
     )
     note = (
         "A word is a run of characters other than white space, so *tokens per word* says little of scripts "
@@ -142,17 +133,17 @@ def _tokenizer(facts: CardFacts) -> list[str]:
 
 
 def _tokenizer_list(tokenizer: TokenizerFacts) -> list[str]:
-    specials = ", ".join(_code(name) for name in tokenizer.special_tokens[:_SHOWN_SPECIALS]) or "none"
+    specials = ", ".join(code(name) for name in tokenizer.special_tokens[:_SHOWN_SPECIALS]) or "none"
     more = len(tokenizer.special_tokens) - _SHOWN_SPECIALS
     how = "trained on these sources" if tokenizer.origin == "trained" else "an existing tokenizer"
-    end = "none" if tokenizer.end_of_document is None else _code(tokenizer.end_of_document)
+    end = "none" if tokenizer.end_of_document is None else code(tokenizer.end_of_document)
     title = find_family(tokenizer.family).title
     return [
         f"- {title}, {how}: {tokenizer.vocab_size:,} tokens{_figures(tokenizer)}",
         *_unknown(tokenizer),
         f"- Special tokens: {specials}{f' and {more:,} more' if more > 0 else ''}; "
         f"{tokenizer.num_reserved:,} reserved; after each document: {end}",
-        f"- Split pattern: {_code(tokenizer.split_pattern)}; digits: {tokenizer.digits}; normalizer: "
+        f"- Split pattern: {code(tokenizer.split_pattern)}; digits: {tokenizer.digits}; normalizer: "
         f"{tokenizer.normalizer or 'none'}",
         f"- {tokenizer.num_unused_tokens:,} ordinary tokens never occur in the encoded text; audit "
         f"gate: {tokenizer.gate}",
@@ -171,7 +162,7 @@ def _unknown(tokenizer: TokenizerFacts) -> list[str]:
     if tokenizer.unknown_token is None:
         return []
     return [
-        f"- Text that is not in the vocabulary becomes {_code(tokenizer.unknown_token)} and is lost: "
+        f"- Text that is not in the vocabulary becomes {code(tokenizer.unknown_token)} and is lost: "
         f"{tokenizer.num_unknown_tokens or 0:,} tokens of the encoded text"
     ]
 
@@ -204,8 +195,8 @@ def _mixture_row(source: SourceFacts, goes_on: bool) -> list[str]:
     before = [f"{source.read_before_tokens / max(1, source.num_tokens):.3f}"] if goes_on else []
     return [
         source.source + (" ‡" if source.limits else ""),
-        _percent(source.requested_share, 4),
-        _percent(source.mixed_share, 4),
+        percent(source.requested_share, 4),
+        percent(source.mixed_share, 4),
         f"{source.mixed_tokens:,}",
         f"{source.epochs:.3f}",
         *before,
@@ -220,11 +211,11 @@ def _packing(packed: PackedFacts) -> list[str]:
         "## Sequences",
         "",
         f"- {packed.num_sequences:,} sequences of {packed.sequence_length:,} tokens in "
-        f"{_number_of(packed.num_shards, 'shard')}, as {' and '.join(packed.formats)}",
+        f"{number_of(packed.num_shards, 'shard')}, as {' and '.join(packed.formats)}",
         f"- Packed by {packed.strategy}{long_documents}{last}",
         f"- Of {sum(packed.documents.values()):,} documents {_ends(packed.documents)}",
         f"- {packed.num_tokens:,} tokens and {packed.num_padding_tokens:,} of padding (id "
-        f"{packed.pad_id}): {_percent(packed.fill, 4)} full",
+        f"{packed.pad_id}): {percent(packed.fill, 4)} full",
         *_shares(packed),
         f"- Tokens are {packed.dtype}; document boundaries are kept, so that attention can stay within them",
     ]
@@ -266,10 +257,7 @@ def _conservation(facts: CardFacts) -> list[str]:
         "plus what a stage adds, less what it leaves out, is what it hands on.",
     ]
     for accounts in facts.ledgers:
-        head = [accounts.unit, *(_column(column) for column in accounts.columns)]
-        rows = [[source, *_amounts(accounts.columns, row)] for source, row in accounts.rows.items()]
-        rows.append(["**all**", *(f"**{cell}**" for cell in _amounts(accounts.columns, accounts.total))])
-        lines += ["", *table(head, rows)]
+        lines += ["", *account_lines(accounts)]
     packed = facts.packed
     capacity = packed.num_sequences * packed.sequence_length
     total = (
@@ -277,16 +265,6 @@ def _conservation(facts: CardFacts) -> list[str]:
         f"{packed.num_sequences:,} sequences × {packed.sequence_length:,}."
     )
     return [*lines, "", total]
-
-
-def _column(column: Column) -> str:
-    name = _WORDS.get(column.name, column.name.split(":")[-1].replace("_", " "))
-    return {"in": "in", "+": f"+ {name}", "-": f"− {name}", "=": f"= {name}"}[column.sign]
-
-
-def _amounts(columns: Sequence[Column], amounts: Sequence[int]) -> Iterable[str]:
-    for column, amount in zip(columns, amounts, strict=True):
-        yield f"{amount:,}" if amount or column.sign in {"in", "="} else "·"
 
 
 def _loading(facts: CardFacts) -> list[str]:
@@ -323,43 +301,8 @@ def _loading_parquet() -> list[str]:
 
 def _artifacts(facts: CardFacts) -> list[str]:
     rows = [
-        [artifact.kind, f"{artifact.num_files:,}", _size(artifact.num_bytes), f"`{artifact.content_digest}`"]
+        [artifact.kind, f"{artifact.num_files:,}", size(artifact.num_bytes), f"`{artifact.content_digest}`"]
         for artifact in facts.artifacts
     ]
     head = ["artifact", "files", "size", "content digest"]
     return ["## Made from", "", *table(head, rows, left=(0, 3))]
-
-
-def _code(text: str) -> str:
-    """`text` as code, fenced by more backticks than it has in a row."""
-    longest = max((len(run) for run in "".join(c if c == "`" else " " for c in text).split()), default=0)
-    fence = "`" * (longest + 1)
-    space = " " if longest else ""
-    return f"{fence}{space}{text}{space}{fence}"
-
-
-def _bar(share: float, largest: float) -> str:
-    """A bar in eighths of a character: how long `share` is beside `largest`; none but 0 is empty."""
-    eighths = round(share / largest * _BAR_WIDTH * 8) if largest else 0
-    full, rest = divmod(max(int(share > 0), eighths), 8)
-    return "█" * full + (_EIGHTHS[rest] if rest else "")
-
-
-def _percent(share: float | None, digits: int = 2) -> str:
-    return "–" if share is None else f"{share:.{digits}%}"
-
-
-def _ratio(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
-def _number_of(number: int, thing: str) -> str:
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
-
-
-def _size(num_bytes: int) -> str:
-    """Bytes in the largest decimal unit that gives at least 1."""
-    for power, unit in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):
-        if num_bytes >= 1000**power:
-            return f"{num_bytes / 1000**power:.1f} {unit}"
-    return f"{num_bytes} B"

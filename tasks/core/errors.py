@@ -4,6 +4,7 @@
     ├── FingerprintError    a value without a canonical form
     ├── SourceError         a source that matches nothing, repeats a file, or cannot be read
     ├── DocumentError       a document that breaks its source's rules while `on_error = "fail"`
+    ├── HoldoutError        a holdout that leaves nothing on one side
     ├── BalanceError        weights, temperatures or caps that cannot be met
     ├── MixingError         weights or repetition limits that the encoded tokens cannot meet
     ├── PackingError        lengths that do not fit the sequence length
@@ -32,6 +33,10 @@ class SourceError(TaskError):
 
 class DocumentError(TaskError):
     """A document that breaks its source's rules while `on_error = "fail"`."""
+
+
+class HoldoutError(TaskError):
+    """A holdout that leaves nothing for training or nothing for validation."""
 
 
 class BalanceError(TaskError):

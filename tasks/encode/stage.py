@@ -110,6 +110,11 @@ class EncodeParams(Params):
             return self
         return self.model_copy(update={"fim_rate": self.fim_rate.get(source, 0.0)})
 
+    def plain(self) -> "EncodeParams":
+        """The same without rearranging any document, as text is encoded for validation."""
+        unread = ("fim_rate", "fim_spm_rate", "fim_tokens", "fim_seed")
+        return EncodeParams(**self.model_dump(exclude=set(unread)))
+
 
 def run_shard(params: EncodeParams, *, out: Path, tokenizer: Path, shard: Mapping[str, Any]) -> Outcome:
     """Encode one corpus shard into `out`.

@@ -7,6 +7,15 @@
     segments.parquet    source, shard, file, format, first_ordinal, first_row, num_rows, start, end
     quarantine.parquet  source, file, row, reason, detail, excerpt
 
+A part of a corpus (`tasks.holdout`) has the same files, segments and ordinals, fewer documents in its
+shards, and
+
+    selections.parquet  source, shard, of, part, seed, below, also
+    held_out.parquet    source, shard, ordinal
+
+`selections` has the rule by which each shard's documents are selected (`tasks.formats.text.selection`), and
+`held_out` the documents of the validation part, in both parts.
+
 Rows count from 0; `start` and `end` are bytes of the decompressed content, null where a format has no such
 positions. Names are relative to a source's root, which is not part of the corpus: the caller gives the root
 when the text is read.
@@ -22,12 +31,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.manifests import read_model
 from tokmill.tasks.formats.text.documents import DocumentBatch, Ints
+from tokmill.tasks.formats.text.selection import CorpusPart, Selection
 from tokmill.tasks.formats.text.shard import FileSegment, Shard, read_shard
 from tokmill.tasks.formats.text.sources import ReadOptions, nearest
 
@@ -44,6 +55,18 @@ __all__ = [
 
 FORMAT_VERSION = 1
 MANIFEST_FILE = "corpus.json"
+SELECTIONS_SCHEMA = pa.schema(
+    {
+        "source": pa.string(),
+        "shard": pa.int64(),
+        "of": pa.string(),
+        "part": pa.string(),
+        "seed": pa.uint64(),
+        "below": pa.string(),  # up to 2**64, which no integer column holds
+        "also": pa.list_(pa.uint64()),
+    }
+)
+HELD_OUT_SCHEMA = pa.schema({"source": pa.string(), "shard": pa.int64(), "ordinal": pa.int64()})
 
 
 class SourceStats(BaseModel):
@@ -130,6 +153,12 @@ class Corpus:
         """Return the statistics of a source."""
         return self._source(source).stats
 
+    @property
+    def part(self) -> CorpusPart | None:
+        """The part of another corpus that this is; None if it is a whole one."""
+        rule = next(iter(self._selections.values()), None)
+        return None if rule is None else rule.part
+
     def shards(self, source: str) -> list[Shard]:
         """Return a source's shards in order of their index."""
         return self._shards[self._source(source).name]
@@ -161,7 +190,7 @@ class Corpus:
         return {(row["source"], row["name"]): row["digest"] for row in rows}
 
     def table(self, name: str) -> Any:
-        """Return one of the tables (files, shards, segments, quarantine) as a pyarrow table."""
+        """Return one of the tables (files, shards, segments, quarantine, held_out) as a pyarrow table."""
         return pq.read_table(self.path / f"{name}.parquet")
 
     def locate(self, source: str, shard: int, ordinals: Ints) -> tuple[list[str], Ints, Ints]:
@@ -211,8 +240,17 @@ class Corpus:
         shards: dict[str, list[Shard]] = {name: [] for name in self._sources}
         for row in self.table("shards").to_pylist():
             source, index = row.pop("source"), row.pop("shard")
-            options = self._sources[source].options
-            shards[source].append(
-                Shard(source=source, index=index, options=options, segments=segments[source, index], **row)
-            )
+            about = {
+                "options": self._sources[source].options,
+                "segments": segments[source, index],
+                "selection": self._selections.get((source, index)),
+            }
+            shards[source].append(Shard(source=source, index=index, **about, **row))
         return shards
+
+    @cached_property
+    def _selections(self) -> Mapping[tuple[str, int], Selection]:
+        if not (self.path / "selections.parquet").exists():
+            return {}
+        rows = self.table("selections").to_pylist()
+        return {(row.pop("source"), row.pop("shard")): Selection.model_validate(row) for row in rows}

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In
+from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, Int64Table
 from tokmill.tokenizer.jit.intrinsics import load_u64
 
 _HIGH_BITS = np.uint64(0x8080808080808080)
@@ -50,6 +50,30 @@ def text_size(data: Bytes, offsets: Int64) -> TextSize:
     sums = np.zeros(2, dtype=np.int64)
     count_text(np.ascontiguousarray(data), np.ascontiguousarray(offsets), sums)
     return TextSize(len(offsets) - 1, len(data), int(sums[0]), int(sums[1]))
+
+
+def document_sizes(data: Bytes, offsets: Int64) -> tuple[Int64, Int64]:
+    """Return the characters and the words of each document, int64 [d] each."""
+    sizes = np.zeros((len(offsets) - 1, 2), dtype=np.int64)
+    bounds = np.zeros(2, dtype=np.int64)
+    count_documents(np.ascontiguousarray(data), np.ascontiguousarray(offsets), bounds, sizes)
+    return sizes[:, 0], sizes[:, 1]
+
+
+@kernel
+def count_documents(data: BytesIn, offsets: Int64In, bounds: Int64, sizes: Int64Table) -> None:
+    """Count the characters and words of each document.
+
+    Args:
+        data: uint8 [n], valid UTF-8.
+        offsets: int64 [d + 1], from 0 to n.
+        bounds: int64 [2], zeros; scratch.
+        sizes: int64 [d, 2], zeros; receives characters and words.
+    """
+    for document in range(offsets.shape[0] - 1):
+        text = data[offsets[document] : offsets[document + 1]]
+        bounds[1] = text.shape[0]
+        count_text(text, bounds, sizes[document])
 
 
 @kernel

@@ -195,6 +195,12 @@ class PackParams(PackPlanParams, _WriteParams):
         """The parameters of writing shard `index`."""
         return PackShardParams(index=index, **_part(self, _WriteParams))
 
+    def plain(self) -> "PackParams":
+        """The same without rearranging or losing any document, as text is packed for validation."""
+        of_fim = {name for name in type(self).model_fields if name.startswith("fim_")}
+        kept = self.model_dump(exclude=of_fim | {"last_sequence", "long_documents"})
+        return PackParams(**kept, last_sequence="pad", long_documents="split")
+
 
 def _part(params: Params, model: type[Params]) -> dict[str, Any]:
     return {name: getattr(params, name) for name in model.model_fields}

@@ -1,8 +1,8 @@
 """Say why no packed sequence has a piece of a document: the stage that left it out, and its reason.
 
-A document was quarantined (ingest), dropped (encode), taken down, not drawn (mix), or dropped (pack). The
-first of these that applies is the reason. If it would be in an artifact that was removed, the answer names
-it.
+A document was quarantined (ingest), is of the other part (holdout), was dropped (encode), taken down, not
+drawn (mix), or dropped (pack). The first of these that applies is the reason. If it would be in an artifact
+that was removed, the answer names it.
 """
 
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ import numpy as np
 from tokmill.tasks.formats.ledger import TAKEN_DOWN, Ledger
 from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.takedown import ExcludedDocuments, TakedownManifest
+from tokmill.tasks.formats.text.selection import CorpusPart
 from tokmill.tasks.store.record import Record
 from tokmill.tasks.tracing.members import Members
 from tokmill.tasks.tracing.naming import FoundDocument
@@ -28,6 +29,9 @@ def _reasons(origins: Origins, document: FoundDocument) -> Iterator[str]:
     for row in origins.corpus.table("quarantine").to_pylist():
         if (row["source"], row["file"], row["row"]) == (document.source, document.file, document.row):
             yield f"it was quarantined when the text was ingested: {row['reason']}"
+    part = origins.corpus.part
+    if part is not None and origins.is_held_out(document) != (part == "validation"):
+        yield _other_side(origins, part)
     position = origins.encoded_position(document)
     if position is None:
         yield "it was dropped when it was encoded: it has fewer tokens than encode.min_tokens"
@@ -46,6 +50,13 @@ def _reasons(origins: Origins, document: FoundDocument) -> Iterator[str]:
         yield _why_not_drawn(origins, mixture, document, position)
     else:
         yield _why_not_packed(origins, document, position)
+
+
+def _other_side(origins: Origins, part: CorpusPart) -> str:
+    name = origins.packed.name
+    if part == "training":
+        return f"it is held out of training; see packed/{name}.validation"
+    return f"it is not held out, but for training; see packed/{name.removesuffix('.validation')}"
 
 
 def _history(origins: Origins) -> Iterator[Record]:

@@ -94,7 +94,7 @@ def _by_id(origins: Origins, source: str, rests: dict[str, str]) -> list[FoundDo
 
 def _ids_in(origins: Origins, shard: Shard, ids: pa.Array) -> Iterator[tuple[str, int]]:
     """Yield the ids of a shard's documents that are among `ids`, each with the document's ordinal."""
-    for batch in read_shard(shard, {shard.source: origins.root_of(shard)}):
+    for batch in read_shard(shard.whole, {shard.source: origins.root_of(shard)}):
         if batch.ids is not None:
             its = batch.ids.cast(pa.large_string())
             at = np.flatnonzero(pc.is_in(its, value_set=ids).to_numpy(zero_copy_only=False))
@@ -110,7 +110,7 @@ def ids_of(origins: Origins, shard: Shard, ordinals: Sequence[int]) -> dict[int,
     if shard.options.id_column is None:
         return {}
     found: dict[int, str] = {}
-    for batch in read_shard(shard, {shard.source: origins.root_of(shard)}):
+    for batch in read_shard(shard.whole, {shard.source: origins.root_of(shard)}):
         if batch.ids is not None:
             at = np.flatnonzero(np.isin(batch.ordinals, ordinals))
             ids = batch.ids.take(pa.array(at)).to_pylist()

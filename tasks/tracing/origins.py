@@ -72,6 +72,13 @@ class Origins:
         """The corpus."""
         return Corpus.open(self._path(self._corpus_record))
 
+    def is_held_out(self, document: Document) -> bool:
+        """Whether a document is held out of training."""
+        if self.corpus.part is None:
+            return False
+        key = (document.source, document.shard, document.ordinal)
+        return key in {tuple(row.values()) for row in self.corpus.table("held_out").to_pylist()}
+
     @cached_property
     def encoded(self) -> Encoded:
         """The encoded artifact's manifest."""
@@ -162,7 +169,8 @@ class Origins:
     @cached_property
     def _file_origins(self) -> dict[tuple[str, str], str]:
         """The path of each file when it was ingested, by the digest of its source, name and content."""
-        entries = self._corpus_record.inputs
+        ingested, divided = self._corpus_record, self.corpus.part is not None
+        entries = (self.input_record(ingested, "corpus") if divided else ingested).inputs
         origins = {entry.digest: entry.origin for entry in entries if entry.role == "files" and entry.origin}
         found = {}
         for row in self.corpus.table("files").select(["source", "name", "digest"]).to_pylist():

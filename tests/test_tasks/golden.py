@@ -37,6 +37,7 @@ from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
 from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.formats.packed.layout import PackedManifest
 from tokmill.tasks.formats.text.sources import SourceSpec
+from tokmill.tasks.holdout.stage import HASH_DOCUMENTS, HOLDOUT, PARTS, HoldoutParams, NoParams
 from tokmill.tasks.ingest.stage import IngestParams
 from tokmill.tasks.mixing.consume import CONSUME, ConsumeParams
 from tokmill.tasks.mixing.params import CurriculumParams
@@ -123,6 +124,7 @@ def current_digests(folder: Path) -> Digests:
     tokens = {"encoded": made["encoded"], "shards": encoded}
     line.make(EXCLUDE, ExcludeParams(), mixture=made["mixture"], documents=documents, **tokens)
     _curriculum(line, made["tokenizer"], tokens, folder)
+    _holdout(line)
     kinds = {ref.content_digest.encode(): ref.kind.encode() for _, ref in line.made}
     digests: Digests = {}
     for stage, ref in line.made:
@@ -147,6 +149,16 @@ def _curriculum(line: GoldenLine, tokenizer: ArtifactRef, tokens: dict[str, Any]
     _, (text,) = graded.corpus()
     encoded = graded.make(ENCODE_SHARD, PARAMS.encode, tokenizer=tokenizer, shard=text)
     line.make(SCORE_COLUMN, ColumnParams(column="grade"), text=text, shard=encoded)
+
+
+def _holdout(line: GoldenLine) -> None:
+    """Divide the corpus, by shares and by a number."""
+    again = Line(line.store, line.texts, line.specs, line.ingest)
+    corpus, texts = again.corpus()
+    hashed = [line.make(HASH_DOCUMENTS, NoParams(), shard=text) for text in texts]
+    held_out = HoldoutParams(share={"numbers": 0.1, "latin": 0.5}, num_documents={"cyrillic": 2}, seed=3)
+    for part in PARTS:
+        line.make(HOLDOUT, held_out.for_part(part), corpus=corpus, documents=hashed)
 
 
 def _artifact_digests(store: Store, ref: ArtifactRef, kinds: Mapping[bytes, bytes]) -> dict[str, str]:

@@ -12,7 +12,8 @@ from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.card.conservation import StageAccounts, account_table
 from tokmill.tasks.card.facts import CardFacts
 from tokmill.tasks.card.stage import CARD, CardParams
-from tokmill.tasks.card.text import _bar, _code, _size, to_markdown
+from tokmill.tasks.card.text import to_markdown
+from tokmill.tasks.card.words import bar, code, size
 from tokmill.tasks.core.errors import AccountError, StoreError, TaskError
 from tokmill.tasks.core.stage import Account
 from tokmill.tasks.encode.stage import EncodeParams
@@ -253,22 +254,22 @@ def test_accounts_that_do_not_join_are_refused(accounts, message):
 
 
 def test_bars_are_as_long_as_shares():
-    assert _bar(0.5, 0.5) == "█" * 12
-    assert _bar(0.25, 0.5) == "█" * 6
-    assert _bar(0.00001, 0.5) == "▏"
-    assert _bar(0.0, 0.5) == ""
+    assert bar(0.5, 0.5) == "█" * 12
+    assert bar(0.25, 0.5) == "█" * 6
+    assert bar(0.00001, 0.5) == "▏"
+    assert bar(0.0, 0.5) == ""
 
 
 def test_code_with_backticks_is_fenced_by_more():
-    assert _code("a") == "`a`"
-    assert _code("a`b``c") == "``` a`b``c ```"
+    assert code("a") == "`a`"
+    assert code("a`b``c") == "``` a`b``c ```"
 
 
 @pytest.mark.parametrize(
     ("num_bytes", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (12_345_678, "12.3 MB")]
 )
 def test_sizes_are_written_in_decimal_units(num_bytes, text):
-    assert _size(num_bytes) == text
+    assert size(num_bytes) == text
 
 
 def test_a_source_that_is_all_of_it_still_lays_out(facts):

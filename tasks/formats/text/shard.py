@@ -19,6 +19,7 @@ from tokmill.tasks.core.pipelining import read_ahead
 from tokmill.tasks.formats.text.delimited import Span
 from tokmill.tasks.formats.text.documents import BATCH_BYTES, ArrowArray, DocumentBatch, offsets_of
 from tokmill.tasks.formats.text.readers import read_file_batches
+from tokmill.tasks.formats.text.selection import Selection
 from tokmill.tasks.formats.text.sharding import ShardHasher
 from tokmill.tasks.formats.text.sources import Format, ReadOptions
 
@@ -68,6 +69,7 @@ class Shard(BaseModel):
         segments: segments of files that hold the documents, in order.
         num_documents: kept documents.
         num_bytes: bytes of their text.
+        selection: which of the documents belong to the shard; None for all.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -79,6 +81,14 @@ class Shard(BaseModel):
     segments: list[FileSegment]
     num_documents: int
     num_bytes: int
+    selection: Selection | None = None
+
+    @property
+    def whole(self) -> "Shard":
+        """The shard with all its documents."""
+        if self.selection is None:
+            return self
+        return self.model_copy(update={"digest": self.selection.of, "selection": None})
 
     def digest_with(self, files: Mapping[tuple[str, str], str]) -> str:
         """Return a digest of the documents and of the whole content of their files.
@@ -108,11 +118,13 @@ def read_shard(
 
 
 def _verified(shard: Shard, root: Path, batch_bytes: int) -> Iterator[DocumentBatch]:
-    hasher = ShardHasher()
+    hasher, selection = ShardHasher(), shard.selection
     for batch in batched(_documents(shard, root), batch_bytes):
         hasher.update(batch.ordinals, batch.offsets, batch.data)
-        yield batch
-    if hasher.hexdigest() != shard.digest:
+        chosen = batch if selection is None else selection.select(batch)
+        if len(chosen):
+            yield chosen
+    if hasher.hexdigest() != (shard.digest if selection is None else selection.of):
         names = ", ".join(segment.file for segment in shard.segments[:3]) + (
             "…" if len(shard.segments) > 3 else ""
         )

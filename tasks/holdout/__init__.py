@@ -1,0 +1,1 @@
+"""Holdout: documents that are kept out of training for validation, chosen by their content."""

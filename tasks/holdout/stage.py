@@ -1,0 +1,183 @@
+"""holdout: divide a corpus into a part for training and a part for validation.
+
+`hash_documents` hashes the documents of one shard. `holdout` chooses the documents that are held out and
+publishes one part: a corpus with the same sources, shards, files and ordinals, whose shards have fewer
+documents (`tasks.formats.text.selection`). All later stages read it like any other corpus.
+
+Laws. A document's part depends on its content, the seed and the limits alone, so copies of a document are in
+the same part, in whatever source or file they are. With a share, a document stays in its part when a source
+grows. Every document is in exactly one part.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+from pydantic import Field
+
+from tokmill.tasks.core.errors import HoldoutError
+from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Stage
+from tokmill.tasks.formats.corpus import Corpus, Shard, read_shard
+from tokmill.tasks.formats.text.selection import CorpusPart
+from tokmill.tasks.sampling import check_sources
+
+if TYPE_CHECKING:
+    from tokmill.tasks.holdout.choosing import Wanted
+
+_LOG = logging.getLogger(__name__)
+
+TRAINING: CorpusPart = "training"
+VALIDATION: CorpusPart = "validation"
+PARTS = (TRAINING, VALIDATION)
+
+Share: TypeAlias = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+Number: TypeAlias = Annotated[int, Field(ge=0)]
+
+
+class HoldoutParams(Params):
+    """Which documents are held out of training, for validation."""
+
+    share: Share | dict[str, Share] = Field(
+        default=0.01,
+        description="The fraction of each source's documents that is held out, from 0 to less than 1: one "
+        "number, or a table by source (0 for sources that it does not name). A document keeps its side when "
+        "a source grows.",
+    )
+    num_documents: dict[str, Number] = Field(
+        default_factory=dict,
+        description="For some sources, how many documents instead of a share; copies of a document are held "
+        "out together. When the source grows, others may take their place.",
+        examples=[{"code": 500}],
+    )
+    seed: int = Field(
+        default=0, ge=0, lt=1 << 64, description="Seed of the choice: another one holds out others."
+    )
+
+    def for_part(self, part: CorpusPart) -> "CorpusPartParams":
+        """The parameters of the stage, for one part."""
+        return CorpusPartParams(**self.model_dump(), part=part)
+
+
+class CorpusPartParams(HoldoutParams):
+    """The same, and the part that is published."""
+
+    part: CorpusPart = Field(description="The documents for training, or those that are held out.")
+
+
+class NoParams(Params):
+    """Hashing has no parameters."""
+
+
+def run_shard(params: NoParams, *, out: Path, shard: Mapping[str, Any]) -> Outcome:
+    """Hash and measure the documents of one corpus shard.
+
+    Raises:
+        SourceError: a file is missing, or has changed since it was ingested.
+    """
+    import numpy as np
+
+    from tokmill.tasks.formats.document_hashes import DocumentHashes, write_hashes
+    from tokmill.tasks.formats.text.sharding import document_hashes
+    from tokmill.tasks.kernels.text_size import document_sizes
+
+    plan = Shard.model_validate(shard["shard"])
+    number = write_hashes(
+        out,
+        (
+            DocumentHashes(
+                batch.ordinals,
+                document_hashes(batch.data, batch.offsets),
+                np.stack([np.diff(batch.offsets), *document_sizes(batch.data, batch.offsets)], axis=1),
+            )
+            for batch in read_shard(plan, shard["roots"])
+        ),
+    )
+    account = Account(
+        source=NO_SOURCE, unit="documents", num_in=plan.num_documents, became={"hashed": number}
+    )
+    return Outcome(metrics={"num_documents": number}, accounts=[account])
+
+
+def run(params: CorpusPartParams, *, out: Path, corpus: Path, documents: Sequence[Path]) -> Outcome:
+    """Write one part of the corpus into `out`.
+
+    Args:
+        params: which documents are held out, and the part to write.
+        out: the artifact's directory.
+        corpus: the corpus artifact.
+        documents: the hashes of its shards, by source, then index.
+
+    Raises:
+        HoldoutError: a source is unknown, or nothing would be left of it for training, or nothing of all
+            sources is held out.
+        StoreError: there are more or fewer hashes than shards, or one is broken.
+    """
+    from tokmill.tasks.holdout.choosing import choose
+    from tokmill.tasks.holdout.writing import write_part
+
+    whole = Corpus.open(corpus)
+    hashed = whole.pair(documents, "holdout")
+    wanted = _wanted(params, whole.sources)
+    limits = choose(
+        wanted, {source: [path for _, path in pairs] for source, pairs in hashed.items()}, params.seed
+    )
+    manifest, accounts = write_part(whole, hashed, limits, params.part, params.seed, out)
+    ends = [account for account in accounts if account.unit == "documents"]
+    _check(
+        wanted,
+        {account.source: account.became["held_out"] for account in ends},
+        {account.source: account.num_in for account in ends},
+    )
+    return Outcome(metrics=manifest.metrics(), accounts=accounts)
+
+
+def _wanted(params: HoldoutParams, sources: Sequence[str]) -> "dict[str, Wanted]":
+    """How much of each source is held out.
+
+    Raises:
+        HoldoutError: a setting names a source that does not exist.
+    """
+    from tokmill.tasks.holdout.choosing import Wanted
+
+    shares = params.share if isinstance(params.share, dict) else dict.fromkeys(sources, params.share)
+    check_sources("shares", shares, sources, HoldoutError, "holdout")
+    check_sources("num_documents", params.num_documents, sources, HoldoutError, "holdout")
+    return {source: Wanted(shares.get(source, 0.0), params.num_documents.get(source)) for source in sources}
+
+
+def _check(wanted: "Mapping[str, Wanted]", held_out: Mapping[str, int], totals: Mapping[str, int]) -> None:
+    """Refuse a holdout that leaves nothing on one side; warn of sources of which nothing is held out.
+
+    Args:
+        wanted: how much of each source is held out.
+        held_out: by source, the documents that are.
+        totals: by source, all its documents.
+    """
+    for source, number in held_out.items():
+        total = totals[source]
+        if number == total and total:
+            raise HoldoutError(
+                f"holdout: all {total} documents of source '{source}' would be held out, and none is left "
+                f"for training; hold out fewer, e.g. share.{source} = 0"
+            )
+        asked = wanted[source]
+        if not number and (asked.num_documents or asked.share):
+            _LOG.warning(
+                "holdout: none of the %d documents of source '%s' is held out; a larger share or "
+                "num_documents.%s would",
+                total,
+                source,
+                source,
+            )
+    if not any(held_out.values()):
+        raise HoldoutError(
+            "holdout: no document of any source is held out; raise share, or set num_documents, or remove "
+            "[holdout]"
+        )
+
+
+HASH_DOCUMENTS = Stage(
+    verb="hash_documents", task="hash", kind="document_hashes", version=1, params=NoParams, run=run_shard
+)
+HOLDOUT = Stage(verb="holdout", task="holdout", kind="corpus", version=1, params=CorpusPartParams, run=run)
