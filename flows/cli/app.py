@@ -14,7 +14,8 @@ FAILED, USAGE = 1, 2
 _ORDER = (
     *("run", "plan", "up", "doctor"),
     *("profiles", "init"),
-    *("ls", "show", "lineage", "diff", "verify", "tag", "remove", "catalog", "trace", "takedown", "export"),
+    *("ls", "show", "lineage", "diff", "verify", "tag", "remove", "sql", "catalog"),
+    *("trace", "takedown", "export"),
     *("encode", "decode"),
 )
 

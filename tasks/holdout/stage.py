@@ -178,6 +178,6 @@ def _check(wanted: "Mapping[str, Wanted]", held_out: Mapping[str, int], totals: 
 
 
 HASH_DOCUMENTS = Stage(
-    verb="hash_documents", task="hash", kind="document_hashes", version=1, params=NoParams, run=run_shard
+    verb="hash_documents", task="hash", kind="hashes_shard", version=1, params=NoParams, run=run_shard
 )
 HOLDOUT = Stage(verb="holdout", task="holdout", kind="corpus", version=1, params=CorpusPartParams, run=run)

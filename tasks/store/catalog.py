@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store.asking import Answer, ask, check_question
 from tokmill.tasks.store.connection import (
     answer,
     has_snapshot,
@@ -127,16 +128,16 @@ class Catalog:
         Raises:
             StoreError: DuckDB rejects the query, or runs out of space.
         """
+        return self._answered(lambda connection: answer(connection, sql, parameters))
 
-        def ask(connection: "DuckDBPyConnection") -> list[Row]:
-            return answer(connection, sql, parameters)
+    def ask(self, sql: str) -> Answer:
+        """Answer a user's query, which may be any that only reads.
 
-        self._settle()
-        try:
-            return self._ask(ask)
-        except BrokenCatalogError as error:
-            self._say_broken(error)
-            return self._ask_anew(ask)
+        Raises:
+            StoreError: it is not one SELECT statement, DuckDB rejects it, or runs out of space.
+        """
+        check_question(sql)
+        return self._answered(lambda connection: ask(connection, sql))
 
     def versions(self, kind: str | None = None, name: str | None = None) -> list[Row]:
         """Return one row per version (kind, name, label, …, aliases), sorted by kind, name and number."""
@@ -256,6 +257,15 @@ class Catalog:
             sync_files(connection, self._layout, self._say)
         update_files(connection, self._layout, paths, self._say)
         sync_extra_tables(connection, self._layout, self._say)
+
+    def _answered(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
+        """Query the catalog as it is now; a broken one is made again."""
+        self._settle()
+        try:
+            return self._ask(ask)
+        except BrokenCatalogError as error:
+            self._say_broken(error)
+            return self._ask_anew(ask)
 
     def _ask(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
         """Query the snapshot if it is current; otherwise update it first, or a private copy of it."""

@@ -1,9 +1,12 @@
 """The commands that look at a store, on the smoke profile's artifacts."""
 
+import csv
+import io
 import json
 import shutil
 import subprocess
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.test_flows.in_process import InProcess
@@ -319,3 +322,69 @@ class TestText:
 
     def test_texts_and_a_file_exclude_each_other(self, tokmill, tmp_path):
         assert tokmill("encode", "-t", "smoke", "--file", tmp_path / "x", "text")[0] == 2
+
+
+class TestSql:
+    def test_a_table(self, tokmill):
+        query = "FROM artifacts SELECT kind, count(*) AS number WHERE kind = 'packed' GROUP BY kind"
+        code, out, _ = tokmill("sql", query)
+        assert code == 0
+        assert [line.split() for line in out.splitlines()[::2]] == [["kind", "number"], ["packed", "2"]]
+
+    def test_json_and_csv_have_every_row_and_value(self, tokmill, made):
+        query = (
+            "FROM audit_tokens SELECT token_id, token, num_occurrences, NULL AS none, 'nan'::DOUBLE AS nan"
+        )
+        rows = json.loads(tokmill("sql", query, "--json")[1])
+        written = list(csv.DictReader(io.StringIO(tokmill("sql", query, "--csv")[1])))
+        (audit,) = {path.parent for path in made.root.glob("audit/*/record.json")}
+        expected = pq.read_table(audit / "catalog" / "audit_tokens.parquet").to_pylist()
+        assert len(rows) == len(written) == len(expected) == 1000
+        for row, line, one in zip(rows, written, expected, strict=True):
+            assert row["num_occurrences"] == int(line["num_occurrences"]) == one["num_occurrences"]
+            assert row["token"] == line["token"] == one["token"].decode("utf-8", "backslashreplace")
+            assert (row["none"], row["nan"], line["none"]) == (None, None, "")
+
+    def test_a_repeated_name_is_kept(self, tokmill):
+        (row,) = json.loads(tokmill("sql", "SELECT 1 AS a, 2 AS a, [1, {'b': 2}.b] AS c", "--json")[1])
+        assert row == {"a": 1, "a_2": 2, "c": [1, 2]}
+
+    def test_long_tables_are_cut(self, tokmill):
+        code, out, err = tokmill("sql", "FROM audit_tokens SELECT token_id", "--limit", 7)
+        assert code == 0
+        assert len(out.splitlines()) == 2 + 7
+        assert "993 more rows" in err
+
+    def test_a_file_and_standard_input(self, tokmill, tmp_path, monkeypatch):
+        (tmp_path / "one.sql").write_text("SELECT 41 + 1 AS answer -- a comment", "utf-8")
+        assert "42" in tokmill("sql", "--file", tmp_path / "one.sql")[1]
+        monkeypatch.setattr("sys.stdin", io.StringIO("SELECT 43 AS answer;"))
+        assert "43" in tokmill("sql", "-")[1]
+
+    @pytest.mark.parametrize(
+        ("query", "message"),
+        [
+            ("DELETE FROM artifacts", "DELETE is refused"),
+            ("COPY (SELECT 1) TO 'stolen.csv'", "COPY is refused"),
+            ("ATTACH 'x.duckdb'", "ATTACH is refused"),
+            ("CREATE TABLE a AS SELECT 1", "CREATE is refused"),
+            ("EXPLAIN ANALYZE COPY (SELECT 1) TO 'stolen.csv'", "EXPLAIN is refused"),
+            ("SELECT 1; SELECT 2", "2 statements were given"),
+            ("", "0 statements were given"),
+            ("SELEC 1", "syntax error"),
+            ("FROM nothing", "Table with name nothing does not exist"),
+            ("SELECT 'a'::INTEGER", "rejects the query"),
+        ],
+    )
+    def test_what_is_no_question_is_refused(self, tokmill, query, message, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        code, out, err = tokmill("sql", query)
+        assert (code, out) == (1, "")
+        assert message in err
+        assert list(tmp_path.iterdir()) == []
+
+    def test_wrong_usage(self, tokmill, tmp_path):
+        assert tokmill("sql")[0] == 2
+        assert tokmill("sql", "SELECT 1", "--file", "x.sql")[0] == 2
+        assert tokmill("sql", "--file", tmp_path / "missing.sql")[0] == 2
+        assert tokmill("sql", "SELECT 1", "--csv", "--json")[0] == 2

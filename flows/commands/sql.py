@@ -1,0 +1,134 @@
+"""`tokmill sql`: questions to the catalog in SQL, answered as a table, JSON or CSV."""
+
+import csv
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.figures import counted
+from tokmill.flows.cli.options import JsonOption, StoreOption
+from tokmill.flows.cli.output import draw, messages, table
+from tokmill.flows.errors import UsageError
+
+if TYPE_CHECKING:
+    from tokmill.tasks.store.asking import Answer
+
+
+@app.command(
+    rich_help_panel="Store",
+    epilog=examples(
+        'tokmill sql "FROM artifacts SELECT kind, count(*) GROUP BY kind"',
+        "tokmill sql \"FROM metrics WHERE name = 'bytes_per_token'\" --csv",
+        'tokmill sql "SHOW TABLES"',
+        "tokmill sql --file worst.sql --json",
+    ),
+)
+def sql(
+    query: Annotated[
+        str | None, typer.Argument(metavar="QUERY", help="One SELECT statement of DuckDB; - reads it.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="A file with the query.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Rows of the table that are shown.")] = 100,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Write all rows as CSV.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask the catalog in SQL; it is only read."""
+    from tokmill.flows.cli.lookup import existing_store
+
+    question = _question(query, file)
+    if as_csv and as_json:
+        raise UsageError("sql: --csv and --json exclude each other; leave one out")
+    answer = existing_store(store).catalog.ask(question)
+    if as_json:
+        _write_json(answer)
+    elif as_csv:
+        _write_csv(answer)
+    else:
+        _draw(answer, limit)
+
+
+def _question(query: str | None, file: Path | None) -> str:
+    """Return the query: an argument, a file's content, or standard input.
+
+    Raises:
+        UsageError: there is none, or two.
+    """
+    if (query is None) == (file is None):
+        raise UsageError("sql: give a query or --file FILE, one of the two; - reads standard input")
+    if query is not None:
+        return sys.stdin.read() if query == "-" else query
+    try:
+        return Path(str(file)).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"sql: {file} cannot be read: {error}") from error
+
+
+def _draw(answer: "Answer", limit: int) -> None:
+    rows = [[_text(value) for value in row] for row in answer.rows[:limit]]
+    numbers = [
+        name
+        for index, name in enumerate(answer.columns)
+        if rows and all(isinstance(row[index], int | float | Decimal | None) for row in answer.rows[:limit])
+    ]
+    draw(table(list(answer.columns), rows, right=numbers))
+    if len(answer.rows) > limit:
+        more = counted(len(answer.rows) - limit, "more row")
+        messages().print(f"[dim]{more}; --limit shows more, --csv and --json write all[/dim]")
+
+
+def _text(value: object) -> str:
+    """Return a value as one line."""
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, bytes):
+        return _readable(value)
+    return str(_json(value) if not isinstance(value, str) else value.replace("\n", "⏎"))
+
+
+def _readable(value: bytes) -> str:
+    return value.decode("utf-8", "backslashreplace")
+
+
+def _write_json(answer: "Answer") -> None:
+    rows = [dict(zip(_names(answer.columns), map(_json, row), strict=True)) for row in answer.rows]
+    sys.stdout.write(json.dumps(rows, ensure_ascii=False, indent=2) + "\n")
+
+
+def _names(columns: Sequence[str]) -> Iterator[str]:
+    """Yield the columns' names; a repeated one with a number, since a JSON object has each once."""
+    seen: dict[str, int] = {}
+    for name in columns:
+        seen[name] = seen.get(name, 0) + 1
+        yield name if seen[name] == 1 else f"{name}_{seen[name]}"
+
+
+def _json(value: Any) -> Any:
+    """Return a value of DuckDB as JSON; bytes that are not UTF-8 are escaped, infinities and NaN null."""
+    if isinstance(value, list | tuple):
+        return [_json(inner) for inner in value]
+    if isinstance(value, dict):
+        return {str(key): _json(inner) for key, inner in value.items()}
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str | int | None):
+        return value
+    return _readable(value) if isinstance(value, bytes) else str(value)
+
+
+def _write_csv(answer: "Answer") -> None:
+    writer = csv.writer(sys.stdout)  # with \r\n, so that fields with either of the two are quoted
+    writer.writerow(answer.columns)
+    for row in answer.rows:
+        writer.writerow(["" if value is None else _json(value) for value in row])

@@ -1,0 +1,53 @@
+"""Questions to the catalog in the user's own SQL: one statement that only reads."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokmill.tasks.core.errors import StoreError
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+class Answer(NamedTuple):
+    """The result of a query: the names of its columns, and its rows, in its order."""
+
+    columns: Sequence[str]
+    rows: Sequence[tuple[Any, ...]]
+
+
+def ask(connection: "DuckDBPyConnection", sql: str) -> Answer:
+    """Answer a query that was checked (`check_question`).
+
+    Raises:
+        StoreError: DuckDB rejects the query.
+    """
+    import duckdb
+
+    try:
+        found = connection.execute(sql)
+        return Answer([column[0] for column in found.description or ()], found.fetchall())
+    except duckdb.Error as error:
+        raise StoreError(f"DuckDB rejects the query: {error}") from error
+
+
+def check_question(sql: str) -> None:
+    """Refuse SQL that is not one statement that reads.
+
+    Raises:
+        StoreError: it cannot be parsed, is empty, has several statements, or one of another kind.
+    """
+    import duckdb
+
+    try:
+        statements = duckdb.extract_statements(sql)
+    except duckdb.Error as error:
+        raise StoreError(f"sql: {error}") from error
+    if len(statements) != 1:
+        raise StoreError(f"sql: {len(statements)} statements were given; give one SELECT")
+    kind = statements[0].type.name
+    if kind != "SELECT":
+        raise StoreError(
+            f"sql: {kind} is refused, since the catalog is made from the records and only read; use SELECT, "
+            "FROM, DESCRIBE, SUMMARIZE or SHOW TABLES"
+        )
