@@ -122,6 +122,34 @@ class Tokenizer:
         """Ids of the special tokens by name, reserved ones included, in order of id."""
         return MappingProxyType(dict(self.definition.special_tokens))
 
+    @property
+    def roles(self) -> dict[str, str]:
+        """Special tokens by role, e.g. `{"eos": "<|endoftext|>"}`; `components.roles` has the roles."""
+        return self.definition.all_roles
+
+    @property
+    def chat_templates(self) -> dict[str, str]:
+        """Texts of Jinja templates by name, `default` for the usual one; they are carried, never executed."""
+        return dict(self.definition.chat_templates)
+
+    def with_roles(self, **roles: str | None) -> Self:
+        """Return the same tokenizer with some other roles, e.g. `eos="<|im_end|>"`; None takes one away.
+
+        Raises:
+            VocabularyError: a role is not known, or its token is no special token.
+        """
+        return type(self)(self.definition.with_roles(roles))
+
+    def with_chat_template(self, text: str | None, name: str = "default") -> Self:
+        """Return the same tokenizer with a chat template; None takes it away.
+
+        Raises:
+            VocabularyError: it is too long, or no text that UTF-8 can hold.
+        """
+        others = {key: value for key, value in self.chat_templates.items() if key != name}
+        added = {} if text is None else {name: text}
+        return type(self)(self.definition.with_chat_templates(others | added))
+
     @cached_property
     def vocab(self) -> dict[bytes, int]:
         """Ids by byte string, special tokens included, in order of id."""

@@ -78,9 +78,13 @@ class TokenizerFacts(_Facts, WithOptional):
         figures: counts that describe a model of another family.
         unknown_token: the token for text that is not in the vocabulary; None if it covers all text.
         num_unknown_tokens: how often that is in the encoded text.
+        roles: special tokens by role, e.g. `eos`.
+        chat_templates: texts by name.
     """
 
-    optional = frozenset({"num_merges", "family", "figures", "unknown_token", "num_unknown_tokens"})
+    optional = frozenset(
+        {"num_merges", "family", "figures", "unknown_token", "num_unknown_tokens", "roles", "chat_templates"}
+    )
 
     origin: Literal["trained", "existing"]
     vocab_size: int
@@ -102,6 +106,8 @@ class TokenizerFacts(_Facts, WithOptional):
     figures: dict[str, int] = {}
     unknown_token: str | None = None
     num_unknown_tokens: int | None = None
+    roles: dict[str, str] = {}
+    chat_templates: dict[str, str] = {}
 
 
 class BalanceFacts(_Facts):

@@ -169,6 +169,8 @@ def tokenizer_facts(upstream: Upstream) -> TokenizerFacts:
         figures=figures,
         unknown_token=definition.model.unknown_token,
         num_unknown_tokens=audit.num_unknown_tokens,
+        roles=definition.all_roles,
+        chat_templates=dict(definition.chat_templates),
         special_tokens=named,
         num_reserved=definition.num_reserved,
         split_pattern=str(definition.pre_tokenizer.split_pattern),

@@ -105,4 +105,4 @@ def run(
     )
 
 
-CARD = Stage(verb="card", task="card", kind="card", version=3, params=CardParams, run=run)
+CARD = Stage(verb="card", task="card", kind="card", version=4, params=CardParams, run=run)

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from tokmill.tasks.card.facts import CardFacts, PackedFacts, SourceFacts, TokenizerFacts
 from tokmill.tasks.card.validation import held_out_lines
-from tokmill.tasks.card.words import account_lines, bar, code, number_of, percent, ratio, size
+from tokmill.tasks.card.words import account_lines, bar, code, longest_run, number_of, percent, ratio, size
 from tokmill.tasks.core.markdown import cell, table
+from tokmill.tokenizer.components.roles import DEFAULT_TEMPLATE
 from tokmill.tokenizer.pipeline.families import find_family
 
 _SHOWN_SPECIALS = 12
@@ -129,7 +130,18 @@ def _tokenizer(facts: CardFacts) -> list[str]:
         "that put no spaces between words. *Rényi*: the efficiency of order 2.5, which is the entropy of the "
         "ordinary tokens' frequencies over the logarithm of their number; 1 if all occur equally often."
     )
-    return ["## Tokenizer", "", *_tokenizer_list(tokenizer), "", *table(head, rows), "", note]
+    chat = _chat_templates(tokenizer.chat_templates)
+    return ["## Tokenizer", "", *_tokenizer_list(tokenizer), "", *table(head, rows), "", note, *chat]
+
+
+def _chat_templates(templates: Mapping[str, str]) -> list[str]:
+    """The text of each template as a block of code, which nothing in it can end."""
+    lines = list[str]()
+    for name, text in sorted(templates.items()):
+        fence = "`" * max(3, longest_run(text) + 1)
+        head = "### Chat template" if name == DEFAULT_TEMPLATE else f"### Chat template {code(name)}"
+        lines += ["", head, "", f"{fence}jinja", *text.splitlines(), fence]
+    return lines
 
 
 def _tokenizer_list(tokenizer: TokenizerFacts) -> list[str]:
@@ -143,11 +155,18 @@ def _tokenizer_list(tokenizer: TokenizerFacts) -> list[str]:
         *_unknown(tokenizer),
         f"- Special tokens: {specials}{f' and {more:,} more' if more > 0 else ''}; "
         f"{tokenizer.num_reserved:,} reserved; after each document: {end}",
+        *_roles(tokenizer),
         f"- Split pattern: {code(tokenizer.split_pattern)}; digits: {tokenizer.digits}; normalizer: "
         f"{tokenizer.normalizer or 'none'}",
         f"- {tokenizer.num_unused_tokens:,} ordinary tokens never occur in the encoded text; audit "
         f"gate: {tokenizer.gate}",
     ]
+
+
+def _roles(tokenizer: TokenizerFacts) -> list[str]:
+    """What the special tokens are for: `eos <|endoftext|>`."""
+    named = ", ".join(f"{role} {code(name)}" for role, name in tokenizer.roles.items())
+    return [f"- Roles: {named}"] if named else []
 
 
 def _figures(tokenizer: TokenizerFacts) -> str:

@@ -38,10 +38,15 @@ def _amounts(columns: Sequence[Column], amounts: Sequence[int]) -> Iterable[str]
 
 def code(text: str) -> str:
     """`text` as code, fenced by more backticks than it has in a row."""
-    longest = max((len(run) for run in "".join(c if c == "`" else " " for c in text).split()), default=0)
+    longest = longest_run(text)
     fence = "`" * (longest + 1)
     space = " " if longest else ""
     return f"{fence}{space}{text}{space}{fence}"
+
+
+def longest_run(text: str) -> int:
+    """The most backticks in a row."""
+    return max((len(run) for run in "".join(c if c == "`" else " " for c in text).split()), default=0)
 
 
 def bar(share: float, largest: float) -> str:

@@ -106,6 +106,10 @@ Inputs: TypeAlias = Mapping[str, Input | Sequence[Input]]
 P = TypeVar("P", bound=Params)
 
 
+def _no_revision(_params: Params) -> int:
+    return 0
+
+
 @dataclass(frozen=True)
 class Stage(Generic[P]):
     """One step of the DAG.
@@ -117,6 +121,8 @@ class Stage(Generic[P]):
         version: raised whenever the same request gives other bytes than before.
         params: the parameters model.
         run: the plain function; `run(params, *, out: Path, **inputs)`.
+        revision: what to add to the version for some parameters, where only these give other bytes than
+            before.
     """
 
     verb: str
@@ -125,6 +131,7 @@ class Stage(Generic[P]):
     version: int
     params: type[P]
     run: Callable[..., Outcome]
+    revision: Callable[[P], int] = _no_revision
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,15 @@
     exports/huggingface/tokenizer_config.json   for `transformers.AutoTokenizer`
     exports/gpt2/vocab.json, merges.txt   GPT-2's two files, and a sidecar with all other settings
     exports/tiktoken/*.tiktoken           ranks, for `tiktoken`, and a sidecar
+    exports/FORMAT/...                    other formats of the tokenizer's family: sentencepiece, bert, tekken
 
 Laws. Opening a tokenizer artifact encodes the probes and compares their ids first. An export is only
 published after it was loaded back and gave the probes the same ids. A format that cannot express the
-tokenizer is left out, and the reason is recorded.
+tokenizer is left out, and the reason is recorded; but not for a format that is for tokenizers of one maker
+(`_RARE`).
 """
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +24,7 @@ import orjson
 
 from tokmill.tasks.core.faults import broken
 from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.pipeline.families import find_family
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
@@ -29,6 +33,8 @@ TOKENIZER_FILE = "tokmill.json"
 ATTESTATION_FILE = "attestation.json"
 EXPORTS_FILE = "exports.json"
 EXPORT_FORMATS = ("huggingface", "gpt2", "tiktoken")
+"""Those that every tokenizer's exports list, if only with the reason why it has none."""
+_RARE = ("tekken",)
 
 
 def open_tokenizer(path: Path) -> "Tokenizer":
@@ -66,15 +72,21 @@ def publish_tokenizer(tokenizer: "Tokenizer", out: Path, *, exports: bool = True
     _checked(out)
     if not exports:
         return []
-    results = {name: _export(tokenizer, attested, name, out) for name in EXPORT_FORMATS}
+    results = {name: _export(tokenizer, attested, name, out) for name in export_formats(tokenizer.family)}
+    results = {name: result for name, result in results.items() if "files" in result or name not in _RARE}
     _write_json(out / EXPORTS_FILE, results)
     return [name for name, result in results.items() if "files" in result]
 
 
+def export_formats(family: str) -> tuple[str, ...]:
+    """Return the formats that a family's tokenizers are exported to: `EXPORT_FORMATS`, and its own."""
+    own = sorted(find_family(family).formats)
+    return (*EXPORT_FORMATS, *(name for name in own if name not in EXPORT_FORMATS))
+
+
 def _export(tokenizer: "Tokenizer", attested: dict[str, Any], name: str, out: Path) -> dict[str, Any]:
     """Write one export and load it back; return its files, or the reason why the format cannot express it."""
-    from tokmill.tokenizer import attestation, load
-    from tokmill.tokenizer.formats.spellings import difference
+    from tokmill.tokenizer import Tokenizer, attestation, load
 
     folder = out / "exports" / name
     try:
@@ -83,10 +95,23 @@ def _export(tokenizer: "Tokenizer", attested: dict[str, Any], name: str, out: Pa
         if isinstance(error.__cause__, OSError):  # the disk, not the format
             raise
         return {"not_possible": str(error)}
-    attestation.check(load(folder), attested)
+    loaded = load(folder)
+    template = tokenizer.definition.post_processor
+    attestation.check(Tokenizer(replace(loaded.definition, post_processor=template)), attested)
     result: dict[str, Any] = {"files": sorted(file.relative_to(out).as_posix() for file in files)}
-    differs = difference(tokenizer.splitter.chain) if name == "huggingface" else None
+    differs = _difference(tokenizer, loaded, name)
     return result | ({"differs": differs} if differs else {})
+
+
+def _difference(tokenizer: "Tokenizer", loaded: "Tokenizer", name: str) -> str | None:
+    """Return how an export differs from the tokenizer in what the probes do not show; None if it does not."""
+    from tokmill.tokenizer.formats.spellings import difference
+
+    template = loaded.definition.post_processor
+    if template is not None and template != tokenizer.definition.post_processor:
+        around = " ".join(part.name for part in template.single)
+        return f"it is read with the template {around}, which this tokenizer does not have"
+    return difference(tokenizer.splitter.chain) if name == "huggingface" else None
 
 
 def _state(file: Path) -> tuple[int, int]:

@@ -28,7 +28,7 @@ def fingerprint_payload(request: Request) -> dict[str, Json]:
     stage = request.stage
     return {
         "stage": stage.verb,
-        "version": stage.version,
+        "version": stage.version + stage.revision(request.params),
         "params": plain(request.params, f"{stage.verb}: params"),
         "inputs": {role: _digests(stage.verb, role, given) for role, given in request.inputs.items()},
     }

@@ -263,4 +263,17 @@ def _check_cut(wanted: PreTokenization, found: PreTokenization) -> None:
             )
 
 
-TRAIN = Stage(verb="train", task="train", kind="tokenizer", version=2, params=TrainParams, run=run)
+def _revision(params: TrainParams) -> int:
+    """Return the revision of the family, so that a change of one family leaves the others' artifacts."""
+    return find_family(params.family).revision
+
+
+TRAIN = Stage(
+    verb="train",
+    task="train",
+    kind="tokenizer",
+    version=2,
+    params=TrainParams,
+    run=run,
+    revision=_revision,
+)

@@ -6,20 +6,24 @@ import numpy as np
 import orjson
 import pytest
 
+from tests.test_tokenizer.conftest import trained_by_sentencepiece
 from tokmill import tokenizer
 from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.balance.stage import run as balance
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import Request
 from tokmill.tasks.count.stage import CountParams
 from tokmill.tasks.count.stage import run as count
 from tokmill.tasks.count.stage import run_shard as count_shard
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.store.canonical import plain
+from tokmill.tasks.store.fingerprints import fingerprint_payload
 from tokmill.tasks.train.adopt import AdoptParams
 from tokmill.tasks.train.adopt import run as adopt
-from tokmill.tasks.train.stage import TrainParams
+from tokmill.tasks.train.stage import TRAIN, TrainParams
 from tokmill.tasks.train.stage import run as train
 from tokmill.tokenizer.core.errors import FormatError, TokenizerError, TrainingError
+from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
 
 DOCUMENTS = {
     "en": ["the theory of the thing", "this and that", "don't <|endoftext|> go there, then: 1234"],
@@ -80,6 +84,53 @@ def test_a_unigram_tokenizer_has_as_many_pieces_as_asked(trained):
     weighted = trained(params, balancing=BalanceParams(weights={"en": 1, "ru": 1.5}))
     assert weighted.outcome.metrics["num_pieces"] == 32
     assert open_tokenizer(weighted.path).vocab_size == 34
+
+
+def test_the_revision_of_a_family_is_in_its_own_fingerprints_alone():
+    versions = {
+        family: fingerprint_payload(Request(TRAIN, "own", TrainParams(vocab_size=400, family=family), {}))[
+            "version"
+        ]
+        for family in FAMILIES
+    }
+    assert versions["byte_bpe"] == TRAIN.version
+    assert all(versions[name] == TRAIN.version + find_family(name).revision for name in FAMILIES)
+    assert versions["unigram"] > TRAIN.version
+
+
+def exports_of(folder):
+    """What exports.json of an artifact says of each format: "files", or the reason."""
+    listed = orjson.loads((folder / "exports.json").read_bytes())
+    return {name: "files" if "files" in result else result["not_possible"] for name, result in listed.items()}
+
+
+def test_formats_of_a_family_are_exported_where_they_can_express_the_tokenizer(trained):
+    bert = {
+        "split_pattern": "bert",
+        "normalizer": "bert_clean+lowercase",
+        "special_tokens": ["[CLS]", "[SEP]"],
+    }
+    params = TrainParams(vocab_size=60, family="wordpiece", **bert)
+    found = exports_of(trained(params).path)
+    assert (found["huggingface"], found["bert"]) == ("files", "files")
+    assert "cannot express a wordpiece" in found["gpt2"]
+    listed = orjson.loads((trained(params, name="again").path / "exports.json").read_bytes())
+    assert "[CLS] A [SEP]" in listed["bert"]["differs"]  # as every vocab.txt with these two tokens is read
+    other = exports_of(trained(TrainParams(vocab_size=60, family="wordpiece"), name="other").path)
+    assert other["huggingface"] == "files"
+    assert "vocab.txt" in other["bert"]
+    assert [*exports_of(trained(name="bytes").path)] == ["huggingface", "gpt2", "tiktoken"]
+
+
+def test_a_sentencepiece_model_is_adopted_with_its_roles_and_exported_as_one(tmp_path):
+    pieces = {"bos_piece": "[A]", "eos_piece": "[Z]"}
+    model = tmp_path / "own.model"
+    model.write_bytes(trained_by_sentencepiece(vocab_size=300, **pieces))
+    outcome = adopt(AdoptParams(), out=tmp_path / "adopted", file=model)
+    assert outcome.metrics["exports"] == "sentencepiece"
+    exported = tokenizer.load(tmp_path / "adopted" / "exports" / "sentencepiece")
+    assert (exported.roles["bos"], exported.roles["eos"]) == ("[A]", "[Z]")
+    assert exported.spec() == tokenizer.load(tmp_path / "adopted" / "tokmill.json").spec()
 
 
 @pytest.mark.parametrize("family", ["word_level", "character_level"])

@@ -13,4 +13,5 @@ FAMILY = Family(
     least_vocab_size,
     {"sentencepiece": "tokmill.tokenizer.char_bpe.sentencepiece"},
     check_options=check_options,
+    revision=1,
 )

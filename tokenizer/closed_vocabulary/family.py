@@ -33,4 +33,4 @@ def closed_family(name: str, title: str, kind: str, cut: Cut, formats: Mapping[s
         return ClosedTraining(model_of, cut, counts, options, vocab_sizes)
 
     parts = from_spec, trainer, least_vocab_size
-    return Family(name, title, f"{kind}s", *parts, formats, check_options=check_options)
+    return Family(name, title, f"{kind}s", *parts, formats, check_options=check_options, revision=1)

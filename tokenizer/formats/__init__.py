@@ -14,7 +14,8 @@
 A family lists the formats that can express it; another one is refused by name, and so is an export that would
 lose something. One loses a little: `huggingface` spells splits as published models do, which for `cl100k` is
 another one at the end of some texts (see `spellings`); `huggingface_exact` does not, and is read by
-tokenizers 0.2x alone. Files are written whole or not at all.
+tokenizers 0.2x alone. Roles of special tokens and chat templates lie in `tokenizer_config.json` beside the
+others' files, if a tokenizer has any. Files are written whole or not at all.
 """
 
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.formats import foreign, huggingface, names, native, sentencepiece
+from tokmill.tokenizer.formats import foreign, huggingface, names, native, sentencepiece, transformers
 from tokmill.tokenizer.formats.files import read_json
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
@@ -57,6 +58,9 @@ WRITERS: dict[str, Writer] = {
 }
 """Formats by name."""
 
+_WITHOUT_ROLES = frozenset(WRITERS) - {"tokmill", "huggingface", "huggingface_exact", "bert"}
+"""Formats whose files hold neither all roles nor chat templates."""
+
 _OTHER_NAMES = (names.TEKKEN, names.BERT, names.SENTENCEPIECE, "encoder.json", "spiece.model")
 
 
@@ -80,7 +84,10 @@ def save(definition: Definition, folder: Path, format_name: str = "tokmill") -> 
         )
     if folder.is_file():
         raise FormatError(f"{folder}: is a file, but a tokenizer is saved into a folder; name its folder")
-    return WRITERS[format_name](definition, folder)
+    written = WRITERS[format_name](definition, folder)
+    if format_name in _WITHOUT_ROLES and (definition.roles or definition.chat_templates):
+        written += transformers.write(definition, folder)
+    return written
 
 
 def _or(choices: list[str]) -> str:
@@ -95,7 +102,14 @@ def read(path: Path, usage: Usage) -> Definition:
         FormatError: there is no file, it cannot be read, or `usage` was given for a file that is complete.
         VocabularyError: the vocabulary breaks a law.
     """
-    return _read(_file_in(path) if path.is_dir() else path, usage)
+    file = _file_in(path) if path.is_dir() else path
+    for format_name, is_of_it in _RECOGNIZED.items():
+        if is_of_it(file):
+            return transformers.with_settings(_read_as(format_name, file, usage), file.parent)
+    content = _json_of(file, usage)
+    if "format" in content and not names.is_tekken(content):
+        return native.read_content(content, str(file))
+    return transformers.with_settings(_read_json(file, content), file.parent)
 
 
 def _file_in(folder: Path) -> Path:
@@ -127,11 +141,8 @@ _RECOGNIZED: dict[str, Callable[[Path], bool]] = {
 """What tells that a file is of a format, tried in this order; the others are JSON."""
 
 
-def _read(file: Path, usage: Usage) -> Definition:
-    for format_name, is_of_it in _RECOGNIZED.items():
-        if is_of_it(file):
-            shared = format_name == "sentencepiece"
-            return sentencepiece.read(file, usage) if shared else _read_by_family(format_name, file, usage)
+def _json_of(file: Path, usage: Usage) -> dict[str, Any]:
+    """Return the content of a JSON file that is complete."""
     foreign.refuse_file(file)
     if file.suffix != ".json":
         raise FormatError(
@@ -142,19 +153,22 @@ def _read(file: Path, usage: Usage) -> Definition:
         raise FormatError(
             f"{file}: says itself how text is split, normalized and what is special; pass the path alone"
         )
-    content = read_json(file)
+    return read_json(file)
+
+
+def _read_json(file: Path, content: dict[str, Any]) -> Definition:
     if names.is_tekken(content):
         tekken: Definition = _module("tekken").read_content(content, str(file))
         return tekken
-    if "format" in content:
-        return native.read_content(content, str(file))
     if "model" not in content:
         foreign.refuse_json(file, content)
     return huggingface.read_content(content, str(file))
 
 
-def _read_by_family(format_name: str, file: Path, usage: Usage) -> Definition:
-    """Have the family that a format belongs to read its file."""
+def _read_as(format_name: str, file: Path, usage: Usage) -> Definition:
+    """Read a file of a format, or have the family that the format belongs to read it."""
+    if format_name == "sentencepiece":
+        return sentencepiece.read(file, usage)
     definition: Definition = _module(format_name).read(file, usage)
     return definition
 

@@ -59,7 +59,7 @@ def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[
         "post_processor": post_processors.write(definition.post_processor, definition.special_tokens),
         **find_family(definition.family).format_module("huggingface").write(definition, exact=exact),
     }
-    return [write_json(folder / HUGGINGFACE, content), transformers.write(definition, folder)]
+    return [write_json(folder / HUGGINGFACE, content), *transformers.write(definition, folder)]
 
 
 def _added_token(name: str, i: int) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """SentencePiece's `.model`, with a `.vocab` for people beside it.
 
-Control symbols become special tokens, the symbols that users defined pieces that are chosen before all
-others, and the bytes that stand in for unknown characters have the bytes themselves. The family whose models
-the file holds (`model_type`) makes the model, and says how text is cut before it.
+Control symbols become special tokens, those that begin, end or pad a text with these roles; symbols that
+users defined become pieces that are chosen before all others, and the bytes that stand in for unknown
+characters have the bytes themselves. The family whose models the file holds (`model_type`) makes the model,
+and says how text is cut before it.
 
 Law: ids are those of `sentencepiece`.
 """
@@ -20,6 +21,7 @@ from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.formats.files import read_file, write_file
 from tokmill.tokenizer.formats.model_file import (
     MODEL_TYPES,
+    TRAINER_FIELDS,
     ModelFile,
     Piece,
     PieceKind,
@@ -34,6 +36,8 @@ from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
 WHOLE_TEXT = r"[\s\S]+"
 """The pattern that cuts nothing."""
 
+_ROLES = ("bos", "eos", "pad")
+"""Found by the names of their pieces, as sentencepiece does; the ids in the settings decide nothing."""
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
@@ -63,12 +67,15 @@ def _definition(file: ModelFile, where: str) -> Definition:
     vocabulary = Vocabulary.build(tokens, specials, byte_ids=of[PieceKind.BYTE])
     unknown = file.pieces[of[PieceKind.UNKNOWN][0]].text
     prefix = file.normalizer["add_dummy_prefix"]
-    return Definition(
+    definition = Definition(
         part.model_of(file, vocabulary, unknown),
         PreTokenizer(part.pattern_of(file)),
         _normalizer(file),
         decoder=Decoder("metaspace" if prefix else "metaspace_never"),
     )
+    control = {file.pieces[i].text for i in of[PieceKind.CONTROL]}
+    pieces = {role: file.trainer[f"{role}_piece"] for role in _ROLES}
+    return definition.with_roles({role: name if name in control else None for role, name in pieces.items()})
 
 
 def _part_for(model_type: int, where: str) -> Any:
@@ -146,7 +153,7 @@ def _model_file(definition: Definition) -> ModelFile:
     ):
         raise _refusal()
     file = ModelFile(
-        _pieces(model, normalizer), _trainer(model, part.MODEL_TYPE), _normalizer_fields(normalizer)
+        _pieces(model, normalizer), _trainer(definition, part.MODEL_TYPE), _normalizer_fields(normalizer)
     )
     if definition.pre_tokenizer.chain != (part.pattern_of(file),):
         raise _refusal()
@@ -183,17 +190,29 @@ def _pieces(model: Any, normalizer: SentenceNormalizer) -> list[Piece]:
     return pieces
 
 
-def _trainer(model: Any, model_type: int) -> dict[str, object]:
-    ids = model.vocabulary.special_tokens
+def _trainer(definition: Definition, model_type: int) -> dict[str, object]:
+    model: Any = definition.model
     return {
         "model_type": model_type,
         "byte_fallback": bool(model.vocabulary.byte_ids),
         "unk_id": model.unknown_id,
-        "bos_id": ids.get("<s>", -1),
-        "eos_id": ids.get("</s>", -1),
-        "pad_id": ids.get("<pad>", -1),
         "unk_piece": model.unknown_token,
+        **_written_roles(definition),
     }
+
+
+def _written_roles(definition: Definition) -> dict[str, object]:
+    """Return the ids of roles, and the names of their pieces if they are not the usual ones."""
+    fields: dict[str, object] = {}
+    usual = {name: default for name, _, default in TRAINER_FIELDS.values()}
+    for role in _ROLES:
+        name = definition.all_roles.get(role)
+        fields[f"{role}_id"] = -1 if name is None else definition.special_tokens[name]
+        if name is None and usual[f"{role}_piece"] in definition.special_tokens:
+            name = definition.model.unknown_token  # no control symbol, so that none has the role
+        if name is not None and name != usual[f"{role}_piece"]:
+            fields[f"{role}_piece"] = name
+    return fields
 
 
 def _normalizer_fields(normalizer: SentenceNormalizer) -> dict[str, object]:

@@ -1,52 +1,136 @@
-"""`tokenizer_config.json`: the settings of `transformers.AutoTokenizer` that `tokenizer.json` lacks.
+"""`tokenizer_config.json`: the settings of `transformers.AutoTokenizer` that tokenizer files lack.
 
-It names the class that reads any `tokenizer.json`, keeps decoding from tidying spaces up, and lists the
-special tokens. Which of them begins a text, ends it or pads is said where a name is one that published models
-use for nothing else, or where the tokenizer's template puts it.
+Written: the class that reads any `tokenizer.json`, no tidying up of spaces, the roles of special tokens, and
+chat templates, the only one also as `chat_template.jinja`. Formats that hold neither roles nor chat templates
+have the file beside them if there are any.
+Read: roles and chat templates, with those of `special_tokens_map.json` and `*.jinja` files.
 """
 
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from tokmill.tokenizer.formats.files import write_json
+from tokmill.tokenizer.components.roles import DEFAULT_TEMPLATE, MAX_TEMPLATES, NAMES
+from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.malformed import refuse_malformed
+from tokmill.tokenizer.formats.files import read_file, read_json, write_file, write_json
 from tokmill.tokenizer.pipeline.definition import Definition
 
-FILE_NAME = "tokenizer_config.json"
+FILE_NAME, MAP_FILE_NAME = "tokenizer_config.json", "special_tokens_map.json"
+TEMPLATE_FILE_NAME, TEMPLATE_FOLDER = "chat_template.jinja", "additional_chat_templates"
 
-_ROLES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "bos_token": ("<|begin_of_text|>", "<|begin▁of▁sentence|>", "<s>", "<bos>", "[BOS]"),
-        "eos_token": ("<|endoftext|>", "<|end_of_text|>", "<|end▁of▁sentence|>", "</s>", "<eos>", "[EOS]"),
-        "pad_token": ("<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>", "<pad>", "[PAD]"),
-    }
-)
+_ROLES = ("bos", "eos", "pad", "unk", "cls", "sep", "mask")
+"""Those that `transformers` has a setting for, such as `bos_token`."""
+_OTHERS = "special_token_roles"
+
+logger = logging.getLogger(__name__)
 
 
-def write(definition: Definition, folder: Path) -> Path:
-    """Write the file into a folder."""
+def write(definition: Definition, folder: Path) -> list[Path]:
+    """Write the files into a folder."""
     content: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
-        **_roles(definition),
+        **{f"{role}_token": name for role, name in definition.all_roles.items() if role in _ROLES},
     }
-    unknown = definition.model.unknown_token
-    if unknown is not None:
-        content["unk_token"] = unknown
     named = [name for name in definition.special_tokens if name not in content.values()]
     if named:
         content["additional_special_tokens"] = named
-    return write_json(folder / FILE_NAME, content)
+    written = [write_json(folder / FILE_NAME, content | given_settings(definition))]
+    templates = definition.chat_templates
+    if [*templates] == [DEFAULT_TEMPLATE]:
+        text = templates[DEFAULT_TEMPLATE].encode()
+        written.append(write_file(folder / TEMPLATE_FILE_NAME, text))
+    return written
 
 
-def _roles(definition: Definition) -> dict[str, str]:
-    """Return the special tokens whose part is known."""
-    found = {
-        role: next((name for name in names if name in definition.special_tokens), None)
-        for role, names in _ROLES.items()
+def given_settings(definition: Definition) -> dict[str, Any]:
+    """Return the settings of the roles that were given, and of chat templates."""
+    roles, templates = definition.roles, definition.chat_templates
+    others = {role: name for role, name in roles.items() if role not in _ROLES}
+    return {
+        **{f"{role}_token": roles[role] for role in _ROLES if role in roles},
+        **({_OTHERS: others} if others else {}),
+        **({"chat_template": _written_templates(templates)} if templates else {}),
     }
-    template = definition.post_processor
-    before, behind = template.around() if template is not None else ([], [])
-    for role, names in (("bos_token", before[:1]), ("eos_token", behind[-1:])):
-        found[role] = next(iter(names), found[role])
-    return {role: name for role, name in found.items() if name is not None}
+
+
+def _written_templates(templates: Mapping[str, str]) -> str | list[dict[str, str]]:
+    if [*templates] == [DEFAULT_TEMPLATE]:
+        return templates[DEFAULT_TEMPLATE]
+    return [{"name": name, "template": templates[name]} for name in sorted(templates)]
+
+
+def with_settings(definition: Definition, folder: Path) -> Definition:
+    """Return a tokenizer with the roles and chat templates that lie in its file's folder.
+
+    A role whose token is no special token of the vocabulary is left out with a warning; `transformers` would
+    add the token.
+
+    Raises:
+        FormatError: a file cannot be read, or is not of this form; the message names it.
+        VocabularyError: there are too many chat templates, or one is too long.
+    """
+    config, named = (_read_if_there(folder / name) for name in (FILE_NAME, MAP_FILE_NAME))
+    with refuse_malformed(str(folder / FILE_NAME)):
+        found = _read_roles(named) | _read_roles(config) | dict(config.get(_OTHERS) or {})
+        templates = _read_templates(config.get("chat_template"))
+    templates |= _read_jinja(folder)
+    missing = [name for name in found.values() if name is not None and name not in definition.special_tokens]
+    if missing:
+        logger.warning(
+            "%s: names %r, which is no special token of the vocabulary; its role is left out",
+            folder / FILE_NAME,
+            missing[0],
+        )
+    if definition.model.unknown_token is not None:
+        found.pop("unk", None)  # the model decides it
+    if found:
+        definition = definition.with_roles(
+            {role: name for role, name in found.items() if role in NAMES and name not in missing}
+        )
+    return replace(definition, chat_templates=templates) if templates else definition
+
+
+def _read_if_there(file: Path) -> dict[str, Any]:
+    return read_json(file) if file.is_file() else {}
+
+
+def _read_roles(settings: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the roles of settings: a name each, an object with the name as its `content`, or null."""
+    found = {role: settings[f"{role}_token"] for role in _ROLES if f"{role}_token" in settings}
+    return {
+        role: str(value["content"]) if isinstance(value, Mapping) else None if value is None else str(value)
+        for role, value in found.items()
+    }
+
+
+def _read_templates(value: object) -> dict[str, str]:
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        return {DEFAULT_TEMPLATE: value}
+    if not isinstance(value, list):
+        raise TypeError(f"chat_template={value!r:.80} must be a text, or a list of named ones")
+    return {entry["name"]: entry["template"] for entry in value}
+
+
+def _read_jinja(folder: Path) -> dict[str, str]:
+    """Return the templates that have files of their own, which count before those in the settings."""
+    files = {DEFAULT_TEMPLATE: folder / TEMPLATE_FILE_NAME}
+    others = sorted((folder / TEMPLATE_FOLDER).glob("*.jinja"))
+    if len(others) > MAX_TEMPLATES:
+        raise FormatError(
+            f"{folder / TEMPLATE_FOLDER}: has {len(others)} files, but at most {MAX_TEMPLATES} can be read"
+        )
+    files |= {file.stem: file for file in others}
+    return {name: _text_of(file) for name, file in files.items() if file.is_file()}
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return read_file(file).decode()
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{file}: is not UTF-8 at byte {error.start}; convert it first") from error

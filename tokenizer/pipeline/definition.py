@@ -7,13 +7,20 @@ together. `to_spec` returns the form of the whole, equal for equal tokenizers, a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.normalizers import Normalizer
 from tokmill.tokenizer.components.post_processors import Template
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
+from tokmill.tokenizer.components.roles import (
+    Roles,
+    check_roles,
+    check_templates,
+    conventional,
+    given_beside,
+)
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.core.alphabet import to_bytes, to_text
 from tokmill.tokenizer.core.errors import FormatError, VocabularyError
@@ -39,6 +46,8 @@ class Definition:
         decoder: joins the bytes of tokens.
         unicode: the Unicode tables that its training text was split with: `version` and `tables`, a digest of
             the classes of characters that the split pattern distinguishes; None if unknown.
+        roles: special tokens by role where the role does not follow from names; see `components.roles`.
+        chat_templates: texts of Jinja templates by name, which are carried and never executed.
 
     Raises:
         VocabularyError: the parts do not fit together.
@@ -50,9 +59,13 @@ class Definition:
     post_processor: Template | None = None
     decoder: Decoder = field(default_factory=Decoder)
     unicode: Mapping[str, str] | None = None
+    roles: Roles = field(default_factory=dict)
+    chat_templates: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_unicode(self.unicode)
+        check_roles(self.roles, self.special_tokens)
+        check_templates(self.chat_templates)
         if self.post_processor is not None:
             self.post_processor.check(self.special_tokens)
 
@@ -108,6 +121,33 @@ class Definition:
         """Number of reserved special tokens."""
         return self.vocabulary.num_reserved
 
+    @property
+    def all_roles(self) -> dict[str, str]:
+        """Special tokens by role: the given ones, and those that follow from names and the template."""
+        found: dict[str, str | None] = {**self._following, **self.roles}
+        return {role: name for role, name in found.items() if name is not None}
+
+    @property
+    def _following(self) -> dict[str, str]:
+        return conventional(self.special_tokens, self.post_processor, self.model.unknown_token)
+
+    def with_roles(self, roles: Roles) -> Self:
+        """Return the same tokenizer with some other roles; None takes a role away.
+
+        Raises:
+            VocabularyError: a role is not known, or its token is no special token.
+        """
+        check_roles(roles, self.special_tokens)
+        return replace(self, roles=given_beside({**self.roles, **roles}, self._following))
+
+    def with_chat_templates(self, templates: Mapping[str, str]) -> Self:
+        """Return the same tokenizer with these chat templates, texts by name.
+
+        Raises:
+            VocabularyError: there are too many, or one is too long.
+        """
+        return replace(self, chat_templates=dict(templates))
+
     def to_spec(self) -> dict[str, Any]:
         """Return the definition as JSON-able data, from which `from_spec` builds it again.
 
@@ -123,6 +163,8 @@ class Definition:
             **template,
             **unicode,
             **decoder,
+            **({"roles": dict(self.roles)} if self.roles else {}),
+            **({"chat_templates": dict(self.chat_templates)} if self.chat_templates else {}),
             "format": SPEC_FORMAT,
             "version": TEMPLATE_VERSION if template else SPEC_VERSION,
             "family": self.family,
@@ -167,6 +209,8 @@ class Definition:
             Template.from_spec(spec["template"]) if "template" in spec else None,
             Decoder(spec.get("decoder", Decoder().name)),
             spec.get("unicode"),
+            spec.get("roles", {}),
+            spec.get("chat_templates", {}),
         )
 
 

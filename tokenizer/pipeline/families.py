@@ -59,6 +59,7 @@ class Family:
         decoder: the name of the decoder that its models have by default.
         check_options: raises a `TrainingError` for an option that its trainer does not use, so that a profile
             is refused before anything runs.
+        revision: raised whenever training with the same options, or an export, gives other bytes than before.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Family:
     formats: Mapping[str, str] = field(default_factory=dict)
     decoder: str = "fuse"
     check_options: "Callable[[ModelOptions], None]" = _accept
+    revision: int = 0
 
     def format_module(self, format_name: str) -> Any:
         """Import the module of one of its formats."""

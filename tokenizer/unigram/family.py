@@ -16,4 +16,5 @@ FAMILY = Family(
         "sentencepiece": "tokmill.tokenizer.unigram.sentencepiece",
     },
     check_options=check_options,
+    revision=1,
 )

@@ -13,4 +13,5 @@ FAMILY = Family(
     least_vocab_size,
     {name: f"tokmill.tokenizer.wordpiece.formats.{name}" for name in ("huggingface", "bert")},
     "wordpiece",
+    revision=1,
 )

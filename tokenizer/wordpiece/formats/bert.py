@@ -21,6 +21,7 @@ from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.malformed import refuse_malformed
 from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
+from tokmill.tokenizer.formats import transformers
 from tokmill.tokenizer.formats.files import read_file, read_json, write_file, write_json
 from tokmill.tokenizer.formats.names import BERT
 from tokmill.tokenizer.formats.sidecar import Usage
@@ -64,6 +65,7 @@ def write(definition: Definition, folder: Path) -> list[Path]:
             "BERT's special tokens, split pattern, normalizer and template; use format='huggingface'"
         )
     content = "".join(f"{text}\n" for text in texts).encode()
+    config |= transformers.given_settings(definition)
     return [write_file(folder / BERT, content), write_json(folder / _CONFIG, config)]
 
 
@@ -79,9 +81,13 @@ def _settings(definition: Definition) -> dict[str, Any]:
 
 
 def _spec(definition: Definition) -> dict[str, Any]:
-    """Return what the files must tell: all but the Unicode tables, and a template that there is not."""
+    """Return what the files must tell: all but the Unicode tables, and a template that there is not.
+
+    The roles that were given, and chat templates, are in the settings anyway.
+    """
     template = definition.post_processor or _template(definition.special_tokens)
-    return replace(definition, unicode=None, post_processor=template).to_spec()
+    others: dict[str, Any] = {"unicode": None, "roles": {}, "chat_templates": {}}
+    return replace(definition, post_processor=template, **others).to_spec()
 
 
 def read(path: Path, usage: Usage) -> Definition:
