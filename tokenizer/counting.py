@@ -11,7 +11,7 @@ import queue
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeAlias, TypeVar, cast
+from typing import Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,7 +36,8 @@ from tokmill.tokenizer.kernels.counting import (
     move_slots,
 )
 from tokmill.tokenizer.kernels.words import MAX_SHORT
-from tokmill.tokenizer.splitting import Splitter
+from tokmill.tokenizer.pipeline.model import TextNormalizer
+from tokmill.tokenizer.splitting import Pretokens
 
 Buffers: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int64]]
 Part = TypeVar("Part")
@@ -46,6 +47,14 @@ _CHARS_A_BATCH = 1 << 18
 _BYTES_A_PART = 1 << 20
 _STRINGS_A_SLICE = 1 << 22
 _ONCE = np.zeros(0, np.uint64)
+
+
+class Cuts(Protocol):
+    """Cuts documents into pre-tokens; `splitting.Splitter` is one."""
+
+    def split(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Pretokens:
+        """Cut documents into pre-tokens; see `Splitter.split`."""
+        ...
 
 
 class PretokenCounter:
@@ -90,9 +99,9 @@ class PretokenCounter:
         self,
         data: ArrayLike,
         offsets: ArrayLike,
-        splitter: Splitter,
+        splitter: Cuts,
         specials: Sequence[str] = (),
-        normalizer: str | None = None,
+        normalizer: str | TextNormalizer | None = None,
     ) -> None:
         """Count the pre-tokens of documents; see `count_buffers`."""
         text, cuts = buffers.checked(data, offsets)
@@ -100,7 +109,7 @@ class PretokenCounter:
         for first, last in chunks(segments.bounds):
             raise_if_stopped()
             bounds, kinds = segments.bounds[first : last + 1], segments.kinds[first:last]
-            cleaned, bounds = normalizers.normalize_buffers(normalizer, text, bounds, kinds >= 0)
+            cleaned, bounds = _normalized(normalizer, text, bounds, kinds >= 0)
             found = splitter.split(cleaned, bounds)
             if (kinds >= 0).any():
                 ordinary = np.repeat(kinds < 0, np.diff(found.offsets))
@@ -142,6 +151,17 @@ class PretokenCounter:
         return data[:size], offsets, counts
 
 
+def _normalized(
+    normalizer: str | TextNormalizer | None,
+    data: NDArray[np.uint8],
+    bounds: NDArray[np.int64],
+    keep: NDArray[np.bool_],
+) -> Buffers:
+    if normalizer is None or isinstance(normalizer, str):
+        return normalizers.normalize_buffers(normalizer, data, bounds, keep)
+    return normalizer.buffers(data, bounds, keep)
+
+
 def _twice(array: NDArray[Number], least: int = 0) -> NDArray[Number]:
     """Return the same rows in an array of at least twice their size, and twice `least`."""
     larger = zero_pages((2 * max(array.shape[0], least), *array.shape[1:]), array.dtype.type)
@@ -152,9 +172,9 @@ def _twice(array: NDArray[Number], least: int = 0) -> NDArray[Number]:
 def count_buffers(
     data: ArrayLike,
     offsets: ArrayLike,
-    splitter: Splitter,
+    splitter: Cuts,
     specials: Sequence[str] = (),
-    normalizer: str | None = None,
+    normalizer: str | TextNormalizer | None = None,
     *,
     num_threads: int = 1,
 ) -> PretokenCounts:
@@ -190,9 +210,9 @@ def _parts(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Iterator[Buff
 
 def count_texts(
     texts: Texts,
-    splitter: Splitter,
+    splitter: Cuts,
     specials: Sequence[str] = (),
-    normalizer: str | None = None,
+    normalizer: str | TextNormalizer | None = None,
     *,
     num_threads: int = 1,
 ) -> PretokenCounter:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.core.buffers import Texts
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-from tokmill.tokenizer.counting import Buffers, Part, PretokenCounter, parts_of
+from tokmill.tokenizer.counting import Buffers, Cuts, Part, PretokenCounter, parts_of
 from tokmill.tokenizer.kernels.counting import count_and_note, read_counts
 from tokmill.tokenizer.kernels.sorting import gather_strings
-from tokmill.tokenizer.splitting import Splitter
+from tokmill.tokenizer.pipeline.model import TextNormalizer
 
 
 class FirstSeenCounter(PretokenCounter):
@@ -68,9 +68,9 @@ def _gathered(
 
 def count_texts_in_order(
     texts: Texts,
-    splitter: Splitter,
+    splitter: Cuts,
     specials: Sequence[str] = (),
-    normalizer: str | None = None,
+    normalizer: str | TextNormalizer | None = None,
     *,
     num_threads: int = 1,
 ) -> FirstSeenCounter:

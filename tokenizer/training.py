@@ -17,7 +17,6 @@ from tokmill.tokenizer.counting import PretokenCounter, count_texts
 from tokmill.tokenizer.counting_in_order import count_texts_in_order
 from tokmill.tokenizer.pipeline.families import find_family
 from tokmill.tokenizer.pipeline.model import Progress, Trainer
-from tokmill.tokenizer.splitting import compile_pattern
 from tokmill.tokenizer.tokenizer import Tokenizer
 from tokmill.tokenizer.training_options import TrainingOptions, TrainingPlan
 
@@ -72,9 +71,9 @@ def count_pretokens(
 def _counter(
     texts: Texts, plan: TrainingPlan, num_threads: int, *, first_seen: bool = False
 ) -> PretokenCounter:
-    splitter = compile_pattern(plan.split_pattern, plan.digits)
+    splitter, normalizer = plan.reading()
     count = count_texts_in_order if first_seen else count_texts
-    return count(texts, splitter, plan.special_tokens, plan.normalizer, num_threads=num_threads)
+    return count(texts, splitter, plan.special_tokens, normalizer, num_threads=num_threads)
 
 
 def train_from_counts(

@@ -5,10 +5,23 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from tokmill.tokenizer.components.normalizers import steps_of
+from tokmill.tokenizer.counting import Cuts
+from tokmill.tokenizer.formats.sentencepiece import sentence_definition
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.pipeline.families import DEFAULT_FAMILY, FAMILIES, find_family
-from tokmill.tokenizer.pipeline.model import Model
-from tokmill.tokenizer.pipeline.options import ModelOptions, Score, Seed, TieBreak, Unknown, check_choice
+from tokmill.tokenizer.pipeline.families import DEFAULT_FAMILY, FAMILIES, check_mode, find_family
+from tokmill.tokenizer.pipeline.model import Model, TextNormalizer
+from tokmill.tokenizer.pipeline.options import (
+    Mode,
+    ModelOptions,
+    Score,
+    Seed,
+    TieBreak,
+    Unknown,
+    check_choice,
+)
+from tokmill.tokenizer.sentences.layout import ROLES
+from tokmill.tokenizer.sentences.options import SentenceText
+from tokmill.tokenizer.sentences.text import SentenceSplitter, text_normalizer
 from tokmill.tokenizer.splitting import Digits, PatternLike, compile_pattern, resolve
 
 
@@ -33,6 +46,21 @@ class TrainingOptions(TypedDict, total=False):
     score: Score
     unknown: Unknown
     max_input_chars_per_word: int
+    allow_smaller: bool
+    byte_fallback: bool
+    mode: Mode
+    add_dummy_prefix: bool
+    remove_extra_whitespaces: bool
+    split_by_unicode_script: bool
+    split_by_number: bool
+    split_digits: bool
+    split_by_whitespace: bool
+    allow_whitespace_only_pieces: bool
+    user_defined_symbols: Sequence[str]
+    unk_id: int
+    bos_id: int
+    eos_id: int
+    pad_id: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +71,9 @@ class TrainingPlan(ModelOptions):
         family: one of `pipeline.families.FAMILIES`.
         split_pattern: how text is cut into pre-tokens.
         digits: how digits are cut.
-        normalizer: applied to text first.
+        normalizer: applied to text first; with the mode `sentencepiece` the name of its rules.
+        add_dummy_prefix: see `sentences.options.SentenceText`, for the mode `sentencepiece`.
+        remove_extra_whitespaces: the same.
 
     Raises:
         TrainingError: an option is invalid.
@@ -54,15 +84,42 @@ class TrainingPlan(ModelOptions):
     split_pattern: PatternLike = "gpt2"
     digits: Digits = "pattern"
     normalizer: str | None = None
+    add_dummy_prefix: bool = True
+    remove_extra_whitespaces: bool = True
 
     def __post_init__(self) -> None:
         check_choice("family", self.family, list(FAMILIES))
         super().__post_init__()
+        if self.on_sentences:
+            check_mode(self.mode, self.family)
+            self.sentences()
+            return
         resolve(self.split_pattern, self.digits)
         steps_of(self.normalizer)
 
+    def sentences(self) -> SentenceText:
+        """Return how text is read for training on whole sentences."""
+        return SentenceText(
+            normalizer=self.normalizer,
+            add_dummy_prefix=self.add_dummy_prefix,
+            remove_extra_whitespaces=self.remove_extra_whitespaces,
+            split_by_whitespace=self.split_by_whitespace,
+            allow_whitespace_only_pieces=self.allow_whitespace_only_pieces,
+            user_defined_symbols=tuple(self.user_defined_symbols),
+        )
+
+    def reading(self) -> tuple[Cuts, str | TextNormalizer | None]:
+        """Return what cuts text into pre-tokens, and the normalizer before it."""
+        if self.on_sentences:
+            text = self.sentences()
+            return SentenceSplitter(text), text_normalizer(text)
+        return compile_pattern(self.split_pattern, self.digits), self.normalizer
+
     def definition(self, model: Model) -> Definition:
         """Put a trained model into its pipeline."""
+        if self.on_sentences:
+            roles = {role: name for role, name in ROLES.items() if name in model.vocabulary.special_tokens}
+            return sentence_definition(model, text_normalizer(self.sentences()), roles)
         return Definition.compose(
             model,
             split_pattern=self.split_pattern,

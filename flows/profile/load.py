@@ -20,6 +20,8 @@ from tokmill.flows.profile.overrides import overrides_table
 from tokmill.flows.profile.problems import place, problems_of, profile_error
 from tokmill.flows.profile.shape import KeyPath, may_be_unset, models_at
 from tokmill.tasks.core.stage import Params
+from tokmill.tasks.train.stage import TrainParams
+from tokmill.tokenizer.components.charsmaps import IDENTITY, named_charsmap
 from tokmill.tokenizer.components.normalizers import steps_of
 from tokmill.tokenizer.core.errors import PatternError, TokenizerError
 from tokmill.tokenizer.splitting.fallback import compile_regex
@@ -137,6 +139,9 @@ def _pretoken_problems(profile: Profile, layered: Layered) -> Iterator[str]:
     train = profile.training()
     if train is None:
         return
+    if train.mode == "sentencepiece":
+        yield from _sentence_problems(train, layered)
+        return
     try:
         for expression in resolve(train.split_pattern, train.digits):
             compile_regex(expression)
@@ -144,6 +149,13 @@ def _pretoken_problems(profile: Profile, layered: Layered) -> Iterator[str]:
         yield f"train.{error}{place(layered, ('train', 'split_pattern'))}"
     try:
         steps_of(train.normalizer)
+    except TokenizerError as error:
+        yield f"train.{error}{place(layered, ('train', 'normalizer'))}"
+
+
+def _sentence_problems(train: TrainParams, layered: Layered) -> Iterator[str]:
+    try:
+        named_charsmap(train.normalizer or IDENTITY)
     except TokenizerError as error:
         yield f"train.{error}{place(layered, ('train', 'normalizer'))}"
 

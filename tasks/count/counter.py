@@ -26,7 +26,9 @@ from tokmill.tasks.formats.counts import (
     write_counts,
     write_parts,
 )
-from tokmill.tokenizer.counting import PretokenCounter
+from tokmill.tokenizer.counting import Cuts, PretokenCounter
+from tokmill.tokenizer.pipeline.model import TextNormalizer
+from tokmill.tokenizer.sentences.text import SentenceSplitter, text_normalizer
 from tokmill.tokenizer.splitting import compile_pattern
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ class DocumentCounter:
             memory_bytes: memory that the counts may use.
         """
         self._cut = cut
-        self._splitter = compile_pattern(cut.split_pattern, cut.digits)
+        self._splitter, self._normalizer = _reading(cut)
         self._memory_bytes = memory_bytes
         self._counter = PretokenCounter()
         self.num_documents = 0
@@ -85,13 +87,20 @@ class DocumentCounter:
         self.num_documents += len(batch)
         self.num_bytes += len(batch.data)
         self._counter.add_documents(
-            batch.data, batch.offsets, self._splitter, self._cut.special_tokens, self._cut.normalizer
+            batch.data, batch.offsets, self._splitter, self._cut.special_tokens, self._normalizer
         )
 
     def _statistics(self, totals: Totals) -> CountsStatistics:
         return CountsStatistics(
             num_documents=self.num_documents, num_bytes=self.num_bytes, **totals._asdict()
         )
+
+
+def _reading(cut: PreTokenization) -> tuple[Cuts, str | TextNormalizer | None]:
+    """Return what cuts text into pre-tokens, and the normalizer before it."""
+    if cut.sentences is not None:
+        return SentenceSplitter(cut.sentences), text_normalizer(cut.sentences)
+    return compile_pattern(cut.split_pattern, cut.digits), cut.normalizer
 
 
 def add_up(paths: Sequence[Path], out: Path, num_pretokens: int, memory_bytes: int) -> Totals:

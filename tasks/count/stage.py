@@ -12,6 +12,7 @@ memory budget (`tasks.core.context`); beyond it, counts are spilled to disk.
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,7 +33,10 @@ from tokmill.tasks.formats.counts import (
     read_statistics,
 )
 from tokmill.tasks.formats.files.manifests import write_model
+from tokmill.tasks.store.canonical import only_with
+from tokmill.tokenizer.sentences.options import SentenceText
 
+_ON_SENTENCES, _ON_PRETOKENS = only_with("mode", "sentencepiece"), only_with("mode", "pretokens")
 _LOG = logging.getLogger(__name__)
 _ROWS_AT_A_TIME = 1 << 20
 
@@ -45,28 +49,80 @@ class CountParams(Params):
         min_length=1,
         description="How text is cut before merges are learned: gpt2, cl100k, o200k, llama3, qwen2, cs336, "
         "or any regular expression.",
+        json_schema_extra=_ON_PRETOKENS,
     )
     digits: Literal["pattern", "single", "groups_of_three"] = Field(
         default="pattern",
         description="Numbers are cut as the split pattern says, into single digits, or into groups of three.",
+        json_schema_extra=_ON_PRETOKENS,
     )
     normalizer: str | None = Field(
         default=None,
-        description="Steps joined with +, e.g. nfc or nfkc+lowercase; empty leaves text unchanged.",
+        description="Steps joined with +, e.g. nfc or nfkc+lowercase; empty leaves text unchanged. With mode "
+        "sentencepiece one of its rules: identity, nfkc, nmt_nfkc, nfkc_cf, nmt_nfkc_cf.",
     )
     special_tokens: tuple[str, ...] = Field(
         default=("<|endoftext|>",),
         description="Tokens that are never split nor merged; their names in a text are not counted.",
     )
 
+    mode: Literal["pretokens", "sentencepiece"] = Field(
+        default="pretokens",
+        description="char_bpe and unigram: train on the pre-tokens of the split pattern, or on whole "
+        "sentences, as SentencePiece does: spaces become ▁, and the settings below are those of its trainer.",
+        json_schema_extra=_ON_SENTENCES,
+    )
+    add_dummy_prefix: bool = Field(
+        default=True,
+        description="Put a space before each document, so that its first word is like others.",
+        json_schema_extra=_ON_SENTENCES,
+    )
+    remove_extra_whitespaces: bool = Field(
+        default=True,
+        description="Remove spaces at both ends of a document, and all but one of several.",
+        json_schema_extra=_ON_SENTENCES,
+    )
+    split_by_whitespace: bool = Field(
+        default=True,
+        description="No piece has a ▁ behind another character; without, pieces may hold several words.",
+        json_schema_extra=_ON_SENTENCES,
+    )
+    allow_whitespace_only_pieces: bool = Field(
+        default=False,
+        description="Several ▁ may be a piece.",
+        json_schema_extra=_ON_SENTENCES,
+    )
+    user_defined_symbols: tuple[str, ...] = Field(
+        default=(),
+        description="Strings that are one piece each, wherever they stand.",
+        json_schema_extra=_ON_SENTENCES,
+    )
+
+    @property
+    def sentences(self) -> SentenceText | None:
+        """How text is read as sentences; None if it is cut by the split pattern."""
+        if self.mode != "sentencepiece":
+            return None
+        names = [field.name for field in fields(SentenceText)]
+        return SentenceText(**{name: getattr(self, name) for name in names})
+
     @property
     def cut(self) -> PreTokenization:
         """How text is cut into pre-tokens; special tokens are sorted, as their order does not matter."""
+        specials = tuple(sorted(set(self.special_tokens)))
+        if (sentences := self.sentences) is not None:
+            return PreTokenization(
+                split_pattern=sentences.pattern,
+                digits="pattern",
+                normalizer=sentences.normalizer,
+                special_tokens=specials,
+                sentences=sentences,
+            )
         return PreTokenization(
             split_pattern=self.split_pattern,
             digits=self.digits,
             normalizer=self.normalizer,
-            special_tokens=tuple(sorted(set(self.special_tokens))),
+            special_tokens=specials,
         )
 
 
@@ -108,7 +164,7 @@ def run(params: CountParams, *, out: Path, corpus: Path, shards: Sequence[Path])
     entries, accounts = [], []
     for source, parts in opened.pair(shards, "count").items():
         entries.append(_merge_source(source, [path for _, path in parts], out))
-        _warn_of_cut_marks(source, params.split_pattern, out)
+        _warn_of_cut_marks(source, params.cut.split_pattern, out)
         stats = opened.source_stats(source)
         accounts += _accounts(source, (stats.num_documents, stats.num_bytes), entries[-1].statistics)
     manifest = CountsManifest(cut=params.cut, sources=entries)

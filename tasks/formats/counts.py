@@ -11,16 +11,17 @@ that a trainer can reject counts that were cut in another way. The same counts g
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.manifests import read_model, readable
+from tokmill.tokenizer.sentences.options import SentenceText
 
 if TYPE_CHECKING:
     from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
@@ -42,6 +43,13 @@ class PreTokenization(BaseModel):
     digits: Literal["pattern", "single", "groups_of_three"]
     normalizer: str | None
     special_tokens: tuple[str, ...]
+    sentences: SentenceText | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `sentences` out where text is not read as sentences, as older manifests do."""
+        fields: dict[str, Any] = serialize(self)
+        return {name: value for name, value in fields.items() if name != "sentences" or value is not None}
 
 
 class CountsStatistics(BaseModel):

@@ -28,12 +28,20 @@ NOT_IN_FINGERPRINT: Final[dict[str, Any]] = {"identity": False}
 """Leave a parameter out of the fingerprint: `Field(json_schema_extra=NOT_IN_FINGERPRINT)`."""
 
 
-def only_with(field: str, *values: str) -> dict[str, Any]:
+def only_with(field: str, *values: str | bool) -> dict[str, Any]:
     """Leave a parameter out unless another one has one of some values: `json_schema_extra=only_with(…)`.
+
+    With its own name it is left out unless it has one of them itself, so that a new parameter need not touch
+    the fingerprints that there are.
 
     The stage must not read it otherwise.
     """
     return {"only_with": {"field": field, "values": list(values)}}
+
+
+def either(*conditions: dict[str, Any]) -> dict[str, Any]:
+    """Leave a parameter out unless one of several conditions of `only_with` is met."""
+    return {"either": [condition["only_with"] for condition in conditions]}
 
 
 _MAX_DEPTH = 64
@@ -78,8 +86,10 @@ def in_fingerprint(model: type[BaseModel], field: str) -> bool:
 def _in_force(model: BaseModel, field: str) -> bool:
     """Whether another parameter has a value that a field declared with `only_with` goes with."""
     extra = type(model).model_fields[field].json_schema_extra
-    condition: Any = extra.get("only_with") if isinstance(extra, dict) else None
-    return condition is None or getattr(model, condition["field"]) in condition["values"]
+    if not isinstance(extra, dict) or not {"only_with", "either"} & extra.keys():
+        return True
+    conditions: Any = extra.get("either", [extra.get("only_with")])
+    return any(getattr(model, condition["field"]) in condition["values"] for condition in conditions)
 
 
 def _plain(value: object, where: str, depth: int) -> Json:

@@ -24,19 +24,21 @@ from tokmill.tasks.formats.balance import Balance
 from tokmill.tasks.formats.counts import Counts, PreTokenization, merge_bounded
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
 from tokmill.tasks.sampling import proportions
-from tokmill.tasks.store.canonical import only_with
+from tokmill.tasks.store.canonical import either, only_with
+from tokmill.tasks.train.sentencepiece import SentenceParams
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.vocabulary import MAX_IDS
-from tokmill.tokenizer.pipeline.families import FamilyName, find_family
+from tokmill.tokenizer.pipeline.families import FamilyName, check_mode, find_family
 from tokmill.tokenizer.pipeline.options import ModelOptions
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import PretokenCounts, Tokenizer
 
 _UNIGRAM, _WORDPIECE = only_with("family", "unigram"), only_with("family", "wordpiece")
+_UNIGRAM_OR_SENTENCES = either(_UNIGRAM, only_with("mode", "sentencepiece"))
 
 
-class TrainParams(CountParams):
+class TrainParams(SentenceParams):
     """The vocabulary to learn, and how text is cut into pre-tokens."""
 
     vocab_size: int = Field(
@@ -79,6 +81,18 @@ class TrainParams(CountParams):
         "lowest ids, as Hugging Face does; or the one that occurs first, in the pre-tokens sorted by bytes.",
     )
 
+    allow_smaller: bool = Field(
+        default=False,
+        description="Text with too few pieces for vocab_size gives a smaller vocabulary, with a warning, "
+        "instead of an error.",
+        json_schema_extra=only_with("allow_smaller", True),
+    )
+    byte_fallback: bool = Field(
+        default=False,
+        description="char_bpe and unigram: 256 tokens are bytes, and characters without a piece become "
+        "theirs instead of being unknown.",
+        json_schema_extra=only_with("byte_fallback", True),
+    )
     seed: Literal["substrings", "words"] = Field(
         default="substrings",
         description="unigram: what pieces are chosen from: substrings of pre-tokens, or whole pre-tokens.",
@@ -102,15 +116,16 @@ class TrainParams(CountParams):
         default=1.0,
         gt=0,
         le=1,
-        description="unigram: the part of the text whose characters are pieces; rarer ones become [UNK].",
-        json_schema_extra=_UNIGRAM,
+        description="unigram, and mode sentencepiece: the part of the text whose characters are pieces; "
+        "rarer ones are unknown.",
+        json_schema_extra=_UNIGRAM_OR_SENTENCES,
     )
     max_piece_length: int = Field(
         default=16,
         ge=1,
         lt=1 << 31,
-        description="unigram: the most characters of a piece.",
-        json_schema_extra=_UNIGRAM,
+        description="unigram, and mode sentencepiece: the most characters of a piece.",
+        json_schema_extra=_UNIGRAM_OR_SENTENCES,
     )
     score: Literal["likelihood", "frequency"] = Field(
         default="likelihood",
@@ -133,14 +148,19 @@ class TrainParams(CountParams):
 
     @classmethod
     def without_effect(cls, given: Mapping[str, Any]) -> dict[str, str]:
-        """Return the settings of other families."""
-        family = given.get("family", cls.model_fields["family"].default)
-        return {
-            name: f"the family is '{family}'"
-            for name, field in cls.model_fields.items()
-            if isinstance(field.json_schema_extra, dict)
-            and family not in (_families_of(field.json_schema_extra) or [family])
-        }
+        """Return the settings of other families, and of another mode."""
+        family, mode = (given.get(name, cls.model_fields[name].default) for name in ("family", "mode"))
+        found = {}
+        for name, field in cls.model_fields.items():
+            extra = field.json_schema_extra
+            reasons = [
+                f"the {chosen} is '{value}'"
+                for chosen, value in (("family", family), ("mode", mode))
+                if chosen != name and value not in _values_of(extra, chosen, value)
+            ]
+            if reasons and len(reasons) == len(_conditions(extra)):
+                found[name] = reasons[0]
+        return found
 
     @model_validator(mode="after")
     def _check_vocab_size(self) -> Self:
@@ -158,17 +178,26 @@ class TrainParams(CountParams):
         own = {field.name for field in fields(ModelOptions)} & type(self).model_fields.keys()
         options = ModelOptions(**{name: getattr(self, name) for name in own})
         find_family(self.family).check_options(options)
+        check_mode(self.mode, self.family)
         return self
 
     def count_params(self) -> CountParams:
         """The parameters of `count` for this tokenizer; tokenizers that cut text alike share them."""
-        return CountParams(**self.cut.model_dump())
+        given = {name: getattr(self, name) for name in CountParams.model_fields}
+        return CountParams(**given | {"special_tokens": self.cut.special_tokens})
 
 
-def _families_of(extra: Mapping[str, Any]) -> list[str]:
-    """Return the families that a setting is for; none if it is for all."""
-    families: list[str] = extra.get("only_with", {}).get("values", [])
-    return families
+def _conditions(extra: object) -> list[dict[str, Any]]:
+    """Return the conditions of a setting, any of which lets it have an effect."""
+    found = extra if isinstance(extra, dict) else {}
+    conditions: list[dict[str, Any]] = found.get("either", [])
+    return [found["only_with"]] if "only_with" in found else conditions
+
+
+def _values_of(extra: object, field: str, default: object) -> list[object]:
+    """Return the values of another setting that a setting goes with; all if it does not depend on it."""
+    found = [condition["values"] for condition in _conditions(extra) if condition["field"] == field]
+    return found[0] if found else [default]
 
 
 def run(params: TrainParams, *, out: Path, counts: Path, balance: Path) -> Outcome:

@@ -23,7 +23,7 @@ from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.model import Model, Progress
-from tokmill.tokenizer.pipeline.options import ModelOptions
+from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller
 
 
 class BytePairTraining:
@@ -43,12 +43,13 @@ class BytePairTraining:
         """Make the merges of the largest vocabulary, and each model from a prefix of them.
 
         Raises:
-            TrainingError: there are too few pairs; the message has their number.
+            TrainingError: there are too few pairs, and `allow_smaller` is not set; the message has their
+                number.
         """
         wanted = max(self._numbers)
         made = self._trainer.run(wanted, progress)
         if made < wanted:
-            raise self._too_few(made)
+            accept_smaller(self._options, self._too_few(made))
         merges = self._trainer.merges()
         return [_model(merges[:number], self._options) for number in self._numbers]
 

@@ -1,7 +1,7 @@
 """The family of BPE over characters, for `pipeline.families`."""
 
 from tokmill.tokenizer.char_bpe.model import NAME, CharacterPairModel
-from tokmill.tokenizer.char_bpe.training import CharacterPairTraining, check_options, least_vocab_size
+from tokmill.tokenizer.char_bpe.training import check_options, least_vocab_size, make_trainer
 from tokmill.tokenizer.pipeline.families import Family
 
 FAMILY = Family(
@@ -9,7 +9,7 @@ FAMILY = Family(
     "BPE over characters",
     "pieces",
     CharacterPairModel.from_spec,
-    CharacterPairTraining,
+    make_trainer,
     least_vocab_size,
     {"sentencepiece": "tokmill.tokenizer.char_bpe.sentencepiece"},
     check_options=check_options,

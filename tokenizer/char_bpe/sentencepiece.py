@@ -9,8 +9,8 @@ import numpy as np
 from tokmill.tokenizer.char_bpe.model import CharacterPairModel
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.formats.model_file import ModelFile, PieceKind
-from tokmill.tokenizer.formats.sentencepiece import WHOLE_TEXT
 from tokmill.tokenizer.pipeline.model import Model
+from tokmill.tokenizer.sentences.options import WHOLE_TEXT
 
 MODEL_TYPE = 2
 WORDS = "▁*[^▁]+|▁+"
@@ -29,11 +29,11 @@ def model_of(file: ModelFile, vocabulary: Vocabulary, unknown: str) -> Model:
     return CharacterPairModel(vocabulary, scores, unknown, frozen)
 
 
-def pattern_of(file: ModelFile) -> str:
+def pattern_of(model: Model) -> str:
     """Return how text is cut before the model: into words, if no piece lies across two of them."""
-    learned = (PieceKind.NORMAL, PieceKind.USER_DEFINED)
-    texts = (piece.text for piece in file.pieces if piece.kind in learned)
-    return WHOLE_TEXT if any("▁" in text.lstrip("▁") for text in texts) else WORDS
+    vocabulary = model.vocabulary
+    pieces = (token.decode() for i, token in vocabulary.ordinary() if i not in vocabulary.byte_ids)
+    return WHOLE_TEXT if any("▁" in piece.lstrip("▁") for piece in pieces) else WORDS
 
 
 def can_hold(model: Model) -> bool:

@@ -3,9 +3,10 @@
 Laws: the most frequent pair of neighbouring pieces is joined next; the same counts give the same pieces in
     any order; a smaller vocabulary is a prefix of a larger one; no piece has a special token's bytes.
     `merging.trainer` has the ties.
-Ids: `[UNK]` is 0, then the characters, the most frequent first, then joined pieces in the order in which they
-were made, then special tokens, then reserved ones. A piece's score is minus its place among the pieces, so
-that earlier pieces are made first. Characters that there is no room for are unknown.
+Ids: `[UNK]` is 0, then (with `byte_fallback`) the 256 bytes, then the characters, the most frequent first,
+then joined pieces in the order in which they were made, then special tokens, then reserved ones. A piece's
+score is minus its place among the pieces, so that earlier pieces are made first. Characters that there is no
+room for are unknown. `sentence_training` has the mode `sentencepiece`.
 """
 
 from collections.abc import Sequence
@@ -13,12 +14,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from tokmill.tokenizer.char_bpe.model import UNKNOWN, CharacterPairModel
+from tokmill.tokenizer.char_bpe.sentence_training import SentencePairTraining
+from tokmill.tokenizer.core.characters import utf8_alone
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.merging.rules import JoinRules
 from tokmill.tokenizer.merging.trainer import learn_pieces
-from tokmill.tokenizer.pipeline.model import Model, Progress
-from tokmill.tokenizer.pipeline.options import ModelOptions
+from tokmill.tokenizer.pipeline.model import Model, Progress, Trainer
+from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller
 
 
 class CharacterPairTraining:
@@ -30,15 +34,16 @@ class CharacterPairTraining:
         Raises:
             TrainingError: a size is too small, or an option is not for this family.
         """
-        check_options(options)
-        self._options, self._counts = options, _utf8_alone(counts)
+        self._options, self._counts = options, utf8_alone(counts)
         self._names = list(dict.fromkeys([UNKNOWN, *options.names]))
-        least = least_vocab_size(options.special_tokens, options.num_reserved)
+        self._num_bytes = 256 if options.byte_fallback else 0
+        least = least_vocab_size(options.special_tokens, options.num_reserved) + self._num_bytes
         for size in vocab_sizes:
             if size < least:
+                with_bytes = f", {self._num_bytes} bytes" if self._num_bytes else ""
                 raise TrainingError(
-                    f"train: vocab_size={size} is too small for {least - 1} special and reserved tokens, "
-                    f"{UNKNOWN} among them, and one piece; use at least {least}"
+                    f"train: vocab_size={size} is too small for {len(self._names)} special and reserved "
+                    f"tokens, {UNKNOWN} among them{with_bytes}, and one piece; use at least {least}"
                 )
         self._numbers = [size - least + 1 for size in vocab_sizes]
 
@@ -48,46 +53,45 @@ class CharacterPairTraining:
         Raises:
             TrainingError: there are too few pieces; the message has a feasible size.
         """
-        wanted, fixed = max(self._numbers), len(self._names)
-        pieces = learn_pieces(
-            self._counts,
-            wanted,
+        wanted, fixed = max(self._numbers), len(self._names) + self._num_bytes
+        rules = JoinRules(
             score="frequency",
             min_frequency=self._options.min_frequency,
             max_token_bytes=self._options.max_token_bytes,
             forbidden={name.encode() for name in self._names},
-            progress=progress,
         )
+        pieces = learn_pieces(self._counts, wanted, rules, progress)
+        if not pieces:
+            raise TrainingError("train: the text is empty, so there is nothing to learn; add text")
         if len(pieces) < wanted:
-            raise TrainingError(
+            error = TrainingError(
                 f"train: the corpus has {len(pieces)} pieces, but vocab_size={fixed + wanted} needs "
                 f"{wanted}; lower vocab_size to {fixed + len(pieces)}, or add text"
             )
+            accept_smaller(self._options, error)
         return [self._model(pieces[:number]) for number in self._numbers]
 
     def _model(self, pieces: Sequence[bytes]) -> CharacterPairModel:
         unknown, *others = self._names
-        specials = {unknown: 0} | {name: 1 + len(pieces) + i for i, name in enumerate(others)}
-        vocabulary = Vocabulary.build(dict(enumerate(pieces, start=1)), specials, self._options.num_reserved)
+        first = 1 + self._num_bytes
+        specials = {unknown: 0} | {name: first + len(pieces) + i for i, name in enumerate(others)}
+        tokens = {1 + byte: bytes([byte]) for byte in range(self._num_bytes)}
+        tokens |= dict(enumerate(pieces, start=first))
+        vocabulary = Vocabulary.build(tokens, specials, self._options.num_reserved, range(1, first))
         scores = np.zeros(vocabulary.size)
-        scores[1 : 1 + len(pieces)] = -np.arange(len(pieces), dtype=np.float64)
+        scores[first : first + len(pieces)] = -np.arange(len(pieces), dtype=np.float64)
         return CharacterPairModel(vocabulary, scores)
 
 
-def _utf8_alone(counts: PretokenCounts) -> PretokenCounts:
-    """Return the counts of the pre-tokens that are UTF-8; pieces of others could stand in no text."""
-    if not (counts.data >= 0x80).any():
-        return counts
-    kept = {pretoken: count for pretoken, count in counts.to_dict().items() if _is_utf8(pretoken)}
-    return PretokenCounts.from_dict(kept)
+def make_trainer(counts: PretokenCounts, options: ModelOptions, vocab_sizes: Sequence[int]) -> Trainer:
+    """Return the trainer for the options' mode.
 
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    Raises:
+        TrainingError: see the trainers.
+    """
+    check_options(options)
+    kind = SentencePairTraining if options.on_sentences else CharacterPairTraining
+    return kind(counts, options, vocab_sizes)
 
 
 def check_options(options: ModelOptions) -> None:

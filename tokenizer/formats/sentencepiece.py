@@ -8,7 +8,7 @@ and says how text is cut before it.
 Law: ids are those of `sentencepiece`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,7 @@ from tokmill.tokenizer.formats.names import SENTENCEPIECE, SENTENCEPIECE_VOCAB
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
-
-WHOLE_TEXT = r"[\s\S]+"
-"""The pattern that cuts nothing."""
+from tokmill.tokenizer.pipeline.model import Model
 
 _ROLES = ("bos", "eos", "pad")
 """Found by the names of their pieces, as sentencepiece does; the ids in the settings decide nothing."""
@@ -66,16 +64,24 @@ def _definition(file: ModelFile, where: str) -> Definition:
     tokens |= {i: bytes([_BYTES.index(file.pieces[i].text)]) for i in of[PieceKind.BYTE]}
     vocabulary = Vocabulary.build(tokens, specials, byte_ids=of[PieceKind.BYTE])
     unknown = file.pieces[of[PieceKind.UNKNOWN][0]].text
-    prefix = file.normalizer["add_dummy_prefix"]
-    definition = Definition(
-        part.model_of(file, vocabulary, unknown),
-        PreTokenizer(part.pattern_of(file)),
-        _normalizer(file),
-        decoder=Decoder("metaspace" if prefix else "metaspace_never"),
-    )
     control = {file.pieces[i].text for i in of[PieceKind.CONTROL]}
     pieces = {role: file.trainer[f"{role}_piece"] for role in _ROLES}
-    return definition.with_roles({role: name if name in control else None for role, name in pieces.items()})
+    roles = {role: name if name in control else None for role, name in pieces.items()}
+    return sentence_definition(part.model_of(file, vocabulary, unknown), _normalizer(file), roles)
+
+
+def sentence_definition(
+    model: Model, normalizer: SentenceNormalizer, roles: Mapping[str, str | None]
+) -> Definition:
+    """Put the model of a file, or one that is trained as sentencepiece does it, into its pipeline."""
+    part = find_family(model.family).format_module("sentencepiece")
+    definition = Definition(
+        model,
+        PreTokenizer(part.pattern_of(model)),
+        normalizer,
+        decoder=Decoder("metaspace" if normalizer.add_dummy_prefix else "metaspace_never"),
+    )
+    return definition.with_roles(roles)
 
 
 def _part_for(model_type: int, where: str) -> Any:
@@ -155,7 +161,7 @@ def _model_file(definition: Definition) -> ModelFile:
     file = ModelFile(
         _pieces(model, normalizer), _trainer(definition, part.MODEL_TYPE), _normalizer_fields(normalizer)
     )
-    if definition.pre_tokenizer.chain != (part.pattern_of(file),):
+    if definition.pre_tokenizer.chain != (part.pattern_of(model),):
         raise _refusal()
     return file
 

@@ -46,6 +46,7 @@ class Symbols(NamedTuple):
         end: where they end.
         data: the pieces' bytes.
         mark: how many bytes before the text of a right part say that it continues a word.
+        size: shape (most symbols,); of equally frequent pairs that with the smaller sum of sizes comes first.
     """
 
     frequency: Int64
@@ -55,6 +56,7 @@ class Symbols(NamedTuple):
     end: Int64
     data: Bytes
     mark: int
+    size: Int32
 
 
 class Pairs(NamedTuple):
@@ -141,7 +143,12 @@ def joined_byte(symbols: Symbols, left: int, right: int, i: int) -> int:
 
 @kernel
 def comes_first(one: int, other: int, pairs: Pairs, symbols: Symbols) -> bool:
-    """Whether the piece that a pair makes has smaller bytes than another pair's, or a shorter left part."""
+    """Whether a pair comes first: by its piece's size, then its bytes, then the length of its left part."""
+    size = symbols.size
+    difference = size[pairs.left[one]] + size[pairs.right[one]]
+    difference -= size[pairs.left[other]] + size[pairs.right[other]]
+    if difference != 0:
+        return difference < 0
     i = 0
     while True:
         a = joined_byte(symbols, np.int64(pairs.left[one]), np.int64(pairs.right[one]), i)

@@ -7,12 +7,13 @@ pieces:
     likelihood   f(ab) / (f(a) f(b))     f counts pieces, and pairs at every place where they are neighbours
     frequency    f(ab)
 
-Ties: the more frequent pair comes first, then the one whose joined piece has the smaller bytes, then the one
-with the shorter left part. Scores are compared exactly, as integers.
+Ties: the more frequent pair comes first, then (with `shorter_first`) the one whose joined piece has fewer
+characters, then the one whose joined piece has the smaller bytes, then the one with the shorter left part.
+Scores are compared exactly, as integers.
 Source: Schuster and Nakajima 2012; the score is that of the textbooks.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -34,6 +35,7 @@ from tokmill.tokenizer.kernels.joining import (
     set_closed,
 )
 from tokmill.tokenizer.merging.alphabet import Alphabet
+from tokmill.tokenizer.merging.rules import JoinRules
 from tokmill.tokenizer.pipeline.model import Progress
 
 _LEAST_ROOM: Final = 1 << 12
@@ -42,40 +44,28 @@ _MAX_CELLS: Final = (1 << 31) // 4
 
 
 def learn_pieces(
-    words: PretokenCounts,
-    number: int,
-    *,
-    score: str = "likelihood",
-    continues: bytes = b"",
-    min_frequency: int = 1,
-    max_token_bytes: int | None = None,
-    forbidden: Collection[bytes] = (),
-    progress: Progress | None = None,
+    words: PretokenCounts, number: int, rules: JoinRules, progress: Progress | None = None
 ) -> list[bytes]:
     """Return pieces: the characters, the most frequent first, then joined ones in the order of their making.
 
     Args:
         words: how often each word occurs, in any order.
         number: the most pieces.
-        score: `likelihood` or `frequency`; see the module.
-        continues: what stands before a piece that does not begin a word.
-        min_frequency: pairs that occur less often are not joined.
-        max_token_bytes: longer pieces are not made, `continues` not counted.
-        forbidden: bytes that no piece may have.
+        rules: what decides which pairs are joined.
         progress: called now and then with the number of pieces made and wanted.
 
     Raises:
         TrainingError: there is more text than places can number, or the sum of counts exceeds int64.
     """
-    alphabet = Alphabet.of(words, number, frozenset(forbidden), continues)
+    alphabet = Alphabet.of(words, number, frozenset(rules.forbidden), rules.continues)
     if len(alphabet.pieces) >= number:
         return list(alphabet.pieces)
-    joining = _Joining(alphabet, number, min_frequency, score == "likelihood")
+    joining = _Joining(alphabet, number, rules)
     made = 0
     while len(joining.pieces) < number and (pair := joining.best()) >= 0:
         joined = joining.joined(pair)
-        too_long = max_token_bytes is not None and len(joined.removeprefix(continues)) > max_token_bytes
-        joining.close(pair) if too_long or joined in forbidden else joining.join(pair, joined)
+        taken = rules.takes(joined) and (rules.join_again or joining.is_new(joined))
+        joining.join(pair, joined) if taken else joining.close(pair)
         made += 1
         if made % _JOINS_A_STEP == 0:
             raise_if_stopped()
@@ -91,7 +81,7 @@ class _Joining:
         pieces: the bytes of each symbol, `continues` included.
     """
 
-    def __init__(self, alphabet: Alphabet, number: int, least: int, by_likelihood: bool) -> None:
+    def __init__(self, alphabet: Alphabet, number: int, rules: JoinRules) -> None:
         cells = alphabet.cells
         if cells.symbol.shape[0] > _MAX_CELLS:
             raise TrainingError(
@@ -100,9 +90,10 @@ class _Joining:
             )
         self.pieces, self._continues = list(alphabet.pieces), alphabet.continues
         self._numbers = {piece: i for i, piece in enumerate(self.pieces)}
-        self._least, self._by_likelihood = max(least, 1), by_likelihood
+        self._least, self._by_likelihood = max(rules.min_frequency, 1), rules.by_likelihood
         self._cells, self._counters = cells, np.zeros(2, np.int64)
-        self._symbols = _symbols(alphabet, number)
+        self._symbols = _symbols(alphabet, number, rules.shorter_first)
+        self._shorter_first = rules.shorter_first
         self._places = Places(*np.empty((2, 3 * cells.symbol.shape[0] + 1), np.int32))
         self._scratch = np.empty(cells.symbol.shape[0] + 1, np.int32)
         self._pairs = _empty_pairs(_LEAST_ROOM)
@@ -111,7 +102,7 @@ class _Joining:
             cells.symbol
         ):
             self._pairs = _larger(self._pairs, self._counters)
-        renew_all(self._pairs, self._symbols, self._counters, self._least, by_likelihood)
+        renew_all(self._pairs, self._symbols, self._counters, self._least, self._by_likelihood)
 
     def best(self) -> int:
         """Return the pair with the best score, -1 if there is none."""
@@ -121,6 +112,10 @@ class _Joining:
         """Return the piece that a pair makes."""
         left, right = int(self._pairs.left[pair]), int(self._pairs.right[pair])
         return self.pieces[left] + self.pieces[right].removeprefix(self._continues)
+
+    def is_new(self, joined: bytes) -> bool:
+        """Whether no other pair has made a piece."""
+        return joined not in self._numbers
 
     def close(self, pair: int) -> None:
         """Never join a pair."""
@@ -132,6 +127,7 @@ class _Joining:
         if symbol == len(self.pieces):
             self.pieces.append(joined)
             self._symbols = _with_symbol(self._symbols, symbol, joined)
+            self._symbols.size[symbol] = len(joined.decode()) if self._shorter_first else 0
         places = self._scratch[: list_places(self._pairs, self._places, pair, self._scratch)]
         places.sort()
         needed = int(self._counters[NUM_PAIRS]) + 2 * len(places)
@@ -142,7 +138,7 @@ class _Joining:
         join_pair(*state, places, pair, symbol, self._least, self._by_likelihood)
 
 
-def _symbols(alphabet: Alphabet, number: int) -> Symbols:
+def _symbols(alphabet: Alphabet, number: int, shorter_first: bool) -> Symbols:
     """Lay the characters out as symbols, with room for as many pieces as are wanted."""
     pieces = alphabet.pieces
     room, ends = max(number, len(pieces)) + 1, np.cumsum([0, *map(len, pieces)], dtype=np.int64)
@@ -151,7 +147,8 @@ def _symbols(alphabet: Alphabet, number: int) -> Symbols:
     at[: len(pieces)], end[: len(pieces)] = ends[:-1], ends[1:]
     nothing = np.full((2, room), -1, np.int32)
     data = np.frombuffer(b"".join(pieces), np.uint8).copy()
-    return Symbols(frequency, nothing[0], nothing[1], at, end, data, len(alphabet.continues))
+    sizes = np.full(room, int(shorter_first), np.int32)
+    return Symbols(frequency, nothing[0], nothing[1], at, end, data, len(alphabet.continues), sizes)
 
 
 def _with_symbol(symbols: Symbols, symbol: int, piece: bytes) -> Symbols:

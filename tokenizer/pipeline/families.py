@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from tokmill.tokenizer.core.errors import TokenizerError
+from tokmill.tokenizer.core.errors import TokenizerError, TrainingError
 
 if TYPE_CHECKING:
     from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
@@ -88,3 +88,16 @@ def find_family(name: object) -> Family:
         raise TokenizerError(f"family={name!r:.80} is not known; use one of {', '.join(FAMILIES)}")
     family: Family = importlib.import_module(FAMILIES[name]).FAMILY
     return family
+
+
+def check_mode(mode: str, family: str) -> None:
+    """Refuse the mode `sentencepiece` for families that cannot be trained on whole sentences.
+
+    Raises:
+        TrainingError: names those that can.
+    """
+    able = [name for name in FAMILIES if "sentencepiece" in find_family(name).formats]
+    if mode == "sentencepiece" and family not in able:
+        raise TrainingError(
+            f"train: mode='sentencepiece' is for the families {', '.join(able)}, but the family is {family!r}"
+        )

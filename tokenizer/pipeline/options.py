@@ -1,5 +1,6 @@
 """The options of training a model; those of cutting text are in `training_options`."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -9,10 +10,13 @@ from tokmill.tokenizer.components.specials import check_names
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.vocabulary import MAX_IDS, reserved_name
 
+logger = logging.getLogger(__name__)
+
 Score = Literal["likelihood", "frequency"]
 Unknown = Literal["word", "part"]
 TieBreak = Literal["lexicographic_max", "lowest_ids", "first_seen"]
 Seed = Literal["substrings", "words"]
+Mode = Literal["pretokens", "sentencepiece"]
 
 _LEAST = MappingProxyType(
     {
@@ -50,6 +54,21 @@ class ModelOptions:
             frequency divided by those of its parts, or of the greatest `frequency`.
         unknown: wordpiece: what is unknown where no piece fits, the `word` or the `part`.
         max_input_chars_per_word: wordpiece: longer words are unknown as a whole.
+        allow_smaller: whether text with too few pieces gives a smaller vocabulary, with a warning.
+        byte_fallback: char_bpe, unigram: whether characters without a piece become their bytes, which are 256
+            tokens, instead of the unknown token.
+        mode: char_bpe, unigram: `sentencepiece` trains on whole sentences as the library of this name does;
+            all options below are for it.
+        split_by_unicode_script: see `sentences.rules.PieceRules`, as for the next four.
+        split_by_number: the same.
+        split_digits: the same.
+        split_by_whitespace: the same.
+        allow_whitespace_only_pieces: the same.
+        user_defined_symbols: strings that are always one piece.
+        unk_id: the id of the unknown token `<unk>`.
+        bos_id: the id of `<s>`; -1 for none.
+        eos_id: the id of `</s>`; -1 for none.
+        pad_id: the id of `<pad>`; -1 for none.
 
     Raises:
         TrainingError: an option is invalid.
@@ -71,12 +90,26 @@ class ModelOptions:
     score: Score = "likelihood"
     unknown: Unknown = "word"
     max_input_chars_per_word: int = 100
+    allow_smaller: bool = False
+    byte_fallback: bool = False
+    mode: Mode = "pretokens"
+    split_by_unicode_script: bool = True
+    split_by_number: bool = True
+    split_digits: bool = False
+    split_by_whitespace: bool = True
+    allow_whitespace_only_pieces: bool = False
+    user_defined_symbols: Sequence[str] = ()
+    unk_id: int = 0
+    bos_id: int = 1
+    eos_id: int = 2
+    pad_id: int = -1
 
     def __post_init__(self) -> None:
         check_choice("tie_break", self.tie_break, get_args(TieBreak))
         check_choice("score", self.score, get_args(Score))
         check_choice("unknown", self.unknown, get_args(Unknown))
         check_choice("seed", self.seed, get_args(Seed))
+        check_choice("mode", self.mode, get_args(Mode))
         for name, most in (("shrinking_factor", 0.99), ("character_coverage", 1.0)):
             if not 0 < getattr(self, name) <= most:
                 raise TrainingError(f"train: {name}={getattr(self, name)} must be above 0 and at most {most}")
@@ -88,6 +121,12 @@ class ModelOptions:
             raise TrainingError(f"train: num_reserved={self.num_reserved} must be at most {MAX_IDS}")
         check_names(self.special_tokens, "special_tokens")
         check_names(self.names, "special_tokens and reserved tokens")
+        _check_symbols(self.user_defined_symbols)
+
+    @property
+    def on_sentences(self) -> bool:
+        """Whether training is on whole sentences, as sentencepiece does it."""
+        return self.mode == "sentencepiece"
 
     @property
     def names(self) -> list[str]:
@@ -103,3 +142,29 @@ def check_choice(name: str, value: object, known: Sequence[str]) -> None:
     """
     if value not in known:
         raise TrainingError(f"train: {name}={value!r} is not known; use one of {', '.join(known)}")
+
+
+def accept_smaller(options: ModelOptions, error: TrainingError) -> None:
+    """Warn of a vocabulary that becomes smaller than asked for.
+
+    Raises:
+        TrainingError: smaller ones are not allowed.
+    """
+    if not options.allow_smaller:
+        raise error
+    message = str(error).removeprefix("train: ")
+    logger.warning("train: %s; allow_smaller=true, so the vocabulary is smaller", message)
+
+
+def _check_symbols(symbols: Sequence[str]) -> None:
+    if isinstance(symbols, str):
+        raise TrainingError(
+            f"train: user_defined_symbols={symbols!r:.200} must be a list; use [{symbols!r:.200}]"
+        )
+    seen = set[str]()
+    for symbol in symbols:
+        if not isinstance(symbol, str) or not symbol or symbol in seen:
+            raise TrainingError(
+                f"train: user_defined_symbols: {symbol!r:.200} must be a text that is not empty, named once"
+            )
+        seen.add(symbol)

@@ -27,6 +27,9 @@ from tokmill.tokenizer.unigram.encoder import UnigramEncoder
 NAME = "unigram"
 UNKNOWN = "[UNK]"
 UNKNOWN_PENALTY = 10.0
+USER_DEFINED_SCORE = -0.1
+"""What sentencepiece gives the symbols that users defined, whatever a file says."""
+
 Precision = Literal["double", "single"]
 LEAST_SCORE = -1e9
 """Far below every log probability; sums of scores above it stay finite and exact enough."""

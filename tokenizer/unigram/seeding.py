@@ -4,7 +4,7 @@ All characters, and of the substrings (or words) of two characters or more that 
 with the greatest score, frequency times characters; of equal scores the smaller string comes first.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +51,7 @@ class SeedRules:
         longest: the most characters.
         max_bytes: the most bytes; characters may have more.
         forbidden: strings that are not taken.
+        allows: whether a text may be a seed; None if all may be.
     """
 
     source: str
@@ -59,6 +60,13 @@ class SeedRules:
     longest: int
     max_bytes: int
     forbidden: Collection[bytes] = ()
+    allows: Callable[[str], bool] | None = None
+
+    def takes(self, spelled: bytes) -> bool:
+        """Whether a string may be a seed."""
+        if spelled in self.forbidden or len(spelled) > self.max_bytes:
+            return False
+        return self.allows is None or self.allows(spelled.decode())
 
 
 def find_seeds(text: TrainingText, rules: SeedRules) -> Seeds:
@@ -103,7 +111,8 @@ def _substrings(text: TrainingText, rules: SeedRules) -> dict[bytes, float]:
     raise_if_stopped()
     above = np.cumsum(histogram[::-1])[::-1]
     enough = np.flatnonzero(above >= rules.number + len(rules.forbidden))
-    least_bucket = int(enough[-1]) if enough.shape[0] and not text.spelling else 0
+    filtered = bool(text.spelling) or rules.allows is not None
+    least_bucket = int(enough[-1]) if enough.shape[0] and not filtered else 0
     firsts, lengths = np.empty((2, int(above[least_bucket])), np.int64)
     scores = np.empty(firsts.shape[0], np.float64)
     list_substrings(*given, least_bucket, *scratch, histogram, Substrings(firsts, lengths), scores)
@@ -138,6 +147,6 @@ def _best(
             break
         string = text.data[starts[i] : starts[i] + lengths[i]].tobytes()
         spelled = text.spelled(string)
-        if spelled not in rules.forbidden and len(spelled) <= rules.max_bytes:
+        if rules.takes(spelled):
             found[string] = float(scores[i])
     return found

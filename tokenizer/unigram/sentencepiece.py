@@ -8,13 +8,11 @@ import numpy as np
 
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.formats.model_file import ModelFile, PieceKind
-from tokmill.tokenizer.formats.sentencepiece import WHOLE_TEXT
 from tokmill.tokenizer.pipeline.model import Model
-from tokmill.tokenizer.unigram.model import UnigramModel
+from tokmill.tokenizer.sentences.options import WHOLE_TEXT
+from tokmill.tokenizer.unigram.model import USER_DEFINED_SCORE, UnigramModel
 
 MODEL_TYPE = 1
-USER_DEFINED_SCORE = -0.1
-"""What sentencepiece gives the symbols that users defined, whatever the file says."""
 
 
 def model_of(file: ModelFile, vocabulary: Vocabulary, unknown: str) -> Model:
@@ -30,7 +28,7 @@ def model_of(file: ModelFile, vocabulary: Vocabulary, unknown: str) -> Model:
     return UnigramModel(vocabulary, scores, unknown, "single")
 
 
-def pattern_of(_file: ModelFile) -> str:
+def pattern_of(_model: Model) -> str:
     """Return how text is cut before the model: not at all."""
     return WHOLE_TEXT
 

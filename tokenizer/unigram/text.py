@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.buffers import pack_bytes, unpack
+from tokmill.tokenizer.core.characters import code_points
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.reference.unigram import characters
 
@@ -96,7 +97,7 @@ def _covered(
 ) -> TrainingText:
     """Choose the alphabet, and cut pre-tokens at all other characters."""
     starts = np.flatnonzero(counts.data & 0xC0 != 0x80)
-    codes = _code_points(counts.data, starts)
+    codes = code_points(counts.data, starts)
     words = np.searchsorted(counts.offsets, starts, side="right") - 1
     weights = (counts.counts.astype(np.float64) / unit)[words]
     frequencies = np.bincount(codes, weights, _NUM_CODE_POINTS).astype(np.float64, copy=False)
@@ -115,19 +116,6 @@ def _covered(
         frequencies[alphabet],
         spelling,
     )
-
-
-def _code_points(data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the code point of the character at each start."""
-    padded = np.concatenate([data, np.zeros(3, np.uint8)])
-    first, codes = padded[starts].astype(np.int64), padded[starts].astype(np.int64)
-    for length, mask in ((2, 0x1F), (3, 0x0F), (4, 0x07)):
-        some = np.flatnonzero(first >= (0xC0, 0xE0, 0xF0)[length - 2])
-        code = first[some] & mask
-        for i in range(1, length):
-            code = code << 6 | padded[starts[some] + i] & 0x3F
-        codes[some] = code
-    return codes
 
 
 def _chosen(frequencies: NDArray[np.float64], coverage: float) -> NDArray[np.bool_]:

@@ -17,9 +17,10 @@ from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.counting import PretokenCounter
+from tokmill.tokenizer.merging.rules import JoinRules
 from tokmill.tokenizer.merging.trainer import learn_pieces
 from tokmill.tokenizer.pipeline.model import Model, Progress
-from tokmill.tokenizer.pipeline.options import ModelOptions
+from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller
 from tokmill.tokenizer.splitting import Pretokens
 from tokmill.tokenizer.wordpiece.encoder import words_of
 from tokmill.tokenizer.wordpiece.model import UNKNOWN, WordPieceModel
@@ -48,22 +49,23 @@ class WordPieceTraining:
             TrainingError: there are too few pieces; the message has a feasible size.
         """
         wanted = max(self._numbers)
-        pieces = learn_pieces(
-            self._words,
-            wanted,
+        rules = JoinRules(
             score=self._options.score,
             continues=CONTINUES,
             min_frequency=self._options.min_frequency,
             max_token_bytes=self._options.max_token_bytes,
             forbidden={name.encode() for name in self._names},
-            progress=progress,
         )
+        pieces = learn_pieces(self._words, wanted, rules, progress)
+        if not pieces:
+            raise TrainingError("train: the text is empty, so there is nothing to learn; add text")
         if len(pieces) < wanted:
             fixed = len(self._names)
-            raise TrainingError(
+            error = TrainingError(
                 f"train: the corpus has {len(pieces)} pieces, but vocab_size={fixed + wanted} needs "
                 f"{wanted}; lower vocab_size to {fixed + len(pieces)}, or add text"
             )
+            accept_smaller(self._options, error)
         return [self._model(pieces[:number]) for number in self._numbers]
 
     def _model(self, pieces: Sequence[bytes]) -> WordPieceModel:

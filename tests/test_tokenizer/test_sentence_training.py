@@ -1,0 +1,194 @@
+"""Training on whole sentences: BPE's pieces are sentencepiece's, which reads the files of both families."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.test_tokenizer.conftest import TRAINING_TEXTS, trained_by_sentencepiece
+from tokmill import tokenizer
+from tokmill.tokenizer import PretokenCounts, Tokenizer, TrainingError, attestation
+from tokmill.tokenizer.components.charsmaps import RULE_NAMES, named_charsmap
+from tokmill.tokenizer.formats.model_file import read_model
+from tokmill.tokenizer.sentences.rules import PieceRules
+from tokmill.tokenizer.sentences.words import cut_words
+
+TEXTS = [
+    *(text.rstrip() for text in TRAINING_TEXTS),  # as sentencepiece's Python interface does
+    "In 2024 the 3 foxes  ran 10km; Ａｂｃ １２３ — the lazy, lazy dogs.",
+    "Привет, мир! Привет, лиса. Größen e\u0301e\u0301 и́ и́ ー ラーメン ラーメン 今天天气",
+    "a\u0301б a1б a1б ﬁne ﬁnd ½ x\ty the the the  end ",
+]
+OPTIONS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "bytes": {"byte_fallback": True, "character_coverage": 0.98, "vocab_size": 440},
+    "no rules": {"normalizer": "identity"},
+    "as it is": {"normalizer": "identity", "add_dummy_prefix": False, "remove_extra_whitespaces": False},
+    "folded": {"normalizer": "nmt_nfkc_cf"},
+    "across words": {"split_by_whitespace": False},
+    "blanks": {"allow_whitespace_only_pieces": True, "remove_extra_whitespaces": False},
+    "digits": {"split_digits": True},
+    "numbers": {"split_by_number": False},
+    "scripts": {"split_by_unicode_script": False},
+    "short": {"max_piece_length": 3, "vocab_size": 160},
+    "symbols": {"user_defined_symbols": ["lazy", "▁x", "1"], "special_tokens": ["<sep>", "<cls>"]},
+    "other ids": {"pad_id": 0, "unk_id": 3, "bos_id": -1, "eos_id": 1},
+}
+_THEIR_NAMES = {
+    "normalizer": "normalization_rule_name",
+    "max_piece_length": "max_sentencepiece_length",
+    "special_tokens": "control_symbols",
+}
+
+
+def trained(name: str, family: str = "char_bpe", **more: Any) -> Tokenizer:
+    """A tokenizer of ours."""
+    options = {"vocab_size": 200, "normalizer": "nmt_nfkc", **OPTIONS[name], **more}
+    smaller = family == "unigram"
+    return tokenizer.train(TEXTS, family=family, mode="sentencepiece", allow_smaller=smaller, **options)
+
+
+def pieces(model: sentencepiece.SentencePieceProcessor) -> list[tuple[str, float]]:
+    """The pieces of a model with their scores, by id."""
+    return [(model.id_to_piece(i), model.get_score(i)) for i in range(model.get_piece_size())]
+
+
+def in_sentencepiece(tok: Tokenizer, folder: Path) -> sentencepiece.SentencePieceProcessor:
+    """A tokenizer in the other library, through a file."""
+    tok.save(folder, format="sentencepiece")
+    return sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_bpe_has_the_pieces_scores_and_ids_of_sentencepiece(name: str, tmp_path: Path) -> None:
+    options = {"vocab_size": 200, "character_coverage": 1.0, **OPTIONS[name]}
+    named = {_THEIR_NAMES.get(key, key): value for key, value in options.items()}
+    model = trained_by_sentencepiece(TEXTS, model_type="bpe", **named)
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=model)
+
+    assert pieces(in_sentencepiece(trained(name), tmp_path)) == pieces(theirs)
+
+
+@pytest.mark.parametrize("family", ["char_bpe", "unigram"])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_trained_tokenizer_is_the_same_in_its_file(name: str, family: str, tmp_path: Path) -> None:
+    tok = trained(name, family, seed_size=2000)
+    theirs = in_sentencepiece(tok, tmp_path)
+
+    assert tokenizer.load(tmp_path) == tok
+    for text in [*TEXTS, "", "  ", "the ㍿ 🙂 lazy\u3000x", "▁▁a<sep>"]:
+        ids = tok.encode(text, as_text=True)
+        assert ids == theirs.encode(text)
+        assert tok.decode(ids) == theirs.decode(ids) or theirs.unk_id() in ids
+    attestation.check(tok, attestation.make(tok))
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_learned_unigram_pieces_follow_the_rules(name: str) -> None:
+    tok, options = trained(name, "unigram"), OPTIONS[name]
+    known = {"split_by_unicode_script", "split_by_number", "split_by_whitespace", "split_digits"}
+    known |= {"allow_whitespace_only_pieces"}
+    rules = PieceRules(
+        longest=options.get("max_piece_length", 16), **{key: options[key] for key in known & options.keys()}
+    )
+    vocabulary, symbols = tok.definition.vocabulary, options.get("user_defined_symbols", [])
+    learned = [token for i, token in vocabulary.ordinary() if i not in vocabulary.byte_ids]
+    assert [
+        token for token in learned if token.decode() not in symbols and not rules.allows(token.decode())
+    ] == []
+    assert any(len(token.decode()) > 1 for token in learned)
+
+
+@pytest.mark.parametrize("family", ["char_bpe", "unigram"])
+def test_any_number_of_threads_and_any_order_of_counts_give_the_same(family: str) -> None:
+    options: dict[str, Any] = {"family": family, "mode": "sentencepiece", "normalizer": "nfkc"}
+    one = tokenizer.train(TEXTS * 40, vocab_size=140, **options)
+    counts = tokenizer.count_pretokens(TEXTS * 40, num_threads=3, **options).to_dict()
+    backwards = dict(reversed(counts.items()))
+
+    assert tokenizer.train(TEXTS * 40, vocab_size=140, num_threads=3, **options) == one
+    assert tokenizer.train_from_counts(backwards, vocab_size=140, **options) == one
+
+
+RULES = st.builds(
+    PieceRules,
+    longest=st.integers(2, 6),
+    split_by_unicode_script=st.booleans(),
+    split_by_number=st.booleans(),
+    split_by_whitespace=st.booleans(),
+    split_digits=st.booleans(),
+    allow_whitespace_only_pieces=st.booleans(),
+)
+
+
+@given(rules=RULES, text=st.text("ab▁бカー今1１\u0301\t\u2585.", min_size=1, max_size=9))
+def test_no_allowed_piece_lies_across_a_cut(rules: PieceRules, text: str) -> None:
+    words = cut_words(PretokenCounts.from_dict({text.encode(): 3}), rules, 1.0, ())
+    parts = [part.decode() for part in words.counts.to_dict()]
+    inside = {part[i:j] for part in parts for i in range(len(part)) for j in range(i + 1, len(part) + 1)}
+    whole = {text[i:j] for i in range(len(text)) for j in range(i + 1, len(text) + 1)}
+
+    assert {piece for piece in whole if rules.allows(piece)} == {p for p in inside if rules.allows(p)}
+
+
+@pytest.mark.parametrize("name", RULE_NAMES)
+def test_the_tables_of_named_rules_are_those_of_sentencepiece(name: str) -> None:
+    model = trained_by_sentencepiece(["a b"] * 3, vocab_size=10, normalization_rule_name=name)
+    assert read_model(model, "theirs").normalizer["precompiled_charsmap"] == named_charsmap(name)
+
+
+@pytest.mark.parametrize("family", ["byte_bpe", "char_bpe", "unigram", "wordpiece"])
+def test_too_little_text_gives_a_smaller_vocabulary_if_that_is_allowed(
+    family: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(TrainingError, match="lower vocab_size to") as error:
+        tokenizer.train(["abc abc abd"], family=family, vocab_size=600)
+    feasible = int(str(error.value).split("lower vocab_size to ")[1].split(",")[0])
+
+    tok = tokenizer.train(["abc abc abd"], family=family, vocab_size=600, allow_smaller=True)
+
+    assert tok.vocab_size == feasible < 600
+    assert "allow_smaller=true" in caplog.text
+    assert tok == tokenizer.train(["abc abc abd"], family=family, vocab_size=feasible)
+
+
+@pytest.mark.parametrize("family", ["char_bpe", "unigram"])
+@pytest.mark.parametrize("mode", ["pretokens", "sentencepiece"])
+def test_bytes_stand_in_for_unknown_characters(family: str, mode: Any) -> None:
+    tok = tokenizer.train(TEXTS, family=family, mode=mode, vocab_size=360, byte_fallback=True)
+    text = "the 🙂 fox㍿"
+
+    assert tok.decode(tok.encode(text)) == text
+    assert tok.definition.model.kinds().count("byte") == 256
+
+
+@pytest.mark.parametrize("family", ["char_bpe", "unigram"])
+@pytest.mark.parametrize(
+    ("texts", "options", "says"),
+    [
+        ([], {}, "the text is empty"),
+        (["\0"], {"normalizer": "identity", "add_dummy_prefix": False}, "the text is empty"),
+        (["abcdefgh"], {"vocab_size": 8}, "vocab_size=8 is too small for 9 characters"),
+        (TEXTS, {"unk_id": -1}, "unk_id=-1"),
+        (TEXTS, {"bos_id": 0}, "must differ"),
+        (TEXTS, {"pad_id": 900}, "the id 900"),
+        (TEXTS, {"normalizer": "lowercase"}, "use one of identity, nfkc"),
+        (TEXTS, {"user_defined_symbols": ["a", "a"]}, "user_defined_symbols"),
+        (TEXTS, {"user_defined_symbols": "ab"}, "must be a list"),
+        (TEXTS, {"user_defined_symbols": ["<s>"]}, "special token"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(
+    family: str, texts: list[str], options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(tokenizer.TokenizerError, match=says):
+        tokenizer.train(texts, family=family, mode="sentencepiece", **{"vocab_size": 120, **options})
+
+
+@pytest.mark.parametrize("family", ["byte_bpe", "wordpiece", "word_level"])
+def test_other_families_have_no_sentences(family: str) -> None:
+    with pytest.raises(TrainingError, match="char_bpe, unigram"):
+        tokenizer.train(TEXTS, family=family, mode="sentencepiece", vocab_size=300)

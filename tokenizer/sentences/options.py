@@ -1,0 +1,50 @@
+"""How texts are read for training on whole sentences, as a value that needs no kernels."""
+
+from dataclasses import dataclass
+
+from tokmill.tokenizer.components.charsmaps import IDENTITY, named_charsmap
+
+WHOLE_TEXT = r"[\s\S]+"
+"""The pattern that cuts nothing."""
+
+_WORDS = "▁[^▁]*|[^▁]+"
+_WORDS_AFTER_BLANKS = "▁+[^▁]*|[^▁]+"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceText:
+    """What becomes of a text before training on whole sentences.
+
+    Attributes:
+        normalizer: the name of SentencePiece's rules; None for none.
+        add_dummy_prefix: whether a space is put before each text.
+        remove_extra_whitespaces: whether spaces at both ends, and all but one of several, are removed.
+        split_by_whitespace: whether words are counted, or whole texts.
+        allow_whitespace_only_pieces: whether a word may begin with several `▁`.
+        user_defined_symbols: strings that are always a piece.
+
+    Raises:
+        TokenizerError: there are no rules of this name.
+    """
+
+    normalizer: str | None = None
+    add_dummy_prefix: bool = True
+    remove_extra_whitespaces: bool = True
+    split_by_whitespace: bool = True
+    allow_whitespace_only_pieces: bool = False
+    user_defined_symbols: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        named_charsmap(self.rule_name)
+
+    @property
+    def rule_name(self) -> str:
+        """The name of the rules."""
+        return self.normalizer or IDENTITY
+
+    @property
+    def pattern(self) -> str:
+        """The pattern that cuts normalized text into words."""
+        if not self.split_by_whitespace:
+            return WHOLE_TEXT
+        return _WORDS_AFTER_BLANKS if self.allow_whitespace_only_pieces else _WORDS
