@@ -1,11 +1,11 @@
-"""The pictures of docs/packing.md and docs/mixing.md are what the code draws now."""
+"""The pictures of docs/packing.md, docs/mixing.md and docs/tokenizers.md are what the code draws now."""
 
 import importlib
 
 import pytest
 
 
-@pytest.fixture(params=["packing", "mixing"])
+@pytest.fixture(params=["packing", "mixing", "tokenizers"])
 def drawing(request, checkout, monkeypatch):
     """A page's text, and the script that draws its pictures."""
     monkeypatch.syspath_prepend(str(checkout / "docs"))
