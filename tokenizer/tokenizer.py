@@ -28,6 +28,7 @@ from tokmill.tokenizer.core.arrow import ArrowStrings, read_strings
 from tokmill.tokenizer.core.buffers import EncodedBatch, Text, Texts
 from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.pipeline.renaming import claimed, padded, renamed
 from tokmill.tokenizer.short_texts import ShortTexts
 from tokmill.tokenizer.splitting import PatternLike, Splitter
 from tokmill.tokenizer.streaming import encode_parts
@@ -149,6 +150,30 @@ class Tokenizer:
         others = {key: value for key, value in self.chat_templates.items() if key != name}
         added = {} if text is None else {name: text}
         return type(self)(self.definition.with_chat_templates(others | added))
+
+    def claim(self, names: Sequence[str]) -> Self:
+        """Return the same tokenizer with names for its first reserved tokens; no id moves.
+
+        Raises:
+            TokenizerError: fewer are reserved, or a name is a token already.
+        """
+        return type(self)(claimed(self.definition, names))
+
+    def rename(self, names: Mapping[str, str]) -> Self:
+        """Return the same tokenizer with other names of special tokens, new by old; no id moves.
+
+        Raises:
+            TokenizerError: an old name is no special token, or a new one is a token already.
+        """
+        return type(self)(renamed(self.definition, names))
+
+    def pad_to_multiple_of(self, multiple: int) -> Self:
+        """Return the same tokenizer with reserved tokens up to a multiple of a number, such as 64 or 128.
+
+        Raises:
+            VocabularyError: `multiple` is less than one, or there would be too many ids.
+        """
+        return type(self)(padded(self.definition, multiple))
 
     @cached_property
     def vocab(self) -> dict[bytes, int]:

@@ -160,7 +160,7 @@ def tokenizer_facts(upstream: Upstream) -> TokenizerFacts:
     definition = load(upstream.paths["tokenizer"] / "tokmill.json").definition
     audit, end_id = upstream.audit, upstream.packed.end_of_document_id
     specials, figures = dict(definition.special_tokens), definition.model.figures()
-    named = list(specials)[: len(specials) - definition.num_reserved]
+    named = [name for name in specials if name not in definition.vocabulary.reserved]
     return TokenizerFacts(
         origin="trained" if upstream.balance else "existing",
         vocab_size=definition.vocab_size,

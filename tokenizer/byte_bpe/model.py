@@ -7,7 +7,7 @@ Laws: every byte is a token; a merge joins two tokens into the token of their jo
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self, cast
@@ -122,6 +122,10 @@ class BytePairModel:
             VocabularyError: a pair has two merges.
         """
         return lay_out(self)
+
+    def with_vocabulary(self, vocabulary: Vocabulary) -> Self:
+        """Return the same model with other special tokens."""
+        return replace(self, vocabulary=vocabulary)
 
     def encoder(self) -> BytePairEncoder:
         """Make an encoder."""

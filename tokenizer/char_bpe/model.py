@@ -10,7 +10,7 @@ that is how SentencePiece's BPE models work. Source: Sennrich et al. 2016; Kudo 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self
@@ -91,6 +91,12 @@ class CharacterPairModel:
         """Return the scores, by id, and the name of the unknown token; the pieces are in the vocabulary."""
         frozen = {"frozen": list(self.frozen)} if self.frozen else {}
         return {"unknown_token": self.unknown_token, "scores": self.scores.tolist(), **frozen}
+
+    def with_vocabulary(self, vocabulary: Vocabulary) -> Self:
+        """Return the same model with other special tokens; added ones have the score 0."""
+        scores = np.zeros(vocabulary.size)
+        scores[: self.vocabulary.size] = self.scores
+        return replace(self, vocabulary=vocabulary, scores=scores)
 
     def encoder(self) -> CharacterPairEncoder:
         """Return the encoder, which is made once."""

@@ -9,9 +9,9 @@ Laws: a string that is a token becomes that token, any other the unknown token, 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -65,6 +65,10 @@ class ClosedModel:
     def spec(self) -> dict[str, Any]:
         """Return the name of the unknown token; everything else is in the vocabulary."""
         return {"unknown_token": self.unknown_token}
+
+    def with_vocabulary(self, vocabulary: Vocabulary) -> Self:
+        """Return the same model with other special tokens."""
+        return replace(self, vocabulary=vocabulary)
 
     def encoder(self) -> ClosedEncoder:
         """Make an encoder."""

@@ -5,6 +5,7 @@ Laws: no two ids have the same bytes, except for bytes that stand in for unknown
     (published vocabularies have such holes), and `size` is the greatest id plus one.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,6 +44,14 @@ def reserved_name(number: int) -> str:
     return f"<|reserved_{number}|>"
 
 
+_RESERVED = re.compile(r"<\|reserved_[0-9]{1,7}\|>")
+
+
+def count_reserved(names: Iterable[str]) -> int:
+    """Return how many special tokens have names of reserved ones."""
+    return sum(1 for name in names if _RESERVED.fullmatch(name))
+
+
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
     """The byte string of every id.
@@ -51,7 +60,7 @@ class Vocabulary:
         data: uint8, the bytes of all tokens, by id.
         offsets: int64, shape (size + 1,); an id without a token has no bytes.
         special_tokens: ids by name, reserved ones included, by id.
-        num_reserved: number of reserved special tokens; they are the last ones.
+        num_reserved: number of reserved special tokens: the last ones with such names.
         byte_ids: the ids of the single bytes that stand in for unknown characters; mostly none.
     """
 
@@ -112,6 +121,12 @@ class Vocabulary:
         return unpack(self.data, self.offsets)
 
     @cached_property
+    def reserved(self) -> list[str]:
+        """The names of the reserved tokens, by id."""
+        names = [name for name in self.special_tokens if _RESERVED.fullmatch(name)]
+        return names[max(0, len(names) - self.num_reserved) :]
+
+    @cached_property
     def ids(self) -> dict[bytes, int]:
         """Ids by byte string, special tokens included, in order of id; of equal ones the piece."""
         found = {token: i for i, token in enumerate(self.tokens) if token and i not in self.byte_ids}
@@ -135,7 +150,7 @@ class Vocabulary:
     def kinds(self, kind: Callable[[bytes], str]) -> list[str]:
         """Return the kind of every id: `special`, `reserved`, `hole` (no token), or `kind(token)`."""
         kinds = [kind(token) if token else "hole" for token in self.tokens]
-        reserved = {reserved_name(number) for number in range(self.num_reserved)}
+        reserved = set(self.reserved)
         for name, token in self.special_tokens.items():
             kinds[token] = "reserved" if name in reserved else "special"
         return kinds

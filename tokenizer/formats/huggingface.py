@@ -10,13 +10,11 @@ Read: the same parts, in all spellings of published files. A post-processor (whi
 from pathlib import Path
 from typing import Any
 
-import regex
-
 from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.normalizers import Normalizer, steps_of
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.malformed import refuse_malformed
-from tokmill.tokenizer.core.vocabulary import reserved_name
+from tokmill.tokenizer.core.vocabulary import count_reserved
 from tokmill.tokenizer.formats import post_processors, transformers
 from tokmill.tokenizer.formats.files import write_json
 from tokmill.tokenizer.formats.names import HUGGINGFACE
@@ -36,7 +34,6 @@ _NORMALIZERS = {
 _STEPS = {name: step for step, name in _NORMALIZERS.items()}
 
 _BERT_STEPS = ("bert_clean", "cjk_spaces", "strip_nonspacing", "lowercase")
-_MAX_DIGITS = 8
 
 
 def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[Path]:
@@ -117,7 +114,7 @@ def _read(content: dict[str, Any], where: str) -> Definition:
     part = _part_for(content, where)
     added, normalizer = content.get("added_tokens") or [], _read_normalizer(content.get("normalizer"), where)
     specials = _read_added_tokens(added, normalizer, where)
-    num_reserved = _num_reserved(list(specials))
+    num_reserved = count_reserved(specials)
     model, pre_tokenizer = part.read(content, specials, num_reserved, where)
     return Definition(
         model,
@@ -148,15 +145,6 @@ def _part_for(content: dict[str, Any], where: str) -> Any:
         content["model"].get("type"),
         "only byte-level BPE, WordLevel, Unigram and WordPiece can be read",
     )
-
-
-def _num_reserved(names: list[str]) -> int:
-    """Return the number of special tokens at the end that have the names of reserved ones."""
-    last = regex.fullmatch(r"\D+(\d+)\D+", names[-1]) if names else None
-    number = int(last[1]) + 1 if last and len(last[1]) < _MAX_DIGITS else 0
-    if number > len(names):  # the name may contain any number
-        return 0
-    return number if names[-number:] == [reserved_name(i) for i in range(number)] else 0
 
 
 def _read_added_tokens(added: list[dict[str, Any]], normalizer: str | None, where: str) -> dict[str, int]:

@@ -17,7 +17,7 @@ from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.malformed import refuse_malformed
-from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved
 from tokmill.tokenizer.formats.files import read_file, write_file
 from tokmill.tokenizer.formats.model_file import (
     MODEL_TYPES,
@@ -62,7 +62,7 @@ def _definition(file: ModelFile, where: str) -> Definition:
         raise FormatError(f"{where}: two special tokens have one name; the file is damaged")
     tokens = {i: piece.text.encode() for i, piece in enumerate(file.pieces)}
     tokens |= {i: bytes([_BYTES.index(file.pieces[i].text)]) for i in of[PieceKind.BYTE]}
-    vocabulary = Vocabulary.build(tokens, specials, byte_ids=of[PieceKind.BYTE])
+    vocabulary = Vocabulary.build(tokens, specials, count_reserved(specials), of[PieceKind.BYTE])
     unknown = file.pieces[of[PieceKind.UNKNOWN][0]].text
     control = {file.pieces[i].text for i in of[PieceKind.CONTROL]}
     pieces = {role: file.trainer[f"{role}_piece"] for role in _ROLES}

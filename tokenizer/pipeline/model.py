@@ -185,6 +185,14 @@ class Model(Protocol):
         """Return the model as JSON-able data, without the special tokens; equal models give equal data."""
         ...
 
+    def with_vocabulary(self, vocabulary: Vocabulary) -> "Model":
+        """Return the same model with other special tokens.
+
+        Args:
+            vocabulary: one whose ordinary tokens are the same, under the same ids.
+        """
+        ...
+
     def encoder(self) -> Encoder:
         """Make an encoder."""
         ...

@@ -10,7 +10,7 @@ Source: Kudo 2018, "Subword Regularization".
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, Self, get_args
@@ -109,6 +109,12 @@ class UnigramModel:
         """Return the scores, by id, and the name of the unknown token; the pieces are in the vocabulary."""
         single = {} if self.precision == "double" else {"precision": self.precision}
         return {"unknown_token": self.unknown_token, "scores": self.scores.tolist(), **single}
+
+    def with_vocabulary(self, vocabulary: Vocabulary) -> Self:
+        """Return the same model with other special tokens; added ones have the score 0."""
+        scores = np.zeros(vocabulary.size)
+        scores[: self.vocabulary.size] = self.scores
+        return replace(self, vocabulary=vocabulary, scores=scores)
 
     def encoder(self) -> UnigramEncoder:
         """Return the encoder, which is made once."""

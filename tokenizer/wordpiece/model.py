@@ -13,10 +13,10 @@ Lost: white space; unknown text, which decodes to the unknown token's name. Text
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
 import numpy as np
 
@@ -96,6 +96,10 @@ class WordPieceModel:
             "max_input_chars_per_word": self.max_input_chars_per_word,
             "unknown": self.unknown,
         }
+
+    def with_vocabulary(self, vocabulary: Vocabulary) -> Self:
+        """Return the same model with other special tokens."""
+        return replace(self, vocabulary=vocabulary)
 
     def encoder(self) -> WordPieceEncoder:
         """Make an encoder."""
