@@ -1,7 +1,7 @@
 """The options of a training, except the size of the vocabulary."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypedDict
 
 from tokmill.tokenizer.components.normalizers import steps_of
@@ -51,6 +51,7 @@ class TrainingOptions(TypedDict, total=False):
     mode: Mode
     add_dummy_prefix: bool
     remove_extra_whitespaces: bool
+    normalization_rules: Mapping[str, str]
     split_by_unicode_script: bool
     split_by_number: bool
     split_digits: bool
@@ -74,6 +75,7 @@ class TrainingPlan(ModelOptions):
         normalizer: applied to text first; with the mode `sentencepiece` the name of its rules.
         add_dummy_prefix: see `sentences.options.SentenceText`, for the mode `sentencepiece`.
         remove_extra_whitespaces: the same.
+        normalization_rules: the same; a text for each string. `components.charsmap.read_rules` reads files.
 
     Raises:
         TrainingError: an option is invalid.
@@ -86,6 +88,7 @@ class TrainingPlan(ModelOptions):
     normalizer: str | None = None
     add_dummy_prefix: bool = True
     remove_extra_whitespaces: bool = True
+    normalization_rules: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_choice("family", self.family, list(FAMILIES))
@@ -106,6 +109,7 @@ class TrainingPlan(ModelOptions):
             split_by_whitespace=self.split_by_whitespace,
             allow_whitespace_only_pieces=self.allow_whitespace_only_pieces,
             user_defined_symbols=tuple(self.user_defined_symbols),
+            normalization_rules=tuple(sorted(self.normalization_rules.items())),
         )
 
     def reading(self) -> tuple[Cuts, str | TextNormalizer | None]:

@@ -21,7 +21,6 @@ from tokmill.flows.profile.problems import place, problems_of, profile_error
 from tokmill.flows.profile.shape import KeyPath, may_be_unset, models_at
 from tokmill.tasks.core.stage import Params
 from tokmill.tasks.train.stage import TrainParams
-from tokmill.tokenizer.components.charsmaps import IDENTITY, named_charsmap
 from tokmill.tokenizer.components.normalizers import steps_of
 from tokmill.tokenizer.core.errors import PatternError, TokenizerError
 from tokmill.tokenizer.splitting.fallback import compile_regex
@@ -155,9 +154,10 @@ def _pretoken_problems(profile: Profile, layered: Layered) -> Iterator[str]:
 
 def _sentence_problems(train: TrainParams, layered: Layered) -> Iterator[str]:
     try:
-        named_charsmap(train.normalizer or IDENTITY)
+        train.sentences  # noqa: B018  # it is checked when it is made
     except TokenizerError as error:
-        yield f"train.{error}{place(layered, ('train', 'normalizer'))}"
+        name = "normalization_rules" if train.normalization_rules else "normalizer"
+        yield f"train.{error}{place(layered, ('train', name))}"
 
 
 def _overrides_without_effect(profile: Profile, layered: Layered) -> list[str]:

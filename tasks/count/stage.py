@@ -82,6 +82,12 @@ class CountParams(Params):
         description="Remove spaces at both ends of a document, and all but one of several.",
         json_schema_extra=_ON_SENTENCES,
     )
+    normalization_rules: dict[str, str] = Field(
+        default={},
+        description='Rules instead of a normalizer: what becomes of a string, e.g. {"½" = "1/2"}; the '
+        "longest one applies.",
+        json_schema_extra=_ON_SENTENCES,
+    )
     split_by_whitespace: bool = Field(
         default=True,
         description="No piece has a ▁ behind another character; without, pieces may hold several words.",
@@ -103,8 +109,9 @@ class CountParams(Params):
         """How text is read as sentences; None if it is cut by the split pattern."""
         if self.mode != "sentencepiece":
             return None
-        names = [field.name for field in fields(SentenceText)]
-        return SentenceText(**{name: getattr(self, name) for name in names})
+        given = {field.name: getattr(self, field.name) for field in fields(SentenceText)}
+        rules = tuple(sorted(self.normalization_rules.items()))
+        return SentenceText(**given | {"normalization_rules": rules})
 
     @property
     def cut(self) -> PreTokenization:

@@ -3,14 +3,17 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import sentencepiece
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.test_tokenizer.conftest import TRAINING_TEXTS, trained_by_sentencepiece
 from tokmill import tokenizer
 from tokmill.tokenizer import PretokenCounts, Tokenizer, TrainingError, attestation
+from tokmill.tokenizer.components.charsmap import compile_rules, read_rules
 from tokmill.tokenizer.components.charsmaps import RULE_NAMES, named_charsmap
 from tokmill.tokenizer.formats.model_file import read_model
 from tokmill.tokenizer.sentences.rules import PieceRules
@@ -28,6 +31,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "no rules": {"normalizer": "identity"},
     "as it is": {"normalizer": "identity", "add_dummy_prefix": False, "remove_extra_whitespaces": False},
     "folded": {"normalizer": "nmt_nfkc_cf"},
+    "own rules": {"normalization_rules": {"ﬁ": "fi", "Ｂ": "", "е": "e", "e\u0301": "é", " x": "ks"}},
     "across words": {"split_by_whitespace": False},
     "blanks": {"allow_whitespace_only_pieces": True, "remove_extra_whitespaces": False},
     "digits": {"split_digits": True},
@@ -39,6 +43,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 _THEIR_NAMES = {
     "normalizer": "normalization_rule_name",
+    "normalization_rules": "normalization_rule_tsv",
     "max_piece_length": "max_sentencepiece_length",
     "special_tokens": "control_symbols",
 }
@@ -46,9 +51,20 @@ _THEIR_NAMES = {
 
 def trained(name: str, family: str = "char_bpe", **more: Any) -> Tokenizer:
     """A tokenizer of ours."""
-    options = {"vocab_size": 200, "normalizer": "nmt_nfkc", **OPTIONS[name], **more}
+    options = {"vocab_size": 200, **OPTIONS[name], **more}
+    options |= (
+        {} if "normalization_rules" in options else {"normalizer": options.get("normalizer", "nmt_nfkc")}
+    )
     smaller = family == "unigram"
     return tokenizer.train(TEXTS, family=family, mode="sentencepiece", allow_smaller=smaller, **options)
+
+
+def table_of(rules: dict[str, str], path: Path) -> str:
+    """Write rules as sentencepiece's TSV."""
+    sides = ([" ".join(f"{ord(c):X}" for c in side) for side in rule] for rule in rules.items())
+    path.write_text("".join(f"{source}\t{text}\n" for source, text in sides))
+    assert read_rules(path) == rules
+    return str(path)
 
 
 def pieces(model: sentencepiece.SentencePieceProcessor) -> list[tuple[str, float]]:
@@ -65,6 +81,8 @@ def in_sentencepiece(tok: Tokenizer, folder: Path) -> sentencepiece.SentencePiec
 @pytest.mark.parametrize("name", OPTIONS)
 def test_bpe_has_the_pieces_scores_and_ids_of_sentencepiece(name: str, tmp_path: Path) -> None:
     options = {"vocab_size": 200, "character_coverage": 1.0, **OPTIONS[name]}
+    if "normalization_rules" in options:
+        options["normalization_rules"] = table_of(options["normalization_rules"], tmp_path / "rules.tsv")
     named = {_THEIR_NAMES.get(key, key): value for key, value in options.items()}
     model = trained_by_sentencepiece(TEXTS, model_type="bpe", **named)
     theirs = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -140,6 +158,60 @@ def test_the_tables_of_named_rules_are_those_of_sentencepiece(name: str) -> None
     assert read_model(model, "theirs").normalizer["precompiled_charsmap"] == named_charsmap(name)
 
 
+@given(
+    rules=st.dictionaries(
+        st.text("abé今🙂\u0301", min_size=1, max_size=4), st.text("abc \u0301", max_size=3), min_size=1
+    )
+)
+@settings(max_examples=examples(40))
+def test_own_rules_are_compiled_as_sentencepiece_does(
+    tmp_path_factory: pytest.TempPathFactory, rules: dict[str, str]
+) -> None:
+    rules = {source: text for source, text in rules.items() if source != text} or {"a": "b"}
+    table = table_of(rules, tmp_path_factory.mktemp("rules") / "rules.tsv")
+    model = trained_by_sentencepiece(["x y"] * 3, vocab_size=10, normalization_rule_tsv=table)
+    assert read_model(model, "theirs").normalizer["precompiled_charsmap"] == compile_rules(rules)
+
+
+def test_a_named_table_is_what_its_rules_compile_to() -> None:
+    table = named_charsmap("nmt_nfkc_cf")
+    rules = rules_in(table)
+
+    assert (len(rules), rules["ﬁ"], rules["\u200b"], rules["À"]) == (226_684, "fi", " ", "à")
+    assert compile_rules(rules) == table
+
+
+def rules_in(table: bytes) -> dict[str, str]:
+    """Take a compiled table apart: walk through its array, and read a text for each string."""
+    size = int.from_bytes(table[:4], "little")
+    units, texts = np.frombuffer(table, "<u4", size // 4, 4).tolist(), table[4 + size :]
+    rules, waiting = dict[str, str](), [(0, b"")]
+    while waiting:
+        unit, source = waiting.pop()
+        base = unit ^ (units[unit] >> 10) << ((units[unit] & 0x200) >> 6)
+        if units[unit] & 0x100:
+            text = texts[units[base] & 0x7FFFFFFF :]
+            rules[source.decode()] = text[: text.index(b"\0")].decode()
+        near = ((base ^ byte, byte) for byte in range(1, 256) if (base ^ byte) < len(units))
+        waiting += [(i, source + bytes([byte])) for i, byte in near if units[i] & 0x800000FF == byte]
+    return rules
+
+
+@pytest.mark.parametrize(
+    "rules", [{"": "a"}, {"a": "a"}, {"a" * 65: ""}, {"a": "\0"}, {"a" * i: "" for i in range(1, 34)}]
+)
+def test_rules_that_cannot_be_used_are_refused(rules: dict[str, str]) -> None:
+    with pytest.raises(tokenizer.TokenizerError, match="normalization_rules"):
+        compile_rules(rules)
+
+
+@pytest.mark.parametrize("line", ["zz\t41", "110000\t41", "\t41", "41 -5\t"])
+def test_a_damaged_table_of_rules_is_refused(line: str, tmp_path: Path) -> None:
+    (tmp_path / "rules.tsv").write_text(f"42\t43\n{line}\n")
+    with pytest.raises(tokenizer.TokenizerError):
+        compile_rules(read_rules(tmp_path / "rules.tsv"))
+
+
 @pytest.mark.parametrize("family", ["byte_bpe", "char_bpe", "unigram", "wordpiece"])
 def test_too_little_text_gives_a_smaller_vocabulary_if_that_is_allowed(
     family: str, caplog: pytest.LogCaptureFixture
@@ -176,6 +248,7 @@ def test_bytes_stand_in_for_unknown_characters(family: str, mode: Any) -> None:
         (TEXTS, {"bos_id": 0}, "must differ"),
         (TEXTS, {"pad_id": 900}, "the id 900"),
         (TEXTS, {"normalizer": "lowercase"}, "use one of identity, nfkc"),
+        (TEXTS, {"normalizer": "nfkc", "normalization_rules": {"a": "b"}}, "exclude each other"),
         (TEXTS, {"user_defined_symbols": ["a", "a"]}, "user_defined_symbols"),
         (TEXTS, {"user_defined_symbols": "ab"}, "must be a list"),
         (TEXTS, {"user_defined_symbols": ["<s>"]}, "special token"),

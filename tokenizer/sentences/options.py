@@ -2,7 +2,12 @@
 
 from dataclasses import dataclass
 
+from tokmill.tokenizer.components.charsmap import compile_rules
 from tokmill.tokenizer.components.charsmaps import IDENTITY, named_charsmap
+from tokmill.tokenizer.core.errors import TokenizerError
+
+OWN_RULES = "user_defined"
+"""What sentencepiece calls rules that are not its own."""
 
 WHOLE_TEXT = r"[\s\S]+"
 """The pattern that cuts nothing."""
@@ -22,9 +27,10 @@ class SentenceText:
         split_by_whitespace: whether words are counted, or whole texts.
         allow_whitespace_only_pieces: whether a word may begin with several `▁`.
         user_defined_symbols: strings that are always a piece.
+        normalization_rules: rules of one's own, strings with their texts, instead of named ones.
 
     Raises:
-        TokenizerError: there are no rules of this name.
+        TokenizerError: there are no rules of this name, both are given, or one of the rules cannot be used.
     """
 
     normalizer: str | None = None
@@ -33,14 +39,25 @@ class SentenceText:
     split_by_whitespace: bool = True
     allow_whitespace_only_pieces: bool = False
     user_defined_symbols: tuple[str, ...] = ()
+    normalization_rules: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        named_charsmap(self.rule_name)
+        if self.normalization_rules and self.normalizer is not None:
+            raise TokenizerError(
+                f"normalizer={self.normalizer!r} and normalization_rules exclude each other; leave one out"
+            )
+        self.charsmap()
+
+    def charsmap(self) -> bytes:
+        """Return the compiled rules."""
+        if self.normalization_rules:
+            return compile_rules(dict(self.normalization_rules))
+        return named_charsmap(self.rule_name)
 
     @property
     def rule_name(self) -> str:
         """The name of the rules."""
-        return self.normalizer or IDENTITY
+        return OWN_RULES if self.normalization_rules else self.normalizer or IDENTITY
 
     @property
     def pattern(self) -> str:

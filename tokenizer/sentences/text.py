@@ -9,7 +9,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.components.charsmaps import named_charsmap
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.components.specials import cut
 from tokmill.tokenizer.sentences.options import SentenceText
@@ -20,7 +19,7 @@ def text_normalizer(text: SentenceText) -> SentenceNormalizer:
     """Return the normalizer, which the trained tokenizer has, too."""
     return SentenceNormalizer(
         text.rule_name,
-        named_charsmap(text.rule_name),
+        text.charsmap(),
         text.add_dummy_prefix,
         text.remove_extra_whitespaces,
         kept=text.user_defined_symbols,
