@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from tokmill.tokenizer.components.normalizers import steps_of
+from tokmill.tokenizer.components.roles import DEFAULT_TEMPLATE, SPECIAL_SETS, roles_of_sets, with_sets
+from tokmill.tokenizer.components.specials import check_names
 from tokmill.tokenizer.counting import Cuts
 from tokmill.tokenizer.formats.sentencepiece import sentence_definition
 from tokmill.tokenizer.pipeline.definition import Definition
@@ -19,6 +21,7 @@ from tokmill.tokenizer.pipeline.options import (
     Unknown,
     check_choice,
 )
+from tokmill.tokenizer.pipeline.renaming import padded
 from tokmill.tokenizer.sentences.layout import ROLES
 from tokmill.tokenizer.sentences.options import SentenceText
 from tokmill.tokenizer.sentences.text import SentenceSplitter, text_normalizer
@@ -33,6 +36,10 @@ class TrainingOptions(TypedDict, total=False):
     digits: Digits
     normalizer: str | None
     special_tokens: Sequence[str]
+    special_sets: Sequence[str]
+    roles: Mapping[str, str]
+    chat_template: str | None
+    pad_to_multiple_of: int
     num_reserved: int
     min_frequency: int
     max_token_bytes: int | None
@@ -76,6 +83,10 @@ class TrainingPlan(ModelOptions):
         add_dummy_prefix: see `sentences.options.SentenceText`, for the mode `sentencepiece`.
         remove_extra_whitespaces: the same.
         normalization_rules: the same; a text for each string. `components.charsmap.read_rules` reads files.
+        special_sets: names of `components.roles.SPECIAL_SETS`, whose tokens are added to `special_tokens`.
+        roles: special tokens by role, where the role does not follow from the name.
+        chat_template: the text of a Jinja template, which is carried and never executed.
+        pad_to_multiple_of: reserved tokens are added until the number of ids is a multiple of this.
 
     Raises:
         TrainingError: an option is invalid.
@@ -89,9 +100,17 @@ class TrainingPlan(ModelOptions):
     add_dummy_prefix: bool = True
     remove_extra_whitespaces: bool = True
     normalization_rules: Mapping[str, str] = field(default_factory=dict)
+    special_sets: Sequence[str] = ()
+    roles: Mapping[str, str] = field(default_factory=dict)
+    chat_template: str | None = None
+    pad_to_multiple_of: int = 1
 
     def __post_init__(self) -> None:
         check_choice("family", self.family, list(FAMILIES))
+        for name in self.special_sets:
+            check_choice("special_sets", name, list(SPECIAL_SETS))
+        names = with_sets(check_names(self.special_tokens, "special_tokens"), self.special_sets)
+        object.__setattr__(self, "special_tokens", names)
         super().__post_init__()
         if self.on_sentences:
             check_mode(self.mode, self.family)
@@ -120,7 +139,13 @@ class TrainingPlan(ModelOptions):
         return compile_pattern(self.split_pattern, self.digits), self.normalizer
 
     def definition(self, model: Model) -> Definition:
-        """Put a trained model into its pipeline."""
+        """Put a trained model into its pipeline, with roles and the chat template, and pad its vocabulary."""
+        roles = {**roles_of_sets(self.special_sets), **self.roles}
+        made = padded(self._composed(model), self.pad_to_multiple_of).with_roles(roles)
+        template = {} if self.chat_template is None else {DEFAULT_TEMPLATE: self.chat_template}
+        return made.with_chat_templates(template)
+
+    def _composed(self, model: Model) -> Definition:
         if self.on_sentences:
             roles = {role: name for role, name in ROLES.items() if name in model.vocabulary.special_tokens}
             return sentence_definition(model, text_normalizer(self.sentences()), roles)

@@ -28,6 +28,10 @@ NOT_IN_FINGERPRINT: Final[dict[str, Any]] = {"identity": False}
 """Leave a parameter out of the fingerprint: `Field(json_schema_extra=NOT_IN_FINGERPRINT)`."""
 
 
+UNLESS_DEFAULT: Final[dict[str, Any]] = {"unless_default": True}
+"""Leave a parameter out while it has its default, so that it leaves the artifacts alone that there are."""
+
+
 def only_with(field: str, *values: str | bool) -> dict[str, Any]:
     """Leave a parameter out unless another one has one of some values: `json_schema_extra=only_with(…)`.
 
@@ -68,7 +72,7 @@ def plain(value: object, where: str = "value") -> Json:
 
     Args:
         value: the value; models lose the fields that are declared with `NOT_IN_FINGERPRINT`, and those
-            declared with `only_with` whose condition is not met.
+            declared with `only_with` or `UNLESS_DEFAULT` whose condition is not met.
         where: the dotted path that messages start from.
 
     Raises:
@@ -84,8 +88,11 @@ def in_fingerprint(model: type[BaseModel], field: str) -> bool:
 
 
 def _in_force(model: BaseModel, field: str) -> bool:
-    """Whether another parameter has a value that a field declared with `only_with` goes with."""
-    extra = type(model).model_fields[field].json_schema_extra
+    """Whether the condition is met that a field is declared with, if any."""
+    declared = type(model).model_fields[field]
+    extra = declared.json_schema_extra
+    if isinstance(extra, dict) and extra.get("unless_default"):
+        return bool(getattr(model, field) != declared.default)
     if not isinstance(extra, dict) or not {"only_with", "either"} & extra.keys():
         return True
     conditions: Any = extra.get("either", [extra.get("only_with")])

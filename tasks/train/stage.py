@@ -25,7 +25,7 @@ from tokmill.tasks.formats.counts import Counts, PreTokenization, merge_bounded
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
 from tokmill.tasks.sampling import proportions
 from tokmill.tasks.store.canonical import either, only_with
-from tokmill.tasks.train.sentencepiece import SentenceParams
+from tokmill.tasks.train.special import SpecialParams, check_role_names
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.vocabulary import MAX_IDS
 from tokmill.tokenizer.pipeline.families import FamilyName, check_mode, find_family
@@ -38,7 +38,7 @@ _UNIGRAM, _WORDPIECE = only_with("family", "unigram"), only_with("family", "word
 _UNIGRAM_OR_SENTENCES = either(_UNIGRAM, only_with("mode", "sentencepiece"))
 
 
-class TrainParams(SentenceParams):
+class TrainParams(SpecialParams):
     """The vocabulary to learn, and how text is cut into pre-tokens."""
 
     vocab_size: int = Field(
@@ -179,6 +179,7 @@ class TrainParams(SentenceParams):
         options = ModelOptions(**{name: getattr(self, name) for name in own})
         find_family(self.family).check_options(options)
         check_mode(self.mode, self.family)
+        check_role_names(self.roles, self.special_tokens, self.num_reserved)
         return self
 
     def count_params(self) -> CountParams:

@@ -22,6 +22,7 @@ from tokmill.tasks.train.adopt import AdoptParams
 from tokmill.tasks.train.adopt import run as adopt
 from tokmill.tasks.train.stage import TRAIN, TrainParams
 from tokmill.tasks.train.stage import run as train
+from tokmill.tokenizer.components.roles import SPECIAL_SETS
 from tokmill.tokenizer.core.errors import FormatError, TokenizerError, TrainingError
 from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
 
@@ -96,6 +97,42 @@ def test_the_revision_of_a_family_is_in_its_own_fingerprints_alone():
     assert versions["byte_bpe"] == TRAIN.version
     assert all(versions[name] == TRAIN.version + find_family(name).revision for name in FAMILIES)
     assert versions["unigram"] > TRAIN.version
+
+
+def test_settings_of_special_tokens_are_in_fingerprints_where_they_are_set():
+    added = {"special_sets", "roles", "chat_template", "pad_to_multiple_of"}
+    assert not added & plain(TrainParams()).keys()
+    every = TrainParams(
+        special_sets=["chat"], roles={"eos": "<|im_end|>"}, chat_template="{{ x }}", pad_to_multiple_of=64
+    )
+    assert added < plain(every).keys()
+    assert every.special_tokens == ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+    assert every.count_params().special_tokens == tuple(sorted(every.special_tokens))
+    assert TrainParams(**every.model_dump()) == every
+
+
+def test_ready_sets_have_the_same_names_in_profiles_and_in_the_library():
+    for name in SPECIAL_SETS:
+        assert set(SPECIAL_SETS[name]) < set(TrainParams(special_sets=[name]).special_tokens)
+    with pytest.raises(ValueError, match="special_sets"):
+        TrainParams(special_sets=["speech"])
+
+
+@pytest.mark.parametrize("roles", [{"eos": "<|im_end|>"}, {"end": "<|endoftext|>"}])
+def test_a_role_without_a_token_is_refused_when_the_profile_is_read(roles):
+    with pytest.raises(ValueError, match="roles"):
+        TrainParams(roles=roles)
+
+
+def test_an_artifact_has_roles_a_chat_template_and_a_padded_vocabulary(trained):
+    special = {"special_sets": ["chat"], "roles": {"eos": "<|im_end|>"}, "chat_template": "{{ x }}"}
+    made = trained(TrainParams(vocab_size=300, pad_to_multiple_of=64, **special))
+    tok = open_tokenizer(made.path)
+    assert (tok.vocab_size, made.outcome.metrics["vocab_size"]) == (320, 320)
+    assert tok.roles["eos"] == "<|im_end|>"
+    exported = made.path / "exports" / "huggingface"
+    assert (exported / "chat_template.jinja").read_text() == "{{ x }}"
+    assert tokenizer.load(exported).roles == tok.roles
 
 
 def exports_of(folder):

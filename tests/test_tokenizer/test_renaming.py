@@ -143,3 +143,24 @@ def test_what_cannot_be_done_is_named(change: Any, says: str) -> None:
 def test_the_unknown_token_is_not_renamed() -> None:
     with pytest.raises(VocabularyError, match="the unknown token"):
         reserving("word_level").rename({"[UNK]": "<unk>"})
+
+
+def test_ready_sets_bring_their_tokens_and_roles() -> None:
+    sets = {"special_sets": ["fim", "bert"], "pad_to_multiple_of": 64, "roles": {"pad": "<|fim_pad|>"}}
+    tok = tokenizer.train(TRAINING_TEXTS, vocab_size=310, special_tokens=["[CLS]", "<|end|>"], **sets)
+    assert tok.vocab_size == 320
+    assert [*tok.special_tokens][:4] == ["[CLS]", "<|end|>", "<|fim_prefix|>", "<|fim_middle|>"]
+    assert tok.roles == {
+        "pad": "<|fim_pad|>",
+        "cls": "[CLS]",
+        "sep": "[SEP]",
+        "mask": "[MASK]",
+        "fim_prefix": "<|fim_prefix|>",
+        "fim_middle": "<|fim_middle|>",
+        "fim_suffix": "<|fim_suffix|>",
+    }
+
+
+def test_an_unknown_set_is_refused() -> None:
+    with pytest.raises(tokenizer.TrainingError, match="special_sets"):
+        tokenizer.train(TRAINING_TEXTS, vocab_size=310, special_sets=["speech"])

@@ -6,7 +6,7 @@ use for nothing else. A chat template is the text of a Jinja template. It is car
 never executed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from tokmill.tokenizer.components.post_processors import Template
@@ -30,11 +30,32 @@ NAMES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
 )
 """The roles, and the names that say of a special token that it has one, the surest first."""
 
+SPECIAL_SETS: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "chat": ("<|im_start|>", "<|im_end|>"),
+        "fim": ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>"),
+        "bert": ("[PAD]", "[CLS]", "[SEP]", "[MASK]"),
+    }
+)
+"""Ready sets of special tokens. Families that need an unknown token add it themselves."""
+
 DEFAULT_TEMPLATE = "default"
 MAX_TEMPLATES, MAX_TEMPLATE_CHARS, MAX_NAME_CHARS = 64, 1 << 20, 100
 _ONLY_WITH_UNKNOWN = ("cls", "sep", "mask")
 
 Roles = Mapping[str, str | None]
+
+
+def with_sets(names: Sequence[str], sets: Sequence[str]) -> list[str]:
+    """Return names of special tokens with those of ready sets after them, each once."""
+    added = (name for known in sets if known in SPECIAL_SETS for name in SPECIAL_SETS[known])
+    return [*names, *dict.fromkeys(name for name in added if name not in names)]
+
+
+def roles_of_sets(sets: Sequence[str]) -> dict[str, str]:
+    """Return the roles of the tokens of ready sets."""
+    names = {name for known in sets for name in SPECIAL_SETS[known]}
+    return {role: name for role, known in NAMES.items() for name in known if name in names}
 
 
 def conventional(
@@ -54,7 +75,7 @@ def conventional(
     found["eos"] = next(iter(behind[-1:]), found["eos"])
     found["unk"] = unknown
     if unknown is None:
-        found |= dict.fromkeys(_ONLY_WITH_UNKNOWN)
+        found.update(dict.fromkeys(_ONLY_WITH_UNKNOWN))
     return {role: name for role, name in found.items() if name is not None}
 
 
