@@ -7,6 +7,7 @@ before. The reason why a task would run is the difference, field by field, betwe
 its request and that of the newest artifact of the same kind and name.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -14,9 +15,12 @@ from typing import Literal
 from tokmill.flows.profile import Profile
 from tokmill.flows.run.composition import compose
 from tokmill.flows.run.dag import Node, Pending, Step, pending, walk
+from tokmill.flows.run.remarks import remarks_on
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store, payload_differences
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -78,10 +82,14 @@ class _Planner:
 def plan_profile(profile: Profile, store: Store, *, rehash: bool = False) -> list[PlanRow]:
     """Return what a run of `profile` on `store` would do, one row per task in the order of the DAG.
 
+    Remarks on the text are logged as warnings.
+
     Raises:
         SourceError: a source matches no file, or one file twice.
         GateError: the gate of the published audit failed, and `audit.on_failure` is "fail".
     """
-    planner = _Planner(store)
-    walk(compose(profile, resolve_sources(profile, store, rehash=rehash), store.path).jobs, planner.look_up)
+    planner, sources = _Planner(store), resolve_sources(profile, store, rehash=rehash)
+    walk(compose(profile, sources, store.path).jobs, planner.look_up)
+    for remark in remarks_on(profile, sources):
+        _LOG.warning("plan: %s", remark)
     return planner.rows

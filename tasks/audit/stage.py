@@ -164,4 +164,4 @@ def _metrics(summary: "Summary") -> dict[str, Scalar]:
     }
 
 
-AUDIT = Stage(verb="audit", task="audit", kind="audit", version=3, params=AuditParams, run=run)
+AUDIT = Stage(verb="audit", task="audit", kind="audit", version=4, params=AuditParams, run=run)

@@ -17,6 +17,7 @@ from tokmill.tasks.audit.tables import SourceUse, Vocabulary, rows
 from tokmill.tasks.core.markdown import table
 from tokmill.tasks.core.optional import WithOptional
 from tokmill.tasks.formats.files.manifests import read_model
+from tokmill.tokenizer.splitting.marks import marks_apart
 
 SUMMARY_FILE = "summary.json"
 _RENYI_ORDER = 2.5
@@ -68,9 +69,11 @@ class Summary(_Part, WithOptional):
         renyi_efficiency: of all sources together; None if nothing was encoded.
         gate: "passed", "failed: <why>", or "none" if no threshold is set.
         num_unknown_tokens: how often the unknown token occurs; None if the vocabulary has none.
+        marks_apart: the scripts whose marks (vowel signs) are never in one token with their letters, with the
+            share of tokens that begin with one.
     """
 
-    optional = frozenset({"num_unknown_tokens"})
+    optional = frozenset({"num_unknown_tokens", "marks_apart"})
 
     vocab_size: int
     num_ordinary_tokens: int
@@ -82,6 +85,7 @@ class Summary(_Part, WithOptional):
     lengths: list[Length]
     gate: str
     num_unknown_tokens: int | None = None
+    marks_apart: dict[str, float] = {}
 
     @property
     def unknown_share(self) -> float | None:
@@ -128,7 +132,20 @@ def summarize(
         lengths=lengths,
         gate="none",
         num_unknown_tokens=_num_unknown(vocabulary, total),
+        marks_apart=_marks_apart(vocabulary, ordinary, total),
     )
+
+
+def _marks_apart(
+    vocabulary: Vocabulary, ordinary: NDArray[np.bool_], token_counts: NDArray[np.uint64]
+) -> dict[str, float]:
+    """The scripts whose marks are apart from their letters, among the tokens that occur and are text."""
+    used = np.flatnonzero(ordinary & (token_counts > 0)).tolist()
+    texts = (
+        (vocabulary.tokens[token].decode("utf-8", "replace"), int(token_counts[token])) for token in used
+    )
+    shares = marks_apart(texts)
+    return {script: round(share, 6) for script, share in shares.items()}
 
 
 def _num_unknown(vocabulary: Vocabulary, token_counts: NDArray[np.uint64]) -> int | None:
@@ -167,6 +184,7 @@ def to_markdown(summary: Summary) -> str:
         f"- Vocabulary: {summary.vocab_size:,} tokens, special and reserved ones included",
         f"- Ordinary tokens that never occur: {unused}",
         *_unknown_line(summary),
+        *_marks_line(summary),
         f"- Rényi efficiency (order {_RENYI_ORDER}): {_number(summary.renyi_efficiency, 4)}",
         "",
         "## Sources",
@@ -192,6 +210,17 @@ def _unknown_line(summary: Summary) -> list[str]:
         return []
     return [
         f"- Unknown tokens, whose text is lost: {summary.num_unknown_tokens:,} ({summary.unknown_share:.2%})"
+    ]
+
+
+def _marks_line(summary: Summary) -> list[str]:
+    if not summary.marks_apart:
+        return []
+    scripts = ", ".join(f"{script} ({share:.0%} of tokens)" for script, share in summary.marks_apart.items())
+    return [
+        f"- Vowel signs and other marks are cut from their letters in {scripts}: no token holds both, so "
+        "words of these scripts take many tokens. A split pattern that keeps them together, such as o200k, "
+        "helps"
     ]
 
 

@@ -53,6 +53,18 @@ def test_unknown_tokens_are_counted_and_are_not_ordinary():
     assert Summary.model_validate_json(summary.model_dump_json()) == summary
 
 
+def test_marks_that_no_token_joins_to_their_letters_are_named():
+    tokens = [text.encode() for text in ("கட", "க", "ி", "the", "x")]
+    vocabulary = Vocabulary(tokens, ["merge"] * 5, lambda token: readable(tokens[token]))
+    sources = {"one": use([20, 10, 30, 7, 0], num_documents=1, num_bytes=30)}
+    with audit_database(vocabulary, sources) as database:
+        summary = summarize(database, vocabulary, sources)
+    assert summary.marks_apart == {"Tamil": 0.5}
+    assert "cut from their letters in Tamil (50% of tokens)" in to_markdown(summary)
+    assert Summary.model_validate_json(summary.model_dump_json()) == summary
+    assert "marks" not in summary_of(SOURCES).model_dump_json()
+
+
 def test_a_summary_without_an_unknown_token_is_unchanged():
     assert "unknown" not in summary_of(SOURCES).model_dump_json()
     assert "nknown" not in to_markdown(summary_of(SOURCES))

@@ -9,7 +9,13 @@ import regex
 
 from tokmill import tokenizer
 from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS
-from tokmill.tokenizer.splitting.marks import cut_marks, describe, firsts_of_counts, firsts_of_texts
+from tokmill.tokenizer.splitting.marks import (
+    cut_marks,
+    describe,
+    firsts_of_counts,
+    firsts_of_texts,
+    marks_apart,
+)
 
 TAMIL = "எல்லா மனிதர்களும் சுதந்திரமாகவே பிறக்கின்றனர் " * 20
 HINDI = "सभी मनुष्य जन्म से स्वतन्त्र हैं " * 20
@@ -62,3 +68,23 @@ def test_bytes_that_are_no_character_are_passed_over() -> None:
     )
 
     assert firsts_of_counts(counts.data, counts.offsets, counts.counts) == Counter({"a": 4})
+
+
+def tokens_of(text: str, **options: object) -> list[tuple[str, int]]:
+    """The tokens of a text, and how often each occurs, by a tokenizer that was trained on it."""
+    tok = tokenizer.train([text], **options)
+    counts = Counter(tok.encode(text))
+    return [(tok.token_bytes(token).decode("utf-8", "replace"), number) for token, number in counts.items()]
+
+
+@pytest.mark.parametrize(("pattern", "apart"), [("gpt2", {"Tamil"}), ("llama3", {"Tamil"}), ("o200k", set())])
+def test_tokens_show_marks_that_were_cut_off(pattern: str, apart: set[str]) -> None:
+    tokens = tokens_of(TAMIL, vocab_size=310, split_pattern=pattern)
+    assert set(marks_apart(tokens)) == apart
+
+
+def test_single_characters_and_accents_beside_others_are_no_cut() -> None:
+    assert marks_apart(tokens_of(TAMIL, vocab_size=60, family="character_level")) == {}
+    assert marks_apart([("மர", 50), ("ம்", 50), ("ி", 50)]) == {}  # one token holds both
+    assert marks_apart([("மர", 50), ("ம", 50), ("ி", 100)]) == {"Tamil": 0.5}
+    assert marks_apart([("மர", 50), ("ம", 50), ("ி", 5)]) == {}  # now and then

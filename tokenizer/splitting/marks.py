@@ -83,6 +83,26 @@ def firsts_of_counts(
     return Counter({chr(point): int(number) for point, number in pairs if point <= sys.maxunicode})
 
 
+def marks_apart(tokens: Iterable[tuple[str, int]]) -> dict[str, float]:
+    """Return the scripts in which tokens hold several letters, but none a letter and its mark.
+
+    Args:
+        tokens: text of tokens, and how often each occurs.
+
+    Returns:
+        As `cut_marks`, of tokens instead of pre-tokens.
+    """
+    firsts, joined, several = Counter[str](), set[str](), set[str]()
+    for text, count in tokens:
+        word = text.removeprefix(" ")
+        if word:
+            firsts[word[0]] += count
+        joined |= {_script(mark) for mark in word[1:] if unicodedata.category(mark)[0] == "M"}
+        several |= {_script(letter) for letter in word[1:] if unicodedata.category(letter)[0] == "L"}
+    shares = cut_marks(firsts)
+    return {script: share for script, share in shares.items() if script in several - joined}
+
+
 def describe(split_pattern: str, firsts: Mapping[str, int]) -> str | None:
     """Describe in one sentence which marks a split pattern cuts off; None if it cuts off none."""
     shares = cut_marks(firsts)

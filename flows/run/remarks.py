@@ -1,0 +1,80 @@
+"""Remarks on a plan that a look at the text allows, before anything runs.
+
+The beginning of each source's first file is read as the run would read it. A file that cannot be read makes
+no remark here; the run says so.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tokmill.flows.profile import Profile
+from tokmill.flows.run.sources import Sources
+from tokmill.tasks.core.errors import TaskError
+from tokmill.tasks.count.stage import CountParams
+from tokmill.tasks.formats.text.documents import Bytes, FileBatch
+from tokmill.tasks.formats.text.readers import read_file_batches
+from tokmill.tasks.formats.text.sources import ReadOptions, format_of
+from tokmill.tokenizer.splitting import compile_pattern
+from tokmill.tokenizer.splitting.marks import describe, firsts_of_counts
+
+_LOOK_BYTES = 256 << 10
+
+
+def remarks_on(profile: Profile, sources: Sources) -> list[str]:
+    """Return a sentence for each source of which the profile's split pattern cuts marks from their letters.
+
+    Args:
+        profile: the profile.
+        sources: its files.
+    """
+    training = profile.training()
+    if training is None or training.mode == "sentencepiece":
+        return []
+    first = {file.value["source"]: file.value for file in reversed(sources.files)}
+    found = []
+    for source, file in sorted(first.items()):
+        options = profile.sources[source].read_options()
+        firsts = _firsts(Path(file["path"]), str(file["name"]), options, training)
+        if remark := describe(training.split_pattern, firsts):
+            found.append(f"source {source}: {remark}")
+    return found
+
+
+def _firsts(path: Path, name: str, options: ReadOptions, cut: CountParams) -> Counter[str]:
+    """Count the characters that the pre-tokens at the beginning of a file begin with."""
+    splitter, firsts = compile_pattern(cut.split_pattern, cut.digits), Counter[str]()
+    try:
+        for batch in _beginning(path, name, options):
+            data, offsets = batch.data, batch.offsets
+            if len(data) > _LOOK_BYTES:  # a single long document
+                data = _first_characters(data, _LOOK_BYTES)
+                offsets = np.array([0, len(data)])
+            pretokens = splitter.split(data, offsets)
+            bounds = np.append(pretokens.starts, pretokens.ends[-1:])  # they follow each other
+            firsts += firsts_of_counts(data, bounds, np.ones(len(bounds) - 1, dtype=np.uint64))
+    except (TaskError, OSError):
+        return Counter()
+    return firsts
+
+
+def _beginning(path: Path, name: str, options: ReadOptions) -> Iterator[FileBatch]:
+    """Yield the first documents of a file, and no more of a batch than is looked at."""
+    left = _LOOK_BYTES
+    for batch in read_file_batches(path, format_of(name, options), options):
+        stop = int(np.searchsorted(batch.offsets, left, side="right")) - 1
+        part = batch.cut(0, min(max(stop, 1), len(batch)))
+        if len(part):
+            yield part
+        left -= len(part.data)
+        if left <= 0 or len(part) < len(batch):
+            return
+
+
+def _first_characters(data: Bytes, size: int) -> Bytes:
+    """Return at most `size` bytes of UTF-8, and no part of a character."""
+    while data[size] & 0xC0 == 0x80:
+        size -= 1
+    return data[:size]
