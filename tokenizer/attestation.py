@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.specials import cut
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.errors import TokenizerError
@@ -163,7 +164,7 @@ def _recovered(tok: Tokenizer, text: str, as_text: bool) -> bytes:
 
     It need not be UTF-8: a model may know some bytes of a character and not the others.
     """
-    if tok.definition.model.unknown_token is None:
+    if tok.definition.model.unknown_token is None and tok.definition.decoder == Decoder():
         return (tok.definition.normalizer.text(text) if as_text else tok.normalize(text)).encode()
     data, offsets = buffers.pack([text])
     segments = cut(data, offsets, {} if as_text else tok.special_tokens)

@@ -193,12 +193,13 @@ class Tokenizer:
         return pairs
 
     def token_bytes(self, token: int) -> bytes:
-        """Return the bytes of one token.
+        """Return the bytes of one token, marks such as `##` and `</w>` included.
 
         Raises:
             VocabularyError: no token has this id.
         """
-        return self.decode_bytes([token])
+        self.decode_bytes([token])  # checks it
+        return self.definition.tokens[token]
 
     def encode(
         self,
@@ -365,14 +366,16 @@ class Tokenizer:
 
         Returns:
             The ids, and for each the range of characters of the normalized text (`normalize`) that it
-            covers; a token that covers part of a character has the whole character.
+            covers; a token that covers part of a character has the whole character, and one that covers
+            nothing (a mark) an empty range.
         """
         looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
         data, offsets = buffers.pack([text])
         segments = cut(data, offsets, looked_for, disallowed)
         flat, starts, ends, data = self._encoder.run_with_offsets(data, segments)
         characters = np.concatenate([np.zeros(1, np.int64), np.cumsum((data & 0xC0) != 0x80)])
-        spans = zip(characters[starts + 1] - 1, characters[ends], strict=True)
+        within = characters[np.minimum(starts + 1, data.shape[0])] - 1
+        spans = zip(np.where(starts < ends, within, characters[starts]), characters[ends], strict=True)
         return flat.tolist(), [(int(start), int(end)) for start, end in spans]
 
     def count_tokens(

@@ -13,10 +13,13 @@ from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import DEFAULT_FAMILY, FAMILIES, check_mode, find_family
 from tokmill.tokenizer.pipeline.model import Model, TextNormalizer
 from tokmill.tokenizer.pipeline.options import (
+    EndOfWord,
+    Letters,
     Mode,
     ModelOptions,
     Score,
     Seed,
+    Segmentation,
     TieBreak,
     Unknown,
     check_choice,
@@ -69,6 +72,9 @@ class TrainingOptions(TypedDict, total=False):
     bos_id: int
     eos_id: int
     pad_id: int
+    letters: Letters
+    end_of_word: EndOfWord
+    segmentation: Segmentation
 
 
 @dataclass(frozen=True, kw_only=True)

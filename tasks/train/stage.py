@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _UNIGRAM, _WORDPIECE = only_with("family", "unigram"), only_with("family", "wordpiece")
 _UNIGRAM_OR_SENTENCES = either(_UNIGRAM, only_with("mode", "sentencepiece"))
+_WORD_BPE = only_with("family", "word_bpe")
 
 
 class TrainParams(SpecialParams):
@@ -46,16 +47,17 @@ class TrainParams(SpecialParams):
         ge=2,
         le=MAX_IDS,
         description="Tokens in the vocabulary, special and reserved ones included. byte_bpe has exactly this "
-        "many, 256 bytes among them, so at least 257; char_bpe, unigram and wordpiece, too, the characters "
-        "of the text among them. word_level and character_level have at most this many: fewer if the text "
-        "has fewer words or characters.",
+        "many, 256 bytes among them, so at least 257; char_bpe, unigram, word_bpe and wordpiece, too, the "
+        "characters of the text among them. word_level and character_level have at most this many: fewer "
+        "if the text has fewer words or characters.",
     )
     family: FamilyName = Field(
         default="byte_bpe",
         description="The kind of tokenizer: byte-level BPE; char_bpe, BPE over characters (Sennrich et al. "
-        "2016); unigram, the most probable pieces (Kudo 2018); "
-        "wordpiece, whose pieces make up words without their spaces; or the baselines whose tokens are whole "
-        "words or single characters. All but byte_bpe have [UNK] for what they do not know.",
+        "2016); unigram, the most probable pieces (Kudo 2018); word_bpe, BPE over words with </w> at their "
+        "ends; wordpiece, whose pieces make up words without their spaces; or the baselines whose tokens are "
+        "whole words or single characters. All but byte_bpe have [UNK] for what they do not know, word_bpe "
+        "only if its letters are characters.",
     )
     num_reserved: int = Field(
         default=0,
@@ -144,6 +146,24 @@ class TrainParams(SpecialParams):
         lt=1 << 31,
         description="wordpiece: longer words become [UNK].",
         json_schema_extra=_WORDPIECE,
+    )
+    letters: Literal["characters", "bytes"] = Field(
+        default="characters",
+        description="word_bpe: what words are made of: characters, of which unseen ones become [UNK], or "
+        "bytes, as in CLIP.",
+        json_schema_extra=_WORD_BPE,
+    )
+    end_of_word: Literal["attached", "apart"] = Field(
+        default="attached",
+        description="word_bpe: whether </w> is attached to the last letter of a word, as in subword-nmt and "
+        "Hugging Face's tokenizers, or stands apart as a piece of its own, as in Sennrich et al. 2016.",
+        json_schema_extra=_WORD_BPE,
+    )
+    segmentation: Literal["merges", "longest_first"] = Field(
+        default="merges",
+        description="word_bpe: how words are encoded: by the merges in the order of training, or by the "
+        "longest pieces first.",
+        json_schema_extra=_WORD_BPE,
     )
 
     @classmethod

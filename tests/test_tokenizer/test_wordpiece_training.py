@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.effort import examples
 from tokmill import tokenizer
 from tokmill.tokenizer import PretokenCounts, TrainingError
-from tokmill.tokenizer.merging.rules import JoinRules
+from tokmill.tokenizer.merging.rules import JoinRules, Marks
 from tokmill.tokenizer.merging.trainer import learn_pieces
 from tokmill.tokenizer.reference import wordpiece as reference
 
@@ -31,7 +31,7 @@ def counted(words: dict[str, int]) -> PretokenCounts:
 
 def learned(words: dict[str, int], number: int, **options: object) -> list[str]:
     """The pieces that the kernels learn."""
-    rules = JoinRules(continues=b"##", **options)  # type: ignore[arg-type]
+    rules = JoinRules(marks=Marks(b"##"), **options)  # type: ignore[arg-type]
     return [piece.decode() for piece in learn_pieces(counted(words), number, rules)]
 
 

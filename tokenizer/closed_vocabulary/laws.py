@@ -14,9 +14,10 @@ class Accounting:
     """
 
     def __init__(self, token_offsets: NDArray[np.int64], unknown_id: int) -> None:
-        """Take the bounds of the tokens' bytes, int64 [vocab_size + 1], and the unknown token's id."""
+        """Take the bounds of the tokens' bytes, int64 [vocab_size + 1], and the unknown token's id, or -1."""
         self._lengths = np.diff(token_offsets)
-        self._lengths[unknown_id] = 0  # its text is counted separately
+        if unknown_id >= 0:
+            self._lengths[unknown_id] = 0  # its text is counted separately
 
     def breach(
         self,

@@ -8,13 +8,15 @@ tokenizers:
   stays as it is;
 - `metaspace` makes a space of every `▁` (U+2581), and drops that with which the first token begins;
   `metaspace_never` drops none;
-- `wordpiece_cleanup` removes the space before `.`, `?`, `!`, `,` and English contractions, too.
+- `wordpiece_cleanup` removes the space before `.`, `?`, `!`, `,` and English contractions, too;
+- `end_of_word` makes a space of the `</w>` that a token ends with, and drops it at the end of the text (there
+  it is `BPEDecoder`).
 
 A few ids go through a list, many through a kernel.
 
-Laws: what a token adds to the text depends on whether it is the first one, and on no other; no call costs
-    more because the vocabulary is larger. Bytes that are not UTF-8 are treated when a text is decoded
-    (`errors`).
+Laws: what a token adds to the text depends on whether it is the first one, or the last, and on no other; no
+    call costs more because the vocabulary is larger. Bytes that are not UTF-8 are treated when a text is
+    decoded (`errors`).
 """
 
 import codecs
@@ -34,6 +36,9 @@ from tokmill.tokenizer.kernels.decoding import gather_tokens
 
 CONTINUES = b"##"
 """How a token begins that continues a word."""
+
+ENDS = b"</w>"
+"""How a token ends that ends a word."""
 
 MARK = "\u2581".encode()
 """What stands for a space in SentencePiece's tokens."""
@@ -70,6 +75,14 @@ def _with_spaces(token: bytes) -> bytes:
     return token.replace(MARK, b" ")
 
 
+def _space_at_end(token: bytes) -> bytes:
+    return token[: -len(ENDS)] + b" " if token.endswith(ENDS) else token
+
+
+def _without_end(token: bytes) -> bytes:
+    return token.removesuffix(ENDS)
+
+
 def _without_first_space(token: bytes) -> bytes:
     return _with_spaces(token.removeprefix(MARK))
 
@@ -81,12 +94,16 @@ _ADDED: MappingProxyType[str, Callable[[bytes], bytes]] = MappingProxyType(
         "wordpiece_cleanup": _cleaned_up,
         "metaspace": _with_spaces,
         "metaspace_never": _with_spaces,
+        "end_of_word": _space_at_end,
     }
 )
 _FIRST: MappingProxyType[str, Callable[[bytes], bytes]] = MappingProxyType(
-    {"metaspace": _without_first_space, "metaspace_never": _with_spaces}
+    {"metaspace": _without_first_space, "metaspace_never": _with_spaces, "end_of_word": _space_at_end}
 )
 """What the first token becomes, if it does not stay as it is."""
+
+_LAST: MappingProxyType[str, Callable[[bytes], bytes]] = MappingProxyType({"end_of_word": _without_end})
+"""What the last token becomes, if it is nothing special: the beginning of what it would become elsewhere."""
 
 DECODERS = (*_ADDED,)
 _FEW = 1 << 12  # above, laying a list out as an array pays
@@ -116,11 +133,17 @@ class Decoder:
     def join(self, tokens: Iterable[bytes]) -> bytes:
         """Return the text of some tokens, given by their bytes."""
         parts = list(tokens)
-        return b"".join([*map(self.first, parts[:1]), *map(_ADDED[self.name], parts[1:])])
+        text = b"".join([*map(self.first, parts[:1]), *map(_ADDED[self.name], parts[1:])])
+        return text[: len(text) - self.dropped(parts[-1])] if parts else text
 
     def first(self, token: bytes) -> bytes:
         """Return what the first token adds to the text."""
         return _FIRST.get(self.name, _as_it_is)(token)
+
+    def dropped(self, token: bytes) -> int:
+        """Return how many bytes of what a token becomes are left out at the end of the text."""
+        last = _LAST.get(self.name)
+        return 0 if last is None else len(_ADDED[self.name](token)) - len(last(token))
 
     def added(self, vocabulary: Vocabulary) -> Vocabulary:
         """Return a vocabulary of what each token adds to the text if it is not the first one."""
@@ -133,17 +156,15 @@ class Decoder:
 
     def of(self, vocabulary: Vocabulary) -> "IdDecoder":
         """Return the decoder of a vocabulary's ids."""
-        return IdDecoder(vocabulary, self.added(vocabulary), self.first)
+        return IdDecoder(vocabulary, self.added(vocabulary), self)
 
 
 class IdDecoder:
     """Turns ids into bytes; it only reads, so threads may share it."""
 
-    def __init__(
-        self, vocabulary: Vocabulary, added: Vocabulary, first: Callable[[bytes], bytes] = _as_it_is
-    ) -> None:
-        """Take what each token is, what it adds to the text after others, and what it is as the first."""
-        self._vocabulary, self._added, self._first = vocabulary, added, first
+    def __init__(self, vocabulary: Vocabulary, added: Vocabulary, how: Decoder) -> None:
+        """Take what each token is, what it adds to the text after others, and what else there is to know."""
+        self._vocabulary, self._added, self._how = vocabulary, added, how
 
     @cached_property
     def _texts(self) -> list[bytes | None]:
@@ -167,23 +188,24 @@ class IdDecoder:
         offsets = self._added.offsets
         out = np.empty(int((offsets[flat + 1] - offsets[flat]).sum()), np.uint8)
         gather_tokens(flat, self._added.data, offsets, out)
-        return self._begin(out.tobytes(), int(flat[0])) if flat.shape[0] else b""
+        return self._framed(out.tobytes(), int(flat[0]), int(flat[-1])) if flat.shape[0] else b""
 
     def _few(self, ids: list[int]) -> bytes | None:
         """Return the bytes of ids, or None if one of them has to be checked."""
         try:
             if min(ids, default=0) >= 0:
                 text = b"".join(map(cast(list[bytes], self._texts).__getitem__, ids))
-                return self._begin(text, ids[0]) if ids else text
+                return self._framed(text, ids[0], ids[-1]) if ids else text
         except (IndexError, TypeError):  # an unknown id, or not an integer
             pass
         return None
 
-    def _begin(self, text: bytes, first: int) -> bytes:
-        """Put what the first token becomes in the place of what it would add to others."""
+    def _framed(self, text: bytes, first: int, last: int) -> bytes:
+        """Put what the first token becomes in place of what it would add; drop the end of the last one."""
         if self._added is self._vocabulary:
             return text
-        return self._first(self._vocabulary.tokens[first]) + text[len(self._added.tokens[first]) :]
+        begun = self._how.first(self._vocabulary.tokens[first]) + text[len(self._added.tokens[first]) :]
+        return begun[: len(begun) - self._how.dropped(self._vocabulary.tokens[last])]
 
     def _check(self, ids: NDArray[np.int64]) -> None:
         offsets = self._vocabulary.offsets
@@ -199,13 +221,16 @@ class IdDecoder:
             )
 
     def stream(self, ids: Iterable[int], errors: str) -> Iterator[str]:
-        """Decode ids as they come; the bytes of an incomplete character are held back."""
+        """Decode ids as they come; incomplete characters are held back, and what the end of a text drops."""
         decoder = codecs.getincrementaldecoder("utf-8")(errors)
-        first = True
+        held = b""
+        adding: Callable[[bytes], bytes] | None = self._how.first
         for token in ids:
-            data = self.decode([token])
-            text = decoder.decode(data if first else self._added.tokens[token])
-            first = False
+            self._check(buffers.as_ids([token]))
+            added = adding(self._vocabulary.tokens[token]) if adding else self._added.tokens[token]
+            kept, adding = len(added) - self._how.dropped(self._vocabulary.tokens[token]), None
+            text = decoder.decode(held + added[:kept])
+            held = added[kept:]
             if text:
                 yield text
         rest = decoder.decode(b"", final=True)

@@ -169,11 +169,13 @@ def _read_as(format_name: str, file: Path, usage: Usage) -> Definition:
     """Read a file of a format, or have the family that the format belongs to read it."""
     if format_name == "sentencepiece":
         return sentencepiece.read(file, usage)
-    definition: Definition = _module(format_name).read(file, usage)
+    definition: Definition = _module(format_name, file).read(file, usage)
     return definition
 
 
-def _module(format_name: str) -> Any:
-    """Return the module that reads a format, of the family that it belongs to."""
-    family = next(found for found in map(find_family, FAMILIES) if format_name in found.formats)
-    return family.format_module(format_name)
+def _module(format_name: str, file: Path | None = None) -> Any:
+    """Return the module that reads a format, of the family that it belongs to or that knows the file."""
+    families = [found for found in map(find_family, FAMILIES) if format_name in found.formats]
+    modules = [family.format_module(format_name) for family in families]
+    knowing = (module for module in modules[1:] if module.recognizes(file))
+    return next(knowing, modules[0])

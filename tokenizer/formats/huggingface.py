@@ -34,6 +34,7 @@ _NORMALIZERS = {
 _STEPS = {name: step for step, name in _NORMALIZERS.items()}
 
 _BERT_STEPS = ("bert_clean", "cjk_spaces", "strip_nonspacing", "lowercase")
+_ONE_SPACE = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
 
 
 def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[Path]:
@@ -112,7 +113,9 @@ def read_content(content: dict[str, Any], where: str) -> Definition:
 
 def _read(content: dict[str, Any], where: str) -> Definition:
     part = _part_for(content, where)
-    added, normalizer = content.get("added_tokens") or [], _read_normalizer(content.get("normalizer"), where)
+    loses_spaces = bool(content["model"].get("end_of_word_suffix"))
+    normalizer = _read_normalizer(content.get("normalizer"), where, loses_spaces)
+    added = content.get("added_tokens") or []
     specials = _read_added_tokens(added, normalizer, where)
     num_reserved = count_reserved(specials)
     model, pre_tokenizer = part.read(content, specials, num_reserved, where)
@@ -121,7 +124,7 @@ def _read(content: dict[str, Any], where: str) -> Definition:
         pre_tokenizer,
         Normalizer(normalizer),
         post_processors.read(content.get("post_processor"), specials, where),
-        Decoder(_read_decoder(content.get("decoder"))),
+        Decoder("end_of_word" if loses_spaces else _read_decoder(content.get("decoder"))),
     )
 
 
@@ -143,7 +146,7 @@ def _part_for(content: dict[str, Any], where: str) -> Any:
         where,
         "model.type",
         content["model"].get("type"),
-        "only byte-level BPE, WordLevel, Unigram and WordPiece can be read",
+        "only byte-level BPE, BPE over words, WordLevel, Unigram and WordPiece can be read",
     )
 
 
@@ -172,12 +175,19 @@ def _read_added_tokens(added: list[dict[str, Any]], normalizer: str | None, wher
     return {token["content"]: token["id"] for token in added}
 
 
-def _read_normalizer(value: dict[str, Any] | None, where: str) -> str | None:
+def _read_normalizer(value: dict[str, Any] | None, where: str, loses_spaces: bool) -> str | None:
+    """Return the normalizer's name.
+
+    A step that makes a space of white space, as in CLIP's files, is left out where the model has no use for
+    white space (`loses_spaces`).
+    """
     if value is None:
         return None
     several = value["normalizers"] if value["type"] == "Sequence" else [value]
     names = list[str]()
     for step in several:
+        if loses_spaces and step == _ONE_SPACE:
+            continue
         if step["type"] not in {*_STEPS, "BertNormalizer"}:
             known = ", ".join((*_STEPS, "BertNormalizer"))
             raise refusal(where, "normalizer.type", step["type"], f"only {known} can be done")

@@ -35,6 +35,7 @@ class Usage:
         num_reserved: number of reserved special tokens.
         template: the special tokens around texts.
         unicode: the tables that training text was split with.
+        rules: the model's own settings, for families that have some.
     """
 
     split_pattern: PatternLike | None = None
@@ -45,6 +46,7 @@ class Usage:
     num_reserved: int | None = None
     template: Template | None = None
     unicode: Mapping[str, str] | None = None
+    rules: Mapping[str, Any] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -87,6 +89,7 @@ class Usage:
                 num_reserved=content["num_reserved"],
                 template=Template.from_spec(content["template"]) if "template" in content else None,
                 unicode=content.get("unicode"),
+                rules=content.get("rules"),
             )
 
 
@@ -110,8 +113,10 @@ def _check_types(content: Mapping[str, Any], path: Path) -> None:
             )
 
 
-def write(definition: Definition, path: Path, *, ignore_merges: bool) -> Path:
-    """Write a vocabulary's settings as a sidecar."""
+def write(
+    definition: Definition, path: Path, *, ignore_merges: bool, rules: Mapping[str, Any] | None = None
+) -> Path:
+    """Write a vocabulary's settings as a sidecar, with the model's own if it has some."""
     content: dict[str, Any] = {
         "format": SIDECAR_FORMAT,
         "version": 1,
@@ -121,6 +126,8 @@ def write(definition: Definition, path: Path, *, ignore_merges: bool) -> Path:
         "ignore_merges": ignore_merges,
         "num_reserved": definition.num_reserved,
     }
+    if rules is not None:
+        content["rules"] = dict(rules)
     if definition.unicode is not None:
         content["unicode"] = dict(definition.unicode)
     if definition.post_processor is not None:

@@ -13,6 +13,15 @@ from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import Bytes, Float64, Int32, Int64
 
 NUM_PAIRS, NUM_PLACES = 0, 1
+
+LIKELIHOOD, FREQUENCY, GREATEST_PAIR, LOWEST_SYMBOLS = 0, 1, 2, 3
+"""Rules of which pair comes first: the greatest likelihood, then the greatest frequency; or that alone.
+
+Of equal pairs that one comes first whose joined piece has the smaller bytes, then the one with the shorter
+left part; by GREATEST_PAIR that with the greatest bytes of the left part, then of the right one; by
+LOWEST_SYMBOLS that with the lowest left symbol, then the lowest right one.
+"""
+
 _NEAR = 1e-9  # floating point decides between scores that differ by more; integers decide between others
 _HALF = np.uint64(32)
 _LOWER = np.uint64(0xFFFFFFFF)
@@ -162,10 +171,38 @@ def comes_first(one: int, other: int, pairs: Pairs, symbols: Symbols) -> bool:
     return symbols.end[first] - symbols.at[first] < symbols.end[second] - symbols.at[second]
 
 
+@kernel(inline=True)
+def compare_symbols(one: int, other: int, symbols: Symbols) -> int:
+    """Compare the bytes of two symbols: below 0 if those of `one` are smaller, 0 if they are equal."""
+    at, its = symbols.at[one], symbols.at[other]
+    length, its_length = symbols.end[one] - at, symbols.end[other] - its
+    for i in range(min(length, its_length)):
+        if symbols.data[at + i] != symbols.data[its + i]:
+            return np.int64(symbols.data[at + i]) - np.int64(symbols.data[its + i])
+    return length - its_length
+
+
+@kernel(inline=True)
+def is_greater_pair(one: int, other: int, pairs: Pairs, symbols: Symbols) -> bool:
+    """Whether a pair has the greater left part, by bytes, or the same one and the greater right part."""
+    found = compare_symbols(np.int64(pairs.left[one]), np.int64(pairs.left[other]), symbols)
+    if found == 0:
+        found = compare_symbols(np.int64(pairs.right[one]), np.int64(pairs.right[other]), symbols)
+    return found > 0
+
+
+@kernel(inline=True)
+def has_lower_symbols(one: int, other: int, pairs: Pairs) -> bool:
+    """Whether a pair has a lower left symbol than another one, or the same and a lower right one."""
+    if pairs.left[one] != pairs.left[other]:
+        return pairs.left[one] < pairs.left[other]
+    return pairs.right[one] < pairs.right[other]
+
+
 @kernel
-def is_better(one: int, other: int, pairs: Pairs, symbols: Symbols, by_likelihood: bool) -> bool:
+def is_better(one: int, other: int, pairs: Pairs, symbols: Symbols, rule: int) -> bool:
     """Whether a pair is joined before another one."""
-    if by_likelihood:
+    if rule == LIKELIHOOD:
         difference = pairs.score[one] - pairs.score[other]
         if abs(difference) > _NEAR * (pairs.score[one] + pairs.score[other]):
             return difference > 0
@@ -176,23 +213,27 @@ def is_better(one: int, other: int, pairs: Pairs, symbols: Symbols, by_likelihoo
             return mine > theirs
     if pairs.count[one] != pairs.count[other]:
         return pairs.count[one] > pairs.count[other]
+    if rule == GREATEST_PAIR:
+        return is_greater_pair(one, other, pairs, symbols)
+    if rule == LOWEST_SYMBOLS:
+        return has_lower_symbols(one, other, pairs)
     return comes_first(one, other, pairs, symbols)
 
 
 @kernel(inline=True)
-def choose(one: int, other: int, pairs: Pairs, symbols: Symbols, by_likelihood: bool) -> int:
+def choose(one: int, other: int, pairs: Pairs, symbols: Symbols, rule: int) -> int:
     """Return the better of two pairs, either of which may be none (-1)."""
     if one < 0 or other < 0:
         return max(one, other)
-    return one if is_better(one, other, pairs, symbols, by_likelihood) else other
+    return one if is_better(one, other, pairs, symbols, rule) else other
 
 
 @kernel(inline=True)
-def renew(pair: int, pairs: Pairs, symbols: Symbols, least: int, by_likelihood: bool) -> None:
+def renew(pair: int, pairs: Pairs, symbols: Symbols, least: int, rule: int) -> None:
     """Compute a pair's score anew, and its way up the tree."""
     count = pairs.count[pair]
     open_ = count >= least and pairs.closed[pair] == 0
-    if by_likelihood and open_:
+    if rule == LIKELIHOOD and open_:
         left, right = symbols.frequency[pairs.left[pair]], symbols.frequency[pairs.right[pair]]
         pairs.score[pair] = np.float64(count) / np.float64(left) / np.float64(right)
     size = pairs.tree.shape[0] // 2
@@ -201,12 +242,12 @@ def renew(pair: int, pairs: Pairs, symbols: Symbols, least: int, by_likelihood: 
     node //= 2
     while node > 0:
         one, other = np.int64(pairs.tree[2 * node]), np.int64(pairs.tree[2 * node + 1])
-        pairs.tree[node] = choose(one, other, pairs, symbols, by_likelihood)
+        pairs.tree[node] = choose(one, other, pairs, symbols, rule)
         node //= 2
 
 
 @kernel
-def renew_all(pairs: Pairs, symbols: Symbols, counters: Int64, least: int, by_likelihood: bool) -> None:
+def renew_all(pairs: Pairs, symbols: Symbols, counters: Int64, least: int, rule: int) -> None:
     """Compute all scores anew, and the whole tree."""
     size = pairs.tree.shape[0] // 2
     for pair in range(size):
@@ -217,14 +258,14 @@ def renew_all(pairs: Pairs, symbols: Symbols, counters: Int64, least: int, by_li
             pairs.score[pair] = np.float64(pairs.count[pair]) / np.float64(left) / np.float64(right)
     for node in range(size - 1, 0, -1):
         one, other = np.int64(pairs.tree[2 * node]), np.int64(pairs.tree[2 * node + 1])
-        pairs.tree[node] = choose(one, other, pairs, symbols, by_likelihood)
+        pairs.tree[node] = choose(one, other, pairs, symbols, rule)
 
 
 @kernel
-def set_closed(pair: int, pairs: Pairs, symbols: Symbols, least: int, by_likelihood: bool) -> None:
+def set_closed(pair: int, pairs: Pairs, symbols: Symbols, least: int, rule: int) -> None:
     """Close a pair, so that it is never joined."""
     pairs.closed[pair] = 1
-    renew(pair, pairs, symbols, least, by_likelihood)
+    renew(pair, pairs, symbols, least, rule)
 
 
 @kernel(inline=True)
@@ -313,7 +354,7 @@ def join_pair(
     pair: int,
     made: int,
     least: int,
-    by_likelihood: bool,
+    rule: int,
 ) -> None:
     """Join a pair at all of its places, and renew the pairs around them.
 
@@ -327,7 +368,7 @@ def join_pair(
         pair: the pair.
         made: the symbol that it becomes.
         least: pairs that occur less often are not joined.
-        by_likelihood: whether scores depend on the symbols' frequencies.
+        rule: which pair comes first; by LIKELIHOOD, scores depend on the symbols' frequencies.
     """
     left, right = np.int64(pairs.left[pair]), np.int64(pairs.right[pair])
     pairs.place[pair] = -1
@@ -353,19 +394,19 @@ def join_pair(
             old = np.int64(pairs.slots[slot_of(pairs, right, other)])
             pairs.count[old] -= weight
             new = add_place(pairs, places, symbols, counters, made, other, cell, weight)
-            if not by_likelihood:
-                renew(old, pairs, symbols, least, False)
-                renew(new, pairs, symbols, least, False)
+            if rule != LIKELIHOOD:
+                renew(old, pairs, symbols, least, rule)
+                renew(new, pairs, symbols, least, rule)
         if before >= 0:
             other = np.int64(cells.symbol[before])
             old = np.int64(pairs.slots[slot_of(pairs, other, left)])
             pairs.count[old] -= weight
             new = add_place(pairs, places, symbols, counters, other, made, before, weight)
-            if not by_likelihood:
-                renew(old, pairs, symbols, least, False)
-                renew(new, pairs, symbols, least, False)
-    renew(pair, pairs, symbols, least, by_likelihood)
-    if by_likelihood:
+            if rule != LIKELIHOOD:
+                renew(old, pairs, symbols, least, rule)
+                renew(new, pairs, symbols, least, rule)
+    renew(pair, pairs, symbols, least, rule)
+    if rule == LIKELIHOOD:
         renew_around(left, pairs, symbols, least)
         renew_around(right, pairs, symbols, least)
         renew_around(made, pairs, symbols, least)
@@ -376,9 +417,54 @@ def renew_around(symbol: int, pairs: Pairs, symbols: Symbols, least: int) -> Non
     """Renew all pairs of a symbol, whose frequency has changed."""
     pair = np.int64(symbols.of_left[symbol])
     while pair >= 0:
-        renew(pair, pairs, symbols, least, True)
+        renew(pair, pairs, symbols, least, LIKELIHOOD)
         pair = np.int64(pairs.next_of_left[pair])
     pair = np.int64(symbols.of_right[symbol])
     while pair >= 0:
-        renew(pair, pairs, symbols, least, True)
+        renew(pair, pairs, symbols, least, LIKELIHOOD)
         pair = np.int64(pairs.next_of_right[pair])
+
+
+@kernel
+def first_of_best(cells: Cells, pairs: Pairs, places: Places, nodes: Int64) -> int:
+    """Return, of the pairs that are as frequent as the best one, the one that occurs first; -1 for none.
+
+    Args:
+        cells: in the order of the text.
+        pairs: their tree goes by frequency.
+        places: of the pairs, outdated ones included.
+        nodes: shape (64,), scratch.
+    """
+    size, best = pairs.tree.shape[0] // 2, np.int64(pairs.tree[1])
+    if best < 0:
+        return best
+    most, found, first, height = pairs.count[best], np.int64(-1), np.int64(cells.symbol.shape[0]), 1
+    nodes[0] = 1
+    while height > 0:
+        height -= 1
+        node = nodes[height]
+        pair = np.int64(pairs.tree[node])
+        if pair < 0 or pairs.count[pair] < most:
+            continue
+        if node < size:
+            nodes[height], nodes[height + 1] = 2 * node, 2 * node + 1
+            height += 2
+            continue
+        cell = first_cell(pair, cells, pairs, places)
+        if cell < first:
+            found, first = pair, cell
+    return found
+
+
+@kernel(inline=True)
+def first_cell(pair: int, cells: Cells, pairs: Pairs, places: Places) -> int:
+    """Return the first cell at which a pair occurs now."""
+    found, place = np.int64(cells.symbol.shape[0]), np.int64(pairs.place[pair])
+    while place >= 0:
+        cell = np.int64(places.cell[place])
+        after = np.int64(cells.after[cell])
+        live = after >= 0 and cells.symbol[cell] == pairs.left[pair]
+        if live and cell < found and cells.symbol[after] == pairs.right[pair]:
+            found = cell
+        place = np.int64(places.older[place])
+    return found

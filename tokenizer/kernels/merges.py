@@ -151,13 +151,9 @@ def join_and_push(entry: np.uint64, length: int, size: int, tables: PairTables, 
 
 
 @kernel(inline=True)
-def merge_bytes(
-    data: BytesIn, start: int, end: int, tables: PairTables, scratch: Scratch, out: UInt32, first: int
-) -> tuple[int, int]:
-    """Encode bytes into `out` from `first` on; return the number of ids, and the rank of the last merge."""
-    length, last = end - start, np.int64(-1)
-    start_symbols(data, start, length, tables, scratch)
-    size = push_merges(length, scratch)
+def merge_symbols(length: int, tables: PairTables, scratch: Scratch) -> int:
+    """Merge symbols that were set up; return the rank of the last merge, -1 if there was none."""
+    last, size = np.int64(-1), push_merges(length, scratch)
     while size > 0:
         top = scratch.heap[0]
         size -= 1
@@ -166,6 +162,17 @@ def merge_bytes(
             continue
         last = np.int64(top >> POSITION_BITS)
         size = join_and_push(top, length, size, tables, scratch)
+    return last
+
+
+@kernel(inline=True)
+def merge_bytes(
+    data: BytesIn, start: int, end: int, tables: PairTables, scratch: Scratch, out: UInt32, first: int
+) -> tuple[int, int]:
+    """Encode bytes into `out` from `first` on; return the number of ids, and the rank of the last merge."""
+    length = end - start
+    start_symbols(data, start, length, tables, scratch)
+    last = merge_symbols(length, tables, scratch)
     return write_symbols(length, scratch, out, first), last
 
 

@@ -1,6 +1,6 @@
-"""The characters that words begin with, and those that continue them, with the words in terms of them."""
+"""The characters of words as pieces, by their place in the word, and the words in terms of these."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.kernels.joining import Cells
+from tokmill.tokenizer.merging.rules import Marks
 
 _MAX_COUNT = np.iinfo(np.int64).max
-_CONTINUING = np.uint64(1 << 40)
+_CONTINUING, _ENDING = np.uint64(1 << 40), np.uint64(1 << 41)
 _LENGTH_SHIFT = np.uint64(32)
 
 
@@ -21,57 +22,71 @@ class Alphabet:
     """Characters as pieces, and words as cells of them.
 
     Attributes:
-        pieces: the characters, the most frequent first, ties by bytes; `continues` included.
+        pieces: the characters, the most frequent first, ties by bytes; marks included.
         frequencies: int64, how often each occurs in the cells.
         cells: the words that the pieces can spell.
-        continues: what stands before a piece that does not begin a word.
+        marks: see `Marks`.
     """
 
     pieces: list[bytes]
     frequencies: NDArray[np.int64]
     cells: Cells
-    continues: bytes
+    marks: Marks
 
     @classmethod
-    def of(cls, words: PretokenCounts, number: int, forbidden: Collection[bytes], continues: bytes) -> Self:
+    def of(
+        cls,
+        words: PretokenCounts,
+        number: int,
+        forbidden: Collection[bytes],
+        marks: Marks,
+        always: Sequence[bytes] = (),
+    ) -> Self:
         """Find the characters of words.
 
         Args:
             words: how often each word occurs.
             number: the most characters; rarer ones, and words that contain them, are left out.
             forbidden: bytes that no piece may have.
-            continues: see `Alphabet`; without it, a character is the same piece wherever it stands.
+            marks: see `Marks`; without them, a character is the same piece wherever it stands.
+            always: pieces that come first in any case, in this order.
 
         Raises:
             TrainingError: the sum of counts exceeds int64.
         """
-        starts, word = _characters(words)
+        if marks.apart:
+            words = _with_room(words)
+        starts, word = _characters(words, marks.by_bytes)
         if float(words.counts.sum(dtype=np.float64)) * 1.0 > _MAX_COUNT or (
             float((words.counts.astype(np.float64) * np.diff(words.offsets)).sum()) > _MAX_COUNT / 2
         ):
             raise TrainingError(
                 "train: the counts of characters add up to more than 2^62; divide all counts by 1000"
             )
-        keys = _keys(words, starts, word)
-        if not continues:
-            keys &= ~_CONTINUING
+        keys = _keys(words, starts, word, marks)
         distinct, which = np.unique(keys, return_inverse=True)
         weights = words.counts[word].astype(np.int64)
         totals = _sums(which, weights, distinct.shape[0])
-        spelled = [_piece(int(key), continues) for key in distinct]
+        spelled = [_piece(int(key), marks) for key in distinct]
         order = sorted(range(len(spelled)), key=lambda i: (-int(totals[i]), spelled[i]))
-        chosen = [i for i in order if spelled[i] not in forbidden][:number]
-        symbol_of = np.full(len(spelled), -1, np.int32)
-        symbol_of[chosen] = np.arange(len(chosen))
+        known = {*forbidden, *always}
+        pieces = [*always, *(spelled[i] for i in order if spelled[i] not in known)][:number]
+        symbols = {piece: symbol for symbol, piece in enumerate(pieces)}
+        symbol_of = np.array([symbols.get(piece, -1) for piece in spelled], np.int32)
         cells = _cells(symbol_of[which], word, weights)
-        frequencies = _sums(cells.symbol, cells.weight, len(chosen))
-        return cls([spelled[i] for i in chosen], frequencies, cells, continues)
+        return cls(pieces, _sums(cells.symbol, cells.weight, len(pieces)), cells, marks)
 
 
-def _characters(words: PretokenCounts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _with_room(words: PretokenCounts) -> PretokenCounts:
+    """Return words with one more byte at their ends, in the place of the mark."""
+    data = np.insert(words.data, words.offsets[1:], np.uint8(0xFF))
+    return PretokenCounts(data, words.offsets + np.arange(len(words) + 1), words.counts)
+
+
+def _characters(words: PretokenCounts, by_bytes: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return where each character begins, at most four bytes long, and the word that it belongs to."""
     data, firsts = words.data, words.offsets[:-1][np.diff(words.offsets) > 0]
-    begins = (data & 0xC0) != 0x80
+    begins = ((data & 0xC0) != 0x80) | by_bytes
     begins[firsts] = True
     for _ in range(3):  # a byte that continues nothing, or more than three, is a character of its own
         since = np.arange(data.shape[0]) - np.maximum.accumulate(
@@ -82,21 +97,29 @@ def _characters(words: PretokenCounts) -> tuple[NDArray[np.int64], NDArray[np.in
     return starts, np.searchsorted(words.offsets, starts, side="right") - 1
 
 
-def _keys(words: PretokenCounts, starts: NDArray[np.int64], word: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return a number for each character: its bytes, its length, and whether it continues a word."""
+def _keys(
+    words: PretokenCounts, starts: NDArray[np.int64], word: NDArray[np.int64], marks: Marks
+) -> NDArray[np.uint64]:
+    """Return a number for each character: its bytes, its length, and whether it continues or ends a word."""
     padded = np.append(words.data, np.zeros(4, np.uint8)).astype(np.uint64)
     lengths = np.append(starts[1:], words.data.shape[0]) - starts
     keys = np.minimum(lengths, 4).astype(np.uint64) << _LENGTH_SHIFT
     for place in range(4):
         keys |= np.where(lengths > place, padded[starts + place], np.uint64(0)) << np.uint64(8 * place)
-    return np.where(starts == words.offsets[word], keys, keys | _CONTINUING)
+    if marks.continues:
+        keys[starts != words.offsets[word]] |= _CONTINUING
+    if marks.ends:
+        last = np.append(word[1:] != word[:-1], np.ones(min(1, word.shape[0]), np.bool_))
+        keys[last] = _ENDING if marks.apart else keys[last] | _ENDING
+    return keys
 
 
-def _piece(key: int, continues: bytes) -> bytes:
+def _piece(key: int, marks: Marks) -> bytes:
     """Return the piece of a character's number."""
     length = key >> int(_LENGTH_SHIFT) & 0xFF
     text = (key & 0xFFFFFFFF).to_bytes(4, "little")[:length]
-    return continues + text if key >= int(_CONTINUING) else text
+    before = marks.continues if key & int(_CONTINUING) else b""
+    return before + text + (marks.ends if key & int(_ENDING) else b"")
 
 
 def _sums(which: NDArray[np.integer], weights: NDArray[np.int64], number: int) -> NDArray[np.int64]:

@@ -1,19 +1,19 @@
-"""Learns pieces by joining pairs: those of WordPiece, and of BPE over characters.
+"""Learns pieces by joining pairs: those of WordPiece, and of BPE over characters and words.
 
-A word is cut into characters; for WordPiece, each but the first has `##` before it. Then the pair of
-neighbouring pieces with the best score is joined, everywhere, and again. Scores are those of the present
-pieces:
+A word is cut into characters; for WordPiece, each but the first has `##` before it, and for BPE over words
+the last one has `</w>` after it, or that is a piece of its own. Then the pair of neighbouring pieces with the
+best score is joined, everywhere, and again. Scores are those of the present pieces:
 
     likelihood   f(ab) / (f(a) f(b))     f counts pieces, and pairs at every place where they are neighbours
     frequency    f(ab)
 
 Ties: the more frequent pair comes first, then (with `shorter_first`) the one whose joined piece has fewer
-characters, then the one whose joined piece has the smaller bytes, then the one with the shorter left part.
-Scores are compared exactly, as integers.
+characters, then the one whose joined piece has the smaller bytes, then the one with the shorter left part; or
+the more frequent pair, and then by the tie rules of ADR 5. Scores are compared exactly, as integers.
 Source: Schuster and Nakajima 2012; the score is that of the textbooks.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +29,7 @@ from tokmill.tokenizer.kernels.joining import (
     Symbols,
     count_pairs,
     fill_slots,
+    first_of_best,
     join_pair,
     list_places,
     renew_all,
@@ -57,28 +58,54 @@ def learn_pieces(
     Raises:
         TrainingError: there is more text than places can number, or the sum of counts exceeds int64.
     """
-    alphabet = Alphabet.of(words, number, frozenset(rules.forbidden), rules.continues)
+    return learn_merges(words, number, rules, (), progress)[0]
+
+
+def learn_merges(
+    words: PretokenCounts,
+    number: int,
+    rules: JoinRules,
+    always: Sequence[bytes] = (),
+    progress: Progress | None = None,
+) -> tuple[list[bytes], list[tuple[int, int]]]:
+    """Return pieces as `learn_pieces` does, and the merges, as pairs of pieces by number.
+
+    A pair may be joined whose piece is known from another pair: that is a merge, and no new piece.
+
+    Args:
+        words: see `learn_pieces`; the tie rule `first_seen` goes by their order.
+        number: see `learn_pieces`.
+        rules: see `learn_pieces`; the lowest ids are those of the pieces in their order.
+        always: the first pieces, whether they occur or not.
+        progress: see `learn_pieces`.
+
+    Raises:
+        TrainingError: see `learn_pieces`.
+    """
+    alphabet = Alphabet.of(words, number, frozenset(rules.forbidden), rules.marks, always)
     if len(alphabet.pieces) >= number:
-        return list(alphabet.pieces)
+        return list(alphabet.pieces), []
     joining = _Joining(alphabet, number, rules)
     made = 0
     while len(joining.pieces) < number and (pair := joining.best()) >= 0:
         joined = joining.joined(pair)
-        taken = rules.takes(joined) and (rules.join_again or joining.is_new(joined))
+        fits = rules.takes(joined) and joining.tells_its_end(pair, joined)
+        taken = fits and (rules.join_again or joining.is_new(joined))
         joining.join(pair, joined) if taken else joining.close(pair)
         made += 1
         if made % _JOINS_A_STEP == 0:
             raise_if_stopped()
             if progress is not None:
                 progress(len(joining.pieces), number)
-    return joining.pieces
+    return joining.pieces, joining.merges
 
 
 class _Joining:
     """The words as pieces, while pairs are joined.
 
     Attributes:
-        pieces: the bytes of each symbol, `continues` included.
+        pieces: the bytes of each symbol, marks included.
+        merges: the pairs that were joined, as symbols.
     """
 
     def __init__(self, alphabet: Alphabet, number: int, rules: JoinRules) -> None:
@@ -88,9 +115,10 @@ class _Joining:
                 f"train: {cells.symbol.shape[0]} characters in distinct words are too many; at most "
                 f"{_MAX_CELLS} can be used"
             )
-        self.pieces, self._continues = list(alphabet.pieces), alphabet.continues
+        self.pieces, self.merges = list(alphabet.pieces), list[tuple[int, int]]()
+        self._marks, self._by_place, self._nodes = alphabet.marks, rules.by_place, np.empty(64, np.int64)
         self._numbers = {piece: i for i, piece in enumerate(self.pieces)}
-        self._least, self._by_likelihood = max(rules.min_frequency, 1), rules.by_likelihood
+        self._least, self._order = max(rules.min_frequency, 1), rules.order
         self._cells, self._counters = cells, np.zeros(2, np.int64)
         self._symbols = _symbols(alphabet, number, rules.shorter_first)
         self._shorter_first = rules.shorter_first
@@ -102,16 +130,23 @@ class _Joining:
             cells.symbol
         ):
             self._pairs = _larger(self._pairs, self._counters)
-        renew_all(self._pairs, self._symbols, self._counters, self._least, self._by_likelihood)
+        renew_all(self._pairs, self._symbols, self._counters, self._least, self._order)
 
     def best(self) -> int:
-        """Return the pair with the best score, -1 if there is none."""
+        """Return the pair that comes first, -1 if there is none."""
+        if self._by_place:
+            return int(first_of_best(self._cells, self._pairs, self._places, self._nodes))
         return int(self._pairs.tree[1])
 
     def joined(self, pair: int) -> bytes:
         """Return the piece that a pair makes."""
         left, right = int(self._pairs.left[pair]), int(self._pairs.right[pair])
-        return self.pieces[left] + self.pieces[right].removeprefix(self._continues)
+        return self.pieces[left] + self.pieces[right].removeprefix(self._marks.continues)
+
+    def tells_its_end(self, pair: int, joined: bytes) -> bool:
+        """Whether a piece does not end with the text of the mark, unless it ends a word."""
+        ends, right = self._marks.ends, self.pieces[int(self._pairs.right[pair])]
+        return not ends or joined.endswith(ends) == right.endswith(ends)
 
     def is_new(self, joined: bytes) -> bool:
         """Whether no other pair has made a piece."""
@@ -119,10 +154,11 @@ class _Joining:
 
     def close(self, pair: int) -> None:
         """Never join a pair."""
-        set_closed(pair, self._pairs, self._symbols, self._least, self._by_likelihood)
+        set_closed(pair, self._pairs, self._symbols, self._least, self._order)
 
     def join(self, pair: int, joined: bytes) -> None:
         """Join a pair everywhere; its piece may be known from another pair."""
+        self.merges.append((int(self._pairs.left[pair]), int(self._pairs.right[pair])))
         symbol = self._numbers.setdefault(joined, len(self.pieces))
         if symbol == len(self.pieces):
             self.pieces.append(joined)
@@ -133,9 +169,9 @@ class _Joining:
         needed = int(self._counters[NUM_PAIRS]) + 2 * len(places)
         while needed > self._pairs.left.shape[0]:
             self._pairs = _larger(self._pairs, self._counters)
-            renew_all(self._pairs, self._symbols, self._counters, self._least, self._by_likelihood)
+            renew_all(self._pairs, self._symbols, self._counters, self._least, self._order)
         state = self._cells, self._pairs, self._places, self._symbols, self._counters
-        join_pair(*state, places, pair, symbol, self._least, self._by_likelihood)
+        join_pair(*state, places, pair, symbol, self._least, self._order)
 
 
 def _symbols(alphabet: Alphabet, number: int, shorter_first: bool) -> Symbols:
@@ -148,7 +184,7 @@ def _symbols(alphabet: Alphabet, number: int, shorter_first: bool) -> Symbols:
     nothing = np.full((2, room), -1, np.int32)
     data = np.frombuffer(b"".join(pieces), np.uint8).copy()
     sizes = np.full(room, int(shorter_first), np.int32)
-    return Symbols(frequency, nothing[0], nothing[1], at, end, data, len(alphabet.continues), sizes)
+    return Symbols(frequency, nothing[0], nothing[1], at, end, data, len(alphabet.marks.continues), sizes)
 
 
 def _with_symbol(symbols: Symbols, symbol: int, piece: bytes) -> Symbols:

@@ -25,6 +25,7 @@ FAMILIES: MappingProxyType[str, str] = MappingProxyType(
         "word_level": "tokmill.tokenizer.word_level.family",
         "character_level": "tokmill.tokenizer.character_level.family",
         "unigram": "tokmill.tokenizer.unigram.family",
+        "word_bpe": "tokmill.tokenizer.word_bpe.family",
         "wordpiece": "tokmill.tokenizer.wordpiece.family",
     }
 )

@@ -17,6 +17,9 @@ Unknown = Literal["word", "part"]
 TieBreak = Literal["lexicographic_max", "lowest_ids", "first_seen"]
 Seed = Literal["substrings", "words"]
 Mode = Literal["pretokens", "sentencepiece"]
+Letters = Literal["characters", "bytes"]
+EndOfWord = Literal["attached", "apart"]
+Segmentation = Literal["merges", "longest_first"]
 
 _LEAST = MappingProxyType(
     {
@@ -41,7 +44,7 @@ class ModelOptions:
         num_reserved: number of tokens `<|reserved_0|>`, ... after them.
         min_frequency: the least count of a learned string (byte-level BPE: of a merged pair).
         max_token_bytes: longer tokens are not made.
-        tie_break: byte-level BPE: which of the most frequent pairs comes first.
+        tie_break: byte_bpe and word_bpe: which of the most frequent pairs comes first.
         seed: unigram: what the pieces are chosen from, `substrings` of the pre-tokens or whole `words`.
         seed_size: unigram: how many of them training begins with, beside all characters.
         shrinking_factor: unigram: the part of the pieces that a round of pruning keeps.
@@ -69,6 +72,9 @@ class ModelOptions:
         bos_id: the id of `<s>`; -1 for none.
         eos_id: the id of `</s>`; -1 for none.
         pad_id: the id of `<pad>`; -1 for none.
+        letters: word_bpe: what words are made of, `characters` or `bytes`, of which none is unknown.
+        end_of_word: word_bpe: whether the mark `</w>` is `attached` to the last letter or stands `apart`.
+        segmentation: word_bpe: whether words are encoded by `merges` or by the `longest_first`.
 
     Raises:
         TrainingError: an option is invalid.
@@ -103,6 +109,9 @@ class ModelOptions:
     bos_id: int = 1
     eos_id: int = 2
     pad_id: int = -1
+    letters: Letters = "characters"
+    end_of_word: EndOfWord = "attached"
+    segmentation: Segmentation = "merges"
 
     def __post_init__(self) -> None:
         check_choice("tie_break", self.tie_break, get_args(TieBreak))
@@ -110,6 +119,9 @@ class ModelOptions:
         check_choice("unknown", self.unknown, get_args(Unknown))
         check_choice("seed", self.seed, get_args(Seed))
         check_choice("mode", self.mode, get_args(Mode))
+        check_choice("letters", self.letters, get_args(Letters))
+        check_choice("end_of_word", self.end_of_word, get_args(EndOfWord))
+        check_choice("segmentation", self.segmentation, get_args(Segmentation))
         for name, most in (("shrinking_factor", 0.99), ("character_coverage", 1.0)):
             if not 0 < getattr(self, name) <= most:
                 raise TrainingError(f"train: {name}={getattr(self, name)} must be above 0 and at most {most}")

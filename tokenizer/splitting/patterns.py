@@ -9,7 +9,8 @@ Rust's engines read alike (`{1,3}+` is possessive in some only; `$` has three me
 `(?![\s\S])` for the end of the text). The tests compare them with tiktoken's own text of them.
 
 Sources: openai/gpt-2 `encoder.py`; openai/tiktoken `openai_public.py`; Hugging Face `tokenizer.json` files of
-Llama 3, Qwen 2 and DeepSeek V3; Stanford CS336, assignment 1; google-research/bert `tokenization.py`.
+Llama 3, Qwen 2 and DeepSeek V3; Stanford CS336, assignment 1; google-research/bert `tokenization.py`;
+openai/CLIP `simple_tokenizer.py`, whose text is in lower case.
 """
 
 import difflib
@@ -47,6 +48,7 @@ SPLIT_PATTERNS: MappingProxyType[str, str] = MappingProxyType(
         rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}",
         "llama3": _LLAMA3,
         "qwen2": _LLAMA3.replace("{1,3}", ""),
+        "clip": r"'s|'t|'re|'ve|'m|'ll|'d|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+|\s+",
         "bert": rf"\s+|[{_PUNCTUATION}]|[^\s{_PUNCTUATION}]+",
     }
 )

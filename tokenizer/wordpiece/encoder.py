@@ -16,22 +16,13 @@ from tokmill.tokenizer.core.tries import lay_out_trie
 from tokmill.tokenizer.kernels.token_trie import TokenTrie
 from tokmill.tokenizer.pipeline.model import Encoding, Law
 from tokmill.tokenizer.splitting import Pretokens
+from tokmill.tokenizer.splitting.words import edges_of, words_of
 from tokmill.tokenizer.wordpiece.kernels.encoding import Pieces, encode_words
-from tokmill.tokenizer.wordpiece.kernels.words import find_words
 
 if TYPE_CHECKING:
     from tokmill.tokenizer.wordpiece.model import WordPieceModel
 
 _NOWHERE = np.empty((0, 2), np.int64)
-
-
-def words_of(data: NDArray[np.uint8], pretokens: Pretokens) -> Pretokens:
-    """Return the words of pre-tokens: the runs of characters that are not white space."""
-    starts, ends = pretokens.starts, pretokens.ends
-    room = int(((ends - starts + 1) // 2).sum())
-    words, firsts = np.empty((2, room), np.int64), np.empty(starts.shape[0] + 1, np.int64)
-    number = find_words(data, starts, ends, words[0], words[1], firsts)
-    return Pretokens(words[0, :number], words[1, :number], firsts[pretokens.offsets])
 
 
 class WordPieceEncoder:
@@ -75,7 +66,7 @@ class Workspace:
     def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
         """Encode the pre-tokens of segments; see `pipeline.model.Workspace`."""
         raise_if_stopped()
-        return _encode(data, pretokens, kinds, _edges(pretokens, kinds), self._pieces, _NOWHERE)
+        return _encode(data, pretokens, kinds, edges_of(pretokens, kinds.shape[0]), self._pieces, _NOWHERE)
 
 
 def _encode(
@@ -92,15 +83,6 @@ def _encode(
     given = data, words.starts, words.ends, words.offsets, kinds, edges, pieces
     size = encode_words(*given, ids, ends, lost, spans)
     return Encoding(ids[:size], ends, lost)
-
-
-def _edges(pretokens: Pretokens, kinds: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where each segment begins, given that pre-tokens tile the text; an empty one has no bytes."""
-    if not pretokens.starts.shape[0]:
-        return np.zeros(kinds.shape[0] + 1, np.int64)
-    cuts = np.append(pretokens.starts, pretokens.ends[-1])
-    edges: NDArray[np.int64] = cuts[pretokens.offsets]
-    return edges
 
 
 def _own(pieces: Pieces) -> Pieces:

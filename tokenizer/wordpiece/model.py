@@ -27,7 +27,8 @@ from tokmill.tokenizer.core.readable import readable
 from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
 from tokmill.tokenizer.pipeline.options import Unknown
 from tokmill.tokenizer.splitting import Pretokens
-from tokmill.tokenizer.wordpiece.encoder import WordPieceEncoder, words_of
+from tokmill.tokenizer.splitting.words import words_of
+from tokmill.tokenizer.wordpiece.encoder import WordPieceEncoder
 
 NAME = "wordpiece"
 UNKNOWN = "[UNK]"

@@ -10,19 +10,15 @@ were made, then special tokens, then reserved ones. Characters that there is no 
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from tokmill.tokenizer.components.decoders import CONTINUES
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.counting import PretokenCounter
-from tokmill.tokenizer.merging.rules import JoinRules
+from tokmill.tokenizer.merging.rules import JoinRules, Marks
 from tokmill.tokenizer.merging.trainer import learn_pieces
+from tokmill.tokenizer.merging.words import count_words
 from tokmill.tokenizer.pipeline.model import Model, Progress
 from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller
-from tokmill.tokenizer.splitting import Pretokens
-from tokmill.tokenizer.wordpiece.encoder import words_of
 from tokmill.tokenizer.wordpiece.model import UNKNOWN, WordPieceModel
 
 
@@ -40,7 +36,7 @@ class WordPieceTraining:
         self._names = list(dict.fromkeys([UNKNOWN, *options.names]))
         least = least_vocab_size(options.special_tokens, options.num_reserved)
         self._numbers = [_num_pieces(size, least) for size in vocab_sizes]
-        self._words = _words(counts)
+        self._words = count_words(counts)
 
     def models(self, progress: Progress | None = None) -> list[Model]:
         """Learn the pieces of the largest vocabulary, and make each model of a prefix of them.
@@ -51,7 +47,7 @@ class WordPieceTraining:
         wanted = max(self._numbers)
         rules = JoinRules(
             score=self._options.score,
-            continues=CONTINUES,
+            marks=Marks(CONTINUES),
             min_frequency=self._options.min_frequency,
             max_token_bytes=self._options.max_token_bytes,
             forbidden={name.encode() for name in self._names},
@@ -74,17 +70,6 @@ class WordPieceTraining:
         vocabulary = Vocabulary.build(dict(enumerate(pieces, start=1)), specials, self._options.num_reserved)
         most, rule = self._options.max_input_chars_per_word, self._options.unknown
         return WordPieceModel(vocabulary, UNKNOWN, most, rule)
-
-
-def _words(counts: PretokenCounts) -> PretokenCounts:
-    """Count the words of pre-tokens."""
-    starts, ends = counts.offsets[:-1], counts.offsets[1:]
-    words = words_of(counts.data, Pretokens(starts, ends, np.arange(starts.shape[0] + 1)))
-    weights = np.repeat(counts.counts, np.diff(words.offsets))
-    counted = weights > 0
-    counter = PretokenCounter()
-    counter.add(counts.data, words.starts[counted], words.ends[counted], weights[counted])
-    return counter.take()
 
 
 def _check_options(options: ModelOptions) -> None:

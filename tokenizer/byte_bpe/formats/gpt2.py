@@ -17,13 +17,13 @@ from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.malformed import refuse_malformed
 from tokmill.tokenizer.core.vocabulary import texts_by_id
 from tokmill.tokenizer.formats import foreign, sidecar
-from tokmill.tokenizer.formats.files import read_file, read_json, write_file
+from tokmill.tokenizer.formats.files import read_json, write_file
+from tokmill.tokenizer.formats.merges_file import read_merges, write_merges
 from tokmill.tokenizer.formats.names import GPT2_MERGES, GPT2_VOCAB
 from tokmill.tokenizer.formats.sidecar import SpecialTokens, Usage
 from tokmill.tokenizer.pipeline.definition import Definition
 
 _SIDECAR = "vocab.sidecar.json"
-_HEADER = "#version: 0.2"
 
 
 def write(definition: Definition, folder: Path) -> list[Path]:
@@ -33,11 +33,10 @@ def write(definition: Definition, folder: Path) -> list[Path]:
         FormatError: a special token's text is another token's in the byte alphabet.
     """
     model = model_of(definition)
-    merges = [f"{to_text(left)} {to_text(right)}" for left, right in model.pairs]
     vocab = json.dumps(alphabet_vocab(definition, "gpt2"), ensure_ascii=False, separators=(",", ":"))
     return [
         write_file(folder / GPT2_VOCAB, vocab.encode()),
-        write_file(folder / GPT2_MERGES, "\n".join([_HEADER, *merges, ""]).encode()),
+        write_merges(folder / GPT2_MERGES, [(to_text(left), to_text(right)) for left, right in model.pairs]),
         sidecar.write(definition, folder / _SIDECAR, ignore_merges=model.ignore_merges),
     ]
 
@@ -79,7 +78,7 @@ def read(path: Path, usage: Usage) -> Definition:
     usage = usage.over(Usage.read(beside))
     vocab = read_json(vocab_path)
     foreign.refuse_json(vocab_path, vocab, whole=False)
-    pairs = _read_merges(merges_path)
+    pairs = read_merges(merges_path, to_bytes)
     with refuse_malformed(str(vocab_path)):
         return _definition(vocab, pairs, usage, str(vocab_path))
 
@@ -100,22 +99,6 @@ def _definition(vocab: dict[str, int], pairs: list[tuple[str, str]], usage: Usag
         template=usage.template,
         unicode=usage.unicode,
     )
-
-
-def _read_merges(path: Path) -> list[tuple[str, str]]:
-    pairs = []
-    lines = read_file(path).decode("utf-8", "replace").split("\n")
-    for number, line in enumerate(lines, 1):
-        if not line or (number == 1 and line.startswith("#version")):
-            continue
-        left, space, right = line.rstrip("\r").partition(" ")
-        if not (left and space and right) or " " in right:
-            raise FormatError(
-                f"{path}: line {number}: {line!r:.200} must be two tokens with one space between them"
-            )
-        to_bytes(left + right, f"{path}: line {number}")
-        pairs.append((left, right))
-    return pairs
 
 
 def _specials(

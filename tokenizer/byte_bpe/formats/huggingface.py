@@ -31,14 +31,14 @@ _MODEL_MUST_BE: dict[str, tuple[Any, ...]] = {
     "dropout": (None, 0.0),
     "unk_token": (None,),
     "continuing_subword_prefix": (None, ""),
-    "end_of_word_suffix": (None, ""),
     "byte_fallback": (False,),
 }
 
 
 def reads(content: Mapping[str, Any]) -> bool:
-    """Whether a file is of this family, as far as its model's type says."""
-    return bool(content["model"].get("type", "BPE") == "BPE")
+    """Whether a file is of this family: BPE without a mark at the end of words."""
+    model = content["model"]
+    return bool(model.get("type", "BPE") == "BPE") and not model.get("end_of_word_suffix")
 
 
 def write(definition: Definition, *, exact: bool) -> dict[str, Any]:

@@ -1,9 +1,4 @@
-"""WordPiece in a `tokenizer.json`: a `WordPiece` model, its decoder, and steps that leave white space out.
-
-The split pattern `bert` is written as `BertPreTokenizer`, any other as `Split` steps with a `WhitespaceSplit`
-after them. The tables of the `tokenizers` library are those of Unicode 8: it cuts newer punctuation
-otherwise.
-"""
+"""WordPiece in a `tokenizer.json`: a `WordPiece` model, its decoder, and `formats.word_steps`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,23 +7,12 @@ from tokmill.tokenizer.components.decoders import CONTINUES
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.formats.spellings import split_steps
-from tokmill.tokenizer.formats.split_steps import (
-    check_chain,
-    in_sequence,
-    named,
-    read_split,
-    refusal,
-    steps_of,
-)
+from tokmill.tokenizer.formats.split_steps import in_sequence, named, refusal, steps_of
+from tokmill.tokenizer.formats.word_steps import read_steps, write_steps
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model
-from tokmill.tokenizer.splitting import SPLIT_PATTERNS
 from tokmill.tokenizer.wordpiece.model import NAME, WordPieceModel
 
-_BERT = (SPLIT_PATTERNS["bert"],)
-_WORDS = r"\s+|[^\s]+"
-_STEPS = "Split, Digits, BertPreTokenizer and WhitespaceSplit"
 _PREFIX = CONTINUES.decode()
 
 
@@ -51,7 +35,7 @@ def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
             "does not fit as unknown as a whole; use format='tokmill'"
         )
     return {
-        "pre_tokenizer": _write_steps(definition.pre_tokenizer.chain, exact=exact),
+        "pre_tokenizer": in_sequence(write_steps(definition.pre_tokenizer.chain, exact=exact)),
         "decoder": {
             "type": "WordPiece",
             "prefix": _PREFIX,
@@ -80,15 +64,6 @@ def text_of(token: bytes, format_name: str = "huggingface") -> str:
             f"format={format_name!r} cannot express the token {token!r:.200}, which is not UTF-8; use "
             "format='tokmill'"
         ) from None
-
-
-def _write_steps(chain: tuple[str, ...], *, exact: bool) -> dict[str, Any]:
-    if chain == _BERT:
-        return {"type": "BertPreTokenizer"}
-    if chain == (_WORDS,):
-        return {"type": "WhitespaceSplit"}
-    check_chain(chain)
-    return in_sequence([*split_steps(chain, exact=exact), {"type": "WhitespaceSplit"}])
 
 
 def read(
@@ -120,16 +95,5 @@ def read(
     tokens = {i: text.encode() for text, i in model["vocab"].items() if special_tokens.get(text) != i}
     vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved)
     made = WordPieceModel(vocabulary, unknown, model.get("max_input_chars_per_word", 100))
-    return made, PreTokenizer(named(_read_steps(content, where)))
-
-
-def _read_steps(content: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    """Return the chain of expressions; white space is left out by the model."""
-    steps = steps_of(content.get("pre_tokenizer"))
-    if not steps:
-        raise refusal(where, "pre_tokenizer", None, f"a {NAME} model needs one that leaves white space out")
-    last = steps[-1].get("type")
-    if last not in {"BertPreTokenizer", "WhitespaceSplit"}:
-        raise refusal(where, "pre_tokenizer.type", last, "the last step must leave white space out")
-    chain = tuple(read_split(step, where, _STEPS) for step in steps[:-1])
-    return (*chain, *_BERT) if last == "BertPreTokenizer" else chain or (_WORDS,)
+    chain = read_steps(steps_of(content.get("pre_tokenizer")), NAME, where)
+    return made, PreTokenizer(named(chain))

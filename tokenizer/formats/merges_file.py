@@ -1,0 +1,41 @@
+"""`merges.txt`: one merge per line, two tokens with a space between them, in order of rank."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.formats.files import read_file, write_file
+
+HEADER = "#version: 0.2"
+
+
+def write_merges(path: Path, pairs: Sequence[tuple[str, str]]) -> Path:
+    """Write merges with the header of subword-nmt, which says that `</w>` is attached to the last letter."""
+    lines = [HEADER, *(f"{left} {right}" for left, right in pairs), ""]
+    return write_file(path, "\n".join(lines).encode())
+
+
+def read_merges(path: Path, check: Callable[[str, str], object] | None = None) -> list[tuple[str, str]]:
+    """Read merges; a first line that begins with `#version` is left out.
+
+    Args:
+        path: of the file.
+        check: called with the text of each merge and its place; raises if it cannot be.
+
+    Raises:
+        FormatError: a line is not two tokens.
+    """
+    pairs = []
+    lines = read_file(path).decode("utf-8", "replace").split("\n")
+    for number, line in enumerate(lines, 1):
+        if not line or (number == 1 and line.startswith("#version")):
+            continue
+        left, space, right = line.rstrip("\r").partition(" ")
+        if not (left and space and right) or " " in right:
+            raise FormatError(
+                f"{path}: line {number}: {line!r:.200} must be two tokens with one space between them"
+            )
+        if check is not None:
+            check(left + right, f"{path}: line {number}")
+        pairs.append((left, right))
+    return pairs

@@ -1,0 +1,1 @@
+"""BPE over words whose ends are marked with `</w>`."""

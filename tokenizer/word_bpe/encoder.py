@@ -1,0 +1,115 @@
+"""The encoder of BPE over words: tables that threads share, and a workspace with a cache for each."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.closed_vocabulary.laws import Accounting
+from tokmill.tokenizer.core.errors import TokenizerError
+from tokmill.tokenizer.core.stopping import raise_if_stopped
+from tokmill.tokenizer.kernels.cache import empty_block, empty_cache
+from tokmill.tokenizer.kernels.merges import Scratch, make_scratch
+from tokmill.tokenizer.pipeline.model import Encoding, Law
+from tokmill.tokenizer.splitting import Pretokens
+from tokmill.tokenizer.splitting.words import edges_of, words_of
+from tokmill.tokenizer.word_bpe.kernels.encoding import Memory, encode_words, locate_words
+from tokmill.tokenizer.word_bpe.kernels.merging import Pieces
+from tokmill.tokenizer.word_bpe.tables import covered, lay_out
+
+if TYPE_CHECKING:
+    from tokmill.tokenizer.word_bpe.model import WordPairModel
+
+_USUAL_BYTES = 1 << 12
+_MAX_BYTES = (1 << 31) - 3
+_CACHE_BITS = 16, 14, 18
+_BEHIND = 8  # ids that are written at a time, even if there are fewer
+
+
+class WordPairEncoder:
+    """Turns pre-tokens into ids; safe to share between threads.
+
+    Attributes:
+        law: the law that every encoding is checked against.
+    """
+
+    def __init__(self, model: "WordPairModel") -> None:
+        self.law: Law = Accounting(covered(model), model.unknown_id)
+        self._pieces = lay_out(model)
+        self._free: list[Workspace] = []
+
+    @contextmanager
+    def workspace(self) -> Iterator["Workspace"]:
+        """Lend a workspace to one thread; its cache is kept for the next one."""
+        try:
+            lent = self._free.pop()
+        except IndexError:
+            lent = Workspace(self._pieces)
+        try:
+            yield lent
+        finally:
+            self._free.append(lent)
+
+    def locate(
+        self,
+        ids: NDArray[np.int64],
+        data: NDArray[np.uint8],
+        bounds: NDArray[np.int64],
+        kinds: NDArray[np.int64],
+        split: Callable[[], Pretokens],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where each token begins and ends, by encoding again; see `pipeline.model.Encoder`.
+
+        A mark that is a token of its own is nowhere: it begins and ends where its word ends.
+        """
+        words = words_of(data, split())
+        room = _room(words, kinds.shape[0])
+        spans, scratch = np.empty((room, 2), np.int64), _scratch_for(words, make_scratch(_USUAL_BYTES))
+        given = data, words.starts, words.ends, words.offsets, kinds, bounds, self._pieces, scratch
+        number = locate_words(*given, np.empty(room, np.uint32), spans)
+        return spans[:number, 0].copy(), spans[:number, 1].copy()
+
+
+class Workspace:
+    """An encoder's pieces, and working memory to encode with them; for one thread at a time."""
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces, self._scratch = pieces, make_scratch(_USUAL_BYTES)
+        self._cache, self._block = empty_cache(*_CACHE_BITS), empty_block()
+        self._nowhere = np.empty((0, 2), np.int64)
+
+    def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
+        """Encode the pre-tokens of segments; see `pipeline.model.Workspace`.
+
+        Raises:
+            TokenizerError: a word is longer than positions can number.
+        """
+        raise_if_stopped()
+        words, number = words_of(data, pretokens), kinds.shape[0]
+        memory = Memory(self._cache, _scratch_for(words, self._scratch), self._block, self._nowhere)
+        ids, ends = np.empty(_room(words, number), np.uint32), np.empty(number + 1, np.int64)
+        lost = np.empty(number, np.int64)
+        given = data, words.starts, words.ends, words.offsets, kinds, edges_of(pretokens, number)
+        size = encode_words(*given, self._pieces, memory, ids, ends, lost)
+        return Encoding(ids[:size], ends, lost)
+
+
+def _room(words: Pretokens, num_segments: int) -> int:
+    """Return how many ids there may be: one per byte, one for each mark and each segment."""
+    return int((words.ends - words.starts + 1).sum()) + num_segments + _BEHIND
+
+
+def _scratch_for(words: Pretokens, usual: Scratch) -> Scratch:
+    """Return the usual scratch, or a larger one if a word needs it.
+
+    Raises:
+        TokenizerError: a word is longer than positions can number.
+    """
+    longest = int((words.ends - words.starts).max(initial=0))
+    if longest > _MAX_BYTES:
+        raise TokenizerError(
+            f"encode: a word has {longest} bytes, but at most {_MAX_BYTES} can be encoded; cut the document"
+        )
+    return usual if longest < usual.ids.shape[0] else make_scratch(longest + 1)

@@ -1,0 +1,169 @@
+"""BPE over words in a `tokenizer.json`: a `BPE` model with `end_of_word_suffix`.
+
+Where letters are characters, that is as in GPT-1: `formats.word_steps`, and a `BPEDecoder`. Where they are
+bytes, it is as in CLIP: pieces are in GPT-2's byte alphabet, and the last step is `ByteLevel`. CLIP's own
+files have a decoder that leaves `</w>` in the text, which transformers' class for CLIP then replaces; here it
+becomes a space, and what is written says so. A step that makes a space of white space is left out when it is
+read, since the model has no use for white space.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tokmill.tokenizer.components.decoders import ENDS
+from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
+from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
+from tokmill.tokenizer.formats.spellings import byte_level
+from tokmill.tokenizer.formats.split_steps import in_sequence, named, refusal, steps_of
+from tokmill.tokenizer.formats.word_steps import read_steps, write_steps
+from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.pipeline.model import Model
+from tokmill.tokenizer.splitting import SPLIT_PATTERNS
+from tokmill.tokenizer.word_bpe.model import NAME, WordPairModel, model_of
+from tokmill.tokenizer.word_bpe.spelling import read_piece, spelled_pairs, spelled_vocab
+
+_SUFFIX = ENDS.decode()
+_CLIP = SPLIT_PATTERNS["clip"]
+_PUBLISHED_CLIP = (
+    _CLIP.removesuffix(r"|\s+"),
+    r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",
+)
+_MUST_BE: dict[str, tuple[Any, ...]] = {
+    "dropout": (None, 0.0),
+    "continuing_subword_prefix": (None, ""),
+    "end_of_word_suffix": (_SUFFIX,),
+    "byte_fallback": (False,),
+    "ignore_merges": (False,),
+}
+_BYTES_DECODER = {
+    "type": "Sequence",
+    "decoders": [
+        {**byte_level(use_regex=True)},
+        {"type": "Replace", "pattern": {"Regex": _SUFFIX + r"\z"}, "content": ""},
+        {"type": "Replace", "pattern": {"String": _SUFFIX}, "content": " "},
+    ],
+}
+_DECODER = {"type": "BPEDecoder", "suffix": _SUFFIX}
+
+
+def reads(content: Mapping[str, Any]) -> bool:
+    """Whether a file is of this family: BPE with a mark at the end of words."""
+    model = content["model"]
+    return bool(model.get("type", "BPE") == "BPE") and bool(model.get("end_of_word_suffix"))
+
+
+def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
+    """Return the pre-tokenizer, the decoder and the model.
+
+    Raises:
+        FormatError: `tokenizers` would read the split pattern differently, the mark stands apart, the longest
+            piece comes first, or a special token's text is another token's.
+    """
+    model = model_of(definition)
+    for name, value in (("end_of_word", "attached"), ("segmentation", "merges")):
+        if getattr(model, name) != value:
+            raise FormatError(
+                f"format='huggingface' cannot express {name}={getattr(model, name)!r}: the tokenizers "
+                f"library has {value!r} alone; use format='tokmill'"
+            )
+    return {
+        "pre_tokenizer": in_sequence(_write_steps(definition.pre_tokenizer.chain, model, exact=exact)),
+        "decoder": _BYTES_DECODER if model.by_bytes else _DECODER,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": model.unknown_token,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": _SUFFIX,
+            "fuse_unk": model.fuse_unknown,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": spelled_vocab(definition, "huggingface"),
+            "merges": [list(pair) for pair in spelled_pairs(model)],
+        },
+    }
+
+
+def _write_steps(chain: tuple[str, ...], model: WordPairModel, *, exact: bool) -> list[dict[str, Any]]:
+    if not model.by_bytes:
+        return write_steps(chain, exact=exact)
+    if chain == (_CLIP,):
+        split = {"pattern": {"Regex": _PUBLISHED_CLIP[1]}, "behavior": "Removed", "invert": True}
+        return [{"type": "Split", **split}, byte_level(use_regex=True)]
+    return [*write_steps(chain, exact=exact), byte_level(use_regex=False)]
+
+
+def read(
+    content: Mapping[str, Any], special_tokens: Mapping[str, int], num_reserved: int, where: str
+) -> tuple[Model, PreTokenizer]:
+    """Read the model and the pre-tokenizer.
+
+    Args:
+        content: the file's JSON.
+        special_tokens: its added tokens.
+        num_reserved: number of reserved ones among them.
+        where: the file's path, for messages.
+
+    Raises:
+        FormatError: it has a feature that is not supported.
+        VocabularyError: the vocabulary breaks a law.
+    """
+    model = content["model"]
+    for key, values in _MUST_BE.items():
+        if model.get(key, values[0]) not in values:
+            raise refusal(where, f"model.{key}", model[key], f"{NAME} has {values[0]!r}")
+    _check_decoder(content.get("decoder"), where)
+    by_bytes, pre_tokenizer = _read_pre_tokenizer(content.get("pre_tokenizer"), where)
+    unknown = None if by_bytes else _unknown(model, special_tokens, where)
+    texts = texts_by_id(model["vocab"], special_tokens)
+    tokens = {i: read_piece(text, by_bytes, where) for i, text in texts.items()}
+    pairs = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in model["merges"]]
+    made = WordPairModel.build(
+        Vocabulary.build(tokens, special_tokens, num_reserved),
+        [(read_piece(left, by_bytes, where), read_piece(right, by_bytes, where)) for left, right in pairs],
+        unknown_token=unknown,
+        fuse_unknown=False if by_bytes else bool(model.get("fuse_unk", False)),
+        letters="bytes" if by_bytes else "characters",
+    )
+    return made, pre_tokenizer
+
+
+def _unknown(model: Mapping[str, Any], special_tokens: Mapping[str, int], where: str) -> str:
+    """Return the unknown token, which must be special: without one, unknown letters would vanish."""
+    unknown: str | None = model.get("unk_token")
+    if unknown is None or special_tokens.get(unknown) != model["vocab"].get(unknown):
+        raise refusal(where, "model.unk_token", unknown, "it must be an added token, too")
+    return unknown
+
+
+def _check_decoder(value: Mapping[str, Any] | None, where: str) -> None:
+    """Refuse a decoder that is none of those for this mark."""
+    kind = None if value is None else value.get("type")
+    if kind == "ByteLevel" or value == _BYTES_DECODER:
+        return
+    if value is None or kind != "BPEDecoder" or value.get("suffix", _SUFFIX) != _SUFFIX:
+        raise refusal(where, "decoder", value, f"only BPEDecoder and ByteLevel can treat {_SUFFIX}")
+
+
+def _read_pre_tokenizer(value: dict[str, Any] | None, where: str) -> tuple[bool, PreTokenizer]:
+    """Return whether letters are bytes, and the pre-tokenizer."""
+    steps = steps_of(value)
+    if not steps or steps[-1].get("type") != "ByteLevel":
+        return False, PreTokenizer(named(read_steps(steps, NAME, where)))
+    last, others = steps[-1], steps[:-1]
+    if last.get("add_prefix_space"):
+        raise refusal(where, "pre_tokenizer.add_prefix_space", True, "only False can be done")
+    if len(others) == 1 and _is_clip(others[0]):
+        return True, PreTokenizer("clip")  # GPT-2's split cuts none of its parts
+    chain = read_steps(others, NAME, where)
+    return True, PreTokenizer(
+        named((*chain, SPLIT_PATTERNS["gpt2"]) if last.get("use_regex", True) else chain)
+    )
+
+
+def _is_clip(step: Mapping[str, Any]) -> bool:
+    """Whether a step is CLIP's split, in which white space is what no match has."""
+    pattern = step.get("pattern") or {}
+    how = step.get("type"), step.get("behavior"), step.get("invert")
+    return how == ("Split", "Removed", True) and pattern.get("Regex") in _PUBLISHED_CLIP

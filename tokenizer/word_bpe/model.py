@@ -1,0 +1,273 @@
+"""The model of BPE over words: merges of the letters of words, whose ends are marked with `</w>`.
+
+Words are the runs of characters of a pre-token that are not white space. The last letter of a word has
+`</w>` attached, or `</w>` stands after it as a letter of its own (`end_of_word`), so that `est</w>` of
+`lowest` is another piece than `est` of `estimate`. Letters are characters or bytes (as in CLIP).
+
+Laws: the ids of a word do not depend on its neighbours. By `merges`, the neighbours of the merge of lowest
+    rank are joined, the leftmost first, and again; by `longest_first`, the longest piece anywhere in the word
+    is taken, the leftmost first, and then the longest in the rest. Letters that no piece covers become the
+    unknown token. The bytes of the pieces, without `</w>`, of unknown text and of white space add up to the
+    normalized text.
+Lost: white space, of which decoding puts one space after each piece with `</w>`; and unknown text, which
+decodes to the unknown token's name.
+
+Source: Sennrich, Haddow and Birch 2016, "Neural Machine Translation of Rare Words with Subword Units".
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self, cast, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.components.decoders import ENDS
+from tokmill.tokenizer.core.buffers import pack_bytes
+from tokmill.tokenizer.core.errors import VocabularyError
+from tokmill.tokenizer.core.readable import readable
+from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.kernels.pairs import MAX_IDS, MAX_MERGES
+from tokmill.tokenizer.pipeline.options import EndOfWord, Letters, Segmentation
+from tokmill.tokenizer.reference.word_bpe import encode_longest_first, letters_of
+from tokmill.tokenizer.splitting import Pretokens
+from tokmill.tokenizer.splitting.words import words_of
+from tokmill.tokenizer.word_bpe.encoder import WordPairEncoder
+
+if TYPE_CHECKING:
+    from tokmill.tokenizer.pipeline.definition import Definition
+
+NAME = "word_bpe"
+UNKNOWN = "[UNK]"
+_PROBES = MappingProxyType(
+    {"unknown": "\U000f0000\U000f0001 \U000f0002a", "long word": "Aa" * 60, "mark": "a</w> </w>b x<"}
+)
+_CHOICES = MappingProxyType(
+    {"letters": get_args(Letters), "end_of_word": get_args(EndOfWord), "segmentation": get_args(Segmentation)}
+)
+
+
+@dataclass(frozen=True, eq=False)
+class WordPairModel:
+    """A model of BPE over words.
+
+    Attributes:
+        vocabulary: the bytes of every id, `</w>` included; the unknown token is one of its special tokens.
+        merges: int32, shape (num_merges, 3): left id, right id, resulting id; in order of rank.
+        unknown_token: the name of the unknown token; None if letters are bytes, of which none is unknown.
+        fuse_unknown: whether neighbouring unknown letters become one token.
+        letters: what words are made of, `characters` or `bytes`.
+        end_of_word: whether the mark is `attached` to the last letter or stands `apart`.
+        segmentation: whether words are encoded by `merges` or by the `longest_first`.
+
+    Raises:
+        VocabularyError: an option is invalid, there are too many ids or merges, the unknown token is not a
+            special token, a letter or the mark is missing, or a merge is impossible.
+    """
+
+    vocabulary: Vocabulary
+    merges: NDArray[np.int32]
+    unknown_token: str | None = UNKNOWN
+    fuse_unknown: bool = False
+    letters: Letters = "characters"
+    end_of_word: EndOfWord = "attached"
+    segmentation: Segmentation = "merges"
+
+    family = NAME
+
+    def __post_init__(self) -> None:
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise VocabularyError(
+                    f"vocabulary: {name}={getattr(self, name)!r:.80} is not known; use {' or '.join(known)}"
+                )
+        if type(self.fuse_unknown) is not bool:
+            raise VocabularyError(f"vocabulary: fuse_unknown={self.fuse_unknown!r:.80} must be true or false")
+        size = self.vocabulary.size
+        if size >= MAX_IDS or self.merges.shape[0] > MAX_MERGES:
+            raise VocabularyError(
+                f"vocabulary: {size} ids and {self.merges.shape[0]} merges are too many; at most "
+                f"{MAX_IDS - 1} ids and {MAX_MERGES} merges can be used"
+            )
+        _check_letters(self)
+
+    @classmethod
+    def build(cls, vocabulary: Vocabulary, pairs: Sequence[tuple[bytes, bytes]], **how: Any) -> Self:
+        """Build a model from merges as pairs of byte strings, in order of rank.
+
+        Raises:
+            VocabularyError: a piece is missing, or see the class.
+        """
+        return cls(vocabulary, _rows(vocabulary.ids, pairs), **how)
+
+    @classmethod
+    def from_spec(cls, vocabulary: Vocabulary, spec: Mapping[str, Any]) -> Self:
+        """Build a model from a vocabulary and the result of `spec`."""
+        tokens = dict(vocabulary.ordinary())
+        pairs = [(tokens[left], tokens[right]) for left, right in spec["merges"]]
+        how = {name: spec[name] for name in ("unknown_token", "fuse_unknown", *_CHOICES)}
+        return cls.build(vocabulary, pairs, **how)
+
+    @property
+    def unknown_id(self) -> int:
+        """The id of the unknown token, or -1."""
+        return -1 if self.unknown_token is None else self.vocabulary.special_tokens[self.unknown_token]
+
+    @property
+    def by_bytes(self) -> bool:
+        """Whether letters are bytes."""
+        return self.letters == "bytes"
+
+    @property
+    def by_length(self) -> bool:
+        """Whether the longest piece is taken first."""
+        return self.segmentation == "longest_first"
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the mark is a piece of its own."""
+        return self.end_of_word == "apart"
+
+    @cached_property
+    def pairs(self) -> list[tuple[bytes, bytes]]:
+        """The merges as byte strings, in order of rank."""
+        tokens = self.vocabulary.tokens
+        return [(tokens[left], tokens[right]) for left, right, _ in self.merges.tolist()]
+
+    def spec(self) -> dict[str, Any]:
+        """Return the merges, by ids, and the rules."""
+        return {
+            "unknown_token": self.unknown_token,
+            "fuse_unknown": self.fuse_unknown,
+            **{name: getattr(self, name) for name in _CHOICES},
+            "merges": self.merges[:, :2].tolist(),
+        }
+
+    def with_vocabulary(self, vocabulary: Vocabulary) -> Self:
+        """Return the same model with other special tokens."""
+        return replace(self, vocabulary=vocabulary)
+
+    def encoder(self) -> WordPairEncoder:
+        """Return the encoder, which is made once.
+
+        Raises:
+            VocabularyError: a pair has two merges.
+        """
+        return self._encoder
+
+    @cached_property
+    def _encoder(self) -> WordPairEncoder:
+        return WordPairEncoder(self)
+
+    def kinds(self) -> list[str]:
+        """Return the kind of every id.
+
+        It is `letter`, `inner` (longer, and not at the end of a word), `ending`, `unknown`, `special`,
+        `reserved` or `hole`.
+        """
+        kinds = self.vocabulary.kinds(self._kind)
+        if self.unknown_token is not None:
+            kinds[self.unknown_id] = "unknown"
+        return kinds
+
+    def _kind(self, token: bytes) -> str:
+        letters = letters_of(token.removesuffix(ENDS), by_bytes=self.by_bytes)
+        if len(letters) + (self.is_apart and token.endswith(ENDS)) < 2:
+            return "letter"
+        return "ending" if token.endswith(ENDS) else "inner"
+
+    def readable(self, token: int) -> str:
+        """Return a token as one line of text."""
+        return readable(self.vocabulary.tokens[token])
+
+    def figures(self) -> dict[str, int]:
+        """Return the number of merges."""
+        return {"num_merges": len(self.merges)}
+
+    def recovers(self, pretokens: Sequence[bytes]) -> list[bytes]:
+        """Return the words letter by letter, marks included; the unknown token's name for unknown letters."""
+        data, offsets = pack_bytes(list(pretokens))
+        words = words_of(data, Pretokens(offsets[:-1], offsets[1:], np.array([0, len(pretokens)])))
+        found: list[bytes] = []
+        for start, end in zip(words.starts.tolist(), words.ends.tolist(), strict=True):
+            found += self._recovered(data[start:end].tobytes())
+        return found
+
+    @cached_property
+    def _known(self) -> frozenset[bytes]:
+        return frozenset(token for _, token in self.vocabulary.ordinary())
+
+    def _recovered(self, word: bytes) -> list[bytes]:
+        """Return what is known of a word."""
+        symbols = letters_of(word, ends=ENDS, by_bytes=self.by_bytes, apart=self.is_apart)
+        if self.by_length:
+            symbols = encode_longest_first(symbols, self._known)
+        found, was_known = list[bytes](), True
+        for symbol in symbols:
+            known = symbol in self._known
+            if known:
+                found.append(symbol)
+            elif self.unknown_token is not None and (was_known or not self.fuse_unknown):
+                found.append(self.unknown_token.encode())
+            was_known = known
+        return found
+
+    def probes(self) -> Mapping[str, str]:
+        """Return a text that is unlikely to be in any vocabulary, a long word, and the mark as text."""
+        return _PROBES
+
+
+def _rows(ids: Mapping[bytes, int], pairs: Sequence[tuple[bytes, bytes]]) -> NDArray[np.int32]:
+    """Turn merges into rows of ids."""
+    rows = []
+    for rank, (left, right) in enumerate(pairs):
+        missing = [piece for piece in (left, right, left + right) if piece not in ids]
+        if missing:
+            raise VocabularyError(
+                f"vocabulary: merge {rank} of {left!r:.200} and {right!r:.200} needs the piece "
+                f"{missing[0]!r:.200}, which is not in the vocabulary"
+            )
+        if left.endswith(ENDS) or ((left + right).endswith(ENDS) and not right.endswith(ENDS)):
+            raise VocabularyError(
+                f"vocabulary: merge {rank} of {left!r:.200} and {right!r:.200} cannot be told from the mark "
+                f"{ENDS.decode()} at the end of a word"
+            )
+        rows.append((ids[left], ids[right], ids[left + right]))
+    return np.array(rows, np.int32).reshape(-1, 3)
+
+
+def _check_letters(model: WordPairModel) -> None:
+    """Check that letters are known, or can be unknown."""
+    vocabulary, known = model.vocabulary, {token for _, token in model.vocabulary.ordinary()}
+    if model.is_apart and ENDS not in known:
+        raise VocabularyError(
+            f"vocabulary: there is no piece {ENDS.decode()}, which end_of_word='apart' needs"
+        )
+    if model.by_bytes:
+        letters = [bytes([byte]) for byte in range(256)]
+        wanted = letters if model.is_apart else [*letters, *(letter + ENDS for letter in letters)]
+        missing = [letter for letter in wanted if letter not in known]
+        if missing:
+            raise VocabularyError(
+                f"vocabulary: {len(missing)} letters are missing, the first is {missing[0]!r}, but "
+                "letters='bytes' needs all 256 bytes, also with the mark if that is attached"
+            )
+        return
+    if model.unknown_token not in vocabulary.special_tokens:
+        raise VocabularyError(
+            f"vocabulary: the unknown token {model.unknown_token!r:.200} must be one of the special tokens"
+        )
+    for i, token in vocabulary.ordinary():
+        try:
+            token.decode()
+        except UnicodeDecodeError:
+            raise VocabularyError(
+                f"vocabulary: the piece {token!r:.200} of id {i} is not UTF-8, so no text has it"
+            ) from None
+
+
+def model_of(definition: "Definition") -> WordPairModel:
+    """Return the model of a definition that is known to be of this family."""
+    return cast(WordPairModel, definition.model)
