@@ -185,15 +185,18 @@ def rules_in(table: bytes) -> dict[str, str]:
     """Take a compiled table apart: walk through its array, and read a text for each string."""
     size = int.from_bytes(table[:4], "little")
     units, texts = np.frombuffer(table, "<u4", size // 4, 4).tolist(), table[4 + size :]
+    after = dict[int, list[int]]()
+    for i, unit in enumerate(units[1:], start=1):
+        if unit >> 31 == 0:
+            after.setdefault(i ^ unit & 0xFF, []).append(i)
     rules, waiting = dict[str, str](), [(0, b"")]
     while waiting:
-        unit, source = waiting.pop()
-        base = unit ^ (units[unit] >> 10) << ((units[unit] & 0x200) >> 6)
-        if units[unit] & 0x100:
-            text = texts[units[base] & 0x7FFFFFFF :]
-            rules[source.decode()] = text[: text.index(b"\0")].decode()
-        near = ((base ^ byte, byte) for byte in range(1, 256) if (base ^ byte) < len(units))
-        waiting += [(i, source + bytes([byte])) for i, byte in near if units[i] & 0x800000FF == byte]
+        i, source = waiting.pop()
+        base = i ^ (units[i] >> 10) << ((units[i] & 0x200) >> 6)
+        if units[i] & 0x100:
+            at = units[base] & 0x7FFFFFFF
+            rules[source.decode()] = texts[at : texts.index(b"\0", at)].decode()
+        waiting += [(child, source + bytes([units[child] & 0xFF])) for child in after.get(base, ())]
     return rules
 
 
