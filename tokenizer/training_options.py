@@ -67,6 +67,7 @@ class TrainingOptions(TypedDict, total=False):
     split_digits: bool
     split_by_whitespace: bool
     allow_whitespace_only_pieces: bool
+    treat_whitespace_as_suffix: bool
     user_defined_symbols: Sequence[str]
     unk_id: int
     bos_id: int
@@ -133,6 +134,7 @@ class TrainingPlan(ModelOptions):
             remove_extra_whitespaces=self.remove_extra_whitespaces,
             split_by_whitespace=self.split_by_whitespace,
             allow_whitespace_only_pieces=self.allow_whitespace_only_pieces,
+            treat_whitespace_as_suffix=self.treat_whitespace_as_suffix,
             user_defined_symbols=tuple(self.user_defined_symbols),
             normalization_rules=tuple(sorted(self.normalization_rules.items())),
         )

@@ -98,6 +98,11 @@ class CountParams(Params):
         description="Several ▁ may be a piece.",
         json_schema_extra=_ON_SENTENCES,
     )
+    treat_whitespace_as_suffix: bool = Field(
+        default=False,
+        description="▁ ends words instead of beginning them, and the space is put after each document.",
+        json_schema_extra=_ON_SENTENCES,
+    )
     user_defined_symbols: tuple[str, ...] = Field(
         default=(),
         description="Strings that are one piece each, wherever they stand.",

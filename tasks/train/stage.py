@@ -95,9 +95,10 @@ class TrainParams(SpecialParams):
         "theirs instead of being unknown.",
         json_schema_extra=only_with("byte_fallback", True),
     )
-    seed: Literal["substrings", "words"] = Field(
+    seed: Literal["substrings", "words", "bpe"] = Field(
         default="substrings",
-        description="unigram: what pieces are chosen from: substrings of pre-tokens, or whole pre-tokens.",
+        description="unigram: what pieces are chosen from: substrings of pre-tokens, whole pre-tokens, or "
+        "the pieces that BPE makes of them.",
         json_schema_extra=_UNIGRAM,
     )
     seed_size: int = Field(

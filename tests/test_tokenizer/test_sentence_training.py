@@ -18,6 +18,8 @@ from tokmill.tokenizer.components.charsmaps import RULE_NAMES, named_charsmap
 from tokmill.tokenizer.formats.model_file import read_model
 from tokmill.tokenizer.sentences.rules import PieceRules
 from tokmill.tokenizer.sentences.words import cut_words
+from tokmill.tokenizer.unigram.seeding import SeedRules, find_seeds
+from tokmill.tokenizer.unigram.text import prepare
 
 TEXTS = [
     *(text.rstrip() for text in TRAINING_TEXTS),  # as sentencepiece's Python interface does
@@ -34,6 +36,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "own rules": {"normalization_rules": {"ﬁ": "fi", "Ｂ": "", "е": "e", "e\u0301": "é", " x": "ks"}},
     "across words": {"split_by_whitespace": False},
     "blanks": {"allow_whitespace_only_pieces": True, "remove_extra_whitespaces": False},
+    "suffixes": {"treat_whitespace_as_suffix": True},
+    "suffixes, across words": {"treat_whitespace_as_suffix": True, "split_by_whitespace": False},
+    "suffixes, blanks": {
+        "treat_whitespace_as_suffix": True,
+        "allow_whitespace_only_pieces": True,
+        "remove_extra_whitespaces": False,
+    },
     "digits": {"split_digits": True},
     "numbers": {"split_by_number": False},
     "scripts": {"split_by_unicode_script": False},
@@ -108,7 +117,7 @@ def test_a_trained_tokenizer_is_the_same_in_its_file(name: str, family: str, tmp
 def test_learned_unigram_pieces_follow_the_rules(name: str) -> None:
     tok, options = trained(name, "unigram"), OPTIONS[name]
     known = {"split_by_unicode_script", "split_by_number", "split_by_whitespace", "split_digits"}
-    known |= {"allow_whitespace_only_pieces"}
+    known |= {"allow_whitespace_only_pieces", "treat_whitespace_as_suffix"}
     rules = PieceRules(
         longest=options.get("max_piece_length", 16), **{key: options[key] for key in known & options.keys()}
     )
@@ -131,6 +140,33 @@ def test_any_number_of_threads_and_any_order_of_counts_give_the_same(family: str
     assert tokenizer.train_from_counts(backwards, vocab_size=140, **options) == one
 
 
+@pytest.mark.parametrize("unit", [1, 7])
+def test_seeds_of_bpe_count_as_often_as_they_occur(unit: int) -> None:
+    words = {"ababab": 3, "xab": 2, "今今": 4, "é": 9}
+    counts = PretokenCounts.from_dict({word.encode(): unit * count for word, count in words.items()})
+    text = prepare(counts, unit, 1.0, ())
+
+    seeds = find_seeds(text, SeedRules("bpe", 100, 1, 4, 100, unit=unit))
+
+    def occurs(piece: str) -> int:
+        places = (
+            (word.startswith(piece, i), count) for word, count in words.items() for i in range(len(word))
+        )
+        return sum(found * count for found, count in places)
+
+    learned = {piece.decode(): score for piece, score in zip(seeds.strings, seeds.scores, strict=True)}
+    assert learned == {piece: occurs(piece) * len(piece) for piece in learned}
+    assert {piece for piece in learned if len(piece) > 1} == {"ab", "abab", "xab", "今今"}
+
+
+def test_unigram_chooses_among_the_pieces_of_bpe() -> None:
+    num_characters, options = 93, {"mode": "sentencepiece", "seed_size": 60}
+    tok = tokenizer.train(TEXTS, family="unigram", seed="bpe", vocab_size=num_characters + 15, **options)
+    merged = tokenizer.train(TEXTS, family="char_bpe", vocab_size=num_characters + 60, **options)
+
+    assert {piece for piece in tok.vocab if len(piece.decode()) > 1} <= merged.vocab.keys()
+
+
 RULES = st.builds(
     PieceRules,
     longest=st.integers(2, 6),
@@ -139,6 +175,7 @@ RULES = st.builds(
     split_by_whitespace=st.booleans(),
     split_digits=st.booleans(),
     allow_whitespace_only_pieces=st.booleans(),
+    treat_whitespace_as_suffix=st.booleans(),
 )
 
 

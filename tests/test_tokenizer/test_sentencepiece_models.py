@@ -28,6 +28,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "across words": {"split_by_whitespace": False, "normalization_rule_name": "nfkc"},
     "defined": {"user_defined_symbols": ["the lazy", "fox", "▁x"], "control_symbols": ["<sep>", "<cls>"]},
     "other ids": {"pad_id": 0, "unk_id": 3, "bos_id": -1, "eos_id": 1, "unk_piece": "⁇"},
+    "suffixes": {"treat_whitespace_as_suffix": True, "remove_extra_whitespaces": False},
+    "suffixes, across words": {"treat_whitespace_as_suffix": True, "split_by_whitespace": False},
     "blanks": {"allow_whitespace_only_pieces": True, "remove_extra_whitespaces": False, "split_digits": True},
 }
 MODELS |= {f"bpe, {name}": {"model_type": "bpe", **options} for name, options in MODELS.items()}
@@ -192,7 +194,6 @@ def pieces(*more: Piece) -> list[Piece]:
         (ModelFile(pieces(), {"model_type": 3}), "model_type is 'word'; only bpe, unigram"),
         (ModelFile(pieces(), {"model_type": 9}), "model_type is 9"),
         (ModelFile(pieces(), {"byte_fallback": True}), "byte_fallback=True, but 0 pieces"),
-        (ModelFile(pieces(), {"treat_whitespace_as_suffix": True}), "treat_whitespace_as_suffix=true"),
         (ModelFile(pieces(), {}, {"escape_whitespaces": False}), "escape_whitespaces=false"),
         (ModelFile(pieces(), {}, {"precompiled_charsmap": b"abc"}), "claim a table of"),
         (

@@ -314,7 +314,7 @@ def test_pieces_are_no_longer_than_asked(seed: str) -> None:
         ({"vocab_size": 6}, "too small for 7 characters .* use at least 8"),
         ({"vocab_size": 500}, "only .* pieces .* lower vocab_size to"),
         ({"vocab_size": 9, "tie_break": "lowest_ids"}, "tie_break"),
-        ({"vocab_size": 9, "seed": "bpe"}, "seed='bpe' is not known"),
+        ({"vocab_size": 9, "seed": "merges"}, "seed='merges' is not known"),
         ({"vocab_size": 9, "shrinking_factor": 1.5}, "shrinking_factor=1.5"),
         ({"vocab_size": 9, "character_coverage": 0.0}, "character_coverage=0.0"),
         ({"vocab_size": 9, "seed_size": -1}, "seed_size=-1"),

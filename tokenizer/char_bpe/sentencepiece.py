@@ -13,7 +13,7 @@ from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.sentences.options import WHOLE_TEXT
 
 MODEL_TYPE = 2
-WORDS = "▁*[^▁]+|▁+"
+WORDS, WORDS_AND_BLANKS = "▁*[^▁]+|▁+", "[^▁]+▁*|▁+"
 
 
 def model_of(file: ModelFile, vocabulary: Vocabulary, unknown: str) -> Model:
@@ -30,10 +30,15 @@ def model_of(file: ModelFile, vocabulary: Vocabulary, unknown: str) -> Model:
 
 
 def pattern_of(model: Model) -> str:
-    """Return how text is cut before the model: into words, if no piece lies across two of them."""
+    """Return how text is cut before the model: into words, if no piece lies across two of them.
+
+    A word has the `▁` before it, or those after it.
+    """
     vocabulary = model.vocabulary
-    pieces = (token.decode() for i, token in vocabulary.ordinary() if i not in vocabulary.byte_ids)
-    return WHOLE_TEXT if any("▁" in piece.lstrip("▁") for piece in pieces) else WORDS
+    pieces = [token.decode() for i, token in vocabulary.ordinary() if i not in vocabulary.byte_ids]
+    if not any("▁" in piece.lstrip("▁") for piece in pieces):
+        return WORDS
+    return WHOLE_TEXT if any("▁" in piece.rstrip("▁") for piece in pieces) else WORDS_AND_BLANKS
 
 
 def can_hold(model: Model) -> bool:

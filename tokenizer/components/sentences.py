@@ -23,11 +23,13 @@ from tokmill.tokenizer.kernels.sentences import (
     ESCAPE,
     PREFIX,
     REMOVE_EXTRA,
+    SUFFIX,
     Rules,
     normalize_sentences,
 )
 
 _FLAGS = ("add_dummy_prefix", "remove_extra_whitespaces", "escape_whitespaces")
+_SUFFIX = "treat_whitespace_as_suffix"
 _UNIT_BYTES = 4
 _GROWTH = 8  # bytes more than the text that are reserved for each text, for its spaces
 
@@ -43,6 +45,7 @@ class SentenceNormalizer:
         remove_extra_whitespaces: whether spaces at both ends, and all but one of several, are removed.
         escape_whitespaces: whether spaces become `▁`.
         kept: strings that no rule changes: those that users defined.
+        treat_whitespace_as_suffix: whether that space is put after the text instead.
 
     Raises:
         FormatError: the compiled rules are damaged.
@@ -54,6 +57,7 @@ class SentenceNormalizer:
     remove_extra_whitespaces: bool = True
     escape_whitespaces: bool = True
     kept: tuple[str, ...] = ()
+    treat_whitespace_as_suffix: bool = False
 
     def __post_init__(self) -> None:
         split_charsmap(self.charsmap)
@@ -66,6 +70,7 @@ class SentenceNormalizer:
     def spec(self) -> dict[str, Any]:
         """Return the normalizer as JSON-able data."""
         flags = {name: getattr(self, name) for name in _FLAGS}
+        flags |= {_SUFFIX: True} if self.treat_whitespace_as_suffix else {}  # older readers do not know it
         charsmap = base64.b64encode(self.charsmap).decode()
         return {"rule_name": self.rule_name, "charsmap": charsmap, **flags, "kept": list(self.kept)}
 
@@ -76,7 +81,7 @@ class SentenceNormalizer:
         Raises:
             FormatError, KeyError, TypeError, ValueError: it is not of this form.
         """
-        flags = {name: spec[name] for name in _FLAGS}
+        flags = {name: spec[name] for name in _FLAGS} | {_SUFFIX: spec.get(_SUFFIX, False)}
         if not all(isinstance(flag, bool) for flag in flags.values()):
             raise FormatError(f"normalizer: {flags} must be true or false each")
         charsmap = base64.b64decode(spec["charsmap"], validate=True)
@@ -112,7 +117,7 @@ class SentenceNormalizer:
     def _rules(self) -> Rules:
         units, texts = split_charsmap(self.charsmap)
         spaces = REMOVE_EXTRA * self.remove_extra_whitespaces + ESCAPE * self.escape_whitespaces
-        spaces += PREFIX * self.add_dummy_prefix
+        spaces += (SUFFIX if self.treat_whitespace_as_suffix else PREFIX) * self.add_dummy_prefix
         return Rules(units, texts, make_trie(tuple((kept, i) for i, kept in enumerate(self.kept))), spaces)
 
 

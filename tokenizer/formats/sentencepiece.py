@@ -10,7 +10,7 @@ Law: ids are those of `sentencepiece`.
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
@@ -108,6 +108,7 @@ def _normalizer(file: ModelFile) -> SentenceNormalizer:
         given["remove_extra_whitespaces"],
         given["escape_whitespaces"],
         tuple(piece.text for piece in file.pieces if piece.kind == PieceKind.USER_DEFINED),
+        file.trainer["treat_whitespace_as_suffix"],
     )
 
 
@@ -118,8 +119,6 @@ def _check(file: ModelFile, where: str) -> None:
 
 
 def _troubles(file: ModelFile) -> Iterator[str]:
-    if file.trainer["treat_whitespace_as_suffix"]:
-        yield "treat_whitespace_as_suffix=true cannot be done here"
     if not file.normalizer["escape_whitespaces"]:
         yield "escape_whitespaces=false cannot be done here"
     kinds = [piece.kind for piece in file.pieces]
@@ -197,8 +196,10 @@ def _pieces(model: Any, normalizer: SentenceNormalizer) -> list[Piece]:
 
 
 def _trainer(definition: Definition, model_type: int) -> dict[str, object]:
-    model: Any = definition.model
+    model, normalizer = cast(Any, definition.model), definition.normalizer
+    suffix = isinstance(normalizer, SentenceNormalizer) and normalizer.treat_whitespace_as_suffix
     return {
+        **({"treat_whitespace_as_suffix": True} if suffix else {}),
         "model_type": model_type,
         "byte_fallback": bool(model.vocabulary.byte_ids),
         "unk_id": model.unknown_id,

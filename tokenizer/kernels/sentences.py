@@ -16,9 +16,9 @@ from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, UInt32
 from tokmill.tokenizer.kernels.specials import Trie, longest_at
 
-PREFIX, REMOVE_EXTRA, ESCAPE = 1, 2, 4
+PREFIX, REMOVE_EXTRA, ESCAPE, SUFFIX = 1, 2, 4, 8
 """What becomes of white space, as bits of `Rules.spaces`: a space is put before the text; spaces at both
-ends, and all but one of several, are removed; spaces become U+2581."""
+ends, and all but one of several, are removed; spaces become U+2581; a space is put after the text."""
 
 _SPACE = 0x20
 _MARK = np.array([0xE2, 0x96, 0x81], np.uint8)
@@ -35,7 +35,7 @@ class Rules(NamedTuple):
         units: the double array; empty if no character changes.
         texts: what rules put in the place of characters, each text with a zero byte after it.
         kept: the strings that stay as they are, before any rule.
-        spaces: see PREFIX, REMOVE_EXTRA, ESCAPE.
+        spaces: see PREFIX, REMOVE_EXTRA, ESCAPE, SUFFIX.
     """
 
     units: UInt32
@@ -202,7 +202,7 @@ def normalize_sentence(data: BytesIn, at: int, end: int, rules: Rules, out: Byte
         at = part.after
     if spaces & REMOVE_EXTRA and to <= out.shape[0]:
         to = without_last_spaces(spaces, out, first, to)
-    return to
+    return put_space(spaces, out, to) if spaces & SUFFIX else to
 
 
 @kernel

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 Score = Literal["likelihood", "frequency"]
 Unknown = Literal["word", "part"]
 TieBreak = Literal["lexicographic_max", "lowest_ids", "first_seen"]
-Seed = Literal["substrings", "words"]
+Seed = Literal["substrings", "words", "bpe"]
 Mode = Literal["pretokens", "sentencepiece"]
 Letters = Literal["characters", "bytes"]
 EndOfWord = Literal["attached", "apart"]
@@ -45,7 +45,8 @@ class ModelOptions:
         min_frequency: the least count of a learned string (byte-level BPE: of a merged pair).
         max_token_bytes: longer tokens are not made.
         tie_break: byte_bpe and word_bpe: which of the most frequent pairs comes first.
-        seed: unigram: what the pieces are chosen from, `substrings` of the pre-tokens or whole `words`.
+        seed: unigram: what the pieces are chosen from, `substrings` of the pre-tokens, whole `words`, or the
+            pieces that BPE makes of them.
         seed_size: unigram: how many of them training begins with, beside all characters.
         shrinking_factor: unigram: the part of the pieces that a round of pruning keeps.
         character_coverage: unigram: the part of the text whose characters are pieces; rarer ones are
@@ -62,11 +63,12 @@ class ModelOptions:
             tokens, instead of the unknown token.
         mode: char_bpe, unigram: `sentencepiece` trains on whole sentences as the library of this name does;
             all options below are for it.
-        split_by_unicode_script: see `sentences.rules.PieceRules`, as for the next four.
+        split_by_unicode_script: see `sentences.rules.PieceRules`, as for the next five.
         split_by_number: the same.
         split_digits: the same.
         split_by_whitespace: the same.
         allow_whitespace_only_pieces: the same.
+        treat_whitespace_as_suffix: the same.
         user_defined_symbols: strings that are always one piece.
         unk_id: the id of the unknown token `<unk>`.
         bos_id: the id of `<s>`; -1 for none.
@@ -104,6 +106,7 @@ class ModelOptions:
     split_digits: bool = False
     split_by_whitespace: bool = True
     allow_whitespace_only_pieces: bool = False
+    treat_whitespace_as_suffix: bool = False
     user_defined_symbols: Sequence[str] = ()
     unk_id: int = 0
     bos_id: int = 1

@@ -129,6 +129,7 @@ def piece_rules(options: ModelOptions) -> PieceRules:
         split_by_whitespace=options.split_by_whitespace,
         split_digits=options.split_digits,
         allow_whitespace_only_pieces=options.allow_whitespace_only_pieces,
+        treat_whitespace_as_suffix=options.treat_whitespace_as_suffix,
     )
 
 

@@ -12,8 +12,8 @@ OWN_RULES = "user_defined"
 WHOLE_TEXT = r"[\s\S]+"
 """The pattern that cuts nothing."""
 
-_WORDS = "▁[^▁]*|[^▁]+"
-_WORDS_AFTER_BLANKS = "▁+[^▁]*|[^▁]+"
+_WORDS, _WORDS_AFTER_BLANKS = "▁[^▁]*|[^▁]+", "▁+[^▁]*|[^▁]+"
+_SUFFIXED, _WORDS_BEFORE_BLANKS = "[^▁]*▁|[^▁]+", "[^▁]*▁+|[^▁]+"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,7 @@ class SentenceText:
         remove_extra_whitespaces: whether spaces at both ends, and all but one of several, are removed.
         split_by_whitespace: whether words are counted, or whole texts.
         allow_whitespace_only_pieces: whether a word may begin with several `▁`.
+        treat_whitespace_as_suffix: whether words end with `▁`, and the space is put after each text.
         user_defined_symbols: strings that are always a piece.
         normalization_rules: rules of one's own, strings with their texts, instead of named ones.
 
@@ -38,6 +39,7 @@ class SentenceText:
     remove_extra_whitespaces: bool = True
     split_by_whitespace: bool = True
     allow_whitespace_only_pieces: bool = False
+    treat_whitespace_as_suffix: bool = False
     user_defined_symbols: tuple[str, ...] = ()
     normalization_rules: tuple[tuple[str, str], ...] = ()
 
@@ -64,4 +66,6 @@ class SentenceText:
         """The pattern that cuts normalized text into words."""
         if not self.split_by_whitespace:
             return WHOLE_TEXT
+        if self.treat_whitespace_as_suffix:
+            return _WORDS_BEFORE_BLANKS if self.allow_whitespace_only_pieces else _SUFFIXED
         return _WORDS_AFTER_BLANKS if self.allow_whitespace_only_pieces else _WORDS

@@ -31,6 +31,7 @@ class PieceRules:
         split_by_whitespace: whether `▁` may only begin a piece, or stand within it, too.
         split_digits: whether a digit is a piece of its own.
         allow_whitespace_only_pieces: whether several `▁` may be a piece.
+        treat_whitespace_as_suffix: whether `▁` may end a piece, where it may else begin one.
     """
 
     longest: int = 16
@@ -39,6 +40,7 @@ class PieceRules:
     split_by_whitespace: bool = True
     split_digits: bool = False
     allow_whitespace_only_pieces: bool = False
+    treat_whitespace_as_suffix: bool = False
 
     def allows(self, text: str) -> bool:
         """Whether a string may be a piece."""
@@ -49,9 +51,10 @@ class PieceRules:
         return self._allows_marks(text) and self._has_one_script(text)
 
     def _allows_marks(self, text: str) -> bool:
-        if MARK not in text[1:] or (self.allow_whitespace_only_pieces and not text.strip(MARK)):
+        others, end = (text[:-1], text[0]) if self.treat_whitespace_as_suffix else (text[1:], text[-1])
+        if MARK not in others or (self.allow_whitespace_only_pieces and not text.strip(MARK)):
             return True
-        return not self.split_by_whitespace and text[-1] != MARK
+        return not self.split_by_whitespace and end != MARK
 
     def _has_one_script(self, text: str) -> bool:
         if not self.split_by_unicode_script:

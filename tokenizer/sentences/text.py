@@ -23,6 +23,7 @@ def text_normalizer(text: SentenceText) -> SentenceNormalizer:
         text.add_dummy_prefix,
         text.remove_extra_whitespaces,
         kept=text.user_defined_symbols,
+        treat_whitespace_as_suffix=text.treat_whitespace_as_suffix,
     )
 
 

@@ -4,14 +4,18 @@ All characters, and of the substrings (or words) of two characters or more that 
 with the greatest score, frequency times characters; of equal scores the smaller string comes first.
 """
 
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.core.pretoken_counts import order_of
+from tokmill.tokenizer.core.pretoken_counts import PretokenCounts, order_of
 from tokmill.tokenizer.core.stopping import raise_if_stopped
+from tokmill.tokenizer.merging.rules import JoinRules
+from tokmill.tokenizer.merging.trainer import learn_pieces
 from tokmill.tokenizer.unigram.kernels.seeds import (
     NUM_BUCKETS,
     Stack,
@@ -45,13 +49,14 @@ class SeedRules:
     """Which substrings may be seeds.
 
     Attributes:
-        source: `substrings` or `words`.
+        source: `substrings`, `words` or `bpe`.
         number: how many are taken, beside the characters.
         least: the least frequency.
         longest: the most characters.
         max_bytes: the most bytes; characters may have more.
         forbidden: strings that are not taken.
         allows: whether a text may be a seed; None if all may be.
+        unit: what one occurrence counts in counts that are integers.
     """
 
     source: str
@@ -61,6 +66,7 @@ class SeedRules:
     max_bytes: int
     forbidden: Collection[bytes] = ()
     allows: Callable[[str], bool] | None = None
+    unit: int = 1
 
     def takes(self, spelled: bytes) -> bool:
         """Whether a string may be a seed."""
@@ -71,7 +77,7 @@ class SeedRules:
 
 def find_seeds(text: TrainingText, rules: SeedRules) -> Seeds:
     """Choose the seeds of a text."""
-    find = _words if rules.source == "words" else _substrings
+    find = {"words": _words, "bpe": _merged, "substrings": _substrings}[rules.source]
     found = {} if not text.alphabet else find(text, rules)
     scores = dict(zip(text.alphabet, text.frequencies.tolist(), strict=True)) | found
     strings = sorted(scores)
@@ -95,15 +101,51 @@ def _words(text: TrainingText, rules: SeedRules) -> dict[bytes, float]:
     )
 
 
-def _substrings(text: TrainingText, rules: SeedRules) -> dict[bytes, float]:
-    """Return the best substrings with their scores."""
+def _merged(text: TrainingText, rules: SeedRules) -> dict[bytes, float]:
+    """Return the pieces that BPE makes of the text, with their scores as substrings."""
+    counts = np.rint(text.counts * rules.unit).astype(np.uint64)
+    joins = JoinRules(
+        score="frequency",
+        min_frequency=math.ceil(max(rules.least, _TWICE) * rules.unit),
+        shorter_first=True,
+        join_again=False,
+        allows=lambda piece: len(piece.decode()) <= rules.longest and rules.takes(text.spelled(piece)),
+    )
+    words = PretokenCounts(text.data, text.offsets, counts)
+    pieces = learn_pieces(words, len(text.alphabet) + rules.number, joins)[len(text.alphabet) :]
+    starts, ends, order, weights = _suffixes(text, rules)
+    sums, data = np.concatenate([np.zeros(1), np.cumsum(weights[order])]), text.data.tobytes()
+    places = list(zip(starts[order].tolist(), ends[order].tolist(), strict=True))
+    found: dict[bytes, float] = {}
+    for piece in pieces:
+        size = len(piece)
+
+        def beginning(place: tuple[int, int], size: int = size) -> bytes:
+            return data[place[0] : min(place[0] + size, place[1])]
+
+        first = bisect_left(places, piece, key=beginning)
+        after = bisect_right(places, piece, lo=first, key=beginning)
+        found[piece] = float(sums[after] - sums[first]) * len(piece.decode())
+    return found
+
+
+def _suffixes(
+    text: TrainingText, rules: SeedRules
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Return the bounds of the longest piece at each character, their order, and how often each occurs."""
     starts = np.flatnonzero(text.data & 0xC0 != 0x80)
     words = np.searchsorted(text.offsets, starts, side="right") - 1
     ends = _ends(text, starts, text.offsets[words + 1], rules)
     order, _ = order_of(text.data, starts, ends)
+    return starts, ends, order, text.counts[words]
+
+
+def _substrings(text: TrainingText, rules: SeedRules) -> dict[bytes, float]:
+    """Return the best substrings with their scores."""
+    starts, ends, order, weights = _suffixes(text, rules)
     shared = np.empty(starts.shape[0], np.int64)
     shared_prefixes(text.data, starts, ends, order, shared)
-    given = text.data, starts, ends, order, shared, text.counts[words], max(rules.least, _TWICE)
+    given = text.data, starts, ends, order, shared, weights, max(rules.least, _TWICE)
     room = int((ends - starts).max()) + 2
     scratch = Stack(*np.empty((2, room), np.int64)), np.empty(room, np.float64)
     histogram, none = np.zeros(NUM_BUCKETS, np.int64), np.empty(0, np.int64)

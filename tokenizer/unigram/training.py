@@ -112,6 +112,7 @@ def _rules(options: ModelOptions, ids: "PretokenIds | SentenceIds") -> SeedRules
         options.max_token_bytes or _NO_LIMIT,
         ids.forbidden,
         ids.allows,
+        options.count_unit,
     )
 
 
