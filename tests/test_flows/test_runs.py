@@ -113,6 +113,7 @@ def to_run(tokmill: Tokmill, *arguments: str) -> set[str]:
         ("unigram", "Unigram"),
         ("wordpiece", "WordPiece"),
         ("word_bpe", "BPE over words"),
+        ("char_bpe", "BPE over characters"),
     ],
 )
 def test_a_profile_trains_a_tokenizer_of_another_family(project: Tokmill, family: str, title: str) -> None:
@@ -124,12 +125,21 @@ def test_a_profile_trains_a_tokenizer_of_another_family(project: Tokmill, family
     }
     assert {"train", "encode", "audit", "score", "pack", "card"} <= stages(made(done))
     assert found["audit"]["metrics"]["unknown_share"] > 0
-    assert "huggingface" in found["tokenizer"]["metrics"]["exports"].split(", ")
+    exports = found["tokenizer"]["metrics"]["exports"].split(", ")
+    assert ("huggingface" in exports) == (family != "char_bpe")
     cards = "".join(card.read_text() for card in project.store.glob("card/*/card.md"))
     assert f"{title}, trained on these sources" in cards
     assert "becomes `[UNK]` and is lost" in cards
     encoded = project("encode", "--tokenizer", "tokenizer/smoke", "und \U000f0000", "--json").document
     assert 0 in encoded["ids"]
+    assert project("verify").code == 0
+
+
+def test_another_family_runs_what_depends_on_it_alone(project: Tokmill) -> None:
+    trained = {"train", "encode", "audit", "mix", "pack", "card"}
+    for family in ("char_bpe", "wordpiece"):
+        tasks = to_run(project, "--set", f"train.family={family}", "--set", "train.vocab_size=400")
+        assert stages(tasks) == trained
 
 
 def test_another_schedule_scores_no_document_again(project: Tokmill) -> None:
