@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_tokenizer.conftest import fit_for
+from tests.test_tokenizer.conftest import TRAINING_TEXTS, fit_for
 from tests.test_tokenizer.test_fuzz import rounds
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer, TokenizerError
@@ -179,12 +179,25 @@ def use(folder: Path, usage: dict[str, Any]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", WRITERS)
+def of_words() -> Tokenizer:
+    """A tokenizer of the family whose files are those of byte-level BPE with a mark."""
+    how = {"split_pattern": "bert", "special_tokens": ["<|end|>"], "num_reserved": 1}
+    return tokenizer.train(TRAINING_TEXTS, family="word_bpe", vocab_size=110, **how)
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        *((name, "any") for name in WRITERS),
+        *((name, "word_bpe") for name in ("tokmill", "huggingface", "gpt2")),
+    ],
+)
 def test_nothing_but_our_own_errors(
-    small: Tokenizer, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Tokenizer, name: str, family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fallback, "SECONDS_AT_LEAST", 1.0)
-    templated = Tokenizer(replace(small.definition, post_processor=TEMPLATE))
+    plain = of_words() if family == "word_bpe" else small
+    templated = Tokenizer(replace(plain.definition, post_processor=TEMPLATE))
     files = saved(tmp_path, fit_for(name, templated), name)
     usage = {"split_pattern": "gpt2"} if name in ("gpt2", "tiktoken") else {}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
