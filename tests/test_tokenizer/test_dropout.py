@@ -17,8 +17,12 @@ from tests.test_tokenizer.conftest import TRAINING_TEXTS
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer, TokenizerError
 from tokmill.tokenizer.core.alphabet import BYTE_ORDER
+from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.reference.byte_bpe import dropout_chances, encode_pretoken
+from tokmill.tokenizer.reference.word_bpe import letters_of
 from tokmill.tokenizer.sampling import sample_batch
+from tokmill.tokenizer.word_bpe.model import WordPairModel
 
 Merges = list[tuple[bytes, bytes]]
 
@@ -232,12 +236,57 @@ def test_one_function_draws_from_both_families() -> None:
     assert unigram.decode_batch(drawn) == list(TRAINING_TEXTS)
 
 
+@pytest.mark.parametrize("end_of_word", ["attached", "apart"])
+@pytest.mark.parametrize("dropout", [0.1, 0.5])
+def test_words_are_drawn_as_often_as_they_are_probable(end_of_word: str, dropout: float) -> None:
+    apart, word, number = end_of_word == "apart", "aabéab".encode(), 4000
+    last = (b"a", b"b") if apart else (b"a", b"b</w>")
+    pairs = [("é".encode(), b"a"), (b"a", "bé".encode()), (b"b", "é".encode()), last, (b"a", b"a")]
+    pairs += [(b"ab", b"</w>"), ("bé".encode(), b"ab</w>")] if apart else [("bé".encode(), b"ab</w>")]
+    letters = [b"a", b"b", "é".encode(), *([b"</w>"] if apart else [b"b</w>"])]
+    tokens = dict.fromkeys([*letters, *(left + right for left, right in pairs)])
+    vocabulary = Vocabulary.build(dict(enumerate(tokens, start=1)), {"[UNK]": 0})
+    model = WordPairModel.build(vocabulary, pairs, end_of_word=end_of_word)
+    tok = Tokenizer(Definition.compose(model, split_pattern="bert", decoder="end_of_word"))
+    ranks = {pair: rank for rank, pair in enumerate(pairs)}
+    chances = dropout_chances(letters_of(word, apart=apart), ranks, dropout)
+
+    drawn, cut = Counter[tuple[bytes, ...]](), list[bytes]()
+    for token in spelled(
+        tok, sample_batch(tok.definition, [b" ".join([word] * number)], dropout=dropout).ids
+    ):
+        cut.append(token)
+        if token.endswith(b"</w>"):
+            drawn[tuple(cut)] += 1
+            cut = []
+    assert drawn.total() == number
+    assert_as_frequent(drawn, chances)
+
+
+def test_laws_of_words() -> None:
+    tok = tokenizer.train(TRAINING_TEXTS, family="word_bpe", vocab_size=115)
+    texts = [*TRAINING_TEXTS, "", " \n", "ж the\U000f0000 fox"]
+    together = sample_batch(tok.definition, texts, dropout=0.3, seed=7)
+
+    assert together.to_lists() == [
+        sample_batch(tok.definition, [text], dropout=0.3, seed=7)[0].tolist() for text in texts
+    ]
+    assert tok.decode_batch(together) == tok.decode_batch(tok.encode_batch(texts))
+    assert sample_batch(tok.definition, texts, dropout=0).to_lists() == tok.encode_batch(texts).to_lists()
+    letters = sample_batch(tok.definition, ["the fox"], dropout=1).ids
+    assert spelled(tok, letters) == (b"t", b"h", b"e</w>", b"f", b"o", b"x</w>")
+    longest = tokenizer.train(TRAINING_TEXTS, family="word_bpe", vocab_size=115, segmentation="longest_first")
+    with pytest.raises(TokenizerError, match="encodes without merges"):
+        sample_batch(longest.definition, texts, dropout=0.1)
+
+
 @pytest.mark.slow
 def test_plain_python_draws_the_same() -> None:
     code = (
         "from tokmill import tokenizer; from tokmill.tokenizer.sampling import sample_batch\n"
-        "tok = tokenizer.train(['the cat sat on the mat ' * 3], vocab_size=264)\n"
-        "print(sample_batch(tok.definition, ['the mat sat'], dropout=0.4, seed=5).to_lists())"
+        "for how in ({'vocab_size': 264}, {'vocab_size': 18, 'family': 'word_bpe'}):\n"
+        "    tok = tokenizer.train(['the cat sat on the mat ' * 3], **how)\n"
+        "    print(sample_batch(tok.definition, ['the mat sat'], dropout=0.4, seed=5).to_lists())"
     )
     printed = {
         subprocess.check_output([sys.executable, "-c", code], env=os.environ | {"NUMBA_DISABLE_JIT": flag})

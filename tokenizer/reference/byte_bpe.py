@@ -123,9 +123,9 @@ def encode_pretoken(pretoken: bytes, ranks: Mapping[Pair, int]) -> list[bytes]:
 
 
 def dropout_chances(
-    pretoken: bytes, ranks: Mapping[Pair, int], dropout: float
+    pretoken: bytes | Sequence[bytes], ranks: Mapping[Pair, int], dropout: float
 ) -> dict[tuple[bytes, ...], float]:
-    """Return every segmentation that BPE-dropout can give, and its probability.
+    """Return every segmentation of bytes, or other letters, that BPE-dropout can give, and its probability.
 
     At each step each place that a merge could join is left out with the probability `dropout`; of the others
     the one of the earliest merge is joined, the leftmost first. If none is left, the pre-token is done.
@@ -142,7 +142,8 @@ def dropout_chances(
                 _, i = places[kept.index(True)]
                 follow((*symbols[:i], symbols[i] + symbols[i + 1], *symbols[i + 2 :]), likely)
 
-    follow(tuple(pretoken[i : i + 1] for i in range(len(pretoken))), 1.0)
+    single = (pretoken[i : i + 1] for i in range(len(pretoken))) if isinstance(pretoken, bytes) else pretoken
+    follow(tuple(single), 1.0)
     return chances
 
 

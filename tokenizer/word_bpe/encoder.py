@@ -33,11 +33,12 @@ class WordPairEncoder:
 
     Attributes:
         law: the law that every encoding is checked against.
+        pieces: the kernels' tables; only read.
     """
 
     def __init__(self, model: "WordPairModel") -> None:
         self.law: Law = Accounting(covered(model), model.unknown_id)
-        self._pieces = lay_out(model)
+        self.pieces = lay_out(model)
         self._free: list[Workspace] = []
 
     @contextmanager
@@ -46,7 +47,7 @@ class WordPairEncoder:
         try:
             lent = self._free.pop()
         except IndexError:
-            lent = Workspace(self._pieces)
+            lent = Workspace(self.pieces)
         try:
             yield lent
         finally:
@@ -65,9 +66,9 @@ class WordPairEncoder:
         A mark that is a token of its own is nowhere: it begins and ends where its word ends.
         """
         words = words_of(data, split())
-        room = _room(words, kinds.shape[0])
-        spans, scratch = np.empty((room, 2), np.int64), _scratch_for(words, make_scratch(_USUAL_BYTES))
-        given = data, words.starts, words.ends, words.offsets, kinds, bounds, self._pieces, scratch
+        room = id_room(words, kinds.shape[0])
+        spans, scratch = np.empty((room, 2), np.int64), scratch_for(words)
+        given = data, words.starts, words.ends, words.offsets, kinds, bounds, self.pieces, scratch
         number = locate_words(*given, np.empty(room, np.uint32), spans)
         return spans[:number, 0].copy(), spans[:number, 1].copy()
 
@@ -88,20 +89,20 @@ class Workspace:
         """
         raise_if_stopped()
         words, number = words_of(data, pretokens), kinds.shape[0]
-        memory = Memory(self._cache, _scratch_for(words, self._scratch), self._block, self._nowhere)
-        ids, ends = np.empty(_room(words, number), np.uint32), np.empty(number + 1, np.int64)
+        memory = Memory(self._cache, scratch_for(words, self._scratch), self._block, self._nowhere)
+        ids, ends = np.empty(id_room(words, number), np.uint32), np.empty(number + 1, np.int64)
         lost = np.empty(number, np.int64)
         given = data, words.starts, words.ends, words.offsets, kinds, edges_of(pretokens, number)
         size = encode_words(*given, self._pieces, memory, ids, ends, lost)
         return Encoding(ids[:size], ends, lost)
 
 
-def _room(words: Pretokens, num_segments: int) -> int:
+def id_room(words: Pretokens, num_segments: int) -> int:
     """Return how many ids there may be: one per byte, one for each mark and each segment."""
     return int((words.ends - words.starts + 1).sum()) + num_segments + _BEHIND
 
 
-def _scratch_for(words: Pretokens, usual: Scratch) -> Scratch:
+def scratch_for(words: Pretokens, usual: Scratch | None = None) -> Scratch:
     """Return the usual scratch, or a larger one if a word needs it.
 
     Raises:
@@ -112,4 +113,6 @@ def _scratch_for(words: Pretokens, usual: Scratch) -> Scratch:
         raise TokenizerError(
             f"encode: a word has {longest} bytes, but at most {_MAX_BYTES} can be encoded; cut the document"
         )
-    return usual if longest < usual.ids.shape[0] else make_scratch(longest + 1)
+    if usual is not None and longest < usual.ids.shape[0]:
+        return usual
+    return make_scratch(longest + 1)
