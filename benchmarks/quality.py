@@ -1,11 +1,13 @@
 """Families of tokenizers side by side: how much English a token holds, and what other languages pay.
 
-    python benchmarks/quality.py                    # the table of docs/tokenizers.md, some twenty minutes
+    python benchmarks/quality.py                    # the table of docs/tokenizers.md
     python benchmarks/quality.py --row unigram --row "byte_bpe o200k" --vocab-size 8000
+    python benchmarks/quality.py --pattern "(?:my|own) pattern|."
 
-Trained on lines 1 to 1,500 of the 32 languages of NTREX and the first 4,000 documents of `english_docs`, each
-a source; tested on the other lines of NTREX, which say the same in every language. `premium` is the number of
-tokens of a language over that of English.
+Trained on lines 1 to 1,500 of the 32 languages of NTREX and the first 4,000 documents of `english_docs`. Each
+language is a source, and the documents belong to English. Tested on the other lines of NTREX, which say the
+same in every language. `premium` is the number of tokens of a language over that of English; what is unknown
+is lost, and is counted in tokens. sentencepiece has its own defaults, which our `sentencepiece` rows share.
 """
 
 import argparse
@@ -15,10 +17,10 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import zstandard
 
@@ -27,14 +29,28 @@ from tokmill.tokenizer import PretokenCounts, Tokenizer, count_pretokens, train_
 
 SHARED = Path(os.environ.get("TOKMILL_SHARED_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 TRAINED, DOCUMENTS = 1500, 4000
-Count = Callable[[list[str]], int]
+LONGEST_LINE = 4192  # bytes; sentencepiece skips longer ones
+DEFAULTS: Mapping[str, Any] = {"normalizer": "nmt_nfkc", "character_coverage": 0.9995}  # of sentencepiece
+
+
+_BYTES = {"byte_fallback": True}
+
+
+class Tokens(NamedTuple):
+    """How many tokens a text has, and how many of them are unknown."""
+
+    number: int
+    unknown: int
+
+
+Count = Callable[[list[str]], Tokens]
 
 
 @cache
 def sources() -> dict[str, list[str]]:
-    """The training text of every source."""
+    """The training text of every language."""
     found = {language: lines[:TRAINED] for language, lines in ntrex().items()}
-    return {**found, "english_docs": list(islice(english_docs(), DOCUMENTS))}
+    return {**found, "eng": found["eng"] + list(islice(english_docs(), DOCUMENTS))}
 
 
 @cache
@@ -53,10 +69,13 @@ def english_docs() -> Iterator[str]:
 
 def ours(vocab_size: int, temperature: float, **options: Any) -> Count:
     """Train a tokenizer of ours on sources that are balanced by temperature."""
-    counts = {source: count_pretokens(texts, **options) for source, texts in sources().items()}
+    training = sources()
+    if "mode" in options:  # as sentencepiece reads them
+        training = {source: list(_lines([texts])) for source, texts in training.items()}
+    counts = {source: count_pretokens(texts, **options) for source, texts in training.items()}
     sizes = {
         source: SourceSize(num_documents=len(texts), num_bytes=sum(len(text.encode()) for text in texts))
-        for source, texts in sources().items()
+        for source, texts in training.items()
     }
     balance = balanced(
         BalanceParams(method="temperature", temperature=temperature, max_repetition=None), sizes
@@ -71,8 +90,10 @@ def ours(vocab_size: int, temperature: float, **options: Any) -> Count:
     return lambda texts: _tokens(made, texts)
 
 
-def _tokens(made: Tokenizer, texts: list[str]) -> int:
-    return len(made.encode_batch(texts, as_text=True).ids)
+def _tokens(made: Tokenizer, texts: list[str]) -> Tokens:
+    ids = made.encode_batch(texts, as_text=True).ids
+    name = made.definition.model.unknown_token
+    return Tokens(len(ids), 0 if name is None else int((ids == made.special_tokens[name]).sum()))
 
 
 def sentencepiece(vocab_size: int, **options: Any) -> Count:
@@ -86,57 +107,75 @@ def sentencepiece(vocab_size: int, **options: Any) -> Count:
         vocab_size=vocab_size,
         num_threads=2,
         minloglevel=2,
-        max_sentence_length=1 << 20,
         **options,
     )
     loaded = sentencepiece.SentencePieceProcessor(model_proto=made.getvalue())
-    return lambda texts: sum(map(len, loaded.encode(texts)))
+    ids = partial(loaded.encode, out_type=int)
+    return lambda texts: _added(Tokens(len(one), one.count(loaded.unk_id())) for one in ids(texts))
+
+
+def _added(tokens: Iterable[Tokens]) -> Tokens:
+    return Tokens(*map(sum, zip(*tokens, strict=True)))
 
 
 def _lines(parts: Iterable[list[str]]) -> Iterator[str]:
     for texts in parts:
         for text in texts:
-            yield from filter(None, text.split("\n"))
+            yield from (line for line in text.split("\n") if 0 < len(line.encode()) <= LONGEST_LINE)
 
 
-def rows() -> dict[str, Callable[[int], Count]]:
-    """What is compared, by the name in the table."""
-    whole = {"model_type": "unigram"}
+def rows(pattern: str | None = None) -> dict[str, Callable[[int], Count]]:
+    """What is compared, by the name in the table: with `pattern`, that split pattern alone."""
+    if pattern is not None:
+        return _at_temperatures("byte_bpe, own pattern", split_pattern=pattern)
     made: dict[str, Callable[[int], Count]] = {
-        "sentencepiece bpe, bytes": lambda size: sentencepiece(size, model_type="bpe", byte_fallback=True),
-        "sentencepiece unigram": lambda size: sentencepiece(size, **whole),
-        "sentencepiece unigram, bytes": lambda size: sentencepiece(size, **whole, byte_fallback=True),
+        "sentencepiece bpe, bytes": partial(sentencepiece, model_type="bpe", byte_fallback=True)
     }
-    for pattern in ("gpt2", "llama3", "o200k"):
-        for temperature in (1.0, 3.3):
-            made[f"byte_bpe {pattern}, T = {temperature:g}"] = lambda size, p=pattern, t=temperature: ours(
-                size, t, split_pattern=p, special_tokens=[]
-            )
-    for family in ("char_bpe", "unigram", "wordpiece"):
-        more = {"score": "frequency"} if family == "wordpiece" else {}
-        pattern = "bert" if family == "wordpiece" else "o200k"
-        for temperature in (1.0, 3.3):
-            made[f"{family} {pattern}, T = {temperature:g}"] = (
-                lambda size, f=family, t=temperature, p=pattern, m=more: ours(
-                    size, t, family=f, split_pattern=p, special_tokens=[], **m
-                )
-            )
-    for family in ("char_bpe", "unigram"):
-        for temperature in (1.0, 3.3):
-            made[f"{family} sentencepiece, T = {temperature:g}"] = lambda size, f=family, t=temperature: ours(
-                size, t, family=f, mode="sentencepiece", byte_fallback=True, special_tokens=[]
-            )
-    return made
+    like = {"mode": "sentencepiece", **DEFAULTS}
+    made |= _at_temperatures("char_bpe sentencepiece, bytes", family="char_bpe", byte_fallback=True, **like)
+    made |= {"sentencepiece unigram": partial(sentencepiece, model_type="unigram")}
+    made |= _at_temperatures("unigram sentencepiece", family="unigram", **like)
+    for name in ("gpt2", "llama3", "o200k"):
+        made |= _at_temperatures(f"byte_bpe {name}", split_pattern=name)
+    for family, more in (("char_bpe", {}), ("char_bpe", _BYTES), ("unigram", {}), ("unigram", _BYTES)):
+        title = f"{family} o200k{', bytes' if more else ''}"
+        made |= _at_temperatures(title, family=family, split_pattern="o200k", **more)
+    made |= _at_temperatures("wordpiece bert", family="wordpiece", split_pattern="bert", score="frequency")
+    return made | _at_temperatures("word_bpe bert", family="word_bpe", split_pattern="bert")
 
 
-def measured(count: Count) -> tuple[float, float, str, float]:
-    """English bytes per token, the greatest premium and whose it is, and the mean premium."""
+def _at_temperatures(name: str, **options: Any) -> dict[str, Callable[[int], Count]]:
+    return {
+        f"{name}, T = {temperature:g}": partial(ours, temperature=temperature, special_tokens=[], **options)
+        for temperature in (1.0, 3.3)
+    }
+
+
+class Measured(NamedTuple):
+    """A row: English bytes per token, the greatest premium and whose it is, the mean, tokens of all."""
+
+    english: float
+    most: float
+    worst: str
+    mean: float
+    every: Tokens
+
+    def __str__(self) -> str:
+        """The row's cells."""
+        shown = f"{self.english:.3f} | {self.most:.2f} ({self.worst}) | {self.mean:.2f} | "
+        number, unknown = self.every
+        return f"{shown}{number / 1000:.0f} | {f'{unknown / number:.2%}' if unknown else '–'}"
+
+
+def measured(count: Count) -> Measured:
+    """Count the tokens of the test text in every language."""
     tests = {language: lines[TRAINED:] for language, lines in ntrex().items()}
     tokens = {language: count(lines) for language, lines in tests.items()}
-    premiums = {language: number / tokens["eng"] for language, number in tokens.items()}
+    premiums = {language: one.number / tokens["eng"].number for language, one in tokens.items()}
     worst = max(premiums, key=lambda language: premiums[language])
-    size = sum(len(line.encode()) for line in tests["eng"])
-    return size / tokens["eng"], premiums[worst], worst, statistics.mean(premiums.values())
+    size, every = sum(len(line.encode()) for line in tests["eng"]), _added(tokens.values())
+    mean = statistics.mean(premiums.values())
+    return Measured(size / tokens["eng"].number, premiums[worst], worst, mean, every)
 
 
 def main() -> None:
@@ -145,20 +184,22 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--row", action="append", default=[], help="only rows whose name begins so")
+    parser.add_argument("--pattern", help="a split pattern of your own instead of the rows")
     parser.add_argument("--vocab-size", type=int, default=32_000)
     options = parser.parse_args()
     wanted: Mapping[str, Callable[[int], Count]] = {
         name: make
-        for name, make in rows().items()
+        for name, make in rows(options.pattern).items()
         if not options.row or any(name.startswith(row) for row in options.row)
     }
-    print("| tokenizer | English bytes per token | worst premium | mean premium | CPU s |")
-    print("| --- | ---: | ---: | ---: | ---: |")
+    print(
+        "| tokenizer | English bytes per token | worst premium | mean | thousand tokens | unknown | CPU s |"
+    )
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for name, make in wanted.items():
         before = time.process_time()
-        english, most, worst, mean = measured(make(options.vocab_size))
-        cost = time.process_time() - before
-        print(f"| {name} | {english:.3f} | {most:.2f} ({worst}) | {mean:.2f} | {cost:.0f} |", flush=True)
+        row = measured(make(options.vocab_size))
+        print(f"| {name} | {row} | {time.process_time() - before:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from tokmill.flows.profile import load_profile
 from tokmill.flows.profile.drafting import draft_profile
 from tokmill.flows.profile.sniffing import sniff, sniff_all
 from tokmill.tasks.core.errors import SourceError
+from tokmill.tokenizer.splitting import compile_pattern
 
 
 @pytest.fixture
@@ -88,6 +89,12 @@ class TestDrafting:
         assert profile.sources["books"].files == [f"{folder}/books/*.txt"]
         assert profile.sources["web"].text_column == "content"
         assert (profile.training().vocab_size, profile.pack.sequence_length) == (300, 64)
+
+    def test_marks_stay_with_their_letters(self, folder):
+        (folder / "a.txt").write_text("பிறக்கின்றனர்", encoding="utf-8")
+        draft(folder / "own.toml", "a=a.txt")
+        splitter = compile_pattern(load_profile(folder / "own.toml").training().split_pattern)
+        assert splitter.split_text("பிறக்கின்றனர் கி") == ["பிறக்கின்றனர்", " கி"]
 
     def test_patterns_are_relative_to_where_they_were_typed(self, folder):
         (folder / "a.txt").write_text("x")

@@ -3,6 +3,7 @@
 import random
 import unicodedata
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import regex
@@ -35,6 +36,18 @@ def test_patterns_whose_words_are_letters_alone_cut_marks(pattern: str) -> None:
 
     assert set(found) == (set() if pattern in KEEP else {"Combining", "Devanagari", "Tamil"})
     assert all(0.1 < share < 0.9 for share in found.values())
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("pattern", ["gpt2", "llama3", "o200k"])
+def test_four_languages_of_ntrex_have_their_marks_cut_off(shared_data: Path, pattern: str) -> None:
+    texts = {file.stem: file.read_text("utf-8") for file in (shared_data / "ntrex").glob("*.txt")}
+    found = {language: set(cut_marks(firsts(text, pattern))) for language, text in texts.items()}
+
+    cut = {"ben": {"Bengali"}, "hin": {"Devanagari"}, "tam": {"Tamil"}, "tha": {"Thai"}}
+    assert {language: scripts for language, scripts in found.items() if scripts} == (
+        {} if pattern in KEEP else cut
+    )
 
 
 @pytest.mark.parametrize("text", ["", "plain text, no marks", "❤️ ✔️ " * 100, "किताब", "\u0301" * 3])
