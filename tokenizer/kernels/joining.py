@@ -230,7 +230,7 @@ def choose(one: int, other: int, pairs: Pairs, symbols: Symbols, rule: int) -> i
 
 @kernel(inline=True)
 def renew(pair: int, pairs: Pairs, symbols: Symbols, least: int, rule: int) -> None:
-    """Compute a pair's score anew, and its way up the tree."""
+    """Compute a pair's score anew, and its way up the tree, as far as that depends on it."""
     count = pairs.count[pair]
     open_ = count >= least and pairs.closed[pair] == 0
     if rule == LIKELIHOOD and open_:
@@ -242,7 +242,10 @@ def renew(pair: int, pairs: Pairs, symbols: Symbols, least: int, rule: int) -> N
     node //= 2
     while node > 0:
         one, other = np.int64(pairs.tree[2 * node]), np.int64(pairs.tree[2 * node + 1])
-        pairs.tree[node] = choose(one, other, pairs, symbols, rule)
+        best, last = choose(one, other, pairs, symbols, rule), np.int64(pairs.tree[node])
+        pairs.tree[node] = best
+        if best == last and best != pair:  # no node above has to do with this pair
+            break
         node //= 2
 
 
