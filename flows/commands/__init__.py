@@ -1,5 +1,16 @@
 """The commands of `tokmill`; importing this package registers them all, in the order that the help shows."""
 
-from tokmill.flows.commands import artifacts, catalog, export, profiles, run, serve, sql, text, trace
+from tokmill.flows.commands import (
+    artifacts,
+    catalog,
+    export,
+    profiles,
+    run,
+    serve,
+    sql,
+    text,
+    trace,
+    vocabulary,
+)
 
-__all__ = ["artifacts", "catalog", "export", "profiles", "run", "serve", "sql", "text", "trace"]
+__all__ = ["artifacts", "catalog", "export", "profiles", "run", "serve", "sql", "text", "trace", "vocabulary"]

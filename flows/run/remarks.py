@@ -9,18 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import regex
 
 from tokmill.flows.profile import Profile
 from tokmill.flows.run.sources import Sources
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.count.stage import CountParams
-from tokmill.tasks.formats.text.documents import Bytes, FileBatch
+from tokmill.tasks.formats.text.documents import Bytes, FileBatch, Ints
 from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sources import ReadOptions, format_of
 from tokmill.tokenizer.splitting import compile_pattern
 from tokmill.tokenizer.splitting.marks import describe, firsts_of_counts
 
 _LOOK_BYTES = 256 << 10
+_MARK = regex.compile(r"\p{M}")
 
 
 def remarks_on(profile: Profile, sources: Sources) -> list[str]:
@@ -44,20 +46,27 @@ def remarks_on(profile: Profile, sources: Sources) -> list[str]:
 
 
 def _firsts(path: Path, name: str, options: ReadOptions, cut: CountParams) -> Counter[str]:
-    """Count the characters that the pre-tokens at the beginning of a file begin with."""
-    splitter, firsts = compile_pattern(cut.split_pattern, cut.digits), Counter[str]()
+    """Count the characters that the pre-tokens at the beginning of a file begin with; none without marks."""
     try:
-        for batch in _beginning(path, name, options):
-            data, offsets = batch.data, batch.offsets
-            if len(data) > _LOOK_BYTES:  # a single long document
-                data = _first_characters(data, _LOOK_BYTES)
-                offsets = np.array([0, len(data)])
-            pretokens = splitter.split(data, offsets)
-            bounds = np.append(pretokens.starts, pretokens.ends[-1:])  # they follow each other
-            firsts += firsts_of_counts(data, bounds, np.ones(len(bounds) - 1, dtype=np.uint64))
+        texts = [_looked_at(batch) for batch in _beginning(path, name, options)]
     except (TaskError, OSError):
         return Counter()
+    if not any(_MARK.search(data.tobytes().decode()) for data, _ in texts):
+        return Counter()  # which is quick: compiled patterns need numba
+    splitter, firsts = compile_pattern(cut.split_pattern, cut.digits), Counter[str]()
+    for data, offsets in texts:
+        pretokens = splitter.split(data, offsets)
+        bounds = np.append(pretokens.starts, pretokens.ends[-1:])  # they follow each other
+        firsts += firsts_of_counts(data, bounds, np.ones(len(bounds) - 1, dtype=np.uint64))
     return firsts
+
+
+def _looked_at(batch: FileBatch) -> tuple[Bytes, Ints]:
+    """Return the text that is looked at: all of it, or the beginning of a single long document."""
+    if len(batch.data) <= _LOOK_BYTES:
+        return batch.data, batch.offsets
+    data = _first_characters(batch.data, _LOOK_BYTES)
+    return data, np.array([0, len(data)])
 
 
 def _beginning(path: Path, name: str, options: ReadOptions) -> Iterator[FileBatch]:

@@ -8,6 +8,7 @@
     ├── BalanceError        weights, temperatures or caps that cannot be met
     ├── MixingError         weights or repetition limits that the encoded tokens cannot meet
     ├── PackingError        lengths that do not fit the sequence length
+    ├── EmbeddingError      a model's file that is not sound, or does not fit an embedding plan
     ├── LoadingError        an invalid `world_size`, `rank`, `batch_size` or loader state
     ├── TracingError        a sequence or a document that a packed artifact does not have
     ├── MachineError        memory, a disk or a device failed; the data may be intact
@@ -49,6 +50,10 @@ class MixingError(TaskError):
 
 class PackingError(TaskError):
     """Document lengths that do not fit the sequence length."""
+
+
+class EmbeddingError(TaskError):
+    """A model's file that is not sound, or embeddings that do not fit an embedding plan."""
 
 
 class LoadingError(TaskError):

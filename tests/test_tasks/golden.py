@@ -49,6 +49,7 @@ from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
 from tokmill.tasks.train.adopt import ADOPT, AdoptParams
 from tokmill.tasks.train.stage import TrainParams
+from tokmill.tasks.vocabulary.stage import EXTEND, TRIM, ExtendParams, TrimParams
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden"
 DIGESTS = FOLDER / "digests.json"
@@ -125,6 +126,7 @@ def current_digests(folder: Path) -> Digests:
     line.make(EXCLUDE, ExcludeParams(), mixture=made["mixture"], documents=documents, **tokens)
     _curriculum(line, made["tokenizer"], tokens, folder)
     _holdout(line)
+    _vocabularies(line, made["tokenizer"], texts)
     kinds = {ref.content_digest.encode(): ref.kind.encode() for _, ref in line.made}
     digests: Digests = {}
     for stage, ref in line.made:
@@ -159,6 +161,15 @@ def _holdout(line: GoldenLine) -> None:
     held_out = HoldoutParams(share={"numbers": 0.1, "latin": 0.5}, num_documents={"cyrillic": 2}, seed=3)
     for part in PARTS:
         line.make(HOLDOUT, held_out.for_part(part), corpus=corpus, documents=hashed)
+
+
+def _vocabularies(line: GoldenLine, tokenizer: ArtifactRef, texts: Path) -> None:
+    """Add terms to the tokenizer, given and found ones, and take tokens away."""
+    file = texts / "numbers" / "products.txt"
+    text = External(digest="2" * 64, value={"path": str(file), "name": file.name})
+    terms = ExtendParams(terms=("products", "two words"), num_mined=3)
+    line.make(EXTEND, terms, tokenizer=tokenizer, texts=[text])
+    line.make(TRIM, TrimParams(vocab_size=400), tokenizer=tokenizer, texts=[text], others=[text])
 
 
 def _artifact_digests(store: Store, ref: ArtifactRef, kinds: Mapping[bytes, bytes]) -> dict[str, str]:

@@ -1,0 +1,225 @@
+"""`tokmill extend`, `trim` and `resize-embeddings`: change a vocabulary, and a model's embeddings with it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.figures import key_figures
+from tokmill.flows.cli.options import JsonOption, StoreOption
+from tokmill.flows.cli.output import draw, pairs, print_json, shown
+from tokmill.flows.errors import UsageError
+
+if TYPE_CHECKING:
+    from tokmill.tasks.core.stage import ArtifactRef, Params, Stage
+    from tokmill.tasks.store import Store
+
+TokenizerArgument = Annotated[
+    str, typer.Argument(metavar="TOKENIZER", help="tokenizer/name, or a file or folder in a known format.")
+]
+NameOption = Annotated[
+    str | None, typer.Option("--name", help="Name of the new tokenizer; that of the old one by default.")
+]
+CorpusOption = Annotated[
+    list[str] | None,
+    typer.Option("--corpus", metavar="FILES", help="Texts of the domain, a file or a pattern; repeatable."),
+]
+OthersOption = Annotated[
+    list[str] | None,
+    typer.Option("--others", metavar="FILES", help="Other texts, for the report alone; repeatable."),
+]
+ColumnOption = Annotated[str, typer.Option("--text-column", help="Column of the text in JSONL, Parquet, …")]
+PatternOption = Annotated[
+    str | None, typer.Option("--split-pattern", help="For files that do not say it: cl100k, o200k, …")
+]
+
+
+@app.command(
+    rich_help_panel="Vocabulary",
+    epilog=examples(
+        "tokmill extend tokenizer/own --terms terms.txt --corpus 'medical/*.jsonl'",
+        "tokmill extend cl100k_base.tiktoken --split-pattern cl100k --mine 500 --corpus notes.txt --name med",
+    ),
+)
+def extend(
+    tokenizer: TokenizerArgument,
+    terms: Annotated[Path | None, typer.Option("--terms", help="A file with a term a line.")] = None,
+    mine: Annotated[
+        int, typer.Option("--mine", min=0, metavar="N", help="Also add the N words that save most tokens.")
+    ] = 0,
+    forms: Annotated[
+        Literal["both", "spaced", "bare"],
+        typer.Option("--forms", help="Add terms with a blank before them, without, or both."),
+    ] = "both",
+    corpus: CorpusOption = None,
+    others: OthersOption = None,
+    text_column: ColumnOption = "text",
+    split_pattern: PatternOption = None,
+    name: NameOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add terms to a vocabulary; no id and no other text changes."""
+    from tokmill.tasks.vocabulary.stage import EXTEND
+
+    given = {"terms": _terms(terms), "num_mined": mine, "forms": forms}
+    files = {"texts": corpus or [], "others": others or []}
+    _make(EXTEND, tokenizer, given, files, (text_column, split_pattern, name, store), as_json=as_json)
+
+
+@app.command(
+    rich_help_panel="Vocabulary",
+    epilog=examples("tokmill trim tokenizer/own --to 32000 --corpus 'data/*.jsonl.zst'"),
+)
+def trim(
+    tokenizer: TokenizerArgument,
+    to: Annotated[int, typer.Option("--to", min=257, metavar="N", help="Tokens that are to be left.")],
+    corpus: CorpusOption = None,
+    others: OthersOption = None,
+    text_column: ColumnOption = "text",
+    split_pattern: PatternOption = None,
+    name: NameOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take the tokens away that the texts need least."""
+    from tokmill.tasks.vocabulary.stage import TRIM
+
+    if not corpus:
+        raise UsageError("trim: --corpus is needed: tokens that occur least often in it are taken away")
+    files = {"texts": corpus, "others": others or []}
+    _make(
+        TRIM, tokenizer, {"vocab_size": to}, files, (text_column, split_pattern, name, store), as_json=as_json
+    )
+
+
+@app.command(
+    "resize-embeddings",
+    rich_help_panel="Vocabulary",
+    epilog=examples(
+        "tokmill resize-embeddings model/ --plan tokenizer/own --out model-extended",
+        "tokmill resize-embeddings model.safetensors --plan embedding-plan.json --method normal --out new",
+    ),
+)
+def resize_embeddings(
+    model: Annotated[Path, typer.Argument(help="A safetensors file, an index of shards, or their folder.")],
+    plan: Annotated[
+        str, typer.Option("--plan", help="An embedding-plan.json, or the tokenizer that has one.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")],
+    method: Annotated[
+        Literal["mean", "weighted_mean", "normal"],
+        typer.Option("--method", help="New rows: the (weighted) mean of their parts' rows, or at random."),
+    ] = "mean",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of --method normal.")] = 0,
+    tensor: Annotated[
+        list[str] | None, typer.Option("--tensor", help="A tensor to resize; usual names by default.")
+    ] = None,
+    pad_to_multiple_of: Annotated[
+        int, typer.Option("--pad-to-multiple-of", min=1, help="Add rows up to a multiple of this.")
+    ] = 1,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Resize a model's embeddings for a changed vocabulary."""
+    from tokmill.tasks.embeddings.resize import resize_embeddings as resize
+
+    if out.exists():
+        raise UsageError(f"resize-embeddings: {out} exists; name a new folder")
+    done = resize(
+        model,
+        _plan(plan, store),
+        out,
+        method=method,
+        seed=seed,
+        names=tuple(tensor or ()),
+        pad_to_multiple_of=pad_to_multiple_of,
+    )
+    changed = {name: f"{_shape(old)} → {_shape(new)}" for name, (old, new) in done.tensors.items()}
+    if as_json:
+        print_json({"out": str(out), "tied": done.tied, "tensors": changed})
+        return
+    tied = {"tied": "the output shares the input's matrix, as config.json says"} if done.tied else {}
+    draw(pairs({**changed, **tied, "files": shown(out)}))
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return " × ".join(map(str, shape))
+
+
+def _terms(file: Path | None) -> tuple[str, ...]:
+    """Return the lines of a file of terms, without blank ones, comments and repetitions."""
+    if file is None:
+        return ()
+    try:
+        lines = [line.strip() for line in file.read_text("utf-8-sig").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"extend: {file} cannot be read as UTF-8: {error}") from error
+    return tuple(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
+
+
+def _make(
+    stage: "Stage[Any]",
+    tokenizer: str,
+    given: Mapping[str, Any],
+    files: Mapping[str, Sequence[str]],
+    about: tuple[str, str | None, str | None, str | None],
+    *,
+    as_json: bool,
+) -> None:
+    """Publish a changed tokenizer, and say where it is."""
+    from tokmill.flows.run.changing import change
+    from tokmill.flows.run.machine import store_url, writable_store
+
+    text_column, split_pattern, name, location = about
+    store = writable_store(store_url(location))
+    try:
+        params: Params = stage.params(**given, read={"text_column": text_column})
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    made = change(store, stage, params, tokenizer, files, split_pattern=split_pattern, name=name)
+    _say(store, made, as_json=as_json)
+
+
+def _say(store: "Store", made: "ArtifactRef", *, as_json: bool) -> None:
+    record, path = store.record(made), store.path(made)
+    called = f"{made.kind}/{made.name}@{store.label(made, made.name)}"
+    if as_json:
+        print_json({"artifact": called, "path": str(path), "metrics": dict(record.metrics)})
+        return
+    figures = record.metrics
+    rows = {
+        "artifact": called,
+        "holds": key_figures("tokenizer", figures),
+        "changed": f"{figures['num_changed_tokens']:,} tokens",
+        "saved": f"{figures['num_saved_tokens']:,} tokens of the texts ({figures['saved_share']:.2%})",
+        "report": shown(path / "report.md"),
+        "embedding plan": shown(path / "embedding-plan.json"),
+    }
+    draw(pairs(rows))
+
+
+def _plan(reference: str, store: str | None) -> Any:
+    """Read an embedding plan from a file or from the tokenizer that has it."""
+    import orjson
+
+    from tokmill.flows.cli.lookup import existing_store, find_artifact
+    from tokmill.tasks.vocabulary.stage import PLAN_FILE
+    from tokmill.tokenizer.adapting.plan import EmbeddingPlan
+
+    file = Path(reference)
+    if not file.is_file():
+        opened = existing_store(store)
+        file = opened.path(find_artifact(opened, reference)) / PLAN_FILE
+    try:
+        spec = orjson.loads(file.read_bytes())
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise UsageError(
+            f"resize-embeddings: {file} is no embedding plan ({error}); give that of `tokmill extend` or "
+            "`tokmill trim`"
+        ) from error
+    if not isinstance(spec, dict):
+        raise UsageError(f"resize-embeddings: {file} is no embedding plan")
+    return EmbeddingPlan.from_spec(spec, str(file))

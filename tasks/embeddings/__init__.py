@@ -1,0 +1,1 @@
+"""Embeddings of a model in safetensors files: rows for a vocabulary that was changed."""

@@ -1,0 +1,160 @@
+"""Read and write safetensors files as they lie on the disk: a header, and tensors at their places.
+
+    8 bytes          little-endian length of the header
+    header           JSON: name → {"dtype", "shape", "data_offsets": [begin, end]}, and "__metadata__"
+    data             the tensors; offsets count from here
+
+A header has at most 100 MB; tensors do not overlap, have the size that dtype and shape say, and fill the
+file. These rules of the format (huggingface/safetensors, README) keep a damaged or hostile file from being
+read anywhere else than it says. Tensors are copied piece by piece, so memory does not grow with the model.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Self, TypeAlias
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from tokmill.tasks.core.errors import EmbeddingError
+
+MAX_HEADER_BYTES = 100_000_000
+_CHUNK_BYTES = 16 << 20
+_BITS = {
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 8),
+    **dict.fromkeys(("U16", "I16", "F16", "BF16"), 16),
+    **dict.fromkeys(("U32", "I32", "F32"), 32),
+    **dict.fromkeys(("U64", "I64", "F64", "C64"), 64),
+}
+Write: TypeAlias = Callable[[BinaryIO], None]
+"""Writes the data of one tensor."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor in a file: its type, its shape, and where its bytes begin in the file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Its size."""
+        return math.prod(self.shape) * _BITS[self.dtype] // 8
+
+
+@dataclass(frozen=True)
+class TensorFile:
+    """An opened file: its tensors by name, in order of place, and its metadata."""
+
+    path: Path
+    tensors: Mapping[str, Tensor]
+    metadata: Mapping[str, str]
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Read the header, and check it.
+
+        Raises:
+            EmbeddingError: it breaks a rule of the format, or the file cannot be read.
+        """
+        try:
+            with path.open("rb") as file:
+                size = path.stat().st_size
+                length = int.from_bytes(file.read(8), "little")
+                if not 2 <= length <= min(MAX_HEADER_BYTES, size - 8):
+                    raise _broken(path, f"its header says that it has {length} bytes")
+                header = orjson.loads(file.read(length))
+        except (OSError, orjson.JSONDecodeError) as error:
+            raise _broken(path, str(error)) from error
+        if not isinstance(header, dict):
+            raise _broken(path, "its header is no object")
+        metadata = header.pop("__metadata__", {})
+        found = sorted(_tensors(path, header, 8 + length), key=lambda pair: pair[1].begin)
+        _check_places(path, found, 8 + length, size)
+        return cls(path, dict(found), metadata)
+
+    def rows(self, name: str, first: int, last: int) -> NDArray[np.uint8]:
+        """Return rows of a tensor as bytes: uint8 [last - first, bytes of a row], mapped from the file."""
+        tensor = self.tensors[name]
+        width = tensor.num_bytes // max(1, tensor.shape[0])
+        begin = tensor.begin + first * width
+        mapped = np.memmap(self.path, np.uint8, "r", begin, ((last - first) * width,))
+        return mapped.reshape(last - first, width)
+
+    def copy(self, name: str, out: BinaryIO) -> None:
+        """Copy a tensor's bytes."""
+        tensor = self.tensors[name]
+        with self.path.open("rb") as file:
+            file.seek(tensor.begin)
+            left = tensor.num_bytes
+            while left:
+                chunk = file.read(min(left, _CHUNK_BYTES))
+                if not chunk:
+                    raise _broken(self.path, f"it ends within {name!r:.80}")
+                out.write(chunk)
+                left -= len(chunk)
+
+
+def _tensors(path: Path, header: Mapping[str, Any], data: int) -> Iterator[tuple[str, Tensor]]:
+    for name, entry in header.items():
+        if not _is_described(entry):
+            raise _broken(path, f"tensor {name!r:.80} is not described as it must be: {entry!r:.200}")
+        begin, end = entry["data_offsets"]
+        tensor = Tensor(entry["dtype"], tuple(entry["shape"]), data + begin)
+        if tensor.num_bytes != end - begin:
+            raise _broken(path, f"tensor {name!r:.80} has {end - begin} bytes, not {tensor.num_bytes}")
+        yield name, tensor
+
+
+def _is_described(entry: object) -> bool:
+    """Whether the header's entry of a tensor has what it must have, and numbers in range."""
+    if not isinstance(entry, dict) or str(entry.get("dtype")) not in _BITS:
+        return False
+    shape, offsets = entry.get("shape"), entry.get("data_offsets")
+    if not isinstance(shape, list) or not isinstance(offsets, list) or len(offsets) != 2:
+        return False
+    return all(type(number) is int and 0 <= number < 1 << 62 for number in (*shape, *offsets))
+
+
+def _check_places(path: Path, tensors: list[tuple[str, Tensor]], data: int, size: int) -> None:
+    place = data
+    for name, tensor in tensors:
+        if tensor.begin != place:
+            raise _broken(path, f"tensor {name!r:.80} begins at byte {tensor.begin}, not {place}")
+        place += tensor.num_bytes
+    if place != size:
+        raise _broken(path, f"its tensors end at byte {place} of {size}")
+
+
+def _broken(path: Path, what: str) -> EmbeddingError:
+    return EmbeddingError(f"{path}: not a sound safetensors file: {what}; get it again")
+
+
+def write_file(path: Path, tensors: Mapping[str, tuple[Tensor, Write]], metadata: Mapping[str, str]) -> None:
+    """Write a file of tensors, in the order that is given.
+
+    Args:
+        path: the file; it must not exist.
+        tensors: by name, type and shape (its `begin` is not used), and what writes its bytes.
+        metadata: texts by name.
+    """
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    place = 0
+    for name, (tensor, _) in tensors.items():
+        offsets = [place, place + tensor.num_bytes]
+        header[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": offsets}
+        place = offsets[1]
+    text = orjson.dumps(header)
+    text += b" " * (-len(text) % 8)
+    with path.open("xb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name, (tensor, write) in tensors.items():
+            before = file.tell()
+            write(file)
+            if file.tell() - before != tensor.num_bytes:
+                raise EmbeddingError(f"{path}: {name!r:.80} was written with another size than planned")

@@ -1,0 +1,85 @@
+"""Measure what a changed vocabulary does to texts: tokens before and after, and tokens per word."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.formats.text.documents import FileBatch
+from tokmill.tasks.formats.text.readers import read_file_batches
+from tokmill.tasks.formats.text.sources import ReadOptions, format_of
+from tokmill.tasks.kernels.text_size import text_size
+
+if TYPE_CHECKING:
+    from tokmill.tokenizer import Tokenizer
+
+File = Mapping[str, Any]
+
+
+class Measured(BaseModel):
+    """A file, before and after.
+
+    Attributes:
+        name: the file's name.
+        num_words: runs of characters other than white space.
+        num_tokens_before, num_tokens_after: tokens of its text.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    num_bytes: int
+    num_words: int
+    num_tokens_before: int
+    num_tokens_after: int
+
+    @property
+    def saved(self) -> int:
+        """Tokens that are saved; negative where there are more than before."""
+        return self.num_tokens_before - self.num_tokens_after
+
+
+def batches(file: File, options: ReadOptions) -> Iterator[FileBatch]:
+    """Yield the documents of a file.
+
+    Raises:
+        SourceError: it cannot be read, or a document is bad.
+    """
+    for batch in read_file_batches(Path(file["path"]), format_of(str(file["name"]), options), options):
+        if batch.bad:
+            bad = batch.bad[0]
+            raise SourceError(
+                f"{file['path']}: row {bad.row} is {bad.reason}; repair the file, or leave it out"
+            )
+        yield batch
+
+
+def measure(before: "Tokenizer", after: "Tokenizer", file: File, options: ReadOptions) -> Measured:
+    """Encode a file with both tokenizers."""
+    sizes = np.zeros(4, dtype=np.int64)
+    for batch in batches(file, options):
+        size = text_size(batch.data, batch.offsets)
+        ids = (tok.encode_buffers(batch.data, batch.offsets, as_text=True).ids for tok in (before, after))
+        sizes += (size.num_bytes, size.num_words, *map(len, ids))
+    num_bytes, num_words, old, new = sizes.tolist()
+    return Measured(
+        name=str(file["name"]),
+        num_bytes=num_bytes,
+        num_words=num_words,
+        num_tokens_before=old,
+        num_tokens_after=new,
+    )
+
+
+def token_counts(tok: "Tokenizer", files: Sequence[File], options: ReadOptions) -> NDArray[np.uint64]:
+    """Return how often each id occurs in files: uint64 [vocab_size]."""
+    counts = np.zeros(tok.vocab_size, dtype=np.uint64)
+    for file in files:
+        for batch in batches(file, options):
+            ids = tok.encode_buffers(batch.data, batch.offsets, as_text=True).ids
+            counts += np.bincount(ids, minlength=tok.vocab_size).astype(np.uint64)
+    return counts

@@ -1,0 +1,191 @@
+"""extend, trim: a tokenizer with more or fewer tokens than another, and a plan for the embeddings.
+
+The artifact is a tokenizer like any other, with three more files: `embedding-plan.json`
+(`tokenizer.adapting.plan`), `report.json` and `report.md`. Old ids are kept when terms are added, and so is
+the encoding of every text without them; see `tokenizer.adapting`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
+
+import orjson
+from pydantic import Field, model_validator
+
+from tokmill.tasks.core.errors import TaskError
+from tokmill.tasks.core.stage import Outcome, Params, Stage
+from tokmill.tasks.formats.text.sources import ReadOptions
+from tokmill.tasks.formats.tokenizer import open_tokenizer, publish_tokenizer
+from tokmill.tasks.vocabulary.measuring import File, batches, measure, token_counts
+from tokmill.tasks.vocabulary.report import ChangedToken, Report
+
+if TYPE_CHECKING:
+    from tokmill.tokenizer import Tokenizer
+    from tokmill.tokenizer.adapting.extend import Changed
+    from tokmill.tokenizer.adapting.terms import Term
+
+PLAN_FILE = "embedding-plan.json"
+
+
+class ExtendParams(Params):
+    """The terms to add, and where others are looked for."""
+
+    terms: tuple[str, ...] = Field(default=(), description="Terms to add, without blanks at their ends.")
+    forms: Literal["both", "spaced", "bare"] = Field(
+        default="both",
+        description="Add each term as it stands within a text, with a blank before it ('spaced'), as at the "
+        "beginning ('bare'), or both.",
+    )
+    num_mined: int = Field(
+        default=0, ge=0, description="How many further pre-tokens of the texts to add, those that save most."
+    )
+    min_count: int = Field(default=2, ge=1, description="Mined pre-tokens occur at least so often.")
+    read: ReadOptions = Field(default=ReadOptions(), description="How the texts are read.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.terms and not self.num_mined:
+            raise ValueError("extend: there is nothing to add; give terms, or a number of terms to find")
+        return self
+
+
+class TrimParams(Params):
+    """The size that is wanted."""
+
+    vocab_size: int = Field(ge=257, description="Tokens of the smaller vocabulary, special ones included.")
+    read: ReadOptions = Field(default=ReadOptions(), description="How the texts are read.")
+
+
+def run_extend(
+    params: ExtendParams,
+    *,
+    out: Path,
+    tokenizer: Path,
+    texts: Sequence[File] = (),
+    others: Sequence[File] = (),
+) -> Outcome:
+    """Add terms to a tokenizer.
+
+    Args:
+        params: see `ExtendParams`.
+        out: the artifact's directory.
+        tokenizer: the tokenizer artifact.
+        texts: the files of the domain, as `resolve_files` gives them: terms are looked for there.
+        others: files on which the report also says what changes.
+
+    Raises:
+        VocabularyError: a term collides with another, none can be added, or the family cannot be extended.
+        TaskError: terms are to be found, but there is no text.
+    """
+    from tokmill.tokenizer.adapting.extend import extended
+    from tokmill.tokenizer.adapting.terms import check_terms
+
+    tok = open_tokenizer(tokenizer)
+    found, skipped = check_terms(tok, params.terms, params.forms)
+    found += _mined(tok, params, texts, {term.token for term in found})
+    changed = extended(tok, found)
+    tokens = [
+        ChangedToken(id=new, text=changed.tokenizer.definition.model.readable(new), parts=_spelled(tok, ids))
+        for new, ids in changed.plan.sources.items()
+    ]
+    action = f"{len(found)} tokens added"
+    reasons = {one.given: one.reason for one in skipped}
+    return _published(tok, changed, (action, tokens, reasons), (params.read, texts, others), out)
+
+
+def _mined(tok: "Tokenizer", params: ExtendParams, texts: Sequence[File], known: set[bytes]) -> "list[Term]":
+    """Return the pre-tokens of the texts that save most tokens, without those that are known."""
+    from tokmill.tokenizer.adapting.terms import mine
+    from tokmill.tokenizer.counting import PretokenCounter
+
+    if not params.num_mined:
+        return []
+    if not texts:
+        raise TaskError("extend: terms are to be found, but there is no text to find them in; name files")
+    counter, normalizer = PretokenCounter(), tok.definition.normalizer
+    for file in texts:
+        for batch in batches(file, params.read):
+            data, offsets = normalizer.buffers(batch.data, batch.offsets)
+            counter.add_documents(data, offsets, tok.splitter, tuple(tok.special_tokens), None)
+    found = mine(tok, counter.take(), params.num_mined + len(known), least=params.min_count)
+    return [term for term in found if term.token not in known][: params.num_mined]
+
+
+def run_trim(
+    params: TrimParams, *, out: Path, tokenizer: Path, texts: Sequence[File], others: Sequence[File] = ()
+) -> Outcome:
+    """Take the tokens away that occur least often in the texts.
+
+    Args:
+        params: see `TrimParams`.
+        out: the artifact's directory.
+        tokenizer: the tokenizer artifact.
+        texts: files whose tokens are counted.
+        others: files on which the report also says what changes.
+
+    Raises:
+        VocabularyError: the size cannot be had, or the family cannot be trimmed.
+    """
+    from tokmill.tokenizer.adapting.trim import trimmed
+
+    tok = open_tokenizer(tokenizer)
+    changed = trimmed(tok, token_counts(tok, texts, params.read), params.vocab_size)
+    model, kept = tok.definition.model, set(changed.plan.kept.tolist())
+    gone = [token for token, text in enumerate(model.vocabulary.tokens) if text and token not in kept]
+    tokens = [
+        ChangedToken(
+            id=old,
+            text=model.readable(old),
+            parts=_spelled(changed.tokenizer, changed.tokenizer.encode(tok.token_bytes(old), as_text=True)),
+        )
+        for old in gone
+    ]
+    action = f"{len(gone)} tokens taken away"
+    return _published(tok, changed, (action, tokens, {}), (params.read, texts, others), out)
+
+
+def _spelled(tok: "Tokenizer", ids: Sequence[int]) -> tuple[str, ...]:
+    return tuple(tok.definition.model.readable(token) for token in ids)
+
+
+def _published(
+    tok: "Tokenizer",
+    changed: "Changed",
+    what: tuple[str, list[ChangedToken], dict[str, str]],
+    files: tuple[ReadOptions, Sequence[File], Sequence[File]],
+    out: Path,
+) -> Outcome:
+    """Write the tokenizer, its plan and the report."""
+    action, tokens, skipped = what
+    options, texts, others = files
+    exports = publish_tokenizer(changed.tokenizer, out)
+    plan = orjson.dumps(changed.plan.to_spec(), option=orjson.OPT_APPEND_NEWLINE)
+    (out / PLAN_FILE).write_bytes(plan)
+    measured, rest = (
+        [measure(tok, changed.tokenizer, file, options) for file in some] for some in (texts, others)
+    )
+    report = Report(
+        action=action,
+        old_size=tok.vocab_size,
+        new_size=changed.tokenizer.vocab_size,
+        changed=tokens,
+        skipped=skipped,
+        texts=measured,
+        others=rest,
+    )
+    report.save(out)
+    before = sum(one.num_tokens_before for one in measured)
+    return Outcome(
+        metrics={
+            "vocab_size": changed.tokenizer.vocab_size,
+            **changed.tokenizer.definition.model.figures(),
+            "num_changed_tokens": len(tokens),
+            "num_saved_tokens": sum(one.saved for one in measured),
+            "saved_share": round(sum(one.saved for one in measured) / before, 6) if before else 0.0,
+            "exports": ", ".join(exports),
+        }
+    )
+
+
+EXTEND = Stage(verb="extend", task="extend", kind="tokenizer", version=1, params=ExtendParams, run=run_extend)
+TRIM = Stage(verb="trim", task="trim", kind="tokenizer", version=1, params=TrimParams, run=run_trim)

@@ -1,0 +1,106 @@
+"""`tokmill extend`, `trim` and `resize-embeddings`: from a tokenizer's file to a resized model."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.test_tasks.test_embeddings import EMBED, values_of, written
+from tests.test_tokenizer.conftest import TRAINING_TEXTS
+from tokmill import tokenizer
+from tokmill.flows.commands.main import main
+
+
+@pytest.fixture
+def tokmill(capsys, monkeypatch, tmp_path):
+    """Run a command in a folder with a tokenizer, a text, and terms; gives exit code, output and errors."""
+    tok = tokenizer.train(TRAINING_TEXTS, vocab_size=350, special_tokens=["<|end|>"])
+    tok.save(tmp_path / "old", format="huggingface")
+    (tmp_path / "notes.txt").write_text("An okapi, a zebra; the zebra and the okapi. " * 9, "utf-8")
+    (tmp_path / "other.txt").write_text("the quick brown fox", "utf-8")
+    (tmp_path / "terms.txt").write_text("# animals\nzebra\n\nzebra\nthe\n", "utf-8")
+    monkeypatch.setenv("TOKMILL_STORE", str(tmp_path / "store"))
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def extended(tokmill, *more: str) -> Path:
+    """The folder of an extended tokenizer."""
+    asked = ("extend", "old", "--terms", "terms.txt", "--corpus", "notes.txt", "--name", "new", *more)
+    code, out, _ = tokmill(*asked, "--json")
+    assert code == 0
+    return Path(json.loads(out)["path"])
+
+
+def test_terms_are_added_and_reported(tokmill):
+    path = extended(tokmill, "--mine", "1", "--others", "other.txt")
+    old, new = tokenizer.load("old"), tokenizer.load(path)
+    added = [new.token_bytes(token) for token in range(old.vocab_size, new.vocab_size)]
+    assert added == [b" zebra", b"zebra", b" okapi"]
+    report = json.loads((path / "report.json").read_text("utf-8"))
+    text = Path("notes.txt").read_text("utf-8")
+    (measured,), (other,) = report["texts"], report["others"]
+    assert measured["num_tokens_before"] == len(old.encode(text))
+    assert measured["num_tokens_after"] == len(new.encode(text))
+    assert other["num_tokens_before"] == other["num_tokens_after"] == len(old.encode("the quick brown fox"))
+    assert " the" in report["skipped"]
+    assert "` okapi`" in (path / "report.md").read_text("utf-8")
+    assert tokenizer.load("tokenizer/new", store="store") == new
+
+
+def test_a_model_follows_its_tokenizer(tokmill, tmp_path):
+    path = extended(tokmill)
+    old = tokenizer.load("old")
+    values = np.arange(old.vocab_size * 2, dtype="<f4").reshape(-1, 2)
+    written(tmp_path / "model.safetensors", {EMBED: ("F32", values.shape, values.tobytes())})
+    asked = ("resize-embeddings", "model.safetensors", "--plan", "tokenizer/new", "--out", "bigger")
+    code, out, _ = tokmill(*asked)
+    assert code == 0
+    assert f"{old.vocab_size} × 2 → {old.vocab_size + 2} × 2" in out
+    rows = values_of(tmp_path / "bigger" / "model.safetensors", EMBED)
+    assert rows[: old.vocab_size].tolist() == values.tolist()
+    assert rows[old.vocab_size].tolist() == pytest.approx(values[old.encode(" zebra")].mean(axis=0).tolist())
+    by_file = ("resize-embeddings", "model.safetensors", "--plan", path / "embedding-plan.json", "--out")
+    assert tokmill(*by_file, "again")[0] == 0
+    assert tokmill(*by_file, "again")[0] == 2  # it exists
+    same = (tmp_path / "again" / "model.safetensors").read_bytes()
+    assert same == (tmp_path / "bigger" / "model.safetensors").read_bytes()
+
+
+def test_a_vocabulary_is_trimmed(tokmill):
+    code, out, _ = tokmill("trim", "old", "--to", 300, "--corpus", "other.txt", "--json")
+    assert code == 0
+    small = tokenizer.load(json.loads(out)["path"])
+    assert small.vocab_size == 300
+    assert small.decode(small.encode("Größe 今天")) == "Größe 今天"
+    assert small.encode("the quick brown fox", as_text=True)
+    again = tokmill("trim", "old", "--to", 300, "--corpus", "other.txt", "--json")[1]
+    assert again == out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("extend", "old"), 2, "nothing to add"),
+        (("extend", "old", "--terms", "missing.txt"), 2, "missing.txt cannot be read"),
+        (("extend", "nowhere", "--terms", "terms.txt"), 2, "nowhere"),
+        (("extend", "old", "--mine", "3"), 1, "no text to find them in"),
+        (("trim", "old", "--to", "300"), 2, "--corpus is needed"),
+        (("trim", "old", "--to", "9999", "--corpus", "notes.txt"), 1, "9999 must be from"),
+        (("trim", "old", "--to", "300", "--corpus", "none/*.txt"), 1, "none/*.txt"),
+        (("resize-embeddings", "m", "--plan", "terms.txt", "--out", "o"), 2, "is no embedding plan"),
+        (("resize-embeddings", "m", "--plan", "missing.json", "--out", "o"), 2, ""),
+    ],
+)
+def test_what_cannot_be_done_is_said(tokmill, arguments, code, message):
+    found, _, err = tokmill(*arguments)
+    assert found == code
+    assert message in err
+    assert "Traceback" not in err

@@ -1,0 +1,196 @@
+"""Vocabularies that grow and shrink: old ids and other texts stay, and a plan says where ids came from."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.test_tokenizer.conftest import TRAINING_TEXTS
+from tokmill import tokenizer
+from tokmill.tokenizer import Tokenizer
+from tokmill.tokenizer.adapting.extend import Changed, extended
+from tokmill.tokenizer.adapting.plan import EmbeddingPlan
+from tokmill.tokenizer.adapting.terms import check_terms, mine
+from tokmill.tokenizer.adapting.trim import trimmed
+from tokmill.tokenizer.core.errors import FormatError, VocabularyError
+
+SPECIALS = ["<|end|>"]
+
+
+@pytest.fixture(scope="module")
+def trained() -> Tokenizer:
+    return tokenizer.train(TRAINING_TEXTS, vocab_size=360, special_tokens=SPECIALS)
+
+
+def grown(tok: Tokenizer, *terms: str) -> Changed:
+    found, _ = check_terms(tok, terms, "both")
+    return extended(tok, found)
+
+
+def test_terms_are_tokens_with_and_without_a_blank(trained: Tokenizer) -> None:
+    changed = grown(trained, "myocarditis")
+    tok = changed.tokenizer
+    size = trained.vocab_size
+    assert tok.vocab_size == size + 2
+    assert tok.encode(" myocarditis") == [size]
+    assert tok.encode("myocarditis") == [size + 1]
+    assert tok.encode("the myocarditis, then") == [
+        *trained.encode("the"),
+        size,
+        *trained.encode(", then"),
+    ]
+    # within a longer word it is no token
+    assert tok.encode("premyocarditis") == trained.encode("premyocarditis")
+    assert changed.plan.sources == {
+        size: tuple(trained.encode(" myocarditis")),
+        size + 1: tuple(trained.encode("myocarditis")),
+    }
+
+
+@given(
+    text=st.text(max_size=60), words=st.lists(st.sampled_from(["fox", "foxes", "zebra", "ça"]), max_size=4)
+)
+def test_other_texts_keep_their_ids_and_all_come_back(
+    trained: Tokenizer, text: str, words: list[str]
+) -> None:
+    tok = grown(trained, "zebra", "ça").tokenizer
+    mixed = text.join(f" {word}" for word in words)
+    assert tok.decode(tok.encode(mixed)) == mixed
+    assert {**trained.vocab, **tok.vocab} == tok.vocab
+    if "zebra" not in text and "ça" not in text:
+        assert tok.encode(text) == trained.encode(text)
+
+
+def test_terms_that_are_not_added_are_named_with_the_reason(trained: Tokenizer) -> None:
+    found, skipped = check_terms(trained, ["the", "two words", "zebra"], "both")
+    assert [term.token for term in found] == [b" zebra", b"zebra"]
+    reasons = {one.given: one.reason for one in skipped}
+    assert reasons[" the"] == "it is one token already"
+    assert reasons["two words"] == "the split pattern cuts it into 'two' ' words'"
+
+
+@pytest.mark.parametrize("term", ["", " ", " x", "x\n"])
+def test_terms_with_blanks_are_refused(trained: Tokenizer, term: str) -> None:
+    with pytest.raises(VocabularyError, match="without blanks at its ends"):
+        check_terms(trained, [term], "both")
+
+
+def test_terms_that_normalization_makes_one_are_refused() -> None:
+    tok = tokenizer.train(TRAINING_TEXTS, vocab_size=300, normalizer="nfkc+lowercase")
+    with pytest.raises(VocabularyError, match="the same after normalization"):
+        check_terms(tok, ["Zebra", "ｚebra"], "bare")
+
+
+@pytest.mark.parametrize("family", ["unigram", "char_bpe", "wordpiece", "character_level"])
+def test_other_families_are_refused_by_name(family: str) -> None:
+    tok = tokenizer.train(TRAINING_TEXTS, vocab_size=85, family=family, allow_smaller=True)
+    with pytest.raises(VocabularyError, match=f"a {family} vocabulary cannot be changed"):
+        extended(tok, [])
+    with pytest.raises(VocabularyError, match=f"a {family} vocabulary cannot be changed"):
+        trimmed(tok, np.zeros(tok.vocab_size, np.uint64), 80)
+
+
+def test_what_is_mined_saves_most_tokens(trained: Tokenizer) -> None:
+    texts = ["zebra zebra okapi okapi okapi 123456 ~~~~ gnu"] * 3
+    counts = tokenizer.count_pretokens(texts, split_pattern="gpt2", special_tokens=SPECIALS)
+    found = mine(trained, counts, 3)
+    saved = {
+        token: count * (len(trained.encode(token)) - 1)
+        for token, count in counts.to_dict().items()
+        if any(letter.isalpha() for letter in token.decode()) and len(trained.encode(token)) > 1
+    }
+    best = sorted(saved, key=lambda token: (-saved[token], token))[:3]
+    assert [term.token for term in found] == best
+    tok = extended(trained, found).tokenizer
+    before, after = (sum(len(one.encode(text)) for text in texts) for one in (trained, tok))
+    assert before - after == sum(saved[token] for token in best)
+
+
+def test_trimming_takes_the_rarest_leaves() -> None:
+    # u g 20 times, h ug 15, p ug 5, hug s 5: leaves are pug and hugs
+    tok = tokenizer.train_from_counts(
+        {b"hug": 10, b"pug": 5, b"hugs": 4}, vocab_size=256 + 4, special_tokens=[]
+    )
+    assert [left + right for left, right in tok.merges] == [b"ug", b"hug", b"pug", b"hugs"]
+    counts = np.zeros(tok.vocab_size, np.uint64)
+    for token, number in ((b"hug", 10), (b"pug", 5), (b"hugs", 4)):
+        counts[tok.vocab[token]] = number
+    one, two, three = (trimmed(tok, counts, 260 - gone) for gone in (1, 2, 3))
+    assert set(tok.vocab) - set(one.tokenizer.vocab) == {b"hugs"}
+    assert set(tok.vocab) - set(two.tokenizer.vocab) == {b"hugs", b"pug"}
+    # hug occurs 14 times now, and ug, which it is made of, is no leaf
+    assert set(tok.vocab) - set(three.tokenizer.vocab) == {b"hugs", b"pug", b"hug"}
+    assert three.tokenizer.merges == [(b"u", b"g")]
+    assert three.plan.kept.tolist() == [*range(256), 256]
+
+
+@given(size=st.integers(257, 359), text=st.text(max_size=80), seed=st.integers(0, 9))
+def test_trimmed_vocabularies_are_dense_and_lose_no_text(
+    trained: Tokenizer, size: int, text: str, seed: int
+) -> None:
+    counts = np.random.default_rng(seed).integers(0, 50, trained.vocab_size).astype(np.uint64)
+    changed = trimmed(trained, counts, size)
+    tok = changed.tokenizer
+    assert tok.vocab_size == size == len(tok.vocab)
+    assert tok.decode(tok.encode(text)) == text
+    assert set(tok.vocab) < set(trained.vocab)
+    kept = changed.plan.kept
+    assert [tok.token_bytes(new) for new in range(size)] == [
+        trained.token_bytes(old) for old in kept.tolist()
+    ]
+    assert (np.diff(kept) > 0).all()
+    assert tok.special_tokens.keys() == trained.special_tokens.keys()
+
+
+@pytest.mark.parametrize("size", [256, 360, 1000])
+def test_sizes_that_cannot_be_had_are_refused(trained: Tokenizer, size: int) -> None:
+    with pytest.raises(VocabularyError, match=f"trim: {size} must be from 257"):
+        trimmed(trained, np.zeros(trained.vocab_size, np.uint64), size)
+
+
+@pytest.mark.parametrize("what", ["extended", "trimmed"])
+def test_plans_are_read_as_they_were_written(trained: Tokenizer, what: str) -> None:
+    counts = np.arange(trained.vocab_size, dtype=np.uint64)
+    changed = grown(trained, "zebra") if what == "extended" else trimmed(trained, counts, 300)
+    spec = json.loads(json.dumps(changed.plan.to_spec()))
+    again = EmbeddingPlan.from_spec(spec, "plan")
+    assert again.to_spec() == spec
+    assert again.kept.tolist() == changed.plan.kept.tolist()
+    assert again.sources == changed.plan.sources
+    assert len(again.kept) == changed.tokenizer.vocab_size
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": "other"},
+        {"version": 2},
+        {"kept": [[0, 0, 999]]},
+        {"kept": [[0, 355, 10]]},
+        {"kept": [[0, -1, 3]]},
+        {"kept": "all"},
+        {"kept": []},
+        {"new": []},
+        {"new": [{"id": 360, "from": [999], "bytes": [1]}, {"id": 361, "from": [1], "bytes": [1]}]},
+        {"new": [{"id": 360, "from": [1], "bytes": []}, {"id": 361, "from": [1], "bytes": [1]}]},
+        {"old_size": None},
+        {"new_size": 10**15},
+    ],
+)
+def test_broken_plans_are_refused(trained: Tokenizer, change: dict) -> None:
+    spec = {**grown(trained, "zebra").plan.to_spec(), **change}
+    with pytest.raises(FormatError, match=r"^plan: "):
+        EmbeddingPlan.from_spec(spec, "plan")
+
+
+def test_other_libraries_take_terms_whole(trained: Tokenizer, tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    tok = grown(trained, "myocarditis").tokenizer
+    tok.save(tmp_path, format="huggingface")
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    for text in ("a myocarditis", "myocarditis", "premyocarditis the fox", *TRAINING_TEXTS):
+        assert theirs.encode(text, add_special_tokens=False).ids == tok.encode(text)
+    assert tokenizer.load(tmp_path).encode("a myocarditis") == tok.encode("a myocarditis")
