@@ -211,6 +211,42 @@ def test_merges_and_pieces_are_those_of_subword_nmt(shared_data: Path, number: i
     assert [as_subword_nmt(tok, line) for line in lines] == [theirs.process_line(line) for line in lines]
 
 
+def test_codes_are_exchanged_with_subword_nmt(tmp_path: Path) -> None:
+    counts = Counter(" ".join(TRAINING_TEXTS).split())
+    pairs, theirs = by_subword_nmt(counts, 60)
+    lines = [f"{left.decode()} {right.decode()}" for left, right in pairs]
+    codes = tmp_path / "bpe.codes"
+    codes.write_text("\n".join(["#version: 0.2", *lines, ""]), encoding="utf-8")
+    tok = tokenizer.load(codes, special_tokens=["<s>"])
+    text = " ".join(word for word in counts if set(word) <= {*"".join(lines)} - {*"</>"})
+
+    assert tok.merges == pairs
+    assert tok.special_tokens == {"<unk>": 0, "<s>": tok.vocab_size - 1}
+    assert len(text.split()) > 12
+    assert as_subword_nmt(tok, text) == theirs.process_line(text)
+    tok.save(tmp_path, "gpt2")
+    with (tmp_path / "merges.txt").open(encoding="utf-8") as written:
+        assert apply_bpe.BPE(written).process_line(text) == theirs.process_line(text)
+    assert tokenizer.load(tmp_path) == tok
+
+
+def test_codes_of_the_first_version_have_the_mark_apart(tmp_path: Path) -> None:
+    codes = tmp_path / "codes"
+    codes.write_text("#version: 0.1\ne s\nes t\nest </w>\nl o\nlo w\n")
+    tok = tokenizer.load(codes)
+
+    assert pieces_of(tok, "lowest low") == [b"low", b"est</w>", b"low", b"</w>"]
+    for content, says in (
+        (b"#version: 0.3\na b</w>\n", "only 0.1 and 0.2 are known"),
+        (b"#version: 0.2\na</w>\n", "must be two tokens"),
+        (b"#version: 0.2\n\xff b</w>\n", "broken"),
+        (b"#version: 0.2\na</w> b\n", "cannot be told from the mark"),
+    ):
+        codes.write_bytes(content)
+        with pytest.raises(TokenizerError, match=says):
+            tokenizer.load(codes)
+
+
 def library(tok: Tokenizer, folder: Path) -> tokenizers.Tokenizer:
     """What Hugging Face's tokenizers reads in the file that we write."""
     tok.save(folder, "huggingface")

@@ -11,6 +11,8 @@
 | `sentencepiece` | `tokenizer.model`, `.vocab` | anything but models that were read from such a file |
 | `tekken` | `tekken.json` | the same; special tokens and bytes that do not have the first ids |
 
+subword-nmt's codes, merges without a vocabulary, are read alone (`codes`).
+
 A family lists the formats that can express it; another one is refused by name, and so is an export that would
 lose something. One loses a little: `huggingface` spells splits as published models do, which for `cl100k` is
 another one at the end of some texts (see `spellings`); `huggingface_exact` does not, and is read by
@@ -80,7 +82,7 @@ def save(definition: Definition, folder: Path, format_name: str = "tokmill") -> 
     if format_name != "tokmill" and format_name.removesuffix("_exact") not in family.formats:
         raise FormatError(
             f"format={format_name!r} cannot express a {family.name} tokenizer: it holds other families' "
-            f"models; use {_or(list(family.formats) or ['tokmill'])}"
+            f"models; use {_or([name for name in family.formats if name in WRITERS] or ['tokmill'])}"
         )
     if folder.is_file():
         raise FormatError(f"{folder}: is a file, but a tokenizer is saved into a folder; name its folder")
@@ -136,6 +138,7 @@ _RECOGNIZED: dict[str, Callable[[Path], bool]] = {
     ),
     "sentencepiece": lambda file: file.suffix == ".model" or names.begins_with_piece(foreign.head_of(file)),
     "gpt2": lambda file: file.name.endswith((names.GPT2_VOCAB, names.GPT2_MERGES)),
+    "codes": lambda file: names.is_codes(file.name, foreign.head_of(file)),
     "bert": lambda file: file.name.endswith(names.BERT),
 }
 """What tells that a file is of a format, tried in this order; the others are JSON."""

@@ -15,18 +15,22 @@ def write_merges(path: Path, pairs: Sequence[tuple[str, str]]) -> Path:
     return write_file(path, "\n".join(lines).encode())
 
 
-def read_merges(path: Path, check: Callable[[str, str], object] | None = None) -> list[tuple[str, str]]:
+def read_merges(
+    path: Path, check: Callable[[str, str], object] | None = None, errors: str = "replace"
+) -> list[tuple[str, str]]:
     """Read merges; a first line that begins with `#version` is left out.
 
     Args:
         path: of the file.
         check: called with the text of each merge and its place; raises if it cannot be.
+        errors: what becomes of bytes that are not UTF-8, as in `bytes.decode`.
 
     Raises:
         FormatError: a line is not two tokens.
+        UnicodeDecodeError: the file is not UTF-8, and `errors` is "strict".
     """
     pairs = []
-    lines = read_file(path).decode("utf-8", "replace").split("\n")
+    lines = read_file(path).decode("utf-8", errors).split("\n")
     for number, line in enumerate(lines, 1):
         if not line or (number == 1 and line.startswith("#version")):
             continue

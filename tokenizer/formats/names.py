@@ -32,6 +32,14 @@ def begins_with_piece(head: bytes) -> bool:
     return head[4 + head[3] : 5 + head[3]] in _AFTER_TEXT
 
 
+def is_codes(name: str, head: bytes) -> bool:
+    """Whether a file is subword-nmt's codes: by its first line, and by `</w>`, which GPT-2's merges lack.
+
+    A `merges.txt` is a part of another format.
+    """
+    return head.startswith(b"#version: ") and b"</w>" in head and not name.endswith(GPT2_MERGES)
+
+
 def is_tekken(content: Mapping[str, Any]) -> bool:
     """Whether the JSON of a file is Mistral's tekken, and no vocabulary with tokens of these names."""
     return isinstance(content.get("config"), dict) and isinstance(content.get("vocab"), list)

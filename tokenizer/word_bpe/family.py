@@ -11,7 +11,7 @@ FAMILY = Family(
     WordPairModel.from_spec,
     WordPairTraining,
     least_vocab_size,
-    {name: f"tokmill.tokenizer.word_bpe.formats.{name}" for name in ("huggingface", "gpt2")},
+    {name: f"tokmill.tokenizer.word_bpe.formats.{name}" for name in ("huggingface", "gpt2", "codes")},
     "end_of_word",
     check_options,
 )

@@ -89,7 +89,8 @@ def read(path: Path, usage: Usage) -> Definition:
     usage = usage.over(Usage.read(beside))
     vocab = read_json(vocab_path)
     foreign.refuse_json(vocab_path, vocab, whole=False)
-    pairs = read_merges(merges_path)
+    with refuse_malformed(str(merges_path)):
+        pairs = read_merges(merges_path, errors="strict")
     with refuse_malformed(str(vocab_path)):
         return _definition(vocab, pairs, usage, str(vocab_path))
 
