@@ -16,9 +16,9 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +33,8 @@ LONGEST_LINE = 4192  # bytes; sentencepiece skips longer ones
 DEFAULTS: Mapping[str, Any] = {"normalizer": "nmt_nfkc", "character_coverage": 0.9995}  # of sentencepiece
 
 
-_BYTES = {"byte_fallback": True}
+_BYTES: Mapping[str, Any] = {"byte_fallback": True}
+_NOTHING: Mapping[str, Any] = {}
 
 
 class Tokens(NamedTuple):
@@ -135,19 +136,22 @@ def rows(pattern: str | None = None) -> dict[str, Callable[[int], Count]]:
     made |= _at_temperatures("char_bpe sentencepiece, bytes", family="char_bpe", byte_fallback=True, **like)
     made |= {"sentencepiece unigram": partial(sentencepiece, model_type="unigram")}
     made |= _at_temperatures("unigram sentencepiece", family="unigram", **like)
-    for name in ("gpt2", "llama3", "o200k"):
-        made |= _at_temperatures(f"byte_bpe {name}", split_pattern=name)
-    for family, more in (("char_bpe", {}), ("char_bpe", _BYTES), ("unigram", {}), ("unigram", _BYTES)):
+    made |= _at_temperatures("byte_bpe gpt2", split_pattern="gpt2")
+    made |= _at_temperatures("byte_bpe llama3", split_pattern="llama3")
+    made |= _at_temperatures("byte_bpe o200k", (1.0, 2.0, 3.3), split_pattern="o200k")
+    for family, more in product(("char_bpe", "unigram"), (_NOTHING, _BYTES)):
         title = f"{family} o200k{', bytes' if more else ''}"
         made |= _at_temperatures(title, family=family, split_pattern="o200k", **more)
     made |= _at_temperatures("wordpiece bert", family="wordpiece", split_pattern="bert", score="frequency")
     return made | _at_temperatures("word_bpe bert", family="word_bpe", split_pattern="bert")
 
 
-def _at_temperatures(name: str, **options: Any) -> dict[str, Callable[[int], Count]]:
+def _at_temperatures(
+    name: str, temperatures: Sequence[float] = (1.0, 3.3), **options: Any
+) -> dict[str, Callable[[int], Count]]:
     return {
         f"{name}, T = {temperature:g}": partial(ours, temperature=temperature, special_tokens=[], **options)
-        for temperature in (1.0, 3.3)
+        for temperature in temperatures
     }
 
 

@@ -111,7 +111,8 @@ def _tree(axes: Axes, word: str, ranks: Mapping[tuple[bytes, bytes], int]) -> No
         for below in (left, right):
             axes.plot([below[1], top[1]], [below[2] + 0.25, top[2] - 0.25], color=OTHER, lw=1, zorder=0)
         _symbol(axes, top, merged=True)
-        axes.annotate(f"{int(rank) + 1}", (top[1] + 0.36, top[2]), va="center", fontsize=6, color=BEST)
+        beside = top[1] + 0.24 + 0.05 * len(top[0])
+        axes.annotate(f"{int(rank) + 1}", (beside, top[2]), va="center", fontsize=6, color=BEST)
         symbols[i : i + 2] = [top]
     axes.set_title(f"{word}: {' '.join(symbol[0].decode() for symbol in symbols)}")
     axes.set_xlim(-0.6, len(word) - 0.3)
