@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 
 from tokmill.tasks.core.errors import EmbeddingError
+from tokmill.tasks.embeddings.config import CONFIG, GENERATION, read_json, with_new_ids, with_new_size
 from tokmill.tasks.embeddings.rows import Method, NewRows
 from tokmill.tasks.embeddings.safetensors import Tensor, TensorFile, Write, write_file
 from tokmill.tokenizer.adapting.plan import EmbeddingPlan
@@ -88,7 +89,8 @@ def resize_embeddings(
             write_file(partial / file.path.name, _parts(file, changed), file.metadata)
             done.tensors |= {name: (one.old.shape, one.resized.shape) for name, one in changed.items()}
             done.files.append(out / file.path.name)
-        _copy_others(model, partial, files, config, rows)
+        _copy_others(model, partial, files)
+        _write_configs(model, partial, config, plan, rows)
         partial.rename(out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -160,12 +162,23 @@ def _files(model: Path) -> list[Path]:
         model = index if index.exists() else model / "model.safetensors"
     if model.suffix != ".json":
         return [model]
-    shards = sorted(set(_read_json(model).get("weight_map", {}).values()))
-    if not shards or any(Path(name).name != name for name in shards):
+    return [model.with_name(name) for name in _shards(model)]
+
+
+def _shards(index: Path) -> list[str]:
+    """Return the names of the files that an index lists, sorted."""
+    weight_map = read_json(index).get("weight_map")
+    names = [*weight_map.values()] if isinstance(weight_map, dict) else []
+    if not names or not all(isinstance(name, str) and _is_file_name(name) for name in names):
         raise EmbeddingError(
-            f"{model}: its weight_map must name files of the same folder, not {shards!r:.200}"
+            f"{index}: its weight_map must name files of the same folder, not {weight_map!r:.200}; get it "
+            "again"
         )
-    return [model.with_name(name) for name in shards]
+    return sorted(set(names))
+
+
+def _is_file_name(name: str) -> bool:
+    return name not in {"", ".."} and "\0" not in name and Path(name).name == name
 
 
 def _chosen(files: list[TensorFile], plan: EmbeddingPlan, names: tuple[str, ...]) -> set[str]:
@@ -199,33 +212,31 @@ def _chosen(files: list[TensorFile], plan: EmbeddingPlan, names: tuple[str, ...]
 
 
 def _config(model: Path) -> dict[str, Any]:
-    file = (model if model.is_dir() else model.parent) / "config.json"
-    return _read_json(file) if file.exists() else {}
+    file = (model if model.is_dir() else model.parent) / CONFIG
+    return read_json(file) if file.exists() else {}
 
 
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        value = orjson.loads(file.read_bytes())
-    except (OSError, orjson.JSONDecodeError) as error:
-        raise EmbeddingError(f"{file}: cannot be read as JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise EmbeddingError(f"{file}: is no JSON object")
-    return value
+def _write_configs(model: Path, out: Path, config: Mapping[str, Any], plan: EmbeddingPlan, rows: int) -> None:
+    """Write the settings with the new size and the new ids."""
+    folder = model if model.is_dir() else model.parent
+    if config:
+        sized = with_new_size(config, rows)
+        (out / CONFIG).write_bytes(_json(with_new_ids(sized, plan, folder / CONFIG)))
+    generation = folder / GENERATION
+    if generation.exists():
+        (out / GENERATION).write_bytes(_json(with_new_ids(read_json(generation), plan, generation)))
 
 
-def _copy_others(
-    model: Path, out: Path, files: list[TensorFile], config: Mapping[str, Any], rows: int
-) -> None:
-    """Copy a model's other files, if it is a folder; write its index and its config for the new size."""
+def _copy_others(model: Path, out: Path, files: list[TensorFile]) -> None:
+    """Copy a model's other files, if it is a folder, and write its index for the new sizes."""
     folder = model if model.is_dir() else model.parent
     written = {file.path.name for file in files}
-    if config:
-        (out / "config.json").write_bytes(_json({**config, "vocab_size": rows}))
     index = folder / INDEX
-    if index.exists() and written and set(_read_json(index).get("weight_map", {}).values()) == written:
-        content = _read_json(index)
+    if index.exists() and set(_shards(index)) == written:
+        content = read_json(index)
         sizes = (tensor.num_bytes for name in sorted(written) for tensor in _tensors_of(out / name))
-        metadata = {**content.get("metadata", {}), "total_size": sum(sizes)}
+        given = content.get("metadata")
+        metadata = {**(given if isinstance(given, dict) else {}), "total_size": sum(sizes)}
         (out / INDEX).write_bytes(_json({**content, "metadata": metadata}))
     if model.is_dir():
         for path in sorted(model.iterdir()):

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tokmill.tasks.core.errors import EmbeddingError
 
 MAX_HEADER_BYTES = 100_000_000
+_MAX_DIMENSIONS = 64  # as of numpy's arrays
 _CHUNK_BYTES = 16 << 20
 _BITS = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 8),
@@ -73,8 +74,11 @@ class TensorFile:
             raise _broken(path, str(error)) from error
         if not isinstance(header, dict):
             raise _broken(path, "its header is no object")
-        metadata = header.pop("__metadata__", {})
-        found = sorted(_tensors(path, header, 8 + length), key=lambda pair: pair[1].begin)
+        metadata = _metadata(path, header.pop("__metadata__", None))
+        # a tensor without data may begin where another one does
+        found = sorted(
+            _tensors(path, header, 8 + length), key=lambda pair: (pair[1].begin, pair[1].num_bytes)
+        )
         _check_places(path, found, 8 + length, size)
         return cls(path, dict(found), metadata)
 
@@ -100,6 +104,14 @@ class TensorFile:
                 left -= len(chunk)
 
 
+def _metadata(path: Path, given: object) -> dict[str, str]:
+    if given is None:
+        return {}
+    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+        raise _broken(path, f"its __metadata__ must be texts by name, not {given!r:.200}")
+    return given
+
+
 def _tensors(path: Path, header: Mapping[str, Any], data: int) -> Iterator[tuple[str, Tensor]]:
     for name, entry in header.items():
         if not _is_described(entry):
@@ -117,6 +129,8 @@ def _is_described(entry: object) -> bool:
         return False
     shape, offsets = entry.get("shape"), entry.get("data_offsets")
     if not isinstance(shape, list) or not isinstance(offsets, list) or len(offsets) != 2:
+        return False
+    if len(shape) > _MAX_DIMENSIONS:
         return False
     return all(type(number) is int and 0 <= number < 1 << 62 for number in (*shape, *offsets))
 

@@ -5,6 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
 from tokmill.tasks.core.errors import EmbeddingError
 from tokmill.tasks.embeddings.resize import INDEX, resize_embeddings
@@ -142,6 +146,13 @@ def broken_header(text: bytes) -> bytes:
         b"\x02\x00",
         (1 << 62).to_bytes(8, "little") + b"{}",
         broken_header(b"[]"),
+        broken_header(b"[" * 100_000),
+        broken_header(b'{"__metadata__": 3}'),
+        broken_header(b'{"__metadata__": {"a": [1]}}'),
+        broken_header(b'{"\\ud800": 1}'),
+        broken_header(
+            b'{"a": {"dtype": "F32", "shape": [%s], "data_offsets": [0, 8]}}' % b",".join([b"9" * 18] * 999)
+        ),
         broken_header(b"{"),
         broken_header(b'{"a": 1}'),
         broken_header(b'{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}'),
@@ -182,3 +193,91 @@ def test_what_does_not_fit_the_plan_is_refused(tmp_path: Path) -> None:
     (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"a": "../few.safetensors"}}))
     with pytest.raises(EmbeddingError, match="must name files of the same folder"):
         resize_embeddings(tmp_path / INDEX, PLAN, tmp_path / "out2")
+
+
+@pytest.mark.parametrize(
+    "weight_map",
+    [None, [1], {}, {"a": 3}, {"a": 3, "b": "x"}, {"a": ""}, {"a": ".."}, {"a": "/x"}, {"a": "a\0b"}],
+)
+def test_an_index_that_names_no_files_of_its_folder_is_refused(tmp_path: Path, weight_map: object) -> None:
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": weight_map}))
+    with pytest.raises(EmbeddingError, match="must name files of the same folder"):
+        resize_embeddings(tmp_path, PLAN, tmp_path / "out")
+
+
+def test_a_tensor_without_data_may_begin_where_another_does(tmp_path: Path) -> None:
+    tensors = {"x": ("F32", (1,), bytes(4)), "empty": ("F32", (0, 3), b"")}
+    file = written(tmp_path / "model.safetensors", tensors)
+    text = file.read_bytes().replace(b"[4, 4]", b"[0, 0]")
+    file.write_bytes(text)
+    safetensors.deserialize(text)
+    assert {name: one.shape for name, one in TensorFile.open(file).tensors.items()} == {
+        "x": (1,),
+        "empty": (0, 3),
+    }
+
+
+ARRAYS = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
+
+
+@given(
+    code=st.sampled_from([*ARRAYS, "BF16"]),
+    kept=st.lists(st.one_of(st.integers(0, OLD - 1), st.none()), min_size=1, max_size=20),
+    data=st.data(),
+)
+def test_what_safetensors_writes_is_read_and_what_we_write_it_reads(
+    tmp_path_factory: pytest.TempPathFactory, code: str, kept: list[int | None], data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("model")
+    values, embed = matrix(code)
+    norm, content = data.draw(st.binary(max_size=9)), embed[2]
+    file = folder / "model.safetensors"
+    if code in ARRAYS:
+        array = np.frombuffer(content, ARRAYS[code]).reshape(OLD, WIDTH)
+        save_file({EMBED: array, NORM: np.frombuffer(norm, np.uint8)}, file)
+    else:  # their function for numpy has no bfloat16
+        written(file, {EMBED: embed, NORM: ("U8", (len(norm),), norm)})
+    new = [k for k, old in enumerate(kept) if old is None]
+    sources = {k: tuple(data.draw(st.lists(st.integers(0, OLD - 1), max_size=3))) for k in new}
+    plan = EmbeddingPlan(OLD, np.array([-1 if old is None else old for old in kept]), sources, sources)
+
+    resize_embeddings(folder, plan, folder / "out")
+
+    theirs = dict(safetensors.deserialize((folder / "out" / "model.safetensors").read_bytes()))
+    made, width = theirs[EMBED], len(content) // OLD
+    assert (made["dtype"], tuple(made["shape"])) == (code, (len(kept), WIDTH))
+    assert bytes(theirs[NORM]["data"]) == norm
+    for k, old in enumerate(kept):
+        row = bytes(made["data"][k * width : (k + 1) * width])
+        mean = values[list(sources.get(k, ())) or slice(None)].mean(axis=0)
+        assert row == (
+            to_bytes(mean[None], code) if old is None else content[old * width : (old + 1) * width]
+        )
+
+
+def test_ids_and_sizes_in_the_settings_follow(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    written(model / "model.safetensors", {EMBED: matrix("F32")[1]})
+    text = {"vocab_size": OLD, "bos_token_id": 3}
+    config = {"eos_token_id": 5, "pad_token_id": -1, "text_config": text, "image_token_index": 4, "layers": 5}
+    (model / "config.json").write_text(json.dumps(config))
+    (model / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 4], "top_k": 5}))
+
+    resize_embeddings(model, PLAN, tmp_path / "out")
+
+    assert json.loads((tmp_path / "out" / "config.json").read_text()) == {
+        "eos_token_id": 5,
+        "pad_token_id": -1,
+        "text_config": {"vocab_size": NEW, "bos_token_id": 2},
+        "image_token_index": 3,
+        "layers": 5,
+    }
+    generation = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    assert generation == {"eos_token_id": [5, 3], "top_k": 5}
+    (model / "config.json").write_text(json.dumps({"pad_token_id": 2}))
+    with pytest.raises(
+        EmbeddingError, match="pad_token_id=2 is the id of a token that the new vocabulary does not"
+    ):
+        resize_embeddings(model, PLAN, tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
