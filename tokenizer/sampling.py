@@ -1,7 +1,7 @@
 """Draw other segmentations of texts, for training (subword regularization), from any family that has them.
 
-A family has one strength: `dropout` for byte_bpe and word_bpe (`byte_bpe.sampling`), `alpha` for unigram
-(`unigram.sampling`). The other families have one segmentation of each text.
+A family has one strength: `dropout` for byte_bpe, char_bpe and word_bpe (`byte_bpe.sampling`), `alpha` for
+unigram (`unigram.sampling`). The other families have one segmentation of each text.
 """
 
 import importlib
@@ -11,7 +11,9 @@ from tokmill.tokenizer.core.buffers import EncodedBatch, Texts
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.pipeline.definition import Definition
 
-_STRENGTHS = MappingProxyType({"byte_bpe": "dropout", "word_bpe": "dropout", "unigram": "alpha"})
+_STRENGTHS = MappingProxyType(
+    {"byte_bpe": "dropout", "char_bpe": "dropout", "word_bpe": "dropout", "unigram": "alpha"}
+)
 
 
 def sample_batch(
@@ -30,7 +32,7 @@ def sample_batch(
     Args:
         definition: of a tokenizer (`Tokenizer.definition`).
         texts: documents; special tokens in them are encoded as text.
-        dropout: byte_bpe, word_bpe: the probability with which a merge is left out at each step; 0 gives the
+        dropout: all but unigram: the probability with which a merge is left out at each step; 0 gives the
             encoding.
         alpha: unigram: the power of the probabilities with which segmentations are drawn; a large number
             gives the encoding.

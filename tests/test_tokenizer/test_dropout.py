@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.test_tokenizer.conftest import TRAINING_TEXTS
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer, TokenizerError
+from tokmill.tokenizer.char_bpe.model import CharacterPairModel
 from tokmill.tokenizer.core.alphabet import BYTE_ORDER
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.definition import Definition
@@ -263,6 +264,48 @@ def test_words_are_drawn_as_often_as_they_are_probable(end_of_word: str, dropout
     assert_as_frequent(drawn, chances)
 
 
+@pytest.mark.parametrize("dropout", [0.1, 0.5])
+def test_pieces_with_scores_are_drawn_as_often_as_they_are_probable(dropout: float) -> None:
+    """Equal scores are one rank, of which the leftmost place comes first, whichever piece it makes."""
+    scores = {"a": 0.0, "b": 0.0, "é": 0.0, "ab": -1.0, "ba": -1.0, "aba": -1.0, "éa": -2.0, "abé": -3.0}
+    vocabulary = Vocabulary.build({i: text.encode() for i, text in enumerate(scores, start=1)}, {"[UNK]": 0})
+    model = CharacterPairModel(vocabulary, np.array([0.0, *scores.values()]))
+    tok = Tokenizer(Definition.compose(model, split_pattern="[^ ]+|[ ]"))
+    ranks = {
+        (text[:cut].encode(), text[cut:].encode()): -int(score)
+        for text, score in scores.items()
+        for cut in range(1, len(text))
+        if text[:cut] in scores and text[cut:] in scores
+    }
+    word, number = "ababéab", 4000
+    chances = dropout_chances([letter.encode() for letter in word], ranks, dropout)
+
+    ids = sample_batch(tok.definition, [" ".join([word] * number)], dropout=dropout).ids
+    drawn, cut_so_far = Counter[tuple[bytes, ...]](), list[bytes]()
+    for token in [*spelled(tok, ids), b"[UNK]"]:
+        if token == b"[UNK]":  # the blanks
+            drawn[tuple(cut_so_far)] += 1
+            cut_so_far = []
+        else:
+            cut_so_far.append(token)
+    assert drawn.total() == number
+    assert_as_frequent(drawn, chances)
+
+
+def test_laws_of_pieces_with_scores() -> None:
+    tok = tokenizer.train(TRAINING_TEXTS, family="char_bpe", vocab_size=140)
+    texts = [*TRAINING_TEXTS, "", "ж the\U000f0000 fox"]
+    together = sample_batch(tok.definition, texts, dropout=0.3, seed=7)
+
+    assert together.to_lists() == [
+        sample_batch(tok.definition, [text], dropout=0.3, seed=7)[0].tolist() for text in texts
+    ]
+    assert tok.decode_batch(together) == tok.decode_batch(tok.encode_batch(texts))
+    assert sample_batch(tok.definition, texts, dropout=0).to_lists() == tok.encode_batch(texts).to_lists()
+    single = sample_batch(tok.definition, ["the fox"], dropout=1).ids
+    assert spelled(tok, single) == tuple(letter.encode() for letter in "the fox")
+
+
 def test_laws_of_words() -> None:
     tok = tokenizer.train(TRAINING_TEXTS, family="word_bpe", vocab_size=115)
     texts = [*TRAINING_TEXTS, "", " \n", "ж the\U000f0000 fox"]
@@ -284,7 +327,8 @@ def test_laws_of_words() -> None:
 def test_plain_python_draws_the_same() -> None:
     code = (
         "from tokmill import tokenizer; from tokmill.tokenizer.sampling import sample_batch\n"
-        "for how in ({'vocab_size': 264}, {'vocab_size': 18, 'family': 'word_bpe'}):\n"
+        "for how in ({'vocab_size': 264}, {'vocab_size': 18, 'family': 'word_bpe'}, "
+        "            {'vocab_size': 20, 'family': 'char_bpe'}):\n"
         "    tok = tokenizer.train(['the cat sat on the mat ' * 3], **how)\n"
         "    print(sample_batch(tok.definition, ['the mat sat'], dropout=0.4, seed=5).to_lists())"
     )

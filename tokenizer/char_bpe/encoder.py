@@ -85,11 +85,12 @@ class CharacterPairEncoder:
 
     Attributes:
         law: the law that every encoding is checked against.
+        pieces: the kernels' tables; only read.
     """
 
     def __init__(self, model: "CharacterPairModel") -> None:
         self.law: Law = Accounting(model.vocabulary.offsets, model.unknown_id)
-        self._pieces = lay_out(model)
+        self.pieces = lay_out(model)
         self._free: list[Workspace] = []
 
     @contextmanager
@@ -98,7 +99,7 @@ class CharacterPairEncoder:
         try:
             lent = self._free.pop()
         except IndexError:
-            lent = Workspace(self._pieces)
+            lent = Workspace(self.pieces)
         try:
             yield lent
         finally:
@@ -119,7 +120,7 @@ class CharacterPairEncoder:
         ends = np.empty(ids.shape[0], np.int64)
         scratch = make_scratch(int((pretokens.ends - pretokens.starts).max(initial=1)))
         given = data, pretokens.starts, pretokens.ends, pretokens.offsets, bounds, kinds
-        locate_pieces(*given, self._pieces, scratch, ends)
+        locate_pieces(*given, self.pieces, scratch, ends)
         return np.concatenate([bounds[:1], ends[:-1]]), ends
 
 
