@@ -136,12 +136,16 @@ def rows(pattern: str | None = None) -> dict[str, Callable[[int], Count]]:
     made |= _at_temperatures("char_bpe sentencepiece, bytes", family="char_bpe", byte_fallback=True, **like)
     made |= {"sentencepiece unigram": partial(sentencepiece, model_type="unigram")}
     made |= _at_temperatures("unigram sentencepiece", family="unigram", **like)
+    made |= _at_temperatures("unigram sentencepiece, bytes", family="unigram", **like, **_BYTES)
     made |= _at_temperatures("byte_bpe gpt2", split_pattern="gpt2")
     made |= _at_temperatures("byte_bpe llama3", split_pattern="llama3")
     made |= _at_temperatures("byte_bpe o200k", (1.0, 2.0, 3.3), split_pattern="o200k")
     for family, more in product(("char_bpe", "unigram"), (_NOTHING, _BYTES)):
         title = f"{family} o200k{', bytes' if more else ''}"
         made |= _at_temperatures(title, family=family, split_pattern="o200k", **more)
+    made |= _at_temperatures(
+        "unigram o200k, coverage 0.9995", family="unigram", split_pattern="o200k", character_coverage=0.9995
+    )
     made |= _at_temperatures("wordpiece bert", family="wordpiece", split_pattern="bert", score="frequency")
     return made | _at_temperatures("word_bpe bert", family="word_bpe", split_pattern="bert")
 
