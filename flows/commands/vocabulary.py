@@ -41,6 +41,7 @@ PatternOption = Annotated[
     epilog=examples(
         "tokmill extend tokenizer/own --terms terms.txt --corpus 'medical/*.jsonl'",
         "tokmill extend cl100k_base.tiktoken --split-pattern cl100k --mine 500 --corpus notes.txt --name med",
+        "tokmill extend tokenizer/own --merges 2000 --corpus 'medical/*.jsonl' --others 'web/*.jsonl'",
     ),
 )
 def extend(
@@ -48,6 +49,10 @@ def extend(
     terms: Annotated[Path | None, typer.Option("--terms", help="A file with a term a line.")] = None,
     mine: Annotated[
         int, typer.Option("--mine", min=0, metavar="N", help="Also add the N words that save most tokens.")
+    ] = 0,
+    merges: Annotated[
+        int,
+        typer.Option("--merges", min=0, metavar="N", help="Also learn N merges from the texts."),
     ] = 0,
     forms: Annotated[
         Literal["both", "spaced", "bare"],
@@ -61,10 +66,10 @@ def extend(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Add terms to a vocabulary; no id and no other text changes."""
+    """Add terms or merges to a vocabulary; no old id changes."""
     from tokmill.tasks.vocabulary.stage import EXTEND
 
-    given = {"terms": _terms(terms), "num_mined": mine, "forms": forms}
+    given = {"terms": _terms(terms), "num_mined": mine, "num_merges": merges, "forms": forms}
     files = {"texts": corpus or [], "others": others or []}
     _make(EXTEND, tokenizer, given, files, (text_column, split_pattern, name, store), as_json=as_json)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
     from tokmill.tokenizer.adapting.extend import Changed
     from tokmill.tokenizer.adapting.terms import Term
+    from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 
 PLAN_FILE = "embedding-plan.json"
 
@@ -39,13 +40,24 @@ class ExtendParams(Params):
     num_mined: int = Field(
         default=0, ge=0, description="How many further pre-tokens of the texts to add, those that save most."
     )
-    min_count: int = Field(default=2, ge=1, description="Mined pre-tokens occur at least so often.")
+    num_merges: int = Field(
+        default=0,
+        ge=0,
+        description="How many merges to add by going on with the training on the texts; fewer if no pair "
+        "occurs often enough any more.",
+    )
+    min_count: int = Field(
+        default=2, ge=1, description="Mined pre-tokens, and pairs to merge, occur at least so often."
+    )
     read: ReadOptions = Field(default=ReadOptions(), description="How the texts are read.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not self.terms and not self.num_mined:
-            raise ValueError("extend: there is nothing to add; give terms, or a number of terms to find")
+        if not self.terms and not self.num_mined and not self.num_merges:
+            raise ValueError(
+                "extend: there is nothing to add; give terms, or a number of terms to find, or of merges "
+                "to learn"
+            )
         return self
 
 
@@ -70,36 +82,52 @@ def run_extend(
         params: see `ExtendParams`.
         out: the artifact's directory.
         tokenizer: the tokenizer artifact.
-        texts: the files of the domain, as `resolve_files` gives them: terms are looked for there.
+        texts: the files of the domain, as `resolve_files` gives them: terms and merges are looked
+            for there.
         others: files on which the report also says what changes.
 
     Raises:
         VocabularyError: a term collides with another, none can be added, or the family cannot be extended.
         TaskError: terms are to be found, but there is no text.
     """
-    from tokmill.tokenizer.adapting.extend import extended
-    from tokmill.tokenizer.adapting.terms import check_terms
+    from tokmill.tokenizer.adapting.extend import byte_pairs
 
     tok = open_tokenizer(tokenizer)
-    found, skipped = check_terms(tok, params.terms, params.forms)
-    found += _mined(tok, params, texts, {term.token for term in found})
-    changed = extended(tok, found)
+    byte_pairs(tok, "extend")  # before any text is read
+    changed, reasons = _grown(tok, params, texts)
     tokens = [
         ChangedToken(id=new, text=changed.tokenizer.definition.model.readable(new), parts=_spelled(tok, ids))
         for new, ids in changed.plan.sources.items()
     ]
-    action = f"{len(found)} tokens added"
-    reasons = {one.given: one.reason for one in skipped}
+    action = f"{len(tokens)} tokens added"
     return _published(tok, changed, (action, tokens, reasons), (params.read, texts, others), out)
 
 
-def _mined(tok: "Tokenizer", params: ExtendParams, texts: Sequence[File], known: set[bytes]) -> "list[Term]":
-    """Return the pre-tokens of the texts that save most tokens, without those that are known."""
-    from tokmill.tokenizer.adapting.terms import mine
+def _grown(tok: "Tokenizer", params: ExtendParams, texts: Sequence[File]) -> "tuple[Changed, dict[str, str]]":
+    """Add terms, then merges; return also the terms that are not added, with the reason."""
+    from tokmill.tokenizer.adapting.continued import continued
+    from tokmill.tokenizer.adapting.extend import Changed, extended
+    from tokmill.tokenizer.adapting.terms import check_terms
+
+    searched = bool(params.num_mined or params.num_merges)
+    counts = _pretokens(tok, params, texts) if searched else None
+    found, skipped = check_terms(tok, params.terms, params.forms)
+    reasons = {one.given: one.reason for one in skipped}
+    if counts is not None and params.num_mined:
+        found += _mined(tok, params, counts, {term.token for term in found})
+    if counts is None or not params.num_merges:
+        return extended(tok, found), reasons
+    if not found:
+        return continued(tok, counts, params.num_merges, least=params.min_count), reasons
+    first = extended(tok, found)
+    then = continued(first.tokenizer, counts, params.num_merges, least=params.min_count)
+    return Changed(then.tokenizer, first.plan.then(then.plan, tok.definition.tokens)), reasons
+
+
+def _pretokens(tok: "Tokenizer", params: ExtendParams, texts: Sequence[File]) -> "PretokenCounts":
+    """Count the pre-tokens of the texts."""
     from tokmill.tokenizer.counting import PretokenCounter
 
-    if not params.num_mined:
-        return []
     if not texts:
         raise TaskError("extend: terms are to be found, but there is no text to find them in; name files")
     counter, normalizer = PretokenCounter(), tok.definition.normalizer
@@ -107,7 +135,16 @@ def _mined(tok: "Tokenizer", params: ExtendParams, texts: Sequence[File], known:
         for batch in batches(file, params.read):
             data, offsets = normalizer.buffers(batch.data, batch.offsets)
             counter.add_documents(data, offsets, tok.splitter, tuple(tok.special_tokens), None)
-    found = mine(tok, counter.take(), params.num_mined + len(known), least=params.min_count)
+    return counter.take()
+
+
+def _mined(
+    tok: "Tokenizer", params: ExtendParams, counts: "PretokenCounts", known: set[bytes]
+) -> "list[Term]":
+    """Return the pre-tokens that save most tokens, without those that are known."""
+    from tokmill.tokenizer.adapting.terms import mine
+
+    found = mine(tok, counts, params.num_mined + len(known), least=params.min_count)
     return [term for term in found if term.token not in known][: params.num_mined]
 
 

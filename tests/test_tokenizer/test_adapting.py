@@ -5,12 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+import tiktoken
+import tokenizers
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiktoken.load import load_tiktoken_bpe
 
 from tests.test_tokenizer.conftest import TRAINING_TEXTS
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer
+from tokmill.tokenizer.adapting.continued import continued
 from tokmill.tokenizer.adapting.extend import Changed, extended
 from tokmill.tokenizer.adapting.plan import EmbeddingPlan
 from tokmill.tokenizer.adapting.terms import check_terms, mine
@@ -187,10 +191,114 @@ def test_broken_plans_are_refused(trained: Tokenizer, change: dict) -> None:
 
 
 def test_other_libraries_take_terms_whole(trained: Tokenizer, tmp_path: Path) -> None:
-    tokenizers = pytest.importorskip("tokenizers")
     tok = grown(trained, "myocarditis").tokenizer
     tok.save(tmp_path, format="huggingface")
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     for text in ("a myocarditis", "myocarditis", "premyocarditis the fox", *TRAINING_TEXTS):
         assert theirs.encode(text, add_special_tokens=False).ids == tok.encode(text)
     assert tokenizer.load(tmp_path).encode("a myocarditis") == tok.encode("a myocarditis")
+
+
+def counted(texts: list[str]) -> tokenizer.PretokenCounts:
+    return tokenizer.count_pretokens(texts, split_pattern="gpt2", special_tokens=SPECIALS)
+
+
+def test_merges_by_hand() -> None:
+    # u g 19 times is a merge; then h ug 14, p ug 5, ug s 4 are left
+    counts = tokenizer.PretokenCounts.from_dict({b"hug": 10, b"pug": 5, b"hugs": 4})
+    tok = tokenizer.train_from_counts(counts, vocab_size=257)
+    changed = continued(tok, counts, 3)
+    made = changed.tokenizer
+    assert made.merges == [(b"u", b"g"), (b"h", b"ug"), (b"p", b"ug"), (b"hug", b"s")]
+    h, p, s, ug = (tok.vocab[token] for token in (b"h", b"p", b"s", b"ug"))
+    assert changed.plan.sources == {257: (h, ug), 258: (p, ug), 259: (h, ug, s)}
+    assert continued(tok, counts, 99, least=5).tokenizer.merges == made.merges[:3]
+    with pytest.raises(VocabularyError, match="no two neighbouring tokens occur 20 times"):
+        continued(tok, counts, 1, least=20)
+
+
+@given(texts=st.lists(st.text("ab é", max_size=30), min_size=1, max_size=6), number=st.integers(0, 20))
+@settings(max_examples=30)
+def test_going_on_gives_what_a_longer_training_gives(texts: list[str], number: int) -> None:
+    counts = counted([*texts, "abababab aaaa bbaa éé é"])
+    how = {"tie_break": "lowest_ids", "allow_smaller": True}
+    short, long = (
+        tokenizer.train_from_counts(counts, vocab_size=size, **how) for size in (256 + number, 256 + 50)
+    )
+    if long.vocab_size > short.vocab_size:
+        assert continued(short, counts, 50 - number, least=1).tokenizer.spec() == long.spec()
+
+
+@pytest.fixture(scope="module")
+def merged(trained: Tokenizer) -> Changed:
+    return continued(trained, counted(["zebras and okapis, zebras and gnus; " * 3]), 12)
+
+
+@given(text=st.text(max_size=60))
+def test_new_merges_only_join_old_tokens(trained: Tokenizer, merged: Changed, text: str) -> None:
+    tok = merged.tokenizer
+    mixed = f"{text} zebras{text}okapis"
+    assert tok.decode(tok.encode(mixed)) == mixed
+    whole = [old for new in tok.encode(mixed) for old in merged.plan.sources.get(new, (new,))]
+    assert whole == trained.encode(mixed)
+    for new, ids in merged.plan.sources.items():
+        assert tuple(trained.encode(tok.token_bytes(new))) == ids
+
+
+def test_merges_after_terms_have_one_plan(trained: Tokenizer) -> None:
+    first = grown(trained, "zebra")
+    then = continued(first.tokenizer, counted(["zebras zebra okapi " * 3]), 5)
+    plan = first.plan.then(then.plan, trained.definition.tokens)
+    assert len(plan.kept) == then.tokenizer.vocab_size == trained.vocab_size + 2 + 5
+    assert plan.kept.tolist()[: trained.vocab_size] == [*range(trained.vocab_size)]
+    for new, ids in plan.sources.items():
+        assert tuple(trained.encode(then.tokenizer.token_bytes(new))) == ids
+    assert then.tokenizer.encode("zebra") == first.tokenizer.encode("zebra")
+
+
+def test_other_libraries_merge_as_we_do(trained: Tokenizer, tmp_path: Path) -> None:
+    texts = ["zebras and okapis, zebras and gnus; the zebra"] * 3
+    tok = continued(trained, counted(texts), 20).tokenizer
+    tok.save(tmp_path / "hf", format="huggingface")
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "hf" / "tokenizer.json"))
+    tok.save(tmp_path / "ranks", format="tiktoken")
+    ranks = load_tiktoken_bpe(str(next((tmp_path / "ranks").glob("*.tiktoken"))))
+    sidecar = json.loads(next((tmp_path / "ranks").glob("*.json")).read_text())
+    openai = tiktoken.Encoding(
+        "own",
+        pat_str=sidecar["pat_str"],
+        mergeable_ranks=ranks,
+        special_tokens=sidecar["special_tokens"],
+    )
+    for text in (*texts, *TRAINING_TEXTS, "okapizebra"):
+        assert theirs.encode(text, add_special_tokens=False).ids == tok.encode(text)
+        assert openai.encode(text) == tok.encode(text)
+
+
+@pytest.mark.shared_data
+def test_published_vocabularies_grow_and_shrink(shared_data: Path) -> None:
+    tok = tokenizer.load(shared_data / "vocabs" / "gpt2_vocab.json", split_pattern="gpt2")
+    lines = {
+        name: (shared_data / "ntrex" / f"{name}.txt").read_text().splitlines() for name in ("amh", "eng")
+    }
+    domain = lines["amh"][:300]
+    found, _ = check_terms(tok, ["አዲስ", "tokmill"], "both")
+    first = extended(tok, found)
+    then = continued(first.tokenizer, tokenizer.count_pretokens(domain, split_pattern="gpt2"), 500)
+    plan = first.plan.then(then.plan, tok.definition.tokens)
+    assert plan.kept.tolist()[: tok.vocab_size] == [*range(tok.vocab_size)]
+    assert sorted(plan.sources) == [*range(tok.vocab_size, then.tokenizer.vocab_size)]
+    for new, ids in plan.sources.items():
+        assert b"".join(map(tok.token_bytes, ids)) == then.tokenizer.token_bytes(new)
+    counts = np.bincount(
+        then.tokenizer.encode_batch(lines["eng"]).ids, minlength=then.tokenizer.vocab_size
+    ).astype(np.uint64)
+    small = trimmed(then.tokenizer, counts, 20_000).tokenizer
+    sizes = {}
+    for name, texts in lines.items():
+        for which, one in (("old", tok), ("grown", then.tokenizer), ("small", small)):
+            batch = one.encode_batch(texts[300:600])
+            assert [one.decode(ids) for ids in batch.to_lists()] == texts[300:600]
+            sizes[name, which] = len(batch.ids)
+    assert sizes["amh", "grown"] < 0.6 * sizes["amh", "old"]
+    assert sizes["eng", "grown"] == sizes["eng", "old"] <= sizes["eng", "small"] < 1.02 * sizes["eng", "old"]

@@ -52,6 +52,27 @@ class EmbeddingPlan:
         weights = {new: tuple(len(old_tokens[old]) for old in ids) for new, ids in by_id.items()}
         return cls(len(old_tokens), np.fromiter(kept, dtype=np.int64), by_id, weights)
 
+    def then(self, later: "EmbeddingPlan", old_tokens: list[bytes]) -> Self:
+        """Return the plan of this change and a later one together.
+
+        Args:
+            later: from the new vocabulary of this plan to another one.
+            old_tokens: the bytes of each old id of this plan.
+        """
+
+        def origin(between: int) -> tuple[int, ...]:
+            old = int(self.kept[between])
+            return (old,) if old >= 0 else self.sources[between]
+
+        kept = np.where(later.kept >= 0, self.kept[later.kept], -1)
+        sources = {
+            new: origin(int(later.kept[new]))
+            if later.kept[new] >= 0
+            else tuple(old for between in later.sources[new] for old in origin(between))
+            for new in np.flatnonzero(kept < 0).tolist()
+        }
+        return self.of(old_tokens, kept.tolist(), sources)
+
     def to_spec(self) -> dict[str, Any]:
         """Return the plan as JSON-able data; kept ids as runs of [new id, old id, length]."""
         return {
