@@ -15,6 +15,7 @@ from tokmill.tokenizer.kernels.cache import empty_block, empty_cache
 from tokmill.tokenizer.pipeline.model import Encoding, Law
 from tokmill.tokenizer.splitting import Pretokens
 from tokmill.tokenizer.unigram.kernels.best_path import make_paths
+from tokmill.tokenizer.unigram.kernels.cuts import NUM_BITS, mark_neighbours
 from tokmill.tokenizer.unigram.kernels.encoding import (
     DONE,
     NUM_IDS,
@@ -25,6 +26,7 @@ from tokmill.tokenizer.unigram.kernels.encoding import (
     locate_pieces,
 )
 from tokmill.tokenizer.unigram.kernels.lattice import Pieces
+from tokmill.tokenizer.unigram.kernels.rounded import make_room
 
 _USUAL_BYTES = 1 << 12
 _KEPT_BYTES = 1 << 21  # scratch for longer pre-tokens is freed after use
@@ -52,7 +54,7 @@ def lay_out(
     single = pieces[lengths[pieces] == 1]
     byte_ids[data[offsets[single]]] = single
     trie, _ = lay_out_trie(data, offsets, pieces[lengths[pieces] > 1], byte_ids)
-    return Pieces(trie, scores, -1, np.empty(0, np.int32), False)
+    return Pieces(trie, scores, -1, np.empty(0, np.int32), False, np.zeros(0, np.uint64))
 
 
 class UnigramEncoder:
@@ -81,6 +83,10 @@ class UnigramEncoder:
         pieces = lay_out(vocabulary.data, vocabulary.offsets, ordinary, costs)
         byte_ids = np.array(sorted(standing_in, key=vocabulary.tokens.__getitem__), np.int32)
         self.pieces = pieces._replace(unknown=unknown_id, byte_ids=byte_ids, single=single)
+        if single:
+            neighbours = np.zeros(NUM_BITS // 64, np.uint64)
+            mark_neighbours(vocabulary.data, vocabulary.offsets, ordinary, neighbours)
+            self.pieces = self.pieces._replace(neighbours=neighbours)
         self.longest = int(np.diff(vocabulary.offsets)[ordinary].max())
         self._free: list[Workspace] = []
 
@@ -121,7 +127,7 @@ class Workspace:
     def __init__(self, pieces: Pieces, longest: int) -> None:
         self._pieces, self._longest = pieces, longest
         self._usual = make_paths(_USUAL_BYTES, longest)
-        self._memory = Memory(empty_cache(*_CACHE_BITS), self._usual, empty_block())
+        self._memory = Memory(empty_cache(*_CACHE_BITS), self._usual, empty_block(), make_room())
 
     def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
         """Encode the pre-tokens of segments; see `pipeline.model.Workspace`.

@@ -38,9 +38,9 @@ def make_paths(length: int, longest_piece: int) -> Paths:
 
 
 @kernel(inline=True)
-def find_best_path(data: BytesIn, start: int, end: int, pieces: Pieces, paths: Paths) -> None:
-    """Fill in the best path to each character of the pre-token `data[start:end]`."""
-    paths.best[0] = 0.0
+def find_best_path(data: BytesIn, start: int, end: int, pieces: Pieces, paths: Paths, before: float) -> None:
+    """Fill in the best path to each character of `data[start:end]`; `before`: the score of what precedes."""
+    paths.best[0] = before
     for place in range(1, end - start + 1):
         paths.back[place] = -1
     at = start

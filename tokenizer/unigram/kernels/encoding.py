@@ -9,19 +9,11 @@ import numpy as np
 
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In, UInt32
-from tokmill.tokenizer.kernels.cache import (
-    BLOCK,
-    MIDDLE,
-    EncodingCache,
-    Fetched,
-    fetch_ahead,
-    recall_middle,
-    recall_short,
-    remember_middle,
-    remember_short,
-)
+from tokmill.tokenizer.kernels.cache import BLOCK, EncodingCache, Fetched, fetch_ahead
 from tokmill.tokenizer.unigram.kernels.best_path import Paths, find_best_path, write_ends, write_path
 from tokmill.tokenizer.unigram.kernels.lattice import Pieces
+from tokmill.tokenizer.unigram.kernels.remembering import recall, remember
+from tokmill.tokenizer.unigram.kernels.rounded import Room, encode_rounded
 
 SEGMENT, PRETOKEN, NUM_IDS = 0, 1, 2
 """Indices in `progress`: the next segment, the next pre-token, and the number of ids so far."""
@@ -37,36 +29,13 @@ class Memory(NamedTuple):
         cache: see `kernels.cache`.
         paths: see `best_path`.
         fetched: where a block of pre-tokens is in the cache.
+        room: for pre-tokens that are cut into parts.
     """
 
     cache: EncodingCache
     paths: Paths
     fetched: Fetched
-
-
-@kernel(inline=True)
-def recall(data: BytesIn, start: int, length: int, row: int, memory: Memory, out: UInt32, at: int) -> int:
-    """Write the ids of a pre-token that is in the cache; return their number, 0 if it is not."""
-    place = memory.fetched.places[row]
-    if place >= 0:
-        low, high = memory.fetched.lows[row], memory.fetched.highs[row]
-        return recall_short(memory.cache, place, low, high, out, at)
-    if place <= MIDDLE:
-        return recall_middle(memory.cache, MIDDLE - place, data, start, length, out, at)
-    return 0
-
-
-@kernel(inline=True)
-def remember(
-    data: BytesIn, start: int, length: int, row: int, memory: Memory, out: UInt32, at: int, count: int
-) -> None:
-    """Put the ids of a pre-token into the cache, if it has a place there."""
-    place = memory.fetched.places[row]
-    if place >= 0:
-        low, high = memory.fetched.lows[row], memory.fetched.highs[row]
-        remember_short(memory.cache, place, low, high, out, at, count)
-    elif place <= MIDDLE:
-        remember_middle(memory.cache, MIDDLE - place, data, start, length, out, at, count)
+    room: Room
 
 
 @kernel
@@ -126,13 +95,21 @@ def encode_pretokens(
                     lacking = PAUSED
                     break
             start, length = starts[k], ends[k] - starts[k]
-            count = recall(data, start, length, k - block, memory, out, position)
-            if count == 0:
-                find_best_path(data, start, ends[k], pieces, memory.paths)
-                count, lost = write_path(data, start, length, pieces, memory.paths, out, position)
+            if pieces.single:
+                count, lost = encode_rounded(
+                    data, start, ends[k], pieces, memory.cache, memory.paths, memory.room, out, position
+                )
                 unknown_bytes[segment] += lost
-                if lost == 0:
-                    remember(data, start, length, k - block, memory, out, position, count)
+            else:
+                count = recall(data, start, length, k - block, memory.cache, memory.fetched, out, position)
+                if count == 0:
+                    find_best_path(data, start, ends[k], pieces, memory.paths, 0.0)
+                    count, lost = write_path(data, start, length, pieces, memory.paths, out, position)
+                    unknown_bytes[segment] += lost
+                    if lost == 0:
+                        remember(
+                            data, start, length, k - block, memory.cache, memory.fetched, out, position, count
+                        )
             position += count
             k += 1
         if lacking == DONE:
@@ -177,7 +154,7 @@ def locate_pieces(
             continue
         for k in range(offsets[segment], offsets[segment + 1]):
             length = ends[k] - starts[k]
-            find_best_path(data, starts[k], ends[k], pieces, paths)
+            find_best_path(data, starts[k], ends[k], pieces, paths, 0.0)
             count, _ = write_path(data, starts[k], length, pieces, paths, ids, number)
             write_ends(starts[k], length, pieces, paths, count, out, number)
             number += count

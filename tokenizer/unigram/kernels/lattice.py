@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Int32, Int64
+from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Int32, Int64, UInt64
 from tokmill.tokenizer.kernels.token_trie import TokenTrie, child_of
 
 _CONTINUES, _TOP_TWO = 0x80, 0xC0
@@ -25,6 +25,7 @@ class Pieces(NamedTuple):
         unknown: the unknown token's id.
         byte_ids: shape (256,), the ids of the bytes that stand in for an unknown character; else empty.
         single: whether sums of scores are rounded to 32 bits at every step, as sentencepiece's are.
+        neighbours: bits of the characters that stand side by side in pieces (`cuts`); empty unless `single`.
     """
 
     trie: TokenTrie
@@ -32,6 +33,7 @@ class Pieces(NamedTuple):
     unknown: int
     byte_ids: Int32
     single: bool
+    neighbours: UInt64
 
 
 class Found(NamedTuple):

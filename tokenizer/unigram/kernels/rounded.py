@@ -1,0 +1,175 @@
+"""Encode a text whose sums of scores are rounded to 32 bits at every step, as sentencepiece rounds them.
+
+What rounding does at a place depends on the sum of all that stands before, so a part of a text may have
+different pieces from one time to the next; but only if its best segmentation is better than the second by
+less than rounding can move. Let M be the size of the best one's score, D by how much the second is worse, n
+the number of characters and S the size of the sum before. At each of at most n steps a sum of the size s
+moves by at most s / 2^24. If D > n (S + M) / 2^23 (and a hundredth more, for what is of second order and for
+the sums in 64 bits here), the best one stays strictly the best. So a part is remembered with the greatest
+such S, the *limit*, as one more id; where the sum is above, it is segmented again.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import BytesIn, Float64, UInt32
+from tokmill.tokenizer.kernels.cache import (
+    LONG,
+    EncodingCache,
+    Fetched,
+    empty_block,
+    fetch_ahead,
+)
+from tokmill.tokenizer.unigram.kernels.best_path import Paths, find_best_path, write_path
+from tokmill.tokenizer.unigram.kernels.cuts import Parts, cut_parts, empty_parts
+from tokmill.tokenizer.unigram.kernels.lattice import Pieces, find_steps, next_character
+from tokmill.tokenizer.unigram.kernels.remembering import recall, remember
+
+_MOST = float((1 << 28) - 1)  # an id in the cache has 28 bits
+_PER_STEP = 8388608.0 / 1.01
+
+
+class Room(NamedTuple):
+    """Working memory for texts that are cut into parts.
+
+    Attributes:
+        parts: the next ones.
+        fetched: where they are in the cache.
+        second: shape (4096,), the second-best score of each place of a part that may be remembered.
+    """
+
+    parts: Parts
+    fetched: Fetched
+    second: Float64
+
+
+def make_room() -> Room:
+    """Make working memory."""
+    return Room(empty_parts(), empty_block(), np.empty(64))
+
+
+@kernel(inline=True)
+def find_two_best(
+    data: BytesIn, start: int, end: int, pieces: Pieces, paths: Paths, second: Float64
+) -> tuple[float, int]:
+    """Fill in the best path by sums of 64 bits; return how much worse the second is, and the characters."""
+    best, steps, at = paths.best, 0, start
+    for place in range(end - start + 1):
+        best[place] = second[place] = -np.inf
+    best[0] = 0.0
+    while at < end:
+        after, here, other = next_character(data, at, end), best[at - start], second[at - start]
+        for k in range(find_steps(data, at, end, after, pieces, paths.found)):
+            to, token = paths.found.ends[k] - start, paths.found.ids[k]
+            score = here + pieces.scores[token]
+            if score > best[to]:
+                second[to] = max(best[to], other + pieces.scores[token])
+                best[to], paths.back[to], paths.ids[to] = score, at - start, token
+            else:
+                second[to] = max(second[to], score)
+        at, steps = after, steps + 1
+    return best[end - start] - second[end - start], steps
+
+
+@kernel(inline=True)
+def limit_of(margin: float, steps: int, score: float) -> int:
+    """Return up to which size of the sum before it a part has the same pieces; negative if never."""
+    limit = margin * _PER_STEP / steps + score
+    return int(np.floor(min(max(limit, -1.0), _MOST)))
+
+
+@kernel(inline=True)
+def add_scores(total: float, pieces: Pieces, out: UInt32, at: int, count: int) -> float:
+    """Add the scores of ids to a sum, rounding it each time."""
+    for i in range(count):
+        total = np.float64(np.float32(total + pieces.scores[out[np.uint64(at + i)]]))
+    return total
+
+
+@kernel(inline=True)
+def encode_part(
+    data: BytesIn,
+    start: int,
+    end: int,
+    row: int,
+    pieces: Pieces,
+    cache: EncodingCache,
+    paths: Paths,
+    room: Room,
+    total: float,
+    out: UInt32,
+    at: int,
+) -> tuple[int, int, float]:
+    """Segment a part that is not remembered, or not for this sum; return ids, unknown bytes, the new sum."""
+    length = end - start
+    if room.fetched.places[row] != LONG:
+        margin, steps = find_two_best(data, start, end, pieces, paths, room.second)
+        limit = limit_of(margin, steps, paths.best[length])
+        count, lost = write_path(data, start, length, pieces, paths, out, at)
+        known = lost == 0 and not has_unknown(length, pieces, paths)
+        if known and limit >= 0:
+            out[at + count] = np.uint32(limit)
+            remember(data, start, length, row, cache, room.fetched, out, at, count + 1)
+            if -total <= limit:
+                return count, lost, add_scores(total, pieces, out, at, count)
+    find_best_path(data, start, end, pieces, paths, total)
+    count, lost = write_path(data, start, length, pieces, paths, out, at)
+    return count, lost, paths.best[length]
+
+
+@kernel(inline=True)
+def has_unknown(length: int, pieces: Pieces, paths: Paths) -> bool:
+    """Whether an unknown character is on the best path."""
+    place = length
+    while place > 0:
+        if paths.ids[place] == pieces.unknown:
+            return True
+        place = int(paths.back[place])
+    return False
+
+
+@kernel(inline=True)
+def joined_unknown(pieces: Pieces, out: UInt32, first: int, at: int, count: int) -> int:
+    """Drop a part's first id if it is unknown, as the one before it; return how many are left."""
+    if pieces.byte_ids.shape[0] > 0 or at == first or count == 0:
+        return count
+    if out[at] != pieces.unknown or out[at - 1] != pieces.unknown:
+        return count
+    for i in range(1, count):
+        out[at + i - 1] = out[at + i]
+    return count - 1
+
+
+@kernel
+def encode_rounded(
+    data: BytesIn,
+    start: int,
+    end: int,
+    pieces: Pieces,
+    cache: EncodingCache,
+    paths: Paths,
+    room: Room,
+    out: UInt32,
+    at: int,
+) -> tuple[int, int]:
+    """Encode the pre-token `data[start:end]`, part after part; return the number of ids and unknown bytes."""
+    first, total, lost, begin = at, 0.0, 0, start
+    while begin < end:
+        number = cut_parts(data, start, begin, end, pieces.neighbours, room.parts)
+        fetch_ahead(data, room.parts.starts, room.parts.ends, 0, number, cache, room.fetched)
+        for row in range(number):
+            begin, after = room.parts.starts[row], room.parts.ends[row]
+            count = recall(data, begin, after - begin, row, cache, room.fetched, out, at) - 1
+            if count > 0 and -total <= out[at + count]:
+                total = add_scores(total, pieces, out, at, count)
+            else:
+                count, unknown, total = encode_part(
+                    data, begin, after, row, pieces, cache, paths, room, total, out, at
+                )
+                lost += unknown
+                count = joined_unknown(pieces, out, first, at, count)
+            at += count
+            begin = after
+    return at - first, lost
