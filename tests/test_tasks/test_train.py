@@ -70,6 +70,29 @@ def test_training_from_the_stages_equals_training_from_the_texts(trained):
     assert made.outcome.metrics["exports"] == "huggingface, gpt2, tiktoken"
 
 
+@pytest.mark.parametrize("family", ["char_bpe", "unigram"])
+def test_training_on_sentences_by_stages_equals_training_from_the_texts(trained, family):
+    options = {"family": family, "mode": "sentencepiece", "normalizer": "nfkc", "vocab_size": 60}
+    options |= {"allow_smaller": True, "user_defined_symbols": ("the",), "special_tokens": ("<|endoftext|>",)}
+    made = trained(TrainParams(**options))
+
+    expected = tokenizer.train([text for texts in DOCUMENTS.values() for text in texts], **options)
+    assert open_tokenizer(made.path) == expected
+    assert tokenizer.load(made.path / "exports" / "sentencepiece") == expected
+    assert made.outcome.metrics["exports"].endswith("sentencepiece")
+
+
+def test_settings_of_sentences_are_in_the_fingerprints_of_that_mode_alone():
+    of_sentences = TrainParams(split_digits=True, bos_id=-1, normalization_rules={"a": "b"})
+    assert plain(of_sentences) == plain(TrainParams())
+    on_sentences = TrainParams(family="char_bpe", mode="sentencepiece", split_digits=True)
+    assert plain(on_sentences)["split_digits"] is True
+    assert "split_pattern" not in plain(on_sentences)
+    counting = on_sentences.count_params(), TrainParams(family="unigram", mode="sentencepiece").count_params()
+    assert plain(counting[0]) == plain(counting[1])
+    assert plain(TrainParams(byte_fallback=True)) == plain(TrainParams()) | {"byte_fallback": True}
+
+
 def test_settings_of_unigram_are_in_no_other_familys_fingerprint():
     others = TrainParams(vocab_size=300), TrainParams(vocab_size=300, seed_size=9, character_coverage=0.5)
     unigram = [TrainParams(vocab_size=300, family="unigram", seed_size=size) for size in (9, 10)]
