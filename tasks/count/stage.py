@@ -51,9 +51,10 @@ class CountParams(Params):
         "or any regular expression.",
         json_schema_extra=_ON_PRETOKENS,
     )
-    digits: Literal["pattern", "single", "groups_of_three"] = Field(
+    digits: Literal["pattern", "single", "groups_of_three", "groups_of_three_from_right"] = Field(
         default="pattern",
-        description="Numbers are cut as the split pattern says, into single digits, or into groups of three.",
+        description="Numbers are cut as the split pattern says, into single digits, or into groups of three, "
+        "from the left (123 456 7) or, as arithmetic lines them up, from the right (1 234 567).",
         json_schema_extra=_ON_PRETOKENS,
     )
     normalizer: str | None = Field(

@@ -40,7 +40,7 @@ class PreTokenization(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     split_pattern: str
-    digits: Literal["pattern", "single", "groups_of_three"]
+    digits: Literal["pattern", "single", "groups_of_three", "groups_of_three_from_right"]
     normalizer: str | None
     special_tokens: tuple[str, ...]
     sentences: SentenceText | None = None

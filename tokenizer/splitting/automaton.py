@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.kernels.split import SplitTables
 from tokmill.tokenizer.splitting import charsets, syntax, utf8
 from tokmill.tokenizer.splitting.fallback import dialect_flags, empty_match
+from tokmill.tokenizer.splitting.from_right import groups_of
 from tokmill.tokenizer.splitting.matcher import MAX_ENTRIES, START, Matcher, build_matcher
 from tokmill.tokenizer.splitting.parsing import parse
 from tokmill.tokenizer.splitting.syntax import UnsupportedError
@@ -62,6 +63,8 @@ def tables_digest(chain: Sequence[str]) -> str:
 
 def _classes(expression: str) -> NDArray[np.uint8]:
     """Return the class of each code point; by the usual sets if there is no automaton."""
+    groups = groups_of(expression)
+    expression = expression if groups is None else groups.runs
     try:
         atoms = atoms_of(parse(expression))
         return charsets.partition(atoms, dialect_flags(expression)).class_of

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.kernels.split import find_uncertain
-from tokmill.tokenizer.splitting.splitter import Splitter
+from tokmill.tokenizer.splitting.splitter import Pretokens, Splitter, scan
 
 Spans = tuple[NDArray[np.int64], NDArray[np.int64]]
 
@@ -36,10 +36,12 @@ def _certain(splitter: Splitter, data: NDArray[np.uint8], level: int, start: int
     tables = splitter.tables[level] if level < len(splitter.tables) else None
     if tables is None or start == end:
         return [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
-    parts = splitter.cut_by(level, data, np.array([start]), np.array([end]))
+    parts = scan(tables, data, np.array([start]), np.array([end]))
     reach = np.zeros(1, np.int64)
     number = find_uncertain(data, parts.starts, parts.ends, tables, reach)
-    whole = splitter.cut_from(level + 1, data, parts.starts[:number].copy(), parts.ends[:number].copy())
+    certain = Pretokens(parts.starts[:number].copy(), parts.ends[:number].copy(), np.array([0, number]))
+    certain = splitter.grouped(level, data, certain)
+    whole = splitter.cut_from(level + 1, data, certain.starts, certain.ends)
     found = [(whole.starts, whole.ends)]
     if number < len(parts.starts):
         found += _certain(splitter, data, level + 1, int(parts.starts[number]), int(reach[0]))

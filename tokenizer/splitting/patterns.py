@@ -20,9 +20,10 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias, get_args
 
 from tokmill.tokenizer.core.errors import PatternError
+from tokmill.tokenizer.splitting.from_right import from_right
 
-Digits: TypeAlias = Literal["pattern", "single", "groups_of_three"]
-r"""How digits (`\p{N}`) are cut: by the pattern, each alone, or up to three together from the left."""
+Digits: TypeAlias = Literal["pattern", "single", "groups_of_three", "groups_of_three_from_right"]
+r"""How digits (`\p{N}`) are cut: by the pattern, each alone, or up to three together, from either side."""
 
 PatternLike: TypeAlias = str | Sequence[str]
 """A name, a regular expression, or a chain of regular expressions."""
@@ -70,7 +71,12 @@ SPLIT_CHAINS: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
 
 MAX_PATTERN_CHARS = 10_000
 MAX_CHAIN = 64
-_DIGITS = {"pattern": (), "single": (r"\p{N}",), "groups_of_three": (r"\p{N}{1,3}",)}
+_DIGITS = {
+    "pattern": (),
+    "single": (r"\p{N}",),
+    "groups_of_three": (r"\p{N}{1,3}",),
+    "groups_of_three_from_right": (from_right(r"\p{N}", 3),),
+}
 _NAME_LIKE = re.compile(r"[A-Za-z][A-Za-z0-9_-]+")
 
 

@@ -20,6 +20,7 @@ from tokmill.tokenizer.kernels.split import SplitTables, scan_segments
 from tokmill.tokenizer.splitting import fallback
 from tokmill.tokenizer.splitting.automaton import build_tables, tables_digest
 from tokmill.tokenizer.splitting.charsets import unicode_version
+from tokmill.tokenizer.splitting.from_right import cut_groups, groups_of
 from tokmill.tokenizer.splitting.outline import outline
 from tokmill.tokenizer.splitting.patterns import Digits, PatternLike, resolve, shown
 from tokmill.tokenizer.splitting.syntax import UnsupportedError
@@ -52,7 +53,8 @@ class Splitter:
         digits: how digits are cut.
         chain: the expressions that are run, in order.
         tables: for each expression the tables of the kernels of `tokenizer.kernels.split`, or None if the
-            automaton does not support it, and the `regex` package runs it.
+            automaton does not support it, and the `regex` package runs it. Of one that cuts runs into groups
+            from the right they are those of the runs.
     """
 
     def __init__(self, pattern: PatternLike, digits: Digits = "pattern") -> None:
@@ -134,7 +136,15 @@ class Splitter:
         tables = self.tables[level]
         if tables is None:
             return Pretokens(*fallback.split_segments(self.chain[level], data, starts, ends))
-        return _scan(tables, data, starts, ends)
+        return self.grouped(level, data, scan(tables, data, starts, ends))
+
+    def grouped(self, level: int, data: NDArray[np.uint8], parts: Pretokens) -> Pretokens:
+        """Cut the runs that `scan` found into groups, if the expression does that from the right."""
+        tables, groups = self.tables[level], groups_of(self.chain[level])
+        if tables is None or groups is None:
+            return parts
+        starts, ends, offsets = cut_groups(data, parts.starts, parts.ends, tables, groups.size)
+        return Pretokens(starts, ends, offsets[parts.offsets])
 
     def split_text(self, text: str) -> list[str]:
         """Cut one text; for tests and for trying out a pattern."""
@@ -144,9 +154,10 @@ class Splitter:
         return [data[start:end].decode("utf-8", "surrogateescape") for start, end in spans]
 
 
-def _scan(
+def scan(
     tables: SplitTables, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> Pretokens:
+    """Cut segments, which lie within the data, by the tables of one expression."""
     cuts = np.empty(int((ends - starts).sum()) + 3, dtype=np.int64)
     offsets = np.empty(len(starts) + 1, dtype=np.int64)
     count = scan_segments(data, starts, ends, tables, cuts[1:], offsets)
@@ -172,8 +183,9 @@ def compile_expression(expression: str) -> SplitTables | None:
         PatternError: the expression does not parse, or it matches the empty string.
     """
     fallback.compile_regex(expression)
+    groups = groups_of(expression)
     try:
-        return build_tables(expression)
+        return build_tables(expression if groups is None else groups.runs)
     except UnsupportedError as reason:
         if not outline(expression).takes_text:
             raise fallback.empty_match(expression) from None
@@ -192,7 +204,8 @@ def compile_pattern(pattern: PatternLike, digits: Digits = "pattern") -> Splitte
     Args:
         pattern: a name (`SPLIT_PATTERNS`, `SPLIT_CHAINS`), a regular expression, or a chain of them.
         digits: `pattern` cuts digits by the pattern; `single` cuts out every `\p{N}` first and
-            `groups_of_three` up to three of them from the left, and the pattern cuts the text in between.
+            `groups_of_three` up to three of them from the left (`groups_of_three_from_right`: from the
+            right), and the pattern cuts the text in between.
 
     Raises:
         PatternError: an unknown name, or an expression that does not parse or matches the empty string.
