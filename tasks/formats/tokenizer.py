@@ -11,8 +11,8 @@
 
 Laws. Opening a tokenizer artifact encodes the probes and compares their ids first. An export is only
 published after it was loaded back and gave the probes the same ids. A format that cannot express the
-tokenizer is left out, and the reason is recorded; but not for a format that is for tokenizers of one maker
-(`_RARE`).
+tokenizer is left out, and the reason is recorded; but not for a format that is for tokenizers of one maker,
+or only read (`_RARE`).
 """
 
 from dataclasses import replace
@@ -34,7 +34,7 @@ ATTESTATION_FILE = "attestation.json"
 EXPORTS_FILE = "exports.json"
 EXPORT_FORMATS = ("huggingface", "gpt2", "tiktoken")
 """Those that every tokenizer's exports list, if only with the reason why it has none."""
-_RARE = ("tekken",)
+_RARE = ("tekken", "gguf")
 
 
 def open_tokenizer(path: Path) -> "Tokenizer":

@@ -4,10 +4,12 @@
 JSON list of texts from standard input and writes the list of their ids.
 """
 
+import ctypes
 import importlib.metadata
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 
 def encoder(library: str, path: str) -> Callable[[str], list[int]]:
@@ -27,10 +29,46 @@ def encoder(library: str, path: str) -> Callable[[str], list[int]]:
 
         tekken = Tekkenizer.from_file(path)
         return lambda text: tekken.encode(text, bos=False, eos=False)
+    if library == "xllamacpp":
+        return llama_cpp(path)
     import gigatoken  # noqa: PLC0415
 
     giga = gigatoken.Tokenizer(path)
     return lambda text: giga.encode(text).tolist()
+
+
+class _ModelParams(ctypes.Structure):
+    """llama.cpp's `llama_model_params`, up to its truth values."""
+
+    _fields_ = (
+        ("pointers", ctypes.c_void_p * 2),
+        ("numbers", ctypes.c_int32 * 6),
+        ("more_pointers", ctypes.c_void_p * 4),
+        ("vocab_only", ctypes.c_bool),
+        ("flags", ctypes.c_bool * 31),
+    )
+
+
+def llama_cpp(path: str) -> Callable[[str], list[int]]:
+    """How llama.cpp encodes one text, with the tokens around it; called in C, since the wheel lacks it."""
+    import xllamacpp  # noqa: PLC0415
+
+    library = ctypes.CDLL(str(next(Path(xllamacpp.__file__).parent.glob("*.so"))))
+    library.llama_model_default_params.restype = _ModelParams
+    for name in ("llama_model_load_from_file", "llama_model_get_vocab"):
+        getattr(library, name).restype = ctypes.c_void_p
+    params = library.llama_model_default_params()
+    params.vocab_only = True
+    model = library.llama_model_load_from_file(path.encode(), params)
+    vocab = ctypes.c_void_p(library.llama_model_get_vocab(ctypes.c_void_p(model)))
+
+    def encode(text: str) -> list[int]:
+        data = text.encode()
+        found = (ctypes.c_int32 * (len(data) + 16))()
+        number = library.llama_tokenize(vocab, data, len(data), found, len(found), True, False)
+        return found[:number]
+
+    return encode
 
 
 def main(library: str, *paths: str) -> None:

@@ -118,7 +118,7 @@ def test_white_space_that_is_cut_out_first_is_the_reason_and_not_missing_bytes(
         ("vocab.bpe", b"#version: 0.2\n", r"copy it to merges.txt"),
         ("tokenizer.model", b"\x0a\x0e\x0a\x05<unk>\x15\x00", "claims 14 bytes, but 9 are left"),
         ("spiece.model", b"??", "holds no field of a message at byte 0"),
-        ("model.gguf", b"GGUF\x03\x00\x00\x00", "a GGUF model"),
+        ("model.gguf", b"GGUF\x03\x00\x00\x00", "ends in the number of tensors"),
         ("tokenizer.json", b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer"),
         ("tokenizer.pkl", b"\x80\x04\x95", "pickle, which could run anything"),
         ("model.safetensors.index.json", {"weight_map": {}}, "an index of a model's weights"),

@@ -21,5 +21,5 @@ FAMILY = Family(
     BytePairModel.from_spec,
     BytePairTraining,
     _least_vocab_size,
-    {name: f"{_FORMATS}.{name}" for name in ("huggingface", "gpt2", "tiktoken", "tekken")},
+    {name: f"{_FORMATS}.{name}" for name in ("huggingface", "gpt2", "tiktoken", "tekken", "gguf")},
 )

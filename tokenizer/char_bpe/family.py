@@ -11,7 +11,10 @@ FAMILY = Family(
     CharacterPairModel.from_spec,
     make_trainer,
     least_vocab_size,
-    {"sentencepiece": "tokmill.tokenizer.char_bpe.sentencepiece"},
+    {
+        "sentencepiece": "tokmill.tokenizer.char_bpe.sentencepiece",
+        "gguf": "tokmill.tokenizer.char_bpe.gguf",
+    },
     check_options=check_options,
     revision=1,
 )

@@ -11,7 +11,8 @@
 | `sentencepiece` | `tokenizer.model`, `.vocab` | anything but models that were read from such a file |
 | `tekken` | `tekken.json` | the same; special tokens and bytes that do not have the first ids |
 
-subword-nmt's codes, merges without a vocabulary, are read alone (`codes`).
+Read alone: subword-nmt's codes, merges without a vocabulary (`codes`), and the tokenizer's section of GGUF
+files (`gguf`).
 
 A family lists the formats that can express it; another one is refused by name, and so is an export that would
 lose something. One loses a little: `huggingface` spells splits as published models do, which for `cl100k` is
@@ -26,8 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.formats import foreign, huggingface, names, native, sentencepiece, transformers
+from tokmill.tokenizer.formats import foreign, gguf, huggingface, names, native, sentencepiece, transformers
 from tokmill.tokenizer.formats.files import read_json
+from tokmill.tokenizer.formats.gguf_file import MAGIC
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
@@ -105,6 +107,8 @@ def read(path: Path, usage: Usage) -> Definition:
         VocabularyError: the vocabulary breaks a law.
     """
     file = _file_in(path) if path.is_dir() else path
+    if foreign.head_of(file).startswith(MAGIC):
+        return gguf.read(file, usage)
     for format_name, is_of_it in _RECOGNIZED.items():
         if is_of_it(file):
             return transformers.with_settings(_read_as(format_name, file, usage), file.parent)
@@ -126,6 +130,9 @@ def _file_in(folder: Path) -> Path:
     for name in _OTHER_NAMES:
         if (folder / name).exists():
             return folder / name
+    models = sorted(folder.glob(f"*{names.GGUF_SUFFIX}"))
+    if len(models) == 1:
+        return models[0]
     raise FormatError(
         f"{folder}: holds {len(ranks)} *{names.TIKTOKEN_SUFFIX} files and none of {names.TOKMILL}, "
         f"{names.HUGGINGFACE}, {names.GPT2_VOCAB}; pass the tokenizer's file"

@@ -36,7 +36,6 @@ _BY_KEYS: tuple[tuple[frozenset[str], str], ...] = (
 )
 
 _BY_HEAD: tuple[tuple[bytes, str], ...] = (
-    (b"GGUF", "a GGUF model; pass the tokenizer.json of the model that it was made of"),
     (b"PK\x03\x04", "a zip archive or a PyTorch checkpoint; pass a tokenizer.json"),
     (b"\x80\x02", "a Python pickle, which could run anything and is not opened; pass a tokenizer.json"),
     (b"\x80\x04", "a Python pickle, which could run anything and is not opened; pass a tokenizer.json"),

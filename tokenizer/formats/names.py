@@ -10,6 +10,7 @@ TIKTOKEN_SUFFIX, TIKTOKEN = ".tiktoken", "tokenizer.tiktoken"
 TEKKEN = "tekken.json"
 BERT = "vocab.txt"
 SENTENCEPIECE, SENTENCEPIECE_VOCAB = "tokenizer.model", "tokenizer.vocab"
+GGUF_SUFFIX = ".gguf"
 GPT2_VOCAB, GPT2_MERGES = "vocab.json", "merges.txt"
 
 _PIECE_TAG, _ONE_BYTE, _LEAST_PIECE = 0x0A, 0x80, 6

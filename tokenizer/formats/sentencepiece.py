@@ -49,10 +49,16 @@ def read(path: Path, usage: Usage) -> Definition:
     if not usage.is_empty:
         raise FormatError(f"{path}: says itself how text is split and normalized; pass the path alone")
     with refuse_malformed(str(path)):
-        return _definition(read_model(read_file(path), str(path)), str(path))
+        return file_definition(read_model(read_file(path), str(path)), str(path))
 
 
-def _definition(file: ModelFile, where: str) -> Definition:
+def file_definition(file: ModelFile, where: str) -> Definition:
+    """Make a tokenizer of the content of a file.
+
+    Raises:
+        FormatError: it has a feature that is not supported; the message begins with `where`.
+        VocabularyError: the vocabulary breaks a law.
+    """
     part = _part_for(file.trainer["model_type"], where)
     _check(file, where)
     of = {kind: [i for i, piece in enumerate(file.pieces) if piece.kind == kind] for kind in PieceKind}

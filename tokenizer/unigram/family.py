@@ -14,6 +14,7 @@ FAMILY = Family(
     {
         "huggingface": "tokmill.tokenizer.unigram.huggingface",
         "sentencepiece": "tokmill.tokenizer.unigram.sentencepiece",
+        "gguf": "tokmill.tokenizer.unigram.gguf",
     },
     check_options=check_options,
     revision=1,

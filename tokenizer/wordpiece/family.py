@@ -11,7 +11,7 @@ FAMILY = Family(
     WordPieceModel.from_spec,
     WordPieceTraining,
     least_vocab_size,
-    {name: f"tokmill.tokenizer.wordpiece.formats.{name}" for name in ("huggingface", "bert")},
+    {name: f"tokmill.tokenizer.wordpiece.formats.{name}" for name in ("huggingface", "bert", "gguf")},
     "wordpiece",
     revision=1,
 )

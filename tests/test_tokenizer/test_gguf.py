@@ -1,0 +1,406 @@
+"""GGUF's tokenizer section: ids of the vocabulary's other format, llama.cpp's, and nothing but our errors."""
+
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.test_tokenizer.conftest import TRAINING_TEXTS, like_bert, ntrex, trained_by_sentencepiece
+from tests.test_tokenizer.gguf_files import write_gguf
+from tests.test_tokenizer.test_fuzz import rounds
+from tests.test_tokenizer.test_fuzz_files import use, with_other_bytes
+from tokmill import tokenizer
+from tokmill.tokenizer import Tokenizer
+from tokmill.tokenizer.byte_bpe.formats.gguf import PRE_TOKENIZERS
+from tokmill.tokenizer.core.alphabet import to_text
+from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.formats import gguf_file
+from tokmill.tokenizer.formats.gguf_file import read_metadata
+from tokmill.tokenizer.formats.model_file import read_model
+
+NASTY = [
+    *("", " ", "  a  b ", "\n\n \n", "a" * 90 + " " * 50 + "b", "\U0010ffff\U000e0001 x", "\x00 \x01 \u200b"),
+    *(
+        "I'LL we'Re 's '’s a1b22 c333  4444\r\n\r\n\t\tend",
+        "😀👨‍👩‍👧🏳️‍🌈 Größe",
+        "\u3000全角　ＡＢＣ①②ﬁ",
+        "x_y(z){return !q;}\t\t// c",
+    ),
+]
+PYTHON = os.environ.get("TOKMILL_READERS", sys.executable)
+LIBRARY = "xllamacpp"
+
+
+def of_byte_bpe(tok: Tokenizer, pre: str, **more: Any) -> dict[str, Any]:
+    """The metadata of a byte-level tokenizer, as llama.cpp's converter writes it."""
+    specials = {i: name for name, i in tok.special_tokens.items()}
+    texts = [
+        specials.get(i) or (to_text(token) if token else f"[PAD{i}]")
+        for i, token in enumerate(tok.definition.tokens)
+    ]
+    kinds = [3 if i in specials else 1 if token else 5 for i, token in enumerate(tok.definition.tokens)]
+    return {
+        "general.architecture": "llama",
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": pre,
+        "tokenizer.ggml.tokens": texts,
+        "tokenizer.ggml.token_type": np.array(kinds, "i4"),
+        "tokenizer.ggml.merges": [f"{to_text(left)} {to_text(right)}" for left, right in tok.merges],
+        "tokenizer.ggml.bos_token_id": next(iter(specials)),
+        "tokenizer.ggml.eos_token_id": next(iter(specials)),
+        **more,
+    }
+
+
+def of_pieces(model: bytes, name: str, **more: Any) -> dict[str, Any]:
+    """The metadata of a SentencePiece model."""
+    file = read_model(model, "model")
+    charsmap = np.frombuffer(file.normalizer["precompiled_charsmap"], "i1")
+    return {
+        "general.architecture": "llama",
+        "tokenizer.ggml.model": name,
+        "tokenizer.ggml.pre": "default",
+        "tokenizer.ggml.tokens": [piece.text for piece in file.pieces],
+        "tokenizer.ggml.scores": np.array([piece.score for piece in file.pieces], "f4"),
+        "tokenizer.ggml.token_type": np.array([int(piece.kind) for piece in file.pieces], "i4"),
+        "tokenizer.ggml.add_space_prefix": file.normalizer["add_dummy_prefix"],
+        "tokenizer.ggml.remove_extra_whitespaces": file.normalizer["remove_extra_whitespaces"],
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.unknown_token_id": 0,
+        **({"tokenizer.ggml.precompiled_charsmap": charsmap} if charsmap.size else {}),
+        **more,
+    }
+
+
+def of_bert(tokens: list[str], **more: Any) -> dict[str, Any]:
+    """The metadata of BERT's vocabulary: `▁` before what begins words, nothing before what continues them."""
+    named = {name: tokens.index(name) for name in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")}
+    texts = [text if text in named else text[2:] if text.startswith("##") else f"▁{text}" for text in tokens]
+    return {
+        "general.architecture": "bert",
+        "tokenizer.ggml.model": "bert",
+        "tokenizer.ggml.pre": "jina-v2-en",
+        "tokenizer.ggml.tokens": texts,
+        "tokenizer.ggml.token_type": np.array([3 if text in named else 1 for text in tokens], "i4"),
+        "tokenizer.ggml.padding_token_id": named["[PAD]"],
+        "tokenizer.ggml.unknown_token_id": named["[UNK]"],
+        "tokenizer.ggml.bos_token_id": named["[CLS]"],
+        "tokenizer.ggml.seperator_token_id": named["[SEP]"],
+        "tokenizer.ggml.mask_token_id": named["[MASK]"],
+        **more,
+    }
+
+
+def byte_bpe(pattern: str = "gpt2") -> Tokenizer:
+    """A small byte-level tokenizer."""
+    return tokenizer.train(
+        TRAINING_TEXTS, vocab_size=330, split_pattern=pattern, special_tokens=["<|end|>", "<|user|>"]
+    )
+
+
+def small_model(name: str) -> bytes:
+    """A small SentencePiece model of either kind."""
+    if name == "t5":
+        return trained_by_sentencepiece(vocab_size=200, user_defined_symbols=["<tool>"])
+    options = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
+    return trained_by_sentencepiece(model_type="bpe", vocab_size=400, byte_fallback=True, **options)
+
+
+def small_file(name: str) -> dict[str, Any]:
+    """The metadata of a small vocabulary of each kind."""
+    if name == "gpt2":
+        return of_byte_bpe(byte_bpe("llama3"), "llama-bpe")
+    if name == "bert":
+        return of_bert([token.decode() for token in like_bert().definition.tokens])
+    return of_pieces(small_model(name), name)
+
+
+MODELS = ["gpt2", "llama", "t5", "bert"]
+
+
+@pytest.mark.parametrize(
+    ("pre", "pattern"), [("gpt-2", "gpt2"), ("llama-bpe", "llama3"), ("qwen2", "qwen2"), ("gpt-4o", "o200k")]
+)
+def test_byte_level_vocabularies_are_read(pre: str, pattern: str, tmp_path: Path) -> None:
+    source = byte_bpe(pattern)
+    tok = tokenizer.load(write_gguf(tmp_path / "model.gguf", of_byte_bpe(source, pre)))
+    for text in [*TRAINING_TEXTS, *NASTY]:
+        assert tok.encode(text) == source.encode(text)
+    assert tok.special_tokens == source.special_tokens
+    assert tok.definition.pre_tokenizer == source.definition.pre_tokenizer
+
+
+@pytest.mark.parametrize("name", ["llama", "t5"])
+def test_sentencepiece_models_are_read(name: str, tmp_path: Path) -> None:
+    model = small_model(name)
+    (tmp_path / "tokenizer.model").write_bytes(model)
+    source = tokenizer.load(tmp_path / "tokenizer.model")
+    tok = tokenizer.load(write_gguf(tmp_path / "model.gguf", of_pieces(model, name)))
+    for text in [*TRAINING_TEXTS, *NASTY, "a <tool>b"]:
+        assert tok.encode(text) == source.encode(text)
+        assert tok.decode(tok.encode(text)) == source.decode(source.encode(text))
+    assert tok.definition.tokens == source.definition.tokens
+
+
+def test_wordpiece_is_read(tmp_path: Path) -> None:
+    source = like_bert()
+    tok = tokenizer.load(write_gguf(tmp_path / "model.gguf", small_file("bert")))
+    assert tok.definition.tokens == source.definition.tokens
+    assert tok.encode("The FOXES, 1234 über") == source.encode("The FOXES, 1234 über")
+    around = tok.encode("the", "fox", add_special_tokens=True)
+    assert [tok.definition.tokens[i].decode() for i in around] == ["[CLS]", "the", "[SEP]", "fox", "[SEP]"]
+
+
+def test_a_piece_that_is_a_mark_continues_words(tmp_path: Path) -> None:
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "▁", "##▁", "[unused1]"]
+    content = of_bert(tokens)
+    tok = tokenizer.load(write_gguf(tmp_path / "model.gguf", content))
+    assert [token.decode() for token in tok.definition.tokens] == tokens
+    content["tokenizer.ggml.tokens"][-1] = "[unused1]"  # as older files have it
+    tok = tokenizer.load(write_gguf(tmp_path / "model.gguf", content))
+    assert [token.decode() for token in tok.definition.tokens] == tokens
+
+
+@pytest.mark.parametrize(
+    ("lower", "strip", "steps"),
+    [
+        (None, None, "bert_clean+cjk_spaces+strip_nonspacing+lowercase"),
+        (False, None, "bert_clean+cjk_spaces"),
+        (True, False, "bert_clean+cjk_spaces+lowercase"),
+    ],
+)
+def test_bert_normalizes_as_the_file_says(
+    lower: bool | None, strip: bool | None, steps: str, tmp_path: Path
+) -> None:
+    given = {"lowercase": lower, "strip_accents": strip}
+    keys = {f"tokenizer.ggml.normalizer.{key}": value for key, value in given.items() if value is not None}
+    tok = tokenizer.load(write_gguf(tmp_path / "model.gguf", small_file("bert") | keys))
+    assert tok.definition.normalizer.name == steps
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("order", "version"), [("<", 2), (">", 3)])
+def test_versions_and_byte_orders_say_the_same(name: str, order: str, version: int, tmp_path: Path) -> None:
+    content = small_file(name)
+    known = tokenizer.load(write_gguf(tmp_path / "model.gguf", content))
+    other = tokenizer.load(write_gguf(tmp_path / "other.gguf", content, order=order, version=version))
+    assert other.spec() == known.spec()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_saved_is_what_was_read(name: str, tmp_path: Path) -> None:
+    tok = tokenizer.load(write_gguf(tmp_path / "model.gguf", small_file(name)))
+    tok.save(tmp_path / "saved")
+    assert tokenizer.load(tmp_path / "saved").spec() == tok.spec()
+    assert tokenizer.load(tmp_path).spec() == tok.spec()  # a folder with one model
+
+
+def test_roles_templates_and_tokens_around_texts_are_read(tmp_path: Path) -> None:
+    more = {
+        "tokenizer.ggml.add_eos_token": True,
+        "tokenizer.ggml.eot_token_id": byte_bpe("llama3").special_tokens["<|user|>"],
+        "tokenizer.chat_template": "{{ messages }}",
+        "tokenizer.chat_template.tools": "{{ tools }}",
+        "tokenizer.chat_templates": ["tools"],
+    }
+    tok = tokenizer.load(write_gguf(tmp_path / "model.gguf", small_file("gpt2") | more))
+    end = tok.special_tokens["<|end|>"]
+    assert tok.encode("the", add_special_tokens=True) == [end, *tok.encode("the"), end]
+    assert tok.roles["bos"] == tok.roles["eos"] == "<|end|>"
+    assert tok.roles["turn_end"] == "<|user|>"
+    assert tok.definition.chat_templates == {"default": "{{ messages }}", "tools": "{{ tools }}"}
+
+
+def test_fillers_of_a_vocabulary_are_special(tmp_path: Path) -> None:
+    content = small_file("llama")
+    content["tokenizer.ggml.tokens"] += ["[PAD0]", "[PAD1]"]
+    content["tokenizer.ggml.scores"] = np.append(content["tokenizer.ggml.scores"], np.float32([-1e4] * 2))
+    content["tokenizer.ggml.token_type"] = np.append(content["tokenizer.ggml.token_type"], np.int32([5, 5]))
+    tok = tokenizer.load(write_gguf(tmp_path / "model.gguf", content))
+    assert tok.vocab_size == len(content["tokenizer.ggml.tokens"])
+    assert tok.special_tokens["[PAD1]"] == tok.vocab_size - 1
+
+
+def test_a_file_of_forty_gigabytes_costs_nothing(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf", small_file("gpt2"))
+    known = tokenizer.load(path).spec()
+    with path.open("r+b") as file:
+        file.truncate(40 << 30)  # a hole, where the tensors would be
+    assert tokenizer.load(path).spec() == known
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("gpt2", {"tokenizer.ggml.model": "plamo2"}, r"model='plamo2', but only gpt2, llama, t5"),
+        ("gpt2", {"tokenizer.ggml.model": None}, "has no tokenizer; of a model in several files"),
+        ("gpt2", {"tokenizer.ggml.pre": "superbpe"}, "pre='superbpe' is not known; only gpt-2"),
+        ("gpt2", {"tokenizer.ggml.pre": None}, "pre='default' is not known"),
+        ("gpt2", {"tokenizer.ggml.merges": ["a", "b"]}, r"merges\[0\]='a' must be two tokens"),
+        ("gpt2", {"tokenizer.ggml.merges": ["a ☃"]}, "not in GPT-2's byte alphabet"),
+        ("gpt2", {"tokenizer.ggml.bos_token_id": 1 << 20}, "bos is None, which is no special token"),
+        ("gpt2", {"tokenizer.ggml.add_bos_token": "yes"}, "is a str|is a bytes"),
+        ("gpt2", {"tokenizer.ggml.tokens": ["a", "b"]}, "array of 2 numbers, one for each token"),
+        ("gpt2", {"tokenizer.ggml.token_type": np.zeros(330, "i4")}, r"token_type\[0\]=0 is none of"),
+        ("gpt2", {"tokenizer.ggml.token_type": np.full(330, 6, "i4")}, "of type BYTE"),
+        ("gpt2", {"tokenizer.ggml.tokens": "a"}, "must be an array of 1 to"),
+        ("llama", {"tokenizer.ggml.remove_extra_whitespaces": True}, "llama.cpp passes over for 'llama'"),
+        ("llama", {"tokenizer.ggml.precompiled_charsmap": np.ones(9, "i1")}, "charsmap is set"),
+        ("llama", {"tokenizer.ggml.scores": None}, "scores must be an array of"),
+        ("t5", {"tokenizer.ggml.precompiled_charsmap": np.ones(9, "i1")}, "compiled rules claim a table"),
+        ("t5", {"tokenizer.ggml.add_eos_token": 3}, "is a int, but must be a bool"),
+        ("bert", {"tokenizer.ggml.seperator_token_id": 99}, "sep is None, which is no special token"),
+        ("bert", {"tokenizer.ggml.tokens": ["\udcff"]}, r"tokens\[0\] is no text"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_refused_by_name(
+    name: str, change: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    content = {key: value for key, value in (small_file(name) | change).items() if value is not None}
+    path = write_gguf(tmp_path / "model.gguf", content)
+    with pytest.raises(FormatError, match=says):
+        tokenizer.load(path)
+
+
+def test_white_space_that_is_cut_out_of_text_is_refused(tmp_path: Path) -> None:
+    content = small_file("gpt2")
+    content["tokenizer.ggml.tokens"][-1] = "   "
+    content["tokenizer.ggml.token_type"][-1] = 4
+    with pytest.raises(FormatError, match="white space that is cut out of ordinary text"):
+        tokenizer.load(write_gguf(tmp_path / "model.gguf", content))
+
+
+def test_an_unused_piece_that_text_could_become_is_refused(tmp_path: Path) -> None:
+    content = small_file("llama")
+    made = next(i for i, text in enumerate(content["tokenizer.ggml.tokens"]) if text == "th")
+    content["tokenizer.ggml.token_type"][made] = 5
+    with pytest.raises(FormatError, match=r"'th' is of type UNUSED, but is made of others"):
+        tokenizer.load(write_gguf(tmp_path / "model.gguf", content))
+
+
+def test_settings_are_in_the_file(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf", small_file("gpt2"))
+    with pytest.raises(FormatError, match="says itself how text is split"):
+        tokenizer.load(path, split_pattern="gpt2")
+
+
+HEAD = b"GGUF" + struct.pack("<IQQ", 3, 0, 1)
+KEY = struct.pack("<Q", 14) + b"tokenizer.ggml"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "is of version 1, but only 2 and 3"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 40), "claims 1099511627776 keys"),
+        (HEAD + struct.pack("<Q", 1 << 63), "claims 9223372036854775808 bytes of a key"),
+        (HEAD + struct.pack("<Q", 2) + b"\xff\xff", "a key that is no text"),
+        (HEAD + KEY + struct.pack("<I", 13), "has type 13, which is not known"),
+        (HEAD + KEY + struct.pack("<IQ", 8, 1 << 31), "claims 2147483648 bytes of tokenizer.ggml"),
+        (HEAD + KEY + struct.pack("<IQ", 8, 1 << 30), "which claims 1073741824 bytes; the file is cut off"),
+        (HEAD + KEY + struct.pack("<IIQ", 9, 8, 1 << 31), "claims 2147483648 elements"),
+        (HEAD + KEY + struct.pack("<IIQ", 9, 0, 1 << 60), "claims 1152921504606846976 numbers"),
+        (HEAD + KEY + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 9, "nested more than 4 deep"),
+        (HEAD + (KEY + struct.pack("<IB", 7, 1)), "has no tokenizer"),
+        (HEAD[:16] + struct.pack("<Q", 2) + (KEY + struct.pack("<IB", 7, 1)) * 2, "key tokenizer.ggml twice"),
+    ],
+)  # fmt: skip
+def test_hostile_headers_cost_nothing(content: bytes, says: str, tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(content)
+    with pytest.raises(FormatError, match=says):
+        tokenizer.load(tmp_path / "model.gguf")
+
+
+def test_metadata_beyond_the_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_gguf(tmp_path / "model.gguf", small_file("gpt2"))
+    monkeypatch.setattr(gguf_file, "MAX_BYTES", 4000)
+    with pytest.raises(FormatError, match="has more than 4000 bytes of metadata"):
+        tokenizer.load(path)
+    with pytest.raises(FormatError, match="not a regular file"):
+        read_metadata(tmp_path)
+
+
+def test_only_what_concerns_the_tokenizer_is_kept(tmp_path: Path) -> None:
+    others = {
+        "llama.block_count": 3,
+        "general.tags": ["a", "b"],
+        "llama.x": [[1], [2]],
+        "y": np.arange(9, dtype="f8"),
+    }
+    path = write_gguf(tmp_path / "model.gguf", others | {"tokenizer.ggml.model": "gpt2"})
+    assert read_metadata(path) == {"tokenizer.ggml.model": b"gpt2"}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_file_that_is_cut_off_is_refused(name: str, tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf", small_file(name))
+    content = path.read_bytes()
+    for size in {*range(60), *range(60, len(content), len(content) // 50), len(content) - 1}:
+        path.write_bytes(content[:size])
+        with pytest.raises(FormatError):
+            tokenizer.load(path)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_nothing_but_our_own_errors(name: str, tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf", small_file(name))
+    content = path.read_bytes()
+    for seed in rounds():
+        path.write_bytes(with_other_bytes(random.Random(f"{name} {seed}"), content))
+        try:
+            use(path, {})
+        except Exception as error:
+            raise AssertionError(f"{name}: round {seed}: {type(error).__name__}: {error!s:.500}") from error
+
+
+@pytest.mark.shared_data
+def test_berts_published_vocabulary_is_restored(shared_data: Path, tmp_path: Path) -> None:
+    published = tokenizer.load(shared_data / "vocabs" / "bert_vocab.txt")
+    tokens = [token.decode() for token in published.definition.tokens]
+    tok = tokenizer.load(write_gguf(tmp_path / "model.gguf", of_bert(tokens)))
+    assert tok.definition.tokens == published.definition.tokens
+    text = "\n".join(part[:2000] for part in ntrex(shared_data).values())
+    assert tok.encode(text) == published.encode(text)
+
+
+def ids_of_llama_cpp(path: Path, texts: list[str]) -> list[list[int]]:
+    """The ids that llama.cpp gives, with the tokens that it puts around texts."""
+    worker = Path(__file__).with_name("read_with.py")
+    asked = subprocess.run([PYTHON, worker, LIBRARY], capture_output=True, text=True, check=False)
+    if asked.returncode:
+        pytest.skip(f"no {LIBRARY} in {PYTHON}; CONTRIBUTING.md says how to install it")
+    command = [PYTHON, str(worker), LIBRARY, str(path)]
+    done = subprocess.run(command, input=json.dumps(texts).encode(), capture_output=True, check=True)
+    ids: list[list[int]] = json.loads(done.stdout)
+    return ids
+
+
+@pytest.mark.readers
+@pytest.mark.parametrize("name", MODELS)
+def test_llama_cpp_gives_our_ids(name: str, tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf", small_file(name))
+    tok = tokenizer.load(path)
+    texts = [*TRAINING_TEXTS[:3], *NASTY]
+    assert ids_of_llama_cpp(path, texts) == [tok.encode(text, add_special_tokens=True) for text in texts]
+
+
+@pytest.mark.readers
+@pytest.mark.shared_data
+@pytest.mark.slow
+def test_llama_cpp_gives_our_ids_with_every_split_pattern(shared_data: Path, tmp_path: Path) -> None:
+    """But for letters with marks, which llama.cpp's own expressions for `gpt-4o` and `tekken` leave out."""
+    source = tokenizer.load(shared_data / "vocabs" / "gpt2_vocab.json")
+    texts = [*NASTY, *(text[:3000] for text in ntrex(shared_data).values())]
+    for pre in PRE_TOKENIZERS:
+        content = of_byte_bpe(source, pre) | {"tokenizer.ggml.add_bos_token": False}
+        path = write_gguf(tmp_path / "model.gguf", content)
+        expected = tokenizer.load(path).encode_batch(texts, as_text=True).to_lists()
+        assert ids_of_llama_cpp(path, texts) == expected, pre
