@@ -59,8 +59,9 @@ class CountParams(Params):
     )
     normalizer: str | None = Field(
         default=None,
-        description="Steps joined with +, e.g. nfc or nfkc+lowercase; empty leaves text unchanged. With mode "
-        "sentencepiece one of its rules: identity, nfkc, nmt_nfkc, nfkc_cf, nmt_nfkc_cf.",
+        description="Steps joined with +, e.g. nfc or nfkc+lowercase; some have arguments, e.g. "
+        'strip+replace("``","\\""); empty leaves text unchanged. With mode sentencepiece one of its rules: '
+        "identity, nfkc, nmt_nfkc, nfkc_cf, nmt_nfkc_cf.",
     )
     special_tokens: tuple[str, ...] = Field(
         default=("<|endoftext|>",),

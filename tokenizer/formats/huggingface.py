@@ -11,30 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.tokenizer.components.decoders import Decoder
-from tokmill.tokenizer.components.normalizers import Normalizer, steps_of
+from tokmill.tokenizer.components.normalizers import Normalizer
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.malformed import refuse_malformed
 from tokmill.tokenizer.core.vocabulary import count_reserved
-from tokmill.tokenizer.formats import post_processors, transformers
+from tokmill.tokenizer.formats import normalizers, post_processors, transformers
 from tokmill.tokenizer.formats.files import write_json
 from tokmill.tokenizer.formats.names import HUGGINGFACE
 from tokmill.tokenizer.formats.split_steps import refusal
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
 from tokmill.tokenizer.pipeline.model import TextNormalizer
-
-_NORMALIZERS = {
-    "nfc": "NFC",
-    "nfd": "NFD",
-    "nfkc": "NFKC",
-    "nfkd": "NFKD",
-    "lowercase": "Lowercase",
-    "strip_accents": "StripAccents",
-}
-_STEPS = {name: step for step, name in _NORMALIZERS.items()}
-
-_BERT_STEPS = ("bert_clean", "cjk_spaces", "strip_nonspacing", "lowercase")
-_ONE_SPACE = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
 
 
 def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[Path]:
@@ -71,29 +58,7 @@ def _write_normalizer(normalizer: TextNormalizer) -> dict[str, Any] | None:
             f"format='huggingface' cannot express normalizer={normalizer.name!r}, which treats white space "
             "in a way of its own; use format='sentencepiece' or 'tokmill'"
         )
-    names = steps_of(normalizer.name)
-    if set(names) & set(_BERT_STEPS[:-1]):
-        return _write_bert(names)
-    steps = [{"type": _NORMALIZERS[step]} for step in names]
-    if len(steps) > 1:
-        return {"type": "Sequence", "normalizers": steps}
-    return steps[0] if steps else None
-
-
-def _write_bert(names: tuple[str, ...]) -> dict[str, Any]:
-    """Return BERT's normalizer.
-
-    Raises:
-        FormatError: there are other steps, or another order.
-    """
-    if names != tuple(step for step in _BERT_STEPS if step in names):
-        raise FormatError(
-            f"format='huggingface' cannot express normalizer={'+'.join(names)!r}: of BERT's steps it knows "
-            f"{'+'.join(_BERT_STEPS)}, in this order and without others; use format='tokmill'"
-        )
-    clean, cjk, strip, lower = (step in names for step in _BERT_STEPS)
-    flags = {"clean_text": clean, "handle_chinese_chars": cjk, "strip_accents": strip, "lowercase": lower}
-    return {"type": "BertNormalizer", **flags}
+    return normalizers.write(normalizer.name)
 
 
 def read_content(content: dict[str, Any], where: str) -> Definition:
@@ -114,7 +79,7 @@ def read_content(content: dict[str, Any], where: str) -> Definition:
 def _read(content: dict[str, Any], where: str) -> Definition:
     part = _part_for(content, where)
     loses_spaces = bool(content["model"].get("end_of_word_suffix"))
-    normalizer = _read_normalizer(content.get("normalizer"), where, loses_spaces)
+    normalizer = normalizers.read(content.get("normalizer"), where, loses_spaces)
     added = content.get("added_tokens") or []
     specials = _read_added_tokens(added, normalizer, where)
     num_reserved = count_reserved(specials)
@@ -173,35 +138,3 @@ def _read_added_tokens(added: list[dict[str, Any]], normalizer: str | None, wher
                 f"special tokens are cut out before the text is normalized ({normalizer}) here",
             )
     return {token["content"]: token["id"] for token in added}
-
-
-def _read_normalizer(value: dict[str, Any] | None, where: str, loses_spaces: bool) -> str | None:
-    """Return the normalizer's name.
-
-    A step that makes a space of white space, as in CLIP's files, is left out where the model has no use for
-    white space (`loses_spaces`).
-    """
-    if value is None:
-        return None
-    several = value["normalizers"] if value["type"] == "Sequence" else [value]
-    names = list[str]()
-    for step in several:
-        if loses_spaces and step == _ONE_SPACE:
-            continue
-        if step["type"] not in {*_STEPS, "BertNormalizer"}:
-            known = ", ".join((*_STEPS, "BertNormalizer"))
-            raise refusal(where, "normalizer.type", step["type"], f"only {known} can be done")
-        names += _read_bert(step) if step["type"] == "BertNormalizer" else [_STEPS[step["type"]]]
-    return "+".join(names) or None
-
-
-def _read_bert(step: dict[str, Any]) -> list[str]:
-    """Return the steps of BERT's normalizer; accents are removed with the case unless the file says so."""
-    strip = step.get("strip_accents")
-    wanted = {
-        "bert_clean": step["clean_text"],
-        "cjk_spaces": step["handle_chinese_chars"],
-        "strip_nonspacing": step["lowercase"] if strip is None else strip,
-        "lowercase": step["lowercase"],
-    }
-    return [name for name in _BERT_STEPS if wanted[name]]

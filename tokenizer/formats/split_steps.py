@@ -39,7 +39,7 @@ def check_chain(chain: Sequence[str]) -> None:
         FormatError: it reads one differently; the message names the part.
     """
     for expression in chain:
-        otherwise = _read_otherwise(expression)
+        otherwise = read_otherwise(expression)
         if otherwise:
             raise FormatError(
                 f"format='huggingface' cannot express split_pattern={expression!r}: the tokenizers library "
@@ -47,7 +47,7 @@ def check_chain(chain: Sequence[str]) -> None:
             )
 
 
-def _read_otherwise(expression: str) -> list[str]:
+def read_otherwise(expression: str) -> list[str]:
     """Return the parts of an expression that `tokenizers` reads differently, or not at all."""
     bare = _NOT_SYNTAX.sub("", expression)
     found = [*_OTHERWISE_EVERYWHERE.finditer(expression), *_OTHERWISE.finditer(bare)]
@@ -88,7 +88,7 @@ def read_split(step: dict[str, Any], where: str, allowed: str) -> str:
         how == ("Removed", True) and expression in SPLIT_PATTERNS.values()
     ):
         raise refusal(where, "pre_tokenizer: Split.behavior", step["behavior"], "only Isolated can be done")
-    for part in _read_otherwise(expression):
+    for part in read_otherwise(expression):
         if part not in _MOSTLY_ALIKE:
             rule = f"the tokenizers library reads {part!r} in another way than tokmill"
             raise refusal(where, "pre_tokenizer: Split.pattern", expression, rule)

@@ -71,7 +71,7 @@ def write(definition: Definition, folder: Path) -> list[Path]:
 
 def _settings(definition: Definition) -> dict[str, Any]:
     """Return the content of `tokenizer_config.json`."""
-    steps = steps_of(definition.normalizer.name)
+    steps = {step.name for step in steps_of(definition.normalizer.name)}
     return {
         "tokenizer_class": "BertTokenizer",
         _CLEAN_UP: definition.decoder.name == "wordpiece_cleanup",

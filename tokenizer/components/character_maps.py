@@ -1,0 +1,112 @@
+"""Steps of normalizers that change each character by itself, run by a kernel over whole buffers.
+
+Model: a table has for each character the text that takes its place. It is filled by the slow steps, a page of
+128 characters at a time, when the kernel first meets one of them, so that nobody waits for scripts that do
+not occur. Law: the result is that of the steps on each document. A step may say that the texts of some
+characters cannot simply be joined (marks that change their order); a document that holds one goes through the
+slow steps as a whole.
+"""
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.jit.huge_pages import zero_pages
+from tokmill.tokenizer.kernels.mapping import (
+    APART,
+    ASKS,
+    DONE,
+    FIRST,
+    FULL,
+    LENGTH_BITS,
+    LENGTH_MASK,
+    SAME,
+    CharacterTables,
+    map_characters,
+)
+
+PAGE = 128
+_SURROGATES = range(0xD800, 0xE000)
+_TEXT_BYTES = 1 << 23  # five times what BERT's steps need; memory that is not written to costs nothing
+_ROOM = 4096
+
+Buffers = tuple[NDArray[np.uint8], NDArray[np.int64]]
+
+
+class CharacterMap:
+    """Some steps as a table of characters; safe to share between threads."""
+
+    def __init__(self, change: Callable[[str], str], apart: Callable[[str], bool]) -> None:
+        """Take the steps, and which characters they cannot change alone."""
+        self._change, self._apart = change, apart
+        self._cells = zero_pages(0x110000, np.int32)
+        self._texts, self._used = zero_pages(_TEXT_BYTES, np.uint8), 0
+        self._lock = threading.Lock()
+
+    def buffers(
+        self, data: NDArray[np.uint8], offsets: NDArray[np.int64], keep: NDArray[np.bool_] | None
+    ) -> Buffers:
+        """Change each document of a buffer; see `pipeline.model.TextNormalizer.buffers`."""
+        number = len(offsets) - 1
+        kept = np.zeros(number, np.uint8) if keep is None else keep.astype(np.uint8)
+        size = int(offsets[-1] - offsets[0])
+        out, bounds = np.empty(size + size // 8 + _ROOM, np.uint8), np.empty(number + 1, np.int64)
+        state = np.array([0, offsets[0], 0, 0], np.int64)
+        tables = CharacterTables(self._cells, self._texts)
+        while (why := map_characters(data, offsets, kept, tables, out, bounds, state)) != DONE:
+            if why == FULL:
+                out = _larger(out, int(state[2]), 2 * len(out))
+            elif why == ASKS:
+                self._fill(int(state[3]))
+            else:
+                out = self._whole(data, offsets, out, bounds, state)
+        return out[: int(state[2])], bounds
+
+    def _fill(self, point: int) -> None:
+        """Find out what becomes of the characters of a page."""
+        with self._lock:
+            first = point // PAGE * PAGE
+            points = [point for point in range(first, first + PAGE) if point not in _SURROGATES]
+            cells = [self._cell(chr(point)) for point in points]
+            self._cells[points] = cells  # after the texts, as other threads read both
+
+    def _cell(self, character: str) -> int:
+        if self._apart(character):
+            return APART
+        text = self._change(character).encode()
+        if text == character.encode():
+            return SAME
+        if len(text) > LENGTH_MASK or self._used + len(text) > _TEXT_BYTES:
+            return APART
+        place = self._used
+        self._texts[place : place + len(text)] = np.frombuffer(text, np.uint8)
+        self._used += len(text)
+        return FIRST + (place << LENGTH_BITS | len(text))
+
+    def _whole(
+        self,
+        data: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+        out: NDArray[np.uint8],
+        bounds: NDArray[np.int64],
+        state: NDArray[np.int64],
+    ) -> NDArray[np.uint8]:
+        """Change one document by the slow steps."""
+        document = int(state[0])
+        given = data[offsets[document] : offsets[document + 1]].tobytes()
+        text = self._change(given.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+        begin, end = int(bounds[document]), int(bounds[document]) + len(text)
+        out = out if end <= len(out) else _larger(out, begin, 2 * end)
+        out[begin:end] = np.frombuffer(text, np.uint8)
+        state[:3] = document + 1, offsets[document + 1], end
+        bounds[document + 1] = end
+        return out
+
+
+def _larger(array: NDArray[np.uint8], used: int, size: int) -> NDArray[np.uint8]:
+    """Return an array of another size with the same beginning."""
+    made = np.empty(size, np.uint8)
+    made[:used] = array[:used]
+    return made

@@ -1,0 +1,136 @@
+"""Normalizers in a `tokenizer.json`: each step of ours is a step there, or a flag of BERT's."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tokmill.tokenizer.components.normalizer_steps import Step, spelled, steps_of
+from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.formats.split_steps import read_otherwise, refusal
+
+_NAMED = {
+    "nfc": "NFC",
+    "nfd": "NFD",
+    "nfkc": "NFKC",
+    "nfkd": "NFKD",
+    "lowercase": "Lowercase",
+    "strip_accents": "StripAccents",
+}
+_STEPS = {theirs: ours for ours, theirs in _NAMED.items()}
+_STRIPS = {"strip": (True, True), "strip_left": (True, False), "strip_right": (False, True)}
+_SIDES = {sides: name for name, sides in _STRIPS.items()}
+_BERT_STEPS = ("bert_clean", "cjk_spaces", "strip_nonspacing", "lowercase")
+_OF_BERT_ALONE = frozenset(_BERT_STEPS[:-1])
+_ONE_SPACE = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
+
+
+def write(name: str | None) -> dict[str, Any] | None:
+    """Return the normalizer of a name.
+
+    Raises:
+        FormatError: `tokenizers` reads an expression in another way.
+    """
+    steps = [_write(run) for run in _runs(steps_of(name))]
+    if len(steps) > 1:
+        return {"type": "Sequence", "normalizers": steps}
+    return steps[0] if steps else None
+
+
+def _runs(steps: Sequence[Step]) -> list[list[Step]]:
+    """Return the steps one by one, those together that BERT's normalizer does in its order."""
+    runs = list[list[Step]]()
+    for step in steps:
+        before = runs[-1][-1].name if runs else ""
+        if before in _BERT_STEPS and step.name in _BERT_STEPS[_BERT_STEPS.index(before) + 1 :]:
+            runs[-1].append(step)
+        else:
+            runs.append([step])
+    return runs
+
+
+def _write(run: list[Step]) -> dict[str, Any]:
+    step, names = run[0], [step.name for step in run]
+    if _OF_BERT_ALONE.intersection(names):
+        clean, cjk, strip, lower = (name in names for name in _BERT_STEPS)
+        flags = {"clean_text": clean, "handle_chinese_chars": cjk, "strip_accents": strip, "lowercase": lower}
+        return {"type": "BertNormalizer", **flags}
+    if step.name in _STRIPS:
+        left, right = _STRIPS[step.name]
+        return {"type": "Strip", "strip_left": left, "strip_right": right}
+    if step.name == "prepend":
+        return {"type": "Prepend", "prepend": step.arguments[0]}
+    if step.name in {"replace", "replace_pattern"}:
+        return _write_replace(step)
+    return {"type": _NAMED[step.name]}
+
+
+def _write_replace(step: Step) -> dict[str, Any]:
+    old, new = step.arguments
+    otherwise = read_otherwise(old) if step.name == "replace_pattern" else []
+    if otherwise:
+        raise FormatError(
+            f"format='huggingface' cannot express normalizer={str(step)!r}: the tokenizers library reads "
+            f"{otherwise[0]!r} in another way; write it otherwise, or use format='tokmill'"
+        )
+    kind = "String" if step.name == "replace" else "Regex"
+    return {"type": "Replace", "pattern": {kind: old}, "content": new}
+
+
+def read(value: dict[str, Any] | None, where: str, loses_spaces: bool) -> str | None:
+    """Return the normalizer's name.
+
+    A step that makes a space of white space, as in CLIP's files, is left out where the model has no use for
+    white space (`loses_spaces`).
+
+    Raises:
+        FormatError: a step is not supported, or means something else to `tokenizers`.
+    """
+    steps = _flat(value)
+    if loses_spaces:
+        steps = [step for step in steps if step != _ONE_SPACE]
+    return spelled(tuple(read for step in steps for read in _read(step, where)))
+
+
+def _flat(value: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Return the steps of sequences, which may hold sequences."""
+    if value is None or value["type"] != "Sequence":
+        return [] if value is None else [value]
+    return [step for part in value["normalizers"] for step in _flat(part)]
+
+
+def _read(step: dict[str, Any], where: str) -> list[Step]:
+    match step["type"]:
+        case "BertNormalizer":
+            return _read_bert(step)
+        case "Strip":
+            sides = bool(step["strip_left"]), bool(step["strip_right"])
+            return [Step(_SIDES[sides])] if sides in _SIDES else []
+        case "Prepend":
+            return [Step("prepend", (str(step["prepend"]),))]
+        case "Replace":
+            return [_read_replace(step, where)]
+    if step["type"] not in _STEPS:
+        known = ", ".join((*_STEPS, "BertNormalizer", "Strip", "Prepend", "Replace"))
+        raise refusal(where, "normalizer.type", step["type"], f"only {known} can be done")
+    return [Step(_STEPS[step["type"]])]
+
+
+def _read_replace(step: dict[str, Any], where: str) -> Step:
+    (kind, old), new = next(iter(step["pattern"].items())), str(step["content"])
+    if kind == "String":
+        return Step("replace", (str(old), new))
+    for part in read_otherwise(str(old)):
+        rule = f"the tokenizers library reads {part!r} in another way than tokmill"
+        raise refusal(where, "normalizer: Replace.pattern", old, rule)
+    return Step("replace_pattern", (str(old), new))
+
+
+def _read_bert(step: dict[str, Any]) -> list[Step]:
+    """Return the steps of BERT's normalizer; accents are removed with the case unless the file says so."""
+    strip = step.get("strip_accents")
+    wanted = {
+        "bert_clean": step["clean_text"],
+        "cjk_spaces": step["handle_chinese_chars"],
+        "strip_nonspacing": step["lowercase"] if strip is None else strip,
+        "lowercase": step["lowercase"],
+    }
+    return [Step(name) for name in _BERT_STEPS if wanted[name]]
