@@ -84,17 +84,16 @@ class ChunkedEncoder:
         np.cumsum(lengths, out=offsets[1:])
         return ids, offsets
 
-    def run_with_offsets(
-        self, data: NDArray[np.uint8], segments: Segments
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
-        """Encode segments, and return the ids, where each token begins and ends, and the normalized text."""
-        ids, _ = self.run(data, segments, np.int64)
+    def locate(
+        self, data: NDArray[np.uint8], segments: Segments, ids: NDArray[np.int64]
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return the normalized text of segments, their bounds in it, and where each of the ids begins and ends."""
         kinds = segments.kinds
         text, bounds = self._normalizer.buffers(data, segments.bounds, kinds >= 0)
         starts, ends = self._encoder.locate(
             ids, text, bounds, kinds, lambda: self._splitter.split(text, bounds)
         )
-        return ids, starts, ends, text
+        return text, bounds, starts, ends
 
     def stream(self) -> TextStream:
         """Return a new stream, for a text that comes in parts."""

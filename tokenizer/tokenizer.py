@@ -25,7 +25,7 @@ from tokmill.tokenizer.components.decoders import IdDecoder
 from tokmill.tokenizer.components.specials import AllowedSpecial, AsText, active_specials, cut
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.arrow import ArrowStrings, read_strings
-from tokmill.tokenizer.core.buffers import EncodedBatch, Text, Texts
+from tokmill.tokenizer.core.buffers import EncodedBatch, LocatedBatch, Text, Texts
 from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.renaming import claimed, padded, renamed
@@ -255,6 +255,10 @@ class Tokenizer:
             self.splitter, self.definition.normalizer.name, names, self._encoder.encode_pretoken
         )
 
+    def encode_pretoken(self, pretoken: bytes) -> list[int]:
+        """Return the ids that the model gives a pre-token, without normalizer and split pattern."""
+        return self._encoder.encode_pretoken(pretoken)
+
     def encode_batch(
         self,
         texts: Texts,
@@ -369,14 +373,35 @@ class Tokenizer:
             covers; a token that covers part of a character has the whole character, and one that covers
             nothing (a mark) an empty range.
         """
-        looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
-        data, offsets = buffers.pack([text])
-        segments = cut(data, offsets, looked_for, disallowed)
-        flat, starts, ends, data = self._encoder.run_with_offsets(data, segments)
+        found = self.locate_buffers(*buffers.pack([text]), allowed_special=allowed_special, as_text=as_text)
+        data, starts, ends = found.data, found.starts, found.ends
         characters = np.concatenate([np.zeros(1, np.int64), np.cumsum((data & 0xC0) != 0x80)])
         within = characters[np.minimum(starts + 1, data.shape[0])] - 1
         spans = zip(np.where(starts < ends, within, characters[starts]), characters[ends], strict=True)
-        return flat.tolist(), [(int(start), int(end)) for start, end in spans]
+        return found.ids.tolist(), [(int(start), int(end)) for start, end in spans]
+
+    def locate_buffers(
+        self,
+        data: ArrayLike,
+        offsets: ArrayLike,
+        *,
+        allowed_special: AllowedSpecial = (),
+        as_text: AsText = False,
+    ) -> LocatedBatch:
+        """Encode documents that lie in one buffer, and locate each token in the normalized text.
+
+        Args:
+            data: see `encode_buffers`.
+            offsets: see `encode_buffers`.
+            allowed_special: see `encode`.
+            as_text: see `encode`.
+        """
+        text, cuts = buffers.checked(data, offsets)
+        looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
+        segments = cut(text, cuts, looked_for, disallowed)
+        ids, ends = self._encoder.run(text, segments, np.int64)
+        text, bounds, starts, stops = self._encoder.locate(text, segments, ids)
+        return LocatedBatch(ids, ends[segments.documents], starts, stops, text, bounds[segments.documents])
 
     def count_tokens(
         self, text: Text, *, allowed_special: AllowedSpecial = (), as_text: AsText = False

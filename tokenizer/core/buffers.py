@@ -46,6 +46,27 @@ class EncodedBatch:
         return [document.tolist() for document in self]
 
 
+@dataclass(frozen=True, slots=True)
+class LocatedBatch:
+    """The ids of many documents, and where each token lies in their normalized text.
+
+    Attributes:
+        ids: int64, shape (num_tokens,).
+        offsets: int64, shape (num_documents + 1,); document d has the tokens `offsets[d]:offsets[d + 1]`.
+        starts: int64, shape (num_tokens,); token t covers the bytes `data[starts[t]:ends[t]]`.
+        ends: int64, shape (num_tokens,).
+        data: uint8, the normalized text of all documents.
+        bounds: int64, shape (num_documents + 1,); document d is `data[bounds[d]:bounds[d + 1]]`.
+    """
+
+    ids: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    data: NDArray[np.uint8]
+    bounds: NDArray[np.int64]
+
+
 def utf8(text: Text, where: str = "text") -> bytes:
     """Encode a text as UTF-8; a lone surrogate, which UTF-8 cannot express, becomes U+FFFD as in tiktoken.
 

@@ -1,0 +1,151 @@
+"""`vocab_entropy`: how evenly a text uses the vocabulary, and how well simple models predict its ids.
+
+    text, source, num_tokens
+    shannon_bits           entropy of the ids' frequencies, in bits per token
+    shannon_efficiency     the same over the logarithm of the number of ordinary tokens, 0 to 1
+    renyi_efficiency       likewise with Rényi's entropy of order 2.5 (Zouhar et al. 2023)
+    unigram_bits_per_byte  what a model of single ids needs for a byte of the text
+    trigram_bits_per_byte  what our trigram model needs (`tasks.score.kneser_ney`)
+    normalized_length      tokens over those of a reference tokenizer on the same text; NULL without one
+
+Bits per byte do not depend on the tokenizer's units, so they compare vocabularies. Every second document, by
+its place, trains the models that score the others, and the other way round. Frequencies of a unigram model
+have 1/2 added to each. Efficiencies are of ordinary tokens alone.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tokmill.tasks.audit.measuring import Measured
+from tokmill.tasks.audit.sources import ALL, ratio
+from tokmill.tasks.audit.tokens import EXTRAORDINARY
+from tokmill.tasks.kernels.surprisal import surprisals
+from tokmill.tasks.score.kneser_ney import train
+from tokmill.tokenizer import Tokenizer
+
+RENYI_ORDER = 2.5
+_MOST_IDS = 1 << 20  # three ids must fit into 63 bits
+_I, _F, _S = pa.int64(), pa.float64(), pa.string()
+SCHEMA = pa.schema(
+    [
+        *(("text", _S), ("source", _S), ("num_tokens", _I), ("shannon_bits", _F), ("shannon_efficiency", _F)),
+        *(("renyi_efficiency", _F), ("unigram_bits_per_byte", _F), ("trigram_bits_per_byte", _F)),
+        ("normalized_length", _F),
+    ]
+)
+
+
+def entropies(
+    tok: Tokenizer, text: str, sources: Mapping[str, Measured], reference: Mapping[str, int] | None = None
+) -> pa.Table:
+    """Return the table `vocab_entropy`.
+
+    Args:
+        tok: the tokenizer.
+        text: what was measured: `held_out` or `corpus`.
+        sources: what was measured of each source.
+        reference: the reference tokenizer's tokens of each source.
+    """
+    ordinary = np.array([kind not in EXTRAORDINARY for kind in tok.definition.model.kinds()], np.bool_)
+    rows = {name: [one] for name, one in sources.items()}
+    if len(sources) > 1:
+        rows[ALL] = list(sources.values())
+    given = None if reference is None else {**reference, ALL: sum(reference.values())}
+    return pa.Table.from_pylist(
+        [_row(tok.vocab_size, ordinary, text, name, of, given) for name, of in rows.items()], SCHEMA
+    )
+
+
+def _row(
+    vocab_size: int,
+    ordinary: NDArray[np.bool_],
+    text: str,
+    source: str,
+    of: Sequence[Measured],
+    reference: Mapping[str, int] | None,
+) -> dict[str, Any]:
+    documents = [document for one in of for document in one.documents]
+    counts = sum((one.token_counts for one in of), np.zeros(vocab_size, np.uint64))[ordinary]
+    num_tokens, num_bytes = (sum(getattr(one.amounts, name) for one in of) for name in ("num_tokens", "num_bytes"))
+    bits = shannon_bits(counts)
+    return {
+        "text": text,
+        "source": source,
+        "num_tokens": num_tokens,
+        "shannon_bits": None if bits is None else round(bits, 6),
+        "shannon_efficiency": None if bits is None or len(counts) < 2 else ratio(bits, math.log2(len(counts))),
+        "renyi_efficiency": renyi_efficiency(counts),
+        "unigram_bits_per_byte": _bits_per_byte(_unigram_bits(documents, vocab_size), num_bytes),
+        "trigram_bits_per_byte": _bits_per_byte(_trigram_bits(documents, vocab_size), num_bytes),
+        "normalized_length": None if reference is None else ratio(num_tokens, reference.get(source, 0)),
+    }
+
+
+def shannon_bits(token_counts: NDArray[np.uint64]) -> float | None:
+    """Return the entropy of some frequencies in bits; None if nothing occurs."""
+    counts = token_counts[token_counts > 0].tolist()
+    total = sum(counts)
+    return math.fsum(-count / total * math.log2(count / total) for count in counts) if counts else None
+
+
+def renyi_efficiency(token_counts: NDArray[np.uint64]) -> float | None:
+    """Rényi entropy of order 2.5 of the tokens' frequencies over the logarithm of their number.
+
+    Args:
+        token_counts: uint64 [n], how often each token occurs. The audit passes ordinary tokens only: special
+            and reserved tokens stand for no text, and the number of end tokens depends on the length of the
+            documents.
+
+    Returns:
+        H / log n in [0, 1], rounded to six digits: the efficiency of Zouhar et al. 2023, "Tokenization and
+        the Noiseless Channel", with the order that they recommend. (They divide by the logarithm of the size
+        of the whole vocabulary.) None if no token occurs, or n < 2.
+    """
+    counts = token_counts[token_counts > 0].tolist()
+    if not counts or len(token_counts) < 2:
+        return None
+    total = sum(counts)
+    power = math.fsum((count / total) ** RENYI_ORDER for count in counts)
+    return round(math.log(power) / (1 - RENYI_ORDER) / math.log(len(token_counts)), 6)
+
+
+def _bits_per_byte(bits: float | None, num_bytes: int) -> float | None:
+    return None if bits is None else ratio(bits, num_bytes)
+
+
+def _unigram_bits(documents: Sequence[NDArray[np.uint32]], vocab_size: int) -> float | None:
+    """Return what the unigram models of both halves need for the other one; None for fewer than two documents."""
+    if len(documents) < 2:
+        return None
+    halves = [_counted(documents[half::2], vocab_size) for half in (0, 1)]
+    chances = [(half + 0.5) / (half.sum() + 0.5 * vocab_size) for half in halves]
+    return float(sum(-(halves[1 - half] @ np.log2(chances[half])) for half in (0, 1)))
+
+
+def _counted(documents: Sequence[NDArray[np.uint32]], vocab_size: int) -> NDArray[np.float64]:
+    return np.bincount(np.concatenate(documents), minlength=vocab_size).astype(np.float64)
+
+
+def _trigram_bits(documents: Sequence[NDArray[np.uint32]], vocab_size: int) -> float | None:
+    """Return what the trigram models of both halves need for the other one, likewise."""
+    halves = [documents[half::2] for half in (0, 1)]
+    if vocab_size > _MOST_IDS or not all(any(map(len, half)) for half in halves):
+        return None
+    return sum(_scored(halves[half], halves[1 - half], vocab_size) for half in (0, 1))
+
+
+def _scored(
+    training: Sequence[NDArray[np.uint32]], scored: Sequence[NDArray[np.uint32]], vocab_size: int
+) -> float:
+    model = train(training, vocab_size)
+    lengths = np.array([len(document) for document in scored], np.int64)
+    starts = np.cumsum(lengths) - lengths
+    nats = np.zeros(len(scored), np.float32)
+    surprisals(np.concatenate(scored).astype(np.int64), starts, lengths, np.arange(len(scored)), model, nats)
+    has_tokens = lengths > 0
+    return float(nats[has_tokens].astype(np.float64) @ lengths[has_tokens]) / math.log(2)

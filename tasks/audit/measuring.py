@@ -1,0 +1,172 @@
+"""Measure how a tokenizer encodes documents: the numbers that add up over documents, and their ids.
+
+Words are those of `words`, in the normalized text. A word is whole if one token holds all of it. A token is a
+fallback if it holds less than a character: a byte that stands in for an unknown character, or a part of one
+in byte-level BPE. A document is changed if its ids do not decode to it, and unstable if what they decode to
+has other ids.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tasks.audit.words import words_of
+from tokmill.tasks.formats.text.documents import DocumentBatch
+from tokmill.tasks.kernels.text_size import text_size
+from tokmill.tokenizer import Tokenizer
+from tokmill.tokenizer.core.buffers import LocatedBatch
+
+_EXAMPLE_CHARS = 60
+
+
+class Amounts(NamedTuple):
+    """Numbers that add up.
+
+    Attributes:
+        num_bytes, num_chars: of the text as it was read.
+        num_words, num_whole_words: words, and those that are one token.
+        num_changed, num_unstable: documents; see the module.
+    """
+
+    num_documents: int = 0
+    num_bytes: int = 0
+    num_chars: int = 0
+    num_words: int = 0
+    num_whole_words: int = 0
+    num_tokens: int = 0
+    num_changed: int = 0
+    num_unstable: int = 0
+
+    def plus(self, other: "Amounts") -> "Amounts":
+        """Return the sum of both."""
+        return Amounts(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+
+@dataclass
+class Measured:
+    """What was measured of some documents.
+
+    Attributes:
+        amounts: the sums.
+        token_counts: uint64 [vocab_size], how often each id occurs.
+        documents: the ids of each document.
+        example: of a document that is changed, what it is and becomes at the first difference; or empty.
+    """
+
+    amounts: Amounts
+    token_counts: NDArray[np.uint64]
+    documents: list[NDArray[np.uint32]] = field(default_factory=list)
+    example: str = ""
+
+    @classmethod
+    def none(cls, vocab_size: int) -> Self:
+        """Return what is measured of no documents."""
+        return cls(Amounts(), np.zeros(vocab_size, np.uint64))
+
+    def add(self, other: "Measured") -> None:
+        """Add what was measured of other documents."""
+        self.amounts = self.amounts.plus(other.amounts)
+        self.token_counts += other.token_counts
+        self.documents += other.documents
+        self.example = self.example or other.example
+
+
+def measure(tok: Tokenizer, batches: Iterable[DocumentBatch], max_bytes: int) -> Measured:
+    """Measure the first documents of some batches, until `max_bytes` of text are reached.
+
+    The result does not depend on how documents are divided into batches.
+    """
+    measured = Measured.none(tok.vocab_size)
+    for data, offsets in _limited(batches, max_bytes):
+        measured.add(measure_texts(tok, data, offsets))
+    return measured
+
+
+def measure_texts(tok: Tokenizer, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Measured:
+    """Measure documents that lie in one buffer, as in `Tokenizer.encode_buffers`."""
+    found = tok.locate_buffers(data, offsets, as_text=True)
+    size = text_size(data, offsets)
+    changed, unstable, example = _round_trips(tok, data, offsets, found)
+    words = words_of(found.data, found.bounds)
+    return Measured(
+        Amounts(
+            *(size.num_documents, size.num_bytes, size.num_chars, len(words[0])),
+            *(_num_whole(found, *words), len(found.ids), changed, unstable),
+        ),
+        np.bincount(found.ids, minlength=tok.vocab_size).astype(np.uint64),
+        np.split(found.ids.astype(np.uint32), found.offsets[1:-1]) if size.num_documents else [],
+        example,
+    )
+
+
+def fallback_ids(tok: Tokenizer) -> NDArray[np.bool_]:
+    """Return which ids hold less than a character: bool [vocab_size]."""
+    vocabulary = tok.definition.vocabulary
+    found = np.zeros(tok.vocab_size, np.bool_)
+    found[list(vocabulary.byte_ids)] = True
+    found[[token for token, text in vocabulary.ordinary() if not _is_text(text)]] = True
+    return found
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _limited(
+    batches: Iterable[DocumentBatch], max_bytes: int
+) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
+    """Yield documents until their bytes reach the limit; the one that reaches it is the last."""
+    left = max_bytes
+    for batch in batches:
+        number = min(len(batch), int(np.searchsorted(batch.offsets, left)))
+        end = int(batch.offsets[number])
+        yield batch.data[:end], batch.offsets[: number + 1]
+        left -= end
+        if left <= 0:
+            return
+
+
+def _num_whole(found: LocatedBatch, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
+    """Return how many words lie in one token."""
+    if not len(found.ids) or not len(starts):
+        return 0
+    first = np.searchsorted(found.ends, starts, side="right")  # the first token that ends after the beginning
+    first = np.minimum(first, len(found.ids) - 1)
+    return int(((found.starts[first] <= starts) & (found.ends[first] >= ends)).sum())
+
+
+def _round_trips(
+    tok: Tokenizer, data: NDArray[np.uint8], offsets: NDArray[np.int64], found: LocatedBatch
+) -> tuple[int, int, str]:
+    """Return how many documents change, how many of these are unstable, and an example of a change."""
+    plain = tok.definition.decoder.name == "fuse"
+    if plain and tok.decode_bytes(found.ids) == data.tobytes():
+        return 0, 0, ""
+    changed, unstable, example = 0, 0, ""
+    for document in range(len(offsets) - 1):
+        ids = found.ids[found.offsets[document] : found.offsets[document + 1]]
+        was = data[offsets[document] : offsets[document + 1]].tobytes()
+        becomes = tok.decode_bytes(ids)
+        if becomes == was:
+            continue
+        changed += 1
+        again = tok.encode(becomes.decode("utf-8", "replace"), as_text=True)
+        unstable += again != ids.tolist()
+        example = example or _difference(was.decode(), becomes.decode("utf-8", "replace"))
+    return changed, unstable, example
+
+
+def _difference(was: str, becomes: str) -> str:
+    """Return both texts around the first difference."""
+    pairs = zip(was, becomes, strict=False)
+    at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(was), len(becomes)))
+    start = max(0, at - _EXAMPLE_CHARS // 3)
+    before, after = (text[start : start + _EXAMPLE_CHARS] for text in (was, becomes))
+    return f"{before!r} becomes {after!r}"

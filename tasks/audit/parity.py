@@ -1,0 +1,120 @@
+"""`vocab_parity`: what the same sentences cost in each language, against a reference language.
+
+Line N of every text is the same sentence. The premium of a language is its tokens divided by those of the
+reference language, over all lines; its interval is that of the bootstrap: 1,000 times as many lines are drawn
+with replacement, the same for all languages, and the 2.5th and 97.5th percentile of the premiums are taken. The draws come
+from the generator Philox of numpy, whose bits are the same everywhere, with the given seed. The row of the
+language `*` has the Gini coefficient of the languages' tokens: 0 if all are equal, towards 1 if few have all.
+
+    language, reference, num_lines, num_tokens
+    premium, premium_low, premium_high    NULL if the reference has no tokens
+    premium_median                        of the lines where both have tokens
+    gini                                  in the row `*` alone
+
+Source: premiums as in Petrov et al. 2023, "Language model tokenizers introduce unfairness between languages".
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tokmill.tasks.audit.sources import ratio
+from tokmill.tasks.core.errors import SourceError
+from tokmill.tokenizer import Tokenizer
+
+EVERY = "*"
+NUM_DRAWS = 1000
+_PERCENTILES = (2.5, 97.5)
+_I, _F, _S = pa.int64(), pa.float64(), pa.string()
+SCHEMA = pa.schema(
+    [
+        *(("language", _S), ("reference", _S), ("num_lines", _I), ("num_tokens", _I), ("premium", _F)),
+        *(("premium_low", _F), ("premium_high", _F), ("premium_median", _F), ("gini", _F)),
+    ]
+)
+
+
+def parity(tok: Tokenizer, texts: Mapping[str, Sequence[str]], reference: str, seed: int = 0) -> pa.Table:
+    """Return the table `vocab_parity`.
+
+    Args:
+        tok: the tokenizer.
+        texts: the lines of each language.
+        reference: the language that the others are compared with.
+        seed: decides the draws.
+
+    Raises:
+        SourceError: the texts have unlike numbers of lines, or none, or the reference is not among them.
+    """
+    check_parallel({language: len(lines) for language, lines in texts.items()}, reference)
+    counts = {language: line_tokens(tok, lines) for language, lines in texts.items()}
+    weights = _draws(len(counts[reference]), seed)
+    rows = [
+        {"language": language, "reference": reference, **_premium(found, counts[reference], weights)}
+        for language, found in counts.items()
+    ]
+    totals = np.array([found.sum() for found in counts.values()])
+    every = {
+        "language": EVERY,
+        "reference": reference,
+        "num_lines": len(counts[reference]),
+        "num_tokens": int(totals.sum()),
+        "gini": gini(totals),
+    }
+    return pa.Table.from_pylist([*rows, every], SCHEMA)
+
+
+def check_parallel(num_lines: Mapping[str, int], reference: str) -> None:
+    """Refuse texts that are not parallel; see `parity`."""
+    if reference not in num_lines:
+        raise SourceError(
+            f"audit.reference={reference!r} is none of the languages of audit.parallel: {', '.join(num_lines)}"
+        )
+    wanted = num_lines[reference]
+    for language, number in num_lines.items():
+        if number != wanted or not number:
+            raise SourceError(
+                f"audit.parallel: {language} has {number} lines and {reference} {wanted}; line N of every file must "
+                "be the same sentence, and there must be at least one"
+            )
+
+
+def line_tokens(tok: Tokenizer, lines: Sequence[str]) -> NDArray[np.int64]:
+    """Return the number of tokens of each line: int64 [num_lines]."""
+    return np.diff(tok.encode_batch(list(lines), as_text=True).offsets)
+
+
+def gini(amounts: NDArray[np.int64]) -> float | None:
+    """Return the Gini coefficient of some amounts, rounded; None if they are all 0."""
+    ordered, number = np.sort(amounts).astype(float), len(amounts)
+    total = ordered.sum()
+    places = np.arange(1, number + 1)
+    return round(float((2 * places - number - 1) @ ordered / (number * total)), 6) if total else None
+
+
+def _premium(
+    found: NDArray[np.int64], reference: NDArray[np.int64], weights: NDArray[np.float64]
+) -> dict[str, Any]:
+    row = {"num_lines": len(found), "num_tokens": int(found.sum())}
+    if not reference.sum():
+        return row
+    drawn = weights @ reference
+    premiums = (weights @ found)[drawn > 0] / drawn[drawn > 0]
+    low, high = np.percentile(premiums, _PERCENTILES).tolist() if len(premiums) else (None, None)
+    both = (reference > 0) & (found > 0)
+    return row | {
+        "premium": ratio(int(found.sum()), int(reference.sum())),
+        "premium_low": None if low is None else round(low, 6),
+        "premium_high": None if high is None else round(high, 6),
+        "premium_median": round(float(np.median(found[both] / reference[both])), 6) if both.any() else None,
+    }
+
+
+def _draws(num_lines: int, seed: int) -> NDArray[np.float64]:
+    """Return how often each line is drawn in each of the draws: float64 [NUM_DRAWS, num_lines]."""
+    bits = np.random.Philox(key=seed).random_raw(NUM_DRAWS * num_lines).reshape(NUM_DRAWS, num_lines)
+    lines = (bits % np.uint64(num_lines)).astype(np.int64)
+    return np.stack([np.bincount(row, minlength=num_lines) for row in lines]).astype(np.float64)

@@ -1,0 +1,190 @@
+"""`vocab_tokens`: what every token of a vocabulary is, and whether it is of any use.
+
+One row per token, by id; ids without a token have none. A token's surface is what it adds to a text, without
+the marks of its family: ` the` for `▁the`, `ing` for `##ing`. Columns that do not apply are NULL.
+
+    token_id          uint32
+    token             binary   its bytes, marks included
+    text              string   the same as one readable line
+    kind              string   the family's own (`byte`, `merge`, `piece`, …), or `special`, `reserved`, `unknown`
+    rank              int64    from 0: place of its merge, or, where pieces have scores, by score
+    left, right       uint32   the tokens that its (first) merge joins
+    num_bytes         uint32   of the surface
+    num_chars         uint32   of the surface; NULL unless it is UTF-8
+    scripts           string   `Latin`, `Han+Hiragana`, or empty
+    categories        string   major categories of its characters, such as `LN`
+    is_utf8           bool     whether the surface alone is a text
+    leading_space     bool
+    casing            string   `lower`, `upper`, `title`, `mixed` or `none`
+    run               string   `number`, `white_space` or `punctuation` if all of it is, one leading space aside
+    word              string   letters and digits in lower case, which variants of a word share
+    num_training      uint64   occurrences in the counts of the training text
+    weighted_training double   the same, each source multiplied by its factor
+    reachable         bool     see `reach`; NULL for special and reserved tokens
+    encodes_to        list     the ids that its own text gives, if it is not reachable
+    redundant         bool     never in the training text, and a part of another merge
+    duplicate_of      uint32   the least id with the same surface under Unicode's NFC
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tokmill.tasks.audit.characters import Characters
+from tokmill.tasks.audit.reach import reachable_tokens
+from tokmill.tokenizer import Tokenizer
+
+SCHEMA = pa.schema(
+    [
+        *(("token_id", pa.uint32()), ("token", pa.binary()), ("text", pa.string()), ("kind", pa.string())),
+        *(("rank", pa.int64()), ("left", pa.uint32()), ("right", pa.uint32())),
+        *(("num_bytes", pa.uint32()), ("num_chars", pa.uint32()), ("scripts", pa.string())),
+        *(("categories", pa.string()), ("is_utf8", pa.bool_()), ("leading_space", pa.bool_())),
+        *(("casing", pa.string()), ("run", pa.string()), ("word", pa.string())),
+        *(("num_training", pa.uint64()), ("weighted_training", pa.float64()), ("reachable", pa.bool_())),
+        *(("encodes_to", pa.list_(pa.uint32())), ("redundant", pa.bool_()), ("duplicate_of", pa.uint32())),
+    ]
+)
+EXTRAORDINARY = frozenset({"special", "reserved", "unknown", "hole"})
+"""Kinds of ids that stand for no text."""
+
+_RUNS = {"N": "number", "Z": "white_space", "C": "white_space", "ZC": "white_space"}
+
+
+class Occurrences(NamedTuple):
+    """How often each token occurs in the training text: uint64 and float64, shape (vocab_size,)."""
+
+    counts: NDArray[np.uint64]
+    weighted: NDArray[np.float64]
+
+
+def surfaces_of(tok: Tokenizer) -> list[bytes]:
+    """Return what each token adds to a text, by id; empty for special, reserved and unknown ones and holes."""
+    added = tok.definition.decoder.added(tok.definition.vocabulary).tokens
+    kinds = tok.definition.model.kinds()
+    return [b"" if kind in EXTRAORDINARY else text for kind, text in zip(kinds, added, strict=True)]
+
+
+def describe_tokens(
+    tok: Tokenizer, training: Occurrences | None = None, seen: NDArray[np.bool_] | None = None
+) -> pa.Table:
+    """Return the table `vocab_tokens`.
+
+    Args:
+        tok: the tokenizer.
+        training: occurrences in the training text, if it is known.
+        seen: bool [vocab_size], tokens that occur in text that was encoded; they need not be tried.
+    """
+    kinds, surfaces = tok.definition.model.kinds(), surfaces_of(tok)
+    known = np.zeros(tok.vocab_size, np.bool_) if seen is None else seen.copy()
+    if training is not None:
+        known |= training.counts > 0
+    reached, becomes = reachable_tokens(tok, surfaces, known)
+    left, right, ranks = _merges(tok)
+    inner = np.unique(np.concatenate([left[left >= 0], right[right >= 0]]))
+    of_merge = np.isin(np.arange(tok.vocab_size), inner)
+    ids = [i for i, kind in enumerate(kinds) if kind != "hole"]
+    ordinary = [kinds[i] not in EXTRAORDINARY for i in ids]
+    columns: dict[str, list[Any]] = {
+        "token_id": ids,
+        "token": [tok.definition.tokens[i] for i in ids],
+        "text": [tok.definition.model.readable(i) for i in ids],
+        "kind": [kinds[i] for i in ids],
+        "rank": _or_none(ranks[ids]),
+        "left": _or_none(left[ids]),
+        "right": _or_none(right[ids]),
+        **_of_texts([surfaces[i] or tok.definition.tokens[i] for i in ids]),
+        "num_training": [None] * len(ids) if training is None else training.counts[ids].tolist(),
+        "weighted_training": [None] * len(ids)
+        if training is None
+        else [round(value, 6) for value in training.weighted[ids].tolist()],
+        "reachable": _where(ordinary, reached[ids].tolist()),
+        "encodes_to": [becomes.get(i) for i in ids],
+        "redundant": [None] * len(ids)
+        if training is None
+        else _where(ordinary, (of_merge & (training.counts == 0))[ids].tolist()),
+        "duplicate_of": _duplicates(ids, surfaces),
+    }
+    return pa.table(columns, schema=SCHEMA)
+
+
+def _where(conditions: Sequence[bool], values: Sequence[Any]) -> list[Any]:
+    return [value if condition else None for condition, value in zip(conditions, values, strict=True)]
+
+
+def _or_none(values: NDArray[np.int64]) -> list[int | None]:
+    return [None if value < 0 else value for value in values.tolist()]
+
+
+def _merges(tok: Tokenizer) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return both parts and the rank of each id, int64 [vocab_size]; -1 where there are none."""
+    left, right, ranks = (np.full(tok.vocab_size, -1, np.int64) for _ in range(3))
+    model: Any = tok.definition.model
+    if hasattr(model, "merges"):
+        rows = np.asarray(model.merges, np.int64).reshape(-1, 3)[::-1]  # the first of several stays
+        left[rows[:, 2]], right[rows[:, 2]] = rows[:, 0], rows[:, 1]
+        ranks[rows[:, 2]] = np.arange(len(rows))[::-1]
+    elif hasattr(model, "scores"):
+        ordinary = np.array([token for token, _ in tok.definition.vocabulary.ordinary()], np.int64)
+        order = np.lexsort((ordinary, -np.asarray(model.scores)[ordinary]))
+        ranks[ordinary[order]] = np.arange(len(ordinary))
+    return left, right, ranks
+
+
+def _of_texts(surfaces: Sequence[bytes]) -> dict[str, list[Any]]:
+    """Return the columns that follow from the surfaces alone."""
+    texts = [_text(surface) for surface in surfaces]
+    characters = Characters.of(text for text in texts if text)
+    cores = [text.removeprefix(" ") if text and text != " " else text for text in texts]
+    return {
+        "num_bytes": [len(surface) for surface in surfaces],
+        "num_chars": [None if text is None else len(text) for text in texts],
+        "scripts": ["" if text is None else characters.scripts_of(text) for text in texts],
+        "categories": ["" if text is None else characters.categories_of(text) for text in texts],
+        "is_utf8": [text is not None for text in texts],
+        "leading_space": [surface.startswith(b" ") and len(surface) > 1 for surface in surfaces],
+        "casing": ["none" if text is None else characters.casing_of(text) for text in texts],
+        "run": [_run(characters, core) for core in cores],
+        "word": [_word(characters, core) for core in cores],
+    }
+
+
+def _text(surface: bytes) -> str | None:
+    try:
+        return surface.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _run(characters: Characters, text: str | None) -> str | None:
+    """Return what all characters of a text are, if it is one of these."""
+    if not text:
+        return None
+    found = characters.categories_of(text)
+    if set(found) <= {"P", "S"}:
+        return "punctuation"
+    return _RUNS.get(found) if found == "N" or text.isspace() else None
+
+
+def _word(characters: Characters, text: str | None) -> str | None:
+    """Return the word that a text is, in lower case; None if it is anything else."""
+    core = text.strip() if text else ""
+    is_word = bool(core) and set(characters.categories_of(core)) <= {"L", "M", "N"}
+    return core.lower() if is_word else None
+
+
+def _duplicates(ids: Sequence[int], surfaces: Sequence[bytes]) -> list[int | None]:
+    """Return for each token the least id with an equal surface, if that is another one."""
+    first: dict[object, int] = {}
+    found = list[int | None]()
+    for token in ids:
+        surface = surfaces[token]
+        text = _text(surface)
+        key: object = surface if text is None else unicodedata.normalize("NFC", text)
+        before = first.setdefault(key, token) if surface else token
+        found.append(before if before != token else None)
+    return found
