@@ -87,7 +87,7 @@ class ChunkedEncoder:
     def locate(
         self, data: NDArray[np.uint8], segments: Segments, ids: NDArray[np.int64]
     ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the normalized text of segments, their bounds in it, and where each of the ids begins and ends."""
+        """Return the normalized text of segments, their bounds, and where each id begins and ends."""
         kinds = segments.kinds
         text, bounds = self._normalizer.buffers(data, segments.bounds, kinds >= 0)
         starts, ends = self._encoder.locate(
@@ -98,6 +98,33 @@ class ChunkedEncoder:
     def stream(self) -> TextStream:
         """Return a new stream, for a text that comes in parts."""
         return TextStream(self._splitter, self._normalizer, self._encode_pretokens)
+
+    def pretokens(
+        self, data: NDArray[np.uint8], offsets: NDArray[np.int64]
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """Encode pre-tokens that lie in one buffer, without normalizer and split pattern.
+
+        Returns:
+            The ids, and int64 offsets of shape (num_pretokens + 1,).
+
+        Raises:
+            LawError: see `run`.
+        """
+        ids, lengths = (
+            _Growing(np.uint32, int(offsets[-1]) // _BYTES_A_TOKEN + 1),
+            np.empty(len(offsets) - 1, np.int64),
+        )
+        with self._encoder.workspace() as workspace:
+            for start, stop in chunks(offsets):
+                cuts = offsets[start : stop + 1]
+                alone = Pretokens(cuts[:-1], cuts[1:], np.arange(stop - start + 1))
+                found, ends, unknown = workspace.encode(data, alone, np.full(stop - start, -1))
+                breach = self._encoder.law.breach(found, ends, cuts, unknown)
+                if breach is not None:
+                    raise LawError(breach.says, start + breach.segment)
+                ids.append(found)
+                lengths[start:stop] = np.diff(ends)
+        return ids.taken(), np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
     def encode_pretoken(self, data: bytes) -> list[int]:
         """Encode one pre-token."""

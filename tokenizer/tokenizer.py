@@ -259,6 +259,10 @@ class Tokenizer:
         """Return the ids that the model gives a pre-token, without normalizer and split pattern."""
         return self._encoder.encode_pretoken(pretoken)
 
+    def encode_pretokens(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> EncodedBatch:
+        """Encode many pre-tokens, each `data[offsets[k]:offsets[k + 1]]`; see `encode_pretoken`."""
+        return EncodedBatch(*self._encoder.pretokens(data, offsets))
+
     def encode_batch(
         self,
         texts: Texts,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from tokmill.tasks.audit.stage import AuditParams
+from tokmill.tasks.audit.params import AuditParams
 from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.card.stage import CardParams
 from tokmill.tasks.encode.stage import EncodeParams
@@ -72,6 +72,24 @@ class ExistingTokenizer(AdoptParams):
         return AdoptParams.model_validate(self.model_dump(exclude={"use"}))
 
 
+class Auditing(AuditParams):
+    """What the audit reads and the limits of its gate, and the files and tokenizer that it names."""
+
+    parallel: dict[str, str] = Field(
+        default_factory=dict,
+        description="Text files by language whose line N is the same sentence in each: for the premium of "
+        "each language.",
+        examples=[{"eng": "parallel/eng.txt", "hin": "parallel/hin.txt"}],
+    )
+    compare_with: ExistingTokenizer | None = Field(
+        default=None, description="Another tokenizer, which encodes the same text for comparison."
+    )
+
+    def params(self) -> AuditParams:
+        """The parameters of the stage: all but the files and the tokenizer."""
+        return AuditParams.model_validate(self.model_dump(exclude={"parallel", "compare_with"}))
+
+
 class Replanning(ConsumeParams):
     """A mixture that continues where a training run stopped reading an earlier one."""
 
@@ -103,7 +121,7 @@ class Profile(BaseModel):
     train: TrainParams | None = None
     tokenizer: ExistingTokenizer | None = None
     encode: EncodeParams = EncodeParams()
-    audit: AuditParams = AuditParams()
+    audit: Auditing = Auditing()
     score: TrigramParams = TrigramParams()
     mix: MixParams = MixParams()
     replan: Replanning | None = None

@@ -2,7 +2,8 @@
 
     sources ─ corpus ─┬─ counts ─ balance ─ tokenizer ─ audit ──────────────┐
                       └──────────────────────── encoded ─ mixture ─ packed ─ card
-                                                  └─ scores ─┘
+                                                  ├─ scores ─┘              │
+                                                  └─ usage ─────────────────┘
 
 With `[holdout]`, the corpus is divided first. Everything above is made of the documents for training; those
 held out are encoded, mixed and packed by themselves, as `packed/NAME.validation`.
@@ -20,6 +21,7 @@ from tokmill.flows.profile import Profile
 from tokmill.flows.run.dag import Dag, Done, Job, JobInput, MappedJob, Node, Part
 from tokmill.flows.run.sources import Sources
 from tokmill.tasks.audit.stage import AUDIT, check_gate
+from tokmill.tasks.audit.text import AUDIT_TEXT, AuditTextParams, sampled
 from tokmill.tasks.balance.stage import BALANCE
 from tokmill.tasks.card.stage import CARD
 from tokmill.tasks.core.stage import ArtifactRef, External, Params, Stage
@@ -44,8 +46,12 @@ from tokmill.tasks.score.stage import (
     NoiseParams,
     PerplexityParams,
 )
-from tokmill.tasks.train.adopt import ADOPT
+from tokmill.tasks.train.adopt import ADOPT, AdoptParams
 from tokmill.tasks.train.stage import TRAIN, TrainParams
+from tokmill.tasks.usage.stage import USAGE, UsageParams
+
+COMPARED = "compared"
+"""The part of a run that is about the tokenizer that the audit compares with."""
 
 Locate: TypeAlias = Callable[[ArtifactRef], Path]
 """Returns the folder of a published artifact."""
@@ -59,7 +65,7 @@ def compose(profile: Profile, sources: Sources, locate: Locate) -> Dag:
         sources: the files that the profile's sources match, and the tokenizer if it names one.
         locate: returns the folder of a published artifact.
 
-    The mixture waits for the audit only if `audit.on_failure` is "fail", so that a failed gate (`GateError`)
+    Encoding waits for the audit only if `audit.on_failure` is "fail", so that a failed gate (`GateError`)
     stops the run before it; otherwise only the card waits for the audit.
     """
     return _Composition(profile, sources, locate).dag()
@@ -78,21 +84,22 @@ class _Composition:
         corpus, held_out = self._parts(ingested)
         kinds: dict[str, Job | ArtifactRef] = {"corpus": corpus, **self._tokenizer(corpus)}
         both: dict[str, JobInput] = {"corpus": corpus, "tokenizer": kinds["tokenizer"]}
+        audit = self._audit(held_out or corpus, kinds)
+        verdict = [audit] if profile.audit.on_failure == "fail" else []
         text = self._text(profile.encode.for_source)
-        shards = self._mapped(ENCODE_SHARD, corpus, text, {"tokenizer": kinds["tokenizer"]})
+        shards = self._mapped(ENCODE_SHARD, corpus, text, {"tokenizer": kinds["tokenizer"]}, needs=verdict)
         encoded = self._one(ENCODE, profile.encode, {**both, "shards": shards})
         tokens: dict[str, JobInput] = {"encoded": encoded, "shards": shards}
-        audit = self._one(AUDIT, profile.audit, {**both, **tokens}, check=self._gate)
+        usage = self._one(USAGE, UsageParams(), {**both, **tokens})
         consumed = self._consumed()
         scores = self._scores(corpus, kinds["tokenizer"], shards, tokens)
-        verdict = [audit] if profile.audit.on_failure == "fail" else []
-        mixture = self._one(MIX, profile.mix_params(), {**tokens, **consumed, **scores}, needs=verdict)
-        kinds |= {"encoded": encoded, "audit": audit, "mixture": mixture}
+        mixture = self._one(MIX, profile.mix_params(), {**tokens, **consumed, **scores})
+        kinds |= {"audit": audit, "encoded": encoded, "usage": usage, "mixture": mixture}
         kinds["packed"] = self._packed(mixture, tokens, profile.pack)
         if held_out is None:
             kinds["card"] = self._one(CARD, profile.card, kinds)
             return Dag(self.jobs, kinds)
-        validation = self._validation(held_out, kinds["tokenizer"])
+        validation = self._validation(held_out, kinds["tokenizer"], verdict)
         kinds["card"] = self._one(CARD, profile.card, {**kinds, "ingested": ingested, **validation})
         return Dag(self.jobs, {**kinds, "ingested": ingested, "validation": validation["validation"]})
 
@@ -108,12 +115,12 @@ class _Composition:
         )
         return training, validation
 
-    def _validation(self, corpus: Job, tokenizer: Job | ArtifactRef) -> dict[str, Job]:
+    def _validation(self, corpus: Job, tokenizer: Job | ArtifactRef, needs: Sequence[Job]) -> dict[str, Job]:
         """Encode, mix and pack the documents that are held out, all of them once and unchanged."""
         encode, pack, part = self.profile.encode.plain(), self.profile.pack.plain(), VALIDATION
         both: dict[str, JobInput] = {"corpus": corpus, "tokenizer": tokenizer}
         text = self._text(lambda source: encode)
-        shards = self._mapped(ENCODE_SHARD, corpus, text, {"tokenizer": tokenizer}, part=part)
+        shards = self._mapped(ENCODE_SHARD, corpus, text, {"tokenizer": tokenizer}, needs=needs, part=part)
         encoded = self._one(ENCODE, encode, {**both, "shards": shards}, part=part)
         tokens: dict[str, JobInput] = {"encoded": encoded, "shards": shards}
         mixture = self._one(MIX, MixParams(method="proportional"), tokens, part=part)
@@ -124,8 +131,46 @@ class _Composition:
             "validation": self._packed(mixture, tokens, pack, part),
         }
 
+    def _audit(self, corpus: Job, kinds: Mapping[str, Job | ArtifactRef]) -> Job:
+        """Judge the tokenizer by a sample of a corpus, and by what its profile names."""
+        given: dict[str, JobInput] = {
+            "corpus": corpus,
+            **{kind: made for kind, made in kinds.items() if kind != "corpus"},
+            "texts": self._sampled(corpus, kinds["tokenizer"]),
+            "parallel": self.sources.parallel,
+        }
+        other = self.sources.compare_with
+        if other is not None:
+            compared = (
+                other
+                if isinstance(other, ArtifactRef)
+                else self._one(ADOPT, self._compared_params(), {"file": other}, part=COMPARED)
+            )
+            given |= {"compare_with": compared, "compared_texts": self._sampled(corpus, compared, COMPARED)}
+        return self._one(AUDIT, self.profile.audit.params(), given, check=self._gate)
+
+    def _compared_params(self) -> AdoptParams:
+        named = self.profile.audit.compare_with
+        return AdoptParams() if named is None else named.params()
+
+    def _sampled(self, corpus: Job, tokenizer: Job | ArtifactRef, part: str = "") -> Job:
+        """Measure how a tokenizer encodes a sample of a corpus."""
+
+        def parts(ref: ArtifactRef, done: Done) -> list[Part]:
+            found = sampled(Corpus.open(self.locate(ref)), self.profile.audit.sample_megabytes)
+            return [
+                Part(
+                    f"{shard.source}/{shard.index}",
+                    AuditTextParams(max_bytes=max_bytes),
+                    {"shard": self._external(shard)},
+                )
+                for shard, max_bytes in found
+            ]
+
+        return self._mapped(AUDIT_TEXT, corpus, parts, {"tokenizer": tokenizer}, part=part)
+
     def _gate(self, audit: ArtifactRef) -> None:
-        check_gate(self.profile.audit, self.locate(audit), audit.name)
+        check_gate(self.profile.audit.params(), self.locate(audit), audit.name)
 
     def _tokenizer(self, corpus: Job) -> dict[str, Job | ArtifactRef]:
         """Use the tokenizer that the profile names, or train one on the balanced counts."""

@@ -11,6 +11,7 @@ from tokmill.tasks.formats.scores import COLUMN
 from tokmill.tasks.formats.text.resolving import resolve_files
 from tokmill.tasks.score.column import missing_values
 from tokmill.tasks.store import FileDigests, Store, digest_folder
+from tokmill.tasks.store.digest import digest_bytes
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Sources:
         files: the files of all sources, in order of source and name, with their digests.
         roots: each source's folder (an absolute path), which does not enter fingerprints.
         tokenizer: the tokenizer that the profile names; None if it trains one.
+        parallel: the parallel texts that the audit reads, in the order of the profile.
+        compare_with: the tokenizer that the audit compares with, if the profile names one.
         consumed: by role, the artifacts of the earlier mixture that the run continues; empty if it continues
             none.
     """
@@ -28,6 +31,8 @@ class Sources:
     files: Sequence[External]
     roots: Mapping[str, str]
     tokenizer: ArtifactRef | External | None
+    parallel: Sequence[External] = ()
+    compare_with: ArtifactRef | External | None = None
     consumed: Mapping[str, ArtifactRef | Sequence[ArtifactRef]] = field(default_factory=dict)
 
 
@@ -46,11 +51,13 @@ def resolve_sources(profile: Profile, store: Store, *, rehash: bool = False) -> 
         found, roots[name] = resolve_files(profile.sources[name], Path.cwd(), digests, source=name)
         files += found
     _check_curriculum(profile, files)
-    tokenizer = (
-        None if profile.tokenizer is None else _tokenizer(profile, profile.tokenizer.use, store, digests)
+    used, other = profile.tokenizer, profile.audit.compare_with
+    tokenizer = None if used is None else _tokenizer(profile, "tokenizer.use", used.use, store, digests)
+    compared = (
+        None if other is None else _tokenizer(profile, "audit.compare_with.use", other.use, store, digests)
     )
     consumed = {} if profile.replan is None else _consumed(profile, profile.replan.mixture, store)
-    return Sources(files, roots, tokenizer, consumed)
+    return Sources(files, roots, tokenizer, _parallel(profile, digests), compared, consumed)
 
 
 def _check_curriculum(profile: Profile, files: Sequence[External]) -> None:
@@ -74,7 +81,26 @@ def _check_curriculum(profile: Profile, files: Sequence[External]) -> None:
                     )
 
 
-def _tokenizer(profile: Profile, use: str, store: Store, digests: FileDigests) -> ArtifactRef | External:
+def _parallel(profile: Profile, digests: FileDigests) -> list[External]:
+    """Return the parallel texts: the language is a part of what identifies each, its path is not."""
+    found = []
+    for language, name in profile.audit.parallel.items():
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise ProfileError(
+                f"profile {profile.name!r}: audit.parallel.{language}={name!r} is no file; name a text "
+                "file with a sentence a line"
+            )
+        value = {"language": language, "path": str(path.absolute())}
+        found.append(
+            External(digest=digest_bytes(f"{language} {digests.digest(path)}".encode()), value=value)
+        )
+    return found
+
+
+def _tokenizer(
+    profile: Profile, setting: str, use: str, store: Store, digests: FileDigests
+) -> ArtifactRef | External:
     """Resolve a tokenizer: an existing path, or else a reference to an artifact."""
     path = Path(use).expanduser()
     if path.exists():
@@ -82,9 +108,7 @@ def _tokenizer(profile: Profile, use: str, store: Store, digests: FileDigests) -
         return External(digest=digest, value=str(path.absolute()))
     ref = store.resolve(use)
     if ref.kind != "tokenizer":
-        raise ProfileError(
-            f"profile {profile.name!r}: tokenizer.use={use!r} is a {ref.kind}; name a tokenizer"
-        )
+        raise ProfileError(f"profile {profile.name!r}: {setting}={use!r} is a {ref.kind}; name a tokenizer")
     return ref
 
 

@@ -1,1 +1,1 @@
-"""Audit: measure how a tokenizer encodes the text of each source."""
+"""Audit: judge a tokenizer before anything is encoded with it."""

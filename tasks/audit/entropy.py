@@ -71,14 +71,18 @@ def _row(
 ) -> dict[str, Any]:
     documents = [document for one in of for document in one.documents]
     counts = sum((one.token_counts for one in of), np.zeros(vocab_size, np.uint64))[ordinary]
-    num_tokens, num_bytes = (sum(getattr(one.amounts, name) for one in of) for name in ("num_tokens", "num_bytes"))
+    num_tokens, num_bytes = (
+        sum(getattr(one.amounts, name) for one in of) for name in ("num_tokens", "num_bytes")
+    )
     bits = shannon_bits(counts)
     return {
         "text": text,
         "source": source,
         "num_tokens": num_tokens,
         "shannon_bits": None if bits is None else round(bits, 6),
-        "shannon_efficiency": None if bits is None or len(counts) < 2 else ratio(bits, math.log2(len(counts))),
+        "shannon_efficiency": None
+        if bits is None or len(counts) < 2
+        else ratio(bits, math.log2(len(counts))),
         "renyi_efficiency": renyi_efficiency(counts),
         "unigram_bits_per_byte": _bits_per_byte(_unigram_bits(documents, vocab_size), num_bytes),
         "trigram_bits_per_byte": _bits_per_byte(_trigram_bits(documents, vocab_size), num_bytes),
@@ -119,7 +123,7 @@ def _bits_per_byte(bits: float | None, num_bytes: int) -> float | None:
 
 
 def _unigram_bits(documents: Sequence[NDArray[np.uint32]], vocab_size: int) -> float | None:
-    """Return what the unigram models of both halves need for the other one; None for fewer than two documents."""
+    """Return what the unigram models of both halves need for the other; None without two documents."""
     if len(documents) < 2:
         return None
     halves = [_counted(documents[half::2], vocab_size) for half in (0, 1)]

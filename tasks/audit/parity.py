@@ -2,9 +2,10 @@
 
 Line N of every text is the same sentence. The premium of a language is its tokens divided by those of the
 reference language, over all lines; its interval is that of the bootstrap: 1,000 times as many lines are drawn
-with replacement, the same for all languages, and the 2.5th and 97.5th percentile of the premiums are taken. The draws come
-from the generator Philox of numpy, whose bits are the same everywhere, with the given seed. The row of the
-language `*` has the Gini coefficient of the languages' tokens: 0 if all are equal, towards 1 if few have all.
+with replacement, the same for all languages, and the 2.5th and 97.5th percentile of the premiums are taken.
+The draws come from the generator Philox of numpy, whose bits are the same everywhere, with the given seed.
+The row of the language `*` has the Gini coefficient of the languages' tokens: 0 if all are equal, towards 1
+if few have all.
 
     language, reference, num_lines, num_tokens
     premium, premium_low, premium_high    NULL if the reference has no tokens
@@ -22,7 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.tasks.audit.sources import ratio
-from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.core.errors import AuditError
 from tokmill.tokenizer import Tokenizer
 
 EVERY = "*"
@@ -47,7 +48,7 @@ def parity(tok: Tokenizer, texts: Mapping[str, Sequence[str]], reference: str, s
         seed: decides the draws.
 
     Raises:
-        SourceError: the texts have unlike numbers of lines, or none, or the reference is not among them.
+        AuditError: the texts have unlike numbers of lines, or none, or the reference is not among them.
     """
     check_parallel({language: len(lines) for language, lines in texts.items()}, reference)
     counts = {language: line_tokens(tok, lines) for language, lines in texts.items()}
@@ -70,14 +71,16 @@ def parity(tok: Tokenizer, texts: Mapping[str, Sequence[str]], reference: str, s
 def check_parallel(num_lines: Mapping[str, int], reference: str) -> None:
     """Refuse texts that are not parallel; see `parity`."""
     if reference not in num_lines:
-        raise SourceError(
-            f"audit.reference={reference!r} is none of the languages of audit.parallel: {', '.join(num_lines)}"
+        raise AuditError(
+            f"audit.reference={reference!r} is none of the languages of audit.parallel: "
+            f"{', '.join(num_lines)}"
         )
     wanted = num_lines[reference]
     for language, number in num_lines.items():
         if number != wanted or not number:
-            raise SourceError(
-                f"audit.parallel: {language} has {number} lines and {reference} {wanted}; line N of every file must "
+            raise AuditError(
+                f"audit.parallel: {language} has {number} lines and {reference} {wanted}; line N of every "
+                "file must "
                 "be the same sentence, and there must be at least one"
             )
 

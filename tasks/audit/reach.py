@@ -3,8 +3,8 @@
 A token is reachable if some text gives it. That is shown by a text: its own, or its own with a letter before
 or after it, as a piece inside a word needs (`##ing`, or the `es` of a word that goes on). Where no such text
 gives the token, the model alone is asked, without normalizer and split pattern. In BPE and Unigram every part
-of an encoding is the encoding of its text, so a token that its own bytes do not give there is made by no text;
-one that they do give, and that is a part of characters only, is taken for reachable. Any other is not.
+of an encoding is the encoding of its text, so a token that its own bytes do not give there is made by no
+text; one that they do give, and that is a part of characters only, is taken for reachable. Any other is not.
 """
 
 from collections.abc import Sequence
@@ -63,7 +63,11 @@ def _neighbours(tok: Tokenizer) -> list[tuple[bytes, bytes]]:
         last[token[-1]] += 1
     before = sorted(letters, key=lambda letter: first[letter[0]])[:_NUM_NEIGHBOURS]
     after = sorted(letters, key=lambda letter: last[letter[0]])[:_NUM_NEIGHBOURS]
-    return [*((letter, b"") for letter in before), *((b"", letter) for letter in after), (before[0], after[0])]
+    return [
+        *((letter, b"") for letter in before),
+        *((b"", letter) for letter in after),
+        (before[0], after[0]),
+    ]
 
 
 def _is_text(data: bytes) -> bool:

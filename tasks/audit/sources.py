@@ -1,4 +1,4 @@
-"""Tables of how each source's text is encoded: `vocab_sources`, `vocab_lengths`, `vocab_frequencies`, `vocab_roundtrip`.
+"""Tables of how each source is encoded: `vocab_sources`, `_lengths`, `_frequencies` and `_roundtrip`.
 
 `vocab_sources` has one row per text and source, and one for all sources (`*`):
 
@@ -13,9 +13,9 @@
     tokens_50, tokens_90, tokens_99    the most frequent ids that make up this part of the text
     num_used, unused_share             ordinary tokens that occur, and the part that does not
 
-`vocab_lengths` has the tokens of each length in bytes; `vocab_frequencies` the number of occurrences at the ranks
-1, 2, 3, … 9, 10, 11, 12, … with steps that grow with the rank; `vocab_roundtrip` the documents whose ids do not
-decode to them.
+`vocab_lengths` has the tokens of each length in bytes; `vocab_frequencies` the number of occurrences at the
+ranks 1, 2, 3, … 9, 10, 11, 12, … with steps that grow with the rank; `vocab_roundtrip` the documents whose
+ids do not decode to them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,9 @@ def source_tables(tok: Tokenizer, text: str, sources: Mapping[str, Measured]) ->
         "vocab_sources": pa.Table.from_pylist(
             [{"text": text, "source": name, **vocabulary.figures(one)} for name, one in rows.items()], SOURCES
         ),
-        "vocab_lengths": _joined([vocabulary.lengths(text, name, one) for name, one in rows.items()], LENGTHS),
+        "vocab_lengths": _joined(
+            [vocabulary.lengths(text, name, one) for name, one in rows.items()], LENGTHS
+        ),
         "vocab_frequencies": _joined([_ranked(text, name, one) for name, one in rows.items()], FREQUENCIES),
         "vocab_roundtrip": pa.Table.from_pylist(
             [_round_trip(text, name, one) for name, one in rows.items()], ROUND_TRIPS

@@ -1,81 +1,86 @@
-"""audit: measure how a tokenizer encodes a corpus, by token and by source, and give a verdict.
+"""audit: judge a tokenizer, before anything is encoded with it, and give a verdict.
 
-The figures come from the encoded shards' statistics and token counts; no text is read or encoded again. The
-stage publishes `catalog/audit_sources.parquet`, `catalog/audit_tokens.parquet` and
-`catalog/audit_lengths.parquet` (which the store's catalog indexes), `summary.json` and `summary.md`.
+It is judged by its vocabulary, by the counts of the text that it was trained on, by text that was encoded to
+be measured (`audit_text`: of the documents held out, or a sample of the corpus), and by parallel text. The
+stage publishes `vocab_tokens`, `vocab_sources`, `vocab_lengths`, `vocab_frequencies`, `vocab_roundtrip`,
+`vocab_entropy`, `vocab_parity` and `vocab_gates` below `catalog/` (which the store's catalog indexes),
+`summary.json` and `summary.md`.
 
-The gate compares the summary with thresholds. The audit is published with the verdict even if the gate fails,
-so that the reason can be looked up. If the gate fails and `on_failure` is "fail", the run stops after that.
+The audit is published with its verdict even if the gate fails, so that the reason can be looked up. If the
+gate fails and `on_failure` is "fail", the run stops after that.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import Field
 
-from tokmill.tasks.core.errors import GateError
-from tokmill.tasks.core.stage import Outcome, Params, Scalar, Stage
-from tokmill.tasks.formats.encoded import Encoded, EncodedShard
+from tokmill.tasks.audit.params import AuditParams
+from tokmill.tasks.audit.text import sampled
+from tokmill.tasks.core.errors import AuditError, GateError
+from tokmill.tasks.core.stage import Outcome, Scalar, Stage
+from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 
 if TYPE_CHECKING:
-    from tokmill.tasks.audit.summary import Summary, Yield
-    from tokmill.tasks.audit.tables import SourceUse, Vocabulary
+    import pyarrow as pa
+
+    from tokmill.tasks.audit.measuring import Measured
+    from tokmill.tasks.audit.summary import AuditSummary
+    from tokmill.tasks.audit.tokens import Occurrences
+    from tokmill.tokenizer import Tokenizer
 
 
-class AuditParams(Params):
-    """Thresholds of the gate; those that are not set are not checked."""
-
-    min_bytes_per_token: float | None = Field(
-        default=None, gt=0, description="Every source must have at least this many bytes of text per token."
-    )
-    max_fertility: float | None = Field(
-        default=None, gt=0, description="Every source must have at most this many tokens per word."
-    )
-    max_unused_share: float | None = Field(
-        default=None,
-        ge=0,
-        le=1,
-        description="At most this fraction of the vocabulary, without special and reserved tokens, may be "
-        "unused.",
-    )
-    on_failure: Literal["warn", "fail"] = Field(
-        default="warn",
-        description="What the run does if the gate fails: 'warn' continues, 'fail' stops. The audit is "
-        "published in either case.",
-    )
-
-
-def run(
-    params: AuditParams, *, out: Path, tokenizer: Path, encoded: Path, shards: Sequence[Path], corpus: Path
+def run(  # noqa: PLR0913 - one for each input
+    params: AuditParams,
+    *,
+    out: Path,
+    tokenizer: Path,
+    corpus: Path,
+    texts: Sequence[Path],
+    counts: Path | None = None,
+    balance: Path | None = None,
+    parallel: Iterable[Mapping[str, str]] = (),
+    compare_with: Path | None = None,
+    compared_texts: Sequence[Path] = (),
 ) -> Outcome:
     """Write the audit's tables and summary into `out`.
 
     Args:
-        params: the gate.
+        params: what was read, and the gate.
         out: the artifact's directory.
         tokenizer: the tokenizer artifact.
-        encoded: the encoded artifact (the manifest).
-        shards: its shards, in the manifest's order.
-        corpus: the corpus artifact; not read, but an input, so that the audit's record refers to it.
+        corpus: the corpus that the text is of.
+        texts: what was measured of its sampled shards (`audit_text`), in order.
+        counts: the counts that the tokenizer was trained on, if it was trained here.
+        balance: the balance of that training.
+        parallel: language and path of each parallel text.
+        compare_with: another tokenizer, for `max_regression`.
+        compared_texts: what was measured with that one.
 
     Raises:
-        StoreError: an input is broken, or the shards are not those of the manifest.
+        AuditError: a limit is for what does not exist, or parallel texts are not parallel.
+        StoreError: an input is broken.
     """
-    from tokmill.tasks.audit.summary import SUMMARY_FILE, summarize, to_markdown
-    from tokmill.tasks.audit.tables import audit_database, write_tables
+    from tokmill.tasks.audit.entropy import entropies
+    from tokmill.tasks.audit.sources import source_tables, total
+    from tokmill.tasks.audit.tokens import describe_tokens
 
-    sources = _sources(encoded, shards)
-    vocabulary = _vocabulary(tokenizer)
-    with audit_database(vocabulary, sources) as database:
-        summary = summarize(database, vocabulary, sources)
-        summary = summary.model_copy(update={"gate": verdict(params, summary)})
-        write_tables(database, out / "catalog")
-    write_model(out / SUMMARY_FILE, summary)
-    (out / "summary.md").write_text(to_markdown(summary), "utf-8")
+    tok, opened = open_tokenizer(tokenizer), Corpus.open(corpus)
+    text = "held_out" if opened.part == "validation" else "corpus"
+    measured = _measured(params, tok, opened, texts)
+    every = total(tok, measured).token_counts
+    lengths = _compared(params, compare_with, opened, compared_texts)
+    tables = {
+        "vocab_tokens": describe_tokens(tok, _training(tok, counts, balance), every > 0),
+        **source_tables(tok, text, measured),
+        "vocab_entropy": entropies(tok, text, measured, lengths or None),
+        "vocab_parity": _parity(params, tok, list(parallel)),
+    }
+    summary = _summary(params, tok, text, tables, every, _regressions(measured, lengths))
+    _write(out, tables, summary)
     return Outcome(metrics=_metrics(summary))
 
 
@@ -99,69 +104,154 @@ def check_gate(params: AuditParams, path: Path, name: str) -> None:
     if gate.startswith("failed"):
         raise GateError(
             f"audit: gate {gate}; `tokmill show audit/{name} --read` shows why; change the tokenizer or "
-            "the threshold, or set audit.on_failure='warn' to continue anyway"
+            "the limit, or set audit.on_failure='warn' to continue anyway"
         )
 
 
-def verdict(params: AuditParams, summary: "Summary") -> str:
-    """Return "passed", "failed: " and each threshold that is not met, or "none" if no threshold is set."""
-    thresholds = (params.min_bytes_per_token, params.max_fertility, params.max_unused_share)
-    if all(threshold is None for threshold in thresholds):
-        return "none"
-    failures = [failure for source in summary.sources for failure in _source_failures(params, source)]
-    if params.max_unused_share is not None and summary.unused_share > params.max_unused_share:
-        failures.append(
-            f"unused_share={summary.unused_share:g} is above max_unused_share={params.max_unused_share:g}"
-        )
-    return f"failed: {'; '.join(failures)}" if failures else "passed"
+def _measured(
+    params: AuditParams, tok: "Tokenizer", corpus: Corpus, texts: Sequence[Path]
+) -> "dict[str, Measured]":
+    """Return what was measured of each source; sources without text were measured as empty."""
+    from tokmill.tasks.audit.measuring import Amounts, Measured
+    from tokmill.tasks.formats.measured import read_measured
+
+    found = {source: Measured.none(tok.vocab_size) for source in corpus.sources}
+    for (shard, _), path in zip(sampled(corpus, params.sample_megabytes), texts, strict=True):
+        amounts, example, documents = read_measured(path, tok.vocab_size)
+        ids = np.concatenate(documents) if documents else np.zeros(0, np.uint32)
+        counts = np.bincount(ids, minlength=tok.vocab_size).astype(np.uint64)
+        found[shard.source].add(Measured(Amounts(**amounts), counts, documents, example))
+    return found
 
 
-def _source_failures(params: AuditParams, source: "Yield") -> Iterator[str]:
-    low, high = params.min_bytes_per_token, params.max_fertility
-    if low is not None and source.bytes_per_token is not None and source.bytes_per_token < low:
-        yield f"source '{source.source}': bytes_per_token={source.bytes_per_token:g} is below {low:g}"
-    if high is not None and source.fertility is not None and source.fertility > high:
-        yield f"source '{source.source}': fertility={source.fertility:g} is above {high:g}"
+def _compared(
+    params: AuditParams, tokenizer: Path | None, corpus: Corpus, texts: Sequence[Path]
+) -> dict[str, int]:
+    """Return the tokens of each source with the tokenizer that this one is compared with."""
+    if tokenizer is None:
+        return {}
+    measured = _measured(params, open_tokenizer(tokenizer), corpus, texts)
+    return {source: found.amounts.num_tokens for source, found in measured.items()}
 
 
-def _sources(encoded: Path, shards: Sequence[Path]) -> "Mapping[str, SourceUse]":
-    """Return each source's statistics and summed token counts; one shard is open at a time."""
-    from tokmill.tasks.audit.tables import SourceUse
+def _regressions(measured: "Mapping[str, Measured]", lengths: Mapping[str, int]) -> dict[str, float | None]:
+    from tokmill.tasks.audit.sources import ratio
 
-    manifest = Encoded.open(encoded)
-    zeros = np.zeros(manifest.manifest.vocab_size, dtype=np.uint64)
-    uses = {name: SourceUse(manifest.source(name).statistics, zeros.copy()) for name in manifest.sources}
-    for name, _, path in manifest.pair(shards):
-        uses[name].token_counts[:] += EncodedShard.open(path).token_counts
-    return uses
+    return {
+        source: ratio(measured[source].amounts.num_tokens - length, length)
+        for source, length in lengths.items()
+    }
 
 
-def _vocabulary(path: Path) -> "Vocabulary":
-    """Return the vocabulary's tokens by id, with kind and readable form."""
-    from tokmill.tasks.audit.tables import Vocabulary
+def _training(tok: "Tokenizer", counts: Path | None, balance: Path | None) -> "Occurrences | None":
+    """Return how often each token occurs in the text that the tokenizer was trained on."""
+    from tokmill.tasks.audit.training_counts import occurrences_by_source, training_occurrences
+    from tokmill.tasks.formats.balance import Balance
+    from tokmill.tasks.formats.counts import Counts
 
-    model = open_tokenizer(path).definition.model
-    return Vocabulary(model.vocabulary.tokens, model.kinds(), model.readable)
+    if counts is None or balance is None:
+        return None
+    return training_occurrences(
+        occurrences_by_source(tok, Counts.open(counts)), Balance.open(balance), tok.vocab_size
+    )
 
 
-def _metrics(summary: "Summary") -> dict[str, Scalar]:
-    overall = summary.overall
-    ratios = {
-        "bytes_per_token": overall.bytes_per_token,
-        "chars_per_token": overall.chars_per_token,
-        "fertility": overall.fertility,
-        "renyi_efficiency": summary.renyi_efficiency,
-        "unknown_share": summary.unknown_share,
+def _parity(params: AuditParams, tok: "Tokenizer", parallel: Sequence[Mapping[str, str]]) -> "pa.Table":
+    from tokmill.tasks.audit.parity import SCHEMA, parity
+
+    texts = {one["language"]: _lines(one["language"], Path(one["path"])) for one in parallel}
+    if texts:
+        return parity(tok, texts, params.reference or next(iter(texts)), params.seed)
+    if params.reference is not None:
+        raise AuditError("audit.reference needs parallel text: name the files in audit.parallel")
+    return SCHEMA.empty_table()
+
+
+def _lines(language: str, path: Path) -> list[str]:
+    try:
+        return path.read_text("utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise AuditError(
+            f"audit.parallel.{language}: {path} is no UTF-8 at byte {error.start}; convert the file"
+        ) from error
+
+
+def _summary(
+    params: AuditParams,
+    tok: "Tokenizer",
+    text: Any,
+    tables: "Mapping[str, pa.Table]",
+    token_counts: "np.ndarray",
+    regressions: Mapping[str, float | None],
+) -> "AuditSummary":
+    from tokmill.tasks.audit.gates import compare, verdict
+    from tokmill.tasks.audit.sources import ALL
+    from tokmill.tasks.audit.summary import AuditSummary, describe_vocabulary, limits_of, marks_of
+
+    sources, premiums = (tables[name].to_pylist() for name in ("vocab_sources", "vocab_parity"))
+    vocabulary = describe_vocabulary(tables["vocab_tokens"], token_counts)
+    comparisons = compare(
+        params,
+        sources=[row for row in sources if row["source"] != ALL],
+        premiums=[row for row in premiums if row["gini"] is None],
+        regressions=regressions,
+        unused_share=vocabulary.unused_share,
+        num_unreachable=vocabulary.num_unreachable,
+    )
+    return AuditSummary(
+        family=tok.family,
+        vocab_size=tok.vocab_size,
+        text=text,
+        sources=sources,
+        parity=premiums,
+        entropy=tables["vocab_entropy"].to_pylist(),
+        vocabulary=vocabulary,
+        marks_apart=marks_of(tok, token_counts),
+        regressions=dict(regressions),
+        limits=limits_of(comparisons),
+        gate=verdict(comparisons),
+    )
+
+
+def _write(out: Path, tables: "Mapping[str, pa.Table]", summary: "AuditSummary") -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    from tokmill.tasks.audit.gates import SCHEMA
+    from tokmill.tasks.audit.summary import SUMMARY_FILE, to_markdown
+
+    (out / "catalog").mkdir()
+    gates = {"vocab_gates": pa.Table.from_pylist(summary.limits, SCHEMA)}
+    for name, table in {**tables, **gates}.items():
+        parquet.write_table(table, out / "catalog" / f"{name}.parquet", compression="zstd")
+    write_model(out / SUMMARY_FILE, summary)
+    (out / "summary.md").write_text(to_markdown(summary), "utf-8")
+
+
+def _metrics(summary: "AuditSummary") -> dict[str, Scalar]:
+    overall, vocabulary = summary.overall, summary.vocabulary
+    dearest = max((row["premium"] or 0 for row in summary.parity if row["gini"] is None), default=None)
+    numbers = {
+        **{
+            name: overall.get(name)
+            for name in ("bytes_per_token", "chars_per_token", "fertility", "whole_share")
+        },
+        "unknown_share": overall.get("unknown_share"),
+        "renyi_efficiency": summary.entropy_of(overall.get("source", "")).get("renyi_efficiency"),
+        "bits_per_byte": summary.entropy_of(overall.get("source", "")).get("trigram_bits_per_byte"),
+        "max_premium": dearest,
+        "unused_share": vocabulary.unused_share,
     }
     return {
         "gate": summary.gate,
-        "num_documents": overall.num_documents,
-        "num_tokens": overall.num_tokens,
-        "num_bytes": overall.num_bytes,
-        "num_unused_tokens": summary.num_unused_tokens,
-        "unused_share": summary.unused_share,
-        **{name: value for name, value in ratios.items() if value is not None},
+        "text": summary.text,
+        "num_documents": overall.get("num_documents", 0),
+        "num_bytes": overall.get("num_bytes", 0),
+        "num_tokens": overall.get("num_tokens", 0),
+        "num_unused_tokens": vocabulary.num_unused,
+        "num_unreachable_tokens": vocabulary.num_unreachable,
+        **{name: value for name, value in numbers.items() if value is not None},
     }
 
 
-AUDIT = Stage(verb="audit", task="audit", kind="audit", version=4, params=AuditParams, run=run)
+AUDIT = Stage(verb="audit", task="audit", kind="audit", version=5, params=AuditParams, run=run)

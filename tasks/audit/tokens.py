@@ -6,8 +6,8 @@ the marks of its family: ` the` for `▁the`, `ing` for `##ing`. Columns that do
     token_id          uint32
     token             binary   its bytes, marks included
     text              string   the same as one readable line
-    kind              string   the family's own (`byte`, `merge`, `piece`, …), or `special`, `reserved`, `unknown`
-    rank              int64    from 0: place of its merge, or, where pieces have scores, by score
+    kind              string   the family's own (`byte`, `merge`, `piece`, …), or `special`, `reserved`,
+    `unknown` rank              int64    from 0: place of its merge, or, where pieces have scores, by score
     left, right       uint32   the tokens that its (first) merge joins
     num_bytes         uint32   of the surface
     num_chars         uint32   of the surface; NULL unless it is UTF-8
@@ -16,8 +16,8 @@ the marks of its family: ` the` for `▁the`, `ing` for `##ing`. Columns that do
     is_utf8           bool     whether the surface alone is a text
     leading_space     bool
     casing            string   `lower`, `upper`, `title`, `mixed` or `none`
-    run               string   `number`, `white_space` or `punctuation` if all of it is, one leading space aside
-    word              string   letters and digits in lower case, which variants of a word share
+    run               string   `number`, `white_space` or `punctuation` if all of it is, one leading space
+    aside word              string   letters and digits in lower case, which variants of a word share
     num_training      uint64   occurrences in the counts of the training text
     weighted_training double   the same, each source multiplied by its factor
     reachable         bool     see `reach`; NULL for special and reserved tokens
@@ -63,7 +63,7 @@ class Occurrences(NamedTuple):
 
 
 def surfaces_of(tok: Tokenizer) -> list[bytes]:
-    """Return what each token adds to a text, by id; empty for special, reserved and unknown ones and holes."""
+    """Return what each token adds to a text, by id; empty where the kind is one of `EXTRAORDINARY`."""
     added = tok.definition.decoder.added(tok.definition.vocabulary).tokens
     kinds = tok.definition.model.kinds()
     return [b"" if kind in EXTRAORDINARY else text for kind, text in zip(kinds, added, strict=True)]

@@ -1,10 +1,10 @@
 r"""Words by the rules of Unicode (UAX #29), without a dictionary.
 
-A word is what lies between two word boundaries and begins with a letter, a digit or a connector (`_`): `don't`,
-`U.S.A`, `1,000.5` and `foo_bar` are one word each, and a run of katakana is. Where the rules have no boundary of
-words, because the script puts no spaces between them, every character is a word, with its marks: in Chinese,
-the hiragana and kanji of Japanese, Thai, Lao, Khmer and Burmese. So a language's tokens per word are to be
-compared with those of other tokenizers on the same language, not with those of other languages.
+A word is what lies between two word boundaries and begins with a letter, a digit or a connector (`_`):
+`don't`, `U.S.A`, `1,000.5` and `foo_bar` are one word each, and a run of katakana is. Where the rules have no
+boundary of words, because the script puts no spaces between them, every character is a word, with its marks:
+in Chinese, the hiragana and kanji of Japanese, Thai, Lao, Khmer and Burmese. So a language's tokens per word
+are to be compared with those of other tokenizers on the same language, not with those of other languages.
 
 The rules are one expression over the character property Word_Break, run by our own splitter at its speed. The
 one difference: katakana that a connector joins to letters (`カ_a`) is a word of its own.

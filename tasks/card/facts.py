@@ -38,7 +38,7 @@ class SourceFacts(_Facts):
         epochs: `mixed_tokens` / `num_tokens`.
         limits: whether its repetition limit bound the mixture.
         fertility: tokens per word.
-        renyi_efficiency: of its ordinary tokens; see `tasks.audit.summary.renyi_efficiency`.
+        renyi_efficiency: of its ordinary tokens; see `tasks.audit.entropy.renyi_efficiency`.
         vocabulary_used: part of the ordinary vocabulary that occurs in it.
     """
 

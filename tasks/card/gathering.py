@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tokmill.tasks.audit.summary import Summary, Yield, read_summary
+from tokmill.tasks.audit.summary import AuditSummary, read_summary
 from tokmill.tasks.card.conservation import AccountTable, StageAccounts, account_table, padding
 from tokmill.tasks.card.facts import (
     ArtifactFacts,
@@ -29,6 +29,8 @@ from tokmill.tasks.formats.mixture import MixedSource, Mixture
 from tokmill.tasks.formats.packed.layout import PackedManifest
 from tokmill.tasks.sampling import proportions
 from tokmill.tasks.store.record import Record, read_record
+from tokmill.tasks.usage.summary import Summary, Yield
+from tokmill.tasks.usage.summary import read_summary as read_usage
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,14 @@ class Upstream:
         return Balance.open(self.paths["balance"]) if "balance" in self.paths else None
 
     @cached_property
-    def audit(self) -> Summary:
+    def audit(self) -> AuditSummary:
         """The audit's summary."""
         return read_summary(self.paths["audit"])
+
+    @cached_property
+    def usage(self) -> Summary:
+        """How the vocabulary is used in what was encoded."""
+        return read_usage(self.paths["usage"])
 
     @cached_property
     def encoded(self) -> Encoded:
@@ -110,7 +117,7 @@ def source_facts(upstream: Upstream, notes: Mapping[str, str]) -> list[SourceFac
     )
     balanced = {entry.source: entry for entry in upstream.balance.sources} if upstream.balance else {}
     mixed = {entry.source: entry for entry in upstream.mixture.manifest.sources}
-    audited = {entry.source: entry for entry in upstream.audit.sources}
+    audited = {entry.source: entry for entry in upstream.usage.sources}
     return [
         SourceFacts(
             source=source,
@@ -158,7 +165,7 @@ def tokenizer_facts(upstream: Upstream) -> TokenizerFacts:
     from tokmill.tokenizer import load
 
     definition = load(upstream.paths["tokenizer"] / "tokmill.json").definition
-    audit, end_id = upstream.audit, upstream.packed.end_of_document_id
+    usage, end_id = upstream.usage, upstream.packed.end_of_document_id
     specials, figures = dict(definition.special_tokens), definition.model.figures()
     named = [name for name in specials if name not in definition.vocabulary.reserved]
     return TokenizerFacts(
@@ -168,7 +175,7 @@ def tokenizer_facts(upstream: Upstream) -> TokenizerFacts:
         family=definition.family,
         figures=figures,
         unknown_token=definition.model.unknown_token,
-        num_unknown_tokens=audit.num_unknown_tokens,
+        num_unknown_tokens=usage.num_unknown_tokens,
         roles=definition.all_roles,
         chat_templates=dict(definition.chat_templates),
         special_tokens=named,
@@ -177,13 +184,13 @@ def tokenizer_facts(upstream: Upstream) -> TokenizerFacts:
         digits=definition.pre_tokenizer.digits,
         normalizer=definition.normalizer.name,
         end_of_document=next((name for name, token in specials.items() if token == end_id), None),
-        bytes_per_token=audit.overall.bytes_per_token,
-        chars_per_token=audit.overall.chars_per_token,
-        fertility=audit.overall.fertility,
-        vocabulary_used=audit.overall.used_share,
-        num_unused_tokens=audit.num_unused_tokens,
-        renyi_efficiency=audit.renyi_efficiency,
-        gate=audit.gate,
+        bytes_per_token=usage.overall.bytes_per_token,
+        chars_per_token=usage.overall.chars_per_token,
+        fertility=usage.overall.fertility,
+        vocabulary_used=usage.overall.used_share,
+        num_unused_tokens=usage.num_unused_tokens,
+        renyi_efficiency=usage.renyi_efficiency,
+        gate=upstream.audit.gate,
     )
 
 

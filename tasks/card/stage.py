@@ -23,6 +23,7 @@ _KINDS = (
     "tokenizer",
     "audit",
     "encoded",
+    "usage",
     "mixture",
     "packed",
     "validation_corpus",
@@ -68,7 +69,8 @@ def run(
         earlier_mixtures: where documents were taken down before packing again: the mixtures that they were
             taken from, the oldest first.
         earlier_packings: the same of packed artifacts in which padding took their place.
-        artifacts: by kind, the directories of corpus, tokenizer, audit, encoded, mixture and packed; and of
+        artifacts: by kind, the directories of corpus, tokenizer, audit, encoded, usage, mixture and packed;
+        and of
             counts and balance, where the tokenizer was trained on this corpus. Where documents are held out,
             `corpus` is the part for training, `ingested` the whole, and `validation_corpus`,
             `validation_encoded`, `validation_mixture` and `validation` (packed) are of those held out.
@@ -105,4 +107,4 @@ def run(
     )
 
 
-CARD = Stage(verb="card", task="card", kind="card", version=4, params=CardParams, run=run)
+CARD = Stage(verb="card", task="card", kind="card", version=5, params=CardParams, run=run)

@@ -76,5 +76,9 @@ class StoreError(TaskError):
     """An artifact that cannot be published, found or trusted."""
 
 
+class AuditError(TaskError):
+    """An audit that cannot be made: a limit for what does not exist, or texts that are not parallel."""
+
+
 class GateError(TaskError):
     """A failed audit, if the profile stops the run for it."""

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokmill.tasks.audit.stage import AUDIT, AuditParams
+from tokmill.tasks.audit.params import AuditParams
+from tokmill.tasks.audit.stage import AUDIT
+from tokmill.tasks.audit.text import AUDIT_TEXT, AuditTextParams, sampled
 from tokmill.tasks.balance.stage import BALANCE, BalanceParams
 from tokmill.tasks.card.stage import CARD, CardParams
 from tokmill.tasks.core.stage import ArtifactRef, External, Request
@@ -27,6 +29,7 @@ from tokmill.tasks.score.stage import (
 )
 from tokmill.tasks.store import FileDigests, Store
 from tokmill.tasks.train.stage import TRAIN, TrainParams
+from tokmill.tasks.usage.stage import USAGE, UsageParams
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,11 @@ class Line:
         corpus, texts = self.corpus()
         made = {"corpus": corpus, **self.tokenizer(params, corpus, texts)}
         tokenizer = made["tokenizer"]
+        made["audit"] = self.audit(params.audit, made, texts)
         shards = [self.make(ENCODE_SHARD, params.encode, tokenizer=tokenizer, shard=text) for text in texts]
         made["encoded"] = self.make(ENCODE, params.encode, corpus=corpus, tokenizer=tokenizer, shards=shards)
         tokens = {"encoded": made["encoded"], "shards": shards}
-        made["audit"] = self.make(AUDIT, params.audit, corpus=corpus, tokenizer=tokenizer, **tokens)
+        made["usage"] = self.make(USAGE, UsageParams(), corpus=corpus, tokenizer=tokenizer, **tokens)
         scores = self.scores(params, tokenizer, tokens)
         made["mixture"] = self.make(MIX, params.mix, **tokens, **scores)
         made["packed"] = self.packed(params.pack, made["mixture"], tokens)
@@ -102,6 +106,20 @@ class Line:
         balance = self.make(BALANCE, params.balance, corpus=corpus)
         tokenizer = self.make(TRAIN, params.train, counts=counts, balance=balance)
         return {"counts": counts, "balance": balance, "tokenizer": tokenizer}
+
+    def audit(self, params, made, texts):
+        found = sampled(Corpus.open(self.store.path(made["corpus"])), params.sample_megabytes)
+        by_digest = {text.digest: text for text in texts}
+        measured = [
+            self.make(
+                AUDIT_TEXT,
+                AuditTextParams(max_bytes=max_bytes),
+                tokenizer=made["tokenizer"],
+                shard=by_digest[shard.digest],
+            )
+            for shard, max_bytes in found
+        ]
+        return self.make(AUDIT, params, **made, texts=measured, parallel=[])
 
     def scores(self, params, tokenizer, tokens):
         """Measure → the scores of every shard, for each measure of the curriculum."""

@@ -1,8 +1,9 @@
-"""The audit's tables, made by DuckDB in memory and written as Parquet.
+"""The tables of a vocabulary's use, made by DuckDB in memory and written as Parquet.
 
-    audit_sources   one row per source, in the corpus' order
-    audit_tokens    one row per token of the vocabulary, by id
-    audit_lengths   one row per token length, shortest first
+    vocab_occurrences   one row per token and source that it occurs in
+    usage_sources       one row per source, in the corpus' order
+    usage_tokens        one row per token of the vocabulary, by id
+    usage_lengths       one row per token length, shortest first
 
 Bytes, characters and words are those of the encoded documents' text. Ratios leave out the tokens that were
 added to the text: those that begin and end documents, and those of fill-in-the-middle. A ratio whose
@@ -21,11 +22,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tokmill.tasks.audit.tokens import EXTRAORDINARY
 from tokmill.tasks.core.database import connect
 from tokmill.tasks.formats.encoded import EncodedStatistics
 
 TABLES = {
-    "audit_sources": """
+    "vocab_occurrences": """
+        SELECT source, token_id, num AS num_occurrences FROM occurrences ORDER BY token_id, source
+    """,
+    "usage_sources": """
         SELECT source, num_documents, num_tokens, num_text_tokens, num_begin_tokens, num_end_tokens,
             num_fim_tokens, num_bytes, num_chars, num_words,
             num_bytes / nullif(num_text_tokens, 0) AS bytes_per_token,
@@ -43,7 +48,7 @@ TABLES = {
         ) USING (source)
         ORDER BY position
     """,
-    "audit_tokens": """
+    "usage_tokens": """
         SELECT token_id, token, readable, kind, num_bytes,
             coalesce(num_occurrences, 0)::UBIGINT AS num_occurrences, coalesce(num_sources, 0) AS num_sources
         FROM vocabulary
@@ -53,17 +58,16 @@ TABLES = {
         ) USING (token_id)
         ORDER BY token_id
     """,
-    "audit_lengths": """
+    "usage_lengths": """
         SELECT num_bytes, count(*) AS num_tokens, count(*) FILTER (num_occurrences = 0) AS num_unused,
             sum(num_occurrences)::UBIGINT AS num_occurrences
-        FROM audit_tokens SEMI JOIN ordinary USING (token_id)
+        FROM usage_tokens SEMI JOIN ordinary USING (token_id)
         GROUP BY num_bytes ORDER BY num_bytes
     """,
 }
 
 
 _ORDINARY = "CREATE VIEW ordinary AS SELECT token_id FROM vocabulary WHERE ordinary"
-EXTRAORDINARY = frozenset({"special", "reserved", "unknown", "hole"})
 
 
 @dataclass(frozen=True)
@@ -94,10 +98,10 @@ class SourceUse:
 
 
 @contextmanager
-def audit_database(
+def usage_database(
     vocabulary: Vocabulary, sources: Mapping[str, SourceUse]
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Make an in-memory database of the audit's tables; one thread, so that equal input gives equal files."""
+    """Make an in-memory database of the tables; one thread, so that equal input gives equal files."""
     with connect(threads=1) as database:
         database.register("vocabulary", _vocabulary_table(vocabulary))
         database.register("sources", _sources_table(sources))

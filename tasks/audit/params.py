@@ -1,0 +1,83 @@
+"""The parameters of the audit: what it reads, and the gate's limits."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
+
+from tokmill.tasks.core.stage import Params
+
+Limit: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Limits: TypeAlias = Limit | dict[str, Limit]
+
+
+class AuditParams(Params):
+    """What the audit reads, and the limits of its gate; limits that are not set are not checked."""
+
+    sample_megabytes: float = Field(
+        default=16,
+        gt=0,
+        le=1 << 20,
+        description="How much text of each source is read, in 10^6 bytes: of the documents held out, where "
+        "there "
+        "are some, else of the corpus.",
+    )
+    reference: str | None = Field(
+        default=None,
+        description="The language of audit.parallel that premiums are measured against; empty for the "
+        "first one.",
+    )
+    seed: int = Field(default=0, ge=0, lt=1 << 64, description="Seed of the intervals of premiums.")
+    min_bytes_per_token: Limits | None = Field(
+        default=None,
+        description="The fewest bytes of text per token: one number for every source, or a table by source.",
+        examples=[{"english": 4.0}],
+    )
+    max_fertility: Limits | None = Field(
+        default=None, description="The most tokens per word, likewise; words are those of Unicode's rules."
+    )
+    max_unknown_share: Limits | None = Field(
+        default=None, description="The greatest fraction of unknown tokens, likewise."
+    )
+    max_premium: Limits | None = Field(
+        default=None,
+        description="The most tokens of a language for one of the reference language, on parallel text: "
+        "one number, or "
+        "a table by language.",
+        examples=[{"hin": 2.5}],
+    )
+    max_unused_share: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="The greatest fraction of the vocabulary, without special and reserved tokens, that "
+        "may be "
+        "unused in the training text (in the text that was read, where the tokenizer was not trained here).",
+    )
+    no_unreachable: bool = Field(
+        default=False,
+        description="Whether the gate fails if text can never become some of the tokens, single bytes aside.",
+    )
+    max_regression: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="How many more tokens than those of the tokenizer audit.compare_with each source may "
+        "have, as a "
+        "fraction of them: 0.01 for one in a hundred.",
+    )
+    on_failure: Literal["warn", "fail"] = Field(
+        default="warn",
+        description="What the run does if the gate fails: 'warn' continues, 'fail' stops before anything is "
+        "encoded. The audit is published in either case.",
+    )
+
+
+def limit_of(limits: Limits | None, name: str) -> float | None:
+    """Return the limit of one source or language; None if there is none."""
+    return limits.get(name) if isinstance(limits, Mapping) else limits
+
+
+def named(limits: Limits | None) -> list[str]:
+    """Return the sources or languages that limits name."""
+    return [*limits] if isinstance(limits, Mapping) else []

@@ -1,0 +1,76 @@
+"""audit_text: measure how a tokenizer encodes some documents of one corpus shard.
+
+Of every source a sample is read: the documents at the beginning of up to four shards, evenly spread, with as
+many bytes as `sample_megabytes` allows (`sampled`). So the audit of a large corpus takes as long as that of a
+small one.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from tokmill.tasks.core.stage import Outcome, Params, Stage
+from tokmill.tasks.formats.corpus import Corpus, Shard, read_shard
+
+_MOST_SHARDS = 4
+
+
+class AuditTextParams(Params):
+    """How much of a shard is read."""
+
+    max_bytes: int = Field(ge=1, description="Documents are read until they have this many bytes of text.")
+
+
+class Sampled(NamedTuple):
+    """A shard of the sample, and how many bytes of it are read."""
+
+    shard: Shard
+    max_bytes: int
+
+
+def sampled(corpus: Corpus, megabytes: float) -> list[Sampled]:
+    """Return the shards that are sampled, by source, then index.
+
+    Args:
+        corpus: the text.
+        megabytes: how much is read of each source, in 10^6 bytes.
+    """
+    return [one for source in corpus.sources for one in _of_source(corpus.shards(source), megabytes)]
+
+
+def _of_source(shards: list[Shard], megabytes: float) -> list[Sampled]:
+    filled = [shard for shard in shards if shard.num_documents]
+    number = min(_MOST_SHARDS, len(filled))
+    max_bytes = max(1, round(megabytes * 1e6 / max(1, number)))
+    return [Sampled(filled[place * len(filled) // number], max_bytes) for place in range(number)]
+
+
+def run(params: AuditTextParams, *, out: Path, tokenizer: Path, shard: Mapping[str, Any]) -> Outcome:
+    """Write what is measured of one shard into `out`.
+
+    Args:
+        params: see `AuditTextParams`.
+        out: the artifact's directory.
+        tokenizer: the tokenizer artifact.
+        shard: the shard, and the folders of its files.
+
+    Raises:
+        SourceError: a file is missing, or has changed since it was ingested.
+        TokenizerError: the tokenizer is broken.
+    """
+    from tokmill.tasks.audit.measuring import measure
+    from tokmill.tasks.formats.measured import write_measured
+    from tokmill.tasks.formats.tokenizer import open_tokenizer
+
+    batches = read_shard(Shard.model_validate(shard["shard"]), shard["roots"])
+    found = measure(open_tokenizer(tokenizer), batches, params.max_bytes)
+    amounts = found.amounts._asdict()
+    write_measured(out, amounts, found.example, found.documents)
+    return Outcome(metrics={name: amounts[name] for name in ("num_documents", "num_bytes", "num_tokens")})
+
+
+AUDIT_TEXT = Stage(
+    verb="audit_text", task="audit", kind="audit_text", version=1, params=AuditTextParams, run=run
+)

@@ -1,0 +1,42 @@
+"""How often each token occurs in the text that a tokenizer was trained on, from its counts."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tasks.audit.tokens import Occurrences
+from tokmill.tasks.formats.balance import Balance
+from tokmill.tasks.formats.counts import Counts
+from tokmill.tokenizer import Tokenizer
+from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
+
+_PRETOKENS_AT_A_TIME = 1 << 20
+
+
+def occurrences_by_source(tok: Tokenizer, counts: Counts) -> dict[str, NDArray[np.uint64]]:
+    """Return how often each token occurs in each source: uint64 [vocab_size]."""
+    return {source: _occurrences(tok, counts.counts(source)) for source in counts.sources}
+
+
+def training_occurrences(
+    by_source: Mapping[str, NDArray[np.uint64]], balance: Balance, vocab_size: int
+) -> Occurrences:
+    """Return the sums over the sources, as they are and multiplied by the balance's factors."""
+    counts, weighted = np.zeros(vocab_size, np.uint64), np.zeros(vocab_size, np.float64)
+    for source, found in by_source.items():
+        counts += found
+        weighted += found * float(balance.factors.get(source, 0))
+    return Occurrences(counts, weighted)
+
+
+def _occurrences(tok: Tokenizer, counts: PretokenCounts) -> NDArray[np.uint64]:
+    """Encode each distinct pre-token once, and count its tokens as often as it occurs."""
+    found = np.zeros(tok.vocab_size, np.uint64)
+    for first in range(0, len(counts), _PRETOKENS_AT_A_TIME):
+        offsets = counts.offsets[first : first + _PRETOKENS_AT_A_TIME + 1]
+        data = counts.data[offsets[0] : offsets[-1]]
+        batch = tok.encode_pretokens(data, offsets - offsets[0])
+        times = counts.counts[first : first + len(batch)]
+        np.add.at(found, batch.ids, np.repeat(times, np.diff(batch.offsets)))
+    return found

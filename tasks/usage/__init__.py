@@ -1,0 +1,1 @@
+"""Usage: how the vocabulary is used in what was encoded."""

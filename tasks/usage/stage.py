@@ -1,0 +1,96 @@
+"""usage: count how a vocabulary is used in what was encoded, by token and by source.
+
+The figures come from the encoded shards' statistics and token counts; no text is read or encoded again. The
+stage publishes `vocab_occurrences`, `vocab_suspects`, `usage_sources`, `usage_tokens` and `usage_lengths`
+below `catalog/` (which the store's catalog indexes), `summary.json` and `summary.md`.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokmill.tasks.core.stage import Outcome, Params, Scalar, Stage
+from tokmill.tasks.formats.encoded import Encoded, EncodedShard
+from tokmill.tasks.formats.files.manifests import write_model
+from tokmill.tasks.formats.tokenizer import open_tokenizer
+
+if TYPE_CHECKING:
+    from tokmill.tasks.usage.summary import Summary
+    from tokmill.tasks.usage.tables import SourceUse, Vocabulary
+
+
+class UsageParams(Params):
+    """Use of a vocabulary is measured without parameters."""
+
+
+def run(
+    params: UsageParams, *, out: Path, tokenizer: Path, encoded: Path, shards: Sequence[Path], corpus: Path
+) -> Outcome:
+    """Write the tables and summary into `out`.
+
+    Args:
+        params: none.
+        out: the artifact's directory.
+        tokenizer: the tokenizer artifact.
+        encoded: the encoded artifact (the manifest).
+        shards: its shards, in the manifest's order.
+        corpus: the corpus artifact; not read, but an input, so that the record refers to it.
+
+    Raises:
+        StoreError: an input is broken, or the shards are not those of the manifest.
+    """
+    from tokmill.tasks.usage.summary import SUMMARY_FILE, summarize, to_markdown
+    from tokmill.tasks.usage.tables import usage_database, write_tables
+
+    sources = _sources(encoded, shards)
+    vocabulary = _vocabulary(tokenizer)
+    with usage_database(vocabulary, sources) as database:
+        summary = summarize(database, vocabulary, sources)
+        write_tables(database, out / "catalog")
+    write_model(out / SUMMARY_FILE, summary)
+    (out / "summary.md").write_text(to_markdown(summary), "utf-8")
+    return Outcome(metrics=_metrics(summary))
+
+
+def _sources(encoded: Path, shards: Sequence[Path]) -> "Mapping[str, SourceUse]":
+    """Return each source's statistics and summed token counts; one shard is open at a time."""
+    from tokmill.tasks.usage.tables import SourceUse
+
+    manifest = Encoded.open(encoded)
+    zeros = np.zeros(manifest.manifest.vocab_size, dtype=np.uint64)
+    uses = {name: SourceUse(manifest.source(name).statistics, zeros.copy()) for name in manifest.sources}
+    for name, _, path in manifest.pair(shards):
+        uses[name].token_counts[:] += EncodedShard.open(path).token_counts
+    return uses
+
+
+def _vocabulary(path: Path) -> "Vocabulary":
+    """Return the vocabulary's tokens by id, with kind and readable form."""
+    from tokmill.tasks.usage.tables import Vocabulary
+
+    model = open_tokenizer(path).definition.model
+    return Vocabulary(model.vocabulary.tokens, model.kinds(), model.readable)
+
+
+def _metrics(summary: "Summary") -> dict[str, Scalar]:
+    overall = summary.overall
+    ratios = {
+        "bytes_per_token": overall.bytes_per_token,
+        "chars_per_token": overall.chars_per_token,
+        "fertility": overall.fertility,
+        "renyi_efficiency": summary.renyi_efficiency,
+        "unknown_share": summary.unknown_share,
+    }
+    return {
+        "num_documents": overall.num_documents,
+        "num_tokens": overall.num_tokens,
+        "num_bytes": overall.num_bytes,
+        "num_unused_tokens": summary.num_unused_tokens,
+        "unused_share": summary.unused_share,
+        **{name: value for name, value in ratios.items() if value is not None},
+    }
+
+
+USAGE = Stage(verb="usage", task="usage", kind="usage", version=1, params=UsageParams, run=run)

@@ -1,0 +1,256 @@
+"""The summary of a vocabulary's use: `summary.json`, and the same as Markdown.
+
+A ratio is None if its denominator is 0. All numbers are computed from the tables.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from tokmill.tasks.audit.entropy import RENYI_ORDER, renyi_efficiency
+from tokmill.tasks.core.markdown import table
+from tokmill.tasks.core.optional import WithOptional
+from tokmill.tasks.formats.files.manifests import read_model
+from tokmill.tasks.usage.tables import SourceUse, Vocabulary, rows
+from tokmill.tokenizer.splitting.marks import marks_apart
+
+SUMMARY_FILE = "summary.json"
+_NUM_EXAMPLES = 40
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Yield(_Part):
+    """How much text a token stands for, in one source or in all (then `source` is "all").
+
+    Attributes:
+        fertility: tokens per word.
+        used_share: fraction of the ordinary tokens (neither special nor reserved) that occur.
+        renyi_efficiency: see the function; None if no ordinary token occurs.
+    """
+
+    source: str
+    num_documents: int
+    num_tokens: int
+    num_bytes: int
+    num_chars: int
+    num_words: int
+    bytes_per_token: float | None
+    chars_per_token: float | None
+    fertility: float | None
+    used_share: float | None
+    renyi_efficiency: float | None
+
+
+class Length(_Part):
+    """Tokens of one length in bytes: how many there are, how many never occur, how often they occur."""
+
+    num_bytes: int
+    num_tokens: int
+    num_unused: int
+    num_occurrences: int
+
+
+class Summary(_Part, WithOptional):
+    """The content of `summary.json`.
+
+    Attributes:
+        num_ordinary_tokens: tokens of the vocabulary that are neither special nor reserved.
+        num_unused_tokens: ordinary tokens that never occur.
+        unused_examples: the readable form of some of them, merged ones before single bytes, then by id.
+        renyi_efficiency: of all sources together; None if nothing was encoded.
+        num_unknown_tokens: how often the unknown token occurs; None if the vocabulary has none.
+        marks_apart: the scripts whose marks (vowel signs) are never in one token with their letters, with the
+            share of tokens that begin with one.
+    """
+
+    optional = frozenset({"num_unknown_tokens", "marks_apart"})
+
+    vocab_size: int
+    num_ordinary_tokens: int
+    num_unused_tokens: int
+    unused_examples: list[str]
+    renyi_efficiency: float | None
+    overall: Yield
+    sources: list[Yield]
+    lengths: list[Length]
+    num_unknown_tokens: int | None = None
+    marks_apart: dict[str, float] = {}
+
+    @property
+    def unknown_share(self) -> float | None:
+        """Unknown tokens over all tokens; None if the vocabulary has no unknown token."""
+        if self.num_unknown_tokens is None:
+            return None
+        return round(self.num_unknown_tokens / max(1, self.overall.num_tokens), 6)
+
+    @property
+    def unused_share(self) -> float:
+        """Unused tokens over ordinary tokens; 0 if there are no ordinary tokens."""
+        return (
+            round(self.num_unused_tokens / self.num_ordinary_tokens, 6) if self.num_ordinary_tokens else 0.0
+        )
+
+
+def read_summary(path: Path) -> Summary:
+    """Read the summary of the usage artifact in the directory `path`.
+
+    Raises:
+        StoreError: it is missing or broken.
+    """
+    return read_model(path / SUMMARY_FILE, Summary, "summary of use")
+
+
+def summarize(
+    database: duckdb.DuckDBPyConnection, vocabulary: Vocabulary, sources: Mapping[str, SourceUse]
+) -> Summary:
+    """Compute the summary from the tables that `usage_database` made of this vocabulary and these sources."""
+    ordinary = vocabulary.is_ordinary()
+    efficiencies = {name: renyi_efficiency(use.token_counts[ordinary]) for name, use in sources.items()}
+    total = sum((use.token_counts for use in sources.values()), np.zeros(len(ordinary), np.uint64))
+    of_all = renyi_efficiency(total[ordinary])
+    lengths = [Length(**row) for row in rows(database, "FROM usage_lengths ORDER BY num_bytes")]
+    examples = rows(database, _UNUSED, _NUM_EXAMPLES)
+    return Summary(
+        vocab_size=len(ordinary),
+        num_ordinary_tokens=sum(length.num_tokens for length in lengths),
+        num_unused_tokens=sum(length.num_unused for length in lengths),
+        unused_examples=[row["readable"] for row in examples],
+        renyi_efficiency=of_all,
+        overall=_yield(rows(database, _OVERALL)[0], of_all),
+        sources=[_yield(row, efficiencies[row["source"]]) for row in rows(database, "FROM usage_sources")],
+        lengths=lengths,
+        num_unknown_tokens=_num_unknown(vocabulary, total),
+        marks_apart=_marks_apart(vocabulary, ordinary, total),
+    )
+
+
+def _marks_apart(
+    vocabulary: Vocabulary, ordinary: NDArray[np.bool_], token_counts: NDArray[np.uint64]
+) -> dict[str, float]:
+    """The scripts whose marks are apart from their letters, among the tokens that occur and are text."""
+    used = np.flatnonzero(ordinary & (token_counts > 0)).tolist()
+    texts = (
+        (vocabulary.tokens[token].decode("utf-8", "replace"), int(token_counts[token])) for token in used
+    )
+    shares = marks_apart(texts)
+    return {script: round(share, 6) for script, share in shares.items()}
+
+
+def _num_unknown(vocabulary: Vocabulary, token_counts: NDArray[np.uint64]) -> int | None:
+    unknown = [token for token, kind in enumerate(vocabulary.kinds) if kind == "unknown"]
+    return int(token_counts[unknown].sum()) if unknown else None
+
+
+def to_markdown(summary: Summary) -> str:
+    """`summary` as a Markdown document."""
+    unused = f"{summary.num_unused_tokens:,} of {summary.num_ordinary_tokens:,} ({summary.unused_share:.2%})"
+    lines = [
+        "# Use of the vocabulary",
+        "",
+        f"- Vocabulary: {summary.vocab_size:,} tokens, special and reserved ones included",
+        f"- Ordinary tokens that never occur: {unused}",
+        *_unknown_line(summary),
+        *_marks_line(summary),
+        f"- Rényi efficiency (order {RENYI_ORDER}): {_number(summary.renyi_efficiency, 4)}",
+        "",
+        "## Sources",
+        "",
+        *table(_YIELD_HEAD, [_yield_cells(part) for part in (*summary.sources, summary.overall)]),
+        "",
+        "A word is a run of characters other than white space (Unicode's), so tokens per word says little of",
+        "a script that puts no spaces between words. Rényi efficiency: of the ordinary tokens' frequencies,",
+        "over the logarithm of their number.",
+        "",
+        "## Token lengths",
+        "",
+        *table(
+            ("bytes", "tokens", "never used", "occurrences"),
+            [_length_cells(part) for part in summary.lengths],
+        ),
+    ]
+    return "\n".join([*lines, *_examples(summary), ""])
+
+
+def _unknown_line(summary: Summary) -> list[str]:
+    if summary.unknown_share is None:
+        return []
+    return [
+        f"- Unknown tokens, whose text is lost: {summary.num_unknown_tokens:,} ({summary.unknown_share:.2%})"
+    ]
+
+
+def _marks_line(summary: Summary) -> list[str]:
+    if not summary.marks_apart:
+        return []
+    scripts = ", ".join(f"{script} ({share:.0%} of tokens)" for script, share in summary.marks_apart.items())
+    return [
+        f"- Vowel signs and other marks are cut from their letters in {scripts}: no token holds both, so "
+        "words of these scripts take many tokens. A split pattern that keeps them together, such as o200k, "
+        "helps"
+    ]
+
+
+_UNUSED = """
+    SELECT readable FROM usage_tokens SEMI JOIN ordinary USING (token_id)
+    WHERE num_occurrences = 0 ORDER BY kind = 'byte', token_id LIMIT ?
+"""
+_OVERALL = r"""
+    SELECT 'all' AS source, num_documents, num_tokens, num_bytes, num_chars, num_words,
+        num_bytes / nullif(num_text_tokens, 0) AS bytes_per_token,
+        num_chars / nullif(num_text_tokens, 0) AS chars_per_token,
+        num_text_tokens / nullif(num_words, 0) AS fertility,
+        (SELECT avg((num_occurrences > 0)::INT) FROM usage_tokens SEMI JOIN ordinary USING (token_id))
+            AS used_share
+    FROM (SELECT coalesce(sum(COLUMNS('(num_.*)')), 0)::BIGINT AS '\1' FROM usage_sources)
+"""
+_YIELD_HEAD = (
+    *("source", "documents", "tokens", "bytes", "characters", "words"),
+    *("bytes per token", "characters per token", "tokens per word", "vocabulary used", "Rényi efficiency"),
+)
+
+
+def _yield(row: dict[str, Any], efficiency: float | None) -> Yield:
+    """Return a row of `usage_sources`, with its ratios rounded to six digits and its Rényi efficiency."""
+    known = {name: row[name] for name in Yield.model_fields if name in row}
+    ratios = {name: round(v, 6) if isinstance(v, float) else v for name, v in known.items()}
+    return Yield(**ratios, renyi_efficiency=efficiency)
+
+
+def _yield_cells(part: Yield) -> list[str]:
+    counts = (part.num_documents, part.num_tokens, part.num_bytes, part.num_chars, part.num_words)
+    ratios = (part.bytes_per_token, part.chars_per_token, part.fertility)
+    share = "–" if part.used_share is None else f"{part.used_share:.1%}"
+    return [
+        part.source,
+        *(f"{count:,}" for count in counts),
+        *(_number(ratio, 3) for ratio in ratios),
+        share,
+        _number(part.renyi_efficiency, 4),
+    ]
+
+
+def _length_cells(part: Length) -> list[str]:
+    return [
+        f"{value:,}" for value in (part.num_bytes, part.num_tokens, part.num_unused, part.num_occurrences)
+    ]
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _examples(summary: Summary) -> list[str]:
+    if not summary.unused_examples:
+        return []
+    shown = ", ".join(f"`{text.replace('`', chr(0x2BC))}`" for text in summary.unused_examples)
+    more = summary.num_unused_tokens - len(summary.unused_examples)
+    tail = f", and {more:,} more in the table `usage_tokens`" if more else ""
+    return ["", "## Tokens that never occur", "", f"{shown}{tail}"]
