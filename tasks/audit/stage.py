@@ -33,6 +33,13 @@ if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
 
 
+TABLES = (
+    *("vocab_tokens", "vocab_sources", "vocab_lengths", "vocab_frequencies", "vocab_roundtrip"),
+    *("vocab_entropy", "vocab_parity", "vocab_gates"),
+)
+"""The tables that an audit adds to the catalog."""
+
+
 def run(  # noqa: PLR0913 - one for each input
     params: AuditParams,
     *,

@@ -333,12 +333,12 @@ class TestSql:
 
     def test_json_and_csv_have_every_row_and_value(self, tokmill, made):
         query = (
-            "FROM audit_tokens SELECT token_id, token, num_occurrences, NULL AS none, 'nan'::DOUBLE AS nan"
+            "FROM usage_tokens SELECT token_id, token, num_occurrences, NULL AS none, 'nan'::DOUBLE AS nan"
         )
         rows = json.loads(tokmill("sql", query, "--json")[1])
         written = list(csv.DictReader(io.StringIO(tokmill("sql", query, "--csv")[1])))
-        (audit,) = {path.parent for path in made.root.glob("audit/*/record.json")}
-        expected = pq.read_table(audit / "catalog" / "audit_tokens.parquet").to_pylist()
+        (usage,) = {path.parent for path in made.root.glob("usage/*/record.json")}
+        expected = pq.read_table(usage / "catalog" / "usage_tokens.parquet").to_pylist()
         assert len(rows) == len(written) == len(expected) == 1000
         for row, line, one in zip(rows, written, expected, strict=True):
             assert row["num_occurrences"] == int(line["num_occurrences"]) == one["num_occurrences"]
@@ -350,7 +350,7 @@ class TestSql:
         assert row == {"a": 1, "a_2": 2, "c": [1, 2]}
 
     def test_long_tables_are_cut(self, tokmill):
-        code, out, err = tokmill("sql", "FROM audit_tokens SELECT token_id", "--limit", 7)
+        code, out, err = tokmill("sql", "FROM usage_tokens SELECT token_id", "--limit", 7)
         assert code == 0
         assert len(out.splitlines()) == 2 + 7
         assert "993 more rows" in err

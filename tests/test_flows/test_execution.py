@@ -185,21 +185,22 @@ def of_verb(dag: Dag, verb: str) -> Job:
     return found
 
 
-def test_scores_and_mixture_do_not_wait_for_the_audit(
+def test_encoding_and_mixture_do_not_wait_for_the_audit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     dag = tiny(tmp_path, 'mix.curriculum.difficulty=["noise", "perplexity"]')
 
     assert "audit" not in before(of_verb(dag, "pack"))
-    assert not before(of_verb(dag, "audit")) & {"mix", "score_noise", "score_perplexity"}
-    assert {"audit", "pack"} <= before(of_verb(dag, "card"))
+    assert not before(of_verb(dag, "audit")) & {"encode_shard", "mix", "score_noise", "score_perplexity"}
+    assert "usage" not in before(of_verb(dag, "pack"))
+    assert {"audit", "usage", "pack"} <= before(of_verb(dag, "card"))
 
 
-def test_the_mixture_waits_for_a_gate_that_stops_the_run(
+def test_encoding_waits_for_a_gate_that_stops_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     dag = tiny(tmp_path, "audit.on_failure=fail")
 
-    assert "audit" in before(of_verb(dag, "mix"))
+    assert "audit" in before(of_verb(dag, "encode_shard"))

@@ -67,7 +67,7 @@ PARAMS = LineParams(
     ),
     balance=BalanceParams(temperature=2.0, max_repetition=4.0),
     encode=EncodeParams(min_tokens=2),
-    audit=AuditParams(min_bytes_per_token=1.0, max_unused_share=0.0),
+    audit=AuditParams(min_bytes_per_token={"latin": 1.0}, max_unused_share=0.0, sample_megabytes=0.05),
     mix=MixParams(
         weights={"code": 0.2, "cyrillic": 2, "latin": 1, "numbers": 3}, max_repetition={"cyrillic": 2}, seed=7
     ),

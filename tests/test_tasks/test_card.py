@@ -127,7 +127,7 @@ def test_the_shares_are_the_artifacts(facts, made):
 
 
 def test_the_digests_are_those_of_all_artifacts_upstream(facts, made):
-    kinds = ["corpus", "counts", "balance", "tokenizer", "audit", "encoded", "mixture", "packed"]
+    kinds = ["corpus", "counts", "balance", "tokenizer", "audit", "encoded", "usage", "mixture", "packed"]
     assert [artifact.kind for artifact in facts.artifacts] == kinds
     for artifact in facts.artifacts:
         assert artifact.content_digest == read_record(made[artifact.kind]).content_digest

@@ -1,17 +1,17 @@
-"""encode and audit as stages: through plain directories and through the store."""
+"""encode and usage as stages: through plain directories and through the store."""
 
 import pytest
 
 from tokmill import tokenizer
-from tokmill.tasks.audit.stage import AUDIT, AuditParams, check_gate
-from tokmill.tasks.audit.stage import run as audit
-from tokmill.tasks.audit.summary import read_summary
-from tokmill.tasks.core.errors import GateError, StoreError
+from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import External, Request
 from tokmill.tasks.encode.stage import ENCODE, ENCODE_SHARD, EncodeParams, run, run_shard
 from tokmill.tasks.formats.encoded import Encoded, EncodedShard
 from tokmill.tasks.formats.tokenizer import open_tokenizer, publish_tokenizer
 from tokmill.tasks.store import Store
+from tokmill.tasks.usage.stage import USAGE, UsageParams
+from tokmill.tasks.usage.stage import run as usage
+from tokmill.tasks.usage.summary import read_summary
 from tokmill.tokenizer.core.errors import SpecialTokenError
 
 DOCUMENTS = {
@@ -33,7 +33,7 @@ def published(tmp_path):
 
 @pytest.fixture
 def encoded(tmp_path, text_corpus, published):
-    """Encode DOCUMENTS into plain directories, and give the inputs of `audit`."""
+    """Encode DOCUMENTS into plain directories, and give the inputs of `usage`."""
 
     def make(params=EncodeParams()):  # noqa: B008 - frozen
         corpus, shards = text_corpus(DOCUMENTS), []
@@ -100,44 +100,25 @@ def test_shards_of_another_vocabulary_are_refused(tmp_path, encoded):
         run(EncodeParams(), out=tmp_path, corpus=made["corpus"], tokenizer=other, shards=made["shards"][:1])
 
 
-def test_the_audit_counts_what_was_encoded(tmp_path, encoded):
+def test_use_is_counted_in_what_was_encoded(tmp_path, encoded):
     _, made = encoded()
-    out = tmp_path / "audit"
+    out = tmp_path / "usage"
     out.mkdir()
-    outcome = audit(AuditParams(min_bytes_per_token=0.5), out=out, **made)
+    outcome = usage(UsageParams(), out=out, **made)
     summary = read_summary(out)
     tok = open_tokenizer(made["tokenizer"])
     texts = [text for texts in DOCUMENTS.values() for text in texts]
     num_text_tokens = sum(len(tok.encode(text)) for text in texts)
     num_bytes = sum(len(text.encode()) for text in texts)
-    assert summary.gate == outcome.metrics["gate"] == "passed"
     assert summary.overall.num_tokens == num_text_tokens + 4
+    assert outcome.metrics["bytes_per_token"] == summary.overall.bytes_per_token
     assert summary.overall.bytes_per_token == round(num_bytes / num_text_tokens, 6)
     used = {token for text in texts for token in tok.encode(text)}
     assert summary.num_unused_tokens == 261 - len(used)
-    assert (out / "summary.md").read_text("utf-8").startswith("# Tokenizer audit")
+    assert (out / "summary.md").read_text("utf-8").startswith("# Use of the vocabulary")
 
 
-def test_a_failed_gate_warns_or_stops_and_the_audit_is_there_with_its_verdict(tmp_path, encoded):
-    _, made = encoded()
-    for how in ("warn", "fail"):
-        (tmp_path / how).mkdir()
-        params = AuditParams(min_bytes_per_token=99, on_failure=how)
-        outcome = audit(params, out=tmp_path / how, **made)
-        assert str(outcome.metrics["gate"]).startswith("failed: source 'en': bytes_per_token=")
-        assert "is below 99" in (tmp_path / how / "summary.md").read_text("utf-8")
-        if how == "warn":
-            check_gate(params, tmp_path / how, "line")
-            continue
-        with pytest.raises(GateError, match=r"source 'en': bytes_per_token=.* is below 99.*show audit/line"):
-            check_gate(params, tmp_path / how, "line")
-    passed = AuditParams(min_bytes_per_token=0.5, on_failure="fail")
-    (tmp_path / "passed").mkdir()
-    audit(passed, out=tmp_path / "passed", **made)
-    check_gate(passed, tmp_path / "passed", "line")
-
-
-def test_through_the_store_the_audit_lands_in_the_catalog(tmp_path, text_corpus, published):
+def test_through_the_store_use_lands_in_the_catalog(tmp_path, text_corpus, published):
     store, corpus = Store.open(tmp_path / "store"), text_corpus(DOCUMENTS)
     outside = {
         "corpus": External(digest="c" * 64, value=corpus.path),
@@ -145,14 +126,14 @@ def test_through_the_store_the_audit_lands_in_the_catalog(tmp_path, text_corpus,
     }
 
     def make(stage, **inputs):
-        params = AuditParams() if stage is AUDIT else EncodeParams()
+        params = UsageParams() if stage is USAGE else EncodeParams()
         return store.realize(Request(stage, "small", params, inputs))
 
     def line():
         shards = [make(ENCODE_SHARD, tokenizer=outside["tokenizer"], shard=shard) for shard in corpus.shards]
         refs = [shard.ref for shard in shards]
         encoded = make(ENCODE, **outside, shards=refs)
-        return [*shards, encoded, make(AUDIT, **outside, encoded=encoded.ref, shards=refs)]
+        return [*shards, encoded, make(USAGE, **outside, encoded=encoded.ref, shards=refs)]
 
     first, again = line(), line()
     assert [made.cached for made in (*first, *again)] == [False] * 4 + [True] * 4
@@ -160,5 +141,5 @@ def test_through_the_store_the_audit_lands_in_the_catalog(tmp_path, text_corpus,
     assert [entry.shards[0].digest for entry in manifest.sources] == [
         made.ref.content_digest for made in first[:2]
     ]
-    rows = store.catalog.query("SELECT source, num_documents FROM audit_sources ORDER BY source")
+    rows = store.catalog.query("SELECT source, num_documents FROM usage_sources ORDER BY source")
     assert [tuple(row.values()) for row in rows] == [("en", 3), ("ru", 1)]

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.test_tasks.golden import all_stages
-from tokmill.tasks.audit.tables import TABLES as AUDIT_TABLES
+from tokmill.tasks.audit.stage import TABLES as AUDIT_TABLES
 from tokmill.tasks.formats.packed.layout import SEQUENCE_SCHEMA
 from tokmill.tasks.formats.packed.plan import PIECE_SCHEMA
 from tokmill.tasks.formats.text.quarantine import REASONS
 from tokmill.tasks.store.record import Record
 from tokmill.tasks.store.tables import TABLES as CATALOG_TABLES
+from tokmill.tasks.usage.tables import TABLES as USAGE_TABLES
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,6 @@ def test_the_columns_of_packed_parquet_are_listed(page: str) -> None:
     assert ", ".join(SEQUENCE_SCHEMA.names) in page
 
 
-@pytest.mark.parametrize("table", AUDIT_TABLES)
+@pytest.mark.parametrize("table", [*AUDIT_TABLES, *USAGE_TABLES])
 def test_the_audits_tables_are_listed(page: str, table: str) -> None:
     assert f"catalog/{table}.parquet" in rows(page)

@@ -1,4 +1,5 @@
-"""The audit's tables and summary, on a vocabulary of six tokens and counts that can be worked out by hand."""
+"""The tables and summary of a vocabulary's use, on a vocabulary of six tokens and counts that can be worked
+out by hand."""
 
 import math
 
@@ -6,10 +7,10 @@ import duckdb
 import numpy as np
 import pytest
 
-from tokmill.tasks.audit.stage import AuditParams, verdict
-from tokmill.tasks.audit.summary import Summary, renyi_efficiency, summarize, to_markdown
-from tokmill.tasks.audit.tables import SourceUse, Vocabulary, audit_database, rows, write_tables
+from tokmill.tasks.audit.entropy import renyi_efficiency
 from tokmill.tasks.formats.encoded import EncodedStatistics
+from tokmill.tasks.usage.summary import Summary, summarize, to_markdown
+from tokmill.tasks.usage.tables import SourceUse, Vocabulary, rows, usage_database, write_tables
 from tokmill.tokenizer.core.readable import readable
 
 TOKENS = [b"a", b"\xe4", b"ab", b"abc", b"<|end|>", b"<|reserved_0|>"]
@@ -36,7 +37,7 @@ SOURCES = {
 
 
 def summary_of(sources) -> Summary:
-    with audit_database(VOCABULARY, sources) as database:
+    with usage_database(VOCABULARY, sources) as database:
         return summarize(database, VOCABULARY, sources)
 
 
@@ -45,7 +46,7 @@ def test_unknown_tokens_are_counted_and_are_not_ordinary():
     kinds = ["unknown", "word", "word", "special"]
     vocabulary = Vocabulary(tokens, kinds, lambda token: readable(tokens[token]))
     sources = {"one": use([2, 5, 0, 1], num_documents=1, num_end_tokens=1, num_bytes=30)}
-    with audit_database(vocabulary, sources) as database:
+    with usage_database(vocabulary, sources) as database:
         summary = summarize(database, vocabulary, sources)
     assert (summary.num_ordinary_tokens, summary.num_unused_tokens) == (2, 1)
     assert (summary.num_unknown_tokens, summary.unknown_share) == (2, 0.25)
@@ -57,7 +58,7 @@ def test_marks_that_no_token_joins_to_their_letters_are_named():
     tokens = [text.encode() for text in ("கட", "க", "ி", "the", "x")]
     vocabulary = Vocabulary(tokens, ["merge"] * 5, lambda token: readable(tokens[token]))
     sources = {"one": use([20, 10, 30, 7, 0], num_documents=1, num_bytes=30)}
-    with audit_database(vocabulary, sources) as database:
+    with usage_database(vocabulary, sources) as database:
         summary = summarize(database, vocabulary, sources)
     assert summary.marks_apart == {"Tamil": 0.5}
     assert "cut from their letters in Tamil (50% of tokens)" in to_markdown(summary)
@@ -71,8 +72,8 @@ def test_a_summary_without_an_unknown_token_is_unchanged():
 
 
 def test_sources_are_in_order_with_ratios_by_hand():
-    with audit_database(VOCABULARY, SOURCES) as database:
-        found = rows(database, "FROM audit_sources")
+    with usage_database(VOCABULARY, SOURCES) as database:
+        found = rows(database, "FROM usage_sources")
     assert [row["source"] for row in found] == ["zwei", "eins", "leer"]
     # zwei: 9 tokens, 2 of them end tokens: 7 of text for 10 bytes and 5 words; uses 2 of 4 ordinary tokens.
     assert (found[0]["bytes_per_token"], found[0]["chars_per_token"]) == (10 / 7, 10 / 7)
@@ -86,16 +87,16 @@ def test_sources_are_in_order_with_ratios_by_hand():
 
 
 def test_tokens_carry_their_counts_over_all_sources():
-    with audit_database(VOCABULARY, SOURCES) as database:
-        found = rows(database, "FROM audit_tokens")
+    with usage_database(VOCABULARY, SOURCES) as database:
+        found = rows(database, "FROM usage_tokens")
     assert [row["token"] for row in found] == list(VOCABULARY.tokens)
     assert [row["num_occurrences"] for row in found] == [5, 0, 3, 0, 3, 0]
     assert [row["num_sources"] for row in found] == [2, 0, 1, 0, 2, 0]
 
 
 def test_lengths_leave_out_special_and_reserved_tokens():
-    with audit_database(VOCABULARY, SOURCES) as database:
-        found = [tuple(row.values()) for row in rows(database, "FROM audit_lengths")]
+    with usage_database(VOCABULARY, SOURCES) as database:
+        found = [tuple(row.values()) for row in rows(database, "FROM usage_lengths")]
     assert found == [(1, 2, 1, 5), (2, 1, 0, 3), (3, 1, 1, 0)]
 
 
@@ -142,8 +143,8 @@ def test_renyi_efficiency_is_of_ordinary_tokens_for_each_source():
 def test_added_tokens_are_counted_separately():
     counts = [4, 0, 3, 0, 5, 0]
     added = {"num_begin_tokens": 1, "num_end_tokens": 1, "num_fim_tokens": 3}
-    with audit_database(VOCABULARY, {"one": use(counts, num_documents=1, num_bytes=10, **added)}) as database:
-        (found,) = rows(database, "FROM audit_sources")
+    with usage_database(VOCABULARY, {"one": use(counts, num_documents=1, num_bytes=10, **added)}) as database:
+        (found,) = rows(database, "FROM usage_sources")
     assert {name: found[name] for name in added} == added
     assert (found["num_text_tokens"], found["bytes_per_token"]) == (7, 10 / 7)
 
@@ -163,32 +164,21 @@ def test_tokens_are_shown_on_one_line(token, text):
     assert readable(token) == text
 
 
-@pytest.mark.parametrize(
-    ("params", "gate"),
-    [
-        ({}, "none"),
-        ({"min_bytes_per_token": 1.0, "max_fertility": 1.4, "max_unused_share": 0.5}, "passed"),
-        ({"min_bytes_per_token": 1.2}, "failed: source 'eins': bytes_per_token=1 is below 1.2"),
-        (
-            {"max_fertility": 1.3, "max_unused_share": 0.1},
-            "failed: source 'zwei': fertility=1.4 is above 1.3; "
-            "unused_share=0.5 is above max_unused_share=0.1",
-        ),
-    ],
-)
-def test_the_gate_names_failed_thresholds(params, gate):
-    assert verdict(AuditParams(**params), summary_of(SOURCES)) == gate
+def test_occurrences_are_by_token_and_source():
+    with usage_database(VOCABULARY, SOURCES) as database:
+        found = [tuple(row.values()) for row in rows(database, "FROM vocab_occurrences")]
+    assert found == [("eins", 0, 1), ("zwei", 0, 4), ("zwei", 2, 3), ("eins", 4, 1), ("zwei", 4, 2)]
 
 
 def test_tables_are_reproducible_and_readable_by_duckdb(tmp_path):
     for name in ("one", "two"):
-        with audit_database(VOCABULARY, SOURCES) as database:
+        with usage_database(VOCABULARY, SOURCES) as database:
             write_tables(database, tmp_path / name)
-    for table in ("audit_sources", "audit_tokens", "audit_lengths"):
+    for table in ("vocab_occurrences", "usage_sources", "usage_tokens", "usage_lengths"):
         one, two = (tmp_path / name / f"{table}.parquet" for name in ("one", "two"))
         assert one.read_bytes() == two.read_bytes()
     with duckdb.connect() as database:
-        query = f"SELECT count(*) FROM '{tmp_path}/one/audit_tokens.parquet'"
+        query = f"SELECT count(*) FROM '{tmp_path}/one/usage_tokens.parquet'"
         assert database.execute(query).fetchone() == (6,)
 
 

@@ -1,0 +1,180 @@
+"""What the audit measures of text: by hand on a vocabulary of a few tokens, and by another formula on
+more."""
+
+import itertools
+import math
+
+import duckdb
+import numpy as np
+import pytest
+
+from tokmill import tokenizer
+from tokmill.tasks.audit.entropy import entropies, shannon_bits
+from tokmill.tasks.audit.measuring import measure, measure_texts
+from tokmill.tasks.audit.parity import check_parallel, gini, parity
+from tokmill.tasks.audit.sources import ALL, log_spaced, source_tables
+from tokmill.tasks.core.errors import AuditError
+from tokmill.tasks.formats.text.documents import DocumentBatch
+from tokmill.tokenizer import Tokenizer
+from tokmill.tokenizer.core.buffers import pack
+
+BYTES = {bytes([byte]): byte for byte in range(256)}
+VOCAB = BYTES | {b"ab": 256, b" a": 257, b" ab": 258}
+MERGES = [(b"a", b"b"), (b" ", b"a"), (b" ", b"ab")]
+TOK = Tokenizer.from_vocab(VOCAB, MERGES)
+DOCUMENTS = ["ab ab c", "", "é a", "don't"]
+LOSSY = tokenizer.train(["the cat", "a hat"], family="word_level", vocab_size=10, special_tokens=["[UNK]"])
+
+
+def rows(table) -> list[dict]:
+    return table.to_pylist()
+
+
+def test_amounts_by_hand() -> None:
+    # ab| ab| |c    é is two bytes|​ a    d|o|n|'|t
+    found = measure_texts(TOK, *pack(DOCUMENTS))
+    assert found.amounts._asdict() == {
+        "num_documents": 4,
+        "num_bytes": 16,
+        "num_chars": 15,
+        "num_words": 6,
+        "num_whole_words": 4,  # ab, ab, c, a; neither é nor don't
+        "num_tokens": 12,
+        "num_changed": 0,
+        "num_unstable": 0,
+    }
+    assert [document.tolist() for document in found.documents] == [TOK.encode(text) for text in DOCUMENTS]
+    assert found.token_counts.sum() == 12
+
+
+def test_a_row_of_vocab_sources_by_hand() -> None:
+    measured = measure_texts(TOK, *pack(DOCUMENTS))
+    (row,) = rows(source_tables(TOK, "corpus", {"one": measured})["vocab_sources"])
+    assert (row["bytes_per_token"], row["chars_per_token"]) == (round(16 / 12, 6), round(15 / 12, 6))
+    assert (row["fertility"], row["whole_share"], row["num_continued_words"]) == (2.0, round(4 / 6, 6), 2)
+    assert (row["num_fallback"], row["num_unknown"], row["unknown_share"]) == (2, None, None)
+    assert (row["num_used"], row["unused_share"]) == (12, round(247 / 259, 6))
+    assert (row["tokens_50"], row["tokens_90"], row["tokens_99"]) == (6, 11, 12)
+
+
+def test_a_text_that_is_lost_is_counted() -> None:
+    measured = measure_texts(LOSSY, *pack(["the cat", "the dog"]))
+    tables = source_tables(LOSSY, "held_out", {"one": measured})
+    (trip,), (row,) = rows(tables["vocab_roundtrip"]), rows(tables["vocab_sources"])
+    assert (trip["num_changed"], trip["changed_share"], trip["num_unstable"]) == (1, 0.5, 1)
+    assert "'the dog' becomes 'the[UNK]'" in trip["example"]
+    assert row["num_unknown"] == 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_the_sample_does_not_depend_on_batches(size: int) -> None:
+    texts = [f"document {k}" for k in range(10)]
+    data, offsets = pack(texts)
+    whole = [DocumentBatch(data, offsets, np.arange(10))]
+    parts = [
+        DocumentBatch(*pack(texts[k : k + size]), np.arange(k, min(10, k + size))) for k in range(0, 10, size)
+    ]
+    for limit in (1, 10, 11, 35, 1000):
+        one, other = measure(TOK, whole, limit), measure(TOK, parts, limit)
+        assert one.amounts == other.amounts
+        assert one.amounts.num_documents == min(10, -(-limit // 10))
+
+
+def test_sources_agree_with_sql_over_the_ids() -> None:
+    texts = {"one": DOCUMENTS * 3, "two": ["ab" * 9, "x y"], "none": []}
+    measured = {name: measure_texts(TOK, *pack(part)) for name, part in texts.items()}
+    tables = source_tables(TOK, "corpus", measured)
+    ids = [(name, int(i)) for name, part in texts.items() for text in part for i in TOK.encode(text)]
+    with duckdb.connect() as database:
+        database.execute("CREATE TABLE ids (source TEXT, token INT)")
+        database.executemany("INSERT INTO ids VALUES (?, ?)", ids)
+        expected = database.execute(
+            "SELECT source, count(*), count(DISTINCT token) FROM ids GROUP BY source ORDER BY source"
+        ).fetchall()
+    found = sorted(
+        (row["source"], row["num_tokens"], row["num_used"]) for row in rows(tables["vocab_sources"])
+    )
+    assert [row for row in found if row[1] and row[0] != ALL] == expected
+    (empty,) = (row for row in rows(tables["vocab_sources"]) if row["source"] == "none")
+    assert {empty[name] for name in ("bytes_per_token", "fertility", "whole_share", "tokens_90")} == {None}
+    lengths = [row for row in rows(tables["vocab_lengths"]) if row["source"] == "two"]
+    assert sum(row["num_occurrences"] for row in lengths) == len([one for one in ids if one[0] == "two"])
+
+
+def test_ranks_grow() -> None:
+    ranks = log_spaced(1000)
+    assert ranks[:12] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
+    assert ranks[-1] == 1000
+    assert all(one < other for one, other in itertools.pairwise(ranks))
+    assert (log_spaced(0), log_spaced(1)) == ([], [1])
+
+
+LINES = {"eng": ["ab ab", "ab"], "deu": ["c c c", "d"], "empty": ["", ""]}
+
+
+def test_premiums_by_hand() -> None:
+    # eng: 2 and 1 tokens. deu: "c| |c| |c" are 5, and 1.
+    found = {row["language"]: row for row in rows(parity(TOK, LINES, "eng"))}
+    assert [found[name]["num_tokens"] for name in ("eng", "deu", "empty", "*")] == [3, 6, 0, 9]
+    assert (found["deu"]["premium"], found["deu"]["premium_median"]) == (2.0, 1.75)
+    assert (found["eng"]["premium_low"], found["eng"]["premium_high"]) == (1.0, 1.0)
+    # both lines alike: 5/2, 6/3, or 1/1
+    assert (found["deu"]["premium_low"], found["deu"]["premium_high"]) == (1.0, 2.5)
+    assert (found["empty"]["premium"], found["empty"]["premium_median"]) == (0.0, None)
+    assert found["*"]["gini"] == round(2 * (0 * 1 + 3 * 2 + 6 * 3) / (3 * 9) - 4 / 3, 6)
+
+
+def test_premiums_depend_on_the_seed_alone() -> None:
+    lines = {"eng": [f"{k} ab" for k in range(50)], "deu": ["c" * (k % 7 + 1) for k in range(50)]}
+    assert parity(TOK, lines, "eng", 1) == parity(TOK, lines, "eng", 1)
+    one, other = (rows(parity(TOK, lines, "eng", seed))[1]["premium_low"] for seed in (1, 2))
+    assert one != other
+
+
+def test_a_reference_without_tokens_has_no_premiums() -> None:
+    found = rows(parity(TOK, LINES, "empty"))
+    assert [row["premium"] for row in found] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("num_lines", "reference", "says"),
+    [
+        ({"eng": 2}, "deu", "'deu' is none of the languages of audit.parallel: eng"),
+        ({"eng": 2, "deu": 3}, "eng", "deu has 3 lines and eng 2"),
+        ({"eng": 0}, "eng", "at least one"),
+    ],
+)
+def test_texts_that_are_not_parallel_are_refused(num_lines, reference, says) -> None:
+    with pytest.raises(AuditError, match=says):
+        check_parallel(num_lines, reference)
+
+
+def test_gini_by_hand() -> None:
+    assert gini(np.array([3, 3, 3])) == 0
+    assert gini(np.array([0, 0, 4])) == round(2 / 3, 6)
+    assert gini(np.array([0, 0])) is None
+
+
+def test_entropy_by_hand() -> None:
+    assert shannon_bits(np.array([4, 4, 0, 8], np.uint64)) == 1.5
+    assert shannon_bits(np.zeros(3, np.uint64)) is None
+    texts = ["ab", "abab", "abab"]  # ab; ab ab; ab ab
+    (row,) = rows(entropies(TOK, "corpus", {"one": measure_texts(TOK, *pack(texts))}))
+    assert (row["shannon_bits"], row["shannon_efficiency"], row["num_tokens"]) == (0.0, 0.0, 5)
+    # the first and third document (3 tokens) train the model of the second, and the other way round
+    chances = [(3.5, 3 + 259 / 2, 2), (2.5, 2 + 259 / 2, 3)]
+    bits = sum(-times * math.log2(count / total) for count, total, times in chances)
+    assert row["unigram_bits_per_byte"] == round(bits / 10, 6)
+
+
+def test_bits_per_byte_need_two_documents() -> None:
+    (row,) = rows(entropies(TOK, "corpus", {"one": measure_texts(TOK, *pack(["ab ab"]))}))
+    assert (row["unigram_bits_per_byte"], row["trigram_bits_per_byte"]) == (None, None)
+    (row,) = rows(entropies(TOK, "corpus", {"one": measure_texts(TOK, *pack(["", ""]))}))
+    assert (row["shannon_bits"], row["trigram_bits_per_byte"]) == (None, None)
+
+
+def test_normalized_length() -> None:
+    measured = {name: measure_texts(TOK, *pack([text, text])) for name, text in (("a", "ab ab"), ("b", "c"))}
+    found = rows(entropies(TOK, "corpus", measured, {"a": 8, "b": 2}))
+    assert [row["normalized_length"] for row in found] == [0.5, 1.0, 0.6]
