@@ -20,7 +20,7 @@ from tokmill.tokenizer.splitting.splitter import Splitter
 
 _EXTEND = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*"
 _HEBREW = rf"\p{{WB=Hebrew_Letter}}{_EXTEND}"
-_QUOTED = rf'(?:\p{{WB=Double_Quote}}{_EXTEND}{_HEBREW})*(?:\p{{WB=Single_Quote}}{_EXTEND})?'
+_QUOTED = rf"(?:\p{{WB=Double_Quote}}{_EXTEND}{_HEBREW})*(?:\p{{WB=Single_Quote}}{_EXTEND})?"
 _LETTERS = rf"(?:\p{{WB=ALetter}}{_EXTEND}|{_HEBREW}{_QUOTED})+"
 _DIGITS = rf"(?:\p{{WB=Numeric}}{_EXTEND})+"
 _CONNECTORS = rf"(?:\p{{WB=ExtendNumLet}}{_EXTEND})+"

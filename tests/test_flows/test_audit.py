@@ -1,0 +1,112 @@
+"""The audit in a run: before encoding, on text that is held out, with limits that stop it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.test_flows.corpora import write_project
+from tests.test_flows.in_process import InProcess
+from tokmill.flows.errors import ProfileError
+from tokmill.tasks.audit.summary import read_summary
+from tokmill.tasks.core.errors import AuditError, GateError
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small profile and its text."""
+    folder = tmp_path_factory.mktemp("audited")
+    write_project(folder, num_documents=20)
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> InProcess:
+    """Runs profiles, with a store of its own."""
+    return InProcess.at(tmp_path / "store")
+
+
+def summary_of(run: InProcess, name: str = "tiny"):
+    record = run.store.newest("audit", name)
+    assert record is not None
+    return read_summary(run.store.path(record.ref))
+
+
+def test_a_gate_stops_before_anything_is_encoded(run: InProcess, project: Path) -> None:
+    fails = ("name=early", "audit.min_bytes_per_token=99", "audit.on_failure='fail'", "train.vocab_size=301")
+    with pytest.raises(GateError, match=r"bytes_per_token=.* is below 99"):
+        run.run(project / "tiny.toml", *fails)
+    assert run.store.newest("audit", "early") is not None
+    assert run.store.newest("encoded", "early") is None
+    (row, *_) = summary_of(run, "early").limits
+    assert (row["limit"], row["threshold"], row["passed"]) == ("min_bytes_per_token", 99, False)
+
+
+def test_held_out_text_is_what_is_read(run: InProcess, project: Path) -> None:
+    run.run(project / "tiny.toml", "name=held", "holdout.share=0.3")
+    summary = summary_of(run, "held")
+    assert summary.text == "held_out"
+    record = run.store.newest("corpus", "held.validation")
+    assert record is not None
+    assert summary.overall["num_documents"] == record.metrics["num_documents"]
+    assert summary.vocabulary.unused_in == "training"
+
+
+def test_limits_by_language_and_against_another_tokenizer(
+    run: InProcess, project: Path, tmp_path: Path
+) -> None:
+    run.run(project / "tiny.toml", "name=one")
+    (tmp_path / "a.txt").write_text("one line\nanother\n")
+    (tmp_path / "b.txt").write_text("eine lange Zeile\nnoch eine\n")
+    files = f"audit.parallel={{aa = '{tmp_path}/a.txt', bb = '{tmp_path}/b.txt'}}"
+    compared = 'audit.compare_with={use = "tokenizer/one@v1"}'
+    run.run(
+        project / "tiny.toml",
+        *("name=two", "train.vocab_size=290", files, compared),
+        *("audit.max_premium.bb=1.0", "audit.max_regression=0.0"),
+    )
+    summary = summary_of(run, "two")
+    failed = {(row["limit"], row["subject"]) for row in summary.limits if row["passed"] is False}
+    assert ("max_premium", "bb") in failed
+    assert {limit for limit, _ in failed} == {"max_premium", "max_regression"}
+    assert all(value > 0 for value in summary.regressions.values())
+    assert summary.entropy[0]["normalized_length"] > 1
+
+
+def test_a_tokenizer_compared_with_itself_is_no_regression(run: InProcess, project: Path) -> None:
+    run.run(project / "tiny.toml", "name=one")
+    run.run(
+        project / "tiny.toml",
+        "name=one",
+        'audit.compare_with={use="tokenizer/one@v1"}',
+        "audit.max_regression=0",
+    )
+    summary = summary_of(run, "one")
+    assert (summary.gate, set(summary.regressions.values())) == ("passed", {0.0})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["audit.max_premium=2"], "audit.max_premium needs parallel text"),
+        (["audit.max_regression=0.1"], "audit.max_regression needs a tokenizer"),
+        (["audit.reference=eng"], "audit.reference needs parallel text"),
+        (["audit.min_bytes_per_token.nowhere=2"], "there is no source 'nowhere'; there are"),
+    ],
+)
+def test_limits_for_what_does_not_exist(
+    run: InProcess, project: Path, overrides: list[str], says: str
+) -> None:
+    with pytest.raises((AuditError, ProfileError), match=says):
+        run.run(project / "tiny.toml", *overrides)
+
+
+def test_parallel_files_of_unequal_length(run: InProcess, project: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    (tmp_path / "b.txt").write_text("eins\n")
+    with pytest.raises(AuditError, match="bb has 1 lines and aa 2"):
+        run.run(project / "tiny.toml", f"audit.parallel={{aa='{tmp_path}/a.txt', bb='{tmp_path}/b.txt'}}")
+    with pytest.raises(ProfileError, match=r"audit.parallel.cc='.*none.txt' is no file"):
+        run.run(project / "tiny.toml", f"audit.parallel={{cc='{tmp_path}/none.txt'}}")
+    (tmp_path / "a.txt").write_bytes(b"caf\xe9\n")
+    with pytest.raises(AuditError, match=r"a\.txt is no UTF-8 at byte 3"):
+        run.run(project / "tiny.toml", f"audit.parallel={{aa='{tmp_path}/a.txt'}}")
