@@ -23,8 +23,9 @@ pytestmark = pytest.mark.readers
 
 PYTHON = os.environ.get("TOKMILL_READERS", sys.executable)
 WORKER = Path(__file__).with_name("read_with.py")
-# BERT's is that of words without their spaces, which no byte-level reader knows.
-PATTERNS = [name for name in (*SPLIT_PATTERNS, *SPLIT_CHAINS) if name != "bert"]
+# These are those of words without their spaces, which no byte-level reader knows.
+OF_WORDS = {"bert", "whitespace", "whitespace_split", "punctuation"}
+PATTERNS = [name for name in (*SPLIT_PATTERNS, *SPLIT_CHAINS) if name not in OF_WORDS]
 EVERYTHING = "TOKMILL_EVERYTHING" in os.environ
 BYTES_A_CORPUS = 1 << 40 if EVERYTHING else 50_000
 NOT_KNOWN = {("gigatoken", "starcoder"): "gigatoken has no code for digits one by one and then GPT-2's split"}

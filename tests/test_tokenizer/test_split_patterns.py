@@ -54,6 +54,35 @@ GOLDEN = {
         *["Hello", ",", "  ", "world", "'s", " ", "1", "2", "3", "4", "5", "\n\n  ", "x", "_", "y", " ", "="],
         *[" ", "'", "TIS", "\t", "日本語ですCamelCase", "!", " \n  "],
     ],
+    "whitespace": [
+        *[
+            "Hello",
+            ",",
+            "  ",
+            "world",
+            "'",
+            "s",
+            " ",
+            "12345",
+            "\n\n  ",
+            "x_y",
+            " ",
+            "=",
+            " ",
+            "'",
+            "TIS",
+            "\t",
+        ],
+        *["日本語ですCamelCase", "!", " \n  "],
+    ],
+    "whitespace_split": [
+        *["Hello,", "  ", "world's", " ", "12345", "\n\n  ", "x_y", " ", "=", " ", "'TIS", "\t"],
+        *["日本語ですCamelCase!", " \n  "],
+    ],
+    "punctuation": [
+        *["Hello", ",", "  world", "'", "s 12345\n\n  x", "_", "y ", "=", " ", "'"],
+        *["TIS\t日本語ですCamelCase", "!", " \n  "],
+    ],
 }
 GOLDEN["cs336"] = GOLDEN["gpt2"]
 GOLDEN["llama3"] = [*GOLDEN["cl100k"][:-1], " \n", "  "]

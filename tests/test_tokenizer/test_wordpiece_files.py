@@ -143,7 +143,7 @@ def test_tokenizers_reads_our_file_alike(normalizer: str | None, split_pattern: 
         ({"decoder": {"type": "Fuse"}}, "only WordPiece"),
         ({"decoder": None}, "only WordPiece"),
         ({"pre_tokenizer": None}, "leaves white space out"),
-        ({"pre_tokenizer": {"type": "ByteLevel"}}, "leave white space out"),
+        ({"pre_tokenizer": {"type": "ByteLevel"}}, "WhitespaceSplit can be read"),
         ({"added_tokens": []}, "added token"),
         ({"normalizer": {"type": "Nmt"}}, "BertNormalizer"),
     ],

@@ -23,7 +23,7 @@ from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model
 
 EVERY_CHARACTER = r"[\s\S]"
-_STEPS = "Split and Digits"
+_STEPS = ""
 
 Step = dict[str, Any]
 

@@ -1,6 +1,6 @@
 """The pre-tokenizer steps of a `tokenizer.json`: expressions checked as they are written, and read back."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import regex
@@ -8,6 +8,7 @@ import regex
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.formats.spellings import SINGLE_DIGITS, read_expression
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS
+from tokmill.tokenizer.splitting.behaviors import Behavior, with_behavior
 
 # What Oniguruma, the engine of `tokenizers`, reads in another way than `regex` does, or refuses. Outside of
 # escapes and classes: `{1,3}+` is not possessive there, `$` and `^` match at every line, and these escapes
@@ -60,44 +61,77 @@ def in_sequence(steps: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def steps_of(value: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Return the steps in the result of `in_sequence`; none without a pre-tokenizer."""
-    steps: list[dict[str, Any]] = (value or {}).get("pretokenizers", [value]) if value else []
-    return steps
+    """Return the steps of a pre-tokenizer, those of sequences in sequences, too; none without one."""
+    if not value:
+        return []
+    if "pretokenizers" not in value:
+        return [value]
+    return [step for part in value["pretokenizers"] for step in steps_of(part)]
 
 
 def read_split(step: dict[str, Any], where: str, allowed: str) -> str:
     """Read the expression of one step.
 
     Args:
-        step: a `Split` or `Digits`.
+        step: a `Split`, `Punctuation` or `Digits`.
         where: the file's path, for messages.
-        allowed: which steps can be read, for messages.
+        allowed: which other steps can be read, for messages.
 
     Raises:
-        FormatError: it is another step, has another behavior, or an expression that we read differently.
+        FormatError: it is another step, leaves text out, or has an expression that we read differently.
     """
     if step["type"] == "Digits":
         return SINGLE_DIGITS if step["individual_digits"] else r"\p{N}+"
+    if step["type"] == "Punctuation":
+        return _behaving(SPLIT_PATTERNS["punctuation"], step.get("behavior", "Isolated"), where)
     if step["type"] != "Split":
-        raise refusal(where, "pre_tokenizer.type", step["type"], f"only {allowed} can be read")
-    pattern = step["pattern"]
+        reason = _REFUSED.get(step["type"], f"only Split, Punctuation, Digits{allowed} can be read")
+        raise refusal(where, "pre_tokenizer.type", step["type"], reason)
+    pattern, behavior, invert = step["pattern"], step["behavior"], bool(step.get("invert"))
     expression: str = pattern["Regex"] if "Regex" in pattern else regex.escape(pattern["String"])
-    how = step["behavior"], bool(step.get("invert"))
     # Taking the matches and dropping the rest is the same where nothing is left over.
-    if how not in {("Isolated", False), ("Isolated", True)} and not (
-        how == ("Removed", True) and expression in SPLIT_PATTERNS.values()
-    ):
-        raise refusal(where, "pre_tokenizer: Split.behavior", step["behavior"], "only Isolated can be done")
+    if behavior == "Removed" and invert and expression in _MATCH_EVERYTHING:
+        behavior = "Isolated"
     for part in read_otherwise(expression):
         if part not in _MOSTLY_ALIKE:
             rule = f"the tokenizers library reads {part!r} in another way than tokmill"
             raise refusal(where, "pre_tokenizer: Split.pattern", expression, rule)
-    return read_expression(expression)
+    if invert and behavior not in {"Isolated", "Removed"}:
+        raise refusal(where, "pre_tokenizer: Split.invert", True, f"{behavior} can be done without it only")
+    return _behaving(read_expression(expression), behavior, where)
+
+
+_MATCH_EVERYTHING = {SPLIT_PATTERNS[name] for name in SPLIT_PATTERNS if name != "punctuation"}
+_REFUSED = {
+    "UnicodeScripts": "it leaves out the spaces that a text begins with, which the model here needs; use a "
+    r"Split by scripts, e.g. \p{Han}+|\p{Latin}+",
+    "CharDelimiterSplit": "it leaves its delimiter out of the text, which cannot be done here",
+    **dict.fromkeys(
+        ("Whitespace", "WhitespaceSplit", "BertPreTokenizer"),
+        "it leaves white space out, which only the families wordpiece and word_bpe do",
+    ),
+}
+
+
+def _behaving(expression: str, behavior: str, where: str) -> str:
+    """Return the expression for the behavior of a step."""
+    if behavior not in _BEHAVIORS:
+        rule = "it leaves text out, which cannot be done here; only " + ", ".join(_BEHAVIORS) + " can be"
+        raise refusal(where, "pre_tokenizer: behavior", behavior, rule)
+    return with_behavior(expression, _BEHAVIORS[behavior])
+
+
+_BEHAVIORS: Mapping[str, Behavior] = {
+    "Isolated": "isolated",
+    "Contiguous": "contiguous",
+    "MergedWithPrevious": "merged_with_previous",
+    "MergedWithNext": "merged_with_next",
+}
 
 
 def named(chain: tuple[str, ...]) -> str | tuple[str, ...]:
-    """Return the name of a chain that has one."""
+    """Return the name of a chain that has one; words had none at first, and stay as they were."""
     for name, expression in SPLIT_PATTERNS.items():
-        if chain == (expression,):
+        if chain == (expression,) and name != "whitespace_split":
             return name
     return chain[0] if len(chain) == 1 else chain

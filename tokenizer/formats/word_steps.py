@@ -1,8 +1,8 @@
 """Pre-tokenizer steps of a `tokenizer.json` that leave white space out, for pieces that make up words.
 
-The split pattern `bert` is written as `BertPreTokenizer`, any other as `Split` steps with a `WhitespaceSplit`
-after them. The tables of the `tokenizers` library are those of Unicode 8: its `BertPreTokenizer` cuts newer
-punctuation otherwise.
+The split patterns `bert`, `whitespace` and `whitespace_split` are written as the steps of these names, any
+other one as `Split` steps with a `WhitespaceSplit` after them. The tables of `BertPreTokenizer` are those of
+Unicode 8, so it cuts newer punctuation otherwise.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,21 @@ from tokmill.tokenizer.splitting import SPLIT_PATTERNS
 Step = dict[str, Any]
 
 BERT = (SPLIT_PATTERNS["bert"],)
-WORDS = r"\s+|[^\s]+"
+WORDS = SPLIT_PATTERNS["whitespace_split"]
 """The expression of words alone."""
 
-_STEPS = "Split, Digits, BertPreTokenizer and WhitespaceSplit"
+WHOLE_STEPS = {
+    BERT: {"type": "BertPreTokenizer"},
+    (WORDS,): {"type": "WhitespaceSplit"},
+    (SPLIT_PATTERNS["whitespace"],): {"type": "Whitespace"},
+}
+"""Steps that leave white space out, and the chains that they stand for."""
+
+_CHAINS = {step["type"]: chain for chain, step in WHOLE_STEPS.items()}
+_SPACES = frozenset({r"\s", r"\s+"})
+_NOT_SPACES = frozenset({r"\S+", r"[^\s]+"})
+_RUST_WORDS = r"\w+|[^\w\s]+"
+_STEPS = ", BertPreTokenizer, Whitespace and WhitespaceSplit"
 
 
 def write_steps(chain: tuple[str, ...], *, exact: bool) -> list[Step]:
@@ -31,10 +42,8 @@ def write_steps(chain: tuple[str, ...], *, exact: bool) -> list[Step]:
     Raises:
         FormatError: `tokenizers` would read the split pattern differently.
     """
-    if chain == BERT:
-        return [{"type": "BertPreTokenizer"}]
-    if chain == (WORDS,):
-        return [{"type": "WhitespaceSplit"}]
+    if chain in WHOLE_STEPS:
+        return [WHOLE_STEPS[chain]]
     check_chain(chain)
     return [*split_steps(chain, exact=exact), {"type": "WhitespaceSplit"}]
 
@@ -52,8 +61,25 @@ def read_steps(steps: Sequence[Step], family: str, where: str) -> tuple[str, ...
     """
     if not steps:
         raise refusal(where, "pre_tokenizer", None, f"a {family} model needs one that leaves white space out")
-    last = steps[-1].get("type")
-    if last not in {"BertPreTokenizer", "WhitespaceSplit"}:
-        raise refusal(where, "pre_tokenizer.type", last, "the last step must leave white space out")
-    chain = tuple(read_split(step, where, _STEPS) for step in steps[:-1])
-    return (*chain, *BERT) if last == "BertPreTokenizer" else chain or (WORDS,)
+    chain = list[str]()
+    loses_spaces = False
+    for step in steps:
+        known = _CHAINS.get(_without_spaces(step))
+        chain += known or (read_split(step, where, _STEPS),)
+        loses_spaces = loses_spaces or known is not None
+    if not loses_spaces:
+        types = [step["type"] for step in steps]
+        raise refusal(
+            where, "pre_tokenizer", types, "a step must leave white space out, e.g. WhitespaceSplit"
+        )
+    return tuple(chain[:-1] if len(chain) > 1 and chain[-1] == WORDS else chain)
+
+
+def _without_spaces(step: Step) -> str:
+    """Return which step that leaves white space, and nothing else, out a step is; "" if it is none."""
+    if step["type"] != "Split" or step["behavior"] != "Removed":
+        return str(step["type"])
+    expression = step["pattern"].get("Regex")
+    if step.get("invert") and expression == _RUST_WORDS:
+        return "Whitespace"
+    return "WhitespaceSplit" if expression in (_NOT_SPACES if step.get("invert") else _SPACES) else ""

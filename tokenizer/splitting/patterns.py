@@ -32,6 +32,7 @@ _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _PUNCTUATION = r"!-/:-@\[-`{-~\p{P}"  # of BERT: ASCII's symbols, too
+_WORD_CHARACTER = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}"  # what Rust's \w is
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -51,6 +52,10 @@ SPLIT_PATTERNS: MappingProxyType[str, str] = MappingProxyType(
         "qwen2": _LLAMA3.replace("{1,3}", ""),
         "clip": r"'s|'t|'re|'ve|'m|'ll|'d|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+|\s+",
         "bert": rf"\s+|[{_PUNCTUATION}]|[^\s{_PUNCTUATION}]+",
+        # as the pre-tokenizers of these names in Hugging Face's tokenizers, with white space kept
+        "whitespace": rf"\s+|[{_WORD_CHARACTER}]+|[^\s{_WORD_CHARACTER}]+",
+        "whitespace_split": r"\s+|[^\s]+",
+        "punctuation": f"[{_PUNCTUATION}]",
     }
 )
 """Named patterns that are one regular expression."""

@@ -3,7 +3,8 @@
 Laws: the pre-tokens of a document tile it (nothing is lost, nothing overlaps, none is empty); no match looks
 beyond the bounds of a document; the result does not depend on how documents are batched, nor on the engine.
 Each stretch of text that the expressions leave unmatched is a pre-token of its own, as in Hugging Face's
-`Split` with `Isolated`. tiktoken drops such stretches, which no named pattern but `deepseek_v3` ever has.
+`Split` with `Isolated`. tiktoken drops such stretches, which of the named patterns only `deepseek_v3` and
+`punctuation` have.
 """
 
 import logging

@@ -24,7 +24,7 @@ from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.unigram.model import UnigramModel, scores_of
 
-_STEPS = "Split and Digits"
+_STEPS = ""
 
 
 def reads(content: Mapping[str, Any]) -> bool:

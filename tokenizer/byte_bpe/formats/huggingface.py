@@ -25,7 +25,7 @@ from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS
 
 _UNUSED = "<unused {}>"
-_STEPS = "Split, Digits and ByteLevel"
+_STEPS = " and ByteLevel"
 
 _MODEL_MUST_BE: dict[str, tuple[Any, ...]] = {
     "dropout": (None, 0.0),
