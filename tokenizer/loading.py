@@ -33,9 +33,9 @@ def load(
 
     Args:
         path: `tokmill.json`, `tokenizer.json`, a file of tiktoken's ranks under any name, Mistral's
-            `tekken.json`, `*vocab.json` beside `*merges.txt`, subword-nmt's codes, a GGUF model, or a folder;
-            if a folder holds several, the most complete one is taken. Or the name of an artifact,
-            `tokenizer/name` or `tokenizer/name@v3`, where a store is given or found.
+            `tekken.json`, `*vocab.json` beside `*merges.txt`, subword-nmt's codes, RWKV's vocabulary, a GGUF
+            model, or a folder; if a folder holds several, the most complete one is taken. Or the name of an
+            artifact, `tokenizer/name` or `tokenizer/name@v3`, where a store is given or found.
         store: where a name is looked up; else TOKMILL_STORE, else `tokmill-store` in the working directory.
         split_pattern: for `gpt2` and `tiktoken` files, which do not have it; overrides their sidecar.
         digits: the same.

@@ -47,17 +47,18 @@ class TrainParams(SpecialParams):
         ge=2,
         le=MAX_IDS,
         description="Tokens in the vocabulary, special and reserved ones included. byte_bpe has exactly this "
-        "many, 256 bytes among them, so at least 257; char_bpe, unigram, word_bpe and wordpiece, too, the "
-        "characters of the text among them. word_level and character_level have at most this many: fewer "
-        "if the text has fewer words or characters.",
+        "many, 256 bytes among them, so at least 257, and so has longest_match; char_bpe, unigram, word_bpe "
+        "and wordpiece, too, the characters of the text among them. word_level and character_level have at "
+        "most this many: fewer if the text has fewer words or characters.",
     )
     family: FamilyName = Field(
         default="byte_bpe",
         description="The kind of tokenizer: byte-level BPE; char_bpe, BPE over characters (Sennrich et al. "
-        "2016); unigram, the most probable pieces (Kudo 2018); word_bpe, BPE over words with </w> at their "
-        "ends; wordpiece, whose pieces make up words without their spaces; or the baselines whose tokens are "
-        "whole words or single characters. All but byte_bpe have [UNK] for what they do not know, word_bpe "
-        "only if its letters are characters.",
+        "2016); longest_match, at each place the longest token, as in RWKV's vocabulary; unigram, the most "
+        "probable pieces (Kudo 2018); word_bpe, BPE over words with </w> at their ends; wordpiece, whose "
+        "pieces make up words without their spaces; or the baselines whose tokens are whole words or single "
+        "characters. All but byte_bpe and longest_match have [UNK] for what they do not know, word_bpe only "
+        "if its letters are characters.",
     )
     num_reserved: int = Field(
         default=0,

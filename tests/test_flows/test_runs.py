@@ -135,6 +135,19 @@ def test_a_profile_trains_a_tokenizer_of_another_family(project: Tokmill, family
     assert project("verify").code == 0
 
 
+def test_a_profile_trains_a_tokenizer_that_knows_every_byte(project: Tokmill) -> None:
+    done = project.run("smoke", "--set", "train.family=longest_match")
+
+    assert {"train", "encode", "audit", "pack", "card"} <= stages(made(done))
+    cards = [path.read_text() for path in project.store.glob("card/*/card.md")]
+    (card,) = (card for card in cards if "Longest match, trained on these sources" in card)
+    assert "is lost" not in card
+    made_now = [found for found in records(project.store).values() if found["name"] == "smoke"]
+    (record,) = (found for found in made_now if found["kind"] == "tokenizer")
+    assert record["metrics"]["exports"] == "rwkv"
+    assert project("verify").code == 0
+
+
 def test_another_family_runs_what_depends_on_it_alone(project: Tokmill) -> None:
     trained = {"train", "encode", "audit", "mix", "pack", "card"}
     for family in ("char_bpe", "wordpiece"):

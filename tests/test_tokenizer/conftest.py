@@ -31,7 +31,7 @@ TRAINING_TEXTS = [
     "def f(x):\n    return x + 1234  # the thing\n\n\n",
 ] * 3
 SPECIALS = ["<|endoftext|>", "<|end|>", "<|endoftext|><|more|>"]
-BYTE_FORMATS = [name for name in WRITERS if name not in {"tekken", "bert", "sentencepiece"}]
+BYTE_FORMATS = [name for name in WRITERS if name not in {"tekken", "bert", "sentencepiece", "rwkv"}]
 """The formats of any byte-level tokenizer; `tekken` needs another order of ids, others another family."""
 
 
@@ -59,6 +59,12 @@ def like_bert() -> Tokenizer:
     vocabulary = Vocabulary.build({i: token.encode() for i, token in enumerate(tokens) if i > 4}, specials)
     parts = {"split_pattern": "bert", "normalizer": "bert_clean+cjk_spaces+strip_nonspacing+lowercase"}
     return Tokenizer(Definition.compose(WordPieceModel(vocabulary), **parts, decoder="wordpiece_cleanup"))
+
+
+def like_rwkv() -> Tokenizer:
+    """A small tokenizer that takes the longest match, with a special token."""
+    how = {"vocab_size": 330, "special_tokens": ["<|end|>"], "split_pattern": r"[\s\S]+"}
+    return tokenizer.train(TRAINING_TEXTS, family="longest_match", **how)
 
 
 def trained_by_sentencepiece(texts: Iterable[str] = TRAINING_TEXTS, **options: Any) -> bytes:
@@ -91,7 +97,7 @@ def fit_for(format_name: str, tok: Tokenizer) -> Tokenizer:
     """The tokenizer, or one like it that the format can hold."""
     if format_name == "tekken":
         return in_tekken_order(tok)
-    others = {"bert": like_bert, "sentencepiece": like_sentencepiece}
+    others = {"bert": like_bert, "sentencepiece": like_sentencepiece, "rwkv": like_rwkv}
     return others[format_name]() if format_name in others else tok
 
 

@@ -15,7 +15,14 @@ from tokmill.tokenizer import SpecialTokenError, Tokenizer, TokenizerError, Voca
 from tokmill.tokenizer.components.post_processors import Part, Template
 from tokmill.tokenizer.pipeline.families import FAMILIES
 
-SIZES = {"byte_bpe": 300, "char_bpe": 150, "unigram": 90, "wordpiece": 140, "word_level": 30}
+SIZES = {
+    "longest_match": 300,
+    "byte_bpe": 300,
+    "char_bpe": 150,
+    "unigram": 90,
+    "wordpiece": 140,
+    "word_level": 30,
+}
 
 
 def reserving(family: str) -> Tokenizer:

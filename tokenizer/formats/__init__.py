@@ -9,6 +9,7 @@
 | `tiktoken` | `tokenizer.tiktoken`, sidecar | merges that do not follow from the order of the tokens |
 | `bert` | `vocab.txt` | anything but tokens: settings are those of BERT |
 | `sentencepiece` | `tokenizer.model`, `.vocab` | anything but models that were read from such a file |
+| `rwkv` | `rwkv_vocab.txt`, sidecar | — (RWKV's own programs do not see the sidecar) |
 | `tekken` | `tekken.json` | the same; special tokens and bytes that do not have the first ids |
 
 Read alone: subword-nmt's codes, merges without a vocabulary (`codes`), and the tokenizer's section of GGUF
@@ -58,6 +59,7 @@ WRITERS: dict[str, Writer] = {
     "tiktoken": _by_family("tiktoken"),
     "tekken": _by_family("tekken"),
     "bert": _by_family("bert"),
+    "rwkv": _by_family("rwkv"),
     "sentencepiece": sentencepiece.write,
 }
 """Formats by name."""
@@ -65,7 +67,7 @@ WRITERS: dict[str, Writer] = {
 _WITHOUT_ROLES = frozenset(WRITERS) - {"tokmill", "huggingface", "huggingface_exact", "bert"}
 """Formats whose files hold neither all roles nor chat templates."""
 
-_OTHER_NAMES = (names.TEKKEN, names.BERT, names.SENTENCEPIECE, "encoder.json", "spiece.model")
+_OTHER_NAMES = (names.TEKKEN, names.BERT, names.SENTENCEPIECE, names.RWKV, "encoder.json", "spiece.model")
 
 
 def save(definition: Definition, folder: Path, format_name: str = "tokmill") -> list[Path]:
@@ -146,6 +148,7 @@ _RECOGNIZED: dict[str, Callable[[Path], bool]] = {
     "sentencepiece": lambda file: file.suffix == ".model" or names.begins_with_piece(foreign.head_of(file)),
     "gpt2": lambda file: file.name.endswith((names.GPT2_VOCAB, names.GPT2_MERGES)),
     "codes": lambda file: names.is_codes(file.name, foreign.head_of(file)),
+    "rwkv": lambda file: names.begins_with_literal(foreign.head_of(file)),
     "bert": lambda file: file.name.endswith(names.BERT),
 }
 """What tells that a file is of a format, tried in this order; the others are JSON."""

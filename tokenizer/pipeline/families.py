@@ -24,6 +24,7 @@ FAMILIES: MappingProxyType[str, str] = MappingProxyType(
         "char_bpe": "tokmill.tokenizer.char_bpe.family",
         "word_level": "tokmill.tokenizer.word_level.family",
         "character_level": "tokmill.tokenizer.character_level.family",
+        "longest_match": "tokmill.tokenizer.longest_match.family",
         "unigram": "tokmill.tokenizer.unigram.family",
         "word_bpe": "tokmill.tokenizer.word_bpe.family",
         "wordpiece": "tokmill.tokenizer.wordpiece.family",

@@ -1,0 +1,1 @@
+"""Longest match: at each place of a text the longest token that it goes on with, as in RWKV's vocabulary."""

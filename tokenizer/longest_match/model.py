@@ -1,0 +1,101 @@
+"""Longest match: a pre-token becomes the longest token that it begins with, and so on after it.
+
+Laws: every byte is a token, so every text has ids; a pre-token's ids do not depend on its neighbours; the
+    tokens' bytes, put together, are the normalized text, and nothing is lost. No other token of the
+    vocabulary that fits at a place is longer than the one that is taken there, so a slice of an encoding
+    from its beginning encodes its own text, unless a longer token goes on beyond it.
+
+Source: BlinkDL/ChatRWKV `rwkv_tokenizer.py`, whose text is one pre-token.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.core.errors import VocabularyError
+from tokmill.tokenizer.core.readable import readable
+from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
+from tokmill.tokenizer.longest_match.encoder import LongestMatchEncoder
+
+NAME = "longest_match"
+_NO_PROBES: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, eq=False)
+class LongestMatchModel:
+    """A vocabulary of which the longest token is taken.
+
+    Attributes:
+        vocabulary: the bytes of every id.
+
+    Raises:
+        VocabularyError: a byte is not a token, or there are too many ids.
+    """
+
+    vocabulary: Vocabulary
+
+    family = NAME
+    unknown_token = None
+
+    def __post_init__(self) -> None:
+        if self.vocabulary.size > MAX_IDS:
+            raise VocabularyError(
+                f"vocabulary: {self.vocabulary.size} ids are too many; at most {MAX_IDS} can be used"
+            )
+        missing = np.flatnonzero(self.byte_ids < 0)
+        if missing.shape[0]:
+            raise VocabularyError(
+                f"vocabulary: {missing.shape[0]} of the 256 bytes are no tokens (the first is "
+                f"{int(missing[0]):#04x}), but longest match needs them all"
+            )
+
+    @classmethod
+    def from_spec(cls, vocabulary: Vocabulary, _spec: Mapping[str, Any]) -> Self:
+        """Build a model from a vocabulary; there is nothing else."""
+        return cls(vocabulary)
+
+    @cached_property
+    def byte_ids(self) -> NDArray[np.int32]:
+        """int32, shape (256,): the id of each byte, or -1."""
+        ids = np.full(256, -1, np.int32)
+        for i, token in self.vocabulary.ordinary():
+            if len(token) == 1:
+                ids[token[0]] = i
+        return ids
+
+    def spec(self) -> dict[str, Any]:
+        """Return nothing: everything is in the vocabulary."""
+        return {}
+
+    def with_vocabulary(self, vocabulary: Vocabulary) -> Self:
+        """Return the same model with other special tokens."""
+        return replace(self, vocabulary=vocabulary)
+
+    def encoder(self) -> LongestMatchEncoder:
+        """Make an encoder."""
+        return LongestMatchEncoder(self.vocabulary, self.byte_ids)
+
+    def kinds(self) -> list[str]:
+        """Return the kind of every id: `byte`, `piece`, `special`, `reserved` or `hole`."""
+        return self.vocabulary.kinds(lambda token: "byte" if len(token) == 1 else "piece")
+
+    def readable(self, token: int) -> str:
+        """Return a token as one line of text; a part of a character is written as its bytes."""
+        return readable(self.vocabulary.tokens[token])
+
+    def figures(self) -> dict[str, int]:
+        """Return the number of pieces, bytes among them."""
+        return {"num_pieces": sum(1 for _ in self.vocabulary.ordinary())}
+
+    def recovers(self, pretokens: Sequence[bytes]) -> list[bytes]:
+        """Return the pre-tokens: nothing is lost."""
+        return list(pretokens)
+
+    def probes(self) -> Mapping[str, str]:
+        """Return none: the shared probes are enough."""
+        return _NO_PROBES
