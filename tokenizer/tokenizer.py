@@ -22,6 +22,7 @@ from tokmill.tokenizer import formats
 from tokmill.tokenizer.byte_bpe.vocab import Merges, Vocab, definition_of
 from tokmill.tokenizer.chunked_encoding import ChunkedEncoder
 from tokmill.tokenizer.components.decoders import IdDecoder
+from tokmill.tokenizer.components.post_processors import Template
 from tokmill.tokenizer.components.specials import AllowedSpecial, AsText, active_specials, cut
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.arrow import ArrowStrings, read_strings
@@ -32,6 +33,8 @@ from tokmill.tokenizer.pipeline.renaming import claimed, padded, renamed
 from tokmill.tokenizer.short_texts import ShortTexts
 from tokmill.tokenizer.splitting import PatternLike, Splitter
 from tokmill.tokenizer.streaming import encode_parts
+
+_PLAIN = Template.parse("$A", "$A $B:1")  # in the place of a template that there is not
 
 
 class Tokenizer:
@@ -151,6 +154,18 @@ class Tokenizer:
         added = {} if text is None else {name: text}
         return type(self)(self.definition.with_chat_templates(others | added))
 
+    def with_template(self, single: str | None, pair: str | None = None) -> Self:
+        """Return the same tokenizer with a template of special tokens around texts; None takes it away.
+
+        Args:
+            single: for one text, e.g. `[CLS] $A [SEP]`.
+            pair: for two, e.g. `[CLS] $A [SEP] $B:1 [SEP]:1`, which is what follows from that for one.
+
+        Raises:
+            VocabularyError: it is invalid, or has a token that is no special token.
+        """
+        return type(self)(self.definition.with_template(single, pair))
+
     def claim(self, names: Sequence[str]) -> Self:
         """Return the same tokenizer with names for its first reserved tokens; no id moves.
 
@@ -235,6 +250,33 @@ class Tokenizer:
             [text], allowed_special=allowed_special, as_text=as_text
         ).ids.tolist()
         return ids
+
+    def encode_with_types(
+        self,
+        text: Text,
+        pair: Text | None = None,
+        *,
+        allowed_special: AllowedSpecial = (),
+        as_text: AsText = False,
+        add_special_tokens: bool = True,
+    ) -> tuple[list[int], list[int]]:
+        """Encode one text, or two, with the type id of each token, which models such as BERT read.
+
+        Args:
+            text: see `encode`.
+            pair: see `encode`.
+            allowed_special: see `encode`.
+            as_text: see `encode`.
+            add_special_tokens: see `encode`.
+
+        Returns:
+            The ids and their types: those of the template; without one 0, and 1 for the second text.
+        """
+        given = [text] if pair is None else [text, pair]
+        texts = self.encode_batch(given, allowed_special=allowed_special, as_text=as_text).to_lists()
+        template, lengths = self.definition.post_processor or _PLAIN, list(map(len, texts))
+        types = template.types(lengths, add_special_tokens=add_special_tokens)
+        return self._templated(texts, add_special_tokens=add_special_tokens), types
 
     def _templated(self, texts: list[list[int]], *, add_special_tokens: bool) -> list[int]:
         """Join the ids of one text or two by the template, if there is one."""

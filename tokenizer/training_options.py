@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from tokmill.tokenizer.components.normalizers import steps_of
+from tokmill.tokenizer.components.post_processors import check_template
 from tokmill.tokenizer.components.roles import DEFAULT_TEMPLATE, SPECIAL_SETS, roles_of_sets, with_sets
 from tokmill.tokenizer.components.specials import check_names
 from tokmill.tokenizer.counting import Cuts
@@ -42,6 +43,8 @@ class TrainingOptions(TypedDict, total=False):
     special_sets: Sequence[str]
     roles: Mapping[str, str]
     chat_template: str | None
+    template: str | None
+    pair_template: str | None
     pad_to_multiple_of: int
     num_reserved: int
     min_frequency: int
@@ -93,6 +96,8 @@ class TrainingPlan(ModelOptions):
         special_sets: names of `components.roles.SPECIAL_SETS`, whose tokens are added to `special_tokens`.
         roles: special tokens by role, where the role does not follow from the name.
         chat_template: the text of a Jinja template, which is carried and never executed.
+        template: special tokens around one text, as `components.post_processors` spells them.
+        pair_template: around two; by default it follows from that for one.
         pad_to_multiple_of: reserved tokens are added until the number of ids is a multiple of this.
 
     Raises:
@@ -110,6 +115,8 @@ class TrainingPlan(ModelOptions):
     special_sets: Sequence[str] = ()
     roles: Mapping[str, str] = field(default_factory=dict)
     chat_template: str | None = None
+    template: str | None = None
+    pair_template: str | None = None
     pad_to_multiple_of: int = 1
 
     def __post_init__(self) -> None:
@@ -119,6 +126,7 @@ class TrainingPlan(ModelOptions):
         names = with_sets(check_names(self.special_tokens, "special_tokens"), self.special_sets)
         object.__setattr__(self, "special_tokens", names)
         super().__post_init__()
+        check_template(self.template, self.pair_template)
         if self.on_sentences:
             check_mode(self.mode, self.family)
             self.sentences()
@@ -147,9 +155,10 @@ class TrainingPlan(ModelOptions):
         return compile_pattern(self.split_pattern, self.digits), self.normalizer
 
     def definition(self, model: Model) -> Definition:
-        """Put a trained model into its pipeline, with roles and the chat template, and pad its vocabulary."""
+        """Put a trained model into its pipeline, with roles and templates, and pad its vocabulary."""
         roles = {**roles_of_sets(self.special_sets), **self.roles}
-        made = padded(self._composed(model), self.pad_to_multiple_of).with_roles(roles)
+        made = self._composed(model).with_template(self.template, self.pair_template)
+        made = padded(made, self.pad_to_multiple_of).with_roles(roles)
         template = {} if self.chat_template is None else {DEFAULT_TEMPLATE: self.chat_template}
         return made.with_chat_templates(template)
 

@@ -1,4 +1,4 @@
-"""The settings of special tokens beside their names: ready sets, roles, a chat template, and padding.
+"""The settings of special tokens beside their names: ready sets, roles, templates, and padding.
 
 They are left out of the fingerprint while they have their defaults. A set adds its names to
 `special_tokens`, which decide how text is counted.
@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from tokmill.tasks.store.canonical import UNLESS_DEFAULT
 from tokmill.tasks.train.sentencepiece import SentenceParams
+from tokmill.tokenizer.components.post_processors import check_template
 from tokmill.tokenizer.components.roles import MAX_TEMPLATE_CHARS, check_roles, with_sets
 from tokmill.tokenizer.core.vocabulary import reserved_name
 
@@ -40,6 +41,20 @@ class SpecialParams(SentenceParams):
         description="The text of a Jinja template for chats; it is written for transformers, never executed.",
         json_schema_extra=UNLESS_DEFAULT,
     )
+    template: str | None = Field(
+        default=None,
+        max_length=10_000,
+        description="Special tokens that the tokenizer puts around a text when asked to, $A, e.g. "
+        "[CLS] $A [SEP]. The stage encode has begin_of_document and end_of_document instead.",
+        json_schema_extra=UNLESS_DEFAULT,
+    )
+    pair_template: str | None = Field(
+        default=None,
+        max_length=10_000,
+        description="The same for two texts, $A and $B, with type ids after colons. By default it follows "
+        "from template: [CLS] $A [SEP] $B:1 [SEP]:1.",
+        json_schema_extra=UNLESS_DEFAULT,
+    )
     pad_to_multiple_of: int = Field(
         default=1,
         ge=1,
@@ -67,5 +82,18 @@ def check_role_names(roles: Mapping[str, str], special_tokens: Sequence[str], nu
     Raises:
         VocabularyError: names the role, and the token if that is missing.
     """
-    names = (*special_tokens, *_MADE, *map(reserved_name, range(num_reserved)))
-    check_roles(roles, dict.fromkeys(names, 0))
+    check_roles(roles, dict.fromkeys(_names(special_tokens, num_reserved), 0))
+
+
+def check_text_templates(params: SpecialParams, num_reserved: int) -> None:
+    """Check that templates around texts are valid, and have tokens that there will be.
+
+    Raises:
+        VocabularyError: names the template, and the token if that is missing.
+    """
+    names = dict.fromkeys(_names(params.special_tokens, num_reserved), 0)
+    check_template(params.template, params.pair_template, names)
+
+
+def _names(special_tokens: Sequence[str], num_reserved: int) -> tuple[str, ...]:
+    return (*special_tokens, *_MADE, *map(reserved_name, range(num_reserved)))

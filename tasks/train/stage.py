@@ -25,7 +25,7 @@ from tokmill.tasks.formats.counts import Counts, PreTokenization, merge_bounded
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
 from tokmill.tasks.sampling import proportions
 from tokmill.tasks.store.canonical import either, only_with
-from tokmill.tasks.train.special import SpecialParams, check_role_names
+from tokmill.tasks.train.special import SpecialParams, check_role_names, check_text_templates
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.vocabulary import MAX_IDS
 from tokmill.tokenizer.pipeline.families import FamilyName, check_mode, find_family
@@ -202,6 +202,7 @@ class TrainParams(SpecialParams):
         find_family(self.family).check_options(options)
         check_mode(self.mode, self.family)
         check_role_names(self.roles, self.special_tokens, self.num_reserved)
+        check_text_templates(self, self.num_reserved)
         return self
 
     def count_params(self) -> CountParams:

@@ -123,10 +123,15 @@ def test_the_revision_of_a_family_is_in_its_own_fingerprints_alone():
 
 
 def test_settings_of_special_tokens_are_in_fingerprints_where_they_are_set():
-    added = {"special_sets", "roles", "chat_template", "pad_to_multiple_of"}
+    added = {"special_sets", "roles", "chat_template", "template", "pair_template", "pad_to_multiple_of"}
     assert not added & plain(TrainParams()).keys()
     every = TrainParams(
-        special_sets=["chat"], roles={"eos": "<|im_end|>"}, chat_template="{{ x }}", pad_to_multiple_of=64
+        special_sets=["chat"],
+        roles={"eos": "<|im_end|>"},
+        chat_template="{{ x }}",
+        template="$A <|im_end|>",
+        pair_template="$A $B",
+        pad_to_multiple_of=64,
     )
     assert added < plain(every).keys()
     assert every.special_tokens == ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -145,6 +150,20 @@ def test_ready_sets_have_the_same_names_in_profiles_and_in_the_library():
 def test_a_role_without_a_token_is_refused_when_the_profile_is_read(roles):
     with pytest.raises(ValueError, match="roles"):
         TrainParams(roles=roles)
+
+
+@pytest.mark.parametrize("given", [{"template": "<s> A"}, {"template": "<x> $A"}, {"pair_template": "$A $B"}])
+def test_a_template_that_cannot_be_is_refused_when_the_profile_is_read(given):
+    with pytest.raises(ValueError, match="template"):
+        TrainParams(**given)
+
+
+def test_an_artifact_has_its_template(trained):
+    made = trained(TrainParams(vocab_size=300, template="$A <|endoftext|>"))
+    tok = open_tokenizer(made.path)
+    assert tok.definition.post_processor.spelling[1] == "$A <|endoftext|> $B:1 <|endoftext|>:1"
+    exported = tokenizer.load(made.path / "exports" / "huggingface")
+    assert exported.encode("a", add_special_tokens=True)[-1] == tok.special_tokens["<|endoftext|>"]
 
 
 def test_an_artifact_has_roles_a_chat_template_and_a_padded_vocabulary(trained):

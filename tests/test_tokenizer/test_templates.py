@@ -10,6 +10,7 @@ from tokenizers import processors
 from tests.test_tokenizer.conftest import BYTE_FORMATS, TRAINING_TEXTS
 from tokmill import tokenizer
 from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError, VocabularyError, attestation
+from tokmill.tokenizer.components.post_processors import Template
 from tokmill.tokenizer.formats import files
 
 NAMES = ["<s>", "</s>", "[CLS]", "[SEP]", "<|begin|>"]
@@ -81,6 +82,15 @@ def test_batches_are_what_single_texts_are(both: tuple[Tokenizer, tokenizers.Tok
     assert tok.encode_batch([], add_special_tokens=True).to_lists() == []
 
 
+def test_types_are_those_of_the_tokenizers_library(both: tuple[Tokenizer, tokenizers.Tokenizer]) -> None:
+    tok, other = both
+    for given in ((TEXT,), (TEXT, PAIR), ("", PAIR), (TEXT, "")):
+        for adding in (True, False):
+            found = tok.encode_with_types(*given, add_special_tokens=adding, allowed_special="all")
+            theirs = other.encode(*given, add_special_tokens=adding)
+            assert found == (theirs.ids, theirs.type_ids)
+
+
 @pytest.mark.parametrize("name", BYTE_FORMATS)
 def test_templates_come_back_and_others_read_them(
     both: tuple[Tokenizer, tokenizers.Tokenizer], name: str, tmp_path: Path
@@ -100,6 +110,7 @@ def test_templates_come_back_and_others_read_them(
 def test_a_tokenizer_without_a_template_adds_nothing(plain: Tokenizer) -> None:
     assert plain.encode(TEXT, add_special_tokens=True) == plain.encode(TEXT)
     assert plain.encode(TEXT, "x", add_special_tokens=True) == plain.encode(TEXT) + plain.encode("x")
+    assert plain.encode_with_types("x", "yz")[1] == [0, 1, 1]
     assert "template" not in plain.spec()
     assert plain.spec()["version"] == 1
 
@@ -164,3 +175,75 @@ def test_what_cannot_be_represented_is_refused_by_name(
     files.write_json(file, json.loads(file.read_bytes()) | {"post_processor": post_processor})
     with pytest.raises((FormatError, VocabularyError), match=says):
         tokenizer.load(file)
+
+
+SIZES = {
+    "byte_bpe": 300,
+    "char_bpe": 100,
+    "unigram": 100,
+    "word_bpe": 120,
+    "wordpiece": 120,
+    "word_level": 50,
+    "character_level": 60,
+}
+SINGLE, BERT_PAIR = "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1"
+
+
+@pytest.mark.parametrize("family", SIZES)
+def test_every_family_is_trained_with_a_template(family: str, tmp_path: Path) -> None:
+    options = {"family": family, "special_tokens": ["[CLS]", "[SEP]"], "allow_smaller": True}
+    plain = tokenizer.train(TRAINING_TEXTS, vocab_size=SIZES[family], **options)
+    tok = tokenizer.train(TRAINING_TEXTS, vocab_size=SIZES[family], **options, template=SINGLE)
+    assert tok == plain.with_template(SINGLE) == plain.with_template(SINGLE, BERT_PAIR)
+    assert tok.with_template(None) == plain
+    assert tokenizer.load(*tok.save(tmp_path / "own")) == tok
+    first, last = tok.special_tokens["[CLS]"], tok.special_tokens["[SEP]"]
+    one, two = tok.encode(TEXT), tok.encode(" there")
+    ids, types = tok.encode_with_types(TEXT, " there")
+    assert ids == [first, *one, last, *two, last]
+    assert types == [0] * (len(one) + 2) + [1] * (len(two) + 1)
+    if family != "char_bpe":
+        tok.save(tmp_path, "huggingface")
+        theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode(TEXT, " there")
+        assert (theirs.ids, theirs.type_ids) == (ids, types)
+        assert tokenizer.load(tmp_path).definition.post_processor == tok.definition.post_processor
+
+
+@pytest.mark.parametrize(
+    ("single", "pair", "spelled"),
+    [
+        ("<s> $A", None, ("<s> $A", "<s> $A $B:1")),
+        ("$A </s>", None, ("$A </s>", "$A </s> $B:1 </s>:1")),
+        (SINGLE, None, (SINGLE, BERT_PAIR)),
+        ("<s>:2 <s> $A:3", "$B <s>:1 $A", ("<s>:2 <s> $A:3", "$B <s>:1 $A")),
+        ("<|a:b|> $A x:y:7", "$A  $B", ("<|a:b|> $A x:y:7", "$A $B")),
+    ],
+)
+def test_templates_are_spelled(single: str, pair: str | None, spelled: tuple[str, str]) -> None:
+    made = Template.parse(single, pair)
+    assert made.spelling == spelled
+    assert Template.parse(*spelled) == made
+
+
+@pytest.mark.parametrize(
+    ("single", "pair", "says"),
+    [
+        ("", None, "must have at most 64"),
+        ("[CLS]", None, "must have at most 64"),
+        ("$A $A", None, "each once"),
+        ("$A $B", None, "each once"),
+        ("$A", "$A", "each once"),
+        ("$A:9999999999", None, "type id 9999999999"),
+        ("<nowhere> $A", None, "'<nowhere>' is no special token"),
+        (None, "$A $B", "needs a template for one text"),
+    ],
+)
+def test_templates_that_cannot_be_are_refused(single: str | None, pair: str | None, says: str) -> None:
+    with pytest.raises(VocabularyError, match=says):
+        tokenizer.train(TRAINING_TEXTS, vocab_size=300, template=single, pair_template=pair)
+
+
+def test_a_template_keeps_its_token_through_a_new_name(plain: Tokenizer) -> None:
+    tok = plain.with_template("[CLS] $A").rename({"[CLS]": "<begin>"})
+    assert tok.definition.post_processor == Template.parse("<begin> $A")
+    assert tok.encode("x", add_special_tokens=True)[0] == plain.special_tokens["[CLS]"]

@@ -4,10 +4,14 @@ Model: a template is a list of parts for one text and another for two. A part is
 `A` or `B`, and has a type id, which models such as BERT read with the ids. Laws: for one text, A occurs once
 and B never; for two, each occurs once. Nothing is added without `add_special_tokens`. Source:
 `TemplateProcessing` of Hugging Face's tokenizers; `[CLS] A [SEP] B [SEP]` is BERT's.
+
+A template is spelled as there: parts between spaces, `$A` and `$B` for the texts, and `:1` after a part for
+its type id, which is 0 by default: `[CLS] $A [SEP] $B:1 [SEP]:1`.
 """
 
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -32,6 +36,10 @@ class Part:
     kind: Kind
     name: str
     type_id: int = 0
+
+    def __str__(self) -> str:
+        name = f"${self.name}" if self.kind == "sequence" else self.name
+        return f"{name}:{self.type_id}" if self.type_id else name
 
     def to_spec(self) -> list[Any]:
         """Return the part as JSON-able data."""
@@ -104,6 +112,17 @@ class Template:
         ids[inside] = batch.ids
         return EncodedBatch(ids, offsets)
 
+    def types(self, lengths: list[int], *, add_special_tokens: bool) -> list[int]:
+        """Return the type id of each id that `join` gives, for one text or two of some numbers of ids."""
+        by_name = dict(zip("AB", lengths, strict=False))
+        ids: list[int] = []
+        for part in self.single if len(lengths) == 1 else self.pair:
+            if part.kind == "sequence":
+                ids += [part.type_id] * by_name[part.name]
+            elif add_special_tokens:
+                ids.append(part.type_id)
+        return ids
+
     def join(self, texts: list[list[int]], special_tokens: Mapping[str, int] | None) -> list[int]:
         """Join the ids of one text or two with the special tokens around them, or, for None, without."""
         by_name = dict(zip("AB", texts, strict=False))
@@ -123,6 +142,31 @@ class Template:
         }
 
     @classmethod
+    def parse(cls, single: str, pair: str | None = None) -> Self:
+        """Build a template from its spelling.
+
+        Args:
+            single: for one text, e.g. `[CLS] $A [SEP]`.
+            pair: for two; by default that for one, and then the second text and what follows the first one,
+                all of type 1, as BERT has it.
+
+        Raises:
+            VocabularyError: it breaks a law.
+        """
+        alone = _read_parts(single)
+        if pair is not None:
+            return cls(alone, _read_parts(pair))
+        place = next((i for i, part in enumerate(alone) if part.kind == "sequence"), len(alone))
+        behind = (replace(part, type_id=1) for part in alone[place + 1 :])
+        return cls(alone, (*alone, Part("sequence", "B", 1), *behind))
+
+    @property
+    def spelling(self) -> tuple[str, str]:
+        """The template for one text and that for two, as `parse` reads them."""
+        single, pair = (" ".join(map(str, parts)) for parts in (self.single, self.pair))
+        return single, pair
+
+    @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:
         """Build a template from the result of `spec`.
 
@@ -133,9 +177,41 @@ class Template:
         return cls(_parts(spec["single"]), _parts(spec["pair"]))
 
 
+_PART = re.compile(r"(\$[AB]|.+?)(?::([0-9]{1,10}))?")
+
+
+def _read_parts(text: str) -> tuple[Part, ...]:
+    found = [_PART.fullmatch(part) for part in text.split(" ") if part]
+    return tuple(
+        Part("sequence", part[1][1:], int(part[2] or 0))
+        if part[1] in ("$A", "$B")
+        else Part("special", part[1], int(part[2] or 0))
+        for part in found
+        if part is not None
+    )
+
+
 def _parts(rows: Iterable[Any]) -> tuple[Part, ...]:
     parts = tuple(Part(kind, name, type_id) for kind, name, type_id in rows)
     for part in parts:
         if part.kind not in ("special", "sequence") or not isinstance(part.name, str):
             raise VocabularyError(f"template: {part.to_spec()!r:.200} must be a special token or a text")
     return parts
+
+
+def check_template(
+    single: str | None, pair: str | None, special_tokens: Mapping[str, int] | None = None
+) -> None:
+    """Check a template's spelling, and that its special tokens are among those that there are, if given.
+
+    Raises:
+        VocabularyError: it is invalid, one is missing, or there is one for two texts only.
+    """
+    if single is None and pair is not None:
+        raise VocabularyError(
+            f"template: pair_template={pair!r:.200} needs a template for one text; use e.g. template='$A'"
+        )
+    if single is not None:
+        made = Template.parse(single, pair)
+        if special_tokens is not None:
+            made.check(special_tokens)

@@ -140,6 +140,15 @@ class Definition:
         check_roles(roles, self.special_tokens)
         return replace(self, roles=given_beside({**self.roles, **roles}, self._following))
 
+    def with_template(self, single: str | None, pair: str | None = None) -> Self:
+        """Return the same tokenizer with another template, as `Template.parse` reads it; None for none.
+
+        Raises:
+            VocabularyError: it is invalid, or has a token that is no special token.
+        """
+        made = None if single is None else Template.parse(single, pair)
+        return replace(self, post_processor=made)
+
     def with_chat_templates(self, templates: Mapping[str, str]) -> Self:
         """Return the same tokenizer with these chat templates, texts by name.
 
