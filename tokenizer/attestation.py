@@ -169,12 +169,12 @@ def _recovered(tok: Tokenizer, text: str, as_text: bool) -> bytes:
     data, offsets = buffers.pack([text])
     segments = cut(data, offsets, {} if as_text else tok.special_tokens)
     parts = zip(buffers.unpack(data, segments.bounds), segments.kinds, strict=True)
-    found = ([part] if kind >= 0 else _known(tok, part) for part, kind in parts)
+    found = ([part] if kind >= 0 else _known(tok, part, not i) for i, (part, kind) in enumerate(parts))
     return tok.definition.decoder.join(itertools.chain.from_iterable(found))
 
 
-def _known(tok: Tokenizer, text: bytes) -> list[bytes]:
-    normalized = tok.definition.normalizer.text(text.decode())
+def _known(tok: Tokenizer, text: bytes, first: bool) -> list[bytes]:
+    normalized = tok.definition.normalizer.text(text.decode(), first=first)
     return tok.definition.model.recovers([part.encode() for part in tok.splitter.split_text(normalized)])
 
 

@@ -89,7 +89,7 @@ class ChunkedEncoder:
     ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the normalized text of segments, their bounds, and where each id begins and ends."""
         kinds = segments.kinds
-        text, bounds = self._normalizer.buffers(data, segments.bounds, kinds >= 0)
+        text, bounds = self._normalizer.buffers(data, segments.bounds, kinds >= 0, segments.first)
         starts, ends = self._encoder.locate(
             ids, text, bounds, kinds, lambda: self._splitter.split(text, bounds)
         )
@@ -152,11 +152,11 @@ class ChunkedEncoder:
         """Encode the segments from `first` to `after`; return the ids, and the number of each segment."""
         bounds = segments.bounds[first : after + 1]
         ids = _Growing(kind, int(bounds[-1] - bounds[0]) // _BYTES_A_TOKEN + after - first)
-        lengths = np.empty(after - first, np.int64)
+        lengths, begins = np.empty(after - first, np.int64), segments.first[first:after]
         with self._encoder.workspace() as workspace:
             for start, stop in chunks(bounds):
                 cuts, kinds = bounds[start : stop + 1], segments.kinds[first + start : first + stop]
-                text, cuts = self._normalizer.buffers(data, cuts, kinds >= 0)
+                text, cuts = self._normalizer.buffers(data, cuts, kinds >= 0, begins[start:stop])
                 found, ends, unknown = workspace.encode(text, self._splitter.split(text, cuts), kinds)
                 breach = self._encoder.law.breach(found, ends, cuts, unknown)
                 if breach is not None:

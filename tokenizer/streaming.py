@@ -34,6 +34,7 @@ class TextStream:
     def __init__(self, splitter: Splitter, normalizer: TextNormalizer, encode: Encode) -> None:
         self._splitter, self._normalizer, self._encode = splitter, normalizer, encode
         self._raw = self._text = b""
+        self._first = True  # whether what comes next begins the text
 
     def __len__(self) -> int:
         return len(self._raw) + len(self._text)
@@ -52,12 +53,14 @@ class TextStream:
         """Return the ids of the rest; the text ends here."""
         self._normalize(len(self._raw))
         text, self._text = np.frombuffer(self._text, np.uint8), b""
+        self._first = False
         found = self._splitter.split(text, np.array([0, len(text)]))
         return self._encode(text, found.starts, found.ends)
 
     def _normalize(self, size: int) -> None:
         data, self._raw = np.frombuffer(self._raw[:size], np.uint8), self._raw[size:]
-        self._text += self._normalizer.buffers(data, np.array([0, size]))[0].tobytes()
+        first = np.array([self._first])
+        self._text += self._normalizer.buffers(data, np.array([0, size]), first=first)[0].tobytes()
 
 
 def encode_parts(

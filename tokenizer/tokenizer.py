@@ -471,7 +471,8 @@ class Tokenizer:
         if self.definition.normalizer.name is None:
             return text, cuts
         segments = cut(text, cuts, self.special_tokens)
-        text, bounds = self.definition.normalizer.buffers(text, segments.bounds, segments.kinds >= 0)
+        parts = segments.bounds, segments.kinds >= 0, segments.first
+        text, bounds = self.definition.normalizer.buffers(text, *parts)
         return text, bounds[segments.documents]
 
     def decode(self, ids: ArrayLike | Iterable[int], errors: str = "replace") -> str:

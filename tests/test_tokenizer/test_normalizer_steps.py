@@ -199,7 +199,7 @@ def test_offsets_lie_in_the_normalized_text(text: str) -> None:
     ("step", "says"),
     [
         ({"type": "Replace", "pattern": {"Regex": r"\d"}, "content": ""}, "in another way"),
-        ({"type": "Nmt"}, "only NFC"),
+        ({"type": "ByteLevel"}, "only NFC"),
     ],
 )
 def test_steps_that_mean_something_else_are_refused_by_name(step: dict[str, object], says: str) -> None:

@@ -484,7 +484,7 @@ def not_added(content: dict[str, object]) -> None:
 
 
 def metaspace(content: dict[str, object]) -> None:
-    content["pre_tokenizer"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}
+    content["pre_tokenizer"] = {"type": "Metaspace", "replacement": "_", "prepend_scheme": "always"}
 
 
 def text_score(content: dict[str, object]) -> None:
@@ -492,7 +492,7 @@ def text_score(content: dict[str, object]) -> None:
 
 
 def no_splits(content: dict[str, object]) -> None:
-    content["pre_tokenizer"] = None
+    content["pre_tokenizer"] = {"type": "WhitespaceSplit"}
 
 
 def no_decoder(content: dict[str, object]) -> None:
@@ -511,8 +511,8 @@ def far_unknown(content: dict[str, object]) -> None:
         (with_bytes, "byte_fallback=True"),
         (twice, "under two ids"),
         (not_added, "must be an added token"),
-        (metaspace, "'Metaspace'"),
-        (no_splits, "needs a Split"),
+        (metaspace, "replacement='_'"),
+        (no_splits, "only Split and Digits"),
         (no_decoder, "only Fuse"),
         (text_score, "the score of id 3"),
     ],

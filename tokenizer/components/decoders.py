@@ -7,7 +7,8 @@ tokenizers:
 - `wordpiece` puts a space before every token, unless it begins with `##`, which it removes; the first token
   stays as it is;
 - `metaspace` makes a space of every `▁` (U+2581), and drops that with which the first token begins;
-  `metaspace_never` drops none;
+  `metaspace_first` drops all of the first token (there it is `Metaspace`), `metaspace_fused` the first space
+  of the text, whatever token it is from, and `metaspace_never` none;
 - `wordpiece_cleanup` removes the space before `.`, `?`, `!`, `,` and English contractions, too;
 - `end_of_word` makes a space of the `</w>` that a token ends with, and drops it at the end of the text (there
   it is `BPEDecoder`).
@@ -87,18 +88,34 @@ def _without_first_space(token: bytes) -> bytes:
     return _with_spaces(token.removeprefix(MARK))
 
 
+def _without_marks(token: bytes) -> bytes:
+    return token.replace(MARK, b"")
+
+
+def _without_a_space(token: bytes) -> bytes:
+    return _with_spaces(token).removeprefix(b" ")
+
+
 _ADDED: MappingProxyType[str, Callable[[bytes], bytes]] = MappingProxyType(
     {
         "fuse": _as_it_is,
         "wordpiece": _after_a_space,
         "wordpiece_cleanup": _cleaned_up,
         "metaspace": _with_spaces,
+        "metaspace_first": _with_spaces,
+        "metaspace_fused": _with_spaces,
         "metaspace_never": _with_spaces,
         "end_of_word": _space_at_end,
     }
 )
 _FIRST: MappingProxyType[str, Callable[[bytes], bytes]] = MappingProxyType(
-    {"metaspace": _without_first_space, "metaspace_never": _with_spaces, "end_of_word": _space_at_end}
+    {
+        "metaspace": _without_first_space,
+        "metaspace_first": _without_marks,
+        "metaspace_fused": _without_a_space,
+        "metaspace_never": _with_spaces,
+        "end_of_word": _space_at_end,
+    }
 )
 """What the first token becomes, if it does not stay as it is."""
 

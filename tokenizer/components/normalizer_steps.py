@@ -10,6 +10,7 @@ written as JSON's strings: `replace("``","\"")+prepend(" ")`.
 | `strip_accents` | removes marks (category M); meant to follow `nfd` or `nfkd` |
 | `strip_nonspacing` | decomposes (NFD), and removes nonspacing marks (Mn) alone, as BERT does |
 | `bert_clean` | makes a space of white space; removes controls and the like (Cc, Cf, Co) and U+FFFD |
+| `nmt` | removes controls, and makes a space of line ends, tabs and characters without width |
 | `cjk_spaces` | puts a space on either side of each ideograph |
 | `replace("old","new")` | puts `new` in the place of each `old`, from left to right |
 | `replace_pattern("old","new")` | the same for each match of a regular expression; `new` is taken as it is |
@@ -93,6 +94,11 @@ def _strip_nonspacing(text: str) -> str:
     return unicodedata.normalize("NFD", text).translate(_NONSPACING)
 
 
+_NMT_REMOVED = (*range(1, 9), 0xB, *range(0xE, 0x20), 0x7F, 0x8F, 0x9F)
+_NMT_SPACES = (9, 0xA, 0xC, 0xD, 0x1680, *range(0x200B, 0x2010), 0x2028, 0x2029, 0x2581, 0xFEFF, 0xFFFD)
+_NMT: dict[int, str | None] = {**dict.fromkeys(_NMT_REMOVED), **dict.fromkeys(_NMT_SPACES, " ")}
+
+
 STEPS: MappingProxyType[str, Normalize] = MappingProxyType(
     {
         "nfc": functools.partial(unicodedata.normalize, "NFC"),
@@ -104,6 +110,7 @@ STEPS: MappingProxyType[str, Normalize] = MappingProxyType(
         "strip_nonspacing": _strip_nonspacing,
         "cjk_spaces": _cjk_spaces,
         "bert_clean": lambda text: text.translate(_CLEAN),
+        "nmt": lambda text: text.translate(_NMT),
         "strip": lambda text: text.strip(WHITE_SPACE),
         "strip_left": lambda text: text.lstrip(WHITE_SPACE),
         "strip_right": lambda text: text.rstrip(WHITE_SPACE),

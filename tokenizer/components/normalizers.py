@@ -26,7 +26,9 @@ __all__ = ["MAX_STEPS", "STEPS", "Normalizer", "Step", "normalize", "normalize_b
 
 _COMPOSING = frozenset({"nfc", "nfd", "nfkc", "nfkd", "strip_nonspacing"})
 _FORMS = frozenset({"nfc", "nfd", "nfkc", "nfkd"})
-_PER_CHARACTER = frozenset({"lowercase", "strip_accents", "strip_nonspacing", "cjk_spaces", "bert_clean"})
+_PER_CHARACTER = frozenset(
+    {"lowercase", "strip_accents", "strip_nonspacing", "cjk_spaces", "bert_clean", "nmt"}
+)
 _OF_WHOLE_TEXTS = frozenset({"strip", "strip_left", "strip_right", "prepend", "replace", "replace_pattern"})
 _VOWEL_JAMO, _LAST_JAMO = "\u1160", "\u11ff"  # Hangul vowels and finals, which join the letter before
 _ASCII_BYTES = 128
@@ -52,7 +54,7 @@ class Normalizer:
         """Return the normalizer as JSON-able data: its name."""
         return self.name
 
-    def text(self, text: str) -> str:
+    def text(self, text: str, *, first: bool = True) -> str:
         """Normalize one text."""
         return normalize(self.name, text)
 
@@ -61,6 +63,7 @@ class Normalizer:
         data: NDArray[np.uint8],
         offsets: NDArray[np.int64],
         keep: NDArray[np.bool_] | None = None,
+        first: NDArray[np.bool_] | None = None,
     ) -> Buffers:
         """Normalize each document of a buffer separately; see `normalize_buffers`."""
         return normalize_buffers(self.name, data, offsets, keep)

@@ -87,7 +87,7 @@ class SentenceNormalizer:
         charsmap = base64.b64decode(spec["charsmap"], validate=True)
         return cls(str(spec["rule_name"]), charsmap, **flags, kept=tuple(map(str, spec["kept"])))
 
-    def text(self, text: str) -> str:
+    def text(self, text: str, *, first: bool = True) -> str:
         """Normalize one text."""
         data, offsets = pack_bytes([text.encode("utf-8", "surrogateescape")])
         return self.buffers(data, offsets)[0].tobytes().decode()
@@ -97,6 +97,7 @@ class SentenceNormalizer:
         data: NDArray[np.uint8],
         offsets: NDArray[np.int64],
         keep: NDArray[np.bool_] | None = None,
+        first: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Normalize each document of a buffer separately; bytes that are not UTF-8 become U+FFFD."""
         number = offsets.shape[0] - 1

@@ -35,6 +35,13 @@ class Segments:
     kinds: NDArray[np.int64]
     documents: NDArray[np.int64]
 
+    @property
+    def first(self) -> NDArray[np.bool_]:
+        """Whether a document begins with a segment, shape (num_segments,)."""
+        begins = np.zeros(self.kinds.shape[0] + 1, np.bool_)
+        begins[self.documents] = True
+        return begins[:-1]
+
 
 def check_names(names: Iterable[str], where: str) -> list[str]:
     """Return special tokens as a list.

@@ -11,17 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.tokenizer.components.decoders import Decoder
-from tokmill.tokenizer.components.normalizers import Normalizer
-from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.malformed import refuse_malformed
 from tokmill.tokenizer.core.vocabulary import count_reserved
-from tokmill.tokenizer.formats import normalizers, post_processors, transformers
+from tokmill.tokenizer.formats import metaspace, post_processors, text_steps, transformers
 from tokmill.tokenizer.formats.files import write_json
+from tokmill.tokenizer.formats.joining import read_joining
 from tokmill.tokenizer.formats.names import HUGGINGFACE
 from tokmill.tokenizer.formats.split_steps import refusal
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
-from tokmill.tokenizer.pipeline.model import TextNormalizer
 
 
 def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[Path]:
@@ -40,7 +39,7 @@ def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[
         "truncation": None,
         "padding": None,
         "added_tokens": [_added_token(name, i) for name, i in definition.special_tokens.items()],
-        "normalizer": _write_normalizer(definition.normalizer),
+        "normalizer": text_steps.write(definition.normalizer),
         "post_processor": post_processors.write(definition.post_processor, definition.special_tokens),
         **find_family(definition.family).format_module("huggingface").write(definition, exact=exact),
     }
@@ -50,15 +49,6 @@ def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[
 def _added_token(name: str, i: int) -> dict[str, Any]:
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     return {"id": i, "content": name, **flags}
-
-
-def _write_normalizer(normalizer: TextNormalizer) -> dict[str, Any] | None:
-    if not isinstance(normalizer, Normalizer):
-        raise FormatError(
-            f"format='huggingface' cannot express normalizer={normalizer.name!r}, which treats white space "
-            "in a way of its own; use format='sentencepiece' or 'tokmill'"
-        )
-    return normalizers.write(normalizer.name)
 
 
 def read_content(content: dict[str, Any], where: str) -> Definition:
@@ -79,18 +69,21 @@ def read_content(content: dict[str, Any], where: str) -> Definition:
 def _read(content: dict[str, Any], where: str) -> Definition:
     part = _part_for(content, where)
     loses_spaces = bool(content["model"].get("end_of_word_suffix"))
-    normalizer = normalizers.read(content.get("normalizer"), where, loses_spaces)
-    added = content.get("added_tokens") or []
-    specials = _read_added_tokens(added, normalizer, where)
-    num_reserved = count_reserved(specials)
-    model, pre_tokenizer = part.read(content, specials, num_reserved, where)
-    return Definition(
-        model,
-        pre_tokenizer,
-        Normalizer(normalizer),
-        post_processors.read(content.get("post_processor"), specials, where),
-        Decoder("end_of_word" if loses_spaces else _read_decoder(content.get("decoder"))),
-    )
+    steps, marks = text_steps.read(content.get("normalizer"), where, loses_spaces=loses_spaces), None
+    marked = hasattr(part, "read_marked") and metaspace.has(content.get("pre_tokenizer"))
+    if marked:
+        marks, pattern = metaspace.read(content.get("pre_tokenizer"), steps, where)
+    normalizer = text_steps.normalizer_of(steps, marks)
+    specials = _read_added_tokens(content.get("added_tokens") or [], normalizer.name, where)
+    given = content, specials, count_reserved(specials), where
+    template = post_processors.read(content.get("post_processor"), specials, where)
+    if marked:
+        model, cuts = part.read_marked(*given, pattern)
+        decoder = Decoder(read_joining(content.get("decoder"), model, where))
+        return Definition(model, PreTokenizer(cuts), normalizer, template, decoder)
+    model, pre_tokenizer = part.read(*given)
+    decoder = Decoder("end_of_word" if loses_spaces else _read_decoder(content.get("decoder")))
+    return Definition(model, pre_tokenizer, normalizer, template, decoder)
 
 
 def _read_decoder(value: dict[str, Any] | None) -> str:

@@ -14,6 +14,7 @@ _NAMED = {
     "nfkd": "NFKD",
     "lowercase": "Lowercase",
     "strip_accents": "StripAccents",
+    "nmt": "Nmt",
 }
 _STEPS = {theirs: ours for ours, theirs in _NAMED.items()}
 _STRIPS = {"strip": (True, True), "strip_left": (True, False), "strip_right": (False, True)}
@@ -84,17 +85,17 @@ def read(value: dict[str, Any] | None, where: str, loses_spaces: bool) -> str | 
     Raises:
         FormatError: a step is not supported, or means something else to `tokenizers`.
     """
-    steps = _flat(value)
+    steps = flat(value)
     if loses_spaces:
         steps = [step for step in steps if step != _ONE_SPACE]
     return spelled(tuple(read for step in steps for read in _read(step, where)))
 
 
-def _flat(value: dict[str, Any] | None) -> list[dict[str, Any]]:
+def flat(value: dict[str, Any] | None) -> list[dict[str, Any]]:
     """Return the steps of sequences, which may hold sequences."""
     if value is None or value["type"] != "Sequence":
         return [] if value is None else [value]
-    return [step for part in value["normalizers"] for step in _flat(part)]
+    return [step for part in value["normalizers"] for step in flat(part)]
 
 
 def _read(step: dict[str, Any], where: str) -> list[Step]:

@@ -22,6 +22,7 @@ from tokmill.tokenizer.components.roles import (
     given_beside,
 )
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
+from tokmill.tokenizer.components.step_normalizer import StepNormalizer
 from tokmill.tokenizer.core.alphabet import to_bytes, to_text
 from tokmill.tokenizer.core.errors import FormatError, VocabularyError
 from tokmill.tokenizer.core.malformed import refuse_malformed
@@ -224,6 +225,8 @@ class Definition:
 
 
 def _read_normalizer(spec: object) -> TextNormalizer:
+    if isinstance(spec, Mapping) and "steps" in spec:
+        return StepNormalizer.from_spec(spec)
     if isinstance(spec, Mapping):
         return SentenceNormalizer.from_spec(spec)
     return Normalizer(spec)  # type: ignore[arg-type]  # it checks its type

@@ -33,8 +33,8 @@ class TextNormalizer(Protocol):
         """Return it as JSON-able data; equal normalizers give equal data."""
         ...
 
-    def text(self, text: str) -> str:
-        """Normalize one text."""
+    def text(self, text: str, *, first: bool = True) -> str:
+        """Normalize one text; `first` says whether a document begins with it."""
         ...
 
     def buffers(
@@ -42,6 +42,7 @@ class TextNormalizer(Protocol):
         data: NDArray[np.uint8],
         offsets: NDArray[np.int64],
         keep: NDArray[np.bool_] | None = None,
+        first: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Normalize each document of a buffer separately.
 
@@ -51,6 +52,7 @@ class TextNormalizer(Protocol):
             data: uint8, shape (num_bytes,); UTF-8.
             offsets: int64, shape (n + 1,).
             keep: shape (n,); True where a document is left as it is (a special token).
+            first: shape (n,); False for a part of a document that does not begin it. Few normalizers care.
 
         Returns:
             The new buffer and its offsets.

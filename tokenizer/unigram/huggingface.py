@@ -1,16 +1,24 @@
 """Unigram tokenizers in a `tokenizer.json`: a `Unigram` model, `Split` steps and the decoder `Fuse`.
 
+Files of models that SentencePiece made have `Metaspace` and its decoders instead (`formats.metaspace`).
 The vocabulary is a list of pieces and scores by id, the special tokens among them; an added token after its
 end has the score 0 here, and is in the list when it is written. Pieces that are not UTF-8, and ids without a
 token, cannot be written.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.errors import FormatError, VocabularyError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.formats import metaspace
+from tokmill.tokenizer.formats.byte_tokens import byte_name, read_byte_ids
+from tokmill.tokenizer.formats.joining import write_joining
+from tokmill.tokenizer.formats.scores import as_read, as_written
 from tokmill.tokenizer.formats.spellings import split_steps
 from tokmill.tokenizer.formats.split_steps import (
     check_chain,
@@ -22,6 +30,7 @@ from tokmill.tokenizer.formats.split_steps import (
 )
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model
+from tokmill.tokenizer.sentences.options import WHOLE_TEXT
 from tokmill.tokenizer.unigram.model import UnigramModel, scores_of
 
 _STEPS = ""
@@ -40,32 +49,66 @@ def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
         exact: see `formats.huggingface.write`.
 
     Raises:
-        FormatError: `tokenizers` would read the split pattern differently, a piece is not UTF-8, or an id has
-            no token.
+        FormatError: `tokenizers` would read the split pattern differently, add scores with other precision,
+            or join pieces in another way; a piece is not UTF-8, or an id has no token.
     """
     model, chain = definition.model, definition.pre_tokenizer.chain
     if not isinstance(model, UnigramModel):
         raise FormatError(f"format='huggingface' cannot write a {model.family} tokenizer as Unigram")
+    if model.precision != "double":
+        raise FormatError(
+            "format='huggingface' cannot express precision='single', sums of scores that are rounded to 32 "
+            "bits as sentencepiece's are: tokenizers adds with 64; use format='sentencepiece' or 'tokmill'"
+        )
+    marked = chain in ((metaspace.WORDS,), (WHOLE_TEXT,))
+    scores = _as_written(model) if marked else model.scores.tolist()
+    pieces = [_text(token, i, model) for i, token in enumerate(definition.tokens)]
+    return {
+        **_around(definition, chain, exact=exact),
+        "model": {
+            "type": "Unigram",
+            "unk_id": model.unknown_id,
+            "vocab": [list(pair) for pair in zip(pieces, scores, strict=True)],
+            "byte_fallback": bool(model.vocabulary.byte_ids),
+        },
+    }
+
+
+def _around(definition: Definition, chain: tuple[str, ...], *, exact: bool) -> dict[str, Any]:
+    """Return the pre-tokenizer and the decoder."""
+    if chain in ((metaspace.WORDS,), (WHOLE_TEXT,)):
+        return {
+            "pre_tokenizer": metaspace.write(definition.normalizer, chain[0]),
+            "decoder": write_joining(definition.decoder.name, definition.model),
+        }
     if definition.decoder.name != "fuse":
         raise FormatError(
             f"format='huggingface' cannot express a Unigram model with decoder={definition.decoder.name!r}; "
             "use format='tokmill'"
         )
     check_chain(chain)
-    pieces = [_text(token, i) for i, token in enumerate(definition.tokens)]
-    return {
-        "pre_tokenizer": in_sequence(split_steps(chain, exact=exact)),
-        "decoder": {"type": "Fuse"},
-        "model": {
-            "type": "Unigram",
-            "unk_id": model.unknown_id,
-            "vocab": [list(pair) for pair in zip(pieces, model.scores.tolist(), strict=True)],
-            "byte_fallback": False,
-        },
-    }
+    return {"pre_tokenizer": in_sequence(split_steps(chain, exact=exact)), "decoder": {"type": "Fuse"}}
 
 
-def _text(token: bytes, i: int) -> str:
+def _as_written(model: UnigramModel) -> list[float]:
+    """Return scores of which tokenizers read the model's.
+
+    Raises:
+        FormatError: there is none for one of them.
+    """
+    written = [as_written(score) for score in model.scores.tolist()]
+    if None in written:
+        i = written.index(None)
+        raise FormatError(
+            f"format='huggingface' cannot express the score {model.scores[i]} of id {i}: tokenizers read no "
+            "number of JSON so; round it to fewer digits, or use format='tokmill'"
+        )
+    return [score for score in written if score is not None]
+
+
+def _text(token: bytes, i: int, model: UnigramModel) -> str:
+    if i in model.vocabulary.byte_ids:
+        return byte_name(token[0])
     try:
         text = token.decode()
     except UnicodeDecodeError:
@@ -91,11 +134,35 @@ def read(
         FormatError: it has a feature that is not supported.
         VocabularyError: the vocabulary breaks a law.
     """
-    _check(content, where)
-    pairs, unk_id = content["model"]["vocab"], content["model"]["unk_id"]
-    unknown = pairs[unk_id][0]
-    if special_tokens.get(unknown) != unk_id:
-        raise refusal(where, "model.unk_id", unk_id, f"its token {unknown!r:.80} must be an added token, too")
+    decoder = content.get("decoder")
+    if content["model"].get("byte_fallback"):
+        raise refusal(where, "model.byte_fallback", True, "with a Split characters cannot become bytes here")
+    chain = tuple(read_split(step, where, _STEPS) for step in steps_of(content["pre_tokenizer"]))
+    if decoder is None or decoder.get("type") != "Fuse":
+        raise refusal(where, "decoder", decoder, "only Fuse can join the pieces of a Unigram model here")
+    return _model(content["model"], special_tokens, num_reserved, where), PreTokenizer(named(chain))
+
+
+def read_marked(
+    content: Mapping[str, Any],
+    special_tokens: Mapping[str, int],
+    num_reserved: int,
+    where: str,
+    pattern: str,
+) -> tuple[Model, str]:
+    """Read the model of a file whose text is marked with `▁`; return the pattern that cuts it, too.
+
+    The arguments and errors are those of `read`; `pattern` is that of the pre-tokenizer.
+    """
+    model = _model(content["model"], special_tokens, num_reserved, where)
+    return replace(model, scores=np.array([*map(as_read, model.scores.tolist())])), pattern
+
+
+def _model(
+    model: Mapping[str, Any], special_tokens: Mapping[str, int], num_reserved: int, where: str
+) -> UnigramModel:
+    pairs, unknown = model["vocab"], _unknown(model, special_tokens, where)
+    byte_ids = read_byte_ids({text: i for i, (text, _) in enumerate(pairs)}, model, where)
     tokens: dict[int, bytes] = {}
     for i, (piece, _) in enumerate(pairs):
         if special_tokens.get(piece, i) != i:
@@ -103,24 +170,18 @@ def read(
                 f"{where}: the piece {piece!r:.80} has the id {i}, but is added with another"
             )
         if piece not in special_tokens:
-            tokens[i] = piece.encode()
-    vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved)
+            tokens[i] = byte_ids.get(i, piece.encode())
+    vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved, byte_ids)
     scores = [score for _, score in pairs] + [0.0] * (vocabulary.size - len(pairs))
-    chain = tuple(read_split(step, where, _STEPS) for step in steps_of(content["pre_tokenizer"]))
-    return UnigramModel(vocabulary, scores_of(scores), unknown), PreTokenizer(named(chain))
+    return UnigramModel(vocabulary, scores_of(scores), unknown)
 
 
-def _check(content: Mapping[str, Any], where: str) -> None:
-    """Refuse what cannot be represented."""
-    model, decoder = content["model"], content.get("decoder")
-    if model.get("byte_fallback"):
-        raise refusal(where, "model.byte_fallback", True, "unknown characters cannot become bytes here")
+def _unknown(model: Mapping[str, Any], special_tokens: Mapping[str, int], where: str) -> str:
+    """Return the name of the unknown token."""
     unk_id, size = model.get("unk_id"), len(model["vocab"])
     if type(unk_id) is not int or not 0 <= unk_id < size:
         raise refusal(where, "model.unk_id", unk_id, f"it must be the id of the unknown token, below {size}")
-    if not steps_of(content.get("pre_tokenizer")):
-        raise refusal(where, "pre_tokenizer", None, "a Unigram model needs a Split before it")
-    for step in steps_of(content["pre_tokenizer"]):
-        read_split(step, where, _STEPS)
-    if decoder is None or decoder.get("type") != "Fuse":
-        raise refusal(where, "decoder", decoder, "only Fuse can join the pieces of a Unigram model here")
+    unknown: str = model["vocab"][unk_id][0]
+    if special_tokens.get(unknown) != unk_id:
+        raise refusal(where, "model.unk_id", unk_id, f"its token {unknown!r:.80} must be an added token, too")
+    return unknown

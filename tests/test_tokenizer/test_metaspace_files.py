@@ -1,0 +1,323 @@
+"""`tokenizer.json` of SentencePiece's models: read, encoded, decoded and written as tokenizers does."""
+
+import base64
+import json
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer as Theirs
+
+from tests.test_tokenizer.conftest import TRAINING_TEXTS, trained_by_sentencepiece
+from tokmill import tokenizer
+from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError, VocabularyError, attestation
+from tokmill.tokenizer.components.charsmap import compile_rules
+from tokmill.tokenizer.components.step_normalizer import StepNormalizer
+from tokmill.tokenizer.components.steps import Charsmap
+from tokmill.tokenizer.core.buffers import pack_bytes, unpack
+from tokmill.tokenizer.formats.model_file import ModelFile, read_model
+from tokmill.tokenizer.formats.scores import as_read, as_written
+
+TEXTS = [
+    *TRAINING_TEXTS,
+    *["", " ", "   ", "a", " a", "a ", "  a  b  ", "▁", "▁▁a", " ▁ ", "a▁b", "\u3000x\u3000", "\ta\r\n b\0c"],
+    *[
+        "ﷺ ① ½ ﬁ Ⅷ",
+        "ﬁ\u0301",
+        "e\u0301e\u0301\u0323 한국어",
+        "ABC Ａｂｃ ǅ",
+        "\u200b\ufeff\u00ad",
+        "....----====",
+        "aaaaaa",
+    ],
+    *["🙂👨‍👩‍👧🇩🇪", "\ufffd\U0010ffff", "क्षत्रिय\u0301", "x" * 5000, "the lazy dog  " * 900, "\n\nfoo\n  bar"],
+]
+ALPHABET = " \t\n▁.-aefhtxABÀé①Ａﬁ今天국ก็\u0301\u0323\u200d🙂\u3000\r़क्ष\u0600ß\u00ad"
+
+
+@lru_cache(maxsize=4)
+def model_file(**options: Any) -> ModelFile:
+    """A small Unigram model of sentencepiece."""
+    made = trained_by_sentencepiece([*TRAINING_TEXTS, "A ﬁne café"], vocab_size=330, **options)
+    return read_model(made, "test")
+
+
+def unigram(steps: list[Any], before: Any, decoder: Any, **options: Any) -> Theirs:
+    """The model as transformers converts it, between these parts."""
+    file = model_file(**options)
+    bytes_too = bool(options.get("byte_fallback"))
+    vocab = [(piece.text, piece.score) for piece in file.pieces]
+    made = Theirs(models.Unigram(vocab, unk_id=0, byte_fallback=bytes_too))
+    made.add_special_tokens(["<unk>", "<s>", "</s>"])
+    rules = normalizers.Precompiled(file.normalizer["precompiled_charsmap"])
+    made.normalizer = normalizers.Sequence([rules, *steps])
+    made.pre_tokenizer, made.decoder = before, decoder
+    made.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 2)]
+    )
+    return made
+
+
+def replace(pattern: Any, content: str) -> Any:
+    return normalizers.Replace(pattern, content)
+
+
+def metaspace(scheme: str = "always", **more: Any) -> Any:
+    return pre_tokenizers.Metaspace("▁", scheme, **more)
+
+
+BLANKS = replace(Regex(" {2,}"), " ")
+FUSED = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+
+
+def xlm_roberta() -> Theirs:
+    steps = [normalizers.Strip(left=False, right=True), BLANKS]
+    return unigram(steps, metaspace(), decoders.Metaspace("▁", "always"))
+
+
+def pegasus() -> Theirs:
+    before = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace()])
+    return unigram([BLANKS], before, decoders.Metaspace("▁", "always"))
+
+
+def albert() -> Theirs:
+    steps = [
+        replace("``", '"'),
+        normalizers.NFKD(),
+        normalizers.StripAccents(),
+        normalizers.Lowercase(),
+        BLANKS,
+    ]
+    return unigram(steps, metaspace(), decoders.Metaspace("▁", "always"))
+
+
+def llama() -> Theirs:
+    return unigram([], metaspace("first", split=False), decoders.Sequence(FUSED), byte_fallback=True)
+
+
+def never() -> Theirs:
+    return unigram([normalizers.Nmt()], metaspace("never"), decoders.Metaspace("▁", "never"))
+
+
+def whole() -> Theirs:
+    steps = [normalizers.Prepend("▁"), replace(" ", "▁")]
+    return unigram(steps, None, decoders.Sequence(FUSED), byte_fallback=True)
+
+
+MADE = {
+    "xlm_roberta": xlm_roberta,
+    "pegasus": pegasus,
+    "albert": albert,
+    "llama": llama,
+    "never": never,
+    "whole": whole,
+}
+
+
+def by_rules(rules: bytes, texts: list[str]) -> list[str]:
+    """What becomes of texts by rules alone."""
+    made = StepNormalizer((Charsmap(rules),)).buffers(*pack_bytes([text.encode() for text in texts]))
+    return [text.decode() for text in unpack(*made)]
+
+
+def content_of(theirs: Theirs) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(theirs.to_str())
+    return made
+
+
+def both(name: str, folder: Path) -> tuple[Theirs, Tokenizer]:
+    """The same tokenizer in both libraries."""
+    file = folder / "tokenizer.json"
+    MADE[name]().save(str(file))
+    return Theirs.from_file(str(file)), tokenizer.load(folder)
+
+
+@lru_cache(maxsize=len(MADE))
+def kept(name: str) -> tuple[Theirs, Tokenizer]:
+    with tempfile.TemporaryDirectory() as folder:
+        return both(name, Path(folder))
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_ids_and_decoded_texts_are_those_of_tokenizers(name: str, tmp_path: Path) -> None:
+    theirs, ours = both(name, tmp_path)
+    expected = [found.ids for found in theirs.encode_batch(TEXTS, add_special_tokens=False)]
+    assert ours.encode_batch(TEXTS).to_lists() == expected
+    assert [ours.decode(ids) for ids in expected] == [
+        theirs.decode(ids, skip_special_tokens=False) for ids in expected
+    ]
+    assert ours.encode(TEXTS[0], TEXTS[1], add_special_tokens=True) == theirs.encode(*TEXTS[:2]).ids
+
+
+@pytest.mark.parametrize("name", MADE)
+@given(
+    parts=st.lists(
+        st.one_of(
+            st.text(alphabet=ALPHABET, max_size=8),
+            st.text(alphabet=st.characters(codec="utf-8", max_codepoint=0x3FF), max_size=4),
+            st.sampled_from(["<s>", "</s>", "<unk>", "the lazy"]),
+        ),
+        max_size=6,
+    )
+)
+def test_any_text_with_special_tokens_has_their_ids(name: str, parts: list[str]) -> None:
+    theirs, ours = kept(name)
+    text = "".join(parts)
+    if name == "albert":  # whose decompositions are those of each library's Unicode tables
+        text = "".join(character for character in text if character < "\u0250" or character in ALPHABET)
+    expected = theirs.encode(text, add_special_tokens=False).ids
+    assert ours.encode(text, allowed_special="all") == expected
+    assert list(ours.encode_iterable([text[:3], text[3:5], text[5:]], allowed_special="all")) == expected
+    assert ours.encode_with_offsets(text, allowed_special="all")[0] == expected
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_is_written_is_the_same_tokenizer(name: str, tmp_path: Path) -> None:
+    theirs, ours = both(name, tmp_path)
+    ours.save(tmp_path / "own")
+    ours.save(tmp_path / "theirs", format="huggingface")
+    assert tokenizer.load(tmp_path / "own") == tokenizer.load(tmp_path / "theirs") == ours
+    again = Theirs.from_file(str(tmp_path / "theirs" / "tokenizer.json"))
+    batches = [made.encode_batch(TEXTS, add_special_tokens=True) for made in (again, theirs)]
+    assert [found.ids for found in batches[0]] == [found.ids for found in batches[1]]
+    attestation.check(ours, attestation.make(ours))
+
+
+def test_rules_apply_to_grapheme_clusters_as_there() -> None:
+    sources = ["a", "e\u0301", "\r", "\u0915", "\U0001f1e9", "\u1100", "\u0600", "\u00a9", "\u200d", "\u0301"]
+    rules = compile_rules({source: f"<{i}>" for i, source in enumerate(sources)})
+    marks = ["\u0301", "\u094d", "\u0903", "\u200d", "\n", "\u1161", "\U0001f1ea", "\U0001f467", "b"]
+    texts = [x + y + z for x in (*sources, *marks) for y in (*sources, *marks) for z in (*sources, *marks)]
+    theirs = normalizers.Precompiled(rules)
+    assert by_rules(rules, texts) == list(map(theirs.normalize_str, texts))
+    # by hand: the accent is lost with the rest of a cluster of five bytes, and stays in a longer one
+    ligature = compile_rules({"ﬁ": "fi"})
+    assert by_rules(ligature, ["ﬁ\u0301", "ﬁ\u0301\u0301\u0301"]) == ["fi", "fi\u0301\u0301\u0301"]
+
+
+@given(st.floats(min_value=-30, max_value=0))
+def test_scores_are_read_as_tokenizers_reads_them(score: float) -> None:
+    made = Theirs.from_str(
+        json.dumps(
+            {
+                "added_tokens": [],
+                "model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", score]]},
+            }
+        )
+    )
+    read = content_of(made)["model"]["vocab"][1][1]
+    assert as_read(score) == read
+    assert as_written(read) is not None
+    assert as_read(as_written(read) or 0.0) == read
+
+
+def test_equal_sums_are_decided_as_there(tmp_path: Path) -> None:
+    scores = {
+        "▁": -2.2331151962280273,
+        "f": -6.834107398986816,
+        "ff": -9.649773597717285,
+    }  # as sentencepiece made
+    theirs = Theirs(models.Unigram([("<unk>", 0.0), *scores.items()], unk_id=0))
+    theirs.add_special_tokens(["<unk>"])
+    theirs.pre_tokenizer, theirs.decoder = metaspace(), decoders.Metaspace()
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    texts = ["f" * number for number in range(40)]
+    theirs = Theirs.from_file(str(tmp_path / "tokenizer.json"))
+    assert tokenizer.load(tmp_path).encode_batch(texts).to_lists() == [
+        theirs.encode(text).ids for text in texts
+    ]
+
+
+def test_the_older_form_of_metaspace_is_read(tmp_path: Path) -> None:
+    content = content_of(xlm_roberta())
+    older = {"type": "Metaspace", "replacement": "▁", "str_rep": "▁", "add_prefix_space": True}
+    content |= {"pre_tokenizer": older, "decoder": older}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    (tmp_path / "now").mkdir()
+    assert tokenizer.load(tmp_path) == both("xlm_roberta", tmp_path / "now")[1]
+
+
+def set_at(*path: Any, to: Any) -> Any:
+    """Return a change of a file's content: another value at a place."""
+
+    def change(content: Any) -> None:
+        for key in path[:-1]:
+            content = content[key]
+        content[path[-1]] = to
+
+    return change
+
+
+RULES = ("normalizer", "normalizers", 0, "precompiled_charsmap")
+CANNOT = {
+    "no base64": (set_at(*RULES, to="%%%"), "precompiled_charsmap"),
+    "no rules": (set_at(*RULES, to=""), "it must hold rules"),
+    "cut rules": (
+        set_at(*RULES, to=base64.b64encode(b"\xff\xff\x00\x00abc").decode()),
+        "claim a table of 65535",
+    ),
+    "texts no UTF-8": (
+        set_at(*RULES, to=base64.b64encode(compile_rules({"a": "b"}) + b"\xff\0").decode()),
+        "precompiled_charsmap",
+    ),
+    "unknown step": (
+        set_at("normalizer", "normalizers", 1, to={"type": "ByteLevel"}),
+        "normalizer.type='ByteLevel'",
+    ),
+    "expression": (
+        set_at(
+            "normalizer",
+            "normalizers",
+            1,
+            to={"type": "Replace", "pattern": {"Regex": r"\Ax"}, "content": ""},
+        ),
+        r"reads '\\\\A' in another way",
+    ),
+    "other mark": (set_at("pre_tokenizer", "replacement", to="_"), "pre_tokenizer.replacement='_'"),
+    "unknown scheme": (set_at("pre_tokenizer", "prepend_scheme", to="last"), "prepend='last'"),
+    "punctuation": (
+        set_at(
+            "pre_tokenizer",
+            to={"type": "Sequence", "pretokenizers": [{"type": "Punctuation"}, {"type": "Metaspace"}]},
+        ),
+        "pre_tokenizer='Punctuation, Metaspace'",
+    ),
+    "decoder": (set_at("decoder", to=None), "decoder=None"),
+    "some bytes": (
+        lambda content: (
+            content["model"].update(byte_fallback=True),
+            content["model"]["vocab"].append(["<0x41>", -3.0]),
+        ),
+        "1 of the tokens <0x00> to <0xFF>",
+    ),
+    "twice": (lambda content: content["model"]["vocab"].append(["a", -3.0]), "under two ids"),
+    "not a number": (set_at("model", "vocab", 9, 1, to="much"), "the score of id 9"),
+    "above 0": (set_at("model", "vocab", 9, 1, to=0.5), "the score of id 9"),
+    "stripping": (set_at("added_tokens", 0, "single_word", to=True), "single_word=True"),
+}
+
+
+@pytest.mark.parametrize("name", CANNOT)
+def test_files_that_cannot_be_read_are_refused_by_name(name: str, tmp_path: Path) -> None:
+    change, what = CANNOT[name]
+    content = content_of(xlm_roberta())
+    change(content)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises((FormatError, VocabularyError, TokenizerError), match=what):
+        tokenizer.load(tmp_path)
+
+
+@given(at=st.integers(0, 400), byte=st.integers(0, 255))
+def test_damaged_rules_are_refused_or_end(at: int, byte: int) -> None:
+    rules = bytearray(compile_rules({"a": "b", "e\u0301": "é", "ﬁ": "fi"}))
+    rules[at % len(rules)] = byte
+    try:
+        made = Charsmap(bytes(rules))
+    except FormatError:
+        return
+    assert StepNormalizer((made,)).buffers(*pack_bytes(["aéﬁ".encode() * 20]))[1].shape == (2,)
