@@ -180,10 +180,10 @@ def test_literals_of_python_are_read() -> None:
 @pytest.mark.shared_data
 def test_rwkvs_own_vocabulary_and_library(shared_data: Path, tmp_path: Path) -> None:
     """The vocabulary is in the package, which is read where it is installed."""
-    find = "import rwkv_tokenizer as r; print(r.__path__[0] + '/rwkv_vocab_v20230424.txt')"
+    find = "import pyrwkv_tokenizer as r; print(r.__path__[0] + '/rwkv_vocab_v20230424.txt')"
     found = subprocess.run([PYTHON, "-c", find], capture_output=True, text=True, check=False)
     if found.returncode:
-        pytest.skip(f"no rwkv_tokenizer in {PYTHON}; CONTRIBUTING.md says how to install it")
+        pytest.skip(f"no pyrwkv_tokenizer in {PYTHON}; CONTRIBUTING.md says how to install it")
     tok = tokenizer.load(found.stdout.strip())
     texts = [
         line
@@ -191,7 +191,7 @@ def test_rwkvs_own_vocabulary_and_library(shared_data: Path, tmp_path: Path) -> 
         for line in path.read_text(encoding="utf-8").split("\n")[:100]
     ]
     texts += ["", " ", "\n\n \n", "a" * 3000, "\x00\x85\u2028", "😀👨‍👩‍👧"]
-    encode = "import sys, json, rwkv_tokenizer as r; t = r.RWKVTokenizer(vocab_filepath=sys.argv[1]); "
+    encode = "import sys, json, pyrwkv_tokenizer as r; t = r.RWKVTokenizer(vocab_filepath=sys.argv[1]); "
     encode += "print(json.dumps([list(t.encode(x)) for x in json.load(sys.stdin)]))"
     tok.save(tmp_path, "rwkv")
     for path in (found.stdout.strip(), str(tmp_path / "rwkv_vocab.txt")):
