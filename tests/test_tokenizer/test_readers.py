@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pytest
 from tests.test_tokenizer.conftest import SPECIALS, TRAINING_TEXTS, corpus, in_tekken_order, ntrex
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer
+from tokmill.tokenizer.components.post_processors import Part, Template
 from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS
 
 pytestmark = pytest.mark.readers
@@ -28,6 +30,22 @@ OF_WORDS = {"bert", "whitespace", "whitespace_split", "punctuation"}
 PATTERNS = [name for name in (*SPLIT_PATTERNS, *SPLIT_CHAINS) if name not in OF_WORDS]
 EVERYTHING = "TOKMILL_EVERYTHING" in os.environ
 BYTES_A_CORPUS = 1 << 40 if EVERYTHING else 50_000
+FAMILIES = {
+    "byte_bpe": {"vocab_size": 330},
+    "word_level": {"vocab_size": 60},
+    "character_level": {"vocab_size": 90},
+    "unigram": {"vocab_size": 100},
+    "word_bpe": {"vocab_size": 140, "split_pattern": "bert", "normalizer": "lowercase"},
+    "wordpiece": {"vocab_size": 140, "split_pattern": "bert", "special_sets": ["bert"]},
+}
+"""Options of the families whose models a `tokenizer.json` can hold."""
+NOT_READ = {
+    "word_bpe": "tokenizers 1.0.0rc3 drops </w> from words of one letter",
+    **dict.fromkeys(
+        ["word_level", "character_level", "unigram"], "tokenizers 1.0.0rc3 has no regular expressions"
+    ),
+}
+"""Families whose files the newest tokenizers do not read, or not alike."""
 NOT_KNOWN = {("gigatoken", "starcoder"): "gigatoken has no code for digits one by one and then GPT-2's split"}
 
 TEXTS = [
@@ -156,3 +174,56 @@ def test_auto_tokenizer_sees_the_special_tokens(auto_tokenizer: type, tmp_path: 
     assert other(text)["input_ids"] == ids
     assert other.decode(ids) == text
     assert other.decode(ids, skip_special_tokens=True) == "the foxes , don't here ."
+
+
+def of_family(family: str) -> Tokenizer:
+    """A tokenizer with roles, a chat template, and tokens around texts."""
+    begin = Part("special", "<|begin|>")
+    pair = begin, Part("sequence", "A"), begin, Part("sequence", "B", 1)
+    tok = tokenizer.train(
+        TRAINING_TEXTS,
+        family=family,
+        special_tokens=["<|begin|>", "<|end|>", "<|pad|>"],
+        num_reserved=1,
+        roles={"bos": "<|begin|>", "eos": "<|end|>", "pad": "<|pad|>"},
+        chat_template="{{ messages[0].content }}<|end|>",
+        allow_smaller=True,
+        **FAMILIES[family],
+    )
+    return Tokenizer(replace(tok.definition, post_processor=Template((begin, Part("sequence", "A")), pair)))
+
+
+FAMILY_TEXTS = [*TEXTS, "The<|begin|>fox<|end|> [UNK] y", "😀 unknown \u0301 é", "<|reserved_0|>"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_auto_tokenizer_gives_our_ids_roles_and_chat_template(
+    auto_tokenizer: type, family: str, tmp_path: Path
+) -> None:
+    tok = of_family(family)
+    tok.save(tmp_path, "huggingface")
+    other = auto_tokenizer.from_pretrained(tmp_path)
+    for text in FAMILY_TEXTS:
+        ids = tok.encode(text, allowed_special="all")
+        assert other(text, add_special_tokens=False)["input_ids"] == ids
+        assert other.decode(ids) == tok.decode(ids)
+        around = tok.encode(text, allowed_special="all", add_special_tokens=True)
+        assert other(text)["input_ids"] == around
+    assert other("the fox", "a dog")["input_ids"] == tok.encode("the fox", "a dog", add_special_tokens=True)
+    for role in ("bos", "eos", "pad", "unk", "cls", "sep", "mask"):
+        assert getattr(other, f"{role}_token") == tok.roles.get(role)
+    assert other.chat_template == tok.definition.chat_templates["default"]
+    shown = other.apply_chat_template([{"role": "user", "content": "the fox"}], tokenize=False)
+    assert shown == "the fox<|end|>"
+    assert len(other) == tok.vocab_size
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tokenizers_read_every_family(reader: str, family: str, tmp_path: Path) -> None:
+    if reader != "tokenizers":
+        pytest.skip(f"{reader} is for byte-level BPE")
+    if (version("tokenizers") or "").startswith("1.0.0rc") and family in NOT_READ:
+        pytest.skip(NOT_READ[family])
+    tok = of_family(family)
+    expected = [tok.encode(text, allowed_special="all") for text in FAMILY_TEXTS]
+    assert ids_of(reader, exported(tok, tmp_path), FAMILY_TEXTS) == expected
