@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.formats.files.indices import check_ascending, check_within
 from tokmill.tasks.formats.files.manifests import read_model, write_model
-from tokmill.tasks.formats.files.npy import open_vector
+from tokmill.tasks.formats.files.npy import NpyAppender, open_vector
 
 MEASURES_FILE = "measures.json"
 
@@ -39,8 +39,11 @@ def write_measured(out: Path, amounts: dict[str, int], example: str, ids: list[N
         ids: of each document.
     """
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(one) for one in ids], dtype=np.int64)])
-    np.save(out / "tokens.npy", np.concatenate(ids) if ids else np.zeros(0, np.uint32))
-    np.save(out / "offsets.npy", offsets)
+    with NpyAppender(out / "tokens.npy", np.uint32) as tokens:  # says what is wrong if the disk is full
+        for one in ids:
+            tokens.append(one)
+    with NpyAppender(out / "offsets.npy", np.int64) as places:
+        places.append(offsets)
     write_model(out / MEASURES_FILE, MeasuredFile(amounts=amounts, example=example))
 
 
