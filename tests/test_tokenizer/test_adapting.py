@@ -131,6 +131,30 @@ def test_trimming_takes_the_rarest_leaves() -> None:
     assert three.plan.kept.tolist() == [*range(256), 256]
 
 
+def test_what_a_special_token_is_merged_from_stays() -> None:
+    vocab = {bytes([byte]): byte for byte in range(256)} | {b"ab": 256, b"abc": 257, b"xy": 258}
+    merges = [(b"a", b"b"), (b"ab", b"c"), (b"x", b"y")]
+    tok = Tokenizer.from_vocab(vocab, merges, special_tokens={"abc": 257})
+    small = trimmed(tok, np.zeros(259, np.uint64), 258).tokenizer
+    assert set(tok.vocab) - set(small.vocab) == {b"xy"}
+    with pytest.raises(VocabularyError, match="only 1 of 2 tokens can be taken away.*at least 258"):
+        trimmed(tok, np.zeros(259, np.uint64), 257)
+
+
+def test_holes_are_closed() -> None:
+    vocab = {bytes([byte]): byte for byte in range(256)} | {b"ab": 300, b"abc": 310}
+    tok = Tokenizer.from_vocab(vocab, [(b"a", b"b"), (b"ab", b"c")])
+    changed = trimmed(tok, np.zeros(311, np.uint64), 257)
+    assert (changed.plan.old_size, changed.plan.kept.tolist()) == (311, [*range(256), 300])
+    assert changed.tokenizer.encode("abc") == [256, 99]
+
+
+def test_a_term_that_normalization_takes_away_is_not_added() -> None:
+    tok = tokenizer.train(TRAINING_TEXTS, vocab_size=300, normalizer="strip_nonspacing")
+    found, skipped = check_terms(tok, ["\u0301"], "bare")
+    assert (found, [one.reason for one in skipped]) == ([], ["normalization leaves nothing of it"])
+
+
 @given(size=st.integers(257, 359), text=st.text(max_size=80), seed=st.integers(0, 9))
 def test_trimmed_vocabularies_are_dense_and_lose_no_text(
     trained: Tokenizer, size: int, text: str, seed: int

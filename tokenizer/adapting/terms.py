@@ -82,6 +82,8 @@ def _check(given: str) -> None:
 
 def _obstacle(tok: Tokenizer, text: str, token: bytes, ids: tuple[int, ...]) -> str:
     """Return why a term is not added; empty if it can be."""
+    if not ids:
+        return "normalization leaves nothing of it"
     if len(ids) == 1:
         return "it is one token already"
     if token in tok.vocab:
