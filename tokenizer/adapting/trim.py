@@ -70,8 +70,8 @@ def _leaves(model: BytePairModel, token_counts: NDArray[np.uint64], number: int)
     while len(gone) < number:
         if not heap:  # merges lead to a special token, which stays
             raise VocabularyError(
-                f"trim: only {len(gone)} of {number} tokens can be taken away: special tokens are merged from "
-                f"the others; use a size of at least {len(free) - len(gone) + len(fixed)}"
+                f"trim: only {len(gone)} of {number} tokens can be taken away: special tokens are merged "
+                f"from the others; use a size of at least {len(free) - len(gone) + len(fixed)}"
             )
         count, *_, token = heapq.heappop(heap)
         if token in gone or count != counts[token]:
