@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import regex
 
 from tests.test_tokenizer.conftest import TRAINING_TEXTS, like_bert, ntrex, trained_by_sentencepiece
 from tests.test_tokenizer.gguf_files import write_gguf
@@ -392,15 +393,21 @@ def test_llama_cpp_gives_our_ids(name: str, tmp_path: Path) -> None:
     assert ids_of_llama_cpp(path, texts) == [tok.encode(text, add_special_tokens=True) for text in texts]
 
 
+APPROXIMATED = ("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2", "tekken")
+"""Of these, llama.cpp's own expressions leave marks out of words."""
+
+
 @pytest.mark.readers
 @pytest.mark.shared_data
 @pytest.mark.slow
 def test_llama_cpp_gives_our_ids_with_every_split_pattern(shared_data: Path, tmp_path: Path) -> None:
-    """But for letters with marks, which llama.cpp's own expressions for `gpt-4o` and `tekken` leave out."""
-    source = tokenizer.load(shared_data / "vocabs" / "gpt2_vocab.json")
-    texts = [*NASTY, *(text[:3000] for text in ntrex(shared_data).values())]
+    texts = [*NASTY, *(line for text in ntrex(shared_data).values() for line in text.split("\n")[:25])]
+    lines = r"[^\n]+|\n+"  # so that merges lie across all places that a pattern could cut
+    source = tokenizer.train(texts, vocab_size=4000, split_pattern=lines, special_tokens=["<|end|>"])
+    without_marks = [text for text in texts if not regex.search(r"\p{M}", text)]
     for pre in PRE_TOKENIZERS:
         content = of_byte_bpe(source, pre) | {"tokenizer.ggml.add_bos_token": False}
         path = write_gguf(tmp_path / "model.gguf", content)
-        expected = tokenizer.load(path).encode_batch(texts, as_text=True).to_lists()
-        assert ids_of_llama_cpp(path, texts) == expected, pre
+        compared = without_marks if pre in APPROXIMATED else texts
+        expected = tokenizer.load(path).encode_batch(compared, as_text=True).to_lists()
+        assert ids_of_llama_cpp(path, compared) == expected, pre
