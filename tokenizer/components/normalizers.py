@@ -7,31 +7,33 @@ text *before* it is normalized, so that no ordinary text can become a special to
 between two of them is a text of its own.
 
 The steps themselves are functions of a text, slow and plain. Over buffers, neighbouring steps that change
-each character by itself are run by a kernel, from a table (`character_maps`).
+each character by itself are run by a kernel, from a table (`character_maps`), and Unicode's forms by another
+one, which passes over text that is in the form (`forms`).
 """
 
 import functools
+import itertools
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.components.character_maps import Buffers, CharacterMap
+from tokmill.tokenizer.components.forms import Form, FormMap
 from tokmill.tokenizer.components.normalizer_steps import MAX_STEPS, STEPS, Step, spelled, steps_of
 from tokmill.tokenizer.core.buffers import pack_bytes
 
 __all__ = ["MAX_STEPS", "STEPS", "Normalizer", "Step", "normalize", "normalize_buffers", "steps_of"]
 
 _COMPOSING = frozenset({"nfc", "nfd", "nfkc", "nfkd", "strip_nonspacing"})
-_FORMS = frozenset({"nfc", "nfd", "nfkc", "nfkd"})
+_FORMS: Mapping[str, Form] = {"nfc": "NFC", "nfd": "NFD", "nfkc": "NFKC", "nfkd": "NFKD"}
 _PER_CHARACTER = frozenset(
     {"lowercase", "strip_accents", "strip_nonspacing", "cjk_spaces", "bert_clean", "nmt"}
 )
 _OF_WHOLE_TEXTS = frozenset({"strip", "strip_left", "strip_right", "prepend", "replace", "replace_pattern"})
 _VOWEL_JAMO, _LAST_JAMO = "\u1160", "\u11ff"  # Hangul vowels and finals, which join the letter before
-_ASCII_BYTES = 128
 
 
 @dataclass(frozen=True)
@@ -102,22 +104,29 @@ def normalize_buffers(
         The new buffer and its offsets. Bytes that are not UTF-8 stay as they are.
     """
     for run in _runs_of(name):
-        if isinstance(run, CharacterMap):
-            data, offsets = run.buffers(data, offsets, keep)
-        elif not _stays(run, data[offsets[0] : offsets[-1]]):
+        if isinstance(run, tuple):
             data, offsets = _changed_buffers(run, data, offsets, keep)
+        else:
+            data, offsets = run.buffers(data, offsets, keep)
     return data, offsets
 
 
 @functools.lru_cache(maxsize=32)
-def _runs_of(name: str | None) -> tuple[CharacterMap | tuple[Step, ...], ...]:
-    """Return the steps of a normalizer, neighbouring ones that change characters alone as one table."""
-    runs = list[list[Step]]()
-    for step in steps_of(name):
-        if not runs or _is_alone(step) != _is_alone(runs[-1][0]):
-            runs.append([])
-        runs[-1].append(step)
-    return tuple(_map_of(tuple(run)) if _is_alone(run[0]) else tuple(run) for run in runs)
+def _runs_of(name: str | None) -> tuple[CharacterMap | FormMap | tuple[Step, ...], ...]:
+    """Return what runs the steps of a normalizer, neighbouring ones of a kind together where that helps."""
+    runs = itertools.groupby(steps_of(name), lambda step: (_is_alone(step), step.name in _FORMS and step))
+    return tuple(_run_of(tuple(run)) for _, run in runs)
+
+
+def _run_of(steps: tuple[Step, ...]) -> CharacterMap | FormMap | tuple[Step, ...]:
+    if _is_alone(steps[0]):
+        return _map_of(steps)
+    return _form_map(_FORMS[steps[0].name]) if steps[0].name in _FORMS else steps
+
+
+@functools.lru_cache(maxsize=4)
+def _form_map(form: Form) -> FormMap:
+    return FormMap(form)
 
 
 def _is_alone(step: Step) -> bool:
@@ -139,11 +148,6 @@ def _changes_order(steps: tuple[Step, ...], character: str) -> bool:
             return True
         character = step.change(character)
     return False
-
-
-def _stays(steps: tuple[Step, ...], text: NDArray[np.uint8]) -> bool:
-    """Whether steps are known to change nothing: Unicode's forms leave ASCII as it is."""
-    return all(step.name in _FORMS for step in steps) and not (text >= _ASCII_BYTES).any()
 
 
 def _changed_buffers(
