@@ -440,3 +440,16 @@ def test_plain_python_gives_the_same() -> None:
         for flag in ("0", "1")
     }
     assert len(printed) == 1
+
+
+@pytest.mark.parametrize("suffix", ["", "</w>"])
+def test_a_prefix_of_continuing_pieces_is_refused_by_name(suffix: str, tmp_path: Path) -> None:
+    marks = {"continuing_subword_prefix": "##", **({"end_of_word_suffix": suffix} if suffix else {})}
+    other = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="[UNK]", **marks))
+    other.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=40, special_tokens=["[UNK]"], **marks)
+    other.train_from_iterator(["low lower newest widest"], trainer)
+    assert "##est" + suffix in other.get_vocab()
+    other.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(TokenizerError, match="continuing_subword_prefix='##'"):
+        tokenizer.load(tmp_path)

@@ -28,9 +28,9 @@ _UNUSED = "<unused {}>"
 _STEPS = " and ByteLevel"
 
 _MODEL_MUST_BE: dict[str, tuple[Any, ...]] = {
+    "continuing_subword_prefix": (None, ""),  # first, since such files have an unknown token, too
     "dropout": (None, 0.0),
     "unk_token": (None,),
-    "continuing_subword_prefix": (None, ""),
     "byte_fallback": (False,),
 }
 
