@@ -102,6 +102,17 @@ def test_text_that_grows_or_shrinks_finds_room(text: str) -> None:
         assert formed(form, ["a", text, "é"])[1] == unicodedata.normalize(form, text)
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_many_short_texts_that_are_decomposed(form: Form) -> None:
+    line = unicodedata.normalize("NFD", "Tiếng Việt 한국어 が é")
+    given = [line[: 3 + i % 17] if i % 5 else "" for i in range(3000)] + ["Größe"] * 3000 + [line] * 9
+    keep = [i % 7 == 0 for i in range(len(given))]
+    expected = [
+        text if kept else unicodedata.normalize(form, text) for text, kept in zip(given, keep, strict=True)
+    ]
+    assert formed(form, given, keep) == expected
+
+
 def test_more_pairs_than_can_be_remembered() -> None:
     text = "".join(f"{chr(point)}\u0301" for point in range(0x4E00, 0x4E00 + 9000))
     assert formed("NFC", [text + "e\u0301"]) == [unicodedata.normalize("NFC", text + "e\u0301")]

@@ -13,6 +13,8 @@ Source: Unicode Standard Annex 15, "Detecting Normalization Forms".
 import functools
 import threading
 import unicodedata
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -36,7 +38,8 @@ _POINTS = 0x110000
 _SURROGATES = range(0xD800, 0xE000)
 _TEXT_BYTES = 1 << 21
 _ROOM = 4096
-_LEAST_LEAP, _MOST_LEAP, _NEAR = 16, 1 << 20, 4
+_LEAST_LEAP, _MOST_LEAP, _NEAR = 16, 1 << 16, 4
+_LEAP_OVER_DOCUMENTS = 1 << 11  # bytes
 _JOINING_JAMO = frozenset([*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)])
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
@@ -74,8 +77,8 @@ class FormMap:
         """Normalize each document of a buffer; the same buffer if nothing changes."""
         begin, end, number = int(offsets[0]), int(offsets[-1]), len(offsets) - 1
         kept = np.zeros(number, np.uint8) if keep is None else keep.astype(np.uint8)
-        run = _Run(data, offsets, begin, np.empty(number + 1, np.int64))
-        while (why := run.go_on(kept, self._tables)) != DONE:
+        run = _Run(data, offsets, kept)
+        while (why := run.go_on(self._tables)) != DONE:
             if why == FULL:
                 run.grow(run.wanted + end - begin + (end - begin) // 8 + _ROOM)
             elif why == ASKS:
@@ -127,17 +130,23 @@ class FormMap:
     def _span(self, run: "_Run") -> None:
         """Normalize by `unicodedata` from the last character that begins anew to the next one.
 
-        Where such places follow each other closely, as in decomposed text, more and more is done at once.
+        Where such places follow each other closely, as in decomposed text, more and more is done at once, and
+        in the end several documents.
         """
         start, end = int(run.state[forms.SAFE_AT]), int(run.offsets[run.state[forms.DOCUMENT] + 1])
         stop = run.leap(start, end)
+        if run.leap_bytes >= _LEAP_OVER_DOCUMENTS and run.leap_bytes > end - start:
+            run.put_documents(self._bytes)
+            return
         while stop < end:
             character, size = run.character(stop, end)
             if stop > run.state[forms.AT] and self._begins_anew(character):
                 break
             stop += size
-        given = run.data[start:stop].tobytes().decode("utf-8", "surrogateescape")
-        run.put(start, self._change(given).encode("utf-8", "surrogateescape"), stop)
+        run.put(start, self._bytes(run.data[start:stop].tobytes()), stop)
+
+    def _bytes(self, data: bytes) -> bytes:
+        return self._change(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
     def _begins_anew(self, character: str) -> bool:
         if ord(character) in _SURROGATES:
@@ -151,22 +160,16 @@ class FormMap:
 class _Run:
     """The state of one call: what was read, and the new text so far."""
 
-    def __init__(
-        self,
-        data: NDArray[np.uint8],
-        offsets: NDArray[np.int64],
-        begin: int,
-        bounds: NDArray[np.int64],
-    ) -> None:
-        self.data, self.offsets, self.bounds = data, offsets, bounds
-        self.out = np.empty(0, np.uint8)
+    def __init__(self, data: NDArray[np.uint8], offsets: NDArray[np.int64], kept: NDArray[np.uint8]) -> None:
+        self.data, self.offsets, self.kept = data, offsets, kept
+        self.out, self.bounds = np.empty(0, np.uint8), np.empty(len(offsets), np.int64)
         self.state = np.zeros(9, np.int64)
-        self.leap_bytes, self.leaped = _LEAST_LEAP, begin
-        self.state[[forms.AT, forms.COPIED, forms.SAFE_AT]] = begin
+        self.state[[forms.AT, forms.COPIED, forms.SAFE_AT]] = offsets[0]
+        self.leap_bytes, self.leaped = _LEAST_LEAP, int(offsets[0])
 
-    def go_on(self, kept: NDArray[np.uint8], tables: FormTables) -> int:
+    def go_on(self, tables: FormTables) -> int:
         """Call the kernel."""
-        return apply_form(self.data, self.offsets, kept, tables, self.out, self.bounds, self.state)
+        return apply_form(self.data, self.offsets, self.kept, tables, self.out, self.bounds, self.state)
 
     @property
     def wanted(self) -> int:
@@ -208,6 +211,21 @@ class _Run:
             self.grow(2 * (size + end - copied) + _ROOM)
         self.out[size : size + end - copied] = self.data[copied:end]
         self.state[[forms.SIZE, forms.COPIED]] = size + end - copied, end
+
+    def put_documents(self, change: Callable[[bytes], bytes]) -> None:
+        """Change this document, and the following ones up to the length of a leap, one by one."""
+        first = int(self.state[forms.DOCUMENT])
+        start = int(self.offsets[first])
+        after = int(np.searchsorted(self.offsets, start + self.leap_bytes))
+        after = max(min(after, len(self.offsets) - 1), first + 1)
+        cuts = self.offsets[first : after + 1].tolist()
+        given = [self.data[i:j].tobytes() for i, j in pairwise(cuts)]
+        kept = self.kept[first:after].tolist()
+        texts = [text if keeps else change(text) for text, keeps in zip(given, kept, strict=True)]
+        self.bounds[first + 1 : after + 1] = self.bounds[first] + np.cumsum([len(text) for text in texts])
+        self.state[forms.SAFE_SIZE] = self.bounds[first]
+        self.put(start, b"".join(texts), cuts[-1])
+        self.state[forms.DOCUMENT], self.leaped = after, cuts[-1]
 
     def put(self, start: int, text: bytes, stop: int) -> None:
         """Put a text in the place of what was read from `start` to `stop`."""
