@@ -294,7 +294,7 @@ def test_an_expression_is_refused_or_tokenizers_cuts_alike(pattern: str, tmp_pat
         ({"model__unk_token": "<unk>"}, "model.unk_token"),
         ({"model__merges": ["a"]}, "broken: ValueError"),
         ({"normalizer": {"type": "ByteLevel"}}, "normalizer.type='ByteLevel'"),
-        ({"pre_tokenizer": None}, "must be ByteLevel"),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, "must be ByteLevel"),
         ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}}, "add_prefix_space=True"),
         ({"pre_tokenizer": {"type": "ByteLevel", "use_regex": False}}, "needs a Split"),
         ({"pre_tokenizer__pretokenizers": [{"type": "BertPreTokenizer"}, {"type": "ByteLevel"}]}, "BertPre"),

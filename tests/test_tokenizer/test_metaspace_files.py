@@ -109,6 +109,53 @@ def whole() -> Theirs:
     return unigram(steps, None, decoders.Sequence(FUSED), byte_fallback=True)
 
 
+def pairs_of(file: ModelFile, ids: dict[str, int]) -> list[tuple[str, str]]:
+    """The merges that transformers derives from the scores of pieces: the best first, then the shortest."""
+    found = [
+        (-piece.score, cut, piece.text[:cut], piece.text[cut:])
+        for piece in file.pieces
+        for cut in range(1, len(piece.text))
+        if piece.text[:cut] in ids and piece.text[cut:] in ids
+    ]
+    return [(left, right) for _, _, left, right in sorted(found)]
+
+
+def bpe(normalizer: Any, before: Any, decoder: Any, *, fuse: bool = True, **options: Any) -> Theirs:
+    """A BPE model as transformers converts it, between these parts."""
+    file = model_file(model_type="bpe", normalization_rule_name="identity", **options)
+    ids = {piece.text: i for i, piece in enumerate(file.pieces)}
+    how = {"unk_token": "<unk>", "fuse_unk": fuse, "byte_fallback": bool(options.get("byte_fallback"))}
+    made = Theirs(models.BPE(vocab=ids, merges=pairs_of(file, ids), **how))
+    made.add_special_tokens(["<unk>", "<s>", "</s>"])
+    made.normalizer, made.pre_tokenizer, made.decoder = normalizer, before, decoder
+    made.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 1)]
+    )
+    return made
+
+
+def llama_2() -> Theirs:
+    steps = normalizers.Sequence([normalizers.Prepend("▁"), replace(" ", "▁")])
+    return bpe(steps, None, decoders.Sequence(FUSED), byte_fallback=True, allow_whitespace_only_pieces=True)
+
+
+def llama_2_new() -> Theirs:
+    return bpe(None, metaspace("first", split=False), decoders.Sequence(FUSED), byte_fallback=True)
+
+
+def gemma() -> Theirs:
+    before = pre_tokenizers.Split(" ", "merged_with_previous")
+    return bpe(replace(" ", "▁"), before, decoders.Sequence(FUSED[:3]), byte_fallback=True, split_digits=True)
+
+
+def words() -> Theirs:
+    return bpe(None, metaspace(), decoders.Metaspace("▁", "always"), fuse=False)
+
+
+def across_words() -> Theirs:
+    return bpe(None, metaspace(split=False), decoders.Metaspace(), split_by_whitespace=False)
+
+
 MADE = {
     "xlm_roberta": xlm_roberta,
     "pegasus": pegasus,
@@ -116,6 +163,11 @@ MADE = {
     "llama": llama,
     "never": never,
     "whole": whole,
+    "llama_2": llama_2,
+    "llama_2_new": llama_2_new,
+    "gemma": gemma,
+    "words": words,
+    "across_words": across_words,
 }
 
 
@@ -310,6 +362,44 @@ def test_files_that_cannot_be_read_are_refused_by_name(name: str, tmp_path: Path
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises((FormatError, VocabularyError, TokenizerError), match=what):
         tokenizer.load(tmp_path)
+
+
+BPE_CANNOT = {
+    "dropout": (set_at("model", "dropout", to=0.1), "model.dropout=0.1"),
+    "ignoring": (set_at("model", "ignore_merges", to=True), "model.ignore_merges=True"),
+    "prefix": (set_at("model", "continuing_subword_prefix", to="##"), "continuing_subword_prefix='##'"),
+    "no unknown token": (set_at("model", "unk_token", to=None), "model.unk_token=None"),
+    "unknown part": (set_at("model", "merges", 3, to=["t", "☃"]), r"merges\[3\]=\['t', '☃'\]"),
+    "unknown result": (set_at("model", "merges", 3, to=["▁", "e", "x"]), "broken|malformed|merges"),
+    "merge of a byte": (set_at("model", "merges", 3, to=["<0x41>", "e"]), "must be in the vocabulary"),
+    "merge twice": (
+        lambda content: content["model"]["merges"].append(content["model"]["merges"][0]),
+        "again",
+    ),
+    "other split": (set_at("normalizer", to=None), "only be done where the normalizer leaves none"),
+}
+
+
+@pytest.mark.parametrize("name", BPE_CANNOT)
+def test_bpe_files_that_cannot_be_read_are_refused_by_name(name: str, tmp_path: Path) -> None:
+    change, what = BPE_CANNOT[name]
+    content = content_of(gemma())
+    change(content)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises((FormatError, VocabularyError), match=what):
+        tokenizer.load(tmp_path)
+
+
+def test_a_list_of_merges_joins_no_other_pair(tmp_path: Path) -> None:
+    vocab = {"<unk>": 0, "▁": 1, "a": 2, "b": 3, "c": 4, "ab": 5, "bc": 6, "abc": 7}
+    merges = [("b", "c"), ("a", "b"), ("ab", "c")]  # not ("a", "bc"), which makes a piece, too
+    theirs = Theirs(models.BPE(vocab=vocab, merges=merges, unk_token="<unk>"))
+    theirs.add_special_tokens(["<unk>"])
+    theirs.pre_tokenizer, theirs.decoder = metaspace("never"), decoders.Metaspace("▁", "never")
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    tok = tokenizer.load(tmp_path)
+    assert tok.encode("abc abx") == theirs.encode("abc abx").ids == [2, 6, 1, 5, 0]
+    assert tok.merges == [(b"b", b"c"), (b"a", b"b"), (b"ab", b"c")]
 
 
 @given(at=st.integers(0, 400), byte=st.integers(0, 255))

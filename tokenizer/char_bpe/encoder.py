@@ -1,7 +1,7 @@
 """The encoder of BPE over characters: tables that threads share, and a workspace with a cache for each."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.core.stopping import SLICE_BYTES, raise_if_stopped
 from tokmill.tokenizer.kernels.cache import empty_block, empty_cache
 from tokmill.tokenizer.kernels.merges import make_scratch
-from tokmill.tokenizer.kernels.pairs import empty_tables, insert
+from tokmill.tokenizer.kernels.pairs import PairTables, empty_tables, insert, insert_merges
 from tokmill.tokenizer.pipeline.model import Encoding, Law
 from tokmill.tokenizer.splitting import Pretokens
 
@@ -41,20 +41,31 @@ _POINTS = 0x110000
 
 def lay_out(model: "CharacterPairModel") -> Pieces:
     """Make the kernels' tables of a model."""
-    vocabulary, frozen = model.vocabulary, set(model.frozen)
-    texts = {
-        i: token.decode()
-        for i, token in vocabulary.ordinary()
-        if i not in vocabulary.byte_ids and i not in frozen
-    }
+    pieces = _lay_out_merges(model) if model.merges is not None else _lay_out_scores(model)
+    return pieces._replace(fuse=model.fuse_unknown)
+
+
+def _lay_out_merges(model: "CharacterPairModel") -> Pieces:
+    merges = np.zeros((0, 2), np.int32) if model.merges is None else model.merges
+    symbols = {token.decode(): i for i, token in _ordinary(model)}
+    pairs = empty_tables(np.full(256, -1, np.int32), max(len(merges), 1))
+    left, right = np.ascontiguousarray(merges[:, 0]), np.ascontiguousarray(merges[:, 1])
+    insert_merges(pairs, left, right, model.results)
+    return _pieces(model, symbols, pairs, np.arange(max(len(merges), 1), dtype=np.int32))
+
+
+def _ordinary(model: "CharacterPairModel") -> list[tuple[int, bytes]]:
+    """Return the pieces that characters are joined to."""
+    without = model.vocabulary.byte_ids | set(model.frozen)
+    return [(i, token) for i, token in model.vocabulary.ordinary() if i not in without]
+
+
+def _lay_out_scores(model: "CharacterPairModel") -> Pieces:
+    texts = {i: token.decode() for i, token in _ordinary(model)}
     symbols = {text: i for i, text in texts.items()}
     for text in texts.values():
         for character in text:
-            symbols.setdefault(character, vocabulary.size + len(symbols))
-    points = np.full(_POINTS, -1, np.int32)
-    for text, symbol in symbols.items():
-        if len(text) == 1:
-            points[ord(text)] = symbol
+            symbols.setdefault(character, model.vocabulary.size + len(symbols))
     longer = sorted((i for i, text in texts.items() if len(text) > 1), key=lambda i: (-model.scores[i], i))
     merges = [
         (symbols[texts[i][:cut]], symbols[texts[i][cut:]], rank)
@@ -68,15 +79,27 @@ def lay_out(model: "CharacterPairModel") -> Pieces:
         insert(pairs, left, right, rank, longer[rank])
     equal = itertools.pairwise(float(model.scores[i]) for i in longer)
     steps = np.array([0, *(first != second for first, second in equal)], np.int32)
+    return _pieces(model, symbols, pairs, np.cumsum(steps, dtype=np.int32))
+
+
+def _pieces(
+    model: "CharacterPairModel", symbols: Mapping[str, int], pairs: PairTables, groups: NDArray[np.int32]
+) -> Pieces:
+    """Put the tables together, with what does not depend on how pairs are chosen."""
+    vocabulary, points = model.vocabulary, np.full(_POINTS, -1, np.int32)
+    for text, symbol in symbols.items():
+        if len(text) == 1:
+            points[ord(text)] = symbol
     standing_in = sorted(vocabulary.byte_ids, key=vocabulary.tokens.__getitem__)
     return Pieces(
         points,
         make_trie(tuple((vocabulary.tokens[i].decode(), i) for i in model.frozen)),
         pairs,
-        np.cumsum(steps, dtype=np.int32),
+        groups,
         np.array(standing_in, np.int32),
         model.unknown_id,
         vocabulary.size,
+        fuse=True,
     )
 
 

@@ -13,8 +13,9 @@ FAMILY = Family(
     least_vocab_size,
     {
         "sentencepiece": "tokmill.tokenizer.char_bpe.sentencepiece",
+        "huggingface": "tokmill.tokenizer.char_bpe.huggingface",
         "gguf": "tokmill.tokenizer.char_bpe.gguf",
     },
     check_options=check_options,
-    revision=1,
+    revision=2,
 )

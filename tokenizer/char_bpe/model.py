@@ -6,7 +6,8 @@ Laws: of pairs whose joined pieces have the same score, the leftmost comes first
     Decoding gives the pieces back, and the unknown token's name (`[UNK]`) for unknown text, which is lost.
 
 Any two pieces are joined if the vocabulary has the piece that they make, not only those that training joined:
-that is how SentencePiece's BPE models work. Source: Sennrich et al. 2016; Kudo and Richardson 2018.
+that is how SentencePiece's BPE models work. A model with a list of merges joins those pairs alone, the first
+of the list first, as Hugging Face's tokenizers do. Source: Sennrich et al. 2016; Kudo and Richardson 2018.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,8 +23,8 @@ from tokmill.tokenizer.char_bpe.encoder import CharacterPairEncoder
 from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.core.readable import readable
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.kernels.pairs import MAX_IDS
-from tokmill.tokenizer.reference.char_bpe import encode
+from tokmill.tokenizer.kernels.pairs import MAX_IDS, MAX_MERGES
+from tokmill.tokenizer.reference.char_bpe import encode, encode_by_merges
 
 NAME = "char_bpe"
 UNKNOWN = "[UNK]"
@@ -39,16 +40,21 @@ class CharacterPairModel:
         scores: float64, shape (vocab_size,); the greater, the earlier is a piece made.
         unknown_token: the name of the unknown token.
         frozen: ids of pieces that are found in the text first, the longest of them, and never joined.
+        merges: int32, shape (num_merges, 2), the ids of pairs in the order in which they are joined; None for
+            any pair that makes a piece, by its score.
+        fuse_unknown: whether neighbouring unknown characters become one unknown token.
 
     Raises:
         VocabularyError: the unknown token is not a special token, there are too many ids or no piece, a
-            piece is not UTF-8, or a score is not a finite number.
+            piece is not UTF-8, a score is not a finite number, or a merge makes no piece or comes twice.
     """
 
     vocabulary: Vocabulary
     scores: NDArray[np.float64]
     unknown_token: str = UNKNOWN
     frozen: tuple[int, ...] = ()
+    merges: NDArray[np.int32] | None = None
+    fuse_unknown: bool = True
 
     def __post_init__(self) -> None:
         vocabulary = self.vocabulary
@@ -66,6 +72,8 @@ class CharacterPairModel:
                 "finite number for each"
             )
         _check_pieces(vocabulary, self.frozen)
+        if self.merges is not None:
+            _check_merges(self.merges, self.results)
 
     @classmethod
     def from_spec(cls, vocabulary: Vocabulary, spec: Mapping[str, Any]) -> Self:
@@ -75,7 +83,10 @@ class CharacterPairModel:
             VocabularyError: see `CharacterPairModel`.
         """
         frozen = tuple(int(i) for i in spec.get("frozen", ()))
-        return cls(vocabulary, np.array(spec["scores"], np.float64), spec["unknown_token"], frozen)
+        merges = np.array(spec["merges"], np.int32).reshape(-1, 2) if "merges" in spec else None
+        scores = np.array(spec["scores"], np.float64) if merges is None else np.zeros(vocabulary.size)
+        fuse = bool(spec.get("fuse_unknown", True))
+        return cls(vocabulary, scores, spec["unknown_token"], frozen, merges, fuse)
 
     @property
     def family(self) -> str:
@@ -88,9 +99,29 @@ class CharacterPairModel:
         return self.vocabulary.special_tokens[self.unknown_token]
 
     def spec(self) -> dict[str, Any]:
-        """Return the scores, by id, and the name of the unknown token; the pieces are in the vocabulary."""
+        """Return the scores, by id, or the merges, and the rest; the pieces are in the vocabulary."""
         frozen = {"frozen": list(self.frozen)} if self.frozen else {}
-        return {"unknown_token": self.unknown_token, "scores": self.scores.tolist(), **frozen}
+        apart = {} if self.fuse_unknown else {"fuse_unknown": False}
+        by = {"scores": self.scores.tolist()} if self.merges is None else {"merges": self.merges.tolist()}
+        return {"unknown_token": self.unknown_token, **by, **frozen, **apart}
+
+    @cached_property
+    def results(self) -> NDArray[np.int32]:
+        """The id of the piece that each merge makes, -1 for none; int32, shape (num_merges,)."""
+        tokens, byte_ids = self.vocabulary.tokens, self.vocabulary.byte_ids
+        ids = {token: i for i, token in self.vocabulary.ordinary() if i not in byte_ids}
+        pairs = [] if self.merges is None else self.merges.tolist()
+        known = [left in byte_ids or right in byte_ids for left, right in pairs]
+        made = [ids.get(tokens[left] + tokens[right], -1) for left, right in pairs]
+        return np.array([-1 if stands_in else i for stands_in, i in zip(known, made, strict=True)], np.int32)
+
+    @property
+    def pairs(self) -> list[tuple[bytes, bytes]] | None:
+        """The merges as bytes, in their order; None without a list of them."""
+        if self.merges is None:
+            return None
+        tokens = self.vocabulary.tokens
+        return [(tokens[left], tokens[right]) for left, right in self.merges.tolist()]
 
     def with_vocabulary(self, vocabulary: Vocabulary) -> Self:
         """Return the same model with other special tokens; added ones have the score 0."""
@@ -132,6 +163,8 @@ class CharacterPairModel:
         """
         if self.vocabulary.byte_ids:
             return list(pretokens)
+        if self.pairs is not None:
+            return self._recovers_by_merges(pretokens, self.pairs)
         frozen = [self.vocabulary.tokens[i].decode() for i in self.frozen]
         ordinary = {token.decode(): float(self.scores[i]) for i, token in self.vocabulary.ordinary()}
         scores = {piece: score for piece, score in ordinary.items() if piece not in frozen}
@@ -142,6 +175,20 @@ class CharacterPairModel:
                 if piece in ordinary or not unknown:
                     found.append(piece.encode() if piece in ordinary else self.unknown_token.encode())
                 unknown = piece not in ordinary
+        return found
+
+    def _recovers_by_merges(
+        self, pretokens: Sequence[bytes], pairs: Sequence[tuple[bytes, bytes]]
+    ) -> list[bytes]:
+        known = {token.decode() for _, token in self.vocabulary.ordinary()}
+        ranks = {(left.decode(), right.decode()): rank for rank, (left, right) in enumerate(pairs)}
+        found = list[bytes]()
+        for pretoken in pretokens:
+            unknown = False
+            for piece in encode_by_merges(pretoken.decode(), ranks):
+                if piece in known or not (unknown and self.fuse_unknown):
+                    found.append(piece.encode() if piece in known else self.unknown_token.encode())
+                unknown = piece not in known
         return found
 
     def probes(self) -> Mapping[str, str]:
@@ -173,4 +220,23 @@ def _check_pieces(vocabulary: Vocabulary, frozen: Sequence[int]) -> None:
     if standing_in and standing_in != [bytes([byte]) for byte in range(256)]:
         raise VocabularyError(
             f"vocabulary: {len(standing_in)} ids stand in for bytes; there must be one for each of the 256"
+        )
+
+
+def _check_merges(merges: NDArray[np.int32], results: NDArray[np.int32]) -> None:
+    if merges.ndim != 2 or merges.shape[1:] != (2,) or len(merges) >= MAX_MERGES:
+        raise VocabularyError(
+            f"vocabulary: the merges have the shape {merges.shape}, but must be pairs of ids, at most "
+            f"{MAX_MERGES - 1}"
+        )
+    lost = np.flatnonzero(results < 0)
+    if lost.shape[0]:
+        raise VocabularyError(
+            f"vocabulary: merge {lost[0]}, of the ids {merges[lost[0]].tolist()}, makes no piece of it"
+        )
+    _, first, counts = np.unique(merges, axis=0, return_index=True, return_counts=True)
+    if (counts > 1).any():
+        again = int(first[counts > 1].min())
+        raise VocabularyError(
+            f"vocabulary: merge {again} of the ids {merges[again].tolist()} comes again; remove one of them"
         )

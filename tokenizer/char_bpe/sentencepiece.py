@@ -43,4 +43,4 @@ def pattern_of(model: Model) -> str:
 
 def can_hold(model: Model) -> bool:
     """Whether sentencepiece would encode with a model as we do."""
-    return isinstance(model, CharacterPairModel)
+    return isinstance(model, CharacterPairModel) and model.merges is None

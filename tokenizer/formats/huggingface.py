@@ -104,7 +104,7 @@ def _part_for(content: dict[str, Any], where: str) -> Any:
         where,
         "model.type",
         content["model"].get("type"),
-        "only byte-level BPE, BPE over words, WordLevel, Unigram and WordPiece can be read",
+        "only byte-level BPE, BPE over words and characters, WordLevel, Unigram and WordPiece can be read",
     )
 
 

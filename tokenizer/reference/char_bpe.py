@@ -49,6 +49,21 @@ def _joined(pieces: Sequence[str], pair: tuple[str, str]) -> list[str]:
     return found
 
 
+def encode_by_merges(text: str, ranks: Mapping[tuple[str, str], int]) -> list[str]:
+    """Return the pieces of a text by a list of merges: the pair of the lowest rank, the leftmost first.
+
+    >>> encode_by_merges("abcab", {("a", "b"): 1, ("b", "c"): 0})
+    ['a', 'bc', 'ab']
+    """
+    pieces = list(text)
+    while True:
+        offers = [(ranks[pair], i) for i, pair in enumerate(itertools.pairwise(pieces)) if pair in ranks]
+        if not offers:
+            return pieces
+        _, i = min(offers)
+        pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
+
+
 def encode(text: str, scores: Mapping[str, float], frozen: Sequence[str] = ()) -> list[str]:
     """Return the pieces of a text; characters without a score stay alone, and frozen pieces as they are."""
     pieces, fixed = list[str](), list[bool]()

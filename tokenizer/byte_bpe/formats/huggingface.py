@@ -12,6 +12,7 @@ from tokmill.tokenizer.byte_bpe.model import BytePairModel, model_of
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.alphabet import to_bytes, to_text
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
+from tokmill.tokenizer.formats import metaspace
 from tokmill.tokenizer.formats.spellings import byte_level, write_chain
 from tokmill.tokenizer.formats.split_steps import (
     check_chain,
@@ -36,9 +37,10 @@ _MODEL_MUST_BE: dict[str, tuple[Any, ...]] = {
 
 
 def reads(content: Mapping[str, Any]) -> bool:
-    """Whether a file is of this family: BPE without a mark at the end of words."""
+    """Whether a file is of this family: BPE without marks for spaces, or at the end of words."""
     model = content["model"]
-    return bool(model.get("type", "BPE") == "BPE") and not model.get("end_of_word_suffix")
+    is_pairs = bool(model.get("type", "BPE") == "BPE") and not model.get("end_of_word_suffix")
+    return is_pairs and not metaspace.has(content.get("pre_tokenizer"))
 
 
 def write(definition: Definition, *, exact: bool) -> dict[str, Any]:

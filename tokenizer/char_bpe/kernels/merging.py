@@ -31,6 +31,7 @@ class Pieces(NamedTuple):
         byte_ids: shape (256,), the ids of the bytes that stand in for unknown characters; else empty.
         unknown: the unknown token's id.
         num_ids: the number of ids.
+        fuse: whether neighbouring unknown characters become one unknown token.
     """
 
     points: Int32
@@ -40,6 +41,7 @@ class Pieces(NamedTuple):
     byte_ids: Int32
     unknown: int
     num_ids: int
+    fuse: bool
 
 
 @kernel(inline=True)
@@ -102,7 +104,7 @@ def write_merged(
     """Write the ids of merged symbols from `first` on; return their number, and the number of unknown bytes.
 
     An unknown character becomes its bytes, if there are ids for them; otherwise neighbouring unknown
-    characters become one unknown token.
+    characters become one unknown token, or each its own.
     """
     count, lost, at, was_unknown = 0, 0, np.int64(0), False
     while at < length:
@@ -112,7 +114,7 @@ def write_merged(
             for i in range(at, after):
                 out[first + count] = np.uint32(pieces.byte_ids[data[start + i]])
                 count += 1
-        elif not (unknown and was_unknown):
+        elif not (unknown and was_unknown and pieces.fuse):
             out[first + count] = np.uint32(pieces.unknown if unknown else symbol)
             count += 1
         if unknown and pieces.byte_ids.shape[0] == 0:
@@ -135,7 +137,7 @@ def write_merged_ends(
                 out[first + count] = start + i + 1
                 count += 1
         else:
-            count += 0 if unknown and was_unknown else 1
+            count += 0 if unknown and was_unknown and pieces.fuse else 1
             out[first + count - 1] = start + after
         at, was_unknown = after, unknown
     return count

@@ -1,0 +1,148 @@
+"""BPE over characters in a `tokenizer.json`: a `BPE` model of Llama 2's kind, whose tokens hold `▁`.
+
+The pre-tokenizer is `Metaspace`, or there is none: then merges go over the whole text, which is cut before
+every run of `▁` first if no piece lies across (`sentencepiece.pattern_of`). Merges that would make a special
+token, or go on from one, are left out, since its text never gets to the model.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.char_bpe.model import NAME, CharacterPairModel
+from tokmill.tokenizer.char_bpe.sentencepiece import pattern_of
+from tokmill.tokenizer.components.steps import MARK
+from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
+from tokmill.tokenizer.formats import metaspace
+from tokmill.tokenizer.formats.byte_tokens import byte_name, read_byte_ids
+from tokmill.tokenizer.formats.joining import write_joining
+from tokmill.tokenizer.formats.split_steps import refusal
+from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.pipeline.model import Model
+from tokmill.tokenizer.sentences.options import WHOLE_TEXT
+
+_MUST_BE: dict[str, tuple[Any, ...]] = {
+    "dropout": (None, 0.0),
+    "continuing_subword_prefix": (None, ""),
+    "end_of_word_suffix": (None, ""),
+    "ignore_merges": (False,),
+}
+
+
+def reads(content: Mapping[str, Any]) -> bool:
+    """Whether a file is of this family: BPE over text that is not cut, or before every `▁`."""
+    model = content["model"]
+    is_pairs = bool(model.get("type", "BPE") == "BPE") and not model.get("end_of_word_suffix")
+    return is_pairs and metaspace.has(content.get("pre_tokenizer"))
+
+
+def read(
+    content: Mapping[str, Any], _special_tokens: Mapping[str, int], _num_reserved: int, where: str
+) -> tuple[Model, Any]:
+    """Refuse a file whose text is cut in another way; `read_marked` reads the others.
+
+    Raises:
+        FormatError: always.
+    """
+    raise refusal(where, "pre_tokenizer", content.get("pre_tokenizer"), f"{NAME} has Metaspace, or none")
+
+
+def read_marked(
+    content: Mapping[str, Any],
+    special_tokens: Mapping[str, int],
+    num_reserved: int,
+    where: str,
+    pattern: str,
+) -> tuple[Model, str]:
+    """Read the model of a file; return the pattern that cuts its text, too.
+
+    Args:
+        content: the file's JSON.
+        special_tokens: its added tokens.
+        num_reserved: number of reserved ones among them.
+        where: the file's path, for messages.
+        pattern: that of the pre-tokenizer.
+
+    Raises:
+        FormatError: it has a feature that is not supported.
+        VocabularyError: the vocabulary breaks a law.
+    """
+    model = content["model"]
+    for key, values in _MUST_BE.items():
+        if model.get(key, values[0]) not in values:
+            raise refusal(where, f"model.{key}", model[key], f"{NAME} has {values[0]!r}")
+    unknown = model.get("unk_token")
+    if unknown is None or special_tokens.get(unknown) != model["vocab"].get(unknown):
+        raise refusal(where, "model.unk_token", unknown, "it must be an added token, too")
+    byte_ids = read_byte_ids(model["vocab"], model, where)
+    texts = texts_by_id(model["vocab"], special_tokens)
+    tokens = {i: byte_ids.get(i, text.encode()) for i, text in texts.items()}
+    vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved, byte_ids)
+    merges = _read_merges(model, special_tokens, where)
+    scores, fuse = np.zeros(vocabulary.size), bool(model.get("fuse_unk", False))
+    made = CharacterPairModel(vocabulary, scores, unknown, (), merges, fuse or bool(byte_ids))
+    return made, _cuts(made) if pattern == WHOLE_TEXT else pattern
+
+
+def _read_merges(
+    model: Mapping[str, Any], special_tokens: Mapping[str, int], where: str
+) -> NDArray[np.int32]:
+    ids, found = model["vocab"], list[tuple[int, int]]()
+    for rank, merge in enumerate(model["merges"]):
+        left, right = merge.split(" ") if isinstance(merge, str) else merge
+        if left not in ids or right not in ids or left + right not in ids:
+            names = f"{left!r:.80}, {right!r:.80} and {left + right!r:.80}"
+            raise refusal(where, f"model.merges[{rank}]", merge, f"{names} must be in the vocabulary")
+        if not special_tokens.keys() & {left, right, left + right}:
+            found.append((ids[left], ids[right]))
+    return np.array(found, np.int32).reshape(-1, 2)
+
+
+def _cuts(model: CharacterPairModel) -> str:
+    """Return how text may be cut before merging: at `▁`, if it is a piece, so that it is never unknown."""
+    return pattern_of(model) if MARK.encode() in model.vocabulary.ids else WHOLE_TEXT
+
+
+def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
+    """Return the pre-tokenizer, the decoder and the model.
+
+    Raises:
+        FormatError: pieces are joined by score, some are kept from it, text is cut in another way, or tokens
+            are joined in another way.
+    """
+    model, chain = definition.model, definition.pre_tokenizer.chain
+    if not isinstance(model, CharacterPairModel) or model.pairs is None:
+        raise FormatError(
+            "format='huggingface' cannot express BPE that joins any two pieces that make a piece; use "
+            "format='sentencepiece' or 'tokmill'"
+        )
+    if chain not in ((metaspace.WORDS,), (_cuts(model),)) or model.frozen:
+        raise FormatError(
+            f"format='huggingface' cannot express split_pattern={chain!r:.200} for this model; use "
+            "format='tokmill'"
+        )
+    return {
+        "pre_tokenizer": metaspace.write(definition.normalizer, chain[0]),
+        "decoder": write_joining(definition.decoder.name, model),
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": model.unknown_token,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": model.fuse_unknown,
+            "byte_fallback": bool(model.vocabulary.byte_ids),
+            "ignore_merges": False,
+            "vocab": _vocab(model),
+            "merges": [[left.decode(), right.decode()] for left, right in model.pairs],
+        },
+    }
+
+
+def _vocab(model: CharacterPairModel) -> dict[str, int]:
+    byte_ids = model.vocabulary.byte_ids
+    tokens = [(i, token) for i, token in enumerate(model.vocabulary.tokens) if token]
+    return {byte_name(token[0]) if i in byte_ids else token.decode(): i for i, token in tokens}
