@@ -18,7 +18,7 @@ _KEY_METRICS = {
     "tokenizer": ("vocab_size", "num_merges", "num_words", "num_characters", "num_pieces"),
     "encoded": ("num_tokens", "num_documents"),
     "audit": ("bytes_per_token", "fertility", "max_premium"),
-    "audit_text": ("num_tokens", "num_documents"),
+    "audit_shard": ("num_tokens", "num_documents"),
     "usage": ("bytes_per_token", "unused_share"),
     "mixture": ("num_tokens", "limited_by"),
     "pack_plan": ("num_sequences", "num_padding_tokens"),

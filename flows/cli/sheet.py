@@ -26,7 +26,7 @@ def print_sheet(store: Store, ref: ArtifactRef) -> None:
     parts = {
         "": pairs(_origin(store, record)),
         "figures": pairs({name: number(value) for name, value in record.metrics.items()}),
-        "parameters": pairs(_parameters(record.params)),
+        "parameters": pairs(_parameters(_in_effect(record))),
         "inputs": pairs(_inputs(record.inputs)),
         "accounts": _accounts(record),
         "quarantined": _quarantined(store, record),
@@ -135,6 +135,12 @@ def _files(record: Record) -> Table:
     if len(record.files) > _SHOWN:
         rows.append((f"… and {len(record.files) - _SHOWN} more", "", ""))
     return table(("file", "size", "digest"), rows, right=("size",))
+
+
+def _in_effect(record: Record) -> Mapping[str, object]:
+    """Return the parameters that had an effect: those of another family, say, are in no recipe."""
+    recipe = record.payload.get("params", record.params)
+    return {name: value for name, value in record.params.items() if name in recipe}
 
 
 def _parameters(params: Mapping[str, object]) -> Mapping[str, str]:

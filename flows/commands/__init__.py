@@ -3,6 +3,7 @@
 from tokmill.flows.commands import (
     artifacts,
     catalog,
+    compare,
     export,
     profiles,
     run,
@@ -13,4 +14,16 @@ from tokmill.flows.commands import (
     vocabulary,
 )
 
-__all__ = ["artifacts", "catalog", "export", "profiles", "run", "serve", "sql", "text", "trace", "vocabulary"]
+__all__ = [
+    "artifacts",
+    "catalog",
+    "compare",
+    "export",
+    "profiles",
+    "run",
+    "serve",
+    "sql",
+    "text",
+    "trace",
+    "vocabulary",
+]

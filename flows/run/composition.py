@@ -21,7 +21,7 @@ from tokmill.flows.profile import Profile
 from tokmill.flows.run.dag import Dag, Done, Job, JobInput, MappedJob, Node, Part
 from tokmill.flows.run.sources import Sources
 from tokmill.tasks.audit.stage import AUDIT, check_gate
-from tokmill.tasks.audit.text import AUDIT_TEXT, AuditTextParams, sampled
+from tokmill.tasks.audit.text import AUDIT_SHARD, AuditShardParams, sampled
 from tokmill.tasks.balance.stage import BALANCE
 from tokmill.tasks.card.stage import CARD
 from tokmill.tasks.core.stage import ArtifactRef, External, Params, Stage
@@ -161,13 +161,13 @@ class _Composition:
             return [
                 Part(
                     f"{shard.source}/{shard.index}",
-                    AuditTextParams(max_bytes=max_bytes),
+                    AuditShardParams(max_bytes=max_bytes),
                     {"shard": self._external(shard)},
                 )
                 for shard, max_bytes in found
             ]
 
-        return self._mapped(AUDIT_TEXT, corpus, parts, {"tokenizer": tokenizer}, part=part)
+        return self._mapped(AUDIT_SHARD, corpus, parts, {"tokenizer": tokenizer}, part=part)
 
     def _gate(self, audit: ArtifactRef) -> None:
         check_gate(self.profile.audit.params(), self.locate(audit), audit.name)

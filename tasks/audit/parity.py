@@ -10,6 +10,8 @@ if few have all.
     language, reference, num_lines, num_tokens
     premium, premium_low, premium_high    NULL if the reference has no tokens
     premium_median                        of the lines where both have tokens
+    unknown_share                         of the tokens; NULL if the vocabulary has no unknown token. What is
+                                          unknown is lost, and costs less than it should
     gini                                  in the row `*` alone
 
 Source: premiums as in Petrov et al. 2023, "Language model tokenizers introduce unfairness between languages".
@@ -33,7 +35,8 @@ _I, _F, _S = pa.int64(), pa.float64(), pa.string()
 SCHEMA = pa.schema(
     [
         *(("language", _S), ("reference", _S), ("num_lines", _I), ("num_tokens", _I), ("premium", _F)),
-        *(("premium_low", _F), ("premium_high", _F), ("premium_median", _F), ("gini", _F)),
+        *(("premium_low", _F), ("premium_high", _F), ("premium_median", _F), ("unknown_share", _F)),
+        ("gini", _F),
     ]
 )
 
@@ -51,10 +54,17 @@ def parity(tok: Tokenizer, texts: Mapping[str, Sequence[str]], reference: str, s
         AuditError: the texts have unlike numbers of lines, or none, or the reference is not among them.
     """
     check_parallel({language: len(lines) for language, lines in texts.items()}, reference)
-    counts = {language: line_tokens(tok, lines) for language, lines in texts.items()}
+    encoded = {language: tok.encode_batch(list(lines), as_text=True) for language, lines in texts.items()}
+    counts = {language: np.diff(batch.offsets) for language, batch in encoded.items()}
+    unknown = [token for token, kind in enumerate(tok.definition.model.kinds()) if kind == "unknown"]
     weights = _draws(len(counts[reference]), seed)
     rows = [
-        {"language": language, "reference": reference, **_premium(found, counts[reference], weights)}
+        {
+            "language": language,
+            "reference": reference,
+            **_premium(found, counts[reference], weights),
+            "unknown_share": _share_of(unknown, encoded[language].ids),
+        }
         for language, found in counts.items()
     ]
     totals = np.array([found.sum() for found in counts.values()])
@@ -85,17 +95,17 @@ def check_parallel(num_lines: Mapping[str, int], reference: str) -> None:
             )
 
 
-def line_tokens(tok: Tokenizer, lines: Sequence[str]) -> NDArray[np.int64]:
-    """Return the number of tokens of each line: int64 [num_lines]."""
-    return np.diff(tok.encode_batch(list(lines), as_text=True).offsets)
-
-
 def gini(amounts: NDArray[np.int64]) -> float | None:
     """Return the Gini coefficient of some amounts, rounded; None if they are all 0."""
     ordered, number = np.sort(amounts).astype(float), len(amounts)
     total = ordered.sum()
     places = np.arange(1, number + 1)
     return round(float((2 * places - number - 1) @ ordered / (number * total)), 6) if total else None
+
+
+def _share_of(tokens: Sequence[int], ids: NDArray[Any]) -> float | None:
+    """Return the share of some tokens among ids; None if there are no such tokens."""
+    return ratio(int(np.isin(ids, tokens).sum()), len(ids)) if tokens else None
 
 
 def _premium(

@@ -1,7 +1,7 @@
 """audit: judge a tokenizer, before anything is encoded with it, and give a verdict.
 
 It is judged by its vocabulary, by the counts of the text that it was trained on, by text that was encoded to
-be measured (`audit_text`: of the documents held out, or a sample of the corpus), and by parallel text. The
+be measured (`audit_shard`: of the documents held out, or a sample of the corpus), and by parallel text. The
 stage publishes `vocab_tokens`, `vocab_sources`, `vocab_lengths`, `vocab_frequencies`, `vocab_roundtrip`,
 `vocab_entropy`, `vocab_parity` and `vocab_gates` below `catalog/` (which the store's catalog indexes),
 `summary.json` and `summary.md`.
@@ -60,7 +60,7 @@ def run(  # noqa: PLR0913 - one for each input
         out: the artifact's directory.
         tokenizer: the tokenizer artifact.
         corpus: the corpus that the text is of.
-        texts: what was measured of its sampled shards (`audit_text`), in order.
+        texts: what was measured of its sampled shards (`audit_shard`), in order.
         counts: the counts that the tokenizer was trained on, if it was trained here.
         balance: the balance of that training.
         parallel: language and path of each parallel text.

@@ -252,9 +252,13 @@ def _parity_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         f"lines.{gini}",
         "",
         *table(
-            ("language", "tokens", "premium", "from", "to", "median of lines"),
+            ("language", "tokens", "premium", "from", "to", "median of lines", "unknown"),
             [
-                [row["language"], f"{row['num_tokens']:,}", *(_number(row[name], 3) for name in _PREMIUMS)]
+                [
+                    *(row["language"], f"{row['num_tokens']:,}"),
+                    *(_number(row[name], 3) for name in _PREMIUMS),
+                    "–" if row["unknown_share"] is None else f"{row['unknown_share']:.2%}",
+                ]
                 for row in dearest
             ],
         ),

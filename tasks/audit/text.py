@@ -1,4 +1,4 @@
-"""audit_text: measure how a tokenizer encodes some documents of one corpus shard.
+"""audit_shard: measure how a tokenizer encodes some documents of one corpus shard.
 
 Of every source a sample is read: the documents at the beginning of up to four shards, evenly spread, with as
 many bytes as `sample_megabytes` allows (`sampled`). So the audit of a large corpus takes as long as that of a
@@ -17,7 +17,7 @@ from tokmill.tasks.formats.corpus import Corpus, Shard, read_shard
 _MOST_SHARDS = 4
 
 
-class AuditTextParams(Params):
+class AuditShardParams(Params):
     """How much of a shard is read."""
 
     max_bytes: int = Field(ge=1, description="Documents are read until they have this many bytes of text.")
@@ -47,11 +47,11 @@ def _of_source(shards: list[Shard], megabytes: float) -> list[Sampled]:
     return [Sampled(filled[place * len(filled) // number], max_bytes) for place in range(number)]
 
 
-def run(params: AuditTextParams, *, out: Path, tokenizer: Path, shard: Mapping[str, Any]) -> Outcome:
+def run(params: AuditShardParams, *, out: Path, tokenizer: Path, shard: Mapping[str, Any]) -> Outcome:
     """Write what is measured of one shard into `out`.
 
     Args:
-        params: see `AuditTextParams`.
+        params: see `AuditShardParams`.
         out: the artifact's directory.
         tokenizer: the tokenizer artifact.
         shard: the shard, and the folders of its files.
@@ -71,6 +71,6 @@ def run(params: AuditTextParams, *, out: Path, tokenizer: Path, shard: Mapping[s
     return Outcome(metrics={name: amounts[name] for name in ("num_documents", "num_bytes", "num_tokens")})
 
 
-AUDIT_TEXT = Stage(
-    verb="audit_text", task="audit", kind="audit_text", version=1, params=AuditTextParams, run=run
+AUDIT_SHARD = Stage(
+    verb="audit_shard", task="audit", kind="audit_shard", version=1, params=AuditShardParams, run=run
 )

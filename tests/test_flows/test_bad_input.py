@@ -283,7 +283,7 @@ def test_a_full_disk_is_told_and_the_run_goes_on_once_there_is_room(tokmill: Tok
     refused = (tokmill.folder / "run.err").read_text()
     assert said["run"] == "1\n"
     assert re.search(
-        r"^tokmill: (encode\[s/0\]: encoded_shard|audit\[s/0\]: audit_text)/p\.s/0 was not published: no "
+        r"^tokmill: (encode\[s/0\]: encoded_shard|audit\[s/0\]: audit_shard)/p\.s/0 was not published: no "
         r"space left",
         refused,
         re.MULTILINE,

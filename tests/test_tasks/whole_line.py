@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tokmill.tasks.audit.params import AuditParams
 from tokmill.tasks.audit.stage import AUDIT
-from tokmill.tasks.audit.text import AUDIT_TEXT, AuditTextParams, sampled
+from tokmill.tasks.audit.text import AUDIT_SHARD, AuditShardParams, sampled
 from tokmill.tasks.balance.stage import BALANCE, BalanceParams
 from tokmill.tasks.card.stage import CARD, CardParams
 from tokmill.tasks.core.stage import ArtifactRef, External, Request
@@ -112,8 +112,8 @@ class Line:
         by_digest = {text.digest: text for text in texts}
         measured = [
             self.make(
-                AUDIT_TEXT,
-                AuditTextParams(max_bytes=max_bytes),
+                AUDIT_SHARD,
+                AuditShardParams(max_bytes=max_bytes),
                 tokenizer=made["tokenizer"],
                 shard=by_digest[shard.digest],
             )
