@@ -98,6 +98,7 @@ def read(
         VocabularyError: the vocabulary breaks a law.
     """
     model = content["model"]
+    _check_decoder(content.get("decoder"), where)
     for key, values in _MODEL_MUST_BE.items():
         if model.get(key, values[0]) not in values:
             raise refusal(where, f"model.{key}", model[key], f"byte-level BPE here has {values[0]!r}")
@@ -114,6 +115,14 @@ def read(
         BytePairModel.build(vocabulary, merges, ignore_merges=bool(model.get("ignore_merges"))),
         _read_pre_tokenizer(content.get("pre_tokenizer"), where),
     )
+
+
+def _check_decoder(value: dict[str, Any] | None, where: str) -> None:
+    """Refuse a decoder that does more than to lay bytes end to end; a file may have none."""
+    steps: list[Any] = [] if value is None else value.get("decoders", [value])
+    kinds = [step.get("type") for step in steps]
+    if kinds not in ([], ["ByteLevel"], ["ByteLevel", "Fuse"]):
+        raise refusal(where, "decoder", value, "only ByteLevel can join the tokens of byte-level BPE")
 
 
 def _read_pre_tokenizer(value: dict[str, Any] | None, where: str) -> PreTokenizer:
