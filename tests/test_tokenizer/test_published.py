@@ -20,31 +20,16 @@ import sentencepiece
 import tiktoken
 import tokenizers
 
-from tests.test_tokenizer.test_readers import PYTHON, ids_of, version
+from tests.test_tokenizer.test_readers import EVERYTHING, PYTHON, ids_of, version
+from tests.test_tokenizer.test_round_trips import NASTY, real_texts, round_trips
 from tokmill import tokenizer
-from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.formats import WRITERS
 from tokmill.tokenizer.splitting import resolve
 
 pytestmark = [pytest.mark.readers, pytest.mark.shared_data, pytest.mark.slow]
 
 Ids = list[list[int]]
 Encode = Callable[[Path, Sequence[str]], Ids]
-LINES = 50  # of each of NTREX's languages
-NASTY = [
-    *(
-        "",
-        " ",
-        " a  b\n\n\tc ",
-        "0123456789 1,234.5",
-        "e\u0301ﬁ½①",
-        "🙂👨‍👩‍👧",
-        "<s>hi</s>",
-        "\u200b\ufeff",
-        "\x00\x85",
-    ),
-    *("def f(x):\n    return x\r\n", "I'LL we'Re 's '’s", "\u3000全角　ＡＢＣ", "a" * 400),
-]
+LINES = 1 << 20 if EVERYTHING else 50  # of each of NTREX's languages
 
 
 def by_tokenizers(file: Path, texts: Sequence[str]) -> Ids:
@@ -159,24 +144,14 @@ def test_a_published_vocabulary_makes_the_round_trip(
     file = next((folder / one.place for folder in folders if (folder / one.place).is_file()), None)
     if file is None:
         pytest.skip(f"no {one.place}; CONTRIBUTING.md says how to get published vocabularies")
-    languages = sorted((shared_data / "ntrex").glob("*.txt"))
-    lines = [path.read_text(encoding="utf-8").split("\n")[:LINES] for path in languages]
-    texts = [*NASTY, *(line for part in lines for line in part)]
+    texts = [*NASTY, *real_texts(shared_data, LINES)]
 
     tok = tokenizer.load(file, **one.how)
     ids = tok.encode_batch(texts, as_text=True).to_lists()
 
     if one.encode is not by_nobody:
         assert one.encode(file, texts) == ids
-    written = 0
-    for name in WRITERS:
-        try:
-            tok.save(tmp_path / name, name)
-        except FormatError:
-            continue
-        written += 1
-        assert tokenizer.load(tmp_path / name).encode_batch(texts, as_text=True).to_lists() == ids, name
-    assert written >= 2
+    assert len(round_trips(tok, texts, ids, tmp_path)) >= 2
 
 
 def test_there_are_enough() -> None:
