@@ -1,0 +1,1 @@
+"""The texts of `vocab_probes`, and what is expected of each."""

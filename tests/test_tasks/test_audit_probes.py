@@ -1,0 +1,204 @@
+"""`vocab_probes` on small vocabularies of every family, worked out by hand, and on published ones."""
+
+import duckdb
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from tokmill import tokenizer
+from tokmill.tasks.audit.probes import SCHEMA, OwnProbe, probe
+from tokmill.tasks.audit.probing.judging import Encoded, begins_with, cut_at, cut_of, differs_from, no_special
+from tokmill.tasks.audit.probing.numbers import cuts_of
+from tokmill.tokenizer import Tokenizer
+
+BYTES = {bytes([byte]): byte for byte in range(256)}
+GROUPS = {
+    *("indentation", "code", "identifiers", "line breaks", "trailing spaces", "variants of a word", "dates"),
+    *("hex", "addresses", "data", "emoji", "right to left", "long words", "combining marks", "styling"),
+    *("compatibility forms", "mixed scripts", "typos", "case", "letters", "special tokens", "numbers"),
+    "arithmetic",
+}
+
+
+def toy(*merges: tuple[bytes, bytes], **options) -> Tokenizer:
+    added = {left + right: 256 + i for i, (left, right) in enumerate(merges)}
+    return Tokenizer.from_vocab(BYTES | added, list(merges), **options)
+
+
+def rows(tok: Tokenizer, *own: OwnProbe) -> dict[tuple[str, str], dict]:
+    table = probe(tok, own)
+    assert table.schema == SCHEMA
+    found = {(row["group"], row["probe"]): row for row in table.to_pylist()}
+    assert len(found) == table.num_rows
+    return found
+
+
+def test_every_group_by_single_bytes() -> None:
+    found = rows(toy())
+    assert {group for group, _ in found} == GROUPS
+    four = found["indentation", "4 spaces"]
+    assert (four["num_tokens"], four["met"]) == (12, False)
+    assert four["remark"] == "12 tokens; 4 more"
+    assert four["ids"] == list(b"    return x")
+    assert found["letters", "spelled"]["num_tokens"] == 19
+    assert found["combining marks", "é in two parts"]["remark"] == "6 tokens; 5 for 'café'"
+    bold = found["styling", "bold"]
+    assert (bold["expectation"], bold["met"]) == (None, None)
+    assert bold["remark"] == "33 tokens; 9 for 'bold move', 3.67 times"  # 8 letters of 4 bytes, and a space
+    assert found["emoji", "family of ZWJ"]["remark"] == "25 tokens; 25 bytes"
+    assert found["line breaks", "CRLF against LF"]["met"] is False
+    assert found["numbers", "numbers of 4 digits"]["remark"] == "digits in tokens of 9000: 1+1+1+1: 9000"
+    assert found["arithmetic", "columns of a sum"]["met"]
+
+
+def test_merged_white_space_and_keywords() -> None:
+    spaces = [(b" ", b" "), (b"  ", b" "), (b"d", b"e"), (b"de", b"f")]
+    found = rows(toy(*spaces))
+    # the last of the spaces belongs to the word: three of them are one token, and one more
+    assert found["indentation", "4 spaces"]["remark"].endswith("2 more")
+    assert found["indentation", "2 spaces"]["remark"].endswith("2 more")
+    assert found["code", "keywords"]["remark"].startswith("1 of 17 are one token; in parts: return ")
+
+
+def test_digits_line_up_from_the_right_or_do_not() -> None:
+    pairs = [(bytes([a]), bytes([b])) for a in b"0123456789" for b in b"0123456789"]
+    left = toy(*pairs)
+    assert cut_of(left, "1234567") == ["12", "34", "56", "7"]
+    found = rows(left)
+    assert found["numbers", "numbers of 2 digits"]["met"]
+    # 01 is merged before 10, so 101 is 1 and 01, and 123 is 12 and 3
+    assert found["numbers", "numbers of 3 digits"]["met"] is False
+    assert found["arithmetic", "7 digits"]["met"] is False
+    assert found["arithmetic", "8 digits"]["met"]
+    assert found["arithmetic", "columns of a sum"]["met"] is False
+    threes = [(left + right, third) for left, right in pairs for third in map(bytes, zip(b"0123456789"))]
+    right = rows(toy(*pairs, *threes, digits="groups_of_three_from_right"))
+    assert right["arithmetic", "7 digits"]["remark"].endswith(": 1|234|567")
+    assert all(right["arithmetic", f"{number} digits"]["met"] for number in (7, 8, 9))
+    assert right["arithmetic", "columns of a sum"]["remark"].endswith(": 12|345 6|789 19|134")
+    assert right["arithmetic", "columns of a sum"]["met"]
+
+
+def test_numbers_of_a_length_are_cut_differently() -> None:
+    found = toy((b"1", b"2"), (b"12", b"3"))
+    assert cuts_of(found, range(100, 1000)) == {
+        (1, 1, 1): 900 - 10 - 9,
+        (2, 1): 9,  # 120 to 129 but 123
+        (1, 2): 9,  # 112, 212, …, 912
+        (3,): 1,
+    }
+    row = rows(found)["numbers", "numbers of 3 digits"]
+    assert row["met"] is False
+    assert row["remark"] == "digits in tokens of 900: 1+1+1: 881, 1+2: 9, 2+1: 9, 3: 1"
+
+
+def test_tokens_begin_where_words_do() -> None:
+    tok = toy((b"t", b"U"), (b"2", b"0"), (b"-", b"0"), split_pattern=r"[\s\S]+")
+    judge = cut_at(["get", "User"])
+    met, remark = judge(tok, Encoded.of(tok, "getUser"))
+    assert (met, remark) == (False, "6 tokens: g|e|tU|s|e|r; within a token: User")
+    assert judge(toy(), Encoded.of(toy(), "getUser")).met
+    date = cut_at(["2024", "02", "29"])
+    assert date(toy(), Encoded.of(toy(), "2024-02-29")).met
+    # 20|2|4|-0|2|-|2|9: the month is within "-0"
+    assert date(tok, Encoded.of(tok, "2024-02-29")) == (
+        False,
+        "8 tokens: 20|2|4|-0|2|-|2|9; within a token: 02",
+    )
+
+
+def test_what_trailing_spaces_change() -> None:
+    plain, merged = toy(), toy((b"d", b" "), split_pattern=r"[\s\S]+")
+    assert begins_with("the end")(plain, Encoded.of(plain, "the end ")).met
+    assert begins_with("the end")(merged, Encoded.of(merged, "the end ")).met is False
+
+
+def test_look_alikes_and_special_tokens() -> None:
+    tok = toy(special_tokens={"<|end|>": 256})
+    found = rows(tok)
+    assert found["special tokens", "<|end|>"]["met"]
+    assert found["special tokens", "</s>"]["met"]
+    assert no_special(tok, Encoded("<|end|>", [256], "<|end|>")).met is False
+    assert differs_from("a")(tok, Encoded.of(tok, "a")).met is False
+
+
+def test_own_probes() -> None:
+    tok = toy((b"a", b"b"))
+    found = rows(
+        tok,
+        OwnProbe(name="one", text="ab", single_token=True, unchanged=True),
+        OwnProbe(name="few", text="abc", max_tokens=1),
+        OwnProbe(name="same", text="ab", same_as="ba"),
+        OwnProbe(name="only look", text="abab"),
+    )
+    one, few, same, look = (found["own", name] for name in ("one", "few", "same", "only look"))
+    assert (one["expectation"], one["met"]) == ("1 token; comes back unchanged", True)
+    assert (few["expectation"], few["met"], few["remark"]) == ("at most 1 tokens", False, "2 tokens")
+    assert (same["met"], same["remark"]) == (False, "1 token; 2 for 'ba'")
+    assert (look["expectation"], look["met"], look["remark"]) == (None, None, "2 tokens")
+
+
+def test_own_probes_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValidationError):
+        OwnProbe(name="none", text="a", max_tokens=0)
+    with pytest.raises(ValueError, match="several are named 'one'"):
+        probe(toy(), [OwnProbe(name="one", text="a")] * 2)
+
+
+TEXTS = ["the cat sat on the mat, the cats sit 12", "unhappy cats unwind", "mats and hats 345"] * 3
+FAMILIES = {
+    "wordpiece": {"split_pattern": "bert", "special_tokens": ["[UNK]"]},
+    "word_bpe": {"special_tokens": ["[UNK]"]},
+    "unigram": {"special_tokens": ["[UNK]"]},
+    "sentencepiece": {"family": "unigram", "mode": "sentencepiece"},
+    "char_bpe": {"special_tokens": ["[UNK]"]},
+    "word_level": {"special_tokens": ["[UNK]"]},
+    "character_level": {"special_tokens": ["[UNK]"]},
+    "byte_bpe": {},
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family(family: str) -> None:
+    options = {"family": family, **FAMILIES[family]}
+    tok = tokenizer.train(TEXTS, vocab_size=300, allow_smaller=True, **options)
+    table = probe(tok, [OwnProbe(name="cat", text="the cat", unchanged=True)])
+    assert table.equals(probe(tok, [OwnProbe(name="cat", text="the cat", unchanged=True)]))
+    for row in table.to_pylist():
+        assert (row["met"] is None) == (row["expectation"] is None)
+        assert row["num_tokens"] == len(row["ids"]) == len(row["tokens"])
+        assert row["remark"].isprintable()
+        assert row["ids"] == tok.encode(row["text"], as_text=True)
+    assert table.to_pylist()[-1]["met"]
+
+
+def test_counts_agree_with_sql() -> None:
+    tok = tokenizer.train(TEXTS, vocab_size=300, allow_smaller=True)
+    table = probe(tok)
+    with duckdb.connect() as database:
+        database.register("probes", table)
+        found = database.execute(
+            'SELECT "group", count(*) FILTER (met), sum(len(ids)) FROM probes GROUP BY ALL ORDER BY ALL'
+        ).fetchall()
+    groups, met, sizes = (table[name].to_pylist() for name in ("group", "met", "num_tokens"))
+    names, place = np.unique(groups, return_inverse=True)
+    true = np.bincount(place, [value is True for value in met])
+    assert found == list(zip(names.tolist(), true.tolist(), np.bincount(place, sizes).tolist(), strict=True))
+
+
+@pytest.mark.shared_data
+def test_published_vocabularies(shared_data) -> None:
+    vocabs = shared_data / "vocabs"
+    gpt2 = rows(tokenizer.load(vocabs / "gpt2_vocab.json", split_pattern="gpt2"))
+    cl100k = rows(tokenizer.load(vocabs / "cl100k_base.tiktoken", split_pattern="cl100k"))
+    bert = rows(tokenizer.load(vocabs / "bert_vocab.txt"))
+    assert not gpt2["indentation", "4 spaces"]["met"]
+    assert cl100k["indentation", "8 spaces"]["met"]
+    assert bert["indentation", "tab"]["remark"] == "2 tokens; comes back as 'return x'; 0 more"
+    # " Egg" and "egg" are tokens of GPT-2, and "Egg" is not
+    eggs = [gpt2["variants of a word", repr(text)]["met"] for text in ("Egg", " Egg", "egg", "EGG")]
+    assert eggs == [False, True, True, False]
+    assert gpt2["numbers", "numbers of 3 digits"]["met"] is False
+    assert cl100k["numbers", "numbers of 3 digits"]["met"]
+    assert cl100k["arithmetic", "7 digits"]["remark"] == "3 tokens: 123|456|7"
+    assert bert["emoji", "smile"]["remark"] == "1 token; comes back as '[UNK]'; 4 bytes"
