@@ -1,0 +1,175 @@
+"""Indicators of tokens without training, by hand, in every type, and against plain numpy."""
+
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from safetensors.numpy import save_file
+
+from tokmill.tasks.audit.embeddings import MOST_PADDING, Indicators, compare, known_unused, read_indicators
+from tokmill.tasks.audit.suspects import SCHEMA, find_suspects
+from tokmill.tasks.audit.tokens import describe_tokens
+from tokmill.tasks.core.errors import EmbeddingError
+from tokmill.tasks.embeddings.rows import to_bytes
+from tokmill.tasks.embeddings.safetensors import Tensor, write_file
+from tokmill.tokenizer import Tokenizer
+
+ROWS = np.array([[3, 4], [0, 2], [0, 0], [-1, 0], [0, 5]], np.float32)
+"""Length 5, 2, 0, 1 and 5; to (0, 1) the cosines are 0.8, 1, none, 0 and 1."""
+
+
+def model(folder: Path, **tensors: np.ndarray) -> Path:
+    path = folder / "model.safetensors"
+    save_file({name.replace("__", "."): rows for name, rows in tensors.items()}, path)
+    return path
+
+
+def test_one_matrix_by_hand(tmp_path: Path) -> None:
+    found = read_indicators(model(tmp_path, transformer__wte__weight=ROWS), 5, [4])
+    assert found.tied
+    assert found.norm.tolist() == [5, 2, 0, 1, 5]
+    assert found.indicator == pytest.approx([0.2, 0, 0, 1, 0])
+
+
+def test_rows_beyond_the_vocabulary_are_unused(tmp_path: Path) -> None:
+    found = read_indicators(model(tmp_path, wte__weight=ROWS), 4)
+    assert found.indicator == pytest.approx([0.2, 0, 0, 1])
+
+
+def test_two_matrices_go_by_the_norm(tmp_path: Path) -> None:
+    path = model(tmp_path, model__embed_tokens__weight=ROWS, lm_head__weight=ROWS[::-1].copy())
+    found = read_indicators(path, 5, [0])
+    assert not found.tied
+    assert found.indicator.tolist() == [5, 2, 0, 1, 5]
+    assert found.distance == pytest.approx([0, 1, 0, 0, 0.2])
+    assert read_indicators(path, 5).distance is None
+
+
+def test_one_matrix_without_unused_ids_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EmbeddingError, match="no id is known to be unused"):
+        _ = read_indicators(model(tmp_path, wte__weight=ROWS), 5).indicator
+
+
+@pytest.mark.parametrize("dtype", ["F64", "F32", "F16", "BF16"])
+def test_every_type_and_many_pieces_against_numpy(tmp_path: Path, dtype: str) -> None:
+    values = np.round(np.random.default_rng(3).normal(size=(9000, 6)) * 16) / 16  # exact in 8 bits
+    path = tmp_path / "model.safetensors"
+    write_file(
+        path,
+        {
+            "wte.weight": (
+                Tensor(dtype, values.shape, 0),
+                lambda out: out.write(to_bytes(values, dtype)) and None,
+            )
+        },
+        {},
+    )
+    found = read_indicators(path, 8990, [7, 8000])
+    unused = values[[7, 8000, *range(8990, 9000)]].mean(axis=0)
+    lengths = np.linalg.norm(values, axis=1)
+    cosine = values @ unused / (lengths * np.linalg.norm(unused))
+    assert found.norm == pytest.approx(lengths[:8990])
+    assert found.indicator == pytest.approx(1 - cosine[:8990])
+
+
+def test_rows_that_are_not_finite_have_no_indicator(tmp_path: Path) -> None:
+    rows = ROWS.copy()
+    rows[0, 0], rows[1, 1] = np.nan, np.inf
+    found = read_indicators(model(tmp_path, wte__weight=rows), 5, [1, 4])
+    assert np.isnan(found.norm).tolist() == [True, True, False, False, False]
+    assert np.isnan(found.indicator).tolist() == [True, True, False, False, False]
+    assert found.indicator[2:] == pytest.approx([0, 1, 0])
+
+
+@pytest.mark.parametrize(("num_rows", "vocab_size"), [(5, 6), (5 + MOST_PADDING, 5)])
+def test_a_matrix_of_another_vocabulary_is_refused(tmp_path: Path, num_rows: int, vocab_size: int) -> None:
+    path = model(tmp_path, wte__weight=np.ones((num_rows, 2), np.float32))
+    with pytest.raises(EmbeddingError, match=f"has {num_rows} rows, and the tokenizer {vocab_size} ids"):
+        read_indicators(path, vocab_size)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"h": ROWS}, "has no input embeddings with a usual name; name them, of h"),
+        ({"a__wte__weight": ROWS, "b__wte__weight": ROWS}, "may all be embeddings"),
+        ({"wte__weight": ROWS.astype(np.int8)}, r"is I8 of shape \[5, 2\]"),
+        ({"wte__weight": ROWS[0]}, r"is F32 of shape \[2\]"),
+    ],
+)
+def test_what_are_no_embeddings(tmp_path: Path, tensors: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(EmbeddingError, match=message):
+        read_indicators(model(tmp_path, **tensors), 5)
+
+
+def test_names_and_unused_ids_that_do_not_exist(tmp_path: Path) -> None:
+    path = model(tmp_path, odd=ROWS)
+    assert read_indicators(path, 5, [4], names=("odd", "odd")).tied
+    with pytest.raises(EmbeddingError, match="has no tensor 'even'"):
+        read_indicators(path, 5, names=("odd", "even"))
+    with pytest.raises(EmbeddingError, match="unused id 5 is none of the 5 ids"):
+        read_indicators(path, 5, [5], names=("odd", "odd"))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(EmbeddingError, match="not a sound safetensors file"):
+        read_indicators(path, 5)
+
+
+def suspects(ids: list[int], scores: list[float]) -> pa.Table:
+    empty = dict.fromkeys(SCHEMA.names, [None] * len(ids))
+    return pa.table({**empty, "token_id": ids, "score": scores}, schema=SCHEMA)
+
+
+def test_comparison_by_hand() -> None:
+    # the lowest are 3, 1, 0 and 2; of the first two suspects, 3 is among the first two of them
+    table = compare(
+        suspects([3, 2, 1, 0], [9.0, 8.0, 7.0, 6.0]), np.array([3.0, 2.0, 4.0, 1.0]), (1, 2, 4, 5)
+    )
+    assert [row["num_both"] for row in table.to_pylist()] == [1, 1, 4]
+    assert table["share"].to_pylist() == [1.0, 0.5, 1.0]
+    # ranks of score 4 3 2 1, of the negative indicator 4 1 3 2: 1 - 6 (0 + 4 + 1 + 1) / (4 · 15)
+    assert set(table["rank_correlation"].to_pylist()) == {0.4}
+
+
+def test_comparison_without_variety_is_null() -> None:
+    table = compare(suspects([1, 0], [2.0, 1.0]), np.ones(2), (1, 2))
+    assert table["rank_correlation"].to_pylist() == [None, None]
+    assert compare(suspects([], []), np.ones(2)).num_rows == 0
+    with pytest.raises(EmbeddingError, match="suspect 2 is none of the 2 ids"):
+        compare(suspects([2], [1.0]), np.ones(2))
+
+
+def test_rank_correlation_is_that_of_sql() -> None:
+    generator = np.random.default_rng(5)
+    scores, indicator = -np.sort(-generator.integers(0, 30, 200) / 2.0), generator.integers(0, 40, 200) / 4.0
+    ranks = "rank() OVER (ORDER BY {0}) + (count(*) OVER (PARTITION BY {0}) - 1) / 2"
+    query = f"SELECT corr(x, y) FROM (SELECT {ranks.format('a')} AS x, {ranks.format('b')} AS y FROM t)"
+    with duckdb.connect() as database:
+        database.register("t", pa.table({"a": scores, "b": -indicator}))
+        row = database.execute(query).fetchone()
+    assert row is not None
+    table = compare(suspects(list(range(200)), scores.tolist()), indicator, (50,))
+    assert table["rank_correlation"][0].as_py() == pytest.approx(row[0], abs=1e-6)
+
+
+def test_an_untrained_token_becomes_a_suspect(tmp_path: Path) -> None:
+    tok = Tokenizer.from_vocab(
+        {bytes([byte]): byte for byte in range(256)} | {b"ab": 256, b"q w": 257}, [(b"a", b"b")]
+    )
+    tokens = describe_tokens(tok)
+    unused = known_unused(tokens)
+    assert 257 in unused
+    assert 0xC0 in unused  # no UTF-8 has this byte
+    assert 256 not in unused
+    rows = np.random.default_rng(0).normal(size=(258, 64)).astype(np.float32)
+    rows[[*unused, 256]] = 1
+    indicator = read_indicators(model(tmp_path, wte__weight=rows), 258, unused).indicator
+    table = find_suspects(tokens, np.ones(258, np.uint64), indicator=indicator)
+    reasons = {row["text"]: row["reason"] for row in table.to_pylist()}
+    assert reasons["ab"] == "under_trained"
+    assert set(reasons) == {"ab", "q w"}
+
+
+def test_indicators_are_the_norm_where_there_are_two_matrices() -> None:
+    assert Indicators(np.ones(2), None, tied=False).indicator.tolist() == [1, 1]
