@@ -512,7 +512,7 @@ def far_unknown(content: dict[str, object]) -> None:
         (twice, "under two ids"),
         (not_added, "must be an added token"),
         (metaspace, "replacement='_'"),
-        (no_splits, "only Split and Digits"),
+        (no_splits, "leaves white space out"),
         (no_decoder, "only Fuse"),
         (text_score, "the score of id 3"),
     ],
@@ -547,3 +547,24 @@ print([ids for ids, _ in n_best(tok.definition, texts[0], 3)])
     )
     assert plain == compiled
     assert plain.count(b"\n") == 4
+
+
+def test_bytes_for_unknown_characters_are_in_a_tokenizer_json(tmp_path: Path) -> None:
+    how = {"family": "unigram", "vocab_size": 400, "byte_fallback": True, "allow_smaller": True}
+    tok = tokenizer.train(["the quick brown fox <0x41> and others"] * 3, **how)
+    file = next(path for path in tok.save(tmp_path, "huggingface") if path.name == "tokenizer.json")
+    other = tokenizers.Tokenizer.from_file(str(file))
+    for text in ("the fox", "日本 <0x41>", "I'd 12\n", "a<0x0A>b", ""):
+        ids = tok.encode(text)
+        assert other.encode(text, add_special_tokens=False).ids == ids
+        assert other.decode(ids, skip_special_tokens=False) == text == tok.decode(ids)
+    again = tokenizer.load(file)
+    assert again.definition.tokens == tok.definition.tokens
+    assert again.encode("日本 fox") == tok.encode("日本 fox")
+
+
+def test_bytes_need_a_pattern_that_cuts_their_names(tmp_path: Path) -> None:
+    how = {"family": "unigram", "vocab_size": 400, "byte_fallback": True, "allow_smaller": True}
+    tok = tokenizer.train(["the quick brown fox"] * 3, split_pattern=r"\s+|[^\s]+", **how)
+    with pytest.raises(TokenizerError, match="leaves <0x41> whole"):
+        tok.save(tmp_path, "huggingface")

@@ -34,6 +34,7 @@ from tokmill.tokenizer.sentences.options import WHOLE_TEXT
 from tokmill.tokenizer.unigram.model import UnigramModel, scores_of
 
 _STEPS = ""
+_BYTES_DECODER = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]}
 
 
 def reads(content: Mapping[str, Any]) -> bool:
@@ -87,7 +88,25 @@ def _around(definition: Definition, chain: tuple[str, ...], *, exact: bool) -> d
             "use format='tokmill'"
         )
     check_chain(chain)
-    return {"pre_tokenizer": in_sequence(split_steps(chain, exact=exact)), "decoder": {"type": "Fuse"}}
+    by_bytes = bool(definition.vocabulary.byte_ids)
+    if by_bytes:
+        _check_names_are_cut(definition)
+    steps = in_sequence(split_steps(chain, exact=exact))
+    return {"pre_tokenizer": steps, "decoder": _BYTES_DECODER if by_bytes else {"type": "Fuse"}}
+
+
+def _check_names_are_cut(definition: Definition) -> None:
+    """Refuse patterns that leave the text `<0x41>` whole, which tokenizers would take for the byte.
+
+    Raises:
+        FormatError: it does.
+    """
+    splitter, name = definition.pre_tokenizer.compile(), byte_name(0x41)
+    if any(name in part for text in (name, f" {name}", f"a{name}b") for part in splitter.split_text(text)):
+        raise FormatError(
+            "format='huggingface' cannot express bytes for unknown characters with a split pattern that "
+            f"leaves {name} whole: tokenizers would take this text for the byte; use format='tokmill'"
+        )
 
 
 def _as_written(model: UnigramModel) -> list[float]:
@@ -134,11 +153,11 @@ def read(
         FormatError: it has a feature that is not supported.
         VocabularyError: the vocabulary breaks a law.
     """
-    decoder = content.get("decoder")
-    if content["model"].get("byte_fallback"):
-        raise refusal(where, "model.byte_fallback", True, "with a Split characters cannot become bytes here")
+    decoder, by_bytes = content.get("decoder"), content["model"].get("byte_fallback")
+    if by_bytes and decoder != _BYTES_DECODER:
+        raise refusal(where, "model.byte_fallback", True, "with a Split it needs ByteFallback and Fuse")
     chain = tuple(read_split(step, where, _STEPS) for step in steps_of(content["pre_tokenizer"]))
-    if decoder is None or decoder.get("type") != "Fuse":
+    if not by_bytes and (decoder is None or decoder.get("type") != "Fuse"):
         raise refusal(where, "decoder", decoder, "only Fuse can join the pieces of a Unigram model here")
     return _model(content["model"], special_tokens, num_reserved, where), PreTokenizer(named(chain))
 
