@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 import sentencepiece
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.test_tokenizer.conftest import TRAINING_TEXTS, like_sentencepiece, trained_by_sentencepiece
 from tokmill import tokenizer
 from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError, attestation
+from tokmill.tokenizer.components.charsmap import compile_rules
+from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.formats.model_file import ModelFile, Piece, PieceKind, read_model, write_model
 from tokmill.tokenizer.formats.wire import field_of
 from tokmill.tokenizer.unigram.sampling import n_best, sample_batch
@@ -99,6 +102,37 @@ def test_ids_of_any_text(name: str, tmp_path_factory: pytest.TempPathFactory, te
     assert list(ours.encode_iterable([text], as_text=True)) == ids
     if theirs.unk_id() not in ids:
         assert ours.decode(ids) == theirs.decode(ids)
+
+
+@given(
+    rules=st.dictionaries(
+        st.text("ab é今\u0301", min_size=1, max_size=3),
+        st.text("abc \u0301", max_size=3),
+        max_size=4,
+    ),
+    kept=st.lists(st.text("abcé▁", min_size=1, max_size=3), max_size=2, unique=True),
+    flags=st.tuples(st.booleans(), st.booleans()),
+    texts=st.lists(st.text("abc éèb今\u0301▁"), min_size=1, max_size=5),
+)
+@settings(max_examples=examples(60))
+def test_text_normalized_by_own_rules(
+    tmp_path_factory: pytest.TempPathFactory,
+    rules: dict[str, str],
+    kept: list[str],
+    flags: tuple[bool, bool],
+    texts: list[str],
+) -> None:
+    rules = {source: text for source, text in rules.items() if source != text}
+    path = tmp_path_factory.mktemp("rules") / "rules.tsv"
+    sides = ([" ".join(f"{ord(c):X}" for c in side) for side in rule] for rule in rules.items())
+    path.write_text("".join(f"{source}\t{text}\n" for source, text in sides))
+    names = {"add_dummy_prefix": flags[0], "remove_extra_whitespaces": flags[1]}
+    table = {"normalization_rule_tsv": str(path)} if rules else {"normalization_rule_name": "identity"}
+    model = trained_by_sentencepiece(["x y"] * 3, vocab_size=20, user_defined_symbols=kept, **names, **table)
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=model)
+    ours = SentenceNormalizer("own", compile_rules(rules), **names, kept=tuple(kept))
+
+    assert [ours.text(text) for text in texts] == [theirs.normalize(text) for text in texts]
 
 
 _MADE: dict[str, tuple[sentencepiece.SentencePieceProcessor, Tokenizer]] = {}

@@ -31,6 +31,8 @@ from tokmill.tokenizer.kernels.sentences import (
 _FLAGS = ("add_dummy_prefix", "remove_extra_whitespaces", "escape_whitespaces")
 _SUFFIX = "treat_whitespace_as_suffix"
 _UNIT_BYTES = 4
+_ASCII = 0x80
+_LABEL, _HAS_VALUE = 0x800000FF, 0x100  # of a unit of the double array
 _GROWTH = 8  # bytes more than the text that are reserved for each text, for its spaces
 
 
@@ -119,7 +121,10 @@ class SentenceNormalizer:
         units, texts = split_charsmap(self.charsmap)
         spaces = REMOVE_EXTRA * self.remove_extra_whitespaces + ESCAPE * self.escape_whitespaces
         spaces += (SUFFIX if self.treat_whitespace_as_suffix else PREFIX) * self.add_dummy_prefix
-        return Rules(units, texts, make_trie(tuple((kept, i) for i, kept in enumerate(self.kept))), spaces)
+        plain = plain_characters(units)
+        plain[[kept.encode()[0] for kept in self.kept if kept]] = 0
+        kept = make_trie(tuple((kept, i) for i, kept in enumerate(self.kept)))
+        return Rules(units, texts, kept, spaces, plain)
 
 
 def split_charsmap(charsmap: bytes) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
@@ -138,3 +143,39 @@ def split_charsmap(charsmap: bytes) -> tuple[NDArray[np.uint32], NDArray[np.uint
         )
     texts = np.frombuffer(charsmap, np.uint8, offset=_UNIT_BYTES + size).copy()
     return np.frombuffer(charsmap, "<u4", size // _UNIT_BYTES, _UNIT_BYTES).astype(np.uint32), texts
+
+
+def plain_characters(units: NDArray[np.uint32]) -> NDArray[np.uint8]:
+    """Find the ASCII characters that no rule changes where another one, or nothing, follows.
+
+    Args:
+        units: the double array of the rules; see `kernels.sentences` for its layout.
+
+    Returns:
+        Shape (256,), 1 for such characters.
+    """
+    plain, ascii_bytes = np.zeros(256, np.uint8), np.arange(_ASCII)
+    plain[:_ASCII] = 1
+    if units.shape[0]:
+        table = units.astype(np.int64)
+        firsts, exists = _follow(table, _offsets(table[:1]), ascii_bytes)
+        nodes = table[firsts]
+        states = _offsets(nodes)
+        is_rule = (nodes & _HAS_VALUE != 0) & (states < table.shape[0])
+        _, leads = _follow(table, states[:, None], ascii_bytes)
+        plain[:_ASCII] = ~(exists & (is_rule | leads.any(axis=1)))
+    return plain
+
+
+def _follow(
+    table: NDArray[np.int64], states: NDArray[np.int64], labels: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the units that bytes lead to from states, 0 where there are none, and whether there are."""
+    places = states ^ labels
+    inside = places < table.shape[0]
+    places = np.where(inside, places, 0)
+    return places, inside & (table[places] & _LABEL == labels)
+
+
+def _offsets(units: NDArray[np.int64]) -> NDArray[np.int64]:
+    return (units >> 10) << ((units & 0x200) >> 6)

@@ -36,12 +36,15 @@ class Rules(NamedTuple):
         texts: what rules put in the place of characters, each text with a zero byte after it.
         kept: the strings that stay as they are, before any rule.
         spaces: see PREFIX, REMOVE_EXTRA, ESCAPE, SUFFIX.
+        plain: shape (256,); 1 for an ASCII character that stays as it is if another, or nothing, follows: no
+            kept string begins with it, and no rule that its first two bytes do not rule out.
     """
 
     units: UInt32
     texts: Bytes
     kept: Trie
     spaces: int
+    plain: Bytes
 
 
 class Part(NamedTuple):
@@ -87,6 +90,12 @@ def longest_rule(data: BytesIn, at: int, end: int, units: UInt32) -> tuple[int, 
 
 
 @kernel(inline=True)
+def is_plain(data: BytesIn, at: int, end: int, plain: Bytes) -> bool:
+    """Say whether the character at a place is known to stay as it is; False says nothing."""
+    return plain[data[np.uint64(at)]] != 0 and (at + 1 >= end or data[np.uint64(at + 1)] < 0x80)
+
+
+@kernel(inline=True)
 def character_end(data: BytesIn, at: int, end: int) -> int:
     """Return where the character at `at` ends; `at` itself if its bytes are not UTF-8."""
     first = np.int64(data[at])
@@ -107,6 +116,8 @@ def character_end(data: BytesIn, at: int, end: int) -> int:
 @kernel(inline=True)
 def next_part(data: BytesIn, at: int, end: int, rules: Rules) -> Part:
     """Find out what becomes of the characters at a place: a kept string, a rule, or they stay as they are."""
+    if is_plain(data, at, end, rules.plain):
+        return Part(_IN_DATA, at, at + 1, at + 1)
     kept, token = longest_at(data, at, end, rules.kept)
     if token >= 0:
         return Part(_IN_DATA, at, kept, kept)
@@ -191,6 +202,13 @@ def normalize_sentence(data: BytesIn, at: int, end: int, rules: Rules, out: Byte
         to = put_space(spaces, out, to)
     after_space = spaces & REMOVE_EXTRA != 0
     while at < end:
+        while at < end and to < out.shape[0] and data[np.uint64(at)] != _SPACE:
+            if not is_plain(data, at, end, rules.plain):
+                break
+            out[np.uint64(to)] = data[np.uint64(at)]
+            at, to, after_space = at + 1, to + 1, False
+        if at >= end:
+            break
         part = next_part(data, at, end, rules)
         begin = part.start
         while after_space and begin < part.end and byte_of(data, rules.texts, part.where, begin) == _SPACE:
