@@ -90,7 +90,7 @@ class _Composition:
         shards = self._mapped(ENCODE_SHARD, corpus, text, {"tokenizer": kinds["tokenizer"]}, needs=verdict)
         encoded = self._one(ENCODE, profile.encode, {**both, "shards": shards})
         tokens: dict[str, JobInput] = {"encoded": encoded, "shards": shards}
-        usage = self._one(USAGE, UsageParams(), {**both, **tokens})
+        usage = self._one(USAGE, UsageParams(), self._of_usage(kinds, audit, tokens))
         consumed = self._consumed()
         scores = self._scores(corpus, kinds["tokenizer"], shards, tokens)
         mixture = self._one(MIX, profile.mix_params(), {**tokens, **consumed, **scores})
@@ -152,6 +152,13 @@ class _Composition:
     def _compared_params(self) -> AdoptParams:
         named = self.profile.audit.compare_with
         return AdoptParams() if named is None else named.params()
+
+    def _of_usage(
+        self, kinds: Mapping[str, Job | ArtifactRef], audit: Job, tokens: Mapping[str, JobInput]
+    ) -> dict[str, JobInput]:
+        """The inputs of `usage`."""
+        counts = {"counts": kinds["counts"]} if "counts" in kinds else {}
+        return {"tokenizer": kinds["tokenizer"], "audit": audit, **counts, **tokens}
 
     def _sampled(self, corpus: Job, tokenizer: Job | ArtifactRef, part: str = "") -> Job:
         """Measure how a tokenizer encodes a sample of a corpus."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 TABLES = (
     *("vocab_tokens", "vocab_sources", "vocab_lengths", "vocab_frequencies", "vocab_roundtrip"),
-    *("vocab_entropy", "vocab_parity", "vocab_gates"),
+    *("vocab_entropy", "vocab_parity", "vocab_training", "vocab_gates"),
 )
 """The tables that an audit adds to the catalog."""
 
@@ -74,14 +74,18 @@ def run(  # noqa: PLR0913 - one for each input
     from tokmill.tasks.audit.entropy import entropies
     from tokmill.tasks.audit.sources import source_tables, total
     from tokmill.tasks.audit.tokens import describe_tokens
+    from tokmill.tasks.audit.training_counts import occurrences_by_source, training_table
+    from tokmill.tasks.formats.counts import Counts
 
     tok, opened = open_tokenizer(tokenizer), Corpus.open(corpus)
     text = "held_out" if opened.part == "validation" else "corpus"
     measured = _measured(params, tok, opened, texts)
     every = total(tok, measured).token_counts
     lengths = _compared(params, compare_with, opened, compared_texts)
+    by_source = {} if counts is None else occurrences_by_source(tok, Counts.open(counts))
     tables = {
-        "vocab_tokens": describe_tokens(tok, _training(tok, counts, balance), every > 0),
+        "vocab_tokens": describe_tokens(tok, _training(tok, by_source, balance), every > 0),
+        "vocab_training": training_table(by_source),
         **source_tables(tok, text, measured),
         "vocab_entropy": entropies(tok, text, measured, lengths or None),
         "vocab_parity": _parity(params, tok, list(parallel)),
@@ -150,17 +154,16 @@ def _regressions(measured: "Mapping[str, Measured]", lengths: Mapping[str, int])
     }
 
 
-def _training(tok: "Tokenizer", counts: Path | None, balance: Path | None) -> "Occurrences | None":
+def _training(
+    tok: "Tokenizer", by_source: "Mapping[str, np.ndarray]", balance: Path | None
+) -> "Occurrences | None":
     """Return how often each token occurs in the text that the tokenizer was trained on."""
-    from tokmill.tasks.audit.training_counts import occurrences_by_source, training_occurrences
+    from tokmill.tasks.audit.training_counts import training_occurrences
     from tokmill.tasks.formats.balance import Balance
-    from tokmill.tasks.formats.counts import Counts
 
-    if counts is None or balance is None:
+    if balance is None:
         return None
-    return training_occurrences(
-        occurrences_by_source(tok, Counts.open(counts)), Balance.open(balance), tok.vocab_size
-    )
+    return training_occurrences(by_source, Balance.open(balance), tok.vocab_size)
 
 
 def _parity(params: AuditParams, tok: "Tokenizer", parallel: Sequence[Mapping[str, str]]) -> "pa.Table":
@@ -261,4 +264,4 @@ def _metrics(summary: "AuditSummary") -> dict[str, Scalar]:
     }
 
 
-AUDIT = Stage(verb="audit", task="audit", kind="audit", version=5, params=AuditParams, run=run)
+AUDIT = Stage(verb="audit", task="audit", kind="audit", version=6, params=AuditParams, run=run)

@@ -1,196 +1,205 @@
-"""`vocab_suspects`: tokens that a model would hardly ever see, the most suspicious first.
+"""`vocab_suspects`: tokens that a model would hardly ever see, though they are in the vocabulary.
 
-    rank             int64    from 1
-    token_id         uint32
-    text             string   the token as one readable line
-    reason           string   `unreachable`, `fragment` (no text alone), `never_seen`, `rare`, `under_trained`
-    score            double   in bits, see below
-    num_training     uint64   as in `vocab_tokens`
-    num_occurrences  uint64   in the text that a model would see
-    expected         double   occurrences that are to be expected; NULL where nothing tells
-    source           string   where it occurs most in training, else in the text; NULL if in neither
-    example          string   a token that is made from this one, the first that was merged
+A token that was frequent where the tokenizer was trained, and is absent where the model is trained, keeps its
+random embedding, and a model that meets it later says anything at all; " SolidGoldMagikarp" is the known one.
+Such tokens are found by what is expected of each and what occurs.
 
-Where the training counts are known, a token is expected as often per token of text as in training, and its
-score is log2((1 + expected) / (1 + occurrences)).
+- Where the training text was counted, a token is expected as often as there, for as many tokens.
+- For tokenizers of others nothing is known but the vocabulary. Tokens of BPE come in the order of their
+  frequency, so what is expected at a rank is a line through the tokens that do occur, in logarithms. On top
+  of that, some signs set names of users and fields of programs, which were frequent for one web site, apart
+  from words that are only missing in this text: upper case inside (`externalToEVA`), no variant in case or
+  with a space in the vocabulary, a merge that follows at once upon one of its parts (a long string was
+  learned piece by piece), and length. They count as if a token were expected `exp(weight)` times as often;
+  the weights are those of `_SIGNS`.
 
-A vocabulary from elsewhere tells less. Its merges are in the order of their frequency, so a line is fitted
-through the logarithms of rank and use on the tokens that are used; use counts a token inside longer ones, as
-a merge does. To the deviation from it these hints are added:
+Columns: rank (1 first), token_id, text, reason, score, num_training, num_occurrences, expected, source (which
+gave most of its training occurrences), example (the most frequent pre-token there that holds it). Reasons:
 
-    the text   log2 of the share of the tokens of its scripts that are seen: a language that the text lacks
-               says nothing about its tokens
-    repeated   log2((rank + 1) / (gap + 1)), where gap is the number of merges between the token and a part,
-               or a token made from it. Both were then about as frequent, so one is found only in the other:
-               the pieces of one string that was repeated (` externalTo`, ` externalToEVA`, …)
-    name       8 bits for a capital after a small letter, as in identifiers and user names
-    doubled    6 bits for two equal parts (`ÃÂÃÂ`), as in text that was encoded wrongly, and rules
+    unreachable   no text gives it (see `reach`); single bytes aside
+    never_seen    it does not occur, and was expected to
+    rare          it occurs less than a hundredth as often as expected
+    fragment      it does not occur, and is a part of characters; what it is a part of was merged further
 
-The code reads no list of known tokens. But the two numbers of bits, and which hints to take, were chosen by
-what they find of the list of GPT-2's below, so those figures flatter them. cl100k and o200k were looked at
-only after that; their first suspects (`useRalativeImagePath`, ` ForCanBeConvertedToForeach`; spam in Thai and
-Chinese) have not been compared with a list.
-
-Single bytes that are no text alone are no suspects. `rare` is a token used less than 1/64 of what is to be
-expected. `under_trained` has none of the other reasons, but an indicator (`embeddings`; the lower the less
-trained) 3 or more robust standard deviations below the median, which are added to the score of any token.
-
-Measured on GPT-2, the text being five corpora (30 MB each, one of 16) and NTREX, against the 141 tokens of
-Rumbelow and Watkins 2023, 19 of which are used in that text: 37 of the first 50 suspects are published, 53 of
-the first 100, 67 of 200, 79 of 1,000 (of 12,814); at 100, precision is 0.53 and recall 0.38. By rank and use
-without hints, 2 of the first 100 are. 24 of the 141 are control characters, which have no rank and come late.
+The score is the logarithm of expected over found, both plus 1, with the signs; unreachable tokens come first.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from tokmill.tasks.audit.expected import Counts, Floats, Merges, by_rank, by_training, hints, uses
-from tokmill.tasks.audit.tokens import EXTRAORDINARY
+from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 
-RARE = 64
-_DEVIATIONS = 3.0
-_NORMAL = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
-_I, _F, _S = pa.int64(), pa.float64(), pa.string()
 SCHEMA = pa.schema(
     [
-        *(("rank", _I), ("token_id", pa.uint32()), ("text", _S), ("reason", _S), ("score", _F)),
-        *(("num_training", pa.uint64()), ("num_occurrences", pa.uint64()), ("expected", _F)),
-        *(("source", _S), ("example", _S)),
+        *(("rank", pa.int64()), ("token_id", pa.uint32()), ("text", pa.string()), ("reason", pa.string())),
+        *(("score", pa.float64()), ("num_training", pa.uint64()), ("num_occurrences", pa.uint64())),
+        *(("expected", pa.float64()), ("source", pa.string()), ("example", pa.string())),
     ]
 )
+_SIGNS = {"mixed": 3.0, "alone": 1.0, "chained": 2.0, "longer": 0.1}
+_MOST_LENGTH = 20
+_CHAIN_RANKS = 10
+_FIRST_RANKS = 1000  # added to ranks: the most frequent tokens are not on the line
+_RARE = 100
+_UNREACHABLE, _FRAGMENT = 100.0, -100.0
+_NUM_EXAMPLES = 200
+_NUM_PLACES = 1000
 
 
 def find_suspects(
     tokens: pa.Table,
-    occurrences: Counts,
+    occurrences: NDArray[np.uint64],
     *,
-    by_source: Mapping[str, Counts] | None = None,
-    training_by_source: Mapping[str, Counts] | None = None,
-    indicator: Floats | None = None,
+    training: Mapping[str, NDArray[np.uint64]] | None = None,
+    counts: Mapping[str, PretokenCounts] | None = None,
 ) -> pa.Table:
-    """Return the table `vocab_suspects`.
+    """Return the table `vocab_suspects`, the most suspicious first.
 
     Args:
-        tokens: the table `vocab_tokens`.
-        occurrences: uint64 [vocab_size], of each id in the text that a model would see.
-        by_source: the same by source.
-        training_by_source: the same of the training text.
-        indicator: float64 [vocab_size], the lower the less trained; NaN for ids without one.
-
-    Raises:
-        ValueError: an array has another length than `occurrences`.
+        tokens: `vocab_tokens`.
+        occurrences: uint64 [vocab_size], how often each token occurs in what was encoded.
+        training: by source, how often each token occurs in the training text: uint64 [vocab_size].
+        counts: by source, the pre-tokens of the training text, for examples.
     """
-    size = len(occurrences)
-    _check_lengths(size, by_source or {}, training_by_source or {}, indicator)
-    vocabulary = Merges.of(tokens, size)
-    known = tokens["num_training"].null_count < len(tokens)
-    used = (
-        occurrences.astype(np.float64)
-        if known
-        else uses(vocabulary.merged, vocabulary.left, vocabulary.right, occurrences)
-    )
-    expected = by_training(tokens, vocabulary.ids, occurrences) if known else by_rank(vocabulary.rank, used)
-    score = np.nan_to_num(np.log2((1 + expected) / (1 + used)))
-    score = score if known else score + hints(vocabulary, occurrences)
-    low = _deviations(indicator, size)
-    score = score + np.where(low >= _DEVIATIONS, low, 0.0)
-    reasons = _reasons(vocabulary, occurrences, used, expected, low)
-    sources = _sources(by_source or {}, training_by_source or {}, size)
-    return _table(vocabulary, reasons, np.round(score, 6), occurrences, expected, sources)
-
-
-def _check_lengths(
-    size: int, by_source: Mapping[str, Counts], training: Mapping[str, Counts], indicator: Floats | None
-) -> None:
-    arrays: dict[str, Any] = {
-        **{f"by_source {k}": v for k, v in by_source.items()},
-        **{f"training_by_source {k}": v for k, v in training.items()},
+    ordinary = tokens.filter(pc.is_valid(tokens["reachable"]))
+    ids = ordinary["token_id"].to_numpy()
+    found = occurrences[ids].astype(np.float64)
+    by_source = {name: given[ids] for name, given in (training or {}).items()}
+    expected = _by_training(by_source, found) if by_source else _by_rank(ordinary, found)
+    score = np.log((expected + 1) / (found + 1))
+    if not by_source:
+        score += signs(ordinary)
+    reasons = _reasons(ordinary, expected, found)
+    score += np.select([reasons == "unreachable", reasons == "fragment"], [_UNREACHABLE, _FRAGMENT], 0.0)
+    chosen = np.flatnonzero(reasons != "")
+    order = chosen[np.lexsort((ids[chosen], -score[chosen]))]
+    columns: dict[str, Any] = {
+        "rank": np.arange(1, len(order) + 1),
+        "token_id": ids[order],
+        "text": ordinary["text"].take(pa.array(order)).to_pylist(),
+        "reason": reasons[order].tolist(),
+        "score": np.round(score[order], 6),
+        "num_training": sum(by_source.values(), np.zeros(len(ids), np.uint64))[order] if by_source else None,
+        "num_occurrences": occurrences[ids[order]],
+        "expected": np.round(expected[order], 3),
+        "source": _sources(by_source, order),
+        "example": _examples(ordinary["token"].take(pa.array(order)).to_pylist(), counts or {}),
     }
-    if indicator is not None:
-        arrays["indicator"] = indicator
-    for name, array in arrays.items():
-        if len(array) != size:
-            raise ValueError(
-                f"suspects: {name} has {len(array)} ids, occurrences {size}; count with one vocabulary"
-            )
+    filled = {name: [None] * len(order) if given is None else given for name, given in columns.items()}
+    return pa.table(filled, schema=SCHEMA)
 
 
-def _deviations(indicator: Floats | None, size: int) -> Floats:
-    """Return how many robust standard deviations each indicator lies below the median; 0 without one."""
-    if indicator is None or not np.isfinite(indicator).any():
-        return np.zeros(size)
-    median = np.nanmedian(indicator)
-    scale = _NORMAL * float(np.nanmedian(np.abs(indicator - median)))
-    return np.nan_to_num((median - indicator) / scale) if scale > 0 else np.zeros(size)
+def _by_training(
+    by_source: Mapping[str, NDArray[np.uint64]], found: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return how often tokens are expected: as in the training text, for as many tokens."""
+    trained = sum((given.astype(np.float64) for given in by_source.values()), np.zeros(len(found)))
+    total = trained.sum()
+    return trained * (found.sum() / total) if total else trained
+
+
+def _by_rank(ordinary: pa.Table, found: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how often tokens are expected at their ranks: a line through those that occur, in logarithms."""
+    ranks = _numbers(ordinary["rank"])
+    fitted = (found > 0) & (ranks >= 0)
+    if len(np.unique(ranks[fitted])) < 2:
+        return np.zeros(len(found))
+    places = np.log(np.maximum(ranks, 0) + _FIRST_RANKS)
+    slope, start = _line(places[fitted], np.log(found[fitted]))
+    return np.where(ranks >= 0, np.exp(start + slope * places), 0.0)
+
+
+def _line(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
+    """Return slope and intercept of the line of least squares."""
+    middle = math.fsum(x.tolist()) / len(x), math.fsum(y.tolist()) / len(y)
+    across, up = x - middle[0], y - middle[1]
+    slope = math.fsum((across * up).tolist()) / math.fsum((across * across).tolist())
+    return slope, middle[1] - slope * middle[0]
+
+
+def signs(ordinary: pa.Table) -> NDArray[np.float64]:
+    """Return the weight of the signs of each token; see the module."""
+    words = ordinary["word"].to_pylist()
+    variants: dict[str, int] = {}
+    for word in words:
+        if word is not None:
+            variants[word] = variants.get(word, 0) + 1
+    mixed = np.array([casing == "mixed" for casing in ordinary["casing"].to_pylist()])
+    alone = np.array([word is None or variants[word] == 1 for word in words])
+    lengths = np.minimum(_numbers(ordinary["num_chars"]), _MOST_LENGTH).clip(0)
+    weights = _SIGNS["mixed"] * mixed + _SIGNS["alone"] * alone + _SIGNS["longer"] * lengths
+    return np.asarray(weights + _SIGNS["chained"] * _chained(ordinary))
+
+
+def _chained(ordinary: pa.Table) -> NDArray[np.bool_]:
+    """Whether a token was merged soon after one of its parts, or soon became a part."""
+    ids, ranks = ordinary["token_id"].to_numpy(), _numbers(ordinary["rank"])
+    rank_of = np.full(int(ids.max(initial=0)) + 1, -1, np.int64)
+    rank_of[ids] = ranks
+    chained = np.zeros(len(rank_of), np.bool_)
+    for parts in (_numbers(ordinary["left"]), _numbers(ordinary["right"])):
+        has = (parts >= 0) & (parts < len(rank_of)) & (ranks >= 0)
+        before = rank_of[np.where(has, parts, 0)]
+        soon = has & (before >= 0) & (ranks - before <= _CHAIN_RANKS)
+        chained[ids[soon]] = True
+        chained[parts[soon]] = True
+    return np.asarray(chained[ids])
 
 
 def _reasons(
-    vocabulary: Merges, occurrences: Counts, used: Floats, expected: Floats, low: Floats
-) -> list[str | None]:
-    """Return the reason of each row of `vocab_tokens`; None if it is no suspect."""
-    columns = [vocabulary.tokens[name].to_pylist() for name in ("kind", "reachable", "is_utf8", "num_bytes")]
-    found: list[str | None] = []
-    for token, kind, reachable, text, num_bytes in zip(vocabulary.ids.tolist(), *columns, strict=True):
-        if kind in EXTRAORDINARY or (not text and num_bytes == 1):
-            found.append(None)
-        elif not occurrences[token]:
-            found.append("never_seen" if text and reachable else "fragment" if not text else "unreachable")
-        elif (1 + used[token]) * RARE < expected[token]:
-            found.append("rare")
-        else:
-            found.append("under_trained" if low[token] >= _DEVIATIONS else None)
+    ordinary: pa.Table, expected: NDArray[np.float64], found: NDArray[np.float64]
+) -> NDArray[np.str_]:
+    rare = (found > 0) & (found * _RARE < expected)
+    reachable, utf8 = (np.array(ordinary[name].to_pylist(), np.bool_) for name in ("reachable", "is_utf8"))
+    several = _numbers(ordinary["num_bytes"]) > 1
+    absent, wanted = found == 0, expected >= 1
+    return np.select(
+        [~reachable & several, absent & ~utf8 & several, absent & wanted, rare],
+        ["unreachable", "fragment", "never_seen", "rare"],
+        "",
+    )
+
+
+def _numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Return a column as numbers; -1 for NULL."""
+    return np.asarray(pc.fill_null(pc.cast(column, pa.int64()), -1).to_numpy())
+
+
+def _sources(by_source: Mapping[str, NDArray[np.uint64]], order: NDArray[np.int64]) -> list[str | None]:
+    """Return the source that gave most of each token's training occurrences; the first of equal ones."""
+    if not by_source:
+        return [None] * len(order)
+    names = list(by_source)
+    amounts = np.stack([by_source[name][order] for name in names])
+    most = amounts.argmax(axis=0).tolist()
+    return [names[place] if amounts[place, k] else None for k, place in enumerate(most)]
+
+
+def _examples(tokens: list[bytes], counts: Mapping[str, PretokenCounts]) -> list[str | None]:
+    """Return for the first tokens the most frequent pre-token that holds each, among the first found."""
+    found: list[str | None] = [None] * len(tokens)
+    texts = [(given, given.data.tobytes()) for given in counts.values()]
+    for k, token in enumerate(tokens[:_NUM_EXAMPLES]):
+        best = max((_most_frequent(token, *text) for text in texts), default=(0, b""))
+        found[k] = best[1].decode("utf-8", "backslashreplace") if best[0] else None
     return found
 
 
-def _sources(by_source: Mapping[str, Counts], training: Mapping[str, Counts], size: int) -> list[str | None]:
-    """Return the source of each id: the first of those with the most."""
-    found: list[str | None] = [None] * size
-    for counts in (by_source, training):
-        if counts:
-            names, table = list(counts), np.stack(list(counts.values()))
-            most = table.argmax(axis=0)
-            for token in np.flatnonzero(table.max(axis=0)).tolist():
-                found[token] = names[most[token]]
-    return found
-
-
-def _table(
-    vocabulary: Merges,
-    reasons: list[str | None],
-    score: Floats,
-    occurrences: Counts,
-    expected: Floats,
-    sources: list[str | None],
-) -> pa.Table:
-    place = np.array([i for i, reason in enumerate(reasons) if reason], np.int64)
-    ids = vocabulary.ids[place]
-    order = np.lexsort((ids, -score[ids]))
-    place, ids = place[order], ids[order]
-    rows = vocabulary.tokens.take(pa.array(place))
-    examples = _examples(vocabulary)
-    columns = {
-        "rank": np.arange(1, len(ids) + 1),
-        "token_id": rows["token_id"],
-        "text": rows["text"],
-        "reason": [reasons[i] for i in place.tolist()],
-        "score": score[ids],
-        "num_training": rows["num_training"],
-        "num_occurrences": occurrences[ids],
-        "expected": pa.array(np.round(expected[ids], 6), from_pandas=True),
-        "source": [sources[i] for i in ids.tolist()],
-        "example": [examples.get(i) for i in ids.tolist()],
-    }
-    return pa.table(columns, schema=SCHEMA)
-
-
-def _examples(vocabulary: Merges) -> dict[int, str]:
-    """Return for each part the first token that is merged from it."""
-    texts = dict(zip(vocabulary.ids.tolist(), vocabulary.tokens["text"].to_pylist(), strict=True))
-    found: dict[int, str] = {}
-    for token in vocabulary.merged.tolist():
-        for part in (int(vocabulary.left[token]), int(vocabulary.right[token])):
-            found.setdefault(part, texts[token])
-    return found
+def _most_frequent(token: bytes, counts: PretokenCounts, text: bytes) -> tuple[int, bytes]:
+    """Return the number of occurrences and the bytes of a pre-token with these bytes; 0 if there is none."""
+    best, at = (0, b""), text.find(token)
+    for _ in range(_NUM_PLACES):
+        if at < 0:
+            break
+        k = int(np.searchsorted(counts.offsets, at, side="right")) - 1
+        start, end = int(counts.offsets[k]), int(counts.offsets[k + 1])
+        if at + len(token) <= end:
+            best = max(best, (int(counts.counts[k]), text[start:end]))
+        at = text.find(token, end)
+    return best

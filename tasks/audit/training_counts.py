@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokmill.tasks.audit.tokens import Occurrences
@@ -17,6 +19,30 @@ _PRETOKENS_AT_A_TIME = 1 << 20
 def occurrences_by_source(tok: Tokenizer, counts: Counts) -> dict[str, NDArray[np.uint64]]:
     """Return how often each token occurs in each source: uint64 [vocab_size]."""
     return {source: _occurrences(tok, counts.counts(source)) for source in counts.sources}
+
+
+TRAINING = pa.schema([("source", pa.string()), ("token_id", pa.uint32()), ("num_training", pa.uint64())])
+
+
+def training_table(by_source: Mapping[str, NDArray[np.uint64]]) -> pa.Table:
+    """Return the table `vocab_training`: a row per source and token that occurs in it."""
+    parts = [TRAINING.empty_table()]
+    for source, counts in by_source.items():
+        used = np.flatnonzero(counts)
+        columns = [pa.array([source] * len(used), pa.string()), used.astype(np.uint32), counts[used]]
+        parts.append(pa.Table.from_arrays([pa.array(column) for column in columns], schema=TRAINING))
+    return pa.concat_tables(parts)
+
+
+def read_training(table: pa.Table, vocab_size: int) -> dict[str, NDArray[np.uint64]]:
+    """Return by source how often each token occurs: uint64 [vocab_size]."""
+    found: dict[str, NDArray[np.uint64]] = {}
+    for name in table["source"].unique().to_pylist():
+        rows = table.filter(pc.equal(table["source"], name))
+        counts = np.zeros(vocab_size, np.uint64)
+        counts[rows["token_id"].to_numpy()] = rows["num_training"].to_numpy()
+        found[name] = counts
+    return found
 
 
 def training_occurrences(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokmill.tasks.core.stage import Outcome, Params, Scalar, Stage
 from tokmill.tasks.formats.encoded import Encoded, EncodedShard
@@ -17,6 +18,8 @@ from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from tokmill.tasks.usage.summary import Summary
     from tokmill.tasks.usage.tables import SourceUse, Vocabulary
 
@@ -26,7 +29,14 @@ class UsageParams(Params):
 
 
 def run(
-    params: UsageParams, *, out: Path, tokenizer: Path, encoded: Path, shards: Sequence[Path], corpus: Path
+    params: UsageParams,
+    *,
+    out: Path,
+    tokenizer: Path,
+    encoded: Path,
+    shards: Sequence[Path],
+    audit: Path,
+    counts: Path | None = None,
 ) -> Outcome:
     """Write the tables and summary into `out`.
 
@@ -36,12 +46,15 @@ def run(
         tokenizer: the tokenizer artifact.
         encoded: the encoded artifact (the manifest).
         shards: its shards, in the manifest's order.
-        corpus: the corpus artifact; not read, but an input, so that the record refers to it.
+        audit: the audit artifact, for what is known of each token.
+        counts: the counts that the tokenizer was trained on, if it was trained here.
 
     Raises:
         StoreError: an input is broken, or the shards are not those of the manifest.
     """
-    from tokmill.tasks.usage.summary import SUMMARY_FILE, summarize, to_markdown
+    from pyarrow import parquet
+
+    from tokmill.tasks.usage.summary import SHOWN, SUMMARY_FILE, summarize, to_markdown
     from tokmill.tasks.usage.tables import usage_database, write_tables
 
     sources = _sources(encoded, shards)
@@ -49,9 +62,27 @@ def run(
     with usage_database(vocabulary, sources) as database:
         summary = summarize(database, vocabulary, sources)
         write_tables(database, out / "catalog")
+    suspects = _suspects(audit, counts, sources)
+    parquet.write_table(suspects, out / "catalog" / "vocab_suspects.parquet", compression="zstd")
     write_model(out / SUMMARY_FILE, summary)
-    (out / "summary.md").write_text(to_markdown(summary), "utf-8")
-    return Outcome(metrics=_metrics(summary))
+    (out / "summary.md").write_text(to_markdown(summary, suspects.slice(0, SHOWN).to_pylist()), "utf-8")
+    return Outcome(metrics={**_metrics(summary), "num_suspects": len(suspects)})
+
+
+def _suspects(audit: Path, counts: Path | None, sources: "Mapping[str, SourceUse]") -> "pa.Table":
+    """Find the tokens that hardly occur, though they are in the vocabulary."""
+    from tokmill.tasks.audit.reading import read_table
+    from tokmill.tasks.audit.suspects import find_suspects
+    from tokmill.tasks.audit.training_counts import read_training
+    from tokmill.tasks.formats.counts import Counts
+
+    given = [use.token_counts for use in sources.values()]
+    occurrences: NDArray[np.uint64] = np.stack(given).sum(axis=0)
+    vocab_size = len(occurrences)
+    tokens, trained = (read_table(audit, name, vocab_size) for name in ("vocab_tokens", "vocab_training"))
+    counted = None if counts is None else Counts.open(counts)
+    pretokens = {} if counted is None else {source: counted.counts(source) for source in counted.sources}
+    return find_suspects(tokens, occurrences, training=read_training(trained, vocab_size), counts=pretokens)
 
 
 def _sources(encoded: Path, shards: Sequence[Path]) -> "Mapping[str, SourceUse]":
@@ -93,4 +124,4 @@ def _metrics(summary: "Summary") -> dict[str, Scalar]:
     }
 
 
-USAGE = Stage(verb="usage", task="usage", kind="usage", version=1, params=UsageParams, run=run)
+USAGE = Stage(verb="usage", task="usage", kind="usage", version=2, params=UsageParams, run=run)

@@ -3,7 +3,7 @@
 A ratio is None if its denominator is 0. All numbers are computed from the tables.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from tokmill.tokenizer.splitting.marks import marks_apart
 
 SUMMARY_FILE = "summary.json"
 _NUM_EXAMPLES = 40
+SHOWN = 30
+"""Suspects in `summary.md`."""
 
 
 class _Part(BaseModel):
@@ -149,8 +151,8 @@ def _num_unknown(vocabulary: Vocabulary, token_counts: NDArray[np.uint64]) -> in
     return int(token_counts[unknown].sum()) if unknown else None
 
 
-def to_markdown(summary: Summary) -> str:
-    """`summary` as a Markdown document."""
+def to_markdown(summary: Summary, suspects: Sequence[Mapping[str, Any]] = ()) -> str:
+    """`summary` as a Markdown document, with some rows of `vocab_suspects`."""
     unused = f"{summary.num_unused_tokens:,} of {summary.num_ordinary_tokens:,} ({summary.unused_share:.2%})"
     lines = [
         "# Use of the vocabulary",
@@ -176,7 +178,37 @@ def to_markdown(summary: Summary) -> str:
             [_length_cells(part) for part in summary.lengths],
         ),
     ]
-    return "\n".join([*lines, *_examples(summary), ""])
+    return "\n".join([*lines, *_suspect_lines(suspects), *_examples(summary), ""])
+
+
+def _suspect_lines(suspects: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not suspects:
+        return []
+    return [
+        "",
+        "## Suspects",
+        "",
+        "Tokens that a model would hardly see, though they are in the vocabulary; all are in the table",
+        "`vocab_suspects`. Expected: as often as in the text that the tokenizer was trained on, or, where "
+        "that",
+        "is not known, as its rank says.",
+        "",
+        *table(
+            ("token", "why", "expected", "occurrences", "from", "as in"),
+            [
+                [
+                    f"`{row['text'].replace('`', chr(0x2BC))}`",
+                    row["reason"].replace("_", " "),
+                    f"{row['expected']:,.0f}",
+                    f"{row['num_occurrences']:,}",
+                    row["source"] or "–",
+                    f"`{row['example'].replace('`', chr(0x2BC))}`" if row["example"] else "–",
+                ]
+                for row in suspects
+            ],
+            left=(0, 1, 4, 5),
+        ),
+    ]
 
 
 def _unknown_line(summary: Summary) -> list[str]:

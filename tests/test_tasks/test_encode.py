@@ -1,8 +1,14 @@
 """encode and usage as stages: through plain directories and through the store."""
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tokmill import tokenizer
+from tokmill.tasks.audit.params import AuditParams
+from tokmill.tasks.audit.stage import run as audit
+from tokmill.tasks.audit.text import AuditShardParams
+from tokmill.tasks.audit.text import run as audit_shard
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import External, Request
 from tokmill.tasks.encode.stage import ENCODE, ENCODE_SHARD, EncodeParams, run, run_shard
@@ -100,11 +106,26 @@ def test_shards_of_another_vocabulary_are_refused(tmp_path, encoded):
         run(EncodeParams(), out=tmp_path, corpus=made["corpus"], tokenizer=other, shards=made["shards"][:1])
 
 
-def test_use_is_counted_in_what_was_encoded(tmp_path, encoded):
+@pytest.fixture
+def audited(tmp_path, text_corpus, published):
+    """Audit the tokenizer on DOCUMENTS into a plain directory."""
+    corpus, texts = text_corpus(DOCUMENTS, "audited"), []
+    for index, value in enumerate(corpus.shard_values):
+        texts.append(tmp_path / f"measured-{index}")
+        texts[-1].mkdir()
+        audit_shard(AuditShardParams(max_bytes=1 << 20), out=texts[-1], tokenizer=published, shard=value)
+    out = tmp_path / "audit"
+    out.mkdir()
+    audit(AuditParams(), out=out, tokenizer=published, corpus=corpus.path, texts=texts)
+    return out
+
+
+def test_use_is_counted_in_what_was_encoded(tmp_path, encoded, audited):
     _, made = encoded()
     out = tmp_path / "usage"
     out.mkdir()
-    outcome = usage(UsageParams(), out=out, **made)
+    del made["corpus"]
+    outcome = usage(UsageParams(), out=out, audit=audited, **made)
     summary = read_summary(out)
     tok = open_tokenizer(made["tokenizer"])
     texts = [text for texts in DOCUMENTS.values() for text in texts]
@@ -118,7 +139,19 @@ def test_use_is_counted_in_what_was_encoded(tmp_path, encoded):
     assert (out / "summary.md").read_text("utf-8").startswith("# Use of the vocabulary")
 
 
-def test_through_the_store_use_lands_in_the_catalog(tmp_path, text_corpus, published):
+def test_an_audit_of_another_vocabulary_is_refused(tmp_path, encoded, audited):
+    _, made = encoded()
+    table = pq.read_table(audited / "catalog" / "vocab_tokens.parquet")
+    ids = pa.array([*table["token_id"].to_pylist()[:-1], 262], pa.uint32())
+    pq.write_table(table.set_column(0, "token_id", ids), audited / "catalog" / "vocab_tokens.parquet")
+    out = tmp_path / "usage"
+    out.mkdir()
+    del made["corpus"]
+    with pytest.raises(StoreError, match=r"token_id number 261 is 262, and must be in \[0, 262\)"):
+        usage(UsageParams(), out=out, audit=audited, **made)
+
+
+def test_through_the_store_use_lands_in_the_catalog(tmp_path, text_corpus, published, audited):
     store, corpus = Store.open(tmp_path / "store"), text_corpus(DOCUMENTS)
     outside = {
         "corpus": External(digest="c" * 64, value=corpus.path),
@@ -133,7 +166,9 @@ def test_through_the_store_use_lands_in_the_catalog(tmp_path, text_corpus, publi
         shards = [make(ENCODE_SHARD, tokenizer=outside["tokenizer"], shard=shard) for shard in corpus.shards]
         refs = [shard.ref for shard in shards]
         encoded = make(ENCODE, **outside, shards=refs)
-        return [*shards, encoded, make(USAGE, **outside, encoded=encoded.ref, shards=refs)]
+        given = {"tokenizer": outside["tokenizer"], "encoded": encoded.ref, "shards": refs}
+        given["audit"] = External(digest="a" * 64, value=audited)
+        return [*shards, encoded, make(USAGE, **given)]
 
     first, again = line(), line()
     assert [made.cached for made in (*first, *again)] == [False] * 4 + [True] * 4

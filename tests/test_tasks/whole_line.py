@@ -66,7 +66,14 @@ class Line:
         shards = [self.make(ENCODE_SHARD, params.encode, tokenizer=tokenizer, shard=text) for text in texts]
         made["encoded"] = self.make(ENCODE, params.encode, corpus=corpus, tokenizer=tokenizer, shards=shards)
         tokens = {"encoded": made["encoded"], "shards": shards}
-        made["usage"] = self.make(USAGE, UsageParams(), corpus=corpus, tokenizer=tokenizer, **tokens)
+        made["usage"] = self.make(
+            USAGE,
+            UsageParams(),
+            tokenizer=tokenizer,
+            audit=made["audit"],
+            counts=made["counts"],
+            **tokens,
+        )
         scores = self.scores(params, tokenizer, tokens)
         made["mixture"] = self.make(MIX, params.mix, **tokens, **scores)
         made["packed"] = self.packed(params.pack, made["mixture"], tokens)

@@ -1,0 +1,27 @@
+"""Read the tables of a published audit."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tokmill.tasks.formats.files.indices import check_within
+from tokmill.tasks.formats.files.manifests import readable
+
+
+def read_table(audit: Path, name: str, vocab_size: int) -> pa.Table:
+    """Read a table whose column `token_id` becomes an index.
+
+    Args:
+        audit: the audit artifact's directory.
+        name: the table's name.
+        vocab_size: ids are below it.
+
+    Raises:
+        StoreError: the file is missing or broken, or has another id.
+    """
+    file = audit / "catalog" / f"{name}.parquet"
+    with readable(file, "table of an audit"):
+        table = pq.read_table(file)
+    check_within(file, "token_id", table["token_id"].to_numpy(), least=0, below=vocab_size)
+    return table
