@@ -1,0 +1,187 @@
+"""The sections of the page that need no JavaScript: charts and tables, each from one or two tables."""
+
+from collections import Counter
+from collections.abc import Mapping
+from html import escape
+from itertools import groupby
+
+from tokmill.tasks.audit.report.charts import number, source_name
+from tokmill.tasks.audit.report.markup import gap, note, pieces, section, table
+from tokmill.tasks.audit.report.reading import Row, Tables
+
+MAX_SUSPECTS = 200
+_SOURCES = {
+    "source": "source",
+    "num_documents": "documents",
+    "num_bytes": "bytes",
+    "num_tokens": "tokens",
+    "bytes_per_token": "bytes per token",
+    "chars_per_token": "characters per token",
+    "fertility": "tokens per word",
+    "whole_share": "words kept whole",
+    "unknown_share": "unknown",
+    "fallback_share": "parts of characters",
+    "tokens_50": "tokens for 50 %",
+    "tokens_90": "90 %",
+    "tokens_99": "99 %",
+    "unused_share": "unused tokens",
+}
+_PARITY = {
+    "language": "language",
+    "num_tokens": "tokens",
+    "premium": "premium",
+    "premium_low": "from",
+    "premium_high": "to",
+    "premium_median": "median of lines",
+    "unknown_share": "unknown",
+}
+_ENTROPY = {
+    "source": "source",
+    "num_tokens": "tokens",
+    "shannon_efficiency": "Shannon efficiency",
+    "renyi_efficiency": "Rényi efficiency (α = 2.5)",
+    "unigram_bits_per_byte": "bits per byte, unigram",
+    "trigram_bits_per_byte": "bits per byte, trigram",
+    "normalized_length": "length against reference",
+}
+_TRIPS = {
+    "source": "source",
+    "num_documents": "documents",
+    "num_changed": "changed",
+    "changed_share": "share changed",
+    "num_unstable": "unstable",
+    "example": "example",
+}
+_SUSPECTS = {
+    "rank": "rank",
+    "token_id": "id",
+    "text": "token",
+    "reason": "reason",
+    "score": "score (bits)",
+    "num_training": "in training",
+    "num_occurrences": "occurrences",
+    "expected": "expected",
+    "source": "source",
+    "example": "example",
+}
+_TEXTS = {"held_out": "held-out documents", "corpus": "a sample of the corpus", "parallel": "parallel text"}
+
+Pictures = Mapping[str, str]
+"""SVG by name of the chart."""
+
+
+def overview(tables: Tables) -> str:
+    """Return the gate's verdict and its limits."""
+    gate = str(tables.summary.get("gate", "none"))
+    state = "failed" if gate.startswith("failed") else "passed" if gate == "passed" else "none"
+    rows = tables.rows("vocab_gates")
+    columns = {name: name.replace("_", " ") for name in (rows[0] if rows else {})}
+    limits = table("Limits of the gate", rows, columns) if rows else note("No limit is set.")
+    return section("gate", "Gate", f'<p class="gate {state}">Gate: {escape(gate)}</p>', limits)
+
+
+def vocabulary(tables: Tables, pictures: Pictures) -> str:
+    """Return scripts and kinds of the tokens."""
+    if not tables.has("vocab_tokens"):
+        return section("scripts", "Vocabulary", gap("This audit has no table vocab_tokens."))
+    kinds = Counter(tables.column("vocab_tokens", "kind"))
+    rows: list[Row] = [{"kind": kind, "tokens": count} for kind, count in kinds.most_common()]
+    return section(
+        "scripts",
+        "Scripts and kinds of tokens",
+        _figures(pictures, "scripts"),
+        table("Tokens by kind", rows, {"kind": "kind", "tokens": "tokens"}),
+    )
+
+
+def sources(tables: Tables, pictures: Pictures) -> str:
+    """Return how each source is encoded."""
+    rows = tables.rows("vocab_sources")
+    if not rows:
+        return section("sources", "Sources", gap("This audit has no table vocab_sources."))
+    text = _TEXTS.get(str(rows[0].get("text")), str(rows[0].get("text")))
+    named = [{**row, "source": source_name(row["source"])} for row in rows]
+    return section(
+        "sources",
+        "Sources and languages",
+        note(f"Measured on {text}. Words are those of Unicode's word boundaries."),
+        _figures(pictures, "fertility", "bytes-per-token"),
+        table("Figures by source", named, _SOURCES),
+    )
+
+
+def parity(tables: Tables, pictures: Pictures) -> str:
+    """Return what the same sentences cost in each language."""
+    rows = tables.rows("vocab_parity")
+    languages = [row for row in rows if row.get("premium") is not None]
+    if not languages:
+        return section("premium", "Premium", gap("No parallel text was given, so premiums are not known."))
+    gini = next((row["gini"] for row in rows if row.get("gini") is not None), None)
+    return section(
+        "premium",
+        "Premium of languages",
+        note(
+            f"Tokens for the same {languages[0]['num_lines']:,} lines over those of "
+            f"{languages[0]['reference']}; intervals by bootstrap. "
+            f"Gini coefficient of all languages: {number(gini)}."
+        ),
+        _figures(pictures, "premium"),
+        table("Premium by language", sorted(languages, key=lambda row: -row["premium"]), _PARITY),
+    )
+
+
+def curves(tables: Tables, pictures: Pictures) -> str:
+    """Return the curves, and how evenly the vocabulary is used."""
+    parts = [_figures(pictures, "lengths", "frequencies")]
+    for name, caption, columns in (
+        ("vocab_entropy", "Use of the vocabulary", _ENTROPY),
+        ("vocab_roundtrip", "Round trips: documents whose ids decode to another text", _TRIPS),
+    ):
+        rows = [{**row, "source": source_name(row["source"])} for row in tables.rows(name)]
+        parts.append(table(caption, rows, columns) if rows else gap(f"This audit has no table {name}."))
+    return section("curves", "Distributions", *parts)
+
+
+def suspects(tables: Tables) -> str:
+    """Return the most suspicious tokens."""
+    if not tables.has("vocab_suspects"):
+        return section("suspects", "Suspects", gap("This audit has no table vocab_suspects yet."))
+    rows, number_of = tables.rows("vocab_suspects", MAX_SUSPECTS), len(tables.tables["vocab_suspects"])
+    return section(
+        "suspects",
+        "Suspects",
+        note(
+            f"Tokens that a model would hardly ever see: the first {len(rows):,} of {number_of:,}. "
+            "An example is a token that is made from this one."
+        ),
+        table("Suspects, the most suspicious first", rows, _SUSPECTS),
+    )
+
+
+def probes(tables: Tables) -> str:
+    """Return the probes as coloured tokens, by group."""
+    rows = tables.rows("vocab_probes")
+    if not rows:
+        return section("probes", "Probes", gap("This audit has no table vocab_probes yet."))
+    groups = [
+        f"<details open><summary>{escape(group)}</summary>{''.join(map(_probe, found))}</details>"
+        for group, found in groupby(rows, key=lambda row: str(row["group"]))
+    ]
+    return section("probes", "Probes", note("Edge cases, each token in a colour of its own."), *groups)
+
+
+def _probe(row: Row) -> str:
+    mark = {True: "met", False: "missed"}.get(row["met"], "")
+    said = f'<span class="{mark}">{mark}</span>' if mark else ""
+    remark = f' <span class="remark">{escape(row["remark"])}</span>' if row.get("remark") else ""
+    tokens = f"{row['num_tokens']} token{'s' * (row['num_tokens'] != 1)}"
+    return (
+        f'<div class="probe"><p>{escape(row["probe"])} <span class="remark">{tokens}</span> {said}{remark}'
+        "</p>"
+        f"{pieces(row['tokens'], row['ids'])}</div>"
+    )
+
+
+def _figures(pictures: Pictures, *names: str) -> str:
+    drawn = "".join(f"<figure>{pictures[name]}</figure>" for name in names if name in pictures)
+    return f'<div class="figures">{drawn}</div>' if drawn else gap("There is nothing to draw here.")

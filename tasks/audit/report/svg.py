@@ -1,0 +1,135 @@
+"""Charts as SVG, whose colours are those of the page: light or dark, as the reader has it.
+
+Numbers are rounded to a tenth of a unit, so that the same chart gives the same bytes.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from tokmill.tasks.audit.report.charts import Bars, Chart, Curves, number
+
+WIDTH = 460
+_ROW, _TOP, _LABEL, _VALUE = 20, 26, 118, 58
+_HEIGHT, _LEFT, _BOTTOM = 280, 52, 40
+COLOURS = ("#1f5fa8", "#b3541e", "#1a7f4b", "#8a3f97", "#7a6a00")
+_DARK = ("#7db3f0", "#f0a674", "#6fce9b", "#d59be0", "#d8c95a")
+
+STYLE = "\n".join(
+    [
+        "svg.chart{--ink:#1c1c1c;--faint:#c9c9c9;"
+        + "".join(f"--c{i}:{colour};" for i, colour in enumerate(COLOURS))
+        + "font:12px system-ui,sans-serif}",
+        "@media screen and (prefers-color-scheme:dark){svg.chart{--ink:#ececec;--faint:#4a4a4a;"
+        + "".join(f"--c{i}:{colour};" for i, colour in enumerate(_DARK))
+        + "}}",
+        "svg.chart text{fill:var(--ink)} svg.chart .end{text-anchor:end}",
+        "svg.chart .middle{text-anchor:middle}",
+        "svg.chart .title{font-weight:600;font-size:13px} svg.chart .grid{stroke:var(--faint)}",
+        "svg.chart .bar{fill:var(--c0)} svg.chart .whisker{stroke:var(--ink);stroke-width:1.5}",
+        "svg.chart .reference{stroke:var(--c1);stroke-width:1.5;stroke-dasharray:4 3}",
+        "svg.chart .line{fill:none;stroke-width:1.8}",
+        *(f"svg.chart .k{i}{{stroke:var(--c{i})}}" for i in range(len(COLOURS))),
+    ]
+)
+"""The style that the charts of a page, or a file of one, need."""
+
+
+def svg_of(chart: Chart, *, alone: bool = False) -> str:
+    """Return a chart as SVG.
+
+    Args:
+        chart: what is drawn.
+        alone: whether it is a file of its own, which brings its style.
+    """
+    height, parts = _bars(chart) if isinstance(chart, Bars) else _curves(chart)
+    namespace = ' xmlns="http://www.w3.org/2000/svg"' if alone else ""
+    style = f"<style>{STYLE}</style>" if alone else ""
+    head = (
+        f'<svg class="chart"{namespace} role="img" viewBox="0 0 {WIDTH} {height}" '
+        f'aria-label="{escape(chart.title)}">'
+    )
+    return "".join([head, style, _text(0, 14, chart.title, "title"), *parts, "</svg>"])
+
+
+def _bars(chart: Bars) -> tuple[int, Iterable[str]]:
+    ends = [bar.high if bar.high is not None else bar.value for bar in chart.bars]
+    greatest = max([*ends, chart.reference or 0]) or 1
+    scale = (WIDTH - _LABEL - _VALUE) / greatest
+    parts = list[str]()
+    for place, bar in enumerate(chart.bars):
+        y = _TOP + place * _ROW
+        parts += [
+            _text(_LABEL - 6, y + 14, _short(bar.label), "end"),
+            f'<rect class="bar" x="{_LABEL}" y="{y + 3}" width="{bar.value * scale:.1f}" height="14">'
+            f"<title>{escape(bar.label)}: {number(bar.value)} {escape(chart.unit)}</title></rect>",
+            _text(_LABEL + max(ends[place], bar.value) * scale + 5, y + 14, number(bar.value)),
+        ]
+        if bar.low is not None and bar.high is not None:
+            parts.append(
+                _line(_LABEL + bar.low * scale, y + 10, _LABEL + bar.high * scale, y + 10, "whisker")
+            )
+    bottom = _TOP + len(chart.bars) * _ROW
+    if chart.reference is not None:
+        x = _LABEL + chart.reference * scale
+        parts.append(_line(x, _TOP, x, bottom, "reference"))
+    parts.append(_text(_LABEL, bottom + 16, chart.unit))
+    return bottom + 24, parts
+
+
+def _curves(chart: Curves) -> tuple[int, Iterable[str]]:
+    points = [point for line in chart.lines.values() for point in line]
+    across = _Scale([x for x, _ in points], _LEFT, WIDTH - 12)
+    up = _Scale([y for _, y in points], _HEIGHT - _BOTTOM, _TOP + 6)
+    parts = list[str]()
+    for tick in across.ticks:
+        x = across.at(tick)
+        parts += [_line(x, up.first, x, up.last, "grid"), _text(x, up.first + 15, _tick(tick), "middle")]
+    for tick in up.ticks:
+        y = up.at(tick)
+        parts += [_line(across.first, y, across.last, y, "grid"), _text(_LEFT - 5, y + 4, _tick(tick), "end")]
+    parts.append(
+        _text((across.first + across.last) / 2, _HEIGHT - 6, f"{chart.across} → {chart.up}", "middle")
+    )
+    for place, (name, line) in enumerate(chart.lines.items()):
+        drawn = " ".join(f"{across.at(x):.1f},{up.at(y):.1f}" for x, y in line)
+        y = _HEIGHT + 14 + place * 18
+        parts += [
+            f'<polyline class="line k{place}" points="{drawn}"/>',
+            _line(_LEFT, y - 4, _LEFT + 22, y - 4, f"line k{place}"),
+            _text(_LEFT + 28, y, name),
+        ]
+    return _HEIGHT + len(chart.lines) * 18 + 6, parts
+
+
+class _Scale:
+    """A logarithmic axis between two places."""
+
+    def __init__(self, values: Sequence[float], first: float, last: float) -> None:
+        self.first, self.last = first, last
+        self._low, high = math.log10(min(values)), math.log10(max(values))
+        self._span = high - self._low or 1.0
+        powers = range(math.ceil(self._low - 1e-9), math.floor(high + 1e-9) + 1)
+        self.ticks = [10.0**power for power in powers] or [min(values)]
+
+    def at(self, value: float) -> float:
+        return self.first + (math.log10(value) - self._low) / self._span * (self.last - self.first)
+
+
+def _tick(value: float) -> str:
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= 17 else f"{label[:16]}…"
+
+
+def _text(x: float, y: float, text: str, style: str = "") -> str:
+    return f'<text class="{style}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
+
+
+def _line(x: float, y: float, to_x: float, to_y: float, style: str) -> str:
+    return f'<line class="{style}" x1="{x:.1f}" y1="{y:.1f}" x2="{to_x:.1f}" y2="{to_y:.1f}"/>'

@@ -1,0 +1,96 @@
+"""Write a report: one HTML file that needs no network, and its charts as files beside it.
+
+The page works without JavaScript as far as charts and tables go. With it there are a table of all tokens, the
+merge tree of each, and a field that encodes what one types.
+"""
+
+from collections.abc import Sequence
+from html import escape
+from importlib import resources
+from pathlib import Path
+
+from tokmill.tasks.audit.report import sections
+from tokmill.tasks.audit.report.charts import Chart, charts_of, number
+from tokmill.tasks.audit.report.drawing import can_draw, write_png
+from tokmill.tasks.audit.report.markup import section
+from tokmill.tasks.audit.report.payload import columns_of, packed
+from tokmill.tasks.audit.report.reading import Tables
+from tokmill.tasks.audit.report.svg import STYLE, svg_of
+from tokmill.tokenizer import Tokenizer
+
+REPORT_FILE = "report.html"
+CHARTS_FOLDER = "charts"
+_SCRIPTS = ("page.js",)
+_CONTENTS = {
+    "gate": "Gate",
+    "scripts": "Scripts",
+    "sources": "Sources",
+    "premium": "Premium",
+    "curves": "Distributions",
+    "suspects": "Suspects",
+    "probes": "Probes",
+    "tokens": "Tokens",
+}
+
+
+def write_report(folder: Path, out: Path, *, tokenizer: Tokenizer) -> Path:
+    """Write the report of an audit.
+
+    Args:
+        folder: the audit: `catalog/*.parquet`, and `summary.json`. Missing tables are marked as gaps.
+        out: the folder that gets `report.html` and `charts/NAME.svg`; with matplotlib also `charts/NAME.png`.
+        tokenizer: the tokenizer that was audited.
+
+    Returns:
+        The path of the HTML file.
+
+    Raises:
+        AuditError: the folder is no audit, or a table is broken.
+    """
+    tables = Tables.read(folder)
+    charts = charts_of(tables)
+    write_charts(charts, out / CHARTS_FOLDER)
+    path = out / REPORT_FILE
+    path.write_text(_page(tables, charts, tokenizer), "utf-8")
+    return path
+
+
+def write_charts(charts: Sequence[Chart], folder: Path) -> None:
+    """Write charts as SVG, and as PNG if matplotlib is installed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for chart in charts:
+        (folder / f"{chart.name}.svg").write_text(svg_of(chart, alone=True) + "\n", "utf-8")
+        if can_draw():
+            write_png(chart, folder / f"{chart.name}.png")
+
+
+def _page(tables: Tables, charts: Sequence[Chart], tok: Tokenizer) -> str:
+    pictures = {chart.name: svg_of(chart) for chart in charts}
+    title = f"Audit of a {tok.family} tokenizer with {number(tok.vocab_size)} tokens"
+    links = "".join(f'<li><a href="#{name}">{text}</a></li>' for name, text in _CONTENTS.items())
+    data = packed({"columns": columns_of(tables)})
+    return "".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width,initial-scale=1">',
+            '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">',
+            f"<title>{escape(title)}</title><style>{_file('page.css')}{STYLE}</style></head><body>",
+            f"<header><h1>{escape(title)}</h1>",
+            f'<nav aria-label="Contents"><ul>{links}</ul></nav></header><main>',
+            sections.overview(tables),
+            sections.vocabulary(tables, pictures),
+            sections.sources(tables, pictures),
+            sections.parity(tables, pictures),
+            sections.curves(tables, pictures),
+            sections.suspects(tables),
+            sections.probes(tables),
+            section("tokens", "All tokens", _file("tokens.html")),
+            f'</main><script type="text/plain" id="data">{data}</script>',
+            *(f"<script>{_file(name)}</script>" for name in _SCRIPTS),
+            "</body></html>\n",
+        ]
+    )
+
+
+def _file(name: str) -> str:
+    return resources.files("tokmill.tasks.audit.report").joinpath("static", name).read_text("utf-8")

@@ -1,0 +1,150 @@
+"""The audit's report: what the page shows without JavaScript, its charts, and what a browser makes of it."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.test_flows.page import browser_found, open_browser
+from tests.test_tasks.audited import write_audit
+from tokmill import tokenizer
+from tokmill.tasks.audit.report import write_report
+from tokmill.tasks.audit.report.charts import Bar, Bars, Curves, charts_of, number
+from tokmill.tasks.audit.report.reading import Tables
+from tokmill.tasks.audit.report.svg import svg_of
+from tokmill.tasks.core.errors import AuditError
+
+ENGLISH = ["the cat sat on the mat", "a <b>bold</b> cat & the hat", "the cats sat"]
+GERMAN = ["die Katze saß auf der Matte", "eine Katze & der Hut", "die Katzen saßen"]
+TOK = tokenizer.train(ENGLISH + GERMAN, vocab_size=290, split_pattern="gpt2", special_tokens=["<|end|>"])
+TEXTS = {"eng": ENGLISH, "deu": GERMAN}
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_audit(tmp_path_factory.mktemp("audits") / "audit", TOK, TEXTS, TEXTS)
+    return write_report(folder, folder, tokenizer=TOK)
+
+
+class Reader(HTMLParser):
+    """Collects the rows of tables, and what the page would load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.loads: list[str] = []
+        self.cell = False
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.loads += [value for name, value in attrs if name in {"src", "href"} and value[0] != "#"]
+        if tag == "tr":
+            self.rows.append([])
+        if tag in {"td", "th"}:
+            self.rows[-1].append("")
+            self.cell = True
+
+    def handle_endtag(self, tag) -> None:
+        self.cell = self.cell and tag not in {"td", "th"}
+
+    def handle_data(self, data) -> None:
+        if self.cell:
+            self.rows[-1][-1] += data
+
+
+def read(page: Path) -> Reader:
+    reader = Reader()
+    reader.feed(page.read_text("utf-8"))
+    return reader
+
+
+def test_the_page_has_the_figures_of_the_tables(report: Path) -> None:
+    rows, tables = read(report).rows, Tables.read(report.parent)
+    for row in tables.rows("vocab_parity")[:2]:
+        shown = next(found for found in rows if found[0] == row["language"] and len(found) == 7)
+        assert shown[1:3] == [number(row["num_tokens"]), number(row["premium"])]
+    for row in tables.rows("vocab_suspects", 20):
+        assert [str(row["rank"]), number(row["token_id"]), row["text"]] in [found[:3] for found in rows]
+
+
+def test_the_page_loads_nothing_and_is_the_same_again(report: Path, tmp_path: Path) -> None:
+    assert read(report).loads == ["data:,"]
+    again = write_report(report.parent, tmp_path, tokenizer=TOK)
+    assert again.read_bytes() == report.read_bytes()
+    assert sorted(path.name for path in (tmp_path / "charts").glob("*.svg")) == [
+        *("bytes-per-token.svg", "fertility.svg", "frequencies.svg", "lengths.svg", "premium.svg"),
+        "scripts.svg",
+    ]
+
+
+def test_tokens_that_look_like_markup_are_text(report: Path) -> None:
+    page = report.read_text("utf-8")
+    assert "<b>bold" not in page
+    assert "<|end|>" not in page
+
+
+def test_missing_tables_are_gaps_and_nothing_is_nan(tmp_path: Path) -> None:
+    without = ["vocab_suspects", "vocab_probes", "vocab_entropy", "vocab_tokens"]
+    folder = write_audit(tmp_path / "audit", TOK, {"eng": ENGLISH, "none": []}, without=without)
+    page = write_report(folder, folder, tokenizer=TOK).read_text("utf-8")
+    for name in without:
+        assert f"no table {name}" in page
+    assert "No parallel text" in page
+    assert not re.search(r"\b(nan|NaN|inf|None|undefined)\b", page.split("<script")[0])
+
+
+def test_a_folder_that_is_no_audit_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AuditError, match="no folder 'catalog'"):
+        write_report(tmp_path, tmp_path, tokenizer=TOK)
+    (tmp_path / "catalog").mkdir()
+    (tmp_path / "catalog" / "vocab_tokens.parquet").write_bytes(b"no table")
+    with pytest.raises(AuditError, match=r"vocab_tokens\.parquet is no Parquet file"):
+        write_report(tmp_path, tmp_path, tokenizer=TOK)
+
+
+def test_bars_by_hand() -> None:
+    bars = Bars("b", "B", "x", (Bar("a<b", 2.0, 1.0, 4.0), Bar("c", 1.0)), reference=1.0)
+    drawn = ElementTree.fromstring(svg_of(bars, alone=True))
+    first, second = drawn.findall("{*}rect")
+    # 460 units less 118 for labels and 58 for values are 4.0, the greatest end of an interval
+    assert (first.get("width"), second.get("width")) == ("142.0", "71.0")
+    whisker = next(line for line in drawn.findall("{*}line") if line.get("class") == "whisker")
+    assert (whisker.get("x1"), whisker.get("x2")) == ("189.0", "402.0")
+
+
+def test_curves_by_hand() -> None:
+    curves = Curves("c", "C", "rank", "occurrences", {"one": [(1, 100), (10, 10), (100, 1)]})
+    drawn = ElementTree.fromstring(svg_of(curves, alone=True))
+    points = drawn.find("{*}polyline").get("points").split()
+    assert points == ["52.0,32.0", "250.0,136.0", "448.0,240.0"]
+
+
+def test_bars_are_sorted_and_curves_have_no_more_than_five_lines(report: Path) -> None:
+    for chart in charts_of(Tables.read(report.parent)):
+        if isinstance(chart, Bars):
+            assert [bar.value for bar in chart.bars] == sorted(
+                (bar.value for bar in chart.bars), reverse=True
+            )
+        else:
+            assert 1 <= len(chart.lines) <= 5
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
+def test_the_table_of_tokens_in_a_browser(report: Path, tmp_path: Path) -> None:
+    size = len(Tables.read(report.parent).tables["vocab_tokens"])
+    with open_browser(tmp_path) as browser:
+        browser.get(report.as_uri())
+        found = browser.find_element(By.ID, "found")
+        WebDriverWait(browser, 60).until(lambda _: found.text == f"{size} of {size} tokens")
+        browser.find_element(By.ID, "search").send_keys("/^the$/")
+        WebDriverWait(browser, 60).until(lambda _: found.text == f"1 of {size} tokens")
+        browser.find_elements(By.CSS_SELECTOR, "#rows button")[-1].click()
+        tree = browser.find_element(By.ID, "tree").text.split("\n")
+        assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
+        assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+    assert [line.split(" ")[0] for line in tree] == ["the", "th", "t", "h", "e"]
