@@ -18,12 +18,21 @@ class AdoptParams(Params):
     """Which files to read, and the settings that they do not contain."""
 
     format: Literal[
-        "auto", "tokmill", "huggingface", "gpt2", "tiktoken", "tekken", "bert", "sentencepiece"
+        "auto",
+        "tokmill",
+        "huggingface",
+        "gpt2",
+        "tiktoken",
+        "tekken",
+        "bert",
+        "sentencepiece",
+        "rwkv",
+        "gguf",
     ] = Field(
         default="auto",
         description="Which of a folder's tokenizer files to take: tokmill.json, tokenizer.json, vocab.json "
-        "with merges.txt, *.tiktoken, tekken.json, BERT's vocab.txt or SentencePiece's *.model; 'auto' "
-        "takes the most complete one.",
+        "with merges.txt, *.tiktoken, tekken.json, BERT's vocab.txt, SentencePiece's *.model, RWKV's "
+        "rwkv_vocab*.txt or a model's *.gguf; 'auto' takes the most complete one.",
     )
     split_pattern: str | None = Field(
         default=None,
@@ -32,7 +41,7 @@ class AdoptParams(Params):
     )
     special_tokens: dict[str, int] = Field(
         default={},
-        description="Special tokens and their ids, if the files do not contain them (tiktoken, gpt2).",
+        description="Special tokens and their ids, if the files do not contain them (tiktoken, gpt2, rwkv).",
     )
 
 
@@ -44,6 +53,8 @@ _FILES = {
     "tekken": "tekken.json",
     "bert": "*vocab.txt",
     "sentencepiece": "*.model",
+    "rwkv": "rwkv_vocab*.txt",
+    "gguf": "*.gguf",
 }
 
 
