@@ -1,5 +1,7 @@
 """`vocab_probes` on small vocabularies of every family, worked out by hand, and on published ones."""
 
+from collections import Counter
+
 import duckdb
 import numpy as np
 import pytest
@@ -93,17 +95,17 @@ def test_numbers_of_a_length_are_cut_differently() -> None:
 
 
 def test_tokens_begin_where_words_do() -> None:
-    tok = toy((b"t", b"U"), (b"2", b"0"), (b"-", b"0"), split_pattern=r"[\s\S]+")
+    tok = toy((b"t", b"U"), (b"2", b"0"), (b"-", b"0"), (b"4", b"-0"), split_pattern=r"[\s\S]+")
     judge = cut_at(["get", "User"])
     met, remark = judge(tok, Encoded.of(tok, "getUser"))
     assert (met, remark) == (False, "6 tokens: g|e|tU|s|e|r; within a token: User")
     assert judge(toy(), Encoded.of(toy(), "getUser")).met
     date = cut_at(["2024", "02", "29"])
     assert date(toy(), Encoded.of(toy(), "2024-02-29")).met
-    # 20|2|4|-0|2|-|2|9: the month is within "-0"
+    # "-0" alone would do, but "4-0" runs from the year into the month
     assert date(tok, Encoded.of(tok, "2024-02-29")) == (
         False,
-        "8 tokens: 20|2|4|-0|2|-|2|9; within a token: 02",
+        "7 tokens: 20|2|4-0|2|-|2|9; within a token: 02",
     )
 
 
@@ -202,3 +204,15 @@ def test_published_vocabularies(shared_data) -> None:
     assert cl100k["numbers", "numbers of 3 digits"]["met"]
     assert cl100k["arithmetic", "7 digits"]["remark"] == "3 tokens: 123|456|7"
     assert bert["emoji", "smile"]["remark"] == "1 token; comes back as '[UNK]'; 4 bytes"
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("name", ["gpt2_vocab.json", "cl100k_base.tiktoken", "o200k_base.tiktoken"])
+def test_cuts_of_numbers_are_those_of_single_encodings(shared_data, name: str) -> None:
+    pattern = name.split("_", maxsplit=1)[0]
+    tok = tokenizer.load(shared_data / "vocabs" / name, split_pattern=pattern)
+    one_by_one = Counter(
+        tuple(len(tok.token_bytes(token)) for token in tok.encode(str(number)))
+        for number in range(1000, 10_000)
+    )
+    assert cuts_of(tok, range(1000, 10_000)) == one_by_one

@@ -130,7 +130,7 @@ def begins_with(prefix: str) -> Judge:
 
 
 def cut_at(parts: Sequence[str]) -> Judge:
-    """Expect that a token begins where each of these parts of the text, in their order, begins."""
+    """Expect that a token begins with each of these parts of the text, in their order, punctuation aside."""
 
     def judge(tok: Tokenizer, found: Encoded) -> Verdict:
         normalized = tok.normalize(found.text).lower()
@@ -165,11 +165,10 @@ def no_special(tok: Tokenizer, found: Encoded) -> Verdict:
 
 
 def _starts(tok: Tokenizer, text: str) -> set[int]:
-    """Return where tokens begin in the normalized text, and where they do after spaces, `▁` or `_`."""
+    """Return where tokens begin in the normalized text, and where their first letter or digit is."""
     normalized, spans = tok.normalize(text), tok.encode_with_offsets(text, as_text=True)[1]
-    marks = (len(normalized[start:end]) - len(normalized[start:end].lstrip(" ▁_")) for start, end in spans)
-    starts = [start for start, _ in spans]
-    return {*starts, *(start + mark for start, mark in zip(starts, marks, strict=True))}
+    first = (next((i for i in range(*span) if normalized[i].isalnum()), span[0]) for span in spans)
+    return {*(start for start, _ in spans), *first}
 
 
 def _number(tok: Tokenizer, text: str) -> int:

@@ -111,7 +111,7 @@ def _code() -> Iterator[Probe]:
         ("MAX_RETRY_COUNT", ["MAX", "RETRY", "COUNT"]),
         ("parseHTTPResponse", ["parse", "HTTP", "Response"]),
     ):
-        yield Probe(text, "identifiers", text, "a token begins with each word", cut_at(parts))
+        yield Probe(text, "identifiers", text, "each word begins a token, punctuation aside", cut_at(parts))
 
 
 def _layout() -> Iterator[Probe]:
@@ -142,21 +142,21 @@ def _data() -> Iterator[Probe]:
         ("29/02/2024", ["29", "02", "2024"]),
         ("2024-02-29T12:34:56Z", ["2024", "02", "29", "12", "34", "56"]),
     ):
-        yield Probe(text, "dates", text, "a token begins with each number", cut_at(parts))
+        yield Probe(text, "dates", text, "each number begins a token, punctuation aside", cut_at(parts))
     for text in ("0xDEADBEEF", "#ff8800", "123e4567-e89b-12d3-a456-426614174000"):
         yield Probe(text, "hex", text, _BACK, unchanged)
     yield Probe(
         "URL",
         "addresses",
         "https://example.com/a?q=1",
-        "a token begins with each part",
+        "each part begins a token, punctuation aside",
         cut_at(["https", "example", "com", "a", "q"]),
     )
     yield Probe(
         "e-mail",
         "addresses",
         "ada.lovelace@example.com",
-        "a token begins with each part",
+        "each part begins a token, punctuation aside",
         cut_at(["ada", "lovelace", "example", "com"]),
     )
     yield Probe("JSON", "data", _JSON, _BACK, unchanged)
