@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,12 +17,19 @@ from tokenizers import Tokenizer as Theirs
 from tests.test_tokenizer.conftest import TRAINING_TEXTS, trained_by_sentencepiece
 from tokmill import tokenizer
 from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError, VocabularyError, attestation
+from tokmill.tokenizer.char_bpe.merge_list import with_merges
+from tokmill.tokenizer.char_bpe.model import CharacterPairModel
+from tokmill.tokenizer.char_bpe.sentencepiece import pattern_of
 from tokmill.tokenizer.components.charsmap import compile_rules
+from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
+from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.components.step_normalizer import StepNormalizer
 from tokmill.tokenizer.components.steps import Charsmap
 from tokmill.tokenizer.core.buffers import pack_bytes, unpack
+from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.formats.model_file import ModelFile, read_model
 from tokmill.tokenizer.formats.scores import as_read, as_written
+from tokmill.tokenizer.pipeline.definition import Definition
 
 TEXTS = [
     *TRAINING_TEXTS,
@@ -400,6 +408,102 @@ def test_a_list_of_merges_joins_no_other_pair(tmp_path: Path) -> None:
     tok = tokenizer.load(tmp_path)
     assert tok.encode("abc abx") == theirs.encode("abc abx").ids == [2, 6, 1, 5, 0]
     assert tok.merges == [(b"b", b"c"), (b"a", b"b"), (b"ab", b"c")]
+
+
+WRITTEN: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "bytes": {"byte_fallback": True, "character_coverage": 0.98, "remove_extra_whitespaces": False},
+    "no prefix": {"add_dummy_prefix": False, "allow_whitespace_only_pieces": True, "split_digits": True},
+    "across words": {"split_by_whitespace": False},
+}
+RUNS = ["a" * 3, "-" * 40, "=" * 30, " " * 50, "ha" * 20, "...", "▁▁"]
+
+
+@lru_cache(maxsize=len(WRITTEN))
+def exported(name: str) -> tuple[Theirs, Tokenizer, Tokenizer]:
+    """A BPE model of sentencepiece as tokenizers reads what we write, as we read it, and as it was."""
+    texts = [*TRAINING_TEXTS, "-" * 16, "==== ======", "haha hahaha hahahaha", "a    b        c"] * 3
+    model = trained_by_sentencepiece(
+        texts, vocab_size=330, model_type="bpe", normalization_rule_name="identity", **WRITTEN[name]
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "tokenizer.model").write_bytes(model)
+        tok = tokenizer.load(Path(folder) / "tokenizer.model")
+        file, *_ = tok.save(Path(folder) / "written", "huggingface")
+        return Theirs.from_file(str(file)), tokenizer.load(file), tok
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+@given(
+    parts=st.lists(
+        st.one_of(
+            st.sampled_from([*RUNS, "<s>", "</s>", " ", "the "]), st.text(alphabet=ALPHABET, max_size=6)
+        ),
+        max_size=8,
+    )
+)
+def test_a_bpe_model_file_is_written_with_the_same_ids(name: str, parts: list[str]) -> None:
+    theirs, again, tok = exported(name)
+    text = "".join(parts)
+    ids = tok.encode(text, allowed_special="all")
+    assert theirs.encode(text, add_special_tokens=False).ids == ids
+    assert again.encode(text, allowed_special="all") == ids
+    assert theirs.decode(ids, skip_special_tokens=False) == tok.decode(ids) == again.decode(ids)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_long_texts_and_runs_are_written_with_the_same_ids(name: str) -> None:
+    theirs, again, tok = exported(name)
+    texts = [
+        *TEXTS,
+        *(left + run * 3 + right for left in ("", "x", "a ") for run in RUNS for right in ("", "=", " a")),
+    ]
+    ids = tok.encode_batch(texts).to_lists()
+    assert [found.ids for found in theirs.encode_batch(texts, add_special_tokens=False)] == ids
+    assert again.encode_batch(texts).to_lists() == ids
+
+
+def by_scores(scores: dict[str, float], **more: Any) -> Tokenizer:
+    """A BPE model as sentencepiece would make it, with these scores."""
+    tokens = {i: piece.encode() for i, piece in enumerate(scores, start=1)}
+    vocabulary = Vocabulary.build(tokens, {"<unk>": 0})
+    model = CharacterPairModel(vocabulary, np.array([0.0, *scores.values()]), "<unk>", **more)
+    normalizer = SentenceNormalizer("identity", add_dummy_prefix=False)
+    return Tokenizer(Definition(model, PreTokenizer(pattern_of(model)), normalizer))
+
+
+def test_of_overlapping_places_the_leftmost_is_joined_in_what_is_written(tmp_path: Path) -> None:
+    # by hand: "ababa" is "ab" + "aba" and "aba" + "ba"; in ab|aba|ba both overlap, and the first is joined
+    scores = {"a": -9.0, "b": -9.0, "ab": -3.0, "aba": -2.0, "ba": -1.5, "ababa": -1.0}
+    made = with_merges(by_scores(scores).definition.model)
+    pairs = [pair for pair in made.pairs or [] if b"".join(pair) == b"ababa"]
+    assert pairs == [(b"ab", b"aba"), (b"aba", b"ba")]
+
+
+def test_model_files_that_no_file_can_hold_are_refused_with_the_reason(tmp_path: Path) -> None:
+    cannot = {
+        "tokenizers adds with 64": {"normalization_rule_name": "identity"},
+        "by grapheme clusters": {"normalization_rule_name": "nfkc"},
+        "not after it": {
+            "normalization_rule_name": "identity",
+            "treat_whitespace_as_suffix": True,
+            "model_type": "bpe",
+        },
+        "symbols such as 'fox'": {
+            "normalization_rule_name": "identity",
+            "user_defined_symbols": ["fox"],
+            "model_type": "bpe",
+        },
+    }
+    for reason, options in cannot.items():
+        model = trained_by_sentencepiece(TRAINING_TEXTS, vocab_size=200, **options)
+        (tmp_path / "tokenizer.model").write_bytes(model)
+        with pytest.raises(FormatError, match=reason):
+            tokenizer.load(tmp_path / "tokenizer.model").save(tmp_path / "written", "huggingface")
+    with pytest.raises(FormatError, match="'ab' and 'bc' have one score"):
+        with_merges(by_scores({"a": -9.0, "b": -9.0, "c": -9.0, "ab": -1.0, "bc": -1.0}).definition.model)
+    with pytest.raises(FormatError, match="the character 'b' is in pieces"):
+        with_merges(by_scores({"a": -9.0, "ab": -1.0}).definition.model)
 
 
 @given(at=st.integers(0, 400), byte=st.integers(0, 255))

@@ -6,19 +6,26 @@ token, or go on from one, are left out, since its text never gets to the model.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.tokenizer.char_bpe.merge_list import with_merges
 from tokmill.tokenizer.char_bpe.model import NAME, CharacterPairModel
 from tokmill.tokenizer.char_bpe.sentencepiece import pattern_of
+from tokmill.tokenizer.components.decoders import Decoder
+from tokmill.tokenizer.components.normalizers import Normalizer
+from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
+from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.components.steps import MARK
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
 from tokmill.tokenizer.formats import metaspace
 from tokmill.tokenizer.formats.byte_tokens import byte_name, read_byte_ids
 from tokmill.tokenizer.formats.joining import write_joining
+from tokmill.tokenizer.formats.sentence_steps import sentence_steps
 from tokmill.tokenizer.formats.split_steps import refusal
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model
@@ -106,6 +113,36 @@ def _cuts(model: CharacterPairModel) -> str:
     return pattern_of(model) if MARK.encode() in model.vocabulary.ids else WHOLE_TEXT
 
 
+def prepared(definition: Definition) -> Definition:
+    """Return a tokenizer with the same ids that a file can hold, for one that was read from a `.model`.
+
+    White space is treated by replacements, and pieces are joined by a list of merges (`merge_list`).
+
+    Raises:
+        FormatError: there is none; the message has the reason.
+    """
+    model, normalizer = definition.model, definition.normalizer
+    if not isinstance(model, CharacterPairModel) or model.merges is not None:
+        return definition
+    if not isinstance(normalizer, SentenceNormalizer) or definition.pre_tokenizer.chain != (
+        pattern_of(model),
+    ):
+        raise FormatError(
+            "format='huggingface' cannot express BPE that joins any two pieces that make a piece, but for "
+            "that of SentencePiece's models; use format='tokmill'"
+        )
+    name = sentence_steps(normalizer)
+    made = with_merges(model)
+    decoder = Decoder("metaspace_fused" if normalizer.add_dummy_prefix else "metaspace_never")
+    return replace(
+        definition,
+        model=made,
+        pre_tokenizer=PreTokenizer(_cuts(made)),
+        normalizer=Normalizer(name),
+        decoder=decoder,
+    )
+
+
 def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
     """Return the pre-tokenizer, the decoder and the model.
 
@@ -116,8 +153,7 @@ def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
     model, chain = definition.model, definition.pre_tokenizer.chain
     if not isinstance(model, CharacterPairModel) or model.pairs is None:
         raise FormatError(
-            "format='huggingface' cannot express BPE that joins any two pieces that make a piece; use "
-            "format='sentencepiece' or 'tokmill'"
+            "format='huggingface' cannot express BPE without a list of merges; use format='tokmill'"
         )
     if chain not in ((metaspace.WORDS,), (_cuts(model),)) or model.frozen:
         raise FormatError(

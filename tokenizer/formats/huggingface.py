@@ -34,6 +34,8 @@ def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[
     Raises:
         FormatError: `tokenizers` would read the split pattern differently, or a token cannot be written.
     """
+    part = find_family(definition.family).format_module("huggingface")
+    definition = part.prepared(definition) if hasattr(part, "prepared") else definition
     content = {
         "version": "1.0",
         "truncation": None,
@@ -41,7 +43,7 @@ def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[
         "added_tokens": [_added_token(name, i) for name, i in definition.special_tokens.items()],
         "normalizer": text_steps.write(definition.normalizer),
         "post_processor": post_processors.write(definition.post_processor, definition.special_tokens),
-        **find_family(definition.family).format_module("huggingface").write(definition, exact=exact),
+        **part.write(definition, exact=exact),
     }
     return [write_json(folder / HUGGINGFACE, content), *transformers.write(definition, folder)]
 

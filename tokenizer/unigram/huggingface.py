@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
+from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.core.errors import FormatError, VocabularyError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.formats import metaspace
 from tokmill.tokenizer.formats.byte_tokens import byte_name, read_byte_ids
 from tokmill.tokenizer.formats.joining import write_joining
 from tokmill.tokenizer.formats.scores import as_read, as_written
+from tokmill.tokenizer.formats.sentence_steps import sentence_steps
 from tokmill.tokenizer.formats.spellings import split_steps
 from tokmill.tokenizer.formats.split_steps import (
     check_chain,
@@ -42,6 +44,23 @@ def reads(content: Mapping[str, Any]) -> bool:
     return bool(content["model"].get("type") == "Unigram")
 
 
+def prepared(definition: Definition) -> Definition:
+    """Return a tokenizer as it is; refuse one that was read from a `.model`, which no file can hold.
+
+    Raises:
+        FormatError: its sums of scores are rounded, or its text is normalized, as sentencepiece does it.
+    """
+    model, normalizer = definition.model, definition.normalizer
+    if isinstance(normalizer, SentenceNormalizer):
+        sentence_steps(normalizer)
+    if isinstance(model, UnigramModel) and model.precision != "double":
+        raise FormatError(
+            "format='huggingface' cannot express precision='single', sums of scores that are rounded to 32 "
+            "bits as sentencepiece's are: tokenizers adds with 64; use format='sentencepiece' or 'tokmill'"
+        )
+    return definition
+
+
 def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
     """Return the pre-tokenizer, the decoder and the model.
 
@@ -56,11 +75,6 @@ def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
     model, chain = definition.model, definition.pre_tokenizer.chain
     if not isinstance(model, UnigramModel):
         raise FormatError(f"format='huggingface' cannot write a {model.family} tokenizer as Unigram")
-    if model.precision != "double":
-        raise FormatError(
-            "format='huggingface' cannot express precision='single', sums of scores that are rounded to 32 "
-            "bits as sentencepiece's are: tokenizers adds with 64; use format='sentencepiece' or 'tokmill'"
-        )
     marked = chain in ((metaspace.WORDS,), (WHOLE_TEXT,))
     scores = _as_written(model) if marked else model.scores.tolist()
     pieces = [_text(token, i, model) for i, token in enumerate(definition.tokens)]
