@@ -26,6 +26,25 @@ ENCODERS = (
     "fastokens",
     "quicktok-v1",
 )
+FAMILY_ENCODERS = (
+    "tokmill",
+    "tokmill from str",
+    "tokenizers",
+    AHEAD,
+    "sentencepiece",
+    "nanotoken",
+    "kitoken",
+    "splintr",
+    "tokie",
+    "iree",
+    "gigatoken",
+)
+FAMILY_VOCABULARIES = {
+    "bert": "tokenizers",
+    "unigram": "tokenizers",
+    "sentencepiece": "sentencepiece",
+    "sentencepiece-bpe": "sentencepiece",
+}  # and whose ids are right
 TRAINERS = (
     "tokmill",
     "tokmill from str",

@@ -22,7 +22,7 @@ def measured(side: str, seconds: float, verdict: Verdict) -> Outcome:
     return outcome
 
 
-@pytest.mark.parametrize("command", ["encode", "train", "split"])
+@pytest.mark.parametrize("command", ["encode", "train", "split", "families"])
 def test_help_shows_examples_wherever_python_runs(command: str, checkout: Path, tmp_path: Path) -> None:
     script = checkout / "benchmarks" / f"{command}.py"
 
