@@ -63,7 +63,7 @@ def test_steps_do_what_the_table_shows(name: str, text: str, becomes: str) -> No
 def test_patterns_cut_as_the_table_shows(tables: dict[str, Rows]) -> None:
     text = "don't  stop-12!"
     rows = {name: row[1] for row in tables["Split patterns"] for name in re.findall(r"`([^`]+)`", row[0])}
-    for name in ("gpt2", "clip", "bert", "whitespace", "whitespace_split", "punctuation"):
+    for name in ("gpt2", "clip", "bert", "whitespace", "whitespace_split", "punctuation", "unicode_scripts"):
         shown = [part.replace("␣", " ") for part in rows[name].split(" ")]
         assert compile_pattern(name).split_text(text) == shown
     for behavior in ("contiguous", "merged_with_previous", "merged_with_next"):

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.readers
 PYTHON = os.environ.get("TOKMILL_READERS", sys.executable)
 WORKER = Path(__file__).with_name("read_with.py")
 # These are those of words without their spaces, which no byte-level reader knows.
-OF_WORDS = {"bert", "clip", "whitespace", "whitespace_split", "punctuation"}
+OF_WORDS = {"bert", "clip", "whitespace", "whitespace_split", "punctuation", "unicode_scripts"}
 PATTERNS = [name for name in (*SPLIT_PATTERNS, *SPLIT_CHAINS) if name not in OF_WORDS]
 EVERYTHING = "TOKMILL_EVERYTHING" in os.environ
 BYTES_A_CORPUS = 1 << 40 if EVERYTHING else 50_000

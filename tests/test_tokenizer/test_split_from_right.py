@@ -83,7 +83,7 @@ def test_only_expressions_of_this_form_are_taken_for_it() -> None:
         assert groups_of(other) is None
 
 
-@pytest.mark.parametrize("name", [*SPLIT_PATTERNS, *SPLIT_CHAINS])
+@pytest.mark.parametrize("name", [*sorted({*SPLIT_PATTERNS} - {"unicode_scripts"}), *SPLIT_CHAINS])
 def test_equals_isolated_splits_of_tokenizers(name: str) -> None:
     steps = [
         tokenizers.pre_tokenizers.Split(tokenizers.Regex(part), "isolated")

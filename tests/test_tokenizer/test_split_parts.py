@@ -141,6 +141,8 @@ STEPS_OF_WORDS = [
     [DIGITS, {"type": "Whitespace"}],
     [{"type": "BertPreTokenizer"}, DIGITS],
     [split_by({"Regex": r"\s+"}, "Removed"), punctuation("Isolated")],
+    [{"type": "UnicodeScripts"}, {"type": "WhitespaceSplit"}],
+    [{"type": "Whitespace"}, {"type": "UnicodeScripts"}, DIGITS],
     [split_by({"Regex": r"\w+|[^\w\s]+"}, "Removed", invert=True)],
     [split_by({"Regex": r"\S+"}, "Removed", invert=True), split_by({"String": "e"}, "MergedWithNext")],
 ]
@@ -175,10 +177,31 @@ def test_files_are_read_as_tokenizers_reads_them(
 )
 def test_real_text_is_cut_alike(shared_data: Path, step: Any, name: str) -> None:
     splitter = compile_pattern(name)
-    for text in ntrex(shared_data).values():
+    for text in (text[:20_000] for text in ntrex(shared_data).values()):
         theirs = [piece for piece, _ in step.pre_tokenize_str(text)]
         ours = splitter.split_text(text)
         assert (ours if name == "punctuation" else [piece for piece in ours if piece.strip()]) == theirs
+
+
+@pytest.mark.shared_data
+def test_real_text_is_cut_by_scripts_alike(shared_data: Path) -> None:
+    splitter, theirs = compile_pattern("unicode_scripts"), pre_tokenizers.UnicodeScripts()
+    assert splitter.engine == "automaton"
+    for text in (text[:30_000] for text in ntrex(shared_data).values()):
+        assert splitter.split_text(text) == [piece for piece, _ in theirs.pre_tokenize_str(text)]
+
+
+@given(st.text(st.sampled_from("ab гд 日ごカー가x1.,\t\u0301é語 "), max_size=20))
+def test_scripts_are_those_of_tokenizers_but_for_spaces_at_the_beginning(text: str) -> None:
+    cut = compile_pattern("unicode_scripts").split_text(text)
+    rest = cut[1:] if cut and not cut[0].strip(" ") else cut
+    assert rest == [piece for piece, _ in pre_tokenizers.UnicodeScripts().pre_tokenize_str(text)]
+
+
+def test_scripts_are_not_written_where_spaces_count(tmp_path: Path) -> None:
+    tok = tokenizer.train(TRAINING_TEXTS, vocab_size=300, split_pattern="unicode_scripts")
+    with pytest.raises(FormatError, match="in another way"):
+        tok.save(tmp_path, "huggingface")
 
 
 @pytest.mark.parametrize("name", ["whitespace", "whitespace_split", "punctuation"])

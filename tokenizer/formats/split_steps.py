@@ -101,10 +101,11 @@ def read_split(step: dict[str, Any], where: str, allowed: str) -> str:
     return _behaving(read_expression(expression), behavior, where)
 
 
-_MATCH_EVERYTHING = {SPLIT_PATTERNS[name] for name in SPLIT_PATTERNS if name != "punctuation"}
+_LEAVE_STRETCHES = {"punctuation", "unicode_scripts"}
+_MATCH_EVERYTHING = {SPLIT_PATTERNS[name] for name in SPLIT_PATTERNS if name not in _LEAVE_STRETCHES}
 _REFUSED = {
-    "UnicodeScripts": "it leaves out the spaces that a text begins with, which the model here needs; use a "
-    r"Split by scripts, e.g. \p{Han}+|\p{Latin}+",
+    "UnicodeScripts": "it leaves out the spaces that a text begins with, which only the families wordpiece "
+    "and word_bpe have no use for",
     "CharDelimiterSplit": "it leaves its delimiter out of the text, which cannot be done here",
     **dict.fromkeys(
         ("Whitespace", "WhitespaceSplit", "BertPreTokenizer"),

@@ -26,10 +26,11 @@ WHOLE_STEPS = {
 """Steps that leave white space out, and the chains that they stand for."""
 
 _CHAINS = {step["type"]: chain for chain, step in WHOLE_STEPS.items()}
+_SCRIPTS = SPLIT_PATTERNS["unicode_scripts"]
 _SPACES = frozenset({r"\s", r"\s+"})
 _NOT_SPACES = frozenset({r"\S+", r"[^\s]+"})
 _RUST_WORDS = r"\w+|[^\w\s]+"
-_STEPS = ", BertPreTokenizer, Whitespace and WhitespaceSplit"
+_STEPS = ", UnicodeScripts, BertPreTokenizer, Whitespace and WhitespaceSplit"
 
 
 def write_steps(chain: tuple[str, ...], *, exact: bool) -> list[Step]:
@@ -44,8 +45,16 @@ def write_steps(chain: tuple[str, ...], *, exact: bool) -> list[Step]:
     """
     if chain in WHOLE_STEPS:
         return [WHOLE_STEPS[chain]]
-    check_chain(chain)
-    return [*split_steps(chain, exact=exact), {"type": "WhitespaceSplit"}]
+    check_chain([expression for expression in chain if expression != _SCRIPTS])
+    steps = [_step(expression, exact=exact) for expression in chain]
+    return [*steps, {"type": "WhitespaceSplit"}]
+
+
+def _step(expression: str, *, exact: bool) -> Step:
+    if expression == _SCRIPTS:
+        return {"type": "UnicodeScripts"}
+    (step,) = split_steps([expression], exact=exact)
+    return step
 
 
 def read_steps(steps: Sequence[Step], family: str, where: str) -> tuple[str, ...]:
@@ -65,7 +74,8 @@ def read_steps(steps: Sequence[Step], family: str, where: str) -> tuple[str, ...
     loses_spaces = False
     for step in steps:
         known = _CHAINS.get(_without_spaces(step))
-        chain += known or (read_split(step, where, _STEPS),)
+        by_scripts = step["type"] == "UnicodeScripts"
+        chain += known or (_SCRIPTS if by_scripts else read_split(step, where, _STEPS),)
         loses_spaces = loses_spaces or known is not None
     if not loses_spaces:
         types = [step["type"] for step in steps]

@@ -16,9 +16,7 @@ from tokmill.tokenizer.splitting.syntax import OneOf, UnsupportedError
 NUM_CODE_POINTS = 0x110000
 SURROGATES = slice(0xD800, 0xE000)
 MAX_CLASSES = 200
-MAX_SETS = (
-    64  # of characters in one expression; each is asked about all of Unicode, some hundredths of a second
-)
+MAX_SETS = 200  # in one expression; all of Unicode is looked through for each, some thousandths of a second
 
 # Common in patterns (`(?i:'s|'t)`), and slow to look for in all of Unicode.
 _ASCII_OF_ANY_CASE = regex.compile(r"\(\?i:[a-z']\)")

@@ -21,6 +21,7 @@ from typing import Literal, TypeAlias, get_args
 
 from tokmill.tokenizer.core.errors import PatternError
 from tokmill.tokenizer.splitting.from_right import from_right
+from tokmill.tokenizer.splitting.scripts import runs_of_scripts
 
 Digits: TypeAlias = Literal["pattern", "single", "groups_of_three", "groups_of_three_from_right"]
 r"""How digits (`\p{N}`) are cut: by the pattern, each alone, or up to three together, from either side."""
@@ -56,6 +57,7 @@ SPLIT_PATTERNS: MappingProxyType[str, str] = MappingProxyType(
         "whitespace": rf"\s+|[{_WORD_CHARACTER}]+|[^\s{_WORD_CHARACTER}]+",
         "whitespace_split": r"\s+|[^\s]+",
         "punctuation": f"[{_PUNCTUATION}]",
+        "unicode_scripts": runs_of_scripts(),
     }
 )
 """Named patterns that are one regular expression."""

@@ -30,6 +30,7 @@ MAX_PENDING = 3
 MAX_ROUNDS = 100  # of looking for states that are alike; long literals need one for each character
 START = 0
 GAP = 1
+_BEFORE_MERGING = 2  # times the entries that there may be once states that are alike are merged
 
 
 class Step(NamedTuple):
@@ -117,7 +118,7 @@ def build_transducer(matcher: Matcher) -> Transducer:
             if step.state not in numbers:
                 numbers[step.state] = len(todo)
                 todo.append(step.state)
-        if len(todo) * len(row) > MAX_ENTRIES:
+        if len(todo) * len(row) > _BEFORE_MERGING * MAX_ENTRIES:
             raise UnsupportedError(f"tables of more than {MAX_ENTRIES} entries")
         next_state.append([numbers[step.state] for step in row])
         flags.append([step.flags for step in row])
