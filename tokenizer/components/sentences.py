@@ -160,7 +160,7 @@ def plain_characters(units: NDArray[np.uint32]) -> NDArray[np.uint8]:
         table = units.astype(np.int64)
         firsts, exists = _follow(table, _offsets(table[:1]), ascii_bytes)
         nodes = table[firsts]
-        states = _offsets(nodes)
+        states = firsts ^ _offsets(nodes)
         is_rule = (nodes & _HAS_VALUE != 0) & (states < table.shape[0])
         _, leads = _follow(table, states[:, None], ascii_bytes)
         plain[:_ASCII] = ~(exists & (is_rule | leads.any(axis=1)))
