@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from tokmill.tokenizer.components.absorbing import absorb
 from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.specials import cut
 from tokmill.tokenizer.core import buffers
@@ -168,6 +169,7 @@ def _recovered(tok: Tokenizer, text: str, as_text: bool) -> bytes:
         return (tok.definition.normalizer.text(text) if as_text else tok.normalize(text)).encode()
     data, offsets = buffers.pack([text])
     segments = cut(data, offsets, {} if as_text else tok.special_tokens)
+    data, segments = absorb(data, segments, tok.definition.sides)
     parts = zip(buffers.unpack(data, segments.bounds), segments.kinds, strict=True)
     found = ([part] if kind >= 0 else _known(tok, part, not i) for i, (part, kind) in enumerate(parts))
     return tok.definition.decoder.join(itertools.chain.from_iterable(found))

@@ -79,7 +79,7 @@ def encode_parts(
         TokenizerError: a part is not a text.
     """
     held, waiting, consumed, wanted = b"", list[bytes](), 0, _ROOM
-    for data in _as_bytes(parts):
+    for data in as_bytes(parts):
         waiting.append(data)
         wanted -= len(data)
         if wanted > 0:
@@ -109,7 +109,7 @@ def _encode_some(
     yield from stream.add(data[position:])
 
 
-def _as_bytes(parts: Iterable[Text]) -> Iterator[bytes]:
+def as_bytes(parts: Iterable[Text]) -> Iterator[bytes]:
     """Encode parts as UTF-8; the halves of a surrogate pair may be in two of them."""
     high = ""
     for number, part in enumerate(parts):

@@ -9,7 +9,7 @@ Laws: decoding gives the (normalized) text back, byte for byte, if the model kno
     without a Python object per document.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -21,9 +21,10 @@ from numpy.typing import ArrayLike, NDArray
 from tokmill.tokenizer import formats
 from tokmill.tokenizer.byte_bpe.vocab import Merges, Vocab, definition_of
 from tokmill.tokenizer.chunked_encoding import ChunkedEncoder
+from tokmill.tokenizer.components.absorbing import absorb
 from tokmill.tokenizer.components.decoders import IdDecoder
 from tokmill.tokenizer.components.post_processors import Template
-from tokmill.tokenizer.components.specials import AllowedSpecial, AsText, active_specials, cut
+from tokmill.tokenizer.components.specials import AllowedSpecial, AsText, Segments, active_specials, cut
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.arrow import ArrowStrings, read_strings
 from tokmill.tokenizer.core.buffers import EncodedBatch, LocatedBatch, Text, Texts
@@ -32,7 +33,7 @@ from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.renaming import claimed, padded, renamed
 from tokmill.tokenizer.short_texts import ShortTexts
 from tokmill.tokenizer.splitting import PatternLike, Splitter
-from tokmill.tokenizer.streaming import encode_parts
+from tokmill.tokenizer.streaming import as_bytes, encode_parts
 
 _PLAIN = Template.parse("$A", "$A $B:1")  # in the place of a template that there is not
 
@@ -350,9 +351,19 @@ class Tokenizer:
         """
         text, cuts = buffers.checked(data, offsets)
         looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
-        segments = cut(text, cuts, looked_for, disallowed)
+        text, segments = self._cut(text, cuts, looked_for, disallowed)
         ids, ends = self._encoder.run(text, segments, self.id_type, num_threads)
         return EncodedBatch(ids, ends[segments.documents])
+
+    def _cut(
+        self,
+        text: NDArray[np.uint8],
+        cuts: NDArray[np.int64],
+        looked_for: Mapping[str, int],
+        disallowed: Collection[str] = (),
+    ) -> tuple[NDArray[np.uint8], Segments]:
+        """Cut documents at special tokens, and leave out the white space that these take."""
+        return absorb(text, cut(text, cuts, looked_for, disallowed), self.definition.sides)
 
     def encode_arrow(
         self,
@@ -407,7 +418,17 @@ class Tokenizer:
         """
         buffers.check_many(parts)
         looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
+        if self.definition.absorbing:
+            return self._encode_joined(parts, looked_for, disallowed)
         return encode_parts(parts, self._encoder.stream(), looked_for, disallowed)
+
+    def _encode_joined(
+        self, parts: Iterable[Text], looked_for: Mapping[str, int], disallowed: Collection[str]
+    ) -> Iterator[int]:
+        """Encode a text that comes in parts as a whole, since what special tokens take may be long."""
+        data, offsets = buffers.pack_bytes([b"".join(as_bytes(parts))])
+        text, segments = self._cut(data, offsets, looked_for, disallowed)
+        yield from self._encoder.run(text, segments, np.int64)[0].tolist()
 
     def encode_with_offsets(
         self, text: Text, *, allowed_special: AllowedSpecial = (), as_text: AsText = False
@@ -444,7 +465,7 @@ class Tokenizer:
         """
         text, cuts = buffers.checked(data, offsets)
         looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
-        segments = cut(text, cuts, looked_for, disallowed)
+        text, segments = self._cut(text, cuts, looked_for, disallowed)
         ids, ends = self._encoder.run(text, segments, np.int64)
         text, bounds, starts, stops = self._encoder.locate(text, segments, ids)
         return LocatedBatch(ids, ends[segments.documents], starts, stops, text, bounds[segments.documents])
@@ -468,9 +489,9 @@ class Tokenizer:
     ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Return documents as they are encoded: normalized around their special tokens."""
         text, cuts = buffers.checked(data, offsets)
-        if self.definition.normalizer.name is None:
+        if self.definition.normalizer.name is None and not self.definition.absorbing:
             return text, cuts
-        segments = cut(text, cuts, self.special_tokens)
+        text, segments = self._cut(text, cuts, self.special_tokens)
         parts = segments.bounds, segments.kinds >= 0, segments.first
         text, bounds = self.definition.normalizer.buffers(text, *parts)
         return text, bounds[segments.documents]

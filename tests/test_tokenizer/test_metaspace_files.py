@@ -302,6 +302,42 @@ def test_the_older_form_of_metaspace_is_read(tmp_path: Path) -> None:
     assert tokenizer.load(tmp_path) == both("xlm_roberta", tmp_path / "now")[1]
 
 
+@pytest.mark.parametrize("sides", [(True, False), (False, True), (True, True)])
+@given(
+    text=st.lists(st.sampled_from(["<s>", "</s>", " ", "\u3000", "\n", "a", "fox", "▁"]), max_size=9).map(
+        "".join
+    )
+)
+def test_special_tokens_take_white_space_as_there(sides: tuple[bool, bool], text: str) -> None:
+    theirs, ours = taking(*sides)
+    expected = theirs.encode(text, add_special_tokens=False).ids
+    assert ours.encode(text, allowed_special="all") == expected
+    assert list(ours.encode_iterable([text[:2], text[2:]], allowed_special="all")) == expected
+    assert ours.encode_with_offsets(text, allowed_special="all")[0] == expected
+    several = ours.encode_batch([text, " a ", text], allowed_special="all").to_lists()
+    assert several == [expected, theirs.encode(" a ", add_special_tokens=False).ids, expected]
+
+
+@lru_cache(maxsize=3)
+def taking(left: bool, right: bool) -> tuple[Theirs, Tokenizer]:
+    """A tokenizer in which `<s>` takes white space on some sides, in both libraries."""
+    content = content_of(llama())
+    content["added_tokens"][1] |= {"lstrip": left, "rstrip": right}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "tokenizer.json"
+        file.write_text(json.dumps(content))
+        ours = tokenizer.load(file)
+        attestation.check(ours, attestation.make(ours))
+        for name in ("huggingface", "tokmill"):
+            assert tokenizer.load(ours.save(Path(folder) / name, name)[0]) == ours
+        with pytest.raises(FormatError, match="takes the white space beside it"):
+            ours.save(folder, "sentencepiece")
+        assert ours.rename({"<s>": "<mask>"}).encode("a <mask> b", allowed_special="all") == ours.encode(
+            "a <s> b", allowed_special="all"
+        )
+        return Theirs.from_file(str(file)), ours
+
+
 def set_at(*path: Any, to: Any) -> Any:
     """Return a change of a file's content: another value at a place."""
 

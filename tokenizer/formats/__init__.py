@@ -67,6 +67,9 @@ WRITERS: dict[str, Writer] = {
 _WITHOUT_ROLES = frozenset(WRITERS) - {"tokmill", "huggingface", "huggingface_exact", "bert"}
 """Formats whose files hold neither all roles nor chat templates."""
 
+_WITH_SIDES = frozenset({"tokmill", "huggingface", "huggingface_exact"})
+"""Formats that can say that special tokens take white space."""
+
 _OTHER_NAMES = (names.TEKKEN, names.BERT, names.SENTENCEPIECE, names.RWKV, "encoder.json", "spiece.model")
 
 
@@ -90,6 +93,11 @@ def save(definition: Definition, folder: Path, format_name: str = "tokmill") -> 
         )
     if folder.is_file():
         raise FormatError(f"{folder}: is a file, but a tokenizer is saved into a folder; name its folder")
+    if definition.absorbing and format_name not in _WITH_SIDES:
+        raise FormatError(
+            f"format={format_name!r} cannot express that {next(iter(definition.absorbing))!r:.80} takes "
+            "the white space beside it; use 'huggingface' or 'tokmill'"
+        )
     written = WRITERS[format_name](definition, folder)
     if format_name in _WITHOUT_ROLES and (definition.roles or definition.chat_templates):
         written += transformers.write(definition, folder)

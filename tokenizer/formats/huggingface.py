@@ -7,9 +7,11 @@ Read: the same parts, in all spellings of published files. A post-processor (whi
     as BOS) becomes the tokenizer's template; one that cannot is refused by name.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tokmill.tokenizer.components.absorbing import Side
 from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.malformed import refuse_malformed
@@ -40,7 +42,10 @@ def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [_added_token(name, i) for name, i in definition.special_tokens.items()],
+        "added_tokens": [
+            _added_token(name, i, definition.absorbing.get(name))
+            for name, i in definition.special_tokens.items()
+        ],
         "normalizer": text_steps.write(definition.normalizer),
         "post_processor": post_processors.write(definition.post_processor, definition.special_tokens),
         **part.write(definition, exact=exact),
@@ -48,8 +53,9 @@ def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[
     return [write_json(folder / HUGGINGFACE, content), *transformers.write(definition, folder)]
 
 
-def _added_token(name: str, i: int) -> dict[str, Any]:
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+def _added_token(name: str, i: int, side: Side | None) -> dict[str, Any]:
+    left, right = side in ("left", "both"), side in ("right", "both")
+    flags = {"single_word": False, "lstrip": left, "rstrip": right, "normalized": False, "special": True}
     return {"id": i, "content": name, **flags}
 
 
@@ -81,11 +87,23 @@ def _read(content: dict[str, Any], where: str) -> Definition:
     template = post_processors.read(content.get("post_processor"), specials, where)
     if marked:
         model, cuts = part.read_marked(*given, pattern)
-        decoder = Decoder(read_joining(content.get("decoder"), model, where))
-        return Definition(model, PreTokenizer(cuts), normalizer, template, decoder)
-    model, pre_tokenizer = part.read(*given)
-    decoder = Decoder("end_of_word" if loses_spaces else _read_decoder(content.get("decoder")))
-    return Definition(model, pre_tokenizer, normalizer, template, decoder)
+        pre_tokenizer, decoder = PreTokenizer(cuts), read_joining(content.get("decoder"), model, where)
+    else:
+        model, pre_tokenizer = part.read(*given)
+        decoder = "end_of_word" if loses_spaces else _read_decoder(content.get("decoder"))
+    read = Definition(model, pre_tokenizer, normalizer, template, Decoder(decoder))
+    return replace(read, absorbing=_read_sides(content.get("added_tokens") or []))
+
+
+def _read_sides(added: list[dict[str, Any]]) -> dict[str, Side]:
+    """Return on which sides added tokens take white space."""
+    sides: dict[tuple[bool, bool], Side] = {
+        (True, False): "left",
+        (False, True): "right",
+        (True, True): "both",
+    }
+    found = {token["content"]: (bool(token.get("lstrip")), bool(token.get("rstrip"))) for token in added}
+    return {name: sides[flags] for name, flags in found.items() if any(flags)}
 
 
 def _read_decoder(value: dict[str, Any] | None) -> str:
@@ -112,11 +130,9 @@ def _part_for(content: dict[str, Any], where: str) -> Any:
 
 def _read_added_tokens(added: list[dict[str, Any]], normalizer: str | None, where: str) -> dict[str, int]:
     for token in added:
-        for flag in ("single_word", "lstrip", "rstrip"):
-            if token.get(flag):
-                raise refusal(
-                    where, f"added_tokens: {token['content']!r}: {flag}", True, "only False can be done"
-                )
+        if token.get("single_word"):
+            key = f"added_tokens: {token['content']!r}: single_word"
+            raise refusal(where, key, True, "only False can be done")
         if not token.get("special") and token["content"].isspace():
             raise refusal(
                 where,

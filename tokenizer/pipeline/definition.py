@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from tokmill.tokenizer.components.absorbing import Side, check_sides
 from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.normalizers import Normalizer
 from tokmill.tokenizer.components.post_processors import Template
@@ -32,7 +33,8 @@ from tokmill.tokenizer.pipeline.model import Model, TextNormalizer
 from tokmill.tokenizer.splitting import Digits, PatternLike
 
 SPEC_FORMAT = "tokmill"
-SPEC_VERSION, TEMPLATE_VERSION = 1, 2  # a reader that does not know templates must not ignore one
+SPEC_VERSION, TEMPLATE_VERSION, ABSORBING_VERSION = 1, 2, 3
+"""A reader that does not know templates, or tokens that take white space, must not ignore them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +51,7 @@ class Definition:
             the classes of characters that the split pattern distinguishes; None if unknown.
         roles: special tokens by role where the role does not follow from names; see `components.roles`.
         chat_templates: texts of Jinja templates by name, which are carried and never executed.
+        absorbing: special tokens that take the white space beside them, and on which sides.
 
     Raises:
         VocabularyError: the parts do not fit together.
@@ -62,8 +65,10 @@ class Definition:
     unicode: Mapping[str, str] | None = None
     roles: Roles = field(default_factory=dict)
     chat_templates: Mapping[str, str] = field(default_factory=dict)
+    absorbing: Mapping[str, Side] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_sides(self.absorbing, self.special_tokens)
         _check_unicode(self.unicode)
         check_roles(self.roles, self.special_tokens)
         check_templates(self.chat_templates)
@@ -116,6 +121,11 @@ class Definition:
     def special_tokens(self) -> Mapping[str, int]:
         """Ids of the special tokens by name, reserved ones included, by id."""
         return self.vocabulary.special_tokens
+
+    @property
+    def sides(self) -> Mapping[int, Side]:
+        """On which sides special tokens take white space, by id."""
+        return {self.special_tokens[name]: side for name, side in self.absorbing.items()}
 
     @property
     def num_reserved(self) -> int:
@@ -175,8 +185,9 @@ class Definition:
             **decoder,
             **({"roles": dict(self.roles)} if self.roles else {}),
             **({"chat_templates": dict(self.chat_templates)} if self.chat_templates else {}),
+            **({"absorbing": dict(self.absorbing)} if self.absorbing else {}),
             "format": SPEC_FORMAT,
-            "version": TEMPLATE_VERSION if template else SPEC_VERSION,
+            "version": self._version,
             "family": self.family,
             "normalizer": self.normalizer.spec(),
             **self.pre_tokenizer.spec(),
@@ -185,6 +196,13 @@ class Definition:
             "tokens": _spell(self.vocabulary),
             **self.model.spec(),
         }
+
+    @property
+    def _version(self) -> int:
+        """The oldest version whose readers know all parts."""
+        if self.absorbing:
+            return ABSORBING_VERSION
+        return SPEC_VERSION if self.post_processor is None else TEMPLATE_VERSION
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any], where: str = "spec") -> Self:
@@ -199,10 +217,10 @@ class Definition:
                 f"{where}: format={spec.get('format')!r} and family={spec.get('family')!r} must be "
                 f"{SPEC_FORMAT!r} and one of {', '.join(FAMILIES)}"
             )
-        if spec.get("version") not in (SPEC_VERSION, TEMPLATE_VERSION):
+        if spec.get("version") not in (SPEC_VERSION, TEMPLATE_VERSION, ABSORBING_VERSION):
             raise FormatError(
                 f"{where}: version={spec.get('version')!r} is not known here, which reads up to "
-                f"{TEMPLATE_VERSION}; a newer tokmill wrote it, so use that one"
+                f"{ABSORBING_VERSION}; a newer tokmill wrote it, so use that one"
             )
         with refuse_malformed(where):
             return cls._from_fields(spec, where)
@@ -221,6 +239,7 @@ class Definition:
             spec.get("unicode"),
             spec.get("roles", {}),
             spec.get("chat_templates", {}),
+            spec.get("absorbing", {}),
         )
 
 

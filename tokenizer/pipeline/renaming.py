@@ -105,6 +105,7 @@ def _with_special_tokens(
         model=definition.model.with_vocabulary(vocabulary),
         post_processor=None if template is None else _renamed_template(template, names),
         roles=roles,
+        absorbing={names.get(name, name): side for name, side in definition.absorbing.items()},
     )
     return changed.with_roles(kept)
 
