@@ -1,23 +1,27 @@
-"""Which tokens an encoding can hold, and what the text of the others becomes.
+r"""Which tokens an encoding can hold, and what the text of the others becomes.
 
 A token is reachable if some text gives it. That is shown by a text: its own, or its own with a letter before
-or after it, as a piece inside a word needs (`##ing`, or the `es` of a word that goes on). Where no such text
-gives the token, the model alone is asked, without normalizer and split pattern. In BPE and Unigram every part
-of an encoding is the encoding of its text, so a token that its own bytes do not give there is made by no
-text; one that they do give, and that is a part of characters only, is taken for reachable. Any other is not.
+or after it, as a piece inside a word needs (`##ing`, or the `es` of a word that goes on).
+
+For BPE and Unigram the rest follows from the model and the split pattern, one by one. Every part of an
+encoding is the encoding of its text there, so a token that its own bytes do not give the model is given by no
+text. One that they do give is taken for reachable if normalizer and split pattern leave it whole between some
+neighbours (o200k cuts `\n//` in two, but not after a semicolon), or if it is a part of characters.
 """
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.buffers import pack_bytes
-from tokmill.tokenizer.core.errors import TokenizerError
 
 _LONGEST_CHARACTER = 4
 _NUM_NEIGHBOURS = 6
+_BY_MODEL = ("byte_bpe", "char_bpe", "unigram")
+_SURROUNDINGS = (b"", b"a", b"A", b"1", b".", b";", b"{", b'"', b"'", b" ", b"\n", b"\t", b"s", b"m")
 
 
 def reachable_tokens(
@@ -43,7 +47,9 @@ def reachable_tokens(
             if not before and not after and ids:
                 own[token] = ids
         asked = asked[~reached[asked]]
-    reached[[i for i in asked.tolist() if _is_part(surfaces[i]) and _by_model(tok, i)]] = True
+    if tok.family in _BY_MODEL:
+        given = [i for i in asked.tolist() if tok.encode_pretoken(tok.definition.tokens[i]) == [i]]
+        reached[[i for i in given if _is_part(surfaces[i]) or _stays_whole(tok, surfaces[i])]] = True
     return reached, {token: ids for token, ids in own.items() if not reached[token]}
 
 
@@ -90,9 +96,14 @@ def _is_part(data: bytes) -> bool:
     return text.startswith(cut) and len(rest) < _LONGEST_CHARACTER and (not rest or 0xC2 <= rest[0] <= 0xF4)
 
 
-def _by_model(tok: Tokenizer, token: int) -> bool:
-    """Whether the model makes one token of a token's own bytes."""
-    try:
-        return tok.encode_pretoken(tok.definition.tokens[token]) == [token]
-    except TokenizerError:  # a family that takes text alone
+def _stays_whole(tok: Tokenizer, surface: bytes) -> bool:
+    """Whether normalizer and split pattern leave a text whole between some neighbours."""
+    if not _is_text(surface):
         return False
+    for before, after in product(_SURROUNDINGS, repeat=2):
+        data, bounds = tok.normalize_buffers(*pack_bytes([before + surface + after]))
+        start = data.tobytes().find(surface)
+        parts = tok.splitter.split(data, bounds)
+        if start >= 0 and ((parts.starts <= start) & (parts.ends >= start + len(surface))).any():
+            return True
+    return False

@@ -264,4 +264,4 @@ def _metrics(summary: "AuditSummary") -> dict[str, Scalar]:
     }
 
 
-AUDIT = Stage(verb="audit", task="audit", kind="audit", version=6, params=AuditParams, run=run)
+AUDIT = Stage(verb="audit", task="audit", kind="audit", version=7, params=AuditParams, run=run)

@@ -124,10 +124,13 @@ def _merges(tok: Tokenizer) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArr
     """Return both parts and the rank of each id, int64 [vocab_size]; -1 where there are none."""
     left, right, ranks = (np.full(tok.vocab_size, -1, np.int64) for _ in range(3))
     model: Any = tok.definition.model
-    if hasattr(model, "merges"):
-        rows = np.asarray(model.merges, np.int64).reshape(-1, 3)[::-1]  # the first of several stays
-        left[rows[:, 2]], right[rows[:, 2]] = rows[:, 0], rows[:, 1]
-        ranks[rows[:, 2]] = np.arange(len(rows))[::-1]
+    if getattr(model, "merges", None) is not None:
+        rows = np.asarray(model.merges, np.int64)
+        if rows.shape[1] == 2:
+            rows = np.column_stack([rows, model.results])
+        makes = np.flatnonzero(rows[:, 2] >= 0)[::-1]  # the first of several stays
+        left[rows[makes, 2]], right[rows[makes, 2]] = rows[makes, 0], rows[makes, 1]
+        ranks[rows[makes, 2]] = makes
     elif hasattr(model, "scores"):
         ordinary = np.array([token for token, _ in tok.definition.vocabulary.ordinary()], np.int64)
         order = np.lexsort((ordinary, -np.asarray(model.scores)[ordinary]))
