@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from tokmill.tasks.audit.probing.own import OwnProbe
 from tokmill.tasks.core.stage import Params
 
 Limit: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -28,6 +29,11 @@ class AuditParams(Params):
         "first one.",
     )
     seed: int = Field(default=0, ge=0, lt=1 << 64, description="Seed of the intervals of premiums.")
+    probes: tuple[OwnProbe, ...] = Field(
+        default=(),
+        description="Probes beside our own: texts, and what is expected of them.",
+        examples=[[{"name": "our ids", "text": "AB-1234", "max_tokens": 4}]],
+    )
     min_bytes_per_token: Limits | None = Field(
         default=None,
         description="The fewest bytes of text per token: one number for every source, or a table by source.",
@@ -71,6 +77,15 @@ class AuditParams(Params):
         description="What the run does if the gate fails: 'warn' continues, 'fail' stops before anything is "
         "encoded. The audit is published in either case.",
     )
+
+    @field_validator("probes")
+    @classmethod
+    def _check_names(cls, probes: tuple[OwnProbe, ...]) -> tuple[OwnProbe, ...]:
+        names = [one.name for one in probes]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise ValueError(f"two probes are named {twice[0]!r}; give each its own name")
+        return probes
 
 
 def limit_of(limits: Limits | None, name: str) -> float | None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 TABLES = (
     *("vocab_tokens", "vocab_sources", "vocab_lengths", "vocab_frequencies", "vocab_roundtrip"),
-    *("vocab_entropy", "vocab_parity", "vocab_training", "vocab_gates"),
+    *("vocab_entropy", "vocab_parity", "vocab_training", "vocab_probes", "vocab_gates"),
 )
 """The tables that an audit adds to the catalog."""
 
@@ -72,6 +72,7 @@ def run(  # noqa: PLR0913 - one for each input
         StoreError: an input is broken.
     """
     from tokmill.tasks.audit.entropy import entropies
+    from tokmill.tasks.audit.probes import probe
     from tokmill.tasks.audit.sources import source_tables, total
     from tokmill.tasks.audit.tokens import describe_tokens
     from tokmill.tasks.audit.training_counts import occurrences_by_source, training_table
@@ -89,6 +90,7 @@ def run(  # noqa: PLR0913 - one for each input
         **source_tables(tok, text, measured),
         "vocab_entropy": entropies(tok, text, measured, lengths or None),
         "vocab_parity": _parity(params, tok, list(parallel)),
+        "vocab_probes": probe(tok, params.probes),
     }
     summary = _summary(params, tok, text, tables, every, _regressions(measured, lengths))
     _write(out, tables, summary)
@@ -194,9 +196,17 @@ def _summary(
     token_counts: "np.ndarray",
     regressions: Mapping[str, float | None],
 ) -> "AuditSummary":
+    import pyarrow.compute as pc
+
     from tokmill.tasks.audit.gates import compare, verdict
     from tokmill.tasks.audit.sources import ALL
-    from tokmill.tasks.audit.summary import AuditSummary, describe_vocabulary, limits_of, marks_of
+    from tokmill.tasks.audit.summary import (
+        AuditSummary,
+        describe_vocabulary,
+        limits_of,
+        marks_of,
+        unmet,
+    )
 
     sources, premiums = (tables[name].to_pylist() for name in ("vocab_sources", "vocab_parity"))
     vocabulary = describe_vocabulary(tables["vocab_tokens"], token_counts)
@@ -217,6 +227,8 @@ def _summary(
         entropy=tables["vocab_entropy"].to_pylist(),
         vocabulary=vocabulary,
         marks_apart=marks_of(tok, token_counts),
+        probes=unmet(tables["vocab_probes"]),
+        num_probes=pc.sum(pc.is_valid(tables["vocab_probes"]["expectation"])).as_py(),
         regressions=dict(regressions),
         limits=limits_of(comparisons),
         gate=verdict(comparisons),
@@ -259,9 +271,10 @@ def _metrics(summary: "AuditSummary") -> dict[str, Scalar]:
         "num_bytes": overall.get("num_bytes", 0),
         "num_tokens": overall.get("num_tokens", 0),
         "num_unused_tokens": vocabulary.num_unused,
+        "num_unmet_probes": len(summary.probes),
         "num_unreachable_tokens": vocabulary.num_unreachable,
         **{name: value for name, value in numbers.items() if value is not None},
     }
 
 
-AUDIT = Stage(verb="audit", task="audit", kind="audit", version=7, params=AuditParams, run=run)
+AUDIT = Stage(verb="audit", task="audit", kind="audit", version=8, params=AuditParams, run=run)

@@ -64,6 +64,8 @@ class AuditSummary(BaseModel):
         entropy: rows of `vocab_entropy`.
         marks_apart: the scripts whose marks (vowel signs) are never in one token with their letters, with the
             share of tokens that begin with one.
+        probes: the probes whose expectation is not met: group, name, expectation, remark.
+        num_probes: probes with an expectation.
         regressions: for each source its tokens over those of the tokenizer that it is compared with, minus 1.
         limits: what was compared with the gate's limits.
         gate: "passed", "failed: <why>", or "none" if no limit is set.
@@ -79,6 +81,8 @@ class AuditSummary(BaseModel):
     entropy: list[dict[str, Any]]
     vocabulary: Vocabulary
     marks_apart: dict[str, float]
+    probes: list[dict[str, str]]
+    num_probes: int
     regressions: dict[str, float | None]
     limits: list[dict[str, Any]]
     gate: str
@@ -140,6 +144,13 @@ def marks_of(tok: Tokenizer, token_counts: np.ndarray) -> dict[str, float]:
     return {script: round(share, 6) for script, share in marks_apart(used).items()}
 
 
+def unmet(probes: pa.Table) -> list[dict[str, str]]:
+    """Return the probes whose expectation is not met; those of the profile first."""
+    rows = probes.filter(pc.invert(pc.fill_null(probes["met"], True)))
+    found = rows.select(["group", "probe", "expectation", "remark"]).to_pylist()
+    return sorted(found, key=lambda row: bool(row["group"] != "own"))
+
+
 def limits_of(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
     """Return the rows of `vocab_gates`."""
     return [one._asdict() for one in comparisons]
@@ -168,6 +179,7 @@ def to_markdown(summary: AuditSummary) -> str:
         "and scored on the other.",
         *_parity_lines(summary.parity),
         *_limit_lines(summary.limits),
+        *_probe_lines(summary),
         *_examples(
             "Tokens that no text gives", summary.vocabulary.unreachable, summary.vocabulary.num_unreachable
         ),
@@ -290,6 +302,20 @@ def _limit_lines(limits: Sequence[Mapping[str, Any]]) -> list[str]:
             ],
             left=(0, 1, 4),
         ),
+    ]
+
+
+def _probe_lines(summary: AuditSummary) -> list[str]:
+    if not summary.num_probes:
+        return []
+    rows = [[row["group"], row["probe"], row["expectation"], row["remark"]] for row in summary.probes]
+    return [
+        "",
+        "## Probes",
+        "",
+        f"Of {summary.num_probes} expectations {len(rows)} are not met; whether that matters depends on what "
+        "a model is for. The table `vocab_probes` has all probes.",
+        *(["", *table(("group", "probe", "expected", "found"), rows, left=(0, 1, 2, 3))] if rows else []),
     ]
 
 

@@ -84,6 +84,16 @@ def test_a_tokenizer_compared_with_itself_is_no_regression(run: InProcess, proje
     assert (summary.gate, set(summary.regressions.values())) == ("passed", {0.0})
 
 
+def test_probes_of_the_profile_come_first(run: InProcess, project: Path) -> None:
+    own = "{name='ours', text='AB-1234', max_tokens=1}"
+    run.run(project / "tiny.toml", "name=probed", f"audit.probes=[{own}]")
+    summary = summary_of(run, "probed")
+    assert summary.probes[0]["group"] == "own"
+    assert (summary.probes[0]["probe"], summary.probes[0]["expectation"]) == ("ours", "at most 1 tokens")
+    with pytest.raises(ProfileError, match="two probes are named 'ours'"):
+        run.run(project / "tiny.toml", f"audit.probes=[{own}, {own}]")
+
+
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
