@@ -178,8 +178,8 @@ SIDES: dict[str, type[Encoder]] = {
     "sentencepiece": Sentencepiece,
     "nanotoken": Nanotoken,
     "kitoken": Kitoken,
-    "splintr": Splintr,
+    "splintr-rs": Splintr,
     "tokie": Tokie,
-    "iree": Iree,
+    "iree-tokenizer": Iree,
     "gigatoken": Gigatoken,
 }

@@ -34,9 +34,9 @@ FAMILY_ENCODERS = (
     "sentencepiece",
     "nanotoken",
     "kitoken",
-    "splintr",
+    "splintr-rs",
     "tokie",
-    "iree",
+    "iree-tokenizer",
     "gigatoken",
 )
 FAMILY_VOCABULARIES = {

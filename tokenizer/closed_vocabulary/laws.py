@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.tokenizer.kernels.accounting import add_up
 from tokmill.tokenizer.pipeline.model import Breach
 
 
@@ -35,7 +36,8 @@ class Accounting:
             segment = int(np.searchsorted(ends, place, side="right")) - 1
             return Breach(segment, f"it has the id {ids[place]}, but ids are below {size}")
         lost = np.zeros(ends.shape[0] - 1, np.int64) if unknown_bytes is None else unknown_bytes
-        known = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(self._lengths[ids])])[ends])
+        known = np.empty(ends.shape[0] - 1, np.int64)
+        add_up(ids, ends, self._lengths, known)
         wrong = np.flatnonzero((known + lost != np.diff(bounds)) | (lost < 0))
         if not wrong.shape[0]:
             return None

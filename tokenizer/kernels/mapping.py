@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int32, Int64, Int64In
 from tokmill.tokenizer.kernels.split import entry
@@ -82,6 +84,14 @@ def map_characters(
             if size > room:
                 why = FULL
                 break
+            if not keep[document] and entry(data, at) < 0x80:
+                byte = entry(data, at)
+                cell = entry(tables.cells, byte)
+                if cell == SAME or (cell - FIRST) & LENGTH_MASK == 1:
+                    place = (cell - FIRST) >> LENGTH_BITS
+                    out[np.uint64(size)] = byte if cell == SAME else entry(tables.texts, place)
+                    at, size = at + 1, size + 1
+                    continue
             point, width = read_strictly(data, at, end)
             cell = SAME if width == 0 or keep[document] else entry(tables.cells, point)
             width = max(width, 1)

@@ -1,7 +1,15 @@
 """Words of pre-tokens: the runs of characters that are not white space."""
 
+import numpy as np
+
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In
+from tokmill.tokenizer.jit.intrinsics import load_u64
+
+_FIRST_VISIBLE, _UPPER_BITS = np.uint64(0x2121212121212121), np.uint64(0x8080808080808080)
+_SKIPPED = np.ones(256, np.uint8)
+_SKIPPED[[*range(9, 14), 0x20, 0xC2, 0xE1, 0xE2, 0xE3]] = 0
+"""Of each byte, whether no white space begins with it."""
 
 
 @kernel(inline=True)
@@ -23,6 +31,18 @@ def white_space(data: BytesIn, at: int, end: int) -> int:
     else:
         found = middle == 0x80 and last == 0x80
     return 3 if found else 0
+
+
+@kernel(inline=True)
+def num_plain(data: BytesIn, at: int, end: int) -> int:
+    """Return the number of the next bytes, at most eight, if all are ASCII above the space; else 0."""
+    size = min(end - at, 8)
+    if size == 0 or at + 8 > data.shape[0]:
+        return 0
+    text = load_u64(data, at)
+    # a byte below "!" borrows from those above it, and so can make them look like others, but none below it
+    others = ((text - _FIRST_VISIBLE) | text) & _UPPER_BITS
+    return size if others << np.uint64(64 - 8 * size) == 0 else 0
 
 
 @kernel
@@ -47,7 +67,11 @@ def find_words(
         firsts[pretoken] = number
         at, end = starts[pretoken], ends[pretoken]
         begin = at
+        at += num_plain(data, at, end)
         while at < end:
+            if _SKIPPED[data[np.uint64(at)]]:
+                at += 1
+                continue
             space = white_space(data, at, end)
             if space > 0:
                 if begin < at:
