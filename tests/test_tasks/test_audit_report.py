@@ -1,11 +1,14 @@
 """The audit's report: what the page shows without JavaScript, its charts, and what a browser makes of it."""
 
+import os
 import re
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -86,6 +89,13 @@ def test_tokens_that_look_like_markup_are_text(report: Path) -> None:
     assert "<|end|>" not in page
 
 
+def test_another_tokenizer_is_shown_side_by_side(report: Path, tmp_path: Path) -> None:
+    other = tokenizer.train(ENGLISH, vocab_size=270, split_pattern="gpt2", special_tokens=[])
+    page = write_report(report.parent, tmp_path, tokenizer=TOK, compared={"of <English>": other})
+    shared = len(set(TOK.vocab) & set(other.vocab))
+    assert ["of <English>", "byte_bpe", "270", str(shared)] in [row[:4] for row in read(page).rows]
+
+
 def test_missing_tables_are_gaps_and_nothing_is_nan(tmp_path: Path) -> None:
     without = ["vocab_suspects", "vocab_probes", "vocab_entropy", "vocab_tokens"]
     folder = write_audit(tmp_path / "audit", TOK, {"eng": ENGLISH, "none": []}, without=without)
@@ -132,19 +142,66 @@ def test_bars_are_sorted_and_curves_have_no_more_than_five_lines(report: Path) -
             assert 1 <= len(chart.lines) <= 5
 
 
-@pytest.mark.slow
-@pytest.mark.browser
-@pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
-def test_the_table_of_tokens_in_a_browser(report: Path, tmp_path: Path) -> None:
-    size = len(Tables.read(report.parent).tables["vocab_tokens"])
+in_browser = pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
+AXE = Path(os.environ.get("TOKMILL_AXE", "axe-core"), "axe.min.js")
+
+
+@pytest.fixture
+def page(report: Path, tmp_path: Path) -> Iterator[webdriver.Chrome]:
     with open_browser(tmp_path) as browser:
         browser.get(report.as_uri())
+        size = len(Tables.read(report.parent).tables["vocab_tokens"])
         found = browser.find_element(By.ID, "found")
         WebDriverWait(browser, 60).until(lambda _: found.text == f"{size} of {size} tokens")
-        browser.find_element(By.ID, "search").send_keys("/^the$/")
-        WebDriverWait(browser, 60).until(lambda _: found.text == f"1 of {size} tokens")
-        browser.find_elements(By.CSS_SELECTOR, "#rows button")[-1].click()
-        tree = browser.find_element(By.ID, "tree").text.split("\n")
-        assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
-        assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+        yield browser
+
+
+def enter(browser: webdriver.Chrome, name: str, text: str) -> None:
+    """Give a field a text, as typing does; a driver cannot type characters beyond the first 65,536."""
+    browser.execute_script(
+        "const e = document.getElementById(arguments[0]); e.value = arguments[1];"
+        "e.dispatchEvent(new Event('input'))",
+        *(name, text),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@in_browser
+def test_the_table_of_tokens_in_a_browser(page: webdriver.Chrome) -> None:
+    page.execute_script("const g = document.getElementById('grid'); g.scrollTop = g.scrollHeight")
+    WebDriverWait(page, 60).until(lambda _: str(TOK.vocab_size - 2) in page.find_element(By.ID, "rows").text)
+    enter(page, "search", "/^the$/")
+    assert page.find_element(By.ID, "found").text.startswith("1 of ")
+    page.find_elements(By.CSS_SELECTOR, "#rows button")[-1].click()
+    tree = page.find_element(By.ID, "tree").text.split("\n")
     assert [line.split(" ")[0] for line in tree] == ["the", "th", "t", "h", "e"]
+    assert page.execute_script("return performance.getEntriesByType('resource').length") == 0
+    assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@in_browser
+def test_what_one_types_is_encoded(page: webdriver.Chrome) -> None:
+    for text in ("the cats 👍🏽 saß", "", "<|end|> <b>&amp;</b>"):
+        enter(page, "text", text)
+        wanted = " ".join(map(str, TOK.encode(text, as_text=True)))
+        WebDriverWait(page, 60).until(
+            lambda _, ids=wanted: page.find_element(By.CLASS_NAME, "ids").text == ids
+        )
+    page.find_element(By.ID, "special").click()
+    wanted = " ".join(map(str, TOK.encode(text, allowed_special="all")))
+    WebDriverWait(page, 60).until(lambda _: page.find_element(By.CLASS_NAME, "ids").text == wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@in_browser
+@pytest.mark.skipif(not AXE.is_file(), reason="needs the folder of npm's axe-core in TOKMILL_AXE")
+def test_axe_finds_nothing_serious(page: webdriver.Chrome) -> None:
+    page.execute_script(AXE.read_text("utf-8"))
+    violations = page.execute_async_script(
+        "const done = arguments[0]; axe.run().then((found) => done(found.violations))"
+    )
+    assert [one["id"] for one in violations if one["impact"] in {"serious", "critical"}] == []

@@ -30,4 +30,4 @@ def _numbered(values: Sequence[str]) -> dict[str, Any]:
 
 def packed(data: Any) -> str:
     """Return JSON-able data as compressed text, which needs no escaping in HTML."""
-    return base64.b64encode(zlib.compress(orjson.dumps(data), 9)).decode("ascii")
+    return base64.b64encode(zlib.compress(orjson.dumps(data), 6)).decode("ascii")

@@ -4,23 +4,26 @@ The page works without JavaScript as far as charts and tables go. With it there 
 merge tree of each, and a field that encodes what one types.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
 
 from tokmill.tasks.audit.report import sections
 from tokmill.tasks.audit.report.charts import Chart, charts_of, number
+from tokmill.tasks.audit.report.comparison import comparison
 from tokmill.tasks.audit.report.drawing import can_draw, write_png
+from tokmill.tasks.audit.report.encoding import encoder_of
 from tokmill.tasks.audit.report.markup import section
 from tokmill.tasks.audit.report.payload import columns_of, packed
 from tokmill.tasks.audit.report.reading import Tables
 from tokmill.tasks.audit.report.svg import STYLE, svg_of
 from tokmill.tokenizer import Tokenizer
 
+OWN = "this tokenizer"
 REPORT_FILE = "report.html"
 CHARTS_FOLDER = "charts"
-_SCRIPTS = ("page.js",)
+_SCRIPTS = ("page.js", "encoder.js", "try.js")
 _CONTENTS = {
     "gate": "Gate",
     "scripts": "Scripts",
@@ -29,17 +32,22 @@ _CONTENTS = {
     "curves": "Distributions",
     "suspects": "Suspects",
     "probes": "Probes",
+    "compared": "Compared",
+    "try": "Try it",
     "tokens": "Tokens",
 }
 
 
-def write_report(folder: Path, out: Path, *, tokenizer: Tokenizer) -> Path:
+def write_report(
+    folder: Path, out: Path, *, tokenizer: Tokenizer, compared: Mapping[str, Tokenizer] | None = None
+) -> Path:
     """Write the report of an audit.
 
     Args:
         folder: the audit: `catalog/*.parquet`, and `summary.json`. Missing tables are marked as gaps.
         out: the folder that gets `report.html` and `charts/NAME.svg`; with matplotlib also `charts/NAME.png`.
         tokenizer: the tokenizer that was audited.
+        compared: other tokenizers by name, which are shown side by side with it.
 
     Returns:
         The path of the HTML file.
@@ -51,7 +59,7 @@ def write_report(folder: Path, out: Path, *, tokenizer: Tokenizer) -> Path:
     charts = charts_of(tables)
     write_charts(charts, out / CHARTS_FOLDER)
     path = out / REPORT_FILE
-    path.write_text(_page(tables, charts, tokenizer), "utf-8")
+    path.write_text(_page(tables, charts, {OWN: tokenizer, **(compared or {})}), "utf-8")
     return path
 
 
@@ -64,11 +72,14 @@ def write_charts(charts: Sequence[Chart], folder: Path) -> None:
             write_png(chart, folder / f"{chart.name}.png")
 
 
-def _page(tables: Tables, charts: Sequence[Chart], tok: Tokenizer) -> str:
+def _page(tables: Tables, charts: Sequence[Chart], tokenizers: Mapping[str, Tokenizer]) -> str:
+    tok = tokenizers[OWN]
     pictures = {chart.name: svg_of(chart) for chart in charts}
     title = f"Audit of a {tok.family} tokenizer with {number(tok.vocab_size)} tokens"
-    links = "".join(f'<li><a href="#{name}">{text}</a></li>' for name, text in _CONTENTS.items())
-    data = packed({"columns": columns_of(tables)})
+    shown = {name: text for name, text in _CONTENTS.items() if name != "compared" or len(tokenizers) > 1}
+    links = "".join(f'<li><a href="#{name}">{text}</a></li>' for name, text in shown.items())
+    encoders = [{"name": name, "spec": encoder_of(one)} for name, one in tokenizers.items()]
+    data = packed({"columns": columns_of(tables), "encoders": encoders})
     return "".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -84,6 +95,8 @@ def _page(tables: Tables, charts: Sequence[Chart], tok: Tokenizer) -> str:
             sections.curves(tables, pictures),
             sections.suspects(tables),
             sections.probes(tables),
+            comparison(tokenizers) if len(tokenizers) > 1 else "",
+            section("try", "Encode text", _file("try.html")),
             section("tokens", "All tokens", _file("tokens.html")),
             f'</main><script type="text/plain" id="data">{data}</script>',
             *(f"<script>{_file(name)}</script>" for name in _SCRIPTS),
