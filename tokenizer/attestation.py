@@ -168,7 +168,7 @@ def _recovered(tok: Tokenizer, text: str, as_text: bool) -> bytes:
     if tok.definition.model.unknown_token is None and tok.definition.decoder == Decoder():
         return (tok.definition.normalizer.text(text) if as_text else tok.normalize(text)).encode()
     data, offsets = buffers.pack([text])
-    segments = cut(data, offsets, {} if as_text else tok.special_tokens)
+    segments = cut(data, offsets, {**tok.definition.kept_ids, **({} if as_text else tok.special_tokens)})
     data, segments = absorb(data, segments, tok.definition.sides)
     parts = zip(buffers.unpack(data, segments.bounds), segments.kinds, strict=True)
     found = ([part] if kind >= 0 else _known(tok, part, not i) for i, (part, kind) in enumerate(parts))

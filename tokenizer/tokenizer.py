@@ -293,7 +293,7 @@ class Tokenizer:
 
     @cached_property
     def _short_texts(self) -> ShortTexts:
-        names = self.definition.special_tokens
+        names = (*self.definition.special_tokens, *self.definition.kept)
         return ShortTexts(
             self.splitter, self.definition.normalizer.name, names, self._encoder.encode_pretoken
         )
@@ -350,10 +350,17 @@ class Tokenizer:
             num_threads: see `encode_batch`.
         """
         text, cuts = buffers.checked(data, offsets)
-        looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
+        looked_for, disallowed = self._looked_for(allowed_special, as_text)
         text, segments = self._cut(text, cuts, looked_for, disallowed)
         ids, ends = self._encoder.run(text, segments, self.id_type, num_threads)
         return EncodedBatch(ids, ends[segments.documents])
+
+    def _looked_for(
+        self, allowed_special: AllowedSpecial, as_text: AsText
+    ) -> tuple[dict[str, int], frozenset[str]]:
+        """Return the tokens to look for in a text with their ids, and those that it must not contain."""
+        found, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
+        return {**self.definition.kept_ids, **found} if self.definition.kept else found, disallowed
 
     def _cut(
         self,
@@ -417,7 +424,7 @@ class Tokenizer:
             TokenizerError: a part is not a text.
         """
         buffers.check_many(parts)
-        looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
+        looked_for, disallowed = self._looked_for(allowed_special, as_text)
         if self.definition.absorbing:
             return self._encode_joined(parts, looked_for, disallowed)
         return encode_parts(parts, self._encoder.stream(), looked_for, disallowed)
@@ -464,7 +471,7 @@ class Tokenizer:
             as_text: see `encode`.
         """
         text, cuts = buffers.checked(data, offsets)
-        looked_for, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
+        looked_for, disallowed = self._looked_for(allowed_special, as_text)
         text, segments = self._cut(text, cuts, looked_for, disallowed)
         ids, ends = self._encoder.run(text, segments, np.int64)
         text, bounds, starts, stops = self._encoder.locate(text, segments, ids)
@@ -489,9 +496,10 @@ class Tokenizer:
     ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Return documents as they are encoded: normalized around their special tokens."""
         text, cuts = buffers.checked(data, offsets)
-        if self.definition.normalizer.name is None and not self.definition.absorbing:
+        definition = self.definition
+        if definition.normalizer.name is None and not (definition.absorbing or definition.kept):
             return text, cuts
-        text, segments = self._cut(text, cuts, self.special_tokens)
+        text, segments = self._cut(text, cuts, {**self.definition.kept_ids, **self.special_tokens})
         parts = segments.bounds, segments.kinds >= 0, segments.first
         text, bounds = self.definition.normalizer.buffers(text, *parts)
         return text, bounds[segments.documents]

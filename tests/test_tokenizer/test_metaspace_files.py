@@ -3,6 +3,7 @@
 import base64
 import json
 import tempfile
+from dataclasses import replace as replace_parts
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tokmill import tokenizer
 from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError, VocabularyError, attestation
 from tokmill.tokenizer.char_bpe.merge_list import with_merges
 from tokmill.tokenizer.char_bpe.model import CharacterPairModel
+from tokmill.tokenizer.char_bpe.sampling import sample_batch as char_bpe_samples
 from tokmill.tokenizer.char_bpe.sentencepiece import pattern_of
 from tokmill.tokenizer.components.charsmap import compile_rules
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
@@ -336,6 +338,52 @@ def taking(left: bool, right: bool) -> tuple[Theirs, Tokenizer]:
             "a <s> b", allowed_special="all"
         )
         return Theirs.from_file(str(file)), ours
+
+
+@lru_cache(maxsize=1)
+def keeping() -> tuple[Theirs, Tokenizer]:
+    """A tokenizer like Gemma's, with runs of line ends and marks that are added but not special."""
+    content = content_of(gemma())
+    vocab = content["model"]["vocab"]
+    vocab["\t"] = vocab.pop("<0x09>")
+    for text in ("\n", "\n\n", "▁▁", "<b>", "fo"):
+        token = vocab.setdefault(text, len(vocab))
+        flags = {
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": False,
+        }
+        content["added_tokens"].append({"id": token, "content": text, **flags})
+    content["model"]["merges"].append(["▁", "▁"])
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "tokenizer.json"
+        file.write_text(json.dumps(content))
+        ours = tokenizer.load(file)
+        attestation.check(ours, attestation.make(ours))
+        for name in ("huggingface", "tokmill"):
+            assert tokenizer.load(ours.save(Path(folder) / name, name)[0]) == ours
+        return Theirs.from_file(str(file)), ours
+
+
+@given(text=st.lists(st.sampled_from([*" \n\t▁afo<b>é☃", "<b>", "fox", "<s>"]), max_size=12).map("".join))
+def test_added_tokens_that_are_not_special_are_found_in_any_text(text: str) -> None:
+    theirs, ours = keeping()
+    expected = theirs.encode(text, add_special_tokens=False).ids
+    assert ours.encode(text, allowed_special="all") == expected
+    assert list(ours.encode_iterable([text[:2], text[2:5], text[5:]], allowed_special="all")) == expected
+    assert ours.encode_with_offsets(text, allowed_special="all")[0] == expected
+    assert ours.decode(expected) == theirs.decode(expected, skip_special_tokens=False)
+
+
+def test_what_always_becomes_its_token_has_no_other_segmentation() -> None:
+    _, ours = keeping()
+    assert "fo" not in ours.special_tokens
+    with pytest.raises(TokenizerError, match="cannot be drawn"):
+        char_bpe_samples(ours.definition, ["fox"], dropout=0.5)
+    with pytest.raises(VocabularyError, match="no ordinary token"):
+        replace_parts(ours.definition, kept=("<s>",))
 
 
 def set_at(*path: Any, to: Any) -> Any:

@@ -90,7 +90,9 @@ def _pieces(
     for text, symbol in symbols.items():
         if len(text) == 1:
             points[ord(text)] = symbol
-    standing_in = sorted(vocabulary.byte_ids, key=vocabulary.tokens.__getitem__)
+    by_byte = {vocabulary.tokens[i]: i for i in vocabulary.byte_ids}
+    every = [bytes([byte]) for byte in range(256)] if by_byte else []
+    standing_in = [by_byte.get(byte, vocabulary.ids.get(byte, -1)) for byte in every]
     return Pieces(
         points,
         make_trie(tuple((vocabulary.tokens[i].decode(), i) for i in model.frozen)),

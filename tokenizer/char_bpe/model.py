@@ -216,10 +216,12 @@ def _check_pieces(vocabulary: Vocabulary, frozen: Sequence[int]) -> None:
     strange = [i for i in frozen if i not in ordinary]
     if strange:
         raise VocabularyError(f"vocabulary: id {strange[0]} is frozen, but is no piece")
-    standing_in = sorted(vocabulary.tokens[token] for token in vocabulary.byte_ids)
-    if standing_in and standing_in != [bytes([byte]) for byte in range(256)]:
+    standing_in = {vocabulary.tokens[token] for token in vocabulary.byte_ids}
+    known = {token for token in ordinary.values() if token.isascii()} | standing_in
+    if standing_in and not known.issuperset(bytes([byte]) for byte in range(256)):
         raise VocabularyError(
-            f"vocabulary: {len(standing_in)} ids stand in for bytes; there must be one for each of the 256"
+            f"vocabulary: {len(standing_in)} ids stand in for bytes; there must be one for each of the 256 "
+            "that is no piece itself"
         )
 
 

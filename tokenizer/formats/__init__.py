@@ -98,6 +98,11 @@ def save(definition: Definition, folder: Path, format_name: str = "tokmill") -> 
             f"format={format_name!r} cannot express that {next(iter(definition.absorbing))!r:.80} takes "
             "the white space beside it; use 'huggingface' or 'tokmill'"
         )
+    if definition.kept and format_name not in _WITH_SIDES:
+        raise FormatError(
+            f"format={format_name!r} cannot express that {definition.kept[0]!r:.80} is always found in a "
+            "text; use 'huggingface' or 'tokmill'"
+        )
     written = WRITERS[format_name](definition, folder)
     if format_name in _WITHOUT_ROLES and (definition.roles or definition.chat_templates):
         written += transformers.write(definition, folder)

@@ -45,7 +45,8 @@ def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[
         "added_tokens": [
             _added_token(name, i, definition.absorbing.get(name))
             for name, i in definition.special_tokens.items()
-        ],
+        ]
+        + [_added_token(name, i, None) | {"special": False} for name, i in definition.kept_ids.items()],
         "normalizer": text_steps.write(definition.normalizer),
         "post_processor": post_processors.write(definition.post_processor, definition.special_tokens),
         **part.write(definition, exact=exact),
@@ -82,7 +83,10 @@ def _read(content: dict[str, Any], where: str) -> Definition:
     if marked:
         marks, pattern = metaspace.read(content.get("pre_tokenizer"), steps, where)
     normalizer = text_steps.normalizer_of(steps, marks)
-    specials = _read_added_tokens(content.get("added_tokens") or [], normalizer.name, where)
+    added = content.get("added_tokens") or []
+    kept = tuple(token["content"] for token in added if marked and _is_kept(token, content["model"]))
+    added = [token for token in added if token["content"] not in kept]
+    specials = _read_added_tokens(added, normalizer.name, where)
     given = content, specials, count_reserved(specials), where
     template = post_processors.read(content.get("post_processor"), specials, where)
     if marked:
@@ -92,7 +96,19 @@ def _read(content: dict[str, Any], where: str) -> Definition:
         model, pre_tokenizer = part.read(*given)
         decoder = "end_of_word" if loses_spaces else _read_decoder(content.get("decoder"))
     read = Definition(model, pre_tokenizer, normalizer, template, Decoder(decoder))
-    return replace(read, absorbing=_read_sides(content.get("added_tokens") or []))
+    return replace(read, absorbing=_read_sides(added), kept=kept)
+
+
+def _is_kept(token: dict[str, Any], model: dict[str, Any]) -> bool:
+    """Whether an added token is no special one, but one of the vocabulary that is always found in a text."""
+    flags = ("special", "single_word", "lstrip", "rstrip", "normalized")
+    vocab = model["vocab"]
+    known = vocab.get(token["content"]) if isinstance(vocab, dict) else _place(vocab, token["id"])
+    return not any(map(token.get, flags)) and known in (token["id"], token["content"])
+
+
+def _place(vocab: list[Any], i: int) -> object:
+    return vocab[i][0] if 0 <= i < len(vocab) else None
 
 
 def _read_sides(added: list[dict[str, Any]]) -> dict[str, Side]:

@@ -6,8 +6,9 @@ Each part is a frozen value with a form as JSON-able data; this module puts them
 together. `to_spec` returns the form of the whole, equal for equal tokenizers, and `from_spec` reads it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Self
 
 from tokmill.tokenizer.components.absorbing import Side, check_sides
@@ -34,7 +35,7 @@ from tokmill.tokenizer.splitting import Digits, PatternLike
 
 SPEC_FORMAT = "tokmill"
 SPEC_VERSION, TEMPLATE_VERSION, ABSORBING_VERSION = 1, 2, 3
-"""A reader that does not know templates, or tokens that take white space, must not ignore them."""
+"""A reader that knows no templates, or no tokens that take white space or are kept, must not ignore them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +53,8 @@ class Definition:
         roles: special tokens by role where the role does not follow from names; see `components.roles`.
         chat_templates: texts of Jinja templates by name, which are carried and never executed.
         absorbing: special tokens that take the white space beside them, and on which sides.
+        kept: tokens that are not special, but whose text always becomes them, since it is cut out before the
+            text is normalized.
 
     Raises:
         VocabularyError: the parts do not fit together.
@@ -66,9 +69,11 @@ class Definition:
     roles: Roles = field(default_factory=dict)
     chat_templates: Mapping[str, str] = field(default_factory=dict)
     absorbing: Mapping[str, Side] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_sides(self.absorbing, self.special_tokens)
+        _check_kept(self.kept, self.vocabulary)
         _check_unicode(self.unicode)
         check_roles(self.roles, self.special_tokens)
         check_templates(self.chat_templates)
@@ -126,6 +131,11 @@ class Definition:
     def sides(self) -> Mapping[int, Side]:
         """On which sides special tokens take white space, by id."""
         return {self.special_tokens[name]: side for name, side in self.absorbing.items()}
+
+    @cached_property
+    def kept_ids(self) -> Mapping[str, int]:
+        """Ids of the tokens that are always found in a text, by text."""
+        return {text: self.vocabulary.ids[text.encode()] for text in self.kept}
 
     @property
     def num_reserved(self) -> int:
@@ -186,6 +196,7 @@ class Definition:
             **({"roles": dict(self.roles)} if self.roles else {}),
             **({"chat_templates": dict(self.chat_templates)} if self.chat_templates else {}),
             **({"absorbing": dict(self.absorbing)} if self.absorbing else {}),
+            **({"kept": list(self.kept)} if self.kept else {}),
             "format": SPEC_FORMAT,
             "version": self._version,
             "family": self.family,
@@ -200,7 +211,7 @@ class Definition:
     @property
     def _version(self) -> int:
         """The oldest version whose readers know all parts."""
-        if self.absorbing:
+        if self.absorbing or self.kept:
             return ABSORBING_VERSION
         return SPEC_VERSION if self.post_processor is None else TEMPLATE_VERSION
 
@@ -240,6 +251,7 @@ class Definition:
             spec.get("roles", {}),
             spec.get("chat_templates", {}),
             spec.get("absorbing", {}),
+            tuple(spec.get("kept", ())),
         )
 
 
@@ -257,6 +269,13 @@ def _spell(vocabulary: Vocabulary) -> list[str | None]:
     for i, token in vocabulary.ordinary():
         spelled[i] = to_text(token)
     return spelled
+
+
+def _check_kept(kept: Sequence[str], vocabulary: Vocabulary) -> None:
+    for text in kept:
+        token = vocabulary.ids.get(text.encode())
+        if token is None or text in vocabulary.special_tokens or token in vocabulary.byte_ids:
+            raise VocabularyError(f"vocabulary: {text!r:.80} is kept, but is no ordinary token; leave it out")
 
 
 def _check_unicode(unicode: object) -> None:
