@@ -255,7 +255,7 @@ CHARACTERS: dict[str, object] = {"type": "Split", "pattern": {"Regex": r"[\s\S]"
         ({"decoder": None}, "only Fuse"),
         ({"pre_tokenizer": None}, "needs a Split"),
         ({"added_tokens": []}, "added token"),
-        ({"model": {"type": "Other"}}, "only byte-level BPE, BPE over words, WordLevel"),
+        ({"model": {"type": "Other"}}, "only byte-level BPE, BPE over words and characters, WordLevel"),
         (
             {"model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1, "b": 1}, "unk_token": "[UNK]"}},
             "id 1",

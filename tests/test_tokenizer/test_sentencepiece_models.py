@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import sentencepiece
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples
@@ -114,6 +114,7 @@ def test_ids_of_any_text(name: str, tmp_path_factory: pytest.TempPathFactory, te
     flags=st.tuples(st.booleans(), st.booleans()),
     texts=st.lists(st.text("abc éèb今\u0301▁"), min_size=1, max_size=5),
 )
+@example(rules={" a": "c", "a\u0301": "b"}, kept=[], flags=(False, False), texts=["b a", "aa\u0301"])
 @settings(max_examples=examples(60))
 def test_text_normalized_by_own_rules(
     tmp_path_factory: pytest.TempPathFactory,

@@ -211,13 +211,19 @@ def test_what_files_cannot_express_is_refused_by_name(tmp_path: Path) -> None:
         part.save(tmp_path, "huggingface")
     with pytest.raises(FormatError, match="format='bert' cannot express"):
         part.save(tmp_path, "bert")
-    mixed = tokenizer.train(
-        TRAINING_TEXTS, family="wordpiece", vocab_size=120, normalizer="lowercase+bert_clean"
-    )
-    with pytest.raises(FormatError, match=r"normalizer='lowercase\+bert_clean'"):
-        mixed.save(tmp_path, "huggingface")
     with pytest.raises(FormatError, match="gpt2"):
         part.save(tmp_path, "gpt2")
+
+
+def test_normalizers_in_another_order_than_berts_are_written_one_by_one(tmp_path: Path) -> None:
+    tok = tokenizer.train(
+        TRAINING_TEXTS, family="wordpiece", vocab_size=120, normalizer="lowercase+bert_clean"
+    )
+    tok.save(tmp_path, "huggingface")
+    other = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+
+    text = "The QUICK\0 brown\tFox\u200d É 今天"
+    assert tok.encode(text) == other.encode(text, add_special_tokens=False).ids
 
 
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "fox", "##es", ",", "é", "E", "[unused0]"]
