@@ -54,9 +54,9 @@ def test_every_format_comes_back(name: str, pattern: str, how: dict, tmp_path: P
         assert back.definition.normalizer == tok.definition.normalizer
 
 
-@pytest.fixture(scope="module", params=[*SPLIT_PATTERNS, "starcoder"])
+@pytest.fixture(scope="module", params=[*sorted({*SPLIT_PATTERNS} - {"unicode_scripts"}), "starcoder"])
 def pattern(request: pytest.FixtureRequest) -> str:
-    """Every pattern by name."""
+    """Every pattern by name, but for scripts, whose expression Oniguruma does not know."""
     return str(request.param)
 
 
