@@ -67,7 +67,7 @@ def compare(
 
     if not text and not parallel:
         raise UsageError("compare: give text with --text, or parallel text with --parallel")
-    loaded = {_short(reference): _load(reference, store) for reference in tokenizers}
+    loaded = {name_of(reference): load_one(reference, store) for reference in tokenizers}
     if len(loaded) < len(tokenizers):
         raise UsageError("compare: two tokenizers have the same name; give each once")
     texts = dict(_texts(text or [], text_column, megabytes))
@@ -83,7 +83,7 @@ def compare(
         _draw(found)
 
 
-def _short(reference: str) -> str:
+def name_of(reference: str) -> str:
     """Return what a tokenizer is called in the tables."""
     path = Path(_place(reference)[0])
     return path.name if path.exists() else reference.removeprefix("tokenizer/")
@@ -96,7 +96,8 @@ def _place(reference: str) -> tuple[str, str | None]:
     return (path, pattern) if has_pattern else (reference, None)
 
 
-def _load(reference: str, store: str | None) -> "Tokenizer":
+def load_one(reference: str, store: str | None) -> "Tokenizer":
+    """Load a tokenizer that was named on the command line."""
     from tokmill import tokenizer
     from tokmill.flows.cli.lookup import load_tokenizer
 

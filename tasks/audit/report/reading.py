@@ -42,6 +42,10 @@ class Tables:
         except orjson.JSONDecodeError as error:
             raise AuditError(f"report: {path} is no JSON ({error}); make the audit again") from error
 
+    def with_tables_of(self, folder: Path) -> "Tables":
+        """Return the same with the tables of another folder, such as those of `usage`."""
+        return Tables(self.tables | Tables.read(folder).tables, self.summary)
+
     def has(self, name: str) -> bool:
         """Whether there is such a table with rows."""
         return name in self.tables and len(self.tables[name]) > 0

@@ -39,7 +39,12 @@ _CONTENTS = {
 
 
 def write_report(
-    folder: Path, out: Path, *, tokenizer: Tokenizer, compared: Mapping[str, Tokenizer] | None = None
+    folder: Path,
+    out: Path,
+    *,
+    tokenizer: Tokenizer,
+    compared: Mapping[str, Tokenizer] | None = None,
+    usage: Path | None = None,
 ) -> Path:
     """Write the report of an audit.
 
@@ -48,6 +53,7 @@ def write_report(
         out: the folder that gets `report.html` and `charts/NAME.svg`; with matplotlib also `charts/NAME.png`.
         tokenizer: the tokenizer that was audited.
         compared: other tokenizers by name, which are shown side by side with it.
+        usage: the folder of the usage artifact that was made with this audit, for the suspects.
 
     Returns:
         The path of the HTML file.
@@ -55,7 +61,7 @@ def write_report(
     Raises:
         AuditError: the folder is no audit, or a table is broken.
     """
-    tables = Tables.read(folder)
+    tables = Tables.read(folder) if usage is None else Tables.read(folder).with_tables_of(usage)
     charts = charts_of(tables)
     write_charts(charts, out / CHARTS_FOLDER)
     path = out / REPORT_FILE

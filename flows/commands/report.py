@@ -1,0 +1,61 @@
+"""`tokmill report`: the report of an audit as a folder, with charts and with other tokenizers beside it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.options import StoreOption
+from tokmill.flows.cli.output import say
+from tokmill.flows.errors import UsageError
+
+if TYPE_CHECKING:
+    from tokmill.tasks.core.stage import ArtifactRef
+    from tokmill.tasks.store import Store
+
+
+@app.command(
+    rich_help_panel="Vocabulary",
+    epilog=examples(
+        "tokmill report own --out report",
+        "tokmill report audit/own@v2 --out report --compare gpt2/vocab.json --compare tokenizer/own@v1",
+    ),
+)
+def report(
+    audit: Annotated[
+        str, typer.Argument(metavar="AUDIT", help="audit/name, with a version, or just the name.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")],
+    compare: Annotated[
+        list[str] | None,
+        typer.Option("--compare", metavar="TOKENIZER", help="A tokenizer to show beside it; repeatable."),
+    ] = None,
+    store: StoreOption = None,
+) -> None:
+    """Write an audit as one HTML page, and its charts as files."""
+    from tokmill.flows.cli.lookup import existing_store, find_artifact
+    from tokmill.flows.commands.compare import load_one, name_of
+    from tokmill.tasks.audit.report import write_report
+    from tokmill.tasks.formats.tokenizer import open_tokenizer
+
+    if out.exists():
+        raise UsageError(f"report: {out} exists; name a new folder")
+    opened = existing_store(store)
+    ref = find_artifact(opened, audit if "/" in audit else f"audit/{audit}")
+    if ref.kind != "audit":
+        raise UsageError(f"report: {audit} is a {ref.kind}; name an audit")
+    (made_of,) = opened.record(ref).refs("tokenizer")
+    others = {name_of(other): load_one(other, store) for other in compare or []}
+    out.mkdir(parents=True)
+    tokenizer = open_tokenizer(opened.path(made_of))
+    usage = _usage(opened, ref)
+    say(str(write_report(opened.path(ref), out, tokenizer=tokenizer, compared=others, usage=usage)))
+
+
+def _usage(store: "Store", audit: "ArtifactRef") -> Path | None:
+    """Return the folder of the newest usage artifact of this audit, if something was encoded since."""
+    record = store.newest("usage", audit.name)
+    if record is None or record.refs("audit") != [audit]:
+        return None
+    return store.path(record.ref)
