@@ -1,5 +1,6 @@
 """Normalizers: golden texts, and buffers as texts."""
 
+import itertools
 import unicodedata
 
 import numpy as np
@@ -8,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.tokenizer import TokenizerError
+from tokmill.tokenizer.components.character_maps import CharacterMap
 from tokmill.tokenizer.components.normalizers import STEPS, normalize, normalize_buffers
 from tokmill.tokenizer.core import buffers
+from tokmill.tokenizer.core.buffers import pack_bytes
 
 TEXT = "ＡÉ e\u0301 ﬁ ΣΊΣ İ"
 
@@ -54,3 +57,17 @@ def test_what_is_kept_and_what_is_no_text_stays() -> None:
 def test_unknown_steps(name: str) -> None:
     with pytest.raises(TokenizerError, match="steps from nfc, nfd"):
         normalize(name, "a")
+
+
+@pytest.mark.parametrize("old", ["a", "|", "z", "é"])
+@pytest.mark.parametrize("new", ["", "|", "x|", "||y"])
+def test_characters_are_changed_by_the_page_as_they_are_alone(old: str, new: str) -> None:
+    def change(text: str) -> str:
+        return text.replace(old, new).upper()
+
+    characters = [chr(point) for point in range(0x1000)]
+    data, offsets = pack_bytes([character.encode() for character in characters])
+    out, bounds = CharacterMap(change, lambda text: "\u0301" in text).buffers(data, offsets, None)
+
+    found = [out[i:j].tobytes().decode() for i, j in itertools.pairwise(bounds)]
+    assert found == [change(character) for character in characters]

@@ -31,6 +31,7 @@ PAGE = 128
 _SURROGATES = range(0xD800, 0xE000)
 _TEXT_BYTES = 1 << 23  # five times what BERT's steps need; memory that is not written to costs nothing
 _ROOM = 4096
+_BETWEEN = "|"  # combines with no character
 
 Buffers = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
@@ -69,13 +70,24 @@ class CharacterMap:
         with self._lock:
             first = point // PAGE * PAGE
             points = [point for point in range(first, first + PAGE) if point not in _SURROGATES]
-            cells = [self._cell(chr(point)) for point in points]
+            page = [chr(point) for point in points]
+            some_apart = self._change(_BETWEEN) != _BETWEEN or self._apart(_BETWEEN.join(page))
+            alone = [character for character in page if not (some_apart and self._apart(character))]
+            texts = dict(zip(alone, self._changed(alone), strict=True))
+            cells = [self._cell(chr(point), texts.get(chr(point))) for point in points]
             self._cells[points] = cells  # after the texts, as other threads read both
 
-    def _cell(self, character: str) -> int:
-        if self._apart(character):
+    def _changed(self, characters: list[str]) -> list[str]:
+        """Change characters, all in one call if it can be told apart afterwards what became of each."""
+        texts = self._change(_BETWEEN.join(characters)).split(_BETWEEN)
+        if len(texts) == len(characters) and self._change(_BETWEEN) == _BETWEEN:
+            return texts
+        return [self._change(character) for character in characters]
+
+    def _cell(self, character: str, changed: str | None) -> int:
+        if changed is None:
             return APART
-        text = self._change(character).encode()
+        text = changed.encode()
         if text == character.encode():
             return SAME
         if len(text) > LENGTH_MASK or self._used + len(text) > _TEXT_BYTES:
