@@ -27,7 +27,7 @@ from tokmill.tokenizer.unigram.encoder import UnigramEncoder
 NAME = "unigram"
 UNKNOWN = "[UNK]"
 UNKNOWN_PENALTY = 10.0
-USER_DEFINED_SCORE = -0.1
+USER_DEFINED_SCORE = 0.0
 """What sentencepiece gives the symbols that users defined, whatever a file says."""
 
 Precision = Literal["double", "single"]
