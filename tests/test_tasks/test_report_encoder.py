@@ -55,6 +55,7 @@ TEXTS = [
         "12345678901 1,234",
         "https://a.b/c?d=e_f#g",
     ),
+    *("ab" * 2000, "漢字かな" * 500),
     *("\u0345\u0301a\u0323\u0307", "한글 각", "İstanbul ı", "camelCaseHTTPServer snake_case"),
 ]
 

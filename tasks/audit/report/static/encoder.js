@@ -157,20 +157,50 @@
 
   function longestOf(keys) { let longest = 0; for (const key of keys) longest = Math.max(longest, key.length); return longest; }
 
-  // Join neighbours until no pair has a rank: the least rank first, of equal ones the leftmost.
-  function joined(symbols, rankOf, join) {
-    const left = symbols.slice(), ranks = [];
-    const rank = (i) => i + 1 < left.length ? rankOf(left[i], left[i + 1]) ?? Infinity : Infinity;
-    for (let i = 0; i < left.length; i++) ranks.push(rank(i));
-    for (;;) {
-      let best = -1, least = Infinity;
-      for (let i = 0; i + 1 < left.length; i++) if (ranks[i] < least) { least = ranks[i]; best = i; }
-      if (best < 0) return left;
-      left.splice(best, 2, join(left[best], left[best + 1]));
-      ranks.splice(best, 1);
-      ranks[best] = rank(best);
-      if (best > 0) ranks[best - 1] = rank(best - 1);
+  // A heap of [rank, place, left, right], the least rank first, of equal ones the least place.
+  const before = (a, b) => a[0] < b[0] || (a[0] === b[0] && a[1] < b[1]);
+
+  function push(heap, entry) {
+    let at = heap.length;
+    for (let up; at > 0 && before(entry, heap[up = (at - 1) >> 1]); at = up) heap[at] = heap[up];
+    heap[at] = entry;
+  }
+
+  function pop(heap) {
+    const least = heap[0], last = heap.pop();
+    if (!heap.length) return least;
+    let at = 0;
+    for (let down; (down = 2 * at + 1) < heap.length; at = down) {
+      if (down + 1 < heap.length && before(heap[down + 1], heap[down])) down++;
+      if (!before(heap[down], last)) break;
+      heap[at] = heap[down];
     }
+    heap[at] = last;
+    return least;
+  }
+
+  // Join neighbours until no pair has a rank: the least rank first, of equal ones the leftmost. An entry of
+  // the heap holds as long as its symbols stand where they stood.
+  function joined(symbols, rankOf, join) {
+    const left = symbols.slice(), size = left.length, heap = [];
+    const next = Int32Array.from(left, (_, i) => i + 1), last = Int32Array.from(left, (_, i) => i - 1);
+    const offer = (i) => {
+      if (i < 0 || next[i] >= size) return;
+      const rank = rankOf(left[i], left[next[i]]);
+      if (rank !== undefined) push(heap, [rank, i, left[i], left[next[i]]]);
+    };
+    for (let i = 0; i < size; i++) offer(i);
+    while (heap.length) {
+      const [, i, first, second] = pop(heap), j = next[i];
+      if (left[i] !== first || j >= size || left[j] !== second) continue;
+      left[i] = join(first, second);
+      left[j] = undefined;
+      next[i] = next[j];
+      if (next[j] < size) last[next[j]] = i;
+      offer(last[i]);
+      offer(i);
+    }
+    return left.filter((symbol) => symbol !== undefined);
   }
 
   function ranksOf(merges, tokens) {
@@ -311,12 +341,20 @@
       const text = letters.join("");
       return ids.has(text) && text.endsWith(ENDS) === letters.at(-1).endsWith(ENDS);
     };
+    // The longest piece, the leftmost of equal ones, then the longest in what is left: one pass for each length.
+    const longest = longestOf(ids.keys());
     const longestFirst = (letters) => {
-      for (let size = letters.length; size > 0; size--)
-        for (let i = 0; i + size <= letters.length; i++)
-          if (isPiece(letters.slice(i, i + size)))
-            return [...longestFirst(letters.slice(0, i)), letters.slice(i, i + size).join(""), ...longestFirst(letters.slice(i + size))];
-      return letters;
+      const found = new Array(letters.length).fill(null), taken = new Uint8Array(letters.length);
+      for (let size = Math.min(longest, letters.length); size > 0; size--)
+        for (let i = 0; i + size <= letters.length; i++) {
+          const window = letters.slice(i, i + size);
+          if (taken.subarray(i, i + size).includes(1) || !isPiece(window)) continue;
+          found[i] = window.join("");
+          taken.fill(1, i, i + size);
+          i += size - 1;
+        }
+      letters.forEach((letter, i) => { if (!taken[i]) found[i] = letter; });
+      return found.filter((piece) => piece !== null);
     };
     const cut = spec.segmentation === "longest_first" ? longestFirst : (letters) => joined(letters, rankOf, (a, b) => a + b);
     return ofWords((word) => withUnknown(cut(symbols(word)), {...vocabulary, byteIds: null}, spec.fuse_unknown));
