@@ -44,7 +44,8 @@ ALPHABET = "ab\u05d01 2.,:_-\n漢ひカー한ไ\u0301\u200dAßπЖ"
 @given(st.text(ALPHABET, max_size=30))
 def test_boundaries_are_those_of_regex(text: str) -> None:
     """Where the package keeps to the rules: it has its own for apostrophes, marks and runs of spaces."""
-    plain = regex.sub(r"[\u0301\u200d]|(?<= ) |(?<=[カー])_+|_+(?=[カー])", "", text)
+    unmarked = regex.sub(r"[\u0301\u200d]", "", text)
+    plain = regex.sub(r"(?<= ) |(?<=[カー])_+|_+(?=[カー])", "", unmarked)
     parts = regex.split(r"(?w)\b", plain) if plain else []
     expected = [part for part in parts if regex.match(r"[\p{L}\p{N}_]", part)]
     assert words(plain) == expected

@@ -241,7 +241,7 @@ def test_a_file_of_forty_gigabytes_costs_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "says"),
     [
-        ("gpt2", {"tokenizer.ggml.model": "plamo2"}, r"model='plamo2', but only gpt2, llama, t5"),
+        ("gpt2", {"tokenizer.ggml.model": "plamo2"}, r"model='plamo2', but only gpt2, llama, rwkv, t5"),
         ("gpt2", {"tokenizer.ggml.model": None}, "has no tokenizer; of a model in several files"),
         ("gpt2", {"tokenizer.ggml.pre": "superbpe"}, "pre='superbpe' is not known; only gpt-2"),
         ("gpt2", {"tokenizer.ggml.pre": None}, "pre='default' is not known"),

@@ -13,7 +13,7 @@ MODELS = [module.name for module in pkgutil.iter_modules(reference.__path__)]
 
 
 def test_each_family_has_one() -> None:
-    assert sorted(MODELS) == sorted(FAMILIES)
+    assert set(FAMILIES) <= set(MODELS)  # beside them is how text is split
 
 
 @pytest.mark.parametrize("model", MODELS)
