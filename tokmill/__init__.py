@@ -17,7 +17,7 @@ from tokmill.tokenizer.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from tokmill.flows.profile import Profile, load_profile
-    from tokmill.flows.run.api import plan, run
+    from tokmill.flows.run.api import plan, run, sweep
     from tokmill.flows.run.planning import PlanRow
     from tokmill.flows.run.results import RunResult
     from tokmill.tasks.formats.packed.reader import PackedReader
@@ -47,6 +47,7 @@ _HOMES = {
     "load_profile": "flows.profile",
     "plan": "flows.run.api",
     "run": "flows.run.api",
+    "sweep": "flows.run.api",
     "train": "tokenizer",
     "train_from_counts": "tokenizer",
     "train_sweep_from_counts": "tokenizer",
@@ -66,6 +67,7 @@ __all__ = [
     "load_profile",
     "plan",
     "run",
+    "sweep",
     "train",
     "train_from_counts",
     "train_sweep_from_counts",

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     rich_help_panel="Vocabulary",
     epilog=examples(
         "tokmill report own --out report",
+        "tokmill report sweep/own --out report",
         "tokmill report audit/own@v2 --out report --compare gpt2/vocab.json --compare tokenizer/own@v1",
     ),
 )
 def report(
     audit: Annotated[
-        str, typer.Argument(metavar="AUDIT", help="audit/name, with a version, or just the name.")
+        str,
+        typer.Argument(metavar="AUDIT", help="audit/name or sweep/name, with a version; or an audit's name."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")],
     compare: Annotated[
@@ -33,7 +35,7 @@ def report(
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Write an audit as one HTML page, and its charts as files."""
+    """Write an audit or a sweep as one HTML page, and its charts as files."""
     from tokmill.flows.cli.lookup import existing_store, find_artifact
     from tokmill.flows.commands.compare import load_one, name_of
     from tokmill.tasks.audit.report import write_report
@@ -43,8 +45,14 @@ def report(
         raise UsageError(f"report: {out} exists; name a new folder")
     opened = existing_store(store)
     ref = find_artifact(opened, audit if "/" in audit else f"audit/{audit}")
+    if ref.kind == "sweep":
+        from tokmill.tasks.sweep.report import write_sweep_report
+
+        out.mkdir(parents=True)
+        say(str(write_sweep_report(opened.path(ref), out)))
+        return
     if ref.kind != "audit":
-        raise UsageError(f"report: {audit} is a {ref.kind}; name an audit")
+        raise UsageError(f"report: {audit} is a {ref.kind}; name an audit or a sweep")
     (made_of,) = opened.record(ref).refs("tokenizer")
     others = {name_of(other): load_one(other, store) for other in compare or []}
     out.mkdir(parents=True)

@@ -13,24 +13,23 @@ reads nothing. Once the corpus and the packing plan are published, their lists o
 stage has one task per shard. No algorithm is implemented here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tokmill.flows.profile import Profile
-from tokmill.flows.run.dag import Dag, Done, Job, JobInput, MappedJob, Node, Part
+from tokmill.flows.run.composer import Composer, Locate, shards_of
+from tokmill.flows.run.dag import Dag, Done, Job, JobInput, Node, Part
 from tokmill.flows.run.sources import Sources
 from tokmill.tasks.audit.stage import AUDIT, check_gate
 from tokmill.tasks.audit.text import AUDIT_SHARD, AuditShardParams, sampled
 from tokmill.tasks.balance.stage import BALANCE
 from tokmill.tasks.card.stage import CARD
 from tokmill.tasks.core.stage import ArtifactRef, External, Params, Stage
-from tokmill.tasks.count.stage import COUNT, COUNT_SHARD
 from tokmill.tasks.encode.stage import ENCODE, ENCODE_SHARD
 from tokmill.tasks.formats.corpus import Corpus, Shard
 from tokmill.tasks.formats.packed.plan import PackingPlan
 from tokmill.tasks.formats.scores import COLUMN
-from tokmill.tasks.holdout.stage import HASH_DOCUMENTS, HOLDOUT, PARTS, VALIDATION, NoParams
+from tokmill.tasks.holdout.stage import VALIDATION
 from tokmill.tasks.ingest.stage import INGEST
 from tokmill.tasks.mixing.consume import CONSUME
 from tokmill.tasks.mixing.params import MixParams
@@ -53,9 +52,6 @@ from tokmill.tasks.usage.stage import USAGE, UsageParams
 COMPARED = "compared"
 """The part of a run that is about the tokenizer that the audit compares with."""
 
-Locate: TypeAlias = Callable[[ArtifactRef], Path]
-"""Returns the folder of a published artifact."""
-
 
 def compose(profile: Profile, sources: Sources, locate: Locate) -> Dag:
     """Return the DAG of a profile.
@@ -71,59 +67,41 @@ def compose(profile: Profile, sources: Sources, locate: Locate) -> Dag:
     return _Composition(profile, sources, locate).dag()
 
 
-class _Composition:
-    def __init__(self, profile: Profile, sources: Sources, locate: Locate) -> None:
-        self.profile = profile
-        self.sources = sources
-        self.locate = locate
-        self.jobs: list[Job] = []
-
+class _Composition(Composer):
     def dag(self) -> Dag:
         profile = self.profile
-        ingested = self._one(INGEST, profile.ingest_params(), {"files": self.sources.files})
-        corpus, held_out = self._parts(ingested)
+        ingested = self.one(INGEST, profile.ingest_params(), {"files": self.sources.files})
+        corpus, held_out = self.parts(ingested)
         kinds: dict[str, Job | ArtifactRef] = {"corpus": corpus, **self._tokenizer(corpus)}
         both: dict[str, JobInput] = {"corpus": corpus, "tokenizer": kinds["tokenizer"]}
         audit = self._audit(held_out or corpus, kinds)
         verdict = [audit] if profile.audit.on_failure == "fail" else []
-        text = self._text(profile.encode.for_source)
-        shards = self._mapped(ENCODE_SHARD, corpus, text, {"tokenizer": kinds["tokenizer"]}, needs=verdict)
-        encoded = self._one(ENCODE, profile.encode, {**both, "shards": shards})
+        text = self.text(profile.encode.for_source)
+        shards = self.mapped(ENCODE_SHARD, corpus, text, {"tokenizer": kinds["tokenizer"]}, needs=verdict)
+        encoded = self.one(ENCODE, profile.encode, {**both, "shards": shards})
         tokens: dict[str, JobInput] = {"encoded": encoded, "shards": shards}
-        usage = self._one(USAGE, UsageParams(), self._of_usage(kinds, audit, tokens))
+        usage = self.one(USAGE, UsageParams(), self._of_usage(kinds, audit, tokens))
         consumed = self._consumed()
         scores = self._scores(corpus, kinds["tokenizer"], shards, tokens)
-        mixture = self._one(MIX, profile.mix_params(), {**tokens, **consumed, **scores})
+        mixture = self.one(MIX, profile.mix_params(), {**tokens, **consumed, **scores})
         kinds |= {"audit": audit, "encoded": encoded, "usage": usage, "mixture": mixture}
         kinds["packed"] = self._packed(mixture, tokens, profile.pack)
         if held_out is None:
-            kinds["card"] = self._one(CARD, profile.card, kinds)
+            kinds["card"] = self.one(CARD, profile.card, kinds)
             return Dag(self.jobs, kinds)
         validation = self._validation(held_out, kinds["tokenizer"], verdict)
-        kinds["card"] = self._one(CARD, profile.card, {**kinds, "ingested": ingested, **validation})
+        kinds["card"] = self.one(CARD, profile.card, {**kinds, "ingested": ingested, **validation})
         return Dag(self.jobs, {**kinds, "ingested": ingested, "validation": validation["validation"]})
-
-    def _parts(self, ingested: Job) -> tuple[Job, Job | None]:
-        """The documents for training, and those that are held out, if the profile holds out any."""
-        holdout = self.profile.holdout
-        if holdout is None:
-            return ingested, None
-        documents = self._mapped(HASH_DOCUMENTS, ingested, self._text(lambda source: NoParams()))
-        inputs: dict[str, JobInput] = {"corpus": ingested, "documents": documents}
-        training, validation = (
-            self._one(HOLDOUT, holdout.for_part(part), inputs, part=part) for part in PARTS
-        )
-        return training, validation
 
     def _validation(self, corpus: Job, tokenizer: Job | ArtifactRef, needs: Sequence[Job]) -> dict[str, Job]:
         """Encode, mix and pack the documents that are held out, all of them once and unchanged."""
         encode, pack, part = self.profile.encode.plain(), self.profile.pack.plain(), VALIDATION
         both: dict[str, JobInput] = {"corpus": corpus, "tokenizer": tokenizer}
-        text = self._text(lambda source: encode)
-        shards = self._mapped(ENCODE_SHARD, corpus, text, {"tokenizer": tokenizer}, needs=needs, part=part)
-        encoded = self._one(ENCODE, encode, {**both, "shards": shards}, part=part)
+        text = self.text(lambda source: encode)
+        shards = self.mapped(ENCODE_SHARD, corpus, text, {"tokenizer": tokenizer}, needs=needs, part=part)
+        encoded = self.one(ENCODE, encode, {**both, "shards": shards}, part=part)
         tokens: dict[str, JobInput] = {"encoded": encoded, "shards": shards}
-        mixture = self._one(MIX, MixParams(method="proportional"), tokens, part=part)
+        mixture = self.one(MIX, MixParams(method="proportional"), tokens, part=part)
         return {
             "validation_corpus": corpus,
             "validation_encoded": encoded,
@@ -144,10 +122,10 @@ class _Composition:
             compared = (
                 other
                 if isinstance(other, ArtifactRef)
-                else self._one(ADOPT, self._compared_params(), {"file": other}, part=COMPARED)
+                else self.one(ADOPT, self._compared_params(), {"file": other}, part=COMPARED)
             )
             given |= {"compare_with": compared, "compared_texts": self._sampled(corpus, compared, COMPARED)}
-        return self._one(AUDIT, self.profile.audit.params(), given, check=self._gate)
+        return self.one(AUDIT, self.profile.audit.params(), given, check=self._gate)
 
     def _compared_params(self) -> AdoptParams:
         named = self.profile.audit.compare_with
@@ -169,12 +147,12 @@ class _Composition:
                 Part(
                     f"{shard.source}/{shard.index}",
                     AuditShardParams(max_bytes=max_bytes),
-                    {"shard": self._external(shard)},
+                    {"shard": self.external(shard)},
                 )
                 for shard, max_bytes in found
             ]
 
-        return self._mapped(AUDIT_SHARD, corpus, parts, {"tokenizer": tokenizer}, part=part)
+        return self.mapped(AUDIT_SHARD, corpus, parts, {"tokenizer": tokenizer}, part=part)
 
     def _gate(self, audit: ArtifactRef) -> None:
         check_gate(self.profile.audit.params(), self.locate(audit), audit.name)
@@ -185,20 +163,18 @@ class _Composition:
         if isinstance(existing, ArtifactRef):
             return {"tokenizer": existing}
         if named is not None and existing is not None:
-            return {"tokenizer": self._one(ADOPT, named.params(), {"file": existing})}
+            return {"tokenizer": self.one(ADOPT, named.params(), {"file": existing})}
         train = self.profile.training() or TrainParams()
-        count = train.count_params()
-        shards = self._mapped(COUNT_SHARD, corpus, self._text(lambda source: count))
-        counts = self._one(COUNT, count, {"corpus": corpus, "shards": shards})
-        balance = self._one(BALANCE, self.profile.balance, {"corpus": corpus})
-        tokenizer = self._one(TRAIN, train, {"counts": counts, "balance": balance})
+        counts = self.counted(corpus, train.count_params())
+        balance = self.one(BALANCE, self.profile.balance, {"corpus": corpus})
+        tokenizer = self.one(TRAIN, train, {"counts": counts, "balance": balance})
         return {"counts": counts, "balance": balance, "tokenizer": tokenizer}
 
     def _consumed(self) -> dict[str, JobInput]:
         """Record the consumed part of the earlier mixture, if the profile names one."""
         if self.profile.replan is None:
             return {}
-        return {"ledger": self._one(CONSUME, self.profile.replan.params(), self.sources.consumed)}
+        return {"ledger": self.one(CONSUME, self.profile.replan.params(), self.sources.consumed)}
 
     def _scores(
         self, corpus: Job, tokenizer: Job | ArtifactRef, shards: Job, tokens: Mapping[str, JobInput]
@@ -213,7 +189,7 @@ class _Composition:
                 shared: dict[str, JobInput] = {"tokenizer": tokenizer}
                 scores[measure] = self._scored(SCORE_NOISE, corpus, shards, measure, noise, shared)
             elif measure == "perplexity":
-                model = self._one(FIT_TRIGRAMS, self.profile.score, tokens)
+                model = self.one(FIT_TRIGRAMS, self.profile.score, tokens)
                 params, shared = PerplexityParams(), {"model": model}
                 scores[measure] = self._scored(SCORE_PERPLEXITY, corpus, shards, measure, params, shared)
             else:
@@ -237,7 +213,7 @@ class _Composition:
         def parts(ref: ArtifactRef, done: Done) -> list[Part]:
             opened = Corpus.open(self.locate(ref))
             digests = opened.file_digests() if isinstance(params, ColumnParams) else None
-            pairs = zip(_shards(opened), done[encoded], strict=True)
+            pairs = zip(shards_of(opened), done[encoded], strict=True)
             return [
                 Part(
                     f"{label}/{shard.source}/{shard.index}", params, self._scored_shard(shard, node, digests)
@@ -246,79 +222,23 @@ class _Composition:
                 if shard.source in chosen or not chosen
             ]
 
-        return self._mapped(stage, corpus, parts, shared, needs=[encoded])
+        return self.mapped(stage, corpus, parts, shared, needs=[encoded])
 
     def _scored_shard(
         self, shard: Shard, node: Node, digests: Mapping[tuple[str, str], str] | None
     ) -> dict[str, Node | External]:
         """An encoded shard; with `digests` also its text, identified by the whole content of its files."""
-        text = {} if digests is None else {"text": self._external(shard, digests)}
+        text = {} if digests is None else {"text": self.external(shard, digests)}
         return {"shard": node, **text}
 
     def _packed(self, mixture: Job, tokens: Mapping[str, JobInput], pack: PackParams, part: str = "") -> Job:
         """Plan the sequences, write their shards in parallel, and combine them."""
         given: dict[str, JobInput] = {"mixture": mixture, **tokens}
-        plan = self._one(PACK_PLAN, pack.plan_params(), given, step="[plan]", part=part)
+        plan = self.one(PACK_PLAN, pack.plan_params(), given, step="[plan]", part=part)
 
         def parts(ref: ArtifactRef, done: Done) -> list[Part]:
             num_shards = PackingPlan.open(self.locate(ref)).num_shards
             return [Part(f"shard/{index}", pack.shard_params(index), {}) for index in range(num_shards)]
 
-        shards = self._mapped(PACK_SHARD, plan, parts, {"plan": plan, **tokens}, part=part)
-        return self._one(PACK, pack, {"plan": plan, "shards": shards}, part=part)
-
-    def _text(self, params: Callable[[str], Params]) -> Callable[[ArtifactRef, Done], list[Part]]:
-        """One part per shard of the corpus, in order of source and index; `params` takes the source."""
-
-        def parts(ref: ArtifactRef, done: Done) -> list[Part]:
-            return [
-                Part(f"{shard.source}/{shard.index}", params(shard.source), {"shard": self._external(shard)})
-                for shard in _shards(Corpus.open(self.locate(ref)))
-            ]
-
-        return parts
-
-    def _external(self, shard: Shard, files: Mapping[tuple[str, str], str] | None = None) -> External:
-        """A shard's text; with digests of `files`, the fingerprint also covers the rest of its files."""
-        roots = {shard.source: self.sources.roots[shard.source]}
-        digest = shard.digest if files is None else shard.digest_with(files)
-        return External(digest=digest, value={"shard": shard.model_dump(mode="json"), "roots": roots})
-
-    def _mapped(
-        self,
-        stage: Stage[Any],
-        of: Job,
-        parts: Callable[[ArtifactRef, Done], Sequence[Part]],
-        shared: Mapping[str, JobInput] | None = None,
-        needs: Sequence[Job] = (),
-        part: str = "",
-    ) -> Job:
-        title, name = _in_part(stage.task, part), _in_part(self.profile.name, part)
-        job = MappedJob(stage, title, name, Params(), shared or {}, needs, of=of, parts=parts)
-        self.jobs.append(job)
-        return job
-
-    def _one(
-        self,
-        stage: Stage[Any],
-        params: Params,
-        inputs: Mapping[str, JobInput],
-        *,
-        step: str = "",
-        part: str = "",
-        needs: Sequence[Job] = (),
-        check: Callable[[ArtifactRef], None] | None = None,
-    ) -> Job:
-        title, name = _in_part(stage.task, part) + step, _in_part(self.profile.name, part)
-        job = Job(stage, title, name, params, dict(inputs), needs, check)
-        self.jobs.append(job)
-        return job
-
-
-def _in_part(name: str, part: str) -> str:
-    """The name of a task or an artifact of a part of the corpus."""
-    return f"{name}.{part}" if part else name
-
-
-def _shards(corpus: Corpus) -> list[Shard]:
-    return [shard for source in corpus.sources for shard in corpus.shards(source)]
+        shards = self.mapped(PACK_SHARD, plan, parts, {"plan": plan, **tokens}, part=part)
+        return self.one(PACK, pack, {"plan": plan, "shards": shards}, part=part)

@@ -24,7 +24,7 @@ class Pending:
 
 Node: TypeAlias = ArtifactRef | Pending
 StepInput: TypeAlias = Node | External | Sequence[Node | External]
-JobInput: TypeAlias = "Job | Input | Sequence[Input]"
+JobInput: TypeAlias = "Job | Input | Sequence[Input] | Sequence[Job]"
 Done: TypeAlias = Mapping["Job", Sequence[Node]]
 """The results of finished jobs: one artifact per step, in the order of the steps."""
 
@@ -62,7 +62,7 @@ class Job:
 
     Attributes:
         stage, title, name, params: as in `Step`.
-        inputs: the stage's inputs, by role; a job stands for its result.
+        inputs: the stage's inputs, by role; a job stands for its result, several jobs for theirs in order.
         needs: jobs that must be done first although their artifacts are not inputs.
         check: raises an error if the run must not continue from the published artifact, as a gate does.
     """
@@ -78,7 +78,7 @@ class Job:
     @property
     def dependencies(self) -> Sequence["Job"]:
         """The jobs that must be done before this one."""
-        return [*(given for given in self.inputs.values() if isinstance(given, Job)), *self.needs]
+        return [job for given in self.inputs.values() for job in _jobs(given)] + [*self.needs]
 
     def steps(self, done: Done) -> list[Step]:
         """Return the job's steps, from the results of its dependencies."""
@@ -100,10 +100,20 @@ class Job:
                 self.check(node)
 
     def _inputs(self, done: Done) -> dict[str, StepInput]:
-        return {
-            role: given.given(done) if isinstance(given, Job) else given
-            for role, given in self.inputs.items()
-        }
+        return {role: _given(given, done) for role, given in self.inputs.items()}
+
+
+def _jobs(given: JobInput) -> list[Job]:
+    """Return the jobs that an input stands for."""
+    several = given if isinstance(given, Sequence) else [given]
+    return [job for job in several if isinstance(job, Job)]
+
+
+def _given(given: JobInput, done: Done) -> StepInput:
+    """Return what a stage gets for an input, once the jobs that it stands for are done."""
+    if isinstance(given, Sequence):
+        return [done[one][0] if isinstance(one, Job) else one for one in given]
+    return given.given(done) if isinstance(given, Job) else given
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,15 @@ The flow's parameters are the fields of the form in the Prefect UI, and can be s
 deployment. Machine settings (store, workers, how thoroughly artifacts are checked) are among them but never
 change a fingerprint. A run is in the store's catalog from its start. Every run publishes a summary as a
 Markdown artifact, even if everything was cached, because a cached task shows no artifact in the UI.
+
+`build` runs any DAG in this way; the flow of sweeps uses it, too.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, cast
 
 from coolname.data import config  # Prefect's list of words
@@ -20,7 +25,9 @@ from pydantic import Field
 from tokmill.flows.errors import RunError
 from tokmill.flows.profile import Profile, Size, load_profile
 from tokmill.flows.profile.served import require_served
+from tokmill.flows.run.composer import Locate
 from tokmill.flows.run.composition import compose
+from tokmill.flows.run.dag import Dag
 from tokmill.flows.run.deadline import SECONDS, end_soon
 from tokmill.flows.run.ending import message_of, server_state, state_of
 from tokmill.flows.run.execution import PrefectExecutor
@@ -29,7 +36,7 @@ from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.progress import Reporter, Silent, noting_warnings
 from tokmill.flows.run.results import RunResult
 from tokmill.flows.run.runners import RUNNERS
-from tokmill.flows.run.sources import resolve_sources
+from tokmill.flows.run.sources import Sources, resolve_sources
 from tokmill.flows.run.summary import artifact_key, run_summary
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
@@ -37,18 +44,45 @@ from tokmill.tasks.store import Provenance, RunArtifact, Store, Verify
 
 
 @dataclass
-class _Watcher:
+class Watcher:
     """Passes a profile from the caller of a run in this process, and progress and the result back."""
 
     reporter: Reporter
     profile: Profile | None = None
     result: RunResult | None = None
 
+    def outcome(self) -> RunResult:
+        """Return the result of the run that has ended.
+
+        Raises:
+            RunError: there is none.
+        """
+        if self.result is None:
+            name = "" if self.profile is None else f"profile {self.profile.name!r}: "
+            raise RunError(f"{name}the flow ended without a result")
+        return self.result
+
+
+# None in a run that a worker starts.
+_WATCHER: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 _SECONDS_OF_A_WORKERS_RUN = 2.0  # Prefect checks after three, and again after three more
 
-# None in a run that a worker starts.
-_WATCHER: ContextVar[_Watcher | None] = ContextVar("watcher", default=None)
+
+def watched() -> Watcher:
+    """Return the watcher of this run; a silent one if a worker started it."""
+    return _WATCHER.get() or Watcher(Silent())
+
+
+@contextmanager
+def watching(profile: Profile, reporter: Reporter | None) -> Iterator[Watcher]:
+    """Hand a loaded profile, and who is told of the progress, to the flow that is called in this block."""
+    watcher = Watcher(reporter or Silent(), profile)
+    token = _WATCHER.set(watcher)
+    try:
+        yield watcher
+    finally:
+        _WATCHER.reset(token)
 
 
 def run_name() -> str:
@@ -96,12 +130,13 @@ def build_corpus(
         SourceError: a source matches no file, or one file twice.
         RunError: a task failed; artifacts that were published before stay published.
     """
-    watcher = _WATCHER.get() or _Watcher(Silent())
-    loaded = watcher.profile or _load_served(profile, overrides)
+    watcher = watched()
+    loaded = watcher.profile or load_served(profile, overrides)
     machine = Machine.of(
         loaded.execution, store=store, workers=workers, memory=memory, verify=verify, rehash=rehash
     )
-    watcher.result = _build(loaded, machine, watcher.reporter)
+    watcher.result = build(loaded, machine, watcher.reporter, partial(compose, loaded))
+    _publish(loaded, machine.open_store(), watcher.result)
     return {kind: ref.model_dump() for kind, ref in watcher.result.refs.items()}
 
 
@@ -129,18 +164,25 @@ def run_profile(
     Raises:
         As `build_corpus`.
     """
-    watcher = _Watcher(reporter or Silent(), profile)
-    token = _WATCHER.set(watcher)
-    try:
+    with watching(profile, reporter) as watcher:
         build_corpus(profile.name, store=store, workers=workers, memory=memory, verify=verify, rehash=rehash)
-    finally:
-        _WATCHER.reset(token)
-    if watcher.result is None:
-        raise RunError(f"profile {profile.name!r}: the flow ended without a result")
-    return watcher.result
+    return watcher.outcome()
 
 
-def _load_served(profile: str, overrides: Overrides) -> Profile:
+def _publish(profile: Profile, store: Store, result: RunResult) -> None:
+    """Publish the run's summary and the tokenizer's audit in the UI."""
+    create_markdown_artifact(
+        run_summary(profile, store, result), artifact_key("run", profile), description=profile.description
+    )
+    audit = store.path(result.refs["audit"]) / "summary.md"
+    create_markdown_artifact(
+        audit.read_text("utf-8"),
+        artifact_key("audit", profile),
+        description="The tokenizer's compression and vocabulary use, by source.",
+    )
+
+
+def load_served(profile: str, overrides: Overrides) -> Profile:
     """Load the profile of a run that a worker starts; log its notes."""
     require_served(profile)
     loaded = load_profile(profile, overrides.assignments())
@@ -149,8 +191,17 @@ def _load_served(profile: str, overrides: Overrides) -> Profile:
     return loaded
 
 
-def _build(profile: Profile, machine: Machine, reporter: Reporter) -> RunResult:
-    """Run the DAG on Prefect, and record the run's start and end in the catalog."""
+def build(
+    profile: Profile, machine: Machine, reporter: Reporter, compose: Callable[[Sources, Locate], Dag]
+) -> RunResult:
+    """Run a DAG on Prefect, and record the run's start and end in the catalog.
+
+    Args:
+        profile: the resolved profile, which is recorded.
+        machine: the machine settings.
+        reporter: called with the progress.
+        compose: returns the DAG, given the resolved sources and where artifacts are.
+    """
     store = machine.open_store()
     run_id = str(flow_run.id)
     provenance = Provenance.collect(flow_run_id=run_id, deployment_id=deployment.id)
@@ -158,7 +209,7 @@ def _build(profile: Profile, machine: Machine, reporter: Reporter) -> RunResult:
         try:
             parameters = profile.resolved()
             store.catalog.add_run(run_id, profile=profile.name, parameters=parameters, provenance=provenance)
-            result = _compose(profile, machine, store, reporter, provenance)
+            result = _execute(profile, machine, store, reporter, provenance, compose)
             artifacts = [RunArtifact(task=row.task, ref=row.ref, how=row.how) for row in result.rows]
             store.catalog.finish_run(run_id, state="completed", artifacts=artifacts)
         except BaseException as error:
@@ -166,7 +217,6 @@ def _build(profile: Profile, machine: Machine, reporter: Reporter) -> RunResult:
                 end_soon(error.signal, SECONDS if _WATCHER.get() else _SECONDS_OF_A_WORKERS_RUN)
             _note_end(store, run_id, error)
             raise
-    _publish(profile, store, result)
     return result
 
 
@@ -188,27 +238,19 @@ def _note_end(store: Store, run_id: str, error: BaseException) -> None:
         error.add_note(str(unwritten))
 
 
-def _compose(
-    profile: Profile, machine: Machine, store: Store, reporter: Reporter, provenance: Provenance
+def _execute(
+    profile: Profile,
+    machine: Machine,
+    store: Store,
+    reporter: Reporter,
+    provenance: Provenance,
+    compose: Callable[[Sources, Locate], Dag],
 ) -> RunResult:
     with RUNNERS[machine.runner].opened(machine.workers) as runner, noting_warnings(reporter):
         sources = resolve_sources(profile, store, rehash=machine.rehash)
         share = machine.memory_bytes // machine.workers
         executor = PrefectExecutor(store, runner, reporter, machine.verify, share, provenance)
-        dag = compose(profile, sources, store.path)
+        dag = compose(sources, store.path)
         made = dag.artifacts(executor.run(dag.jobs))
     refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}
     return RunResult(str(provenance.flow_run_id), executor.rows, refs)
-
-
-def _publish(profile: Profile, store: Store, result: RunResult) -> None:
-    """Publish the run's summary and the tokenizer's audit in the UI."""
-    create_markdown_artifact(
-        run_summary(profile, store, result), artifact_key("run", profile), description=profile.description
-    )
-    audit = store.path(result.refs["audit"]) / "summary.md"
-    create_markdown_artifact(
-        audit.read_text("utf-8"),
-        artifact_key("audit", profile),
-        description="The tokenizer's compression and vocabulary use, by source.",
-    )

@@ -14,7 +14,7 @@ from typing import Literal
 
 from tokmill.flows.profile import Profile
 from tokmill.flows.run.composition import compose
-from tokmill.flows.run.dag import Node, Pending, Step, pending, walk
+from tokmill.flows.run.dag import Dag, Node, Pending, Step, pending, walk
 from tokmill.flows.run.remarks import remarks_on
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.tasks.core.errors import StoreError
@@ -88,8 +88,15 @@ def plan_profile(profile: Profile, store: Store, *, rehash: bool = False) -> lis
         SourceError: a source matches no file, or one file twice.
         GateError: the gate of the published audit failed, and `audit.on_failure` is "fail".
     """
-    planner, sources = _Planner(store), resolve_sources(profile, store, rehash=rehash)
-    walk(compose(profile, sources, store.path).jobs, planner.look_up)
+    sources = resolve_sources(profile, store, rehash=rehash)
+    rows = plan_dag(compose(profile, sources, store.path), store)
     for remark in remarks_on(profile, sources):
         _LOG.warning("plan: %s", remark)
+    return rows
+
+
+def plan_dag(dag: Dag, store: Store) -> list[PlanRow]:
+    """Return what a run of a DAG on `store` would do, one row per task."""
+    planner = _Planner(store)
+    walk(dag.jobs, planner.look_up)
     return planner.rows

@@ -18,6 +18,7 @@ Source: premiums as in Petrov et al. 2023, "Language model tokenizers introduce 
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,20 @@ def check_parallel(num_lines: Mapping[str, int], reference: str) -> None:
                 "file must "
                 "be the same sentence, and there must be at least one"
             )
+
+
+def parallel_lines(language: str, path: Path) -> list[str]:
+    """Return the lines of a parallel text.
+
+    Raises:
+        AuditError: the file is no UTF-8.
+    """
+    try:
+        return path.read_text("utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise AuditError(
+            f"audit.parallel.{language}: {path} is no UTF-8 at byte {error.start}; convert the file"
+        ) from error
 
 
 def gini(amounts: NDArray[np.int64]) -> float | None:

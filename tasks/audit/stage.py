@@ -169,23 +169,14 @@ def _training(
 
 
 def _parity(params: AuditParams, tok: "Tokenizer", parallel: Sequence[Mapping[str, str]]) -> "pa.Table":
-    from tokmill.tasks.audit.parity import SCHEMA, parity
+    from tokmill.tasks.audit.parity import SCHEMA, parallel_lines, parity
 
-    texts = {one["language"]: _lines(one["language"], Path(one["path"])) for one in parallel}
+    texts = {one["language"]: parallel_lines(one["language"], Path(one["path"])) for one in parallel}
     if texts:
         return parity(tok, texts, params.reference or next(iter(texts)), params.seed)
     if params.reference is not None:
         raise AuditError("audit.reference needs parallel text: name the files in audit.parallel")
     return SCHEMA.empty_table()
-
-
-def _lines(language: str, path: Path) -> list[str]:
-    try:
-        return path.read_text("utf-8").removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise AuditError(
-            f"audit.parallel.{language}: {path} is no UTF-8 at byte {error.start}; convert the file"
-        ) from error
 
 
 def _summary(

@@ -6,33 +6,21 @@ weighted pre-tokens' bytes is recorded as `share.SOURCE`. The stage publishes a 
 (`tasks.formats.tokenizer`) with exports, each of which was loaded and gave the same ids for the probes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
-from decimal import Decimal
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 
-from tokmill.tasks.balance.stage import weighted_counts
-from tokmill.tasks.core.context import report_progress
 from tokmill.tasks.core.stage import Outcome, Stage
 from tokmill.tasks.count.stage import CountParams
-from tokmill.tasks.formats.balance import Balance
-from tokmill.tasks.formats.counts import Counts, PreTokenization, merge_bounded
-from tokmill.tasks.formats.tokenizer import publish_tokenizer
-from tokmill.tasks.sampling import proportions
 from tokmill.tasks.store.canonical import either, only_with
+from tokmill.tasks.train.learning import learn, publish
 from tokmill.tasks.train.special import SpecialParams, check_role_names, check_text_templates
-from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.vocabulary import MAX_IDS
 from tokmill.tokenizer.pipeline.families import FamilyName, check_mode, find_family
 from tokmill.tokenizer.pipeline.options import ModelOptions
-
-if TYPE_CHECKING:
-    from tokmill.tokenizer import PretokenCounts, Tokenizer
 
 _UNIGRAM, _WORDPIECE = only_with("family", "unigram"), only_with("family", "wordpiece")
 _UNIGRAM_OR_SENTENCES = either(_UNIGRAM, only_with("mode", "sentencepiece"))
@@ -234,89 +222,14 @@ def run(params: TrainParams, *, out: Path, counts: Path, balance: Path) -> Outco
         balance: the balance artifact.
 
     Raises:
-        TrainingError: the text was counted with other parameters, or has too few pairs for the vocabulary.
-        BalanceError: a counted source is not in the balance.
+        TrainingError, BalanceError: see `learning.learn`.
         TokenizerError: an export does not encode the probes as the tokenizer does.
     """
-    counted, balanced = Counts.open(counts), Balance.open(balance)
-    _check_cut(params.cut, counted.cut)
-    amounts: dict[str, int] = {}
-    weighted = merge_bounded(weighted_parts(counted, balanced, amounts))
-    tokenizer = _trained(params, weighted, balanced.resolution)
-    shares = proportions({source: Decimal(amount) for source, amount in amounts.items()})
-    exports = publish_tokenizer(tokenizer, out)
-    return Outcome(
-        metrics={
-            "vocab_size": tokenizer.vocab_size,
-            **tokenizer.definition.model.figures(),
-            "num_special_tokens": len(tokenizer.special_tokens),
-            "longest_token_bytes": _longest(tokenizer),
-            "num_pretokens": round(int(weighted.counts.sum()) / balanced.resolution),
-            "num_distinct_pretokens": len(weighted),
-            "num_distinct_bytes": weighted.num_distinct_bytes,
-            "exports": ", ".join(exports),
-            "unicode_tables": "{version} ({tables})".format(**tokenizer.splitter.unicode),
-            **{f"share.{source}": float(share) for source, share in shares.items()},
-        }
-    )
+    learned = learn(params, counts, balance, [params.vocab_size])
+    return publish(learned.tokenizers[0], learned, out)
 
 
-def _longest(tokenizer: "Tokenizer") -> int:
-    """Return the bytes of the longest token that stands for text."""
-    return max((len(token) for _, token in tokenizer.definition.vocabulary.ordinary()), default=0)
-
-
-def _trained(params: TrainParams, weighted: "PretokenCounts", resolution: int) -> "Tokenizer":
-    """Learn the vocabulary from counts that are `resolution` times those of the balanced corpus."""
-    from tokmill.tokenizer import train_from_counts
-
-    least = params.min_frequency * resolution if params.min_frequency > 1 else 1
-    options = params.model_dump() | {"min_frequency": least, "count_unit": resolution}
-    progress = partial(_report, find_family(params.family).unit)
-    try:
-        return train_from_counts(weighted, **options, progress=progress)
-    except TrainingError as error:
-        if least == params.min_frequency:
-            raise
-        scale = f"counts are {resolution} times those of the balanced corpus: min_frequency"
-        raise TrainingError(f"{error} ({scale}={params.min_frequency} is {least} of them)") from error
-
-
-def weighted_parts(
-    counts: Counts, balance: Balance, amounts: dict[str, int] | None = None
-) -> "Iterator[PretokenCounts]":
-    """Yield each source's counts, multiplied by its factor; sources with the factor 0 are skipped.
-
-    Args:
-        counts: the counts of all sources.
-        balance: the balance, which must have all of these sources.
-        amounts: filled: source → weighted bytes of its pre-tokens.
-    """
-    from tokmill.tokenizer import PretokenCounts
-
-    for source in counts.sources:
-        found = counts.counts(source)
-        scaled = weighted_counts(balance, {source: found.counts})[source]
-        if amounts is not None:
-            amounts[source] = int((scaled * np.diff(found.offsets).astype(np.uint64)).sum())
-        if scaled.any():
-            yield PretokenCounts(found.data, found.offsets, scaled)
-
-
-def _report(unit: str, made: int, wanted: int) -> None:
-    report_progress(made, wanted, unit)
-
-
-def _check_cut(wanted: PreTokenization, found: PreTokenization) -> None:
-    for name in type(wanted).model_fields:
-        if getattr(wanted, name) != getattr(found, name):
-            raise TrainingError(
-                f"train: {name}={getattr(wanted, name)!r}, but the text was counted with "
-                f"{getattr(found, name)!r}; count with the same parameters"
-            )
-
-
-def _revision(params: TrainParams) -> int:
+def revision_of(params: TrainParams) -> int:
     """Return the revision of the family, so that a change of one family leaves the others' artifacts."""
     return find_family(params.family).revision
 
@@ -328,5 +241,5 @@ TRAIN = Stage(
     version=2,
     params=TrainParams,
     run=run,
-    revision=_revision,
+    revision=revision_of,
 )

@@ -6,9 +6,11 @@ from pathlib import Path
 
 from tokmill.flows.profile import load_profile
 from tokmill.flows.run.composition import compose
-from tokmill.flows.run.dag import Node, walk
+from tokmill.flows.run.dag import Dag, Node, walk
 from tokmill.flows.run.sources import resolve_sources
+from tokmill.flows.run.sweeping import Grid, compose_sweep
 from tokmill.tasks.store import Store
+from tokmill.tasks.sweep.params import SweepParams
 
 
 @dataclass(frozen=True)
@@ -25,5 +27,15 @@ class InProcess:
     def run(self, profile: str | Path, *overrides: str) -> Mapping[str, Node]:
         """Make all artifacts of a profile; return them by kind."""
         loaded = load_profile(profile, overrides)
-        dag = compose(loaded, resolve_sources(loaded, self.store), self.store.path)
+        return self._made(compose(loaded, resolve_sources(loaded, self.store), self.store.path))
+
+    def sweep(
+        self, profile: str | Path, grid: Grid, *overrides: str, model: SweepParams | None = None
+    ) -> Mapping[str, Node]:
+        """Make all artifacts of a sweep."""
+        loaded = load_profile(profile, overrides)
+        sources = resolve_sources(loaded, self.store)
+        return self._made(compose_sweep(loaded, grid, model or SweepParams(), sources, self.store.path))
+
+    def _made(self, dag: Dag) -> Mapping[str, Node]:
         return dag.artifacts(walk(dag.jobs, lambda step: self.store.realize(step.request()).ref))

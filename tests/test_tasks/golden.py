@@ -45,6 +45,8 @@ from tokmill.tasks.mixing.stage import MIX, MixParams
 from tokmill.tasks.packing.stage import PackParams
 from tokmill.tasks.score.stage import SCORE_COLUMN, ColumnParams
 from tokmill.tasks.store import Store
+from tokmill.tasks.sweep.cell import SWEEP_CELL, CellParams
+from tokmill.tasks.sweep.stage import SWEEP, SweepStageParams
 from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
 from tokmill.tasks.train.adopt import ADOPT, AdoptParams
@@ -127,6 +129,7 @@ def current_digests(folder: Path) -> Digests:
     _curriculum(line, made["tokenizer"], tokens, folder)
     _holdout(line)
     _vocabularies(line, made["tokenizer"], texts)
+    _sweep(line, made, folder)
     kinds = {ref.content_digest.encode(): ref.kind.encode() for _, ref in line.made}
     digests: Digests = {}
     for stage, ref in line.made:
@@ -170,6 +173,19 @@ def _vocabularies(line: GoldenLine, tokenizer: ArtifactRef, texts: Path) -> None
     terms = ExtendParams(terms=("products", "two words"), num_mined=3)
     line.make(EXTEND, terms, tokenizer=tokenizer, texts=[text])
     line.make(TRIM, TrimParams(vocab_size=400), tokenizer=tokenizer, texts=[text], others=[text])
+
+
+def _sweep(line: GoldenLine, made: Mapping[str, ArtifactRef], folder: Path) -> None:
+    """Make the only cell of a sweep, measured on what it was trained on and on parallel text."""
+    parallel = []
+    for language, text in (("eng", "one line\nanother\n"), ("fin", "yksi rivi\ntoinen\n")):
+        (folder / language).write_text(text, encoding="utf-8")
+        value = {"language": language, "path": str(folder / language)}
+        parallel.append(External(digest=language, value=value))
+    inputs = {"counts": made["counts"], "balance": made["balance"], "text": made["counts"]}
+    params = CellParams.model_validate(PARAMS.train.model_dump(exclude_unset=True))
+    cell = line.make(SWEEP_CELL, params, **inputs, parallel=parallel)
+    line.make(SWEEP, SweepStageParams(held_out=False), cells=[cell])
 
 
 def _artifact_digests(store: Store, ref: ArtifactRef, kinds: Mapping[bytes, bytes]) -> dict[str, str]:

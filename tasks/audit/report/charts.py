@@ -54,6 +54,7 @@ class Curves:
         across: what the horizontal axis is.
         up: what the vertical axis is.
         lines: points by name; all coordinates are above 0.
+        marks: points that stand out, each with what it is.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Curves:
     across: str
     up: str
     lines: Mapping[str, Sequence[tuple[float, float]]]
+    marks: Sequence[tuple[float, float, str]] = ()
 
 
 Chart = Bars | Curves

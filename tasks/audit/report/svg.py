@@ -30,6 +30,8 @@ STYLE = "\n".join(
         "svg.chart .reference{stroke:var(--c1);stroke-width:1.5;stroke-dasharray:4 3}",
         "svg.chart .line{fill:none;stroke-width:1.8}",
         *(f"svg.chart .k{i}{{stroke:var(--c{i})}}" for i in range(len(COLOURS))),
+        "svg.chart .again{stroke-dasharray:5 3}",
+        "svg.chart .mark{fill:none;stroke:var(--ink);stroke-width:1.6}",
     ]
 )
 """The style that the charts of a page, or a file of one, need."""
@@ -93,13 +95,24 @@ def _curves(chart: Curves) -> tuple[int, Iterable[str]]:
     )
     for place, (name, line) in enumerate(chart.lines.items()):
         drawn = " ".join(f"{across.at(x):.1f},{up.at(y):.1f}" for x, y in line)
-        y = _HEIGHT + 14 + place * 18
+        y, style = _HEIGHT + 14 + place * 18, _style_of(place)
         parts += [
-            f'<polyline class="line k{place}" points="{drawn}"/>',
-            _line(_LEFT, y - 4, _LEFT + 22, y - 4, f"line k{place}"),
+            f'<polyline class="line {style}" points="{drawn}"/>',
+            _line(_LEFT, y - 4, _LEFT + 22, y - 4, f"line {style}"),
             _text(_LEFT + 28, y, name),
         ]
+    for x, y, text in chart.marks:
+        parts.append(
+            f'<circle class="mark" cx="{across.at(x):.1f}" cy="{up.at(y):.1f}" r="5">'
+            f"<title>{escape(text)}</title></circle>"
+        )
     return _HEIGHT + len(chart.lines) * 18 + 6, parts
+
+
+def _style_of(place: int) -> str:
+    """Return the style of a line: colours in turn, and dashes once all were used."""
+    again = " again" if place >= len(COLOURS) else ""
+    return f"k{place % len(COLOURS)}{again}"
 
 
 class _Scale:
@@ -109,11 +122,26 @@ class _Scale:
         self.first, self.last = first, last
         self._low, high = math.log10(min(values)), math.log10(max(values))
         self._span = high - self._low or 1.0
-        powers = range(math.ceil(self._low - 1e-9), math.floor(high + 1e-9) + 1)
-        self.ticks = [10.0**power for power in powers] or [min(values)]
+        self.ticks = _ticks(min(values), max(values))
 
     def at(self, value: float) -> float:
         return self.first + (math.log10(value) - self._low) / self._span * (self.last - self.first)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Return powers of ten, or between fewer than two of these 1, 2, 5 times them, or even steps."""
+    for factors in ((1.0,), (1.0, 2.0, 5.0)):
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        found = [factor * 10.0**power for power in powers for factor in factors]
+        inside = [tick for tick in found if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
+        if len(inside) > 1:
+            return inside
+    if low == high:
+        return [low]
+    step = 10.0 ** math.floor(math.log10((high - low) / 2))
+    step *= max(1.0, math.floor((high - low) / (4 * step)))
+    first = math.ceil(low / step)
+    return [round(place * step, 12) for place in range(first, math.floor(high / step) + 1)]
 
 
 def _tick(value: float) -> str:

@@ -1,0 +1,109 @@
+"""What the DAGs of a profile and of a sweep are composed of: jobs over the corpus, or over its shards."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tokmill.flows.profile import Profile
+from tokmill.flows.run.dag import Done, Job, JobInput, MappedJob, Part
+from tokmill.flows.run.sources import Sources
+from tokmill.tasks.core.stage import ArtifactRef, External, Params, Stage
+from tokmill.tasks.count.stage import COUNT, COUNT_SHARD, CountParams
+from tokmill.tasks.formats.corpus import Corpus, Shard
+from tokmill.tasks.holdout.stage import HASH_DOCUMENTS, HOLDOUT, PARTS, NoParams
+
+Locate: TypeAlias = Callable[[ArtifactRef], Path]
+"""Returns the folder of a published artifact."""
+
+
+class Composer:
+    """Collects the jobs of a DAG.
+
+    Attributes:
+        profile: the resolved profile.
+        sources: the files that the profile's sources match.
+        locate: returns the folder of a published artifact.
+        jobs: each after its dependencies.
+    """
+
+    def __init__(self, profile: Profile, sources: Sources, locate: Locate) -> None:
+        self.profile = profile
+        self.sources = sources
+        self.locate = locate
+        self.jobs: list[Job] = []
+
+    def parts(self, ingested: Job) -> tuple[Job, Job | None]:
+        """The documents for training, and those that are held out, if the profile holds out any."""
+        holdout = self.profile.holdout
+        if holdout is None:
+            return ingested, None
+        documents = self.mapped(HASH_DOCUMENTS, ingested, self.text(lambda source: NoParams()))
+        inputs: dict[str, JobInput] = {"corpus": ingested, "documents": documents}
+        training, validation = (
+            self.one(HOLDOUT, holdout.for_part(part), inputs, part=part) for part in PARTS
+        )
+        return training, validation
+
+    def counted(self, corpus: Job, params: CountParams, part: str = "") -> Job:
+        """Count the pre-tokens of a corpus."""
+        shards = self.mapped(COUNT_SHARD, corpus, self.text(lambda source: params), part=part)
+        return self.one(COUNT, params, {"corpus": corpus, "shards": shards}, part=part)
+
+    def text(self, params: Callable[[str], Params]) -> Callable[[ArtifactRef, Done], list[Part]]:
+        """One part per shard of the corpus, in order of source and index; `params` takes the source."""
+
+        def parts(ref: ArtifactRef, done: Done) -> list[Part]:
+            return [
+                Part(f"{shard.source}/{shard.index}", params(shard.source), {"shard": self.external(shard)})
+                for shard in shards_of(Corpus.open(self.locate(ref)))
+            ]
+
+        return parts
+
+    def external(self, shard: Shard, files: Mapping[tuple[str, str], str] | None = None) -> External:
+        """A shard's text; with digests of `files`, the fingerprint also covers the rest of its files."""
+        roots = {shard.source: self.sources.roots[shard.source]}
+        digest = shard.digest if files is None else shard.digest_with(files)
+        return External(digest=digest, value={"shard": shard.model_dump(mode="json"), "roots": roots})
+
+    def mapped(
+        self,
+        stage: Stage[Any],
+        of: Job,
+        parts: Callable[[ArtifactRef, Done], Sequence[Part]],
+        shared: Mapping[str, JobInput] | None = None,
+        needs: Sequence[Job] = (),
+        part: str = "",
+    ) -> Job:
+        """Add a job with one task per part of what `of` lists; see `MappedJob`."""
+        title, name = in_part(stage.task, part), in_part(self.profile.name, part)
+        job = MappedJob(stage, title, name, Params(), shared or {}, needs, of=of, parts=parts)
+        self.jobs.append(job)
+        return job
+
+    def one(
+        self,
+        stage: Stage[Any],
+        params: Params,
+        inputs: Mapping[str, JobInput],
+        *,
+        step: str = "",
+        part: str = "",
+        needs: Sequence[Job] = (),
+        check: Callable[[ArtifactRef], None] | None = None,
+    ) -> Job:
+        """Add a job with one task; `step` ends its title, `part` its title and the artifact's name."""
+        title, name = in_part(stage.task, part) + step, in_part(self.profile.name, part)
+        job = Job(stage, title, name, params, dict(inputs), needs, check)
+        self.jobs.append(job)
+        return job
+
+
+def in_part(name: str, part: str) -> str:
+    """The name of a task or an artifact of a part of the corpus."""
+    return f"{name}.{part}" if part else name
+
+
+def shards_of(corpus: Corpus) -> list[Shard]:
+    """Return the shards of all sources, by source, then index."""
+    return [shard for source in corpus.sources for shard in corpus.shards(source)]

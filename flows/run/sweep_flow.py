@@ -1,0 +1,98 @@
+"""The flow `sweep-tokenizers`: trains and measures the tokenizers of a grid, and recommends one of them."""
+
+from functools import partial
+from typing import Annotated, Any
+
+from prefect import flow
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from pydantic import Field
+
+from tokmill.flows.profile import Profile, Size
+from tokmill.flows.run.composer import Locate
+from tokmill.flows.run.dag import Dag
+from tokmill.flows.run.flow import build, load_served, run_name, watched, watching
+from tokmill.flows.run.form import Overrides
+from tokmill.flows.run.machine import Machine
+from tokmill.flows.run.progress import Reporter
+from tokmill.flows.run.results import RunResult
+from tokmill.flows.run.sources import Sources
+from tokmill.flows.run.summary import artifact_key
+from tokmill.flows.run.sweeping import Grid, compose_sweep
+from tokmill.tasks.store import Store, Verify
+from tokmill.tasks.sweep.params import SweepParams
+from tokmill.tasks.sweep.stage import SweepSummary, to_markdown
+
+
+def _sweep_name() -> str:
+    return f"{run_name()}-sweep"
+
+
+@flow(
+    name="sweep-tokenizers",
+    flow_run_name=_sweep_name,
+    description="Tokenizers of several families, temperatures and sizes, measured side by side.",
+)
+def sweep_tokenizers(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
+    profile: str = "quickstart",
+    grid: Grid = Grid(),  # noqa: B008 - frozen
+    model: SweepParams = SweepParams(),  # noqa: B008 - frozen
+    overrides: Overrides = Overrides(),  # noqa: B008 - frozen
+    store: str | None = None,
+    workers: Annotated[int, Field(ge=1)] | None = None,
+    memory: Size | None = None,
+    verify: Verify | None = None,
+    rehash: bool = False,
+) -> dict[str, Any]:
+    """Train and measure every tokenizer of a grid and return kind → reference of the artifacts.
+
+    Args:
+        profile: A profile that ships with tokmill, or the path of a TOML file.
+        grid: What is tried, all with all; an empty list stands for the profile's own.
+        model: The model that the tokenizers are for.
+        overrides: Values that replace the profile's own for this run.
+        store: Folder of the artifacts; empty for TOKMILL_STORE or the profile's own.
+        workers: Number of parallel tasks; empty for one per core. Changes no result.
+        memory: Memory for counts before they are written to disk; empty for a quarter of the RAM.
+        verify: How an artifact is checked before it is reused: its files' sizes, or their digests as well.
+        rehash: Read every source file again instead of trusting its size and modification time.
+
+    Raises:
+        ProfileError: the profile or an override is invalid, or the grid contradicts it.
+        SourceError: a source matches no file, or one file twice.
+        RunError: a task failed; artifacts that were published before stay published.
+    """
+    watcher = watched()
+    loaded = watcher.profile or load_served(profile, overrides)
+    machine = Machine.of(
+        loaded.execution, store=store, workers=workers, memory=memory, verify=verify, rehash=rehash
+    )
+    watcher.result = build(loaded, machine, watcher.reporter, partial(_composed, loaded, grid, model))
+    _publish(loaded, machine.open_store(), watcher.result)
+    return {kind: ref.model_dump() for kind, ref in watcher.result.refs.items()}
+
+
+def run_sweep(
+    profile: Profile,
+    grid: Grid,
+    model: SweepParams,
+    store: str,
+    *,
+    reporter: Reporter | None = None,
+    **settings: Any,
+) -> RunResult:
+    """Run the flow in this process; see `flow.run_profile`."""
+    with watching(profile, reporter) as watcher:
+        sweep_tokenizers(profile.name, grid, model, store=store, **settings)
+    return watcher.outcome()
+
+
+def _composed(profile: Profile, grid: Grid, model: SweepParams, sources: Sources, locate: Locate) -> Dag:
+    return compose_sweep(profile, grid, model, sources, locate)
+
+
+def _publish(profile: Profile, store: Store, result: RunResult) -> None:
+    """Publish the table and the recommendation in the UI."""
+    summary = SweepSummary.open(store.path(result.refs["sweep"]))
+    description = "Tokenizers by family, temperature and size, and which of them to take."
+    create_markdown_artifact(to_markdown(summary), artifact_key("sweep", profile), description=description)
+    create_table_artifact(summary.cells, artifact_key("sweep-cells", profile), description=description)

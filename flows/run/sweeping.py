@@ -1,0 +1,199 @@
+"""The DAG of a sweep: tokenizers of several families, balances and sizes, trained on the same text.
+
+    sources ─ corpus ─┬─ counts ───────────────────────┐
+                      ├─ balance (of each temperature) ┼─ cells ─ sweep
+                      └─ counts of the text held out ──┘
+
+The text is counted once for all families that cut it alike. The largest cell of each curve comes first, and
+trains the others' tokenizers with its own (`tasks.sweep.training`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from tokmill.flows.errors import ProfileError
+from tokmill.flows.profile import Profile
+from tokmill.flows.run.composer import Composer, Locate
+from tokmill.flows.run.dag import Dag, Job, JobInput
+from tokmill.flows.run.sources import Sources
+from tokmill.tasks.balance.stage import BALANCE, BalanceParams
+from tokmill.tasks.count.stage import COUNT
+from tokmill.tasks.holdout.stage import VALIDATION
+from tokmill.tasks.ingest.stage import INGEST
+from tokmill.tasks.sweep.cell import CellParams, cell_among, curve_of
+from tokmill.tasks.sweep.params import SweepParams
+from tokmill.tasks.sweep.stage import SWEEP, SweepStageParams
+from tokmill.tasks.train.stage import TrainParams
+from tokmill.tokenizer.pipeline.families import FamilyName
+
+
+class Grid(BaseModel):
+    """The settings that a sweep tries, all with all; an empty list stands for the profile's own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    vocab_sizes: list[Annotated[int, Field(ge=2)]] = Field(
+        default=[], description="Tokens in the vocabulary, special and reserved ones included."
+    )
+    temperatures: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
+        default=[], description="T of the balance, in p ∝ n^(1/T)."
+    )
+    families: list[FamilyName] = Field(default=[], description="Families of tokenizers.")
+
+    @field_validator("vocab_sizes", "temperatures", "families")
+    @classmethod
+    def _once_each(cls, values: list[object]) -> list[object]:
+        twice = [value for value in values if values.count(value) > 1]
+        if twice:
+            raise ValueError(f"{twice[0]} is named twice; name each once")
+        return values
+
+
+def grid_of(vocab_sizes: Iterable[int], temperatures: Iterable[float], families: Iterable[str]) -> Grid:
+    """Return a grid of these settings.
+
+    Raises:
+        ProfileError: a setting is out of its bounds, unknown, or named twice.
+    """
+    given = {"vocab_sizes": vocab_sizes, "temperatures": temperatures, "families": families}
+    try:
+        return Grid.model_validate({name: list(values) for name, values in given.items()})
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        problem = first["msg"].removeprefix("Value error, ")
+        raise ProfileError(f"sweep: {place}={first['input']!r}: {problem}") from error
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The tokenizers of a sweep that differ in size alone.
+
+    Attributes:
+        train: their parameters; `vocab_size` is replaced by each size.
+        balance: the balance that they are trained with.
+        temperature: its T, if the grid names temperatures.
+    """
+
+    train: TrainParams
+    balance: BalanceParams
+    temperature: float | None
+
+    @property
+    def name(self) -> str:
+        """The part of the artifacts' names that is the curve's."""
+        return curve_of(self.train.family, self.temperature)
+
+
+def curves_of(profile: Profile, grid: Grid) -> list[Curve]:
+    """Return the curves of a grid, by family, then temperature.
+
+    Raises:
+        ProfileError: the profile uses an existing tokenizer, or a family or temperature contradicts it.
+    """
+    train = profile.training()
+    if train is None:
+        raise ProfileError(
+            f"profile {profile.name!r}: a sweep trains tokenizers, and the profile names an existing one "
+            "(tokenizer.use); take [tokenizer] out"
+        )
+    temperatures: list[float] | list[None] = grid.temperatures or [None]
+    try:
+        return [
+            Curve(_of_family(train, family), _of_temperature(profile.balance, temperature), temperature)
+            for family in grid.families or [train.family]
+            for temperature in temperatures
+        ]
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ProfileError(f"profile {profile.name!r}: sweep: {problem}") from error
+
+
+def _of_family(train: TrainParams, family: str) -> TrainParams:
+    given = train.model_dump(exclude_unset=True)
+    return TrainParams.model_validate({**given, "family": family})
+
+
+def _of_temperature(balance: BalanceParams, temperature: float | None) -> BalanceParams:
+    if temperature is None:
+        return balance
+    given = balance.model_dump(exclude_unset=True)
+    return BalanceParams.model_validate({**given, "method": "temperature", "temperature": temperature})
+
+
+def compose_sweep(profile: Profile, grid: Grid, model: SweepParams, sources: Sources, locate: Locate) -> Dag:
+    """Return the DAG of a sweep.
+
+    Args:
+        profile: the resolved profile: its sources, holdout, training and parallel text.
+        grid: what is tried.
+        model: the model that the tokenizers are for.
+        sources: the files that the profile's sources match.
+        locate: returns the folder of a published artifact.
+
+    Raises:
+        ProfileError: see `curves_of`.
+    """
+    return _Sweep(profile, sources, locate).dag(grid, model)
+
+
+class _Sweep(Composer):
+    def dag(self, grid: Grid, model: SweepParams) -> Dag:
+        curves = curves_of(self.profile, grid)
+        ingested = self.one(INGEST, self.profile.ingest_params(), {"files": self.sources.files})
+        corpus, held_out = self.parts(ingested)
+        cells: list[Job] = []
+        for curve in curves:
+            sizes = sorted(grid.vocab_sizes or [curve.train.vocab_size], reverse=True)
+            cells += self._cells(curve, sizes, self._inputs(corpus, held_out, curve))
+        params = SweepStageParams(**model.model_dump(), held_out=held_out is not None)
+        sweep = self.one(SWEEP, params, {"cells": cells})
+        return Dag(self.jobs, {"corpus": corpus, "sweep": sweep})
+
+    def _inputs(self, corpus: Job, held_out: Job | None, curve: Curve) -> dict[str, JobInput]:
+        counts = self._counts(corpus, curve.train, "")
+        text = counts if held_out is None else self._counts(held_out, curve.train, VALIDATION)
+        return {
+            "counts": counts,
+            "balance": self._balance(corpus, curve),
+            "text": text,
+            "parallel": self.sources.parallel,
+        }
+
+    def _counts(self, corpus: Job, train: TrainParams, part: str) -> Job:
+        """The counts of a corpus, once for all families that cut text alike."""
+        params = train.count_params()
+        made = [job for job in self.jobs if job.stage is COUNT and job.inputs["corpus"] is corpus]
+        known = next((job for job in made if job.params == params), None)
+        label = ".".join(filter(None, [part, train.family if made else ""]))
+        return known or self.counted(corpus, params, label)
+
+    def _balance(self, corpus: Job, curve: Curve) -> Job:
+        made = (job for job in self.jobs if job.stage is BALANCE and job.params == curve.balance)
+        label = "" if curve.temperature is None else f"T{curve.temperature:g}"
+        return next(made, None) or self.one(BALANCE, curve.balance, {"corpus": corpus}, part=label)
+
+    def _cells(self, curve: Curve, sizes: list[int], inputs: Mapping[str, JobInput]) -> list[Job]:
+        """Train the largest size first, and the others with it."""
+        largest, *others = sizes
+        first = self._cell(curve, largest, sizes, inputs, [])
+        return [first, *(self._cell(curve, size, others, inputs, [first]) for size in others)]
+
+    def _cell(
+        self,
+        curve: Curve,
+        size: int,
+        sizes: list[int],
+        inputs: Mapping[str, JobInput],
+        needs: Sequence[Job],
+    ) -> Job:
+        train = curve.train.model_dump(exclude_unset=True)
+        given = {**train, "vocab_size": size, "reference": self.profile.audit.reference}
+        params = CellParams.model_validate(given)
+        name = f"{self.profile.name}.{curve.name}-{size}"
+        job = Job(cell_among(sizes), f"cell[{curve.name}/{size}]", name, params, dict(inputs), needs)
+        self.jobs.append(job)
+        return job

@@ -1,0 +1,158 @@
+"""Which tokenizer of a sweep to take, why, and what would change that.
+
+The knee of a curve (tokenizers that differ in size alone) is the size that lies farthest below the line from
+its first to its last point, tokens per byte over embedding parameters, both scaled to 0 … 1 (Satopää et al.
+2011, "Finding a kneedle in a haystack"). Beyond it, compression grows slower than the embedding.
+
+The recommendation: of the tokenizers that cost at most `tolerance` more operations per byte than the cheapest
+one, the fairest. That is the one with the least premium of the dearest language, or without parallel text the
+one whose least compressed source is compressed best. Of equally fair ones it is the cheapest.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tokmill.tasks.sweep.cell import Cell, curve_of
+from tokmill.tasks.sweep.costs import cost_of
+from tokmill.tasks.sweep.params import SweepParams
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """One cell, and why.
+
+    Attributes:
+        cell: its label; None if no cell can be recommended.
+        reason: a sentence.
+        changes: for other settings, the cell that would be recommended: sentences; those that change nothing
+            are left out.
+    """
+
+    cell: str | None
+    reason: str
+    changes: tuple[str, ...] = ()
+
+
+def knees(params: SweepParams, cells: Sequence[Cell]) -> dict[str, str]:
+    """Return by curve the label of the cell at its knee; curves of fewer than three sizes have none."""
+    curves: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if cell.bytes_per_token:
+            curves.setdefault(curve_of(cell.family, cell.temperature), []).append(cell)
+    found = {}
+    for name, curve in curves.items():
+        ordered = sorted(curve, key=lambda cell: cell.vocab_size)
+        if (knee := _knee(params, ordered)) is not None:
+            found[name] = knee.label
+    return found
+
+
+def _knee(params: SweepParams, curve: Sequence[Cell]) -> Cell | None:
+    across = _scaled([cost_of(params, cell.num_ids, None).embedding_parameters for cell in curve])
+    up = _scaled([1 / cell.bytes_per_token for cell in curve if cell.bytes_per_token])
+    below = [1 - x - y for x, y in zip(across, up, strict=True)]
+    place = max(range(len(curve)), key=lambda index: below[index], default=0)
+    inside = len(curve) > 2 and 0 < place < len(curve) - 1 and below[place] > 0
+    return curve[place] if inside else None
+
+
+def _scaled(values: Sequence[float]) -> list[float]:
+    low, span = min(values), max(values) - min(values)
+    return [(value - low) / span if span else 0.0 for value in values]
+
+
+def recommend(params: SweepParams, cells: Sequence[Cell]) -> Recommendation:
+    """Return which cell to take, and what other settings would change."""
+    chosen = _choose(params, cells)
+    if chosen is None:
+        most = f"{params.max_unknown_share:.2%}"
+        return Recommendation(None, f"None: there is no text, or each has more than {most} unknown tokens.")
+    others = {text: _choose(other, cells) for text, other in _variations(params).items()}
+    changes = [
+        f"{text}: {other.label}" for text, other in others.items() if other is not None and other != chosen
+    ]
+    return Recommendation(chosen.label, _reason(params, cells, chosen), tuple(changes))
+
+
+def _choose(params: SweepParams, cells: Sequence[Cell]) -> Cell | None:
+    able = _able(params, cells)
+    if not able:
+        return None
+    least = min(_operations(params, cell) for cell in able)
+    near = [cell for cell in able if _operations(params, cell) <= least * (1 + params.tolerance)]
+    return min(near, key=lambda cell: (_unfairness(cell), _operations(params, cell), cell.vocab_size))
+
+
+def _able(params: SweepParams, cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells whose compression can be compared: those that lose next to nothing of the text."""
+    most = params.max_unknown_share
+    return [cell for cell in cells if cell.bytes_per_token and (cell.unknown_share or 0) <= most]
+
+
+def _operations(params: SweepParams, cell: Cell) -> float:
+    return cost_of(params, cell.num_ids, cell.bytes_per_token).operations_per_byte or float("inf")
+
+
+def _unfairness(cell: Cell) -> float:
+    if cell.max_premium is not None:
+        return cell.max_premium
+    return 1 / cell.min_bytes_per_token if cell.min_bytes_per_token else float("inf")
+
+
+def _reason(params: SweepParams, cells: Sequence[Cell], chosen: Cell) -> str:
+    able = _able(params, cells)
+    cheapest = min(able, key=lambda cell: (_operations(params, cell), cell.vocab_size))
+    operations = _operations(params, chosen)
+    more = operations / _operations(params, cheapest) - 1
+    about = (
+        f"{chosen.bytes_per_token:.3f} bytes per token, {operations / 1e9:.3f} G operations per byte "
+        f"(d_model {params.d_model:,}, {params.num_layers} layers, context {params.context:,})"
+    )
+    cost = "the cheapest" if chosen == cheapest else f"{more:.2%} more than the cheapest, {cheapest.label}"
+    fair = f"Of those that cost at most {params.tolerance:.0%} more, {_fairest(chosen)}."
+    return " ".join(filter(None, [f"{about}: {cost}.", fair, _edge(cells, chosen), _left_out(params, cells)]))
+
+
+def _edge(cells: Sequence[Cell], chosen: Cell) -> str:
+    """Return a warning that sizes beyond those that were tried may be better."""
+    curve = curve_of(chosen.family, chosen.temperature)
+    sizes = [cell.vocab_size for cell in cells if curve_of(cell.family, cell.temperature) == curve]
+    if len(sizes) < 2 or chosen.vocab_size not in (min(sizes), max(sizes)):
+        return ""
+    last, others = ("largest", "larger") if chosen.vocab_size == max(sizes) else ("smallest", "smaller")
+    return f"It is the {last} size that was tried: {others} ones may be better."
+
+
+def _left_out(params: SweepParams, cells: Sequence[Cell]) -> str:
+    number = sum(1 for cell in cells if (cell.unknown_share or 0) > params.max_unknown_share)
+    most = f"{params.max_unknown_share:.2%}"
+    return f"Left out: {number} with more than {most} unknown tokens, which lose text." if number else ""
+
+
+def _fairest(chosen: Cell) -> str:
+    if chosen.max_premium is not None:
+        return f"it has the least greatest premium: {chosen.dearest} with {chosen.max_premium:.2f}"
+    least = min(
+        (one for one in chosen.sources if one.bytes_per_token is not None),
+        key=lambda one: one.bytes_per_token or 0,
+    )
+    return (
+        f"it compresses its least compressed source best: {least.source} with {least.bytes_per_token:.3f} "
+        "bytes per token"
+    )
+
+
+def _variations(params: SweepParams) -> Mapping[str, SweepParams]:
+    """Return the settings that are tried, each with its name."""
+    wider = {"d_model": params.d_model * 2, "num_layers": params.num_layers * 2}
+    smaller = {"d_model": max(1, params.d_model // 2), "num_layers": max(1, params.num_layers // 2)}
+    changed: dict[str, dict[str, Any]] = {
+        "if only the cost counted (tolerance 0)": {"tolerance": 0.0},
+        "if fairness might cost 5 % (tolerance 0.05)": {"tolerance": 0.05},
+        "if fairness might cost 10 % (tolerance 0.1)": {"tolerance": 0.1},
+        f"for a model of twice the width and depth (d_model {wider['d_model']:,})": wider,
+        f"for a model of half the width and depth (d_model {smaller['d_model']:,})": smaller,
+        f"with a context of {params.context * 8:,} tokens": {"context": params.context * 8},
+    }
+    return {text: params.model_copy(update=update) for text, update in changed.items()}

@@ -1,0 +1,133 @@
+"""The report of a sweep: one HTML page without scripts, and its charts as files."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from tokmill.tasks.audit.report.charts import Chart, Curves
+from tokmill.tasks.audit.report.markup import note, section, table
+from tokmill.tasks.audit.report.svg import STYLE, svg_of
+from tokmill.tasks.audit.report.writing import CHARTS_FOLDER, REPORT_FILE, write_charts
+from tokmill.tasks.sweep.cell import curve_of
+from tokmill.tasks.sweep.stage import SweepSummary, heads_of, marked
+
+_X = "embedding parameters"
+
+
+def write_sweep_report(folder: Path, out: Path) -> Path:
+    """Write the report of a sweep.
+
+    Args:
+        folder: the sweep's artifact.
+        out: the folder that gets `report.html` and `charts/NAME.svg`; with matplotlib also `charts/NAME.png`.
+
+    Returns:
+        The path of the HTML file.
+
+    Raises:
+        StoreError: the summary is missing or broken.
+    """
+    summary = SweepSummary.open(folder)
+    charts = sweep_charts(summary)
+    write_charts(charts, out / CHARTS_FOLDER)
+    path = out / REPORT_FILE
+    path.write_text(_page(summary, charts), "utf-8")
+    return path
+
+
+def sweep_charts(summary: SweepSummary) -> list[Chart]:
+    """Return compression and cost over the size of the embedding, and premium against compression."""
+    rows = summary.cells
+    size, compression = ("embedding_parameters", _X), ("bytes_per_token", "bytes per token")
+    charts = [
+        _curves(rows, "compression", "Compression", size, "bytes_per_token"),
+        _curves(rows, "cost", "Cost of text", size, "operations_per_byte"),
+        _curves(rows, "premium", "Premium against compression", compression, "max_premium"),
+    ]
+    return [chart for chart in charts if chart.lines]
+
+
+_UNITS = {
+    "bytes_per_token": "bytes per token",
+    "operations_per_byte": "operations per byte",
+    "max_premium": "greatest premium",
+}
+
+
+def _curves(
+    rows: Sequence[Mapping[str, Any]], name: str, title: str, across: tuple[str, str], up: str
+) -> Curves:
+    """Return a line for each family and temperature; knees and the recommended cell are marked."""
+    column, unit = across
+    lines: dict[str, list[tuple[float, float]]] = {}
+    marks = []
+    for row in rows:
+        if row[column] and row[up]:
+            point = (float(row[column]), float(row[up]))
+            lines.setdefault(curve_of(row["family"], row["temperature"]), []).append(point)
+            if row["recommended"] or row["knee"]:
+                what = "recommended" if row["recommended"] else "knee"
+                marks.append((*point, f"{row['cell']}: {what}"))
+    return Curves(name, title, unit, _UNITS[up], {name: sorted(line) for name, line in lines.items()}, marks)
+
+
+def _page(summary: SweepSummary, charts: Iterable[Chart]) -> str:
+    title = f"Sweep of {len(summary.cells)} tokenizers"
+    heads = heads_of(summary)
+    rows = [dict(zip(heads, marked(row, summary), strict=True)) for row in summary.cells]
+    changes = "".join(f"<li>{escape(change)}</li>" for change in summary.changes)
+    pictures = "".join(svg_of(chart) for chart in charts)
+    style = resources.files("tokmill.tasks.audit.report").joinpath("static", "page.css").read_text("utf-8")
+    return "".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width,initial-scale=1">',
+            '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">',
+            f"<title>{escape(title)}</title><style>{style}{STYLE}</style></head><body>",
+            f"<header><h1>{escape(title)}</h1></header><main>",
+            section(
+                "recommended",
+                f"Recommended: {summary.recommended or 'none'}",
+                note(summary.reason),
+                f"<p>Other settings would recommend:</p><ul>{changes}</ul>" if changes else "",
+            ),
+            section("curves", "Curves", note("Circles are knees and the recommended one."), pictures),
+            section(
+                "cells", "Tokenizers", table(_measured_on(summary), rows, {head: head for head in heads})
+            ),
+            _more(summary),
+            "</main></body></html>\n",
+        ]
+    )
+
+
+def _measured_on(summary: SweepSummary) -> str:
+    text = "held-out text" if summary.text == "held_out" else "the text that they were trained on"
+    return f"Measured on {text}"
+
+
+def _more(summary: SweepSummary) -> str:
+    """Return what the tokenizers cost the model."""
+    params = summary.params
+    columns = {
+        "cell": "tokenizer",
+        "num_ids": "ids",
+        "num_used": "ids that occur",
+        "num_tokens": "tokens",
+        "min_bytes_per_token": "bytes per token of the least compressed source",
+        "gini": "Gini of languages",
+        "operations_per_token": "operations per token",
+        "output_share": "output layer",
+        "attention_share": "attention",
+        "context_bytes": "bytes of text in the context",
+    }
+    shown = {
+        name: head for name, head in columns.items() if any(row[name] is not None for row in summary.cells)
+    }
+    model = (
+        f"A model with d_model {params.d_model:,}, {params.num_layers} layers, a context of "
+        f"{params.context:,} tokens and {'tied' if params.tied else 'untied'} embeddings"
+    )
+    return section("costs", "Costs", table(model, summary.cells, shown))

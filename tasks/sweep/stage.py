@@ -1,0 +1,211 @@
+"""sweep: the tokenizers of a sweep side by side, and which of them to take.
+
+The artifact has `summary.json`, `summary.md` and below `catalog/` (which the store's catalog indexes)
+
+    sweep_cells       a row per tokenizer: its settings, compression, premium and cost
+    sweep_sources     by tokenizer and source
+    sweep_languages   by tokenizer and language of parallel text
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import parquet
+from pydantic import BaseModel, ConfigDict
+
+from tokmill.tasks.core.markdown import table
+from tokmill.tasks.core.stage import Outcome, Scalar, Stage
+from tokmill.tasks.formats.files.manifests import read_model, write_model
+from tokmill.tasks.sweep.cell import Cell
+from tokmill.tasks.sweep.costs import cost_of
+from tokmill.tasks.sweep.params import SweepParams
+from tokmill.tasks.sweep.recommending import knees, recommend
+
+SUMMARY_FILE = "summary.json"
+_I, _F, _S, _B = pa.int64(), pa.float64(), pa.string(), pa.bool_()
+CELLS = pa.schema(
+    [
+        *(("cell", _S), ("family", _S), ("temperature", _F), ("vocab_size", _I), ("num_ids", _I)),
+        *(("num_bytes", _I), ("num_tokens", _I), ("bytes_per_token", _F), ("unknown_share", _F)),
+        *(("num_used", _I), ("min_bytes_per_token", _F), ("max_premium", _F), ("dearest", _S)),
+        *(("gini", _F), ("embedding_parameters", _I), ("embedding_share", _F)),
+        *(("operations_per_token", _I), ("attention_share", _F), ("output_share", _F)),
+        *(("operations_per_byte", _F), ("context_bytes", _F), ("knee", _B), ("recommended", _B)),
+    ]
+)
+SOURCES = pa.schema(
+    [
+        *(("cell", _S), ("source", _S), ("num_documents", _I), ("num_bytes", _I), ("num_tokens", _I)),
+        *(("bytes_per_token", _F), ("unknown_share", _F)),
+    ]
+)
+LANGUAGES = pa.schema([("cell", _S), ("language", _S), ("num_tokens", _I), ("premium", _F)])
+
+
+class SweepSummary(BaseModel):
+    """The content of `summary.json`.
+
+    Attributes:
+        text: what was measured: "held_out", or "training" where no text is held out.
+        params: the model that the costs are for.
+        cells: the rows of `sweep_cells`, by family, temperature and size.
+        recommended: the recommended cell's label; None if there is none.
+        reason: why.
+        changes: what would change the recommendation.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    text: str
+    params: SweepParams
+    cells: list[dict[str, Any]]
+    recommended: str | None
+    reason: str
+    changes: list[str]
+
+    @classmethod
+    def open(cls, path: Path) -> "SweepSummary":
+        """Read the summary in the directory `path`.
+
+        Raises:
+            StoreError: it is missing or broken.
+        """
+        return read_model(path / SUMMARY_FILE, cls, "summary of a sweep")
+
+
+class SweepStageParams(SweepParams):
+    """The model, and whether the measured text was held out."""
+
+    held_out: bool
+
+
+def run(params: SweepStageParams, *, out: Path, cells: Sequence[Path]) -> Outcome:
+    """Write the tables and the summary into `out`.
+
+    Args:
+        params: the model that the tokenizers are for.
+        out: the artifact's directory.
+        cells: the measured cells.
+
+    Raises:
+        StoreError: a cell is broken.
+    """
+    found = sorted((Cell.open(path) for path in cells), key=_order)
+    model = SweepParams.model_validate(params.model_dump(exclude={"held_out"}))
+    chosen, at_knee = recommend(model, found), set(knees(model, found).values())
+    summary = SweepSummary(
+        text="held_out" if params.held_out else "training",
+        params=model,
+        cells=[_row(model, cell, at_knee, chosen.cell) for cell in found],
+        recommended=chosen.cell,
+        reason=chosen.reason,
+        changes=list(chosen.changes),
+    )
+    _write_tables(out, summary, found)
+    write_model(out / SUMMARY_FILE, summary)
+    (out / "summary.md").write_text(to_markdown(summary), "utf-8")
+    return Outcome(metrics=_metrics(summary))
+
+
+def to_markdown(summary: SweepSummary) -> str:
+    """Return the summary for people."""
+    params = summary.params
+    text = "held-out text" if summary.text == "held_out" else "the text that was trained on: none is held out"
+    parts = [
+        "# Sweep",
+        f"{len(summary.cells)} tokenizers, measured on {text}.",
+        "\n".join(table(heads_of(summary), [marked(row, summary) for row in summary.cells])),
+        f"Costs are those of a model with d_model {params.d_model:,}, {params.num_layers} layers, a context "
+        f"of {params.context:,} tokens and {'tied' if params.tied else 'untied'} embeddings.",
+        "## Recommendation",
+        f"**{summary.recommended}**" if summary.recommended else "",
+        summary.reason,
+        "\n".join(f"- {change}" for change in summary.changes),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+_SHOWN = (
+    *(("cell", "tokenizer"), ("bytes_per_token", "bytes per token"), ("max_premium", "greatest premium")),
+    ("unknown_share", "unknown"),
+    *(("embedding_parameters", "embedding parameters"), ("embedding_share", "share of the model")),
+    *(("operations_per_byte", "operations per byte"), ("attention_share", "attention")),
+)
+
+
+def heads_of(summary: SweepSummary) -> list[str]:
+    """Return the headings of the columns that have a value in some cell."""
+    return [head for name, head in _SHOWN if any(row[name] is not None for row in summary.cells)]
+
+
+def marked(row: dict[str, Any], summary: SweepSummary) -> list[str]:
+    """Return a cell's values under `heads_of`; its name says whether it is a knee, and recommended."""
+    marks = [mark for mark in ("knee", "recommended") if row[mark]]
+    heads = heads_of(summary)
+    first, *others = [text_of(name, row) for name, head in _SHOWN if head in heads]
+    return [first + (f" ({', '.join(marks)})" if marks else ""), *others]
+
+
+def text_of(name: str, row: dict[str, Any]) -> str:
+    """Return a value of a cell as people read it."""
+    value = row[name]
+    if value is None:
+        return "–"
+    if name.endswith("_share"):
+        return f"{value:.2%}" if name == "unknown_share" else f"{value:.1%}"
+    if name == "max_premium":
+        return f"{value:.2f} ({row['dearest']})"
+    if name == "embedding_parameters":
+        return f"{value / 1e6:,.1f} M"
+    if name == "operations_per_byte":
+        return f"{value / 1e9:.3f} G"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def _order(cell: Cell) -> tuple[str, float, int]:
+    return cell.family, cell.temperature or 0, cell.vocab_size
+
+
+def _row(params: SweepParams, cell: Cell, knees: set[str], recommended: str | None) -> dict[str, Any]:
+    columns = cell.model_dump(exclude={"sources", "languages", "reference"})
+    return {
+        "cell": cell.label,
+        **columns,
+        "min_bytes_per_token": cell.min_bytes_per_token,
+        "max_premium": cell.max_premium,
+        "dearest": cell.dearest,
+        **asdict(cost_of(params, cell.num_ids, cell.bytes_per_token)),
+        "knee": cell.label in knees,
+        "recommended": cell.label == recommended,
+    }
+
+
+def _write_tables(out: Path, summary: SweepSummary, cells: Sequence[Cell]) -> None:
+    sources = [{"cell": cell.label, **one.model_dump()} for cell in cells for one in cell.sources]
+    languages = [{"cell": cell.label, **one.model_dump()} for cell in cells for one in cell.languages]
+    tables = {
+        "sweep_cells": pa.Table.from_pylist(summary.cells, CELLS),
+        "sweep_sources": pa.Table.from_pylist(sources, SOURCES),
+        "sweep_languages": pa.Table.from_pylist(languages, LANGUAGES),
+    }
+    (out / "catalog").mkdir()
+    for name, rows in tables.items():
+        parquet.write_table(rows, out / "catalog" / f"{name}.parquet", compression="zstd")
+
+
+def _metrics(summary: SweepSummary) -> dict[str, Scalar]:
+    best = next((row for row in summary.cells if row["recommended"]), {})
+    found = {
+        "num_cells": len(summary.cells),
+        "text": summary.text,
+        "recommended": summary.recommended or "none",
+        "bytes_per_token": best.get("bytes_per_token"),
+        "max_premium": best.get("max_premium"),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+SWEEP = Stage(verb="sweep", task="sweep", kind="sweep", version=1, params=SweepStageParams, run=run)

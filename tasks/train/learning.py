@@ -1,0 +1,144 @@
+"""Learn vocabularies from weighted counts: one, or several sizes of it in the time of the largest."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokmill.tasks.balance.stage import weighted_counts
+from tokmill.tasks.core.context import report_progress
+from tokmill.tasks.core.stage import Outcome, Scalar
+from tokmill.tasks.formats.balance import Balance
+from tokmill.tasks.formats.counts import Counts, PreTokenization, merge_bounded
+from tokmill.tasks.formats.tokenizer import publish_tokenizer
+from tokmill.tasks.sampling import proportions
+from tokmill.tokenizer.core.errors import TrainingError
+from tokmill.tokenizer.pipeline.families import find_family
+
+if TYPE_CHECKING:
+    from tokmill.tasks.train.stage import TrainParams
+    from tokmill.tokenizer import PretokenCounts, Tokenizer
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Tokenizers that were trained on the same text.
+
+    Attributes:
+        tokenizers: in the order of the sizes that were asked for.
+        figures: of the text, for the artifacts' metrics.
+        shares: each source's share of the weighted pre-tokens' bytes.
+    """
+
+    tokenizers: Sequence["Tokenizer"]
+    figures: Mapping[str, Scalar]
+    shares: Mapping[str, float]
+
+
+def learn(params: "TrainParams", counts: Path, balance: Path, sizes: Sequence[int]) -> Learned:
+    """Train tokenizers that differ in nothing but `vocab_size`.
+
+    Args:
+        params: see `TrainParams`; its own `vocab_size` has no effect.
+        counts: the counts artifact.
+        balance: the balance artifact.
+        sizes: the vocabulary sizes.
+
+    Raises:
+        TrainingError: the text was counted with other parameters, or has too few pairs for a vocabulary.
+        BalanceError: a counted source is not in the balance.
+    """
+    counted, balanced = Counts.open(counts), Balance.open(balance)
+    _check_cut(params.cut, counted.cut)
+    amounts: dict[str, int] = {}
+    weighted = merge_bounded(weighted_parts(counted, balanced, amounts))
+    figures = {
+        "num_pretokens": round(int(weighted.counts.sum()) / balanced.resolution),
+        "num_distinct_pretokens": len(weighted),
+        "num_distinct_bytes": weighted.num_distinct_bytes,
+    }
+    shares = proportions({source: Decimal(amount) for source, amount in amounts.items()})
+    tokenizers = _trained(params, weighted, balanced.resolution, sizes)
+    return Learned(tokenizers, figures, {source: float(share) for source, share in shares.items()})
+
+
+def publish(tokenizer: "Tokenizer", learned: Learned, out: Path) -> Outcome:
+    """Write a tokenizer into `out`.
+
+    Raises:
+        TokenizerError: an export does not encode the probes as the tokenizer does.
+    """
+    exports = publish_tokenizer(tokenizer, out)
+    return Outcome(
+        metrics={
+            "vocab_size": tokenizer.vocab_size,
+            **tokenizer.definition.model.figures(),
+            "num_special_tokens": len(tokenizer.special_tokens),
+            "longest_token_bytes": _longest(tokenizer),
+            **learned.figures,
+            "exports": ", ".join(exports),
+            "unicode_tables": "{version} ({tables})".format(**tokenizer.splitter.unicode),
+            **{f"share.{source}": share for source, share in learned.shares.items()},
+        }
+    )
+
+
+def _longest(tokenizer: "Tokenizer") -> int:
+    """Return the bytes of the longest token that stands for text."""
+    return max((len(token) for _, token in tokenizer.definition.vocabulary.ordinary()), default=0)
+
+
+def _trained(
+    params: "TrainParams", weighted: "PretokenCounts", resolution: int, sizes: Sequence[int]
+) -> "list[Tokenizer]":
+    """Learn vocabularies from counts that are `resolution` times those of the balanced corpus."""
+    from tokmill.tokenizer import train_sweep_from_counts
+
+    least = params.min_frequency * resolution if params.min_frequency > 1 else 1
+    options = params.model_dump(exclude={"vocab_size"}) | {"min_frequency": least, "count_unit": resolution}
+    progress = partial(_report, find_family(params.family).unit)
+    try:
+        return train_sweep_from_counts(weighted, vocab_sizes=sizes, **options, progress=progress)
+    except TrainingError as error:
+        if least == params.min_frequency:
+            raise
+        scale = f"counts are {resolution} times those of the balanced corpus: min_frequency"
+        raise TrainingError(f"{error} ({scale}={params.min_frequency} is {least} of them)") from error
+
+
+def weighted_parts(
+    counts: Counts, balance: Balance, amounts: dict[str, int] | None = None
+) -> "Iterator[PretokenCounts]":
+    """Yield each source's counts, multiplied by its factor; sources with the factor 0 are skipped.
+
+    Args:
+        counts: the counts of all sources.
+        balance: the balance, which must have all of these sources.
+        amounts: filled: source → weighted bytes of its pre-tokens.
+    """
+    from tokmill.tokenizer import PretokenCounts
+
+    for source in counts.sources:
+        found = counts.counts(source)
+        scaled = weighted_counts(balance, {source: found.counts})[source]
+        if amounts is not None:
+            amounts[source] = int((scaled * np.diff(found.offsets).astype(np.uint64)).sum())
+        if scaled.any():
+            yield PretokenCounts(found.data, found.offsets, scaled)
+
+
+def _report(unit: str, made: int, wanted: int) -> None:
+    report_progress(made, wanted, unit)
+
+
+def _check_cut(wanted: PreTokenization, found: PreTokenization) -> None:
+    for name in type(wanted).model_fields:
+        if getattr(wanted, name) != getattr(found, name):
+            raise TrainingError(
+                f"train: {name}={getattr(wanted, name)!r}, but the text was counted with "
+                f"{getattr(found, name)!r}; count with the same parameters"
+            )

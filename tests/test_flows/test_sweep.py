@@ -1,0 +1,183 @@
+"""Sweeps: tokenizers of a grid, made as runs make them, measured as if they had encoded the text."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.test_flows.commands import Tokmill
+from tests.test_flows.corpora import write_project
+from tests.test_flows.in_process import InProcess
+from tokmill.flows.errors import ProfileError
+from tokmill.flows.run.sweeping import Grid, grid_of
+from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.sweep.cell import Cell
+from tokmill.tasks.sweep.stage import SweepSummary
+from tokmill.tokenizer.core.errors import TrainingError
+
+HELD_OUT = "holdout.share=0.3"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small profile and its text."""
+    folder = tmp_path_factory.mktemp("swept")
+    write_project(folder, num_documents=20)
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> InProcess:
+    """Runs profiles, with a store of its own."""
+    return InProcess.at(tmp_path / "store")
+
+
+def newest(run: InProcess, kind: str, name: str) -> ArtifactRef:
+    record = run.store.newest(kind, name)
+    assert record is not None, f"{kind}/{name}"
+    return record.ref
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("byte_bpe", ()),
+        ("unigram", ()),
+        ("char_bpe", ()),
+        ("wordpiece", ()),
+        ("word_bpe", ()),
+        ("longest_match", ()),
+        ("word_level", ("train.allow_smaller=true",)),
+        ("unigram", ("train.mode='sentencepiece'", "train.normalizer='nfkc'")),
+        ("char_bpe", ("train.mode='sentencepiece'", "train.split_by_whitespace=false")),
+    ],
+)
+def test_a_cell_has_the_tokens_of_the_encoded_text(
+    run: InProcess, project: Path, family: str, settings: tuple[str, ...]
+) -> None:
+    unknown = () if family in ("byte_bpe", "longest_match") else ("train.special_tokens=['[UNK]']",)
+    no_end = ("encode.end_of_document=''",) if unknown else ()
+    given = (HELD_OUT, f"train.family='{family}'", *settings, *unknown, *no_end)
+    run.sweep(project / "tiny.toml", Grid(vocab_sizes=[400]), *given)
+    run.run(project / "tiny.toml", "train.vocab_size=400", *given)
+
+    cell = Cell.open(run.store.path(newest(run, "sweep_cell", f"tiny.{family}-400")))
+    assert cell.num_bytes == run.store.record(newest(run, "corpus", "tiny.validation")).metrics["num_bytes"]
+    audit = run.store.record(newest(run, "audit", "tiny")).metrics
+    assert cell.num_tokens == audit["num_tokens"]
+    assert cell.bytes_per_token == audit["bytes_per_token"]
+    assert (cell.unknown_share or 0) == audit.get("unknown_share", 0)
+
+
+def test_a_cell_s_tokenizer_is_that_of_a_run_with_its_settings(run: InProcess, project: Path) -> None:
+    settings = ("train.allow_smaller=true", "train.special_tokens=['[UNK]', '<|endoftext|>']")
+    grid = Grid(vocab_sizes=[300, 400, 350], temperatures=[1, 4], families=["byte_bpe", "unigram"])
+    run.sweep(project / "tiny.toml", grid, *settings)
+    for family, temperature, size in (("byte_bpe", 1, 350), ("unigram", 4, 300), ("unigram", 1, 400)):
+        cell = newest(run, "sweep_cell", f"tiny.{family}-T{temperature}-{size}")
+        made = run.run(
+            project / "tiny.toml",
+            *settings,
+            *(f"train.family='{family}'", f"train.vocab_size={size}"),
+            f"balance.temperature={float(temperature)}",
+        )["tokenizer"]
+        assert isinstance(made, ArtifactRef)
+        files = [run.store.path(ref) / "tokmill.json" for ref in (cell, made)]
+        assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_counts_are_made_once_and_a_second_sweep_makes_only_what_is_new(
+    run: InProcess, project: Path
+) -> None:
+    run.sweep(project / "tiny.toml", Grid(vocab_sizes=[300, 350], temperatures=[1, 4]), HELD_OUT)
+    run.sweep(project / "tiny.toml", Grid(vocab_sizes=[300, 400], temperatures=[4]), HELD_OUT)
+    rows = run.store.catalog.query("SELECT kind, count(*) AS n FROM artifacts GROUP BY kind")
+    made = {row["kind"]: row["n"] for row in rows}
+    wanted = {"counts": 2, "balance": 2, "sweep_cell": 5, "sweep": 2}
+    assert {kind: made[kind] for kind in wanted} == wanted
+
+
+def test_premiums_are_those_of_the_audit(run: InProcess, project: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one line\nanother\n")
+    (tmp_path / "b.txt").write_text("eine lange Zeile\nnoch eine\n")
+    files = f"audit.parallel={{aa = '{tmp_path}/a.txt', bb = '{tmp_path}/b.txt'}}"
+    run.sweep(project / "tiny.toml", Grid(), files)
+    run.run(project / "tiny.toml", files)
+    rows = run.store.catalog.query("SELECT language, premium, gini FROM vocab_parity ORDER BY language")
+    cell = Cell.open(run.store.path(newest(run, "sweep_cell", "tiny.byte_bpe-600")))
+    assert {one.language: one.premium for one in cell.languages} == {
+        row["language"]: row["premium"] for row in rows if row["gini"] is None
+    }
+    assert cell.gini == next(row["gini"] for row in rows if row["gini"] is not None)
+    assert cell.reference == "aa"
+
+
+def test_what_cannot_be_swept_is_refused(run: InProcess, project: Path, tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match=r"sweep: vocab_sizes=.*400 is named twice"):
+        grid_of([400, 400], [], [])
+    with pytest.raises(ProfileError, match=r"sweep: families\.0='no_family'"):
+        grid_of([], [], ["no_family"])
+    with pytest.raises(ProfileError, match=r"sweep: temperatures\.0=-1"):
+        grid_of([], [-1], [])
+    run.run(project / "tiny.toml")
+    with pytest.raises(ProfileError, match="a sweep trains tokenizers"):
+        run.sweep(
+            _using(project, tmp_path, "tokenizer/tiny@v1"),
+            Grid(vocab_sizes=[400]),
+        )
+    with pytest.raises(TrainingError, match="1000000"):
+        run.sweep(project / "tiny.toml", Grid(vocab_sizes=[400, 1_000_000]))
+
+
+def _using(project: Path, folder: Path, tokenizer: str) -> Path:
+    text = (project / "tiny.toml").read_text("utf-8").replace("[train]\nvocab_size = 600\n", "[tokenizer]\n")
+    text = text.replace('special_tokens = ["<|endoftext|>"]', f'use = "{tokenizer}"')
+    path = project / "using.toml"
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_the_command_trains_compares_and_recommends(tokmill: Tokmill) -> None:
+    profile = write_project(tokmill.folder, num_documents=20)
+    grid = ("--vocab-size", "300,350,400", "--temperature", "1,4")
+    planned = tokmill("sweep", profile, *grid, "--plan", "--json").document
+    assert {task["action"] for task in planned["tasks"]} == {"run"}
+    found = tokmill("sweep", profile, *grid, "--json").document
+    assert [row["cell"] for row in found["cells"]] == [
+        f"byte_bpe-T{temperature}-{size}" for temperature in (1, 4) for size in (300, 350, 400)
+    ]
+    assert found["recommended"] in {row["cell"] for row in found["cells"]}
+
+    shown = tokmill("sweep", profile, *grid, "--d-model", "64").out
+    assert "measured on the text that was trained on" in shown
+    assert f"recommended: {found['recommended']}" in shown
+    assert "1 of " in shown  # the comparison alone; its tokenizers were there
+    assert tokmill("report", "sweep/tiny", "--out", "report").code == 0
+    assert "Recommended" in (tokmill.folder / "report" / "report.html").read_text("utf-8")
+    asked = "SELECT count(*) AS n FROM sweep_cells WHERE vocab_size = 350"
+    assert tokmill("sql", asked, "--json").document == [{"n": 4}]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--vocab-size", "many"), "write numbers with commas between"),
+        (("--vocab-size", "300,300"), "named twice"),
+        (("--family", "nothing"), "families"),
+    ],
+)
+def test_wrong_options_are_told(tokmill: Tokmill, words: tuple[str, ...], says: str) -> None:
+    outcome = tokmill("sweep", write_project(tokmill.folder, num_documents=3), *words)
+    assert outcome.code != 0
+    assert says in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_the_summary_reads_back(run: InProcess, project: Path) -> None:
+    made = run.sweep(project / "tiny.toml", Grid(vocab_sizes=[300, 400]), HELD_OUT)["sweep"]
+    assert isinstance(made, ArtifactRef)
+    summary = SweepSummary.open(run.store.path(made))
+    assert summary.text == "held_out"
+    assert json.loads(json.dumps(summary.cells)) == summary.cells
+    text = (run.store.path(made) / "summary.md").read_text("utf-8")
+    assert f"**{summary.recommended}**" in text

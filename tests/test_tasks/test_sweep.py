@@ -1,0 +1,119 @@
+"""Costs, knees and recommendations of sweeps, by hand."""
+
+import pytest
+
+from tokmill.tasks.sweep.cell import Cell, CellLanguage, CellSource
+from tokmill.tasks.sweep.costs import cost_of
+from tokmill.tasks.sweep.params import SweepParams
+from tokmill.tasks.sweep.recommending import knees, recommend
+
+SMALL = SweepParams(d_model=10, num_layers=2, context=100)
+
+
+def cell(
+    size: int,
+    bytes_per_token: float,
+    *,
+    temperature: float | None = None,
+    premium: float | None = None,
+    unknown: float | None = None,
+    worst: float | None = None,
+) -> Cell:
+    languages = [] if premium is None else [CellLanguage(language="x", num_tokens=1, premium=premium)]
+    source = CellSource(
+        source="s",
+        num_documents=1,
+        num_bytes=1000,
+        num_tokens=100,
+        bytes_per_token=worst or bytes_per_token,
+        unknown_share=unknown,
+    )
+    return Cell(
+        family="byte_bpe",
+        temperature=temperature,
+        vocab_size=size,
+        num_ids=size,
+        sources=[source],
+        num_bytes=1000,
+        num_tokens=100,
+        bytes_per_token=bytes_per_token,
+        unknown_share=unknown,
+        num_used=1,
+        languages=languages,
+        reference=None,
+        gini=None,
+    )
+
+
+def test_costs_are_those_of_kaplan_s_table() -> None:
+    cost = cost_of(SMALL, 50, 4.0)
+    # 12·2·10² = 2,400 parameters; 2·2,400 + 2·2·100·10 + 2·50·10 = 4,800 + 4,000 + 1,000 operations
+    assert cost.embedding_parameters == 2 * 50 * 10
+    assert cost.embedding_share == round(1000 / 3400, 6)
+    assert cost.operations_per_token == 9800
+    assert cost.attention_share == round(4000 / 9800, 6)
+    assert cost.output_share == round(1000 / 9800, 6)
+    assert cost.operations_per_byte == 2450.0
+    assert cost.context_bytes == 400.0
+    tied = cost_of(SMALL.model_copy(update={"tied": True}), 50, None)
+    assert (tied.embedding_parameters, tied.operations_per_token) == (500, 9800)
+    assert (tied.operations_per_byte, tied.context_bytes) == (None, None)
+
+
+def test_the_knee_is_the_size_farthest_below_the_chord() -> None:
+    # tokens per byte 0.5, 0.3, 0.26, 0.25 at 1, 2, 4, 8 hundred: scaled 1, 0.2, 0.04, 0 at 0, 1/7, 3/7, 1
+    curve = [cell(size, 1 / y) for size, y in ((100, 0.5), (200, 0.3), (400, 0.26), (800, 0.25))]
+    assert knees(SMALL, curve) == {"byte_bpe": "byte_bpe-200"}  # 1 − 1/7 − 0.2 = 0.66 against 0.53
+    assert knees(SMALL, curve[:2]) == {}
+    straight = [cell(size, 1 / y) for size, y in ((100, 0.5), (200, 0.4), (300, 0.3))]
+    assert knees(SMALL, straight) == {}
+
+
+def test_of_those_that_cost_about_as_much_the_fairest_is_recommended() -> None:
+    cells = [
+        cell(100, 4.0, temperature=1, premium=3.0),
+        cell(100, 3.96, temperature=3, premium=2.0),
+        cell(100, 3.5, temperature=9, premium=1.5),
+    ]
+    found = recommend(SweepParams(), cells)
+    assert found.cell == "byte_bpe-T3-100"
+    assert "1.01% more than the cheapest, byte_bpe-T1-100" in found.reason
+    assert "x with 2.00" in found.reason
+    assert any(change.endswith("(tolerance 0): byte_bpe-T1-100") for change in found.changes)
+    strict = recommend(SweepParams(tolerance=0), cells)
+    assert strict.cell == "byte_bpe-T1-100"
+    lavish = recommend(SweepParams(tolerance=0.2), cells)
+    assert lavish.cell == "byte_bpe-T9-100"
+
+
+def test_without_parallel_text_the_least_compressed_source_decides() -> None:
+    cells = [cell(100, 4.0, worst=2.0), cell(101, 4.0, worst=2.5)]
+    found = recommend(SweepParams(), cells)
+    assert found.cell == "byte_bpe-101"
+    assert "s with 2.500 bytes per token" in found.reason
+    assert "It is the largest size that was tried" in found.reason
+
+
+def test_a_tokenizer_that_loses_text_is_left_out() -> None:
+    found = recommend(SweepParams(), [cell(100, 4.0), cell(200, 9.0, unknown=0.2)])
+    assert found.cell == "byte_bpe-100"
+    assert "Left out: 1 with more than 0.10% unknown tokens" in found.reason
+    none = recommend(SweepParams(), [cell(100, 4.0, unknown=0.2)])
+    assert none.cell is None
+    assert none.changes == ()
+
+
+def test_a_larger_model_affords_a_larger_vocabulary() -> None:
+    cells = [cell(8_000, 3.5), cell(64_000, 4.2), cell(256_000, 4.5)]
+    sizes = [
+        recommend(SweepParams(d_model=width, num_layers=layers, tolerance=0), cells).cell
+        for width, layers in ((64, 2), (1024, 24), (8192, 80))
+    ]
+    assert sizes == ["byte_bpe-8000", "byte_bpe-64000", "byte_bpe-256000"]
+
+
+@pytest.mark.parametrize("text", ["", "x"])
+def test_cells_without_text_recommend_nothing(text: str) -> None:
+    empty = cell(100, 1.0).model_copy(update={"bytes_per_token": None})
+    assert recommend(SweepParams(), [empty] * (len(text) + 1)).cell is None
+    assert knees(SweepParams(), [empty]) == {}
