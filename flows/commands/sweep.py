@@ -129,10 +129,10 @@ def _run(
 
 
 def _draw(summary: "SweepSummary", reference: str, made: str) -> None:
-    from tokmill.tasks.sweep.stage import heads_of, marked
+    from tokmill.tasks.sweep.stage import SHOWN, as_table
 
-    heads = heads_of(summary)
-    draw(table(heads, [marked(row, summary) for row in summary.cells], right=heads[1:]))
+    heads, rows = as_table(summary, SHOWN)
+    draw(table(heads, rows, right=heads[1:]))
     if summary.text == "training":
         say("\nmeasured on the text that was trained on: a profile with [holdout] measures text that was not")
     say(f"\nrecommended: {summary.recommended or '–'}\n{summary.reason}")

@@ -11,7 +11,7 @@ from tokmill.tasks.audit.report.markup import note, section, table
 from tokmill.tasks.audit.report.svg import STYLE, svg_of
 from tokmill.tasks.audit.report.writing import CHARTS_FOLDER, REPORT_FILE, write_charts
 from tokmill.tasks.sweep.cell import curve_of
-from tokmill.tasks.sweep.stage import SweepSummary, heads_of, marked
+from tokmill.tasks.sweep.stage import SweepSummary, as_table
 
 _X = "embedding parameters"
 
@@ -75,8 +75,8 @@ def _curves(
 
 def _page(summary: SweepSummary, charts: Iterable[Chart]) -> str:
     title = f"Sweep of {len(summary.cells)} tokenizers"
-    heads = heads_of(summary)
-    rows = [dict(zip(heads, marked(row, summary), strict=True)) for row in summary.cells]
+    heads, shown = as_table(summary)
+    rows = [dict(zip(heads, row, strict=True)) for row in shown]
     changes = "".join(f"<li>{escape(change)}</li>" for change in summary.changes)
     pictures = "".join(svg_of(chart) for chart in charts)
     style = resources.files("tokmill.tasks.audit.report").joinpath("static", "page.css").read_text("utf-8")

@@ -7,7 +7,7 @@ The artifact has `summary.json`, `summary.md` and below `catalog/` (which the st
     sweep_languages   by tokenizer and language of parallel text
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,7 @@ def to_markdown(summary: SweepSummary) -> str:
     parts = [
         "# Sweep",
         f"{len(summary.cells)} tokenizers, measured on {text}.",
-        "\n".join(table(heads_of(summary), [marked(row, summary) for row in summary.cells])),
+        "\n".join(table(*as_table(summary))),
         f"Costs are those of a model with d_model {params.d_model:,}, {params.num_layers} layers, a context "
         f"of {params.context:,} tokens and {'tied' if params.tied else 'untied'} embeddings.",
         "## Recommendation",
@@ -128,29 +128,49 @@ def to_markdown(summary: SweepSummary) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-_SHOWN = (
-    *(("cell", "tokenizer"), ("bytes_per_token", "bytes per token"), ("max_premium", "greatest premium")),
-    ("unknown_share", "unknown"),
-    *(("embedding_parameters", "embedding parameters"), ("embedding_share", "share of the model")),
-    *(("operations_per_byte", "operations per byte"), ("attention_share", "attention")),
-)
+SHOWN = {
+    "cell": "tokenizer",
+    "bytes_per_token": "bytes/token",
+    "max_premium": "premium",
+    "unknown_share": "unknown",
+    "embedding_parameters": "embedding",
+    "embedding_share": "of model",
+    "operations_per_byte": "ops/byte",
+}
+"""The columns that a terminal has room for, with their headings."""
+
+_IN_FULL = {
+    "cell": "tokenizer",
+    "bytes_per_token": "bytes per token",
+    "max_premium": "greatest premium",
+    "unknown_share": "unknown",
+    "embedding_parameters": "embedding parameters",
+    "embedding_share": "share of the model",
+    "operations_per_byte": "operations per byte",
+    "attention_share": "attention",
+}
 
 
-def heads_of(summary: SweepSummary) -> list[str]:
-    """Return the headings of the columns that have a value in some cell."""
-    return [head for name, head in _SHOWN if any(row[name] is not None for row in summary.cells)]
+def as_table(
+    summary: SweepSummary, columns: Mapping[str, str] = _IN_FULL
+) -> tuple[list[str], list[list[str]]]:
+    """Return headings and rows for people, without columns that have no value in any cell.
+
+    A cell's name says whether it is a knee, and recommended.
+    """
+    shown = {
+        name: head for name, head in columns.items() if any(row[name] is not None for row in summary.cells)
+    }
+    return [*shown.values()], [_marked(row, shown) for row in summary.cells]
 
 
-def marked(row: dict[str, Any], summary: SweepSummary) -> list[str]:
-    """Return a cell's values under `heads_of`; its name says whether it is a knee, and recommended."""
+def _marked(row: Mapping[str, Any], columns: Iterable[str]) -> list[str]:
     marks = [mark for mark in ("knee", "recommended") if row[mark]]
-    heads = heads_of(summary)
-    first, *others = [text_of(name, row) for name, head in _SHOWN if head in heads]
+    first, *others = [_text_of(name, row) for name in columns]
     return [first + (f" ({', '.join(marks)})" if marks else ""), *others]
 
 
-def text_of(name: str, row: dict[str, Any]) -> str:
-    """Return a value of a cell as people read it."""
+def _text_of(name: str, row: Mapping[str, Any]) -> str:
     value = row[name]
     if value is None:
         return "–"
