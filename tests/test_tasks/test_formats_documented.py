@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tests.test_tasks.golden import all_stages
@@ -12,6 +13,7 @@ from tokmill.tasks.formats.packed.plan import PIECE_SCHEMA
 from tokmill.tasks.formats.text.quarantine import REASONS
 from tokmill.tasks.store.record import Record
 from tokmill.tasks.store.tables import TABLES as CATALOG_TABLES
+from tokmill.tasks.sweep.stage import CELLS, LANGUAGES, SOURCES
 from tokmill.tasks.usage.tables import TABLES as USAGE_TABLES
 
 
@@ -68,3 +70,10 @@ def test_the_columns_of_packed_parquet_are_listed(page: str) -> None:
 @pytest.mark.parametrize("table", [*AUDIT_TABLES, *USAGE_TABLES])
 def test_the_audits_tables_are_listed(page: str, table: str) -> None:
     assert f"catalog/{table}.parquet" in rows(page)
+
+
+@pytest.mark.parametrize(
+    ("table", "schema"), [("cells", CELLS), ("sources", SOURCES), ("languages", LANGUAGES)]
+)
+def test_a_sweeps_tables_are_listed_with_their_columns(page: str, table: str, schema: pa.Schema) -> None:
+    assert rows(page)[f"catalog/sweep_{table}.parquet"].split("|")[-1].strip() == ", ".join(schema.names)
