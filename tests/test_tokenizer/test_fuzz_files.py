@@ -179,24 +179,40 @@ def use(folder: Path, usage: dict[str, Any]) -> bool:
     return True
 
 
-def of_words() -> Tokenizer:
-    """A tokenizer of the family whose files are those of byte-level BPE with a mark."""
-    how = {"split_pattern": "bert", "special_tokens": ["<|end|>"], "num_reserved": 1}
-    return tokenizer.train(TRAINING_TEXTS, family="word_bpe", vocab_size=110, **how)
+BERT = {"split_pattern": "bert", "normalizer": "bert_clean+cjk_spaces+strip_nonspacing+lowercase"}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "word_bpe": {"vocab_size": 110, "split_pattern": "bert", "num_reserved": 1},
+    "wordpiece": {"vocab_size": 110, "special_tokens": ["<|end|>", "[UNK]"], **BERT},
+    "unigram": {"vocab_size": 400, "byte_fallback": True},
+    "char_bpe": {"vocab_size": 400, "byte_fallback": True},
+    "word_level": {"vocab_size": 30, "special_tokens": ["<|end|>", "[UNK]"]},
+    "character_level": {"vocab_size": 60, "special_tokens": ["<|end|>", "[UNK]"]},
+}
+FILES = {
+    "word_bpe": ("tokmill", "huggingface", "gpt2"),
+    "char_bpe": ("tokmill",),
+    **dict.fromkeys(("wordpiece", "unigram", "word_level", "character_level"), ("tokmill", "huggingface")),
+}
+
+
+def of_family(name: str) -> Tokenizer:
+    """A small tokenizer of a family whose files have parts of their own."""
+    how = {"special_tokens": ["<|end|>"], "allow_smaller": True, **FAMILIES[name]}
+    return tokenizer.train(TRAINING_TEXTS, family=name, **how)
 
 
 @pytest.mark.parametrize(
     ("name", "family"),
     [
         *((name, "any") for name in WRITERS),
-        *((name, "word_bpe") for name in ("tokmill", "huggingface", "gpt2")),
+        *((name, family) for family, names in FILES.items() for name in names),
     ],
 )
 def test_nothing_but_our_own_errors(
     small: Tokenizer, name: str, family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fallback, "SECONDS_AT_LEAST", 1.0)
-    plain = of_words() if family == "word_bpe" else small
+    plain = of_family(family) if family in FAMILIES else small
     templated = Tokenizer(replace(plain.definition, post_processor=TEMPLATE))
     files = saved(tmp_path, fit_for(name, templated), name)
     usage = {"split_pattern": "gpt2"} if name in ("gpt2", "tiktoken") else {}
