@@ -70,19 +70,14 @@ def sweep(
     as_json: JsonOption = False,
 ) -> None:
     """Train tokenizers of several families, temperatures and sizes, compare them, and recommend one."""
-    from tokmill.tasks.sweep.params import SweepParams
+    from tokmill.flows.run.sweeping import model_of
 
     grid: dict[str, Any] = {
         "vocab_sizes": _numbers("--vocab-size", vocab_size, int),
         "temperatures": _numbers("--temperature", temperature, float),
-        "families": _parts(family),
+        "families": _parts("--family", family),
     }
-    try:
-        model = SweepParams(
-            d_model=d_model, num_layers=num_layers, context=context, tied=tied, tolerance=tolerance
-        )
-    except ValueError as error:
-        raise UsageError(f"sweep: {error}") from error
+    model = model_of(d_model=d_model, num_layers=num_layers, context=context, tied=tied, tolerance=tolerance)
     given: dict[str, Any] = {**grid, "model": model, "overrides": overrides or []}
     if only_plan:
         _plan(profile, given, store, as_json)
@@ -141,12 +136,20 @@ def _draw(summary: "SweepSummary", reference: str, made: str) -> None:
     say(f"\n{made}: {reference}; `tokmill report {reference} --out FOLDER` draws its curves")
 
 
-def _parts(given: str | None) -> Sequence[str]:
-    return [part.strip() for part in given.split(",") if part.strip()] if given else []
+def _parts(option: str, given: str | None) -> Sequence[str]:
+    """Return what stands between commas; nothing if the option is not given."""
+    if given is None:
+        return []
+    parts = [part.strip() for part in given.split(",")]
+    if not all(parts):
+        raise UsageError(
+            f"{option} {given!r}: nothing stands before or after a comma; write a,b or leave it out"
+        )
+    return parts
 
 
 def _numbers(option: str, given: str | None, kind: type[_N]) -> list[_N]:
     try:
-        return [kind(part.replace("_", "")) for part in _parts(given)]
+        return [kind(part.replace("_", "")) for part in _parts(option, given)]
     except ValueError as error:
         raise UsageError(f"{option} {given}: write numbers with commas between, e.g. 8000,16000") from error

@@ -10,7 +10,7 @@ trains the others' tokenizers with its own (`tasks.sweep.training`).
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -23,7 +23,7 @@ from tokmill.tasks.balance.stage import BALANCE, BalanceParams
 from tokmill.tasks.count.stage import COUNT
 from tokmill.tasks.holdout.stage import VALIDATION
 from tokmill.tasks.ingest.stage import INGEST
-from tokmill.tasks.sweep.cell import CellParams, cell_among, curve_of
+from tokmill.tasks.sweep.cell import CellParams, cell_among, curve_of, temperature_text
 from tokmill.tasks.sweep.params import SweepParams
 from tokmill.tasks.sweep.stage import SWEEP, SweepStageParams
 from tokmill.tasks.train.stage import TrainParams
@@ -62,10 +62,27 @@ def grid_of(vocab_sizes: Iterable[int], temperatures: Iterable[float], families:
     try:
         return Grid.model_validate({name: list(values) for name, values in given.items()})
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        problem = first["msg"].removeprefix("Value error, ")
-        raise ProfileError(f"sweep: {place}={first['input']!r}: {problem}") from error
+        raise ProfileError(f"sweep: {_problem(error)}") from error
+
+
+def model_of(**given: Any) -> SweepParams:
+    """Return the model that a sweep's tokenizers are for; see `SweepParams`.
+
+    Raises:
+        ProfileError: a setting is out of its bounds.
+    """
+    try:
+        return SweepParams(**given)
+    except ValidationError as error:
+        raise ProfileError(f"sweep: {_problem(error)}") from error
+
+
+def _problem(error: ValidationError) -> str:
+    """Return the first setting that breaks a rule: where, its value, and the rule."""
+    first = error.errors()[0]
+    rule = first["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}={first['input']!r}: {rule}" if place else rule
 
 
 @dataclass(frozen=True)
@@ -108,8 +125,7 @@ def curves_of(profile: Profile, grid: Grid) -> list[Curve]:
             for temperature in temperatures
         ]
     except ValidationError as error:
-        problem = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise ProfileError(f"profile {profile.name!r}: sweep: {problem}") from error
+        raise ProfileError(f"profile {profile.name!r}: sweep: {_problem(error)}") from error
 
 
 def _of_family(train: TrainParams, family: str) -> TrainParams:
@@ -135,7 +151,7 @@ def compose_sweep(profile: Profile, grid: Grid, model: SweepParams, sources: Sou
         locate: returns the folder of a published artifact.
 
     Raises:
-        ProfileError: see `curves_of`.
+        ProfileError: see `curves_of`, or a size is not possible for a family.
     """
     return _Sweep(profile, sources, locate).dag(grid, model)
 
@@ -173,7 +189,7 @@ class _Sweep(Composer):
 
     def _balance(self, corpus: Job, curve: Curve) -> Job:
         made = (job for job in self.jobs if job.stage is BALANCE and job.params == curve.balance)
-        label = "" if curve.temperature is None else f"T{curve.temperature:g}"
+        label = "" if curve.temperature is None else f"T{temperature_text(curve.temperature)}"
         return next(made, None) or self.one(BALANCE, curve.balance, {"corpus": corpus}, part=label)
 
     def _cells(self, curve: Curve, sizes: list[int], inputs: Mapping[str, JobInput]) -> list[Job]:
@@ -192,7 +208,11 @@ class _Sweep(Composer):
     ) -> Job:
         train = curve.train.model_dump(exclude_unset=True)
         given = {**train, "vocab_size": size, "reference": self.profile.audit.reference}
-        params = CellParams.model_validate(given)
+        try:
+            params = CellParams.model_validate(given)
+        except ValidationError as error:
+            message = f"profile {self.profile.name!r}: sweep: {curve.name}: {_problem(error)}"
+            raise ProfileError(message) from error
         name = f"{self.profile.name}.{curve.name}-{size}"
         job = Job(cell_among(sizes), f"cell[{curve.name}/{size}]", name, params, dict(inputs), needs)
         self.jobs.append(job)

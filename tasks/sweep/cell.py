@@ -135,7 +135,13 @@ def label_of(family: str, temperature: float | None, vocab_size: int) -> str:
 
 def curve_of(family: str, temperature: float | None) -> str:
     """Return what tokenizers that differ in size alone are called."""
-    return family if temperature is None else f"{family}-T{temperature:g}"
+    return family if temperature is None else f"{family}-T{temperature_text(temperature)}"
+
+
+def temperature_text(temperature: float) -> str:
+    """Return a temperature in as few digits as tell it from every other."""
+    short = f"{temperature:g}"
+    return short if float(short) == temperature else repr(temperature)
 
 
 def run(

@@ -11,7 +11,7 @@ from tests.test_flows.in_process import InProcess
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.run.sweeping import Grid, grid_of
 from tokmill.tasks.core.stage import ArtifactRef
-from tokmill.tasks.sweep.cell import Cell
+from tokmill.tasks.sweep.cell import Cell, curve_of
 from tokmill.tasks.sweep.stage import SweepSummary
 from tokmill.tokenizer.core.errors import TrainingError
 
@@ -164,6 +164,15 @@ def test_the_command_trains_compares_and_recommends(tokmill: Tokmill) -> None:
         (("--vocab-size", "many"), "write numbers with commas between"),
         (("--vocab-size", "300,300"), "named twice"),
         (("--family", "nothing"), "families"),
+        (("--vocab-size", "300,,400"), "nothing stands before or after a comma"),
+        (("--vocab-size", "100"), "byte_bpe: vocab_size=100 must be at least 257"),
+        (("--vocab-size", "9" * 21), "vocab_size=" + "9" * 21 + ": it must be less than"),
+        (("--family", "unigram", "--vocab-size", "2"), "unigram: vocab_size=2 must be at least 3"),
+        (("--temperature", "0"), "temperatures.0=0.0: it must be greater than 0"),
+        (("--temperature", "nan"), "temperatures.0=nan: it must be a finite number"),
+        (("--tolerance", "nan"), "--tolerance"),
+        (("--tolerance", "inf"), "tolerance=inf: it must be less than or equal to 10"),
+        (("--d-model", "99999999"), "d_model=99999999: it must be less than"),
     ],
 )
 def test_wrong_options_are_told(tokmill: Tokmill, words: tuple[str, ...], says: str) -> None:
@@ -171,6 +180,14 @@ def test_wrong_options_are_told(tokmill: Tokmill, words: tuple[str, ...], says: 
     assert outcome.code != 0
     assert says in outcome.err
     assert "Traceback" not in outcome.err
+    assert "a bug in tokmill" not in outcome.err
+    assert "pydantic" not in outcome.err
+
+
+def test_temperatures_that_are_nearly_the_same_have_names_of_their_own() -> None:
+    names = [curve_of("byte_bpe", temperature) for temperature in (2.0, 3.3, 1.0000001, 1.0000002, 1e300)]
+    assert names[:2] == ["byte_bpe-T2", "byte_bpe-T3.3"]
+    assert len(set(names)) == len(names)
 
 
 def test_the_summary_reads_back(run: InProcess, project: Path) -> None:
