@@ -95,7 +95,7 @@ def table(
         last = index == len(columns) - 1
         # Only the last column shrinks if the terminal is too narrow.
         width = None if last else max(map(cell_len, (column, *(str(row[index]) for row in rows))))
-        made.add_column(column, justify=side, no_wrap=not last, min_width=width)
+        made.add_column(Text(column), justify=side, no_wrap=not last, min_width=width)
     for row in rows:
         made.add_row(*map(_plain_text, row[:-1]), _plain_text(row[-1]) if wrap else _on_one_line(row[-1]))
     return made

@@ -1,12 +1,13 @@
 """`tokmill compare`: several tokenizers on the same text, side by side."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.figures import counted
 from tokmill.flows.cli.options import JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, print_json, say, table
 from tokmill.flows.errors import UsageError
@@ -14,6 +15,9 @@ from tokmill.flows.errors import UsageError
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
 
+_T = TypeVar("_T")
+_RESERVED = ("all", "*")
+_MOST_MEGABYTES = 1 << 20
 _COLUMNS = {
     "bytes_per_token": ("bytes per token", "{:.3f}"),
     "fertility": ("tokens per word", "{:.3f}"),
@@ -67,11 +71,11 @@ def compare(
 
     if not text and not parallel:
         raise UsageError("compare: give text with --text, or parallel text with --parallel")
-    loaded = {name_of(reference): load_one(reference, store) for reference in tokenizers}
-    if len(loaded) < len(tokenizers):
-        raise UsageError("compare: two tokenizers have the same name; give each once")
-    texts = dict(_texts(text or [], text_column, megabytes))
-    lines = {language: _lines(language, path) for language, path in map(_named_file, parallel or [])}
+    loaded = {name: load_one(one, store) for name, one in names_of(tokenizers).items()}
+    named = _once_each("--text", map(_named_text, text or []))
+    texts = {name: _text(name, files, text_column, megabytes) for name, files in named.items()}
+    languages = _once_each("--parallel", map(_named_file, parallel or []))
+    lines = {language: _lines(language, path) for language, path in languages.items()}
     found = {
         "tokenizers": compare_vocabularies(loaded),
         "texts": compare_texts(loaded, texts) if texts else [],
@@ -83,10 +87,36 @@ def compare(
         _draw(found)
 
 
-def name_of(reference: str) -> str:
-    """Return what a tokenizer is called in the tables."""
+def names_of(references: Sequence[str]) -> dict[str, str]:
+    """Return tokenizers by what they are called in the tables; files of one name by their paths.
+
+    Raises:
+        UsageError: one is named twice.
+    """
+    short = [_short_name(reference) for reference in references]
+    names = [one if short.count(one) == 1 else ref for one, ref in zip(short, references, strict=True)]
+    return _once_each("tokenizers", zip(names, references, strict=True))
+
+
+def _short_name(reference: str) -> str:
     path = Path(_place(reference)[0])
     return path.name if path.exists() else reference.removeprefix("tokenizer/")
+
+
+def _once_each(what: str, given: Iterable[tuple[str, _T]]) -> dict[str, _T]:
+    """Return what is given by name.
+
+    Raises:
+        UsageError: a name stands for two things, or for all of them.
+    """
+    found: dict[str, _T] = {}
+    for name, value in given:
+        if name in found:
+            raise UsageError(f"compare: {what}: {name!r} is named twice; name each once")
+        if name in _RESERVED:
+            raise UsageError(f"compare: {what}: {name!r} is what all together are called; use another name")
+        found[name] = value
+    return found
 
 
 def _place(reference: str) -> tuple[str, str | None]:
@@ -105,28 +135,33 @@ def load_one(reference: str, store: str | None) -> "Tokenizer":
     return load_tokenizer(place, store) if pattern is None else tokenizer.load(place, split_pattern=pattern)
 
 
-def _texts(given: Sequence[str], column: str, megabytes: float) -> "Iterator[tuple[str, Any]]":
-    """Read the beginning of each text."""
+def _named_text(given: str) -> tuple[str, str]:
+    """Return the name of a text and its files, which may have `=` in their names."""
+    if Path(given).exists():
+        return Path(given).name, given
+    name, _, files = given.partition("=")
+    return (name, files) if name and files else (Path(given.removeprefix("=")).name, given.removeprefix("="))
+
+
+def _text(name: str, files: str, column: str, megabytes: float) -> "tuple[Any, Any]":
+    """Read the beginning of a text."""
     import numpy as np
 
     from tokmill.tasks.formats.text.resolving import resolve_files
     from tokmill.tasks.formats.text.sources import SourceSpec
     from tokmill.tasks.vocabulary.measuring import batches
 
-    for one in given:
-        name, _, files = one.rpartition("=")
-        name = name or Path(files).name
-        spec = SourceSpec(files=[files], text_column=column)
-        found, _ = resolve_files(spec, Path.cwd(), _NoDigests(), source=name)
-        data: list[Any] = []
-        ends, left = [0], int(megabytes * 1e6)
-        for file in found:
-            for batch in batches(file.value, spec.read_options()):
-                number = min(len(batch.offsets) - 1, int(np.searchsorted(batch.offsets, max(0, left))))
-                data.append(batch.data[: batch.offsets[number]])
-                ends += (batch.offsets[1 : number + 1] + (ends[-1])).tolist()
-                left -= int(batch.offsets[number])
-        yield name, (np.concatenate(data) if data else np.zeros(0, np.uint8), np.array(ends, np.int64))
+    spec = SourceSpec(files=[files], text_column=column)
+    found, _ = resolve_files(spec, Path.cwd(), _NoDigests(), source=name)
+    data: list[Any] = []
+    ends, left = [0], min(megabytes, _MOST_MEGABYTES) * 1e6
+    for file in found:
+        for batch in batches(file.value, spec.read_options()):
+            number = min(len(batch.offsets) - 1, int(np.searchsorted(batch.offsets, max(0, left))))
+            data.append(batch.data[: batch.offsets[number]])
+            ends += (batch.offsets[1 : number + 1] + (ends[-1])).tolist()
+            left -= int(batch.offsets[number])
+    return (np.concatenate(data) if data else np.zeros(0, np.uint8), np.array(ends, np.int64))
 
 
 class _NoDigests:
@@ -145,32 +180,39 @@ def _named_file(given: str) -> tuple[str, Path]:
 
 
 def _lines(language: str, path: Path) -> list[str]:
+    from tokmill.tasks.audit.parity import parallel_lines
+    from tokmill.tasks.core.errors import AuditError
+
     try:
-        return path.read_text("utf-8").removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        problem = f"--parallel {language}: {path} is no UTF-8 at byte {error.start}; convert it"
-        raise UsageError(problem) from error
+        return parallel_lines(language, path)
+    except AuditError as error:
+        raise UsageError(f"compare: {error}") from error
 
 
 def _draw(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     head = ("tokenizer", "family", "tokens", "shared with the first")
     rows = [
-        (
-            *(row["tokenizer"], row["family"], f"{row['vocab_size']:,}"),
-            f"{row['num_shared']:,} ({row['shared_share']:.1%})",
-        )
+        (row["tokenizer"], row["family"], f"{row['vocab_size']:,}", _shared(row))
         for row in found["tokenizers"]
     ]
     draw(table(head, rows, right=head[2:]))
     for name in dict.fromkeys(row["text"] for row in found["texts"]):
         of_text = [row for row in found["texts"] if row["text"] == name]
         say(f"\n{name}: {of_text[0]['num_documents']:,} documents, {of_text[0]['num_bytes']:,} bytes")
+        if not of_text[0]["num_bytes"]:
+            say("nothing to measure: it holds no text")
+            continue
         shown = [column for column in _COLUMNS if any(row[column] for row in of_text)]
         cells = [(row["tokenizer"], *(_cell(row, column) for column in shown)) for row in of_text]
         heads = [_COLUMNS[column][0] for column in shown]
         draw(table(("tokenizer", *heads), cells, right=heads))
     if found["parity"]:
         _draw_parity(found["parity"])
+
+
+def _shared(row: Mapping[str, Any]) -> str:
+    share = row["shared_share"]
+    return "–" if share is None else f"{row['num_shared']:,} ({share:.1%})"
 
 
 def _cell(row: Mapping[str, Any], column: str) -> str:
@@ -180,13 +222,17 @@ def _cell(row: Mapping[str, Any], column: str) -> str:
 
 def _draw_parity(rows: Sequence[Mapping[str, Any]]) -> None:
     names = list(dict.fromkeys(row["tokenizer"] for row in rows))
-    say(f"\npremium over {rows[0]['reference']}, on {rows[0]['num_lines']:,} lines")
+    say(f"\npremium over {rows[0]['reference']}, on {counted(rows[0]['num_lines'], 'line')}")
     premiums = {(row["tokenizer"], row["language"]): row for row in rows}
     languages = list(dict.fromkeys(row["language"] for row in rows))
     cells = [(language, *(_premium(premiums[name, language]) for name in names)) for language in languages]
     draw(table(("language", *names), cells, right=names))
     if any(row["unknown_share"] for row in rows):
         say("* some of the text is unknown to this tokenizer, and lost; what is lost costs too little")
+    if len(languages) == 2:  # with the row over all
+        say("there is one language alone, so there is nothing to compare it with")
+    if any(row["premium"] is None and row["language"] != "all" for row in rows):
+        say(f"–: {rows[0]['reference']} has no tokens, so there is nothing to measure premiums against")
 
 
 def _premium(row: Mapping[str, Any]) -> str:

@@ -37,7 +37,7 @@ def report(
 ) -> None:
     """Write an audit or a sweep as one HTML page, and its charts as files."""
     from tokmill.flows.cli.lookup import existing_store, find_artifact
-    from tokmill.flows.commands.compare import load_one, name_of
+    from tokmill.flows.commands.compare import load_one, names_of
     from tokmill.tasks.audit.report import write_report
     from tokmill.tasks.formats.tokenizer import open_tokenizer
 
@@ -54,7 +54,7 @@ def report(
     if ref.kind != "audit":
         raise UsageError(f"report: {audit} is a {ref.kind}; name an audit or a sweep")
     (made_of,) = opened.record(ref).refs("tokenizer")
-    others = {name_of(other): load_one(other, store) for other in compare or []}
+    others = {name: load_one(one, store) for name, one in names_of(compare or []).items()}
     out.mkdir(parents=True)
     tokenizer = open_tokenizer(opened.path(made_of))
     usage = _usage(opened, ref)

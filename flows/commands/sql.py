@@ -64,11 +64,26 @@ def _question(query: str | None, file: Path | None) -> str:
     if (query is None) == (file is None):
         raise UsageError("sql: give a query or --file FILE, one of the two; - reads standard input")
     if query is not None:
-        return sys.stdin.read() if query == "-" else query
+        return _readable_text(sys.stdin.read() if query == "-" else query)
     try:
         return Path(str(file)).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"sql: {file} cannot be read: {error}") from error
+
+
+def _readable_text(query: str) -> str:
+    """Return a query; bytes of the command line that are no UTF-8 came as lone surrogates.
+
+    Raises:
+        UsageError: there are some.
+    """
+    try:
+        query.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"sql: the query is no UTF-8 at character {error.start}; write it in UTF-8"
+        ) from error
+    return query
 
 
 def _draw(answer: "Answer", limit: int) -> None:
@@ -106,10 +121,15 @@ def _write_json(answer: "Answer") -> None:
 
 def _names(columns: Sequence[str]) -> Iterator[str]:
     """Yield the columns' names; a repeated one with a number, since a JSON object has each once."""
-    seen: dict[str, int] = {}
-    for name in columns:
-        seen[name] = seen.get(name, 0) + 1
-        yield name if seen[name] == 1 else f"{name}_{seen[name]}"
+    used = set[str]()
+    for place, name in enumerate(columns):
+        others = used | {*columns[place + 1 :]}
+        found, number = name, 1
+        while found in (others if number > 1 else used):
+            number += 1
+            found = f"{name}_{number}"
+        used.add(found)
+        yield found
 
 
 def _json(value: Any) -> Any:

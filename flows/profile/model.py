@@ -8,9 +8,9 @@ each other: a run either trains a tokenizer or uses an existing one.
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
-from tokmill.tasks.audit.params import AuditParams
+from tokmill.tasks.audit.params import AuditParams, check_language
 from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.card.stage import CardParams
 from tokmill.tasks.encode.stage import EncodeParams
@@ -84,6 +84,11 @@ class Auditing(AuditParams):
     compare_with: ExistingTokenizer | None = Field(
         default=None, description="Another tokenizer, which encodes the same text for comparison."
     )
+
+    @field_validator("parallel")
+    @classmethod
+    def _check_languages(cls, parallel: dict[str, str]) -> dict[str, str]:
+        return {check_language(name): file for name, file in parallel.items()}
 
     def params(self) -> AuditParams:
         """The parameters of the stage: all but the files and the tokenizer."""

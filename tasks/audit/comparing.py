@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.audit.entropy import entropies
 from tokmill.tasks.audit.measuring import Measured, measure_texts
-from tokmill.tasks.audit.parity import EVERY, parity
+from tokmill.tasks.audit.params import EVERY
+from tokmill.tasks.audit.parity import parity
 from tokmill.tasks.audit.sources import ALL, ratio, source_tables
 from tokmill.tasks.audit.tokens import surfaces_of
 from tokmill.tokenizer import Tokenizer

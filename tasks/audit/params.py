@@ -88,6 +88,21 @@ class AuditParams(Params):
         return probes
 
 
+EVERY = "*"
+"""The name of the row over all languages."""
+
+
+def check_language(name: str) -> str:
+    """Return the name of a language.
+
+    Raises:
+        ValueError: it is empty, or that of the row over all languages.
+    """
+    if not name.strip() or name == EVERY:
+        raise ValueError(f"{name!r} names no language; use e.g. 'eng'")
+    return name
+
+
 def limit_of(limits: Limits | None, name: str) -> float | None:
     """Return the limit of one source or language; None if there is none."""
     return limits.get(name) if isinstance(limits, Mapping) else limits

@@ -25,11 +25,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tokmill.tasks.audit.params import EVERY, check_language
 from tokmill.tasks.audit.sources import ratio
 from tokmill.tasks.core.errors import AuditError
 from tokmill.tokenizer import Tokenizer
 
-EVERY = "*"
 NUM_DRAWS = 1000
 _PERCENTILES = (2.5, 97.5)
 _I, _F, _S = pa.int64(), pa.float64(), pa.string()
@@ -81,6 +81,11 @@ def parity(tok: Tokenizer, texts: Mapping[str, Sequence[str]], reference: str, s
 
 def check_parallel(num_lines: Mapping[str, int], reference: str) -> None:
     """Refuse texts that are not parallel; see `parity`."""
+    for language in num_lines:
+        try:
+            check_language(language)
+        except ValueError as error:
+            raise AuditError(f"audit.parallel: {error}") from error
     if reference not in num_lines:
         raise AuditError(
             f"audit.reference={reference!r} is none of the languages of audit.parallel: "
@@ -97,17 +102,18 @@ def check_parallel(num_lines: Mapping[str, int], reference: str) -> None:
 
 
 def parallel_lines(language: str, path: Path) -> list[str]:
-    """Return the lines of a parallel text.
+    """Return the lines of a parallel text; an empty file has none.
 
     Raises:
         AuditError: the file is no UTF-8.
     """
     try:
-        return path.read_text("utf-8").removesuffix("\n").split("\n")
+        text = path.read_text("utf-8")
     except UnicodeDecodeError as error:
         raise AuditError(
             f"audit.parallel.{language}: {path} is no UTF-8 at byte {error.start}; convert the file"
         ) from error
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def gini(amounts: NDArray[np.int64]) -> float | None:

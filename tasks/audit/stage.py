@@ -190,6 +190,7 @@ def _summary(
     import pyarrow.compute as pc
 
     from tokmill.tasks.audit.gates import compare, verdict
+    from tokmill.tasks.audit.params import EVERY
     from tokmill.tasks.audit.sources import ALL
     from tokmill.tasks.audit.summary import (
         AuditSummary,
@@ -204,7 +205,7 @@ def _summary(
     comparisons = compare(
         params,
         sources=[row for row in sources if row["source"] != ALL],
-        premiums=[row for row in premiums if row["gini"] is None],
+        premiums=[row for row in premiums if row["language"] != EVERY],
         regressions=regressions,
         unused_share=vocabulary.unused_share,
         num_unreachable=vocabulary.num_unreachable,
@@ -243,7 +244,7 @@ def _write(out: Path, tables: "Mapping[str, pa.Table]", summary: "AuditSummary")
 
 def _metrics(summary: "AuditSummary") -> dict[str, Scalar]:
     overall, vocabulary = summary.overall, summary.vocabulary
-    dearest = max((row["premium"] or 0 for row in summary.parity if row["gini"] is None), default=None)
+    dearest = max((row["premium"] for row in summary.parity if row["premium"] is not None), default=None)
     numbers = {
         **{
             name: overall.get(name)

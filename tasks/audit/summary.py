@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.audit.gates import Comparison
+from tokmill.tasks.audit.params import EVERY
 from tokmill.tasks.audit.sources import ALL, ratio
 from tokmill.tasks.core.markdown import table
 from tokmill.tasks.formats.files.manifests import read_model
@@ -250,12 +251,16 @@ def _marks_line(found: Mapping[str, float]) -> list[str]:
 
 
 def _parity_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    languages = [row for row in rows if row["gini"] is None]
+    languages = [row for row in rows if row["language"] != EVERY]
     if not languages:
         return []
     dearest = sorted(languages, key=lambda row: (-(row["premium"] or 0), row["language"]))
-    every = next((row for row in rows if row["gini"] is not None), None)
-    gini = "" if every is None else f" Gini coefficient of the languages' tokens: {every['gini']:.3f}."
+    every = next((row["gini"] for row in rows if row["gini"] is not None), None)
+    gini = "" if every is None else f" Gini coefficient of the languages' tokens: {every:.3f}."
+    if len(languages) == 1:
+        gini = " There is one language alone, so there is nothing to compare it with."
+    if all(row["premium"] is None for row in languages):
+        gini = f" {rows[0]['reference']} has no tokens, so there are no premiums."
     return [
         "",
         "## The same sentences in each language",

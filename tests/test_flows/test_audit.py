@@ -1,5 +1,6 @@
 """The audit in a run: before encoding, on text that is held out, with limits that stop it."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,8 @@ def test_probes_of_the_profile_come_first(run: InProcess, project: Path) -> None
         (["audit.max_premium=2"], "audit.max_premium needs parallel text"),
         (["audit.max_regression=0.1"], "audit.max_regression needs a tokenizer"),
         (["audit.reference=eng"], "audit.reference needs parallel text"),
+        (["audit.parallel={'*' = 'a.txt'}"], "'\\*' names no language"),
+        (["audit.parallel={' ' = 'a.txt'}"], "' ' names no language"),
         (["audit.min_bytes_per_token.nowhere=2"], "there is no source 'nowhere'; there are"),
     ],
 )
@@ -117,6 +120,35 @@ def test_parallel_files_of_unequal_length(run: InProcess, project: Path, tmp_pat
         run.run(project / "tiny.toml", f"audit.parallel={{aa='{tmp_path}/a.txt', bb='{tmp_path}/b.txt'}}")
     with pytest.raises(ProfileError, match=r"audit.parallel.cc='.*none.txt' is no file"):
         run.run(project / "tiny.toml", f"audit.parallel={{cc='{tmp_path}/none.txt'}}")
+    (tmp_path / "b.txt").write_text("")
+    with pytest.raises(AuditError, match="bb has 0 lines and aa 2"):
+        run.run(project / "tiny.toml", f"audit.parallel={{aa='{tmp_path}/a.txt', bb='{tmp_path}/b.txt'}}")
     (tmp_path / "a.txt").write_bytes(b"caf\xe9\n")
     with pytest.raises(AuditError, match=r"a\.txt is no UTF-8 at byte 3"):
         run.run(project / "tiny.toml", f"audit.parallel={{aa='{tmp_path}/a.txt'}}")
+
+
+@pytest.mark.parametrize(
+    ("texts", "says", "metric"),
+    [
+        ({"eng": "one\ntwo\n"}, "There is one language alone", 1.0),
+        ({"eng": "\n\n", "deu": "eins\nzwei\n"}, "eng has no tokens, so there are no premiums", None),
+        ({"eng": "one\n", "<b>'; DROP TABLE artifacts; --": "eins\n"}, "| <b>'; DROP TABLE artifacts; --", 1),
+    ],
+)
+def test_parallel_text_that_measures_nothing_is_a_gap(
+    run: InProcess, project: Path, tmp_path: Path, texts: dict[str, str], says: str, metric: float | None
+) -> None:
+    files = {language: tmp_path / f"{number}.txt" for number, language in enumerate(texts)}
+    for language, text in texts.items():
+        files[language].write_text(text, "utf-8")
+    given = ", ".join(f'"{language}" = "{file}"' for language, file in files.items())
+    run.run(project / "tiny.toml", f"audit.parallel={{{given}}}", "name=gaps")
+    record = run.store.newest("audit", "gaps")
+    assert record is not None
+    text = (run.store.path(record.ref) / "summary.md").read_text("utf-8")
+    assert says in text
+    assert "| * |" not in text
+    assert not re.search(r"\b(nan|inf|None)\b", text)
+    assert ("max_premium" in record.metrics) == (metric is not None)
+    assert len(run.store.catalog.query("FROM vocab_parity")) == len(texts) + 1

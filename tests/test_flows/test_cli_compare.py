@@ -56,7 +56,18 @@ def test_a_tokenizer_that_loses_text_has_no_bits_per_byte(tokmill: Tokmill, fold
     ("words", "says"),
     [
         (("small",), "give text with --text, or parallel text with --parallel"),
-        (("small", "small", "--text", "text.jsonl"), "two tokenizers have the same name"),
+        (("small", "small", "--text", "text.jsonl"), "tokenizers: 'small' is named twice"),
+        (("small", "--text", "x=text.jsonl", "--text", "x=text.jsonl"), "--text: 'x' is named twice"),
+        (("small", "--text", "all=text.jsonl"), "'all' is what all together are called"),
+        (("small", "--parallel", "*=eng.txt"), "'*' is what all together are called"),
+        (("small", "--parallel", "=eng.txt"), "'' names no language"),
+        (("small", "--parallel", "e=eng.txt", "--parallel", "e=deu.txt"), "--parallel: 'e' is named twice"),
+        (("small", "--parallel", "e=empty.txt", "--parallel", "d=empty.txt"), "e has 0 lines"),
+        (
+            ("small", "--parallel", "e=eng.txt", "--parallel", "d=latin.txt"),
+            "latin.txt is no UTF-8 at byte 2",
+        ),
+        (("small", "--text", "latin.txt"), "invalid_utf8"),
         (("small", "nowhere", "--text", "text.jsonl"), "nowhere"),
         (("small", "--text", "none.txt"), "matches no file"),
         (("small", "--parallel", "eng"), "write LANGUAGE=FILE"),
@@ -64,7 +75,42 @@ def test_a_tokenizer_that_loses_text_has_no_bits_per_byte(tokmill: Tokmill, fold
     ],
 )
 def test_bad_input(tokmill: Tokmill, folder: Path, words: tuple[str, ...], says: str) -> None:
+    (folder / "empty.txt").write_text("", "utf-8")
+    (folder / "latin.txt").write_bytes(b"Gr\xf6\xdfe\n\n")
     done = tokmill("compare", *words)
     assert done.code != 0
     assert says in done.err
     assert "Traceback" not in done.err
+    assert "a bug in tokmill" not in done.err
+
+
+def test_what_cannot_be_measured_is_said(tokmill: Tokmill, folder: Path) -> None:
+    (folder / "a=b.txt").write_text("", "utf-8")
+    (folder / "blank.txt").write_text("\n\n", "utf-8")
+    done = tokmill("compare", "small", "large", "--text", "a=b.txt", "--text", "text.jsonl")
+    assert "a=b.txt: 0 documents, 0 bytes\nnothing to measure: it holds no text" in done.out
+    assert "text.jsonl: 3 documents, 59 bytes\ntokenizer   bytes per token" in done.out
+    done = tokmill("compare", "small", "--parallel", "eng=eng.txt")
+    assert "one language alone" in done.out
+    done = tokmill("compare", "small", "--parallel", "none=blank.txt", "--parallel", "eng=eng.txt")
+    assert "none has no tokens" in done.out
+    assert "nan" not in done.out.lower()
+
+
+def test_tokenizers_of_one_name_are_called_by_their_paths(tokmill: Tokmill, folder: Path) -> None:
+    tokenizer.load(folder / "large").save(folder / "other" / "small")
+    found = tokmill("compare", "small", "other/small", "--text", "text.jsonl", "--json").document
+    assert [row["tokenizer"] for row in found["tokenizers"]] == ["small", "other/small"]
+
+
+def test_all_of_a_text_may_be_read(tokmill: Tokmill, folder: Path) -> None:
+    found = tokmill("compare", "small", "--text", "text.jsonl", "--megabytes", "inf", "--json").document
+    assert found["texts"][0]["num_documents"] == len(TEXT)
+
+
+def test_names_are_no_markup(tokmill: Tokmill, folder: Path) -> None:
+    tokenizer.load(folder / "large").save(folder / "[b]large[")
+    done = tokmill("compare", "small", "[b]large[", "--text", "[/i]=text.jsonl", "--parallel", "[u]=eng.txt")
+    assert "[/i]: 3 documents" in done.out
+    assert ["language", "small", "[b]large["] in [line.split() for line in done.out.splitlines()]
+    assert "premium over [u]" in done.out

@@ -348,6 +348,11 @@ class TestSql:
     def test_a_repeated_name_is_kept(self, tokmill):
         (row,) = json.loads(tokmill("sql", "SELECT 1 AS a, 2 AS a, [1, {'b': 2}.b] AS c", "--json")[1])
         assert row == {"a": 1, "a_2": 2, "c": [1, 2]}
+        (row,) = json.loads(tokmill("sql", "SELECT 1 AS a, 2 AS a, 3 AS a_2, 4 AS a", "--json")[1])
+        assert row == {"a": 1, "a_3": 2, "a_2": 3, "a_4": 4}
+
+    def test_a_heading_is_no_markup(self, tokmill):
+        assert tokmill("sql", 'SELECT 1 AS "[b]"')[1].startswith("[b]\n")
 
     def test_long_tables_are_cut(self, tokmill):
         code, out, err = tokmill("sql", "FROM usage_tokens SELECT token_id", "--limit", 7)
@@ -388,3 +393,5 @@ class TestSql:
         assert tokmill("sql", "SELECT 1", "--file", "x.sql")[0] == 2
         assert tokmill("sql", "--file", tmp_path / "missing.sql")[0] == 2
         assert tokmill("sql", "SELECT 1", "--csv", "--json")[0] == 2
+        code, _, err = tokmill("sql", "SELECT '\udcff'")
+        assert (code, "the query is no UTF-8 at character 8" in err) == (2, True)

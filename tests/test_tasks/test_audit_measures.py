@@ -142,6 +142,8 @@ def test_a_reference_without_tokens_has_no_premiums() -> None:
         ({"eng": 2}, "deu", "'deu' is none of the languages of audit.parallel: eng"),
         ({"eng": 2, "deu": 3}, "eng", "deu has 3 lines and eng 2"),
         ({"eng": 0}, "eng", "at least one"),
+        ({"eng": 1, "*": 1}, "eng", "names no language"),
+        ({"": 1}, "", "names no language"),
     ],
 )
 def test_texts_that_are_not_parallel_are_refused(num_lines, reference, says) -> None:

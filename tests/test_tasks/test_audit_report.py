@@ -106,6 +106,17 @@ def test_missing_tables_are_gaps_and_nothing_is_nan(tmp_path: Path) -> None:
     assert not re.search(r"\b(nan|NaN|inf|None|undefined)\b", page.split("<script")[0])
 
 
+@pytest.mark.parametrize(
+    ("parallel", "says"),
+    [({"eng": ["a", "b"]}, "one language alone, eng"), ({"none": [""], "eng": ["a"]}, "none has no tokens")],
+)
+def test_parallel_text_that_measures_nothing_is_a_gap(
+    tmp_path: Path, parallel: dict[str, list[str]], says: str
+) -> None:
+    folder = write_audit(tmp_path / "audit", TOK, {"eng": ENGLISH}, parallel)
+    assert says in write_report(folder, folder, tokenizer=TOK).read_text("utf-8")
+
+
 def test_a_folder_that_is_no_audit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AuditError, match="no folder 'catalog'"):
         write_report(tmp_path, tmp_path, tokenizer=TOK)

@@ -115,7 +115,13 @@ def parity(tables: Tables, pictures: Pictures) -> str:
     rows = tables.rows("vocab_parity")
     languages = [row for row in rows if row.get("premium") is not None]
     if not languages:
-        return section("premium", "Premium", gap("No parallel text was given, so premiums are not known."))
+        why = f"{rows[0]['reference']} has no tokens" if rows else "No parallel text was given"
+        return section("premium", "Premium", gap(f"{why}, so premiums are not known."))
+    if len(languages) == 1:
+        alone = (
+            f"The parallel text has one language alone, {languages[0]['language']}, and nothing to compare."
+        )
+        return section("premium", "Premium", gap(alone))
     gini = next((row["gini"] for row in rows if row.get("gini") is not None), None)
     return section(
         "premium",
