@@ -22,6 +22,7 @@ _KEY_METRICS = {
     "usage": ("bytes_per_token", "unused_share"),
     "mixture": ("num_tokens", "limited_by"),
     "pack_plan": ("num_sequences", "num_padding_tokens"),
+    "tokenizer_card": ("vocab_size", "num_suspects", "num_unmet_probes"),
     "card": ("num_tokens", "num_sequences"),
     "packed": ("num_sequences", "padding_share"),
 }

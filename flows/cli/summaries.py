@@ -26,10 +26,11 @@ _WHERE = {
     "packed": "packed shards",
     "validation": "validation shards",
     "tokenizer": "tokenizer",
+    "tokenizer_card": "tokenizer card",
     "card": "data card",
     "audit": "audit",
 }
-_FILES = {"card": "card.md", "audit": "summary.md"}
+_FILES = {"card": "card.md", "tokenizer_card": "card.md", "audit": "summary.md"}
 _DETAILS_SHOWN = 4
 
 

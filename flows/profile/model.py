@@ -21,6 +21,7 @@ from tokmill.tasks.mixing.consume import ConsumeParams
 from tokmill.tasks.mixing.stage import MixParams
 from tokmill.tasks.packing.params import PackParams
 from tokmill.tasks.score.stage import TrigramParams
+from tokmill.tasks.tokenizer_card.stage import TokenizerCardParams
 from tokmill.tasks.train.adopt import AdoptParams
 from tokmill.tasks.train.stage import TrainParams
 
@@ -131,6 +132,7 @@ class Profile(BaseModel):
     mix: MixParams = MixParams()
     replan: Replanning | None = None
     pack: PackParams = PackParams()
+    tokenizer_card: TokenizerCardParams = TokenizerCardParams()
     card: CardParams = CardParams()
     execution: Execution = Execution()
 

@@ -4,6 +4,7 @@
                       └──────────────────────── encoded ─ mixture ─ packed ─ card
                                                   ├─ scores ─┘              │
                                                   └─ usage ─────────────────┘
+                                                       └─ tokenizer_card
 
 With `[holdout]`, the corpus is divided first. Everything above is made of the documents for training; those
 held out are encoded, mixed and packed by themselves, as `packed/NAME.validation`.
@@ -45,6 +46,7 @@ from tokmill.tasks.score.stage import (
     NoiseParams,
     PerplexityParams,
 )
+from tokmill.tasks.tokenizer_card.stage import TOKENIZER_CARD
 from tokmill.tasks.train.adopt import ADOPT, AdoptParams
 from tokmill.tasks.train.stage import TRAIN, TrainParams
 from tokmill.tasks.usage.stage import USAGE, UsageParams
@@ -81,17 +83,21 @@ class _Composition(Composer):
         encoded = self.one(ENCODE, profile.encode, {**both, "shards": shards})
         tokens: dict[str, JobInput] = {"encoded": encoded, "shards": shards}
         usage = self.one(USAGE, UsageParams(), self._of_usage(kinds, audit, tokens))
+        described = self._described(kinds, audit, usage)
         consumed = self._consumed()
         scores = self._scores(corpus, kinds["tokenizer"], shards, tokens)
         mixture = self.one(MIX, profile.mix_params(), {**tokens, **consumed, **scores})
         kinds |= {"audit": audit, "encoded": encoded, "usage": usage, "mixture": mixture}
         kinds["packed"] = self._packed(mixture, tokens, profile.pack)
         if held_out is None:
-            kinds["card"] = self.one(CARD, profile.card, kinds)
-            return Dag(self.jobs, kinds)
+            card = self.one(CARD, profile.card, kinds)
+            return Dag(self.jobs, {**kinds, "card": card, "tokenizer_card": described})
         validation = self._validation(held_out, kinds["tokenizer"], verdict)
-        kinds["card"] = self.one(CARD, profile.card, {**kinds, "ingested": ingested, **validation})
-        return Dag(self.jobs, {**kinds, "ingested": ingested, "validation": validation["validation"]})
+        card = self.one(CARD, profile.card, {**kinds, "ingested": ingested, **validation})
+        cards = {"card": card, "tokenizer_card": described}
+        return Dag(
+            self.jobs, {**kinds, **cards, "ingested": ingested, "validation": validation["validation"]}
+        )
 
     def _validation(self, corpus: Job, tokenizer: Job | ArtifactRef, needs: Sequence[Job]) -> dict[str, Job]:
         """Encode, mix and pack the documents that are held out, all of them once and unchanged."""
@@ -137,6 +143,12 @@ class _Composition(Composer):
         """The inputs of `usage`."""
         counts = {"counts": kinds["counts"]} if "counts" in kinds else {}
         return {"tokenizer": kinds["tokenizer"], "audit": audit, **counts, **tokens}
+
+    def _described(self, kinds: Mapping[str, Job | ArtifactRef], audit: Job, usage: Job) -> Job:
+        """Write the tokenizer's card."""
+        balance = {"balance": kinds["balance"]} if "balance" in kinds else {}
+        about: dict[str, JobInput] = {"tokenizer": kinds["tokenizer"], "audit": audit, "usage": usage}
+        return self.one(TOKENIZER_CARD, self.profile.tokenizer_card, {**about, **balance})
 
     def _sampled(self, corpus: Job, tokenizer: Job | ArtifactRef, part: str = "") -> Job:
         """Measure how a tokenizer encodes a sample of a corpus."""

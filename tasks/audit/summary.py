@@ -23,7 +23,7 @@ from tokmill.tokenizer.splitting.marks import marks_apart
 SUMMARY_FILE = "summary.json"
 _NUM_EXAMPLES = 30
 Text = Literal["held_out", "corpus"]
-_TEXTS = {"held_out": "the documents that are held out", "corpus": "a sample of the corpus"}
+TEXTS = {"held_out": "the documents that are held out", "corpus": "a sample of the corpus"}
 
 
 class Vocabulary(BaseModel):
@@ -164,7 +164,7 @@ def to_markdown(summary: AuditSummary) -> str:
         "",
         f"- Gate: **{summary.gate}**",
         f"- Family {summary.family}, {summary.vocab_size:,} tokens, special and reserved ones included",
-        f"- Text: {_TEXTS[summary.text]}",
+        f"- Text: {TEXTS[summary.text]}",
         *_vocabulary_lines(summary.vocabulary),
         *_unknown_line(summary.overall),
         *_marks_line(summary.marks_apart),

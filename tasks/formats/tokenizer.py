@@ -84,6 +84,18 @@ def export_formats(family: str) -> tuple[str, ...]:
     return (*EXPORT_FORMATS, *(name for name in own if name not in EXPORT_FORMATS))
 
 
+def read_exports(path: Path) -> dict[str, dict[str, Any]]:
+    """Return what `exports.json` of a tokenizer artifact says of each format.
+
+    Each has `files`, relative to the directory `path`, or the reason why there are none in `not_possible`;
+    with files perhaps `differs`.
+
+    Raises:
+        StoreError: it is missing or broken.
+    """
+    return _read_json(path / EXPORTS_FILE)
+
+
 def _export(tokenizer: "Tokenizer", attested: dict[str, Any], name: str, out: Path) -> dict[str, Any]:
     """Write one export and load it back; return its files, or the reason why the format cannot express it."""
     from tokmill.tokenizer import Tokenizer, attestation, load

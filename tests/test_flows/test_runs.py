@@ -149,7 +149,7 @@ def test_a_profile_trains_a_tokenizer_that_knows_every_byte(project: Tokmill) ->
 
 
 def test_another_family_runs_what_depends_on_it_alone(project: Tokmill) -> None:
-    trained = {"train", "encode", "audit", "usage", "mix", "pack", "card"}
+    trained = {"train", "encode", "audit", "usage", "tokenizer_card", "mix", "pack", "card"}
     for family in ("char_bpe", "wordpiece"):
         tasks = to_run(project, "--set", f"train.family={family}", "--set", "train.vocab_size=400")
         assert stages(tasks) == trained

@@ -17,7 +17,7 @@ from tokmill.tasks.store import Store
 from tokmill.tokenizer import load
 
 ASKED = ("smoke", "--set", "train.vocab_size=400")
-RISEN = {"audit", "usage", "card"}
+RISEN = {"audit", "usage", "tokenizer_card", "card"}
 
 
 @pytest.fixture

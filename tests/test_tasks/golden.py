@@ -49,6 +49,7 @@ from tokmill.tasks.sweep.cell import SWEEP_CELL, CellParams
 from tokmill.tasks.sweep.stage import SWEEP, SweepStageParams
 from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
+from tokmill.tasks.tokenizer_card.stage import TokenizerCardParams
 from tokmill.tasks.train.adopt import ADOPT, AdoptParams
 from tokmill.tasks.train.stage import TrainParams
 from tokmill.tasks.vocabulary.stage import EXTEND, TRIM, ExtendParams, TrimParams
@@ -76,6 +77,7 @@ PARAMS = LineParams(
     pack=PackParams(
         sequence_length=64, strategy="greedy", sequences_per_shard=100, formats=["memmap", "parquet"]
     ),
+    tokenizer_card=TokenizerCardParams(title="Golden", reasons={"split_pattern": "code"}),
     card=CardParams(title="Golden", license="CC0", source_notes={"code": "one file"}),
 )
 EXPORTED = ("arrow", "jsonl", "mds", "megatron", "npy")

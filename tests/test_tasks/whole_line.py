@@ -28,6 +28,7 @@ from tokmill.tasks.score.stage import (
     TrigramParams,
 )
 from tokmill.tasks.store import FileDigests, Store
+from tokmill.tasks.tokenizer_card.stage import TOKENIZER_CARD, TokenizerCardParams
 from tokmill.tasks.train.stage import TRAIN, TrainParams
 from tokmill.tasks.usage.stage import USAGE, UsageParams
 
@@ -45,6 +46,7 @@ class LineParams:
     score: TrigramParams = field(default_factory=TrigramParams)
     mix: MixParams = field(default_factory=MixParams)
     pack: PackParams = field(default_factory=PackParams)
+    tokenizer_card: TokenizerCardParams = field(default_factory=TokenizerCardParams)
     card: CardParams = field(default_factory=CardParams)
 
 
@@ -77,7 +79,9 @@ class Line:
         scores = self.scores(params, tokenizer, tokens)
         made["mixture"] = self.make(MIX, params.mix, **tokens, **scores)
         made["packed"] = self.packed(params.pack, made["mixture"], tokens)
-        return made | {"card": self.make(CARD, params.card, **made)}
+        about = {kind: made[kind] for kind in ("tokenizer", "audit", "usage", "balance")}
+        cards = {"tokenizer_card": self.make(TOKENIZER_CARD, params.tokenizer_card, **about)}
+        return made | cards | {"card": self.make(CARD, params.card, **made)}
 
     def make(self, stage, params, **inputs) -> ArtifactRef:
         return self.store.realize(Request(stage, "line", params, inputs)).ref

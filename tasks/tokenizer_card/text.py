@@ -1,0 +1,204 @@
+"""A tokenizer's card as Markdown. Every number is one of `TokenizerCard`; this module only lays them out."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tokmill.tasks.audit.sources import ALL
+from tokmill.tasks.audit.summary import TEXTS
+from tokmill.tasks.card.words import code, number_of, percent, ratio, size
+from tokmill.tasks.core.markdown import cell, table
+from tokmill.tasks.tokenizer_card.facts import Suspect, TokenizerCard
+from tokmill.tasks.tokenizer_card.loading import HERE, blocks
+from tokmill.tokenizer.pipeline.families import find_family
+
+_SHOWN_SPECIALS = 40
+_ORIGINS = {
+    "trained": "trained on the sources below",
+    "adopted": "an existing tokenizer",
+    "extended": "an existing tokenizer with terms added",
+    "trimmed": "an existing tokenizer with tokens taken away",
+}
+_WHY = {
+    "unreachable": "no text gives it",
+    "never_seen": "never seen",
+    "rare": "rare",
+    "fragment": "a fragment of a character",
+}
+
+
+def to_markdown(card: TokenizerCard) -> str:
+    """The card as a Markdown document."""
+    sections = [
+        _opening(card),
+        _decisions(card),
+        _trained_on(card),
+        _measured(card),
+        _languages(card),
+        _vocabulary(card),
+        _probes(card),
+        _special(card),
+        _loading(card),
+    ]
+    return "\n".join(line for section in sections if section for line in [*section, ""]).rstrip("\n") + "\n"
+
+
+def _opening(card: TokenizerCard) -> list[str]:
+    overall = _overall(card)
+    figures = "".join(f", {value:,} {name.removeprefix('num_')}" for name, value in card.figures.items())
+    glance = (
+        f"**{find_family(card.family).title}**, {_ORIGINS[card.origin]}: **{card.vocab_size:,} tokens**"
+        f"{figures}; **{ratio(overall.get('bytes_per_token'))} bytes per token** of {TEXTS[card.text]}."
+    )
+    lines = [f"# {card.title}", "", glance]
+    lines += ["", card.description] if card.description else []
+    lines += ["", f"License: {card.license}"] if card.license else []
+    return [*lines, "", f"Content digest of the tokenizer: `{card.digest}`"]
+
+
+def _overall(card: TokenizerCard) -> Mapping[str, Any]:
+    """The audit's row of all sources, or that of the only one."""
+    return next(
+        (row for row in card.sources if row["source"] == ALL), card.sources[-1] if card.sources else {}
+    )
+
+
+def _decisions(card: TokenizerCard) -> list[str]:
+    reasoned = any(one.reason for one in card.decisions)
+    head = ["setting", "value", "why"] if reasoned else ["setting", "value"]
+    rows = [[one.name, code(one.value), *([one.reason or "–"] if reasoned else [])] for one in card.decisions]
+    lines = ["## Decisions", "", *table(head, rows, left=(0, 1, 2))]
+    if not reasoned:
+        lines += ["", "The profile gives no reasons; `[tokenizer_card.reasons]` is the place for them."]
+    return lines
+
+
+def _trained_on(card: TokenizerCard) -> list[str]:
+    if card.balance is None:
+        return []
+    head = ["source", "documents", "text", "balanced share", "counted", "share in training"]
+    rows = [
+        [
+            one.source,
+            f"{one.num_documents:,}",
+            size(one.num_bytes),
+            percent(one.share),
+            f"{one.factor:.3g} times",
+            percent(one.measured_share),
+        ]
+        for one in card.trained_on
+    ]
+    how = f"Weighted by {card.balance}. *Share in training*: of the bytes of its pre-tokens, as counted."
+    return ["## Trained on", "", *table(head, rows), "", how]
+
+
+def _measured(card: TokenizerCard) -> list[str]:
+    """The audit's rows, all sources last."""
+    lossy = any(row["unknown_share"] for row in card.sources)
+    head = ["source", "bytes per token", "tokens per word", "words kept whole", "vocabulary unused"]
+    head += ["unknown"] if lossy else []
+    rows = [
+        [
+            "all" if row["source"] == ALL else row["source"],
+            ratio(row["bytes_per_token"]),
+            ratio(row["fertility"]),
+            percent(row["whole_share"], 1),
+            percent(row["unused_share"], 1),
+            *([percent(row["unknown_share"])] if lossy else []),
+        ]
+        for row in card.sources
+    ]
+    note = f"Measured on {TEXTS[card.text]}, before anything was encoded. Gate: {card.gate}."
+    return ["## Compression", "", *table(head, rows), "", note]
+
+
+def _languages(card: TokenizerCard) -> list[str]:
+    rows = [row for row in card.parity if row["language"] != ALL and row["premium"] is not None]
+    if not rows:
+        return []
+    ordered = sorted(rows, key=lambda row: (-row["premium"], row["language"]))
+    shown = [
+        [row["language"], f"{row['premium']:.2f}", _interval(row["premium_low"], row["premium_high"])]
+        for row in ordered
+    ]
+    reference = rows[0]["reference"]
+    note = (
+        f"How many tokens the same sentences take, over those of {reference}, with the interval that holds "
+        "95 % of the bootstrap."
+    )
+    return ["## Languages", "", *table(("language", "premium", "interval"), shown), "", note]
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "–" if low is None or high is None else f"{low:.2f}–{high:.2f}"
+
+
+def _vocabulary(card: TokenizerCard) -> list[str]:
+    marks = ", ".join(f"{script} ({share:.0%} of tokens)" for script, share in card.marks_apart.items())
+    lines = [
+        "## Vocabulary",
+        "",
+        f"- {number_of(card.num_unused, 'ordinary token')} never used, {card.num_unreachable:,} that no text "
+        f"gives, {card.num_duplicates:,} whose text is that of another one",
+        *([f"- Vowel signs and other marks are cut from their letters in {marks}"] if marks else []),
+        f"- {number_of(card.num_suspects, 'suspect')}: tokens that a model would hardly see, though they are "
+        f"in the vocabulary{_of_these(card)}",
+    ]
+    return [*lines, "", *_suspects(card.suspects)] if card.suspects else lines
+
+
+def _of_these(card: TokenizerCard) -> str:
+    shown = len(card.suspects)
+    return f"; the first {shown:,}:" if shown < card.num_suspects else (":" if shown else "")
+
+
+def _suspects(suspects: Iterable[Suspect]) -> list[str]:
+    rows = [
+        [
+            code(one.text),
+            _WHY[one.reason],
+            f"{one.expected:,.0f}",
+            f"{one.num_occurrences:,}",
+            one.source or "–",
+            code(one.example) if one.example else "–",
+        ]
+        for one in suspects
+    ]
+    return table(("token", "why", "expected", "occurrences", "from", "as in"), rows, left=(0, 1, 4, 5))
+
+
+def _probes(card: TokenizerCard) -> list[str]:
+    met = card.num_probes - len(card.probes)
+    lines = ["## Probes", "", f"{met:,} of {number_of(card.num_probes, 'expectation')} met."]
+    if not card.probes:
+        return lines
+    rows = [[row["group"], row["probe"], row["expectation"], row["remark"]] for row in card.probes]
+    return [*lines, "", *table(("group", "probe", "expected", "but"), rows, left=(0, 1, 2, 3))]
+
+
+def _special(card: TokenizerCard) -> list[str]:
+    names = list(card.special_tokens.items())
+    more = len(names) - _SHOWN_SPECIALS
+    named = ", ".join(f"{code(name)} {token:,}" for name, token in names[:_SHOWN_SPECIALS]) or "none"
+    roles = ", ".join(f"{role} {code(name)}" for role, name in card.roles.items())
+    unknown = card.unknown_token
+    covered = (
+        "Every text can be encoded"
+        if unknown is None
+        else f"Text that is not in the vocabulary becomes {code(unknown)} and is lost"
+    )
+    return [
+        "## Special tokens",
+        "",
+        f"- {named}{f' and {more:,} more' if more > 0 else ''}; {card.num_reserved:,} reserved",
+        *([f"- Roles: {roles}"] if roles else []),
+        f"- {covered}",
+    ]
+
+
+def _loading(card: TokenizerCard) -> list[str]:
+    lines = ["## Loading", "", f"`{HERE}` is the artifact's folder; `tokmill show` says where it lies."]
+    for library, text in blocks(card.exports).items():
+        lines += ["", f"### {library}", "", "```python", *text.splitlines(), "```"]
+    left = [f"- {one.format}: {cell(one.not_possible)}" for one in card.exports if one.not_possible]
+    left += [f"- {one.format}: {cell(one.differs)}" for one in card.exports if one.differs]
+    return [*lines, "", "What formats cannot say:", "", *left] if left else lines
