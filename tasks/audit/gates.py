@@ -84,11 +84,20 @@ def compare(
 
 
 def verdict(comparisons: Sequence[Comparison]) -> str:
-    """Return "passed", "failed: " and each comparison that failed, or "none" if nothing was compared."""
-    if not comparisons:
-        return "none"
+    """Return the gate's verdict.
+
+    Returns:
+        "failed: " and each comparison that failed; else "passed", or "passed, but not measured: " and the
+        limits that could not be compared; "not measured: " and them, if that is all of them; "none" if no
+        limit is set.
+    """
     failed = [str(one) for one in comparisons if one.passed is False]
-    return f"failed: {'; '.join(failed)}" if failed else "passed"
+    if failed:
+        return f"failed: {'; '.join(failed)}"
+    unmeasured = "; ".join(f"{one.limit} of '{one.subject}'" for one in comparisons if one.passed is None)
+    if any(one.passed for one in comparisons):
+        return f"passed, but not measured: {unmeasured}" if unmeasured else "passed"
+    return f"not measured: {unmeasured}" if unmeasured else "none"
 
 
 _OF_SOURCES = {

@@ -69,7 +69,7 @@ class AuditSummary(BaseModel):
         num_probes: probes with an expectation.
         regressions: for each source its tokens over those of the tokenizer that it is compared with, minus 1.
         limits: what was compared with the gate's limits.
-        gate: "passed", "failed: <why>", or "none" if no limit is set.
+        gate: see `gates.verdict`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -155,13 +155,9 @@ def _check(wanted: "Mapping[str, Wanted]", held_out: Mapping[str, int], totals: 
         totals: by source, all its documents.
     """
     for source, number in held_out.items():
-        total = totals[source]
+        total, asked = totals[source], wanted[source]
         if number == total and total:
-            raise HoldoutError(
-                f"holdout: all {total} documents of source '{source}' would be held out, and none is left "
-                f"for training; hold out fewer, e.g. share.{source} = 0"
-            )
-        asked = wanted[source]
+            raise HoldoutError(_nothing_left(source, asked, total))
         if not number and (asked.num_documents or asked.share):
             _LOG.warning(
                 "holdout: none of the %d documents of source '%s' is held out; a larger share or "
@@ -175,6 +171,23 @@ def _check(wanted: "Mapping[str, Wanted]", held_out: Mapping[str, int], totals: 
             "holdout: no document of any source is held out; raise share, or set num_documents, or remove "
             "[holdout]"
         )
+
+
+def _nothing_left(source: str, asked: "Wanted", total: int) -> str:
+    """Return the message for a source of which nothing is left for training."""
+    by_number = asked.num_documents is not None
+    setting = f"num_documents.{source}" if by_number else f"share.{source}"
+    value = asked.num_documents if by_number else asked.share
+    number = f"all {total} documents" if total > 1 else "the only document"
+    said = f"{number} of source '{source}' would be held out, and none is left for training"
+    if not value:
+        return (
+            f"holdout: {said}: other sources hold out copies; hold out fewer of those, or remove '{source}'"
+        )
+    return (
+        f"holdout: {setting}={value:g}: {said}; copies are held out together; hold out fewer, or none with "
+        f"{setting} = 0"
+    )
 
 
 HASH_DOCUMENTS = Stage(

@@ -274,6 +274,8 @@ def test_without_holdout_nothing_is_different(held: Held) -> None:
             "all 200 documents of source 'small' would be held out",
         ),
         ("share = 0", "no document of any source is held out"),
+        ("share = {small = 0.3, big = 0.999999}", r"share\.big=0.999999: all 990 documents of source 'big'"),
+        ("num_documents = {small = 1000}", r"num_documents\.small=1000: all 200 .* num_documents\.small = 0"),
         ("share = {smal = 0.1}", "did you mean 'small'"),
         ("num_documents = {bigg = 3}", "did you mean 'big'"),
     ],
@@ -281,6 +283,18 @@ def test_without_holdout_nothing_is_different(held: Held) -> None:
 def test_a_holdout_that_leaves_nothing_is_refused(project: Path, holdout: str, message: str) -> None:
     with pytest.raises(HoldoutError, match=message):
         Held(project, holdout)
+
+
+def test_a_source_of_copies_of_what_another_holds_out_is_refused(project: Path) -> None:
+    out = Held(project, "share = {big = 0.2}").held_out()["big"]
+    write_texts(project / "small/c.jsonl", out[:2])
+    with pytest.raises(
+        HoldoutError, match=r"all 2 documents of source 'small'.*other sources hold out copies"
+    ):
+        Held(project, "share = {big = 0.2}")
+    write_texts(project / "small/c.jsonl", ["the same"] * 3)
+    with pytest.raises(HoldoutError, match=r"num_documents\.small=1: all 3 .*copies are held out together"):
+        Held(project, "share = 0.2\nnum_documents = {small = 1}")
 
 
 @pytest.mark.parametrize("holdout", ["share = 1", "share = -0.1", "num_documents = {big = -1}", "seed = -1"])

@@ -10,6 +10,7 @@ import pytest
 
 from tokmill import tokenizer
 from tokmill.tasks.audit.entropy import entropies, shannon_bits
+from tokmill.tasks.audit.gates import Comparison, verdict
 from tokmill.tasks.audit.measuring import measure, measure_texts
 from tokmill.tasks.audit.parity import check_parallel, gini, parity
 from tokmill.tasks.audit.sources import ALL, log_spaced, source_tables
@@ -180,3 +181,22 @@ def test_normalized_length() -> None:
     measured = {name: measure_texts(TOK, *pack([text, text])) for name, text in (("a", "ab ab"), ("b", "c"))}
     found = rows(entropies(TOK, "corpus", measured, {"a": 8, "b": 2}))
     assert [row["normalized_length"] for row in found] == [0.5, 1.0, 0.6]
+
+
+PASSED = Comparison("max_fertility", "deu", 1.5, 2.0, True)
+FAILED = Comparison("max_premium", "hin", 3.0, 2.0, False)
+UNMEASURED = Comparison("max_premium", "deu", None, 2.0, None)
+
+
+@pytest.mark.parametrize(
+    ("comparisons", "says"),
+    [
+        ([], "none"),
+        ([PASSED], "passed"),
+        ([PASSED, FAILED, UNMEASURED], "failed: 'hin': premium=3 is above 2"),
+        ([PASSED, UNMEASURED], "passed, but not measured: max_premium of 'deu'"),
+        ([UNMEASURED], "not measured: max_premium of 'deu'"),
+    ],
+)
+def test_what_was_not_measured_has_not_passed(comparisons: list[Comparison], says: str) -> None:
+    assert verdict(comparisons) == says

@@ -73,7 +73,7 @@ Pictures = Mapping[str, str]
 def overview(tables: Tables) -> str:
     """Return the gate's verdict and its limits."""
     gate = str(tables.summary.get("gate", "none"))
-    state = "failed" if gate.startswith("failed") else "passed" if gate == "passed" else "none"
+    state = "failed" if gate.startswith("failed") else "passed" if gate.startswith("passed") else "none"
     rows = tables.rows("vocab_gates")
     columns = {name: name.replace("_", " ") for name in (rows[0] if rows else {})}
     limits = table("Limits of the gate", rows, columns) if rows else note("No limit is set.")
