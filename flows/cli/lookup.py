@@ -59,7 +59,7 @@ def load_tokenizer(reference: str, store: str | None) -> "Tokenizer":
     if Path(reference).exists():
         return tokenizer.load(reference)
     opened = existing_store(store)
-    ref = find_artifact(opened, reference if _is_reference(reference) else f"tokenizer/{reference}")
+    ref = find_artifact(opened, reference if is_reference(reference) else f"tokenizer/{reference}")
     if ref.kind != "tokenizer":
         raise UsageError(
             f"{reference} is a {ref.kind}, not a tokenizer; tokenizers are called tokenizer/NAME"
@@ -74,7 +74,7 @@ def load_tokenizer(reference: str, store: str | None) -> "Tokenizer":
         ) from error
 
 
-def _is_reference(text: str) -> bool:
+def is_reference(text: str) -> bool:
     """Whether a text is a complete reference; a bare name lacks its kind."""
     is_prefix = len(text) >= 6 and not set(text.lower()) - set("0123456789abcdef")
     return "/" in text or is_prefix

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 def report(
     audit: Annotated[
         str,
-        typer.Argument(metavar="AUDIT", help="audit/name or sweep/name, with a version; or an audit's name."),
+        typer.Argument(
+            metavar="AUDIT",
+            help="audit/name or sweep/name, with a version; a fingerprint; or an audit's name.",
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")],
     compare: Annotated[
@@ -36,7 +39,7 @@ def report(
     store: StoreOption = None,
 ) -> None:
     """Write an audit or a sweep as one HTML page, and its charts as files."""
-    from tokmill.flows.cli.lookup import existing_store, find_artifact
+    from tokmill.flows.cli.lookup import existing_store, find_artifact, is_reference
     from tokmill.flows.commands.compare import load_one, names_of
     from tokmill.tasks.audit.report import write_report
     from tokmill.tasks.formats.tokenizer import open_tokenizer
@@ -44,7 +47,7 @@ def report(
     if out.exists():
         raise UsageError(f"report: {out} exists; name a new folder")
     opened = existing_store(store)
-    ref = find_artifact(opened, audit if "/" in audit else f"audit/{audit}")
+    ref = find_artifact(opened, audit if is_reference(audit) else f"audit/{audit}")
     if ref.kind == "sweep":
         from tokmill.tasks.sweep.report import write_sweep_report
 

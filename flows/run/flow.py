@@ -36,8 +36,9 @@ from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.progress import Reporter, Silent, noting_warnings
 from tokmill.flows.run.results import RunResult
 from tokmill.flows.run.runners import RUNNERS
+from tokmill.flows.run.shown import key_of, show_cached
 from tokmill.flows.run.sources import Sources, resolve_sources
-from tokmill.flows.run.summary import artifact_key, run_summary
+from tokmill.flows.run.summary import run_summary
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Provenance, RunArtifact, Store, Verify
@@ -170,16 +171,11 @@ def run_profile(
 
 
 def _publish(profile: Profile, store: Store, result: RunResult) -> None:
-    """Publish the run's summary and the tokenizer's audit in the UI."""
+    """Publish the run's summary in the UI, and what its cached tasks do not show."""
     create_markdown_artifact(
-        run_summary(profile, store, result), artifact_key("run", profile), description=profile.description
+        run_summary(profile, store, result), key_of("run", profile.name), description=profile.description
     )
-    audit = store.path(result.refs["audit"]) / "summary.md"
-    create_markdown_artifact(
-        audit.read_text("utf-8"),
-        artifact_key("audit", profile),
-        description="The tokenizer's compression and vocabulary use, by source.",
-    )
+    show_cached(store, result)
 
 
 def load_served(profile: str, overrides: Overrides) -> Profile:

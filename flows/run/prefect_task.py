@@ -25,6 +25,7 @@ from prefect.results import ResultStore
 from prefect.serializers import JSONSerializer
 from prefect.utilities.annotations import quote
 
+from tokmill.flows.run.shown import show
 from tokmill.tasks.core.context import StageProgress, context_value, memory_limited_to, progress_reported_to
 from tokmill.tasks.core.stage import ArtifactRef, How, Request
 from tokmill.tasks.store import Provenance, Store, Verify
@@ -139,6 +140,7 @@ def realize(spec: TaskSpec, title: str) -> ArtifactRef:
         realized = Store.open(spec.store).realize(
             spec.request, provenance=spec.provenance, report=logger.info, verify=spec.verify
         )
+    show(Store.open(spec.store), realized.ref)
     if callbacks:
         callbacks.on_end(title, realized.how)
     logger.info("%s/%s: %s", spec.request.stage.kind, spec.request.name, _HOW[realized.how])

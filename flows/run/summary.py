@@ -4,7 +4,6 @@ The lineage is a Mermaid graph, which the newer UI (under `/v2`) draws. All shar
 since there may be hundreds. Every figure comes from a record.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,11 +13,6 @@ from tokmill.flows.run.results import RunResult, RunRow
 from tokmill.tasks.core.markdown import table
 from tokmill.tasks.core.stage import How, Scalar
 from tokmill.tasks.store import Store, lineage
-
-
-def artifact_key(what: str, profile: Profile) -> str:
-    """Return a key that Prefect accepts (lower-case letters, digits, dashes): `audit-my-profile`."""
-    return f"{what}-{re.sub('[^a-z0-9]+', '-', profile.name.lower())}"
 
 
 def run_summary(profile: Profile, store: Store, result: RunResult) -> str:

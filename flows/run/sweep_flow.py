@@ -4,7 +4,6 @@ from functools import partial
 from typing import Annotated, Any
 
 from prefect import flow
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from pydantic import Field
 
 from tokmill.flows.profile import Profile, Size
@@ -15,12 +14,11 @@ from tokmill.flows.run.form import Overrides
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.progress import Reporter
 from tokmill.flows.run.results import RunResult
+from tokmill.flows.run.shown import show_cached
 from tokmill.flows.run.sources import Sources
-from tokmill.flows.run.summary import artifact_key
 from tokmill.flows.run.sweeping import Grid, compose_sweep
-from tokmill.tasks.store import Store, Verify
+from tokmill.tasks.store import Verify
 from tokmill.tasks.sweep.params import SweepParams
-from tokmill.tasks.sweep.stage import SweepSummary, to_markdown
 
 
 def _sweep_name() -> str:
@@ -67,7 +65,7 @@ def sweep_tokenizers(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
         loaded.execution, store=store, workers=workers, memory=memory, verify=verify, rehash=rehash
     )
     watcher.result = build(loaded, machine, watcher.reporter, partial(_composed, loaded, grid, model))
-    _publish(loaded, machine.open_store(), watcher.result)
+    show_cached(machine.open_store(), watcher.result)
     return {kind: ref.model_dump() for kind, ref in watcher.result.refs.items()}
 
 
@@ -88,11 +86,3 @@ def run_sweep(
 
 def _composed(profile: Profile, grid: Grid, model: SweepParams, sources: Sources, locate: Locate) -> Dag:
     return compose_sweep(profile, grid, model, sources, locate)
-
-
-def _publish(profile: Profile, store: Store, result: RunResult) -> None:
-    """Publish the table and the recommendation in the UI."""
-    summary = SweepSummary.open(store.path(result.refs["sweep"]))
-    description = "Tokenizers by family, temperature and size, and which of them to take."
-    create_markdown_artifact(to_markdown(summary), artifact_key("sweep", profile), description=description)
-    create_table_artifact(summary.cells, artifact_key("sweep-cells", profile), description=description)

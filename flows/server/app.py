@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tokmill.flows.server.guard import Application, Guard, origins
 from tokmill.flows.server.loops import Loops, write_faults
+from tokmill.flows.server.pages import Pages
 
 HOSTS = "TOKMILL_SERVER_HOSTS"  # names of the server with ports, separated by commas
 FAULTS = "TOKMILL_SERVER_FAULTS"  # the file for the server's errors; none if not set
@@ -37,4 +38,5 @@ def create_app() -> Application:
     if faults:
         write_faults(Path(faults))
     # Requests of the server to itself (automations) go to Prefect's application and bypass the guard.
-    return Guard(Loops(application), os.environ.get(HOSTS, "").split(","))
+    pages = Pages(Loops(application), os.environ.get("TOKMILL_STORE"))
+    return Guard(pages, os.environ.get(HOSTS, "").split(","))

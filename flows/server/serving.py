@@ -21,6 +21,7 @@ from tokmill.flows.profile.served import SERVED
 from tokmill.flows.server.app import FAULTS, protection
 from tokmill.flows.server.children import Child, child, interruptible
 from tokmill.flows.server.names import host_in_url, own_names, reachable
+from tokmill.flows.server.pages import PAGES, PREFIX
 from tokmill.flows.server.served_folder import ServedFolder
 from tokmill.flows.server.settings import PRIVATE
 from tokmill.flows.server.store_lock import lock_store
@@ -119,6 +120,7 @@ def _environment(address: Address, served: ServedFolder, logs: Path, any_profile
         "TOKMILL_STORE": str(served.store),
         SERVED: "" if any_profile else str(served.folder),
         FAULTS: str(logs / "faults.log"),
+        PAGES: f"{address.seen_url}{PREFIX}",
     }
 
 

@@ -1,10 +1,13 @@
 """`tokmill up` and the deployment: runs started from outside, by a script or by a person with a browser."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +27,22 @@ pytestmark = pytest.mark.server
 SHOW_DEPLOYMENT = """
 import json
 from pathlib import Path
-from tokmill.flows.run.deployment import deployment
+from tokmill.flows.run.deployment import DEPLOYED, deployment
 from tokmill.flows.server.served_folder import ServedFolder
-made = deployment(ServedFolder(Path("/project"), Path("/store")))
-schedule = made.schedules[0]
-print(json.dumps({
-    "description": made.description.partition("\\n")[0], "entrypoint": made.entrypoint, "tags": made.tags,
-    "parameters": made.parameters, "cron": schedule.schedule.cron, "timezone": schedule.schedule.timezone,
-    "active": schedule.active,
-}))
+made = {each.flow.name: deployment(ServedFolder(Path("/project"), Path("/store")), each) for each in DEPLOYED}
+print(json.dumps([{
+    "name": name, "description": each.description.partition("\\n")[0], "entrypoint": each.entrypoint,
+    "tags": each.tags, "parameters": each.parameters,
+    "schedules": [
+        {"cron": one.schedule.cron, "timezone": one.schedule.timezone, "active": one.active}
+        for one in each.schedules
+    ],
+} for name, each in made.items()]))
 """
 
 
 def test_prefect_yaml_says_what_up_registers(checkout: Path) -> None:
-    written = yaml.safe_load((checkout / "prefect.yaml").read_text(encoding="utf-8"))["deployments"][0]
+    written = yaml.safe_load((checkout / "prefect.yaml").read_text(encoding="utf-8"))["deployments"]
     done = subprocess.run(
         [sys.executable, "-c", SHOW_DEPLOYMENT],
         env=clean_environment(),
@@ -48,9 +53,8 @@ def test_prefect_yaml_says_what_up_registers(checkout: Path) -> None:
 
     made = json.loads(done.stdout)
 
-    (schedule,) = written.pop("schedules")
-    # `up` names deployment and pool after the folder; a team chooses its own names.
-    assert made == {key: written[key] for key in written if key not in {"name", "work_pool"}} | schedule
+    # `up` names deployments and pool after the folder; a team chooses its own names.
+    assert made == [{key: each[key] for key in each if key != "work_pool"} for each in written]
 
 
 @pytest.mark.browser
@@ -87,10 +91,28 @@ def assert_summed_up(service: Service, run_id: str) -> None:
     """Check that a run has published its summary with the lineage, and the tokenizer's audit."""
     found = service.call("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run_id]}}})
     texts = {artifact["key"]: artifact["data"] for artifact in found if artifact["type"] == "markdown"}
-    assert set(texts) == {"run-tiny", "audit-tiny"}
+    assert set(texts) == {"run-tiny", "audit-tiny", "audit-report-tiny", "card-tiny", "tokenizer-card-tiny"}
     assert "```mermaid\nflowchart" in texts["run-tiny"]
     assert "tokenizer/tiny@v1" in texts["run-tiny"]
     assert texts["audit-tiny"].startswith("# Tokenizer audit")
+    tables = {each["key"]: json.loads(each["data"]) for each in found if each["type"] == "table"}
+    assert tables["audit-sources-tiny"][0]["bytes_per_token"] > 1
+    assert_report_opens(service, texts["audit-report-tiny"])
+
+
+def assert_report_opens(service: Service, link: str) -> None:
+    """Check that the link leads to the report, and that another fingerprint is refused with the reason."""
+    (url,) = re.findall(r"\((http[^)]+)\)", link)
+    assert url.startswith(f"{service.url}/tokmill/report/")
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        page = answer.read().decode()
+    assert page.startswith("<!doctype html>")
+    assert 'id="search"' in page
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{url[:-6]}abcdef", timeout=60)
+    with refused.value as error:
+        assert error.code == 404
+        assert "no artifact" in error.read().decode()
 
 
 def test_a_run_with_a_wrong_profile_fails_and_says_why(service: Service) -> None:
