@@ -5,8 +5,12 @@ publishes one part: a corpus with the same sources, shards, files and ordinals, 
 documents (`tasks.formats.text.selection`). All later stages read it like any other corpus.
 
 Laws. A document's part depends on its content, the seed and the limits alone, so copies of a document are in
-the same part, in whatever source or file they are. With a share, a document stays in its part when a source
-grows. Every document is in exactly one part.
+the same part, in whatever source or file they are. With one share for all sources, a document stays in its
+part when a source grows. With several, what is held out stays so; a document for training is held out once a
+copy of it comes into a source with a larger share. Every document is in exactly one part.
+
+A copy has the same text, byte for byte once it is decoded. White space at its ends, other line ends or
+another Unicode form make another text.
 """
 
 import logging
@@ -41,8 +45,8 @@ class HoldoutParams(Params):
     share: Share | dict[str, Share] = Field(
         default=0.01,
         description="The fraction of each source's documents that is held out, from 0 to less than 1: one "
-        "number, or a table by source (0 for sources that it does not name). A document keeps its side when "
-        "a source grows.",
+        "number, or a table by source (0 for sources that it does not name). With one number, a document "
+        "keeps its side when a source grows.",
     )
     num_documents: dict[str, Number] = Field(
         default_factory=dict,

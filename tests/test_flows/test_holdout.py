@@ -1,12 +1,15 @@
 """Documents that are held out: on one side only, for good, and in no count, mixture or training text."""
 
+import gzip
 import json
 import random
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -15,8 +18,10 @@ from hypothesis import strategies as st
 from tests.test_flows.corpora import words
 from tests.test_flows.in_process import InProcess
 from tokmill.flows.errors import ProfileError
-from tokmill.tasks.core.errors import HoldoutError
-from tokmill.tasks.formats.corpus import Corpus
+from tokmill.flows.profile import load_profile
+from tokmill.flows.run.sources import resolve_sources
+from tokmill.tasks.core.errors import HoldoutError, MixingError
+from tokmill.tasks.formats.corpus import Corpus, read_shard
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.formats.text.selection import draws_of, is_held_out
 from tokmill.tasks.formats.tokenizer import open_tokenizer
@@ -195,6 +200,74 @@ def test_a_grown_source_keeps_its_choice(project: Path) -> None:
         assert old <= grown
         new = set(made_up(400, 3) if source == "big" else made_up(30, 4))
         assert set(grown - old) <= new
+
+
+def test_what_is_held_out_stays_so_whatever_copies_come(project: Path) -> None:
+    shares = "share = {big = 0.05, small = 0.6}"
+    before = Held(project, shares)
+    out, small = before.held_out(), set(jsonl(project, "small"))
+    write_texts(project / "big/copies.jsonl", sorted(small))
+    write_texts(project / "small/copies.jsonl", jsonl(project, "big")[:300])
+    after = Held(project, shares)
+    grown = after.held_out()
+    for source in ("big", "small"):
+        assert Counter(out[source]) <= Counter(grown[source])
+        both = set(grown["big"]) | set(grown["small"])
+        assert Counter(grown[source]) == Counter(text for text in jsonl(project, source) if text in both)
+    # a copy in the source with the larger share takes documents of the other one out of training
+    assert len(set(grown["big"]) - set(out["big"]) - small) > 50
+    packed = decoded(after, "packed")
+    assert not {text for text in grown["big"] if len(text) > 20} & {*packed["big"], *packed["small"]}
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [("", "[holdout]\nshare = 0.2"), ("[holdout]\nshare = 0.2", "[holdout]\nshare = 0.3"), ("[holdout]", "")],
+)
+def test_a_run_that_goes_on_cannot_hold_out_what_it_has_read(project: Path, first: str, then: str) -> None:
+    plain, runs = PROFILE.removesuffix("[holdout]\n"), InProcess.at(project / "store")
+    profile = project / "held.toml"
+    profile.write_text(plain + first, encoding="utf-8")
+    runs.run(profile)
+    goes_on = '\n[replan]\nmixture = "mixture/held@v1"\nconsumed_tokens = 3000\n'
+    profile.write_text(plain + first + goes_on, encoding="utf-8")
+    assert runs.run(profile)["mixture"].name == "held"
+    profile.write_text(plain + then + goes_on, encoding="utf-8")
+    with pytest.raises(MixingError, match="were consumed from shard"):
+        runs.run(profile)
+
+
+def test_copies_in_other_formats_are_on_one_side(project: Path) -> None:
+    texts = made_up(200, 5)
+    others = project / "small"
+    with gzip.open(others / "d.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.write("".join(f"{json.dumps({'text': text})}\n" for text in texts[:150]))
+    pq.write_table(pa.table({"text": texts[50:]}), others / "e.parquet", row_group_size=7)
+    (others / "f.json").write_text(json.dumps([{"text": text} for text in texts]), encoding="utf-8")
+    (others / "g.txt").write_text("\ufeff" + texts[0], encoding="utf-8")
+    profile = project / "held.toml"
+    profile.write_text(PROFILE.replace("small/*.jsonl", "small/*") + "share = 0.3", encoding="utf-8")
+    runs = InProcess.at(project / "store")
+    runs.run(profile)
+    sides = [set(read_part(runs, profile, name)) for name in ("held.training", "held.validation")]
+    assert not sides[0] & sides[1]
+    assert set(texts) <= sides[0] | sides[1]
+    assert 30 < len(sides[1] & set(texts)) < 90
+
+
+def read_part(runs: InProcess, profile: Path, name: str) -> list[str]:
+    """All texts of a part of the corpus, read as the stages read them."""
+    record = runs.store.newest("corpus", name)
+    assert record is not None
+    corpus = Corpus.open(runs.store.path(record.ref))
+    roots = resolve_sources(load_profile(profile), runs.store).roots
+    found = []
+    for source in corpus.sources:
+        for shard in corpus.shards(source):
+            for batch in read_shard(shard, {source: roots[source]}):
+                data = batch.data.tobytes()
+                found += [data[start:end].decode() for start, end in pairwise(batch.offsets.tolist())]
+    return found
 
 
 def test_a_number_of_documents(project: Path) -> None:
