@@ -1,9 +1,9 @@
 """Measure how a tokenizer encodes documents: the numbers that add up over documents, and their ids.
 
-Words are those of `words`, in the normalized text. A word is whole if one token holds all of it. A token is a
-fallback if it holds less than a character: a byte that stands in for an unknown character, or a part of one
-in byte-level BPE. A document is changed if its ids do not decode to it, and unstable if what they decode to
-has other ids.
+Words are those of `words`, in the normalized text. A word is whole if one token holds all of it and is not
+the unknown one. A token is a fallback if it holds less than a character: a byte that stands in for an unknown
+character, or a part of one in byte-level BPE. A document is changed if its ids do not decode to it, and
+unstable if what they decode to has other ids.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ class Amounts(NamedTuple):
 
     Attributes:
         num_bytes, num_chars: of the text as it was read.
-        num_words, num_whole_words: words, and those that are one token.
+        num_words, num_whole_words: words, and those that are one token; the unknown one keeps none.
         num_changed, num_unstable: documents; see the module.
     """
 
@@ -94,12 +94,17 @@ def measure_texts(tok: Tokenizer, data: NDArray[np.uint8], offsets: NDArray[np.i
     return Measured(
         Amounts(
             *(size.num_documents, size.num_bytes, size.num_chars, len(words[0])),
-            *(_num_whole(found, *words), len(found.ids), changed, unstable),
+            *(_num_whole(found, *words, unknown_ids(tok)), len(found.ids), changed, unstable),
         ),
         np.bincount(found.ids, minlength=tok.vocab_size).astype(np.uint64),
         np.split(found.ids.astype(np.uint32), found.offsets[1:-1]) if size.num_documents else [],
         example,
     )
+
+
+def unknown_ids(tok: Tokenizer) -> list[int]:
+    """Return the ids that stand for text that is lost."""
+    return [token for token, kind in enumerate(tok.definition.model.kinds()) if kind == "unknown"]
 
 
 def fallback_ids(tok: Tokenizer) -> NDArray[np.bool_]:
@@ -133,13 +138,16 @@ def _limited(
             return
 
 
-def _num_whole(found: LocatedBatch, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
-    """Return how many words lie in one token."""
+def _num_whole(
+    found: LocatedBatch, starts: NDArray[np.int64], ends: NDArray[np.int64], unknown: list[int]
+) -> int:
+    """Return how many words lie in one token that is not unknown."""
     if not len(found.ids) or not len(starts):
         return 0
     first = np.searchsorted(found.ends, starts, side="right")  # the first token that ends after the beginning
     first = np.minimum(first, len(found.ids) - 1)
-    return int(((found.starts[first] <= starts) & (found.ends[first] >= ends)).sum())
+    whole = (found.starts[first] <= starts) & (found.ends[first] >= ends)
+    return int((whole & ~np.isin(found.ids[first], unknown)).sum())
 
 
 def _round_trips(

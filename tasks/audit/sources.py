@@ -6,8 +6,8 @@
     num_documents, num_bytes, num_chars, num_words, num_tokens
     bytes_per_token, chars_per_token
     fertility           tokens per word; see `words`
-    num_whole_words, whole_share       words that are one token
-    num_continued_words                words of several
+    num_whole_words, whole_share       words that are one token, which is not the unknown one
+    num_continued_words                the others: words of several tokens, and unknown ones
     num_unknown, unknown_share         occurrences of the unknown token; NULL if the vocabulary has none
     num_fallback, fallback_share       tokens that hold less than a character
     tokens_50, tokens_90, tokens_99    the most frequent ids that make up this part of the text
