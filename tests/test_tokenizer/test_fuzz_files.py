@@ -21,6 +21,7 @@ from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer, TokenizerError
 from tokmill.tokenizer.components.post_processors import Part, Template
 from tokmill.tokenizer.formats import WRITERS
+from tokmill.tokenizer.formats.wire import field_of, read_fields, read_varint, write_varint
 from tokmill.tokenizer.splitting import fallback
 
 MOST_BYTES = 1 << 30  # that the process may grow by
@@ -153,12 +154,80 @@ def with_other_bytes(dice: random.Random, content: bytes) -> bytes:
     return bytes(data)
 
 
+FLOATS = [0.0, -0.0, 1e38, -1e30, 1e-45, float("nan"), float("inf"), float("-inf")]
+NUMBERS = [0, 1, 2, 3, 4, 5, 6, 127, 128, (1 << 31) - 1, 1 << 31, (1 << 64) - 1]
+BYTES = [
+    b"",
+    b"\xff",
+    b"a",
+    "▁".encode(),
+    b"<0x41>",
+    b"<0xZZ>",
+    b"\0",
+    b"\xed\xa0\x80",
+    b"9" * 70_000,
+    b"<s>",
+]
+
+
+def with_other_fields(dice: random.Random, content: bytes, depth: int = 0) -> bytes:
+    """A message of protocol buffers in which some fields hold other values, are gone, doubled or renamed."""
+    fields = fields_of(content)
+    for _ in range(dice.choice([1, 1, 2, 5]) if depth == 0 else 1):
+        at = dice.randrange(len(fields)) if fields else 0
+        field = fields.pop(at) if fields else field_of(1, b"")
+        inner = read_varint(field, 0, "fuzz")[1]  # behind the tag
+        number, kind = divmod(read_varint(field, 0, "fuzz")[0], 8)
+        match dice.randrange(10):
+            case 0:
+                continue
+            case 1:
+                fields += [field] * 2
+            case 2:
+                fields.insert(at, write_varint(dice.choice([1, 2, 3, 4, 5, 41]) << 3 | kind) + field[inner:])
+            case 3 | 4 | 5 | 6 if kind == 2 and (value := message_in(field, inner)) is not None:
+                fields.insert(at, field_of(number, with_other_fields(dice, value, depth + 1)))
+            case 7:
+                fields.insert(at, field_of(number, dice.choice([*NUMBERS, *BYTES, *FLOATS])))
+            case _:
+                like = {0: NUMBERS, 2: BYTES, 5: FLOATS}.get(kind, NUMBERS)
+                fields.insert(at, field_of(number, dice.choice(like)))
+    return b"".join(fields)
+
+
+def fields_of(content: bytes) -> list[bytes]:
+    """The fields of a message, each with its tag."""
+    found, at = [], 0
+    while at < len(content):
+        tag, end = read_varint(content, at, "fuzz")
+        if tag % 8 == 0:
+            end = read_varint(content, end, "fuzz")[1]
+        elif tag % 8 == 2:
+            size, end = read_varint(content, end, "fuzz")
+            end += size
+        else:
+            end += {1: 8, 5: 4}[tag % 8]
+        found.append(content[at:end])
+        at = end
+    return found
+
+
+def message_in(field: bytes, at: int) -> bytes | None:
+    """The bytes of a field, if they can be read as a message."""
+    value = field[read_varint(field, at, "fuzz")[1] :]
+    try:
+        return value if [*read_fields(value, "fuzz")] else None
+    except TokenizerError:
+        return None
+
+
 def damaged(dice: random.Random, files: dict[str, bytes]) -> dict[str, bytes]:
     """A format's files, one of them damaged or gone."""
     name = dice.choice(sorted(files))
     if dice.random() < 0.03:
         return {other: content for other, content in files.items() if other != name}
-    change = with_other_values if name.endswith(".json") and dice.random() < 0.7 else with_other_bytes
+    by_part = {".json": with_other_values, ".model": with_other_fields}.get(Path(name).suffix)
+    change = by_part if by_part and dice.random() < 0.7 else with_other_bytes
     return files | {name: change(dice, files[name])}
 
 
@@ -169,9 +238,12 @@ def use(folder: Path, usage: dict[str, Any]) -> bool:
         tok.encode(TEXT, TEXT, allowed_special="all", add_special_tokens=True)
         ids = tok.encode(TEXT, allowed_special="all")
         assert max(ids) < tok.vocab_size
+        assert tok.encode_batch([TEXT] * 3, allowed_special="all").to_lists() == [ids] * 3
+        tok.decode(range(tok.vocab_size))
         if tok.family == "byte_bpe":
             assert tok.decode_bytes(ids) == tok.normalize(TEXT).encode()
-        Tokenizer.from_spec(tok.spec())
+        again = Tokenizer.from_spec(tok.spec())
+        assert again.encode(TEXT, allowed_special="all") == ids
     except TokenizerError as error:
         if len(str(error)) > 2000:
             raise AssertionError("a message without end") from error
