@@ -221,9 +221,9 @@ def edited(value: dict, **changes: object) -> dict:
     [
         ({"format": "other"}, "must be 'tokmill'"),
         ({"version": 99}, "newer tokmill"),
-        ({"merges": [[0, 100000]]}, "broken: KeyError"),
+        ({"merges": [[0, 100000]]}, "broken: there is no "),
         ({"tokens": ["語"]}, "not in GPT-2's byte alphabet"),
-        ({"special_tokens": None}, "broken: AttributeError|broken: TypeError"),
+        ({"special_tokens": None}, "broken: a value is of another type than it must be"),
     ],
 )
 def test_broken_files_of_our_own(small: Tokenizer, tmp_path: Path, changes: dict, says: str) -> None:
@@ -292,7 +292,7 @@ def test_an_expression_is_refused_or_tokenizers_cuts_alike(pattern: str, tmp_pat
         ({"model__type": "Other"}, "only byte-level BPE"),
         ({"model__byte_fallback": True}, "model.byte_fallback=True"),
         ({"model__unk_token": "<unk>"}, "model.unk_token"),
-        ({"model__merges": ["a"]}, "broken: ValueError"),
+        ({"model__merges": ["a"]}, "broken: a value is of another form"),
         ({"normalizer": {"type": "ByteLevel"}}, "normalizer.type='ByteLevel'"),
         ({"pre_tokenizer": {"type": "Whitespace"}}, "must be ByteLevel"),
         ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}}, "add_prefix_space=True"),

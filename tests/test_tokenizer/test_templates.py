@@ -164,8 +164,8 @@ def template(**changes: object) -> dict[str, object]:
         (template(single=[X, A]), "'<x>' is no special token"),
         (template(single=[{"Sequence": {"id": "A", "type_id": -1}}]), "type id -1"),
         ({"type": "BertProcessing", "sep": ["[SEP]", 5], "cls": ["<s>", IDS["<s>"]]}, "processor.sep"),
-        ({"type": "BertProcessing", "sep": 7, "cls": 8}, "broken: TypeError"),
-        (7, "broken: TypeError"),
+        ({"type": "BertProcessing", "sep": 7, "cls": 8}, "broken: a value is of another type"),
+        (7, "broken: a value is of another type"),
     ],
 )
 def test_what_cannot_be_represented_is_refused_by_name(
