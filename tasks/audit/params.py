@@ -96,9 +96,9 @@ def check_language(name: str) -> str:
     """Return the name of a language.
 
     Raises:
-        ValueError: it is empty, or that of the row over all languages.
+        ValueError: it is empty, holds what cannot be shown, or is that of the row over all languages.
     """
-    if not name.strip() or name == EVERY:
+    if not name.strip() or not name.isprintable() or name == EVERY:
         raise ValueError(f"{name!r} names no language; use e.g. 'eng'")
     return name
 

@@ -145,6 +145,7 @@ def test_a_reference_without_tokens_has_no_premiums() -> None:
         ({"eng": 0}, "eng", "at least one"),
         ({"eng": 1, "*": 1}, "eng", "names no language"),
         ({"": 1}, "", "names no language"),
+        ({"a\0": 1}, "a\0", "names no language"),
     ],
 )
 def test_texts_that_are_not_parallel_are_refused(num_lines, reference, says) -> None:

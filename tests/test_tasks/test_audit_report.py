@@ -7,7 +7,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
@@ -17,7 +19,7 @@ from tests.test_tasks.audited import write_audit
 from tokmill import tokenizer
 from tokmill.tasks.audit.report import write_report
 from tokmill.tasks.audit.report.charts import Bar, Bars, Curves, charts_of, number
-from tokmill.tasks.audit.report.reading import Tables
+from tokmill.tasks.audit.report.reading import NEEDED, Tables
 from tokmill.tasks.audit.report.svg import svg_of
 from tokmill.tasks.core.errors import AuditError
 
@@ -117,10 +119,56 @@ def test_parallel_text_that_measures_nothing_is_a_gap(
     assert says in write_report(folder, folder, tokenizer=TOK).read_text("utf-8")
 
 
+@pytest.fixture
+def audit(tmp_path: Path) -> Path:
+    return write_audit(tmp_path, TOK, {"eng": ENGLISH}, {"eng": ["a", "b"], "deu": ["c", "d"]})
+
+
+def test_tables_that_lack_what_is_shown_are_refused(audit: Path) -> None:
+    for name, needed in NEEDED.items():
+        file = audit / "catalog" / f"{name}.parquet"
+        table = parquet.read_table(file)
+        for field in table.schema:
+            wrong = [with_column(table, field.name, pa.array([b"x"] * len(table)))]
+            wrong *= field.type != pa.binary()
+            if field.name in needed:
+                wrong += [table.drop_columns([field.name]), with_column(table, field.name, None)]
+            for other in wrong:
+                parquet.write_table(other, file)
+                says = rf"{file.name}: .*'{field.name}'.*; make the audit again"
+                with pytest.raises(AuditError, match=says):
+                    Tables.read(audit)
+        parquet.write_table(table, file)
+
+
+@pytest.mark.parametrize("how", ["dropped", "empty"])
+def test_tables_of_another_version_are_shown_as_far_as_they_go(audit: Path, how: str) -> None:
+    for name, needed in NEEDED.items():
+        file = audit / "catalog" / f"{name}.parquet"
+        table = parquet.read_table(file)
+        optional = [column for column in table.column_names if column not in needed]
+        for column in optional:
+            table = with_column(table, column, None)
+        parquet.write_table(table.drop_columns(optional) if how == "dropped" else table, file)
+    page = write_report(audit, audit, tokenizer=TOK).read_text("utf-8")
+    assert "<h2>Sources and languages</h2>" in page
+    assert not re.search(r"\b(nan|NaN|inf|None|undefined)\b", page.split("<script")[0])
+
+
+def with_column(table: pa.Table, name: str, values: pa.Array | None) -> pa.Table:
+    """A table with other values in a column; None for NULLs of its type."""
+    place = table.column_names.index(name)
+    nulls = pa.nulls(len(table), table.schema.field(name).type)
+    return table.set_column(place, name, nulls if values is None else values)
+
+
 def test_a_folder_that_is_no_audit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AuditError, match="no folder 'catalog'"):
         write_report(tmp_path, tmp_path, tokenizer=TOK)
     (tmp_path / "catalog").mkdir()
+    (tmp_path / "summary.json").write_text("[]", "utf-8")
+    with pytest.raises(AuditError, match=r"summary\.json is no JSON object"):
+        write_report(tmp_path, tmp_path, tokenizer=TOK)
     (tmp_path / "catalog" / "vocab_tokens.parquet").write_bytes(b"no table")
     with pytest.raises(AuditError, match=r"vocab_tokens\.parquet is no Parquet file"):
         write_report(tmp_path, tmp_path, tokenizer=TOK)

@@ -102,7 +102,7 @@ def _by_source(name: str, title: str, unit: str, rows: Iterable[Row]) -> Bars:
 
 def _premium(rows: Sequence[Row]) -> Bars:
     bars = [
-        Bar(row["language"], row["premium"], row["premium_low"], row["premium_high"])
+        Bar(row["language"], row["premium"], row.get("premium_low"), row.get("premium_high"))
         for row in rows
         if row.get("premium") is not None
     ]

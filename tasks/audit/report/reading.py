@@ -9,9 +9,33 @@ import orjson
 import pyarrow as pa
 from pyarrow import parquet
 
+from tokmill.tasks.audit import entropy, gates, parity, probes, sources, suspects, tokens
 from tokmill.tasks.core.errors import AuditError
 
 Row = dict[str, Any]
+_SCHEMAS = {
+    "vocab_tokens": tokens.SCHEMA,
+    "vocab_sources": sources.SOURCES,
+    "vocab_lengths": sources.LENGTHS,
+    "vocab_frequencies": sources.FREQUENCIES,
+    "vocab_roundtrip": sources.ROUND_TRIPS,
+    "vocab_entropy": entropy.SCHEMA,
+    "vocab_parity": parity.SCHEMA,
+    "vocab_probes": probes.SCHEMA,
+    "vocab_suspects": suspects.SCHEMA,
+    "vocab_gates": gates.SCHEMA,
+}
+NEEDED = {
+    "vocab_tokens": ("kind",),
+    "vocab_sources": ("source",),
+    "vocab_lengths": ("source", "num_bytes", "num_occurrences"),
+    "vocab_frequencies": ("source", "rank", "num_occurrences"),
+    "vocab_roundtrip": ("source",),
+    "vocab_entropy": ("source",),
+    "vocab_parity": ("language", "reference", "num_lines"),
+    "vocab_probes": ("probe", "group", "ids", "tokens", "num_tokens"),
+}
+"""By table, the columns without which it cannot be shown; audits of other versions may lack the others."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +62,12 @@ class Tables:
         tables = {path.stem: _read(path) for path in sorted((folder / "catalog").glob("*.parquet"))}
         path = folder / "summary.json"
         try:
-            return cls(tables, orjson.loads(path.read_bytes()) if path.exists() else {})
+            summary = orjson.loads(path.read_bytes()) if path.exists() else {}
         except orjson.JSONDecodeError as error:
             raise AuditError(f"report: {path} is no JSON ({error}); make the audit again") from error
+        if not isinstance(summary, dict):
+            raise AuditError(f"report: {path} is no JSON object; make the audit again")
+        return cls(tables, summary)
 
     def with_tables_of(self, folder: Path) -> "Tables":
         """Return the same with the tables of another folder, such as those of `usage`."""
@@ -68,6 +95,23 @@ class Tables:
 
 def _read(path: Path) -> pa.Table:
     try:
-        return parquet.ParquetFile(path).read()
+        table = parquet.ParquetFile(path).read()
     except (OSError, pa.ArrowInvalid) as error:
         raise AuditError(f"report: {path} is no Parquet file ({error}); make the audit again") from error
+    problem = _problem(table, path.stem)
+    if problem is not None:
+        raise AuditError(f"report: {path}: {problem}, so another version wrote it; make the audit again")
+    return table
+
+
+def _problem(table: pa.Table, name: str) -> str | None:
+    """Return why a table cannot be shown."""
+    for column in NEEDED.get(name, ()):
+        if column not in table.column_names:
+            return f"it has no column {column!r}"
+        if table[column].null_count:
+            return f"{column!r} has empty values"
+    for field in _SCHEMAS.get(name, pa.schema([])):
+        if field.name in table.column_names and table.schema.field(field.name).type != field.type:
+            return f"{field.name!r} is {table.schema.field(field.name).type}, not {field.type}"
+    return None

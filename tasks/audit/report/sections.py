@@ -99,7 +99,8 @@ def sources(tables: Tables, pictures: Pictures) -> str:
     rows = tables.rows("vocab_sources")
     if not rows:
         return section("sources", "Sources", gap("This audit has no table vocab_sources."))
-    text = _TEXTS.get(str(rows[0].get("text")), str(rows[0].get("text")))
+    given = str(rows[0].get("text") or "text that the audit does not name")
+    text = _TEXTS.get(given, given)
     named = [{**row, "source": source_name(row["source"])} for row in rows]
     return section(
         "sources",
@@ -177,7 +178,7 @@ def probes(tables: Tables) -> str:
 
 
 def _probe(row: Row) -> str:
-    mark = {True: "met", False: "missed"}.get(row["met"], "")
+    mark = {True: "met", False: "missed"}.get(row.get("met"), "")
     said = f'<span class="{mark}">{mark}</span>' if mark else ""
     remark = f' <span class="remark">{escape(row["remark"])}</span>' if row.get("remark") else ""
     tokens = f"{row['num_tokens']} token{'s' * (row['num_tokens'] != 1)}"
