@@ -178,7 +178,7 @@ def probes(tables: Tables) -> str:
 
 
 def _probe(row: Row) -> str:
-    mark = {True: "met", False: "missed"}.get(row.get("met"), "")
+    mark = "" if row.get("met") is None else "met" if row["met"] else "missed"
     said = f'<span class="{mark}">{mark}</span>' if mark else ""
     remark = f' <span class="remark">{escape(row["remark"])}</span>' if row.get("remark") else ""
     tokens = f"{row['num_tokens']} token{'s' * (row['num_tokens'] != 1)}"
