@@ -25,6 +25,7 @@ from tokmill.tokenizer.formats.wire import field_of, read_fields, read_varint, w
 from tokmill.tokenizer.splitting import fallback
 
 MOST_BYTES = 1 << 30  # that the process may grow by
+MOST_CHARS = 2000  # of a message
 MOST_SECONDS = 60  # of the processor, for one file
 
 TEMPLATE = Template(
@@ -90,6 +91,9 @@ VALUES: list[Any] = [
 ]
 
 
+KEYS = ["x", "", "語", "format", "model", "<s>", "special_token_roles", "chat_template", "unk_token"]
+
+
 def saved(folder: Path, tok: Tokenizer, name: str) -> dict[str, bytes]:
     """The files of one format by name."""
     return {file.name: file.read_bytes() for file in tok.save(folder / name, name)}
@@ -125,7 +129,7 @@ def with_other_values(dice: random.Random, content: bytes) -> bytes:
         if how == 0 and isinstance(holder, dict):
             holder.pop(key, None)
         elif how == 1 and isinstance(holder, dict):
-            holder[dice.choice(["x", "", "語", "format", "model", "<s>"])] = any_value(dice)
+            holder[dice.choice(KEYS)] = any_value(dice)
         elif how == 2 and isinstance(holder, list):
             holder.append(any_value(dice))
         else:
@@ -245,7 +249,7 @@ def use(folder: Path, usage: dict[str, Any]) -> bool:
         again = Tokenizer.from_spec(tok.spec())
         assert again.encode(TEXT, allowed_special="all") == ids
     except TokenizerError as error:
-        if len(str(error)) > 2000:
+        if len(str(error)) > MOST_CHARS:
             raise AssertionError("a message without end") from error
         return False
     return True
@@ -281,7 +285,12 @@ def of_family(name: str) -> Tokenizer:
     ],
 )
 def test_nothing_but_our_own_errors(
-    small: Tokenizer, name: str, family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Tokenizer,
+    name: str,
+    family: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(fallback, "SECONDS_AT_LEAST", 1.0)
     plain = of_family(family) if family in FAMILIES else small
@@ -302,6 +311,8 @@ def test_nothing_but_our_own_errors(
         except Exception as error:
             raise AssertionError(f"{name}: round {seed}: {type(error).__name__}: {error!s:.500}") from error
         assert time.process_time() - began < MOST_SECONDS, seed
+        assert all(len(record.getMessage()) < MOST_CHARS for record in caplog.records), seed
+        caplog.clear()
         for file in folder.iterdir():
             file.unlink()
         num_rounds += 1

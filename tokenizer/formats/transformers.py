@@ -75,13 +75,13 @@ def with_settings(definition: Definition, folder: Path) -> Definition:
     """
     config, named = (_read_if_there(folder / name) for name in (FILE_NAME, MAP_FILE_NAME))
     with refuse_malformed(str(folder / FILE_NAME)):
-        found = _read_roles(named) | _read_roles(config) | dict(config.get(_OTHERS) or {})
+        found = _read_roles(named) | _read_roles(config) | _read_others(config.get(_OTHERS))
         templates = _read_templates(config.get("chat_template"))
     templates |= _read_jinja(folder)
     missing = [name for name in found.values() if name is not None and name not in definition.special_tokens]
     if missing:
         logger.warning(
-            "%s: names %r, which is no special token of the vocabulary; its role is left out",
+            "%s: names %.80r, which is no special token of the vocabulary; its role is left out",
             folder / FILE_NAME,
             missing[0],
         )
@@ -105,6 +105,21 @@ def _read_roles(settings: Mapping[str, Any]) -> dict[str, str | None]:
         role: str(value["content"]) if isinstance(value, Mapping) else None if value is None else str(value)
         for role, value in found.items()
     }
+
+
+def _read_others(settings: object) -> dict[str, str | None]:
+    """Return the roles that have no key of their own.
+
+    Raises:
+        TypeError: they are no names by role.
+    """
+    if settings is None:
+        return {}
+    if not isinstance(settings, Mapping) or not all(
+        name is None or isinstance(name, str) for name in settings.values()
+    ):
+        raise TypeError(f"{_OTHERS}={settings!r:.80} must be names of special tokens by role")
+    return dict(settings)
 
 
 def _read_templates(value: object) -> dict[str, str]:
