@@ -7,11 +7,22 @@ Such tokens are found by what is expected of each and what occurs.
 - Where the training text was counted, a token is expected as often as there, for as many tokens.
 - For tokenizers of others nothing is known but the vocabulary. Tokens of BPE come in the order of their
   frequency, so what is expected at a rank is a line through the tokens that do occur, in logarithms. On top
-  of that, some signs set names of users and fields of programs, which were frequent for one web site, apart
-  from words that are only missing in this text: upper case inside (`externalToEVA`), no variant in case or
-  with a space in the vocabulary, a merge that follows at once upon one of its parts (a long string was
-  learned piece by piece), and length. They count as if a token were expected `exp(weight)` times as often;
-  the weights are those of `_SIGNS`.
+  of that, some signs set the pieces of one string that was repeated, names of users and fields of programs
+  apart from words that are only missing in this text. Each counts as if a token were expected `exp(weight)`
+  times as often:
+
+    follows   ln((rank + 1) / (gap + 1)), where gap is the least number of ranks between the token and a part
+              of it, or a token that it is a part of: both were then about as frequent, so one was hardly
+              found without the other
+    name      an upper case letter after a lower case one (`externalToEVA`)
+    doubled   letters that are twice the same token, as text that was decoded wrongly twice (`ÃÂÃÂ`)
+    alone     no variant of it in case or with a space is in the vocabulary
+    longer    for each character, up to 20
+    script    ln of the share of the tokens of its scripts that occur: a text that lacks a language says
+              nothing about its words
+
+  The other weights are those of `_SIGNS`, chosen on GPT-2's vocabulary and looked at on cl100k's and o200k's;
+  docs/audit.md has what they find, and what it is measured against.
 
 Columns: rank (1 first), token_id, text, reason, score, num_training, num_occurrences, expected, source (which
 gave most of its training occurrences), example (the most frequent pre-token there that holds it). Reasons:
@@ -25,7 +36,9 @@ The score is the logarithm of expected over found, both plus 1, with the signs; 
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -42,9 +55,9 @@ SCHEMA = pa.schema(
         *(("expected", pa.float64()), ("source", pa.string()), ("example", pa.string())),
     ]
 )
-_SIGNS = {"mixed": 3.0, "alone": 1.0, "chained": 2.0, "longer": 0.1}
+_SIGNS = {"name": 5.0, "doubled": 4.0, "alone": 1.0, "longer": 0.2}
 _MOST_LENGTH = 20
-_CHAIN_RANKS = 10
+_FAR = 1 << 62
 _FIRST_RANKS = 1000  # added to ranks: the most frequent tokens are not on the line
 _RARE = 100
 _UNREACHABLE, _FRAGMENT = 100.0, -100.0
@@ -74,7 +87,7 @@ def find_suspects(
     expected = _by_training(by_source, found) if by_source else _by_rank(ordinary, found)
     score = np.log((expected + 1) / (found + 1))
     if not by_source:
-        score += signs(ordinary)
+        score += signs(ordinary, found)
     reasons = _reasons(ordinary, expected, found)
     score += np.select([reasons == "unreachable", reasons == "fragment"], [_UNREACHABLE, _FRAGMENT], 0.0)
     chosen = np.flatnonzero(reasons != "")
@@ -123,33 +136,61 @@ def _line(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]
     return slope, middle[1] - slope * middle[0]
 
 
-def signs(ordinary: pa.Table) -> NDArray[np.float64]:
-    """Return the weight of the signs of each token; see the module."""
+def signs(ordinary: pa.Table, found: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the weight of the signs of each token, float64 [rows]; see the module.
+
+    Args:
+        ordinary: rows of `vocab_tokens`.
+        found: float64 [rows], how often each token occurs.
+    """
     words = ordinary["word"].to_pylist()
-    variants: dict[str, int] = {}
-    for word in words:
-        if word is not None:
-            variants[word] = variants.get(word, 0) + 1
-    mixed = np.array([casing == "mixed" for casing in ordinary["casing"].to_pylist()])
-    alone = np.array([word is None or variants[word] == 1 for word in words])
-    lengths = np.minimum(_numbers(ordinary["num_chars"]), _MOST_LENGTH).clip(0)
-    weights = _SIGNS["mixed"] * mixed + _SIGNS["alone"] * alone + _SIGNS["longer"] * lengths
-    return np.asarray(weights + _SIGNS["chained"] * _chained(ordinary))
+    variants = Counter(word for word in words if word is not None)
+    known = {
+        "name": _are_names(ordinary),
+        "doubled": _is_doubled(ordinary) & np.array([word is not None for word in words], np.bool_),
+        "alone": np.array([word is None or variants[word] == 1 for word in words], np.bool_),
+        "longer": np.minimum(_numbers(ordinary["num_chars"]), _MOST_LENGTH).clip(0),
+    }
+    weights = sum((_SIGNS[name] * values for name, values in known.items()), np.zeros(len(words)))
+    return weights + _follows(ordinary) + _script_shares(ordinary, found)
 
 
-def _chained(ordinary: pa.Table) -> NDArray[np.bool_]:
-    """Whether a token was merged soon after one of its parts, or soon became a part."""
+def _are_names(ordinary: pa.Table) -> NDArray[np.bool_]:
+    """Whether a token has an upper case letter right after a lower case one."""
+    names = np.zeros(len(ordinary), np.bool_)
+    for k in np.flatnonzero(pc.equal(ordinary["casing"], "mixed").to_numpy()).tolist():
+        text = ordinary["token"][k].as_py().decode("utf-8", "replace")
+        names[k] = any(before.islower() and after.isupper() for before, after in pairwise(text))
+    return names
+
+
+def _is_doubled(ordinary: pa.Table) -> NDArray[np.bool_]:
+    left, right = _numbers(ordinary["left"]), _numbers(ordinary["right"])
+    return np.asarray((left >= 0) & (left == right))
+
+
+def _follows(ordinary: pa.Table) -> NDArray[np.float64]:
+    """Return the weight of each token for the ranks between it and its parts, or what it is a part of."""
     ids, ranks = ordinary["token_id"].to_numpy(), _numbers(ordinary["rank"])
-    rank_of = np.full(int(ids.max(initial=0)) + 1, -1, np.int64)
+    size = int(ids.max(initial=0)) + 1
+    rank_of, gaps = np.full(size, -1, np.int64), np.full(size, _FAR, np.int64)
     rank_of[ids] = ranks
-    chained = np.zeros(len(rank_of), np.bool_)
     for parts in (_numbers(ordinary["left"]), _numbers(ordinary["right"])):
-        has = (parts >= 0) & (parts < len(rank_of)) & (ranks >= 0)
+        has = (parts >= 0) & (parts < size) & (ranks >= 0)
         before = rank_of[np.where(has, parts, 0)]
-        soon = has & (before >= 0) & (ranks - before <= _CHAIN_RANKS)
-        chained[ids[soon]] = True
-        chained[parts[soon]] = True
-    return np.asarray(chained[ids])
+        has &= (before >= 0) & (before < ranks)
+        gap = ranks[has] - before[has]
+        np.minimum.at(gaps, ids[has], gap)
+        np.minimum.at(gaps, parts[has], gap)
+    weights = np.log((np.maximum(ranks, 0) + 1) / (gaps[ids] + 1))
+    return np.asarray(np.where(ranks >= 0, weights.clip(0), 0.0))
+
+
+def _script_shares(ordinary: pa.Table, found: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return for each token the logarithm of the share of its scripts' tokens that occur; never infinite."""
+    groups = ordinary["scripts"].combine_chunks().dictionary_encode().indices.to_numpy()
+    occurring = np.bincount(groups, found > 0)
+    return np.asarray(np.log((occurring + 0.5) / (np.bincount(groups) + 1))[groups])
 
 
 def _reasons(

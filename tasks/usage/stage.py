@@ -124,4 +124,4 @@ def _metrics(summary: "Summary") -> dict[str, Scalar]:
     }
 
 
-USAGE = Stage(verb="usage", task="usage", kind="usage", version=2, params=UsageParams, run=run)
+USAGE = Stage(verb="usage", task="usage", kind="usage", version=3, params=UsageParams, run=run)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -71,10 +72,36 @@ def test_without_counts_ranks_and_signs_tell() -> None:
 
 
 def test_signs_by_hand() -> None:
-    weights = dict(zip(TOKENS["text"].to_pylist(), signs(TOKENS), strict=True))
-    # mixed case 3, no variant 1, two characters 0.2; no part of it was merged before
-    assert weights["xY"] == pytest.approx(4.2)
-    assert weights["abcd"] == pytest.approx(1 + 2 + 0.4)
+    found = np.array([token == b"ab" for token in TOKENS["token"].to_pylist()], np.float64)
+    weights = dict(zip(TOKENS["text"].to_pylist(), signs(TOKENS, found), strict=True))
+    latin = TOKENS["scripts"].to_pylist().count("Latin")
+    script = math.log(1.5 / (latin + 1))  # one of them occurs
+    # a name 5, no variant 1, two characters 0.4; no part of it was merged before
+    assert weights["xY"] == pytest.approx(6.4 + script)
+    # rank 2 after abc's 1; for ab, at rank 0, what follows at once says nothing
+    assert weights["abcd"] == pytest.approx(1.8 + math.log(3 / 2) + script)
+    assert weights["ab"] == pytest.approx(1.4 + script)
+
+
+def test_letters_that_are_twice_a_token_are_a_sign_and_rulers_are_none() -> None:
+    merges = [(b"q", b"q"), (b"-", b"-")]
+    vocab = BYTES | {b"qq": 256, b"--": 257}
+    tokens = describe_tokens(Tokenizer.from_vocab(vocab, merges))
+    weights = dict(zip(tokens["text"].to_pylist(), signs(tokens, np.ones(len(tokens))), strict=True))
+    shares = {
+        name: math.log((number + 0.5) / (number + 1))
+        for name, number in (
+            (scripts, tokens["scripts"].to_pylist().count(scripts)) for scripts in ("Latin", "")
+        )
+    }
+    assert weights["qq"] == pytest.approx(4 + 1.4 + shares["Latin"])
+    assert weights["--"] == pytest.approx(1.4 + shares[""])
+
+
+def test_a_name_is_seen_in_the_text_not_in_its_escapes() -> None:
+    tokens = describe_tokens(Tokenizer.from_vocab(BYTES | {b"\tUp": 256}, []))
+    row = tokens["text"].to_pylist().index("\\tUp")
+    assert signs(tokens, np.ones(len(tokens)))[row] < 5
 
 
 def test_nothing_occurs() -> None:
@@ -83,35 +110,64 @@ def test_nothing_occurs() -> None:
     assert all(math.isfinite(row["score"]) for row in rows)
 
 
-# Jessica Rumbelow and Matthew Watkins, "SolidGoldMagikarp (plus, prompt generation)", LessWrong, 2023
-PUBLISHED = """
-wcsstore| practition| Dragonbound| guiActive| davidjl|ForgeModLoader|PsyNetMessage| guiActiveUn
-| guiName| externalTo| unfocusedRange| guiActiveUnfocused| guiIcon| externalToEVA| externalToEVAOnly
-|reportprint|embedreportprint|cloneembedreportprint|rawdownload|rawdownloadcloneembedreportprint
-|SpaceEngineers|externalActionCode|?????-?????-|cffff|MpServer| gmaxwell|cffffcc| Smartstocks
-| attRot| Mechdragon| PsyNet| RandomRedditor| RandomRedditorWithNo|ertodd| sqor| istg| petertodd
-|StreamerBot|TPPStreamerBot|FactoryReloaded| partName| Skydragon|iHUD|catentry|ItemThumbnailImage
-| UCHIJ| SetFontSize|DeliveryDate|quickShip|quickShipAvailable|isSpecialOrderable|inventoryQuantity
-|channelAvailability|soType|soDeliveryDate|oreAndOnline|InstoreAndOnline|BuyableInstoreAndOnline
-|natureconservancy|assetsadobe|Downloadha|Nitrome| TheNitrome| TheNitromeFan|GoldMagikarp
-|DragonMagazine|TextColor| srfN| largeDownload| srfAttach|EStreamFrame| SolidGoldMagikarp| Adinida
-|ItemTracker| DevOnline|@#&|EngineDebug| strutConnector| Leilan|uyomi|aterasu| TAMADRA
-"""
+# Jessica Rumbelow and Matthew Watkins, "SolidGoldMagikarp III: Glitch token archaeology", LessWrong, 2023
+# fmt: off
+PUBLISHED = (
+    *map(chr, [*range(9), *range(14, 28), 127]),
+    ".[", "ÃÂÃÂ", "ÃÂÃÂÃÂÃÂ", "wcsstore", "\\.", " practition", " Dragonbound", " guiActive", " \u200b",
+    '\\\\\\\\\\\\\\\\', "ÃÂÃÂÃÂÃÂÃÂÃÂÃÂÃÂÃÂÃÂÃÂÃÂÃÂÃÂÃÂÃÂ", " davidjl", "覚醒", '"]=>', " --------",
+    " \u200e", "ュ", "ForgeModLoader", "天", " 裏覚醒", "PsyNetMessage", " guiActiveUn", " guiName",
+    " externalTo", " unfocusedRange", " guiActiveUnfocused", " guiIcon", " externalToEVA",
+    " externalToEVAOnly", "reportprint", "embedreportprint", "cloneembedreportprint", "rawdownload",
+    "rawdownloadcloneembedreportprint", "SpaceEngineers", "externalActionCode", "к", "?????-?????-",
+    "ーン", "cffff", "MpServer", " gmaxwell", "cffffcc", ' "$:/', " Smartstocks", '":[{"', "龍喚士", '":"","',
+    " attRot", "''.", " Mechdragon", " PsyNet", " RandomRedditor", " RandomRedditorWithNo", "ertodd",
+    " sqor", " istg", ' "\\', " petertodd", "StreamerBot", "TPPStreamerBot", "FactoryReloaded",
+    " partName", "ヤ", '\\">', " Skydragon", "iHUD", "catentry", "ItemThumbnailImage", " UCHIJ",
+    " SetFontSize", "DeliveryDate", "quickShip", "quickShipAvailable", "isSpecialOrderable",
+    "inventoryQuantity", "channelAvailability", "soType", "soDeliveryDate", "龍契士", "oreAndOnline",
+    "InstoreAndOnline", "BuyableInstoreAndOnline", "natureconservancy", "assetsadobe", "\\-",
+    "Downloadha", "Nitrome", " TheNitrome", " TheNitromeFan", "GoldMagikarp", "DragonMagazine",
+    "TextColor", " srfN", " largeDownload", " srfAttach", "EStreamFrame", "ゼウス", " SolidGoldMagikarp",
+    "ーティ", " サーティ", " サーティワン", " Adinida", '":""},{"', "ItemTracker", " DevOnline", "@#&",
+    "EngineDebug", " strutConnector", " Leilan", "uyomi", "aterasu", "ÃÂÃÂÃÂÃÂÃÂÃÂÃÂÃÂ", "ÃÂ",
+    "ÛÛ", " TAMADRA", "EStream",
+)
+# fmt: on
+
+# Llama 3 and Qwen 1.5 begin with cl100k's tokens; these are the ones with the lowest indicators in the
+# reports of Sander Land and Max Bartolo, "Fishing for Magikarp", 2024 (github.com/cohere-ai/magikarp)
+CL100K = [
+    *("$PostalCodesNL", "\tTokenNameIdentifier", " ForCanBeConverted", ";\r\r\r\n", "useRalative", "(stypy"),
+    *(" ForCanBeConvertedToF", '">\r\r\n', "PostalCodesNL", " ?>\r\n\r\n", "_ComCallableWrapper"),
+    *("Japgolly", " typingsJapgolly", "useRal", " QtAws", "artisanlib"),
+]
 
 
-@pytest.mark.shared_data
-def test_gpt2s_glitch_tokens_are_among_the_first(shared_data) -> None:
-    tok = tokenizer.load(shared_data / "vocabs" / "gpt2_vocab.json")
+def first_suspects(tok: Tokenizer, shared_data: Path) -> list[int]:
     occurrences = np.zeros(tok.vocab_size, np.uint64)
     for name in ("english_docs", "code", "multilingual_docs"):
         data = (shared_data / "corpora" / f"{name}.jsonl.zst").read_bytes()
         lines = zstandard.ZstdDecompressor().stream_reader(data).read().splitlines()
         batch = tok.encode_batch([json.loads(line)["text"] for line in lines], as_text=True)
         occurrences += np.bincount(batch.ids, minlength=tok.vocab_size).astype(np.uint64)
-    published = {tok.vocab[name.encode()] for name in PUBLISHED.replace("\n", "").split("|")}
-    first = find_suspects(describe_tokens(tok), occurrences)["token_id"].to_pylist()
+    return find_suspects(describe_tokens(tok), occurrences)["token_id"].to_pylist()
+
+
+@pytest.mark.shared_data
+def test_gpt2s_glitch_tokens_are_among_the_first(shared_data) -> None:
+    tok = tokenizer.load(shared_data / "vocabs" / "gpt2_vocab.json")
+    published = {tok.vocab[name.encode()] for name in PUBLISHED}
+    assert len(published) == 141
+    first = first_suspects(tok, shared_data)
     hits = [len(published & set(first[:number])) for number in (20, 50, 100, 200)]
-    assert hits[0] >= 14
-    assert hits[1] >= 26
-    assert hits[2] >= 40
-    assert hits[3] >= 50
+    assert all(hit >= least for hit, least in zip(hits, (17, 37, 55, 63), strict=True)), hits
+
+
+@pytest.mark.shared_data
+def test_what_models_with_cl100ks_tokens_never_learned_is_found(shared_data) -> None:
+    tok = tokenizer.load(shared_data / "vocabs" / "cl100k_base.tiktoken", split_pattern="cl100k")
+    known = {tok.vocab[name.encode()] for name in CL100K}
+    first = first_suspects(tok, shared_data)
+    assert len(known & set(first[:20])) >= 5
+    assert known <= set(first)
