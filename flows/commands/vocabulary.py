@@ -175,6 +175,9 @@ def _make(
     as_json: bool,
 ) -> None:
     """Publish a changed tokenizer, and say where it is."""
+    from pydantic import ValidationError
+
+    from tokmill.flows.profile.problems import first_problem
     from tokmill.flows.run.changing import change
     from tokmill.flows.run.machine import store_url, writable_store
 
@@ -182,8 +185,8 @@ def _make(
     store = writable_store(store_url(location))
     try:
         params: Params = stage.params(**given, read={"text_column": text_column})
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    except ValidationError as error:
+        raise UsageError(first_problem(error)) from error
     made = change(store, stage, params, tokenizer, files, split_pattern=split_pattern, name=name)
     _say(store, made, as_json=as_json)
 

@@ -63,6 +63,14 @@ def problems_of(error: ValidationError, model: type[BaseModel], layered: Layered
     return [_problem(path, details, model, layered) for path, details in grouped.items()]
 
 
+def first_problem(error: ValidationError) -> str:
+    """Return the first value that breaks a rule: where, its value, and the rule; for what is no profile."""
+    first = error.errors()[0]
+    rule = first["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}={first['input']!r:.{_SHOWN_CHARS}}: {rule}" if place else rule
+
+
 def written(value: object) -> str:
     """Return a value as it is written in a profile, shortened."""
     if isinstance(value, bool):

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.profile import Profile
+from tokmill.flows.profile.problems import first_problem
 from tokmill.flows.run.composer import Composer, Locate
 from tokmill.flows.run.dag import Dag, Job, JobInput
 from tokmill.flows.run.sources import Sources
@@ -62,7 +63,7 @@ def grid_of(vocab_sizes: Iterable[int], temperatures: Iterable[float], families:
     try:
         return Grid.model_validate({name: list(values) for name, values in given.items()})
     except ValidationError as error:
-        raise ProfileError(f"sweep: {_problem(error)}") from error
+        raise ProfileError(f"sweep: {first_problem(error)}") from error
 
 
 def model_of(**given: Any) -> SweepParams:
@@ -74,15 +75,7 @@ def model_of(**given: Any) -> SweepParams:
     try:
         return SweepParams(**given)
     except ValidationError as error:
-        raise ProfileError(f"sweep: {_problem(error)}") from error
-
-
-def _problem(error: ValidationError) -> str:
-    """Return the first setting that breaks a rule: where, its value, and the rule."""
-    first = error.errors()[0]
-    rule = first["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
-    place = ".".join(str(part) for part in first["loc"])
-    return f"{place}={first['input']!r}: {rule}" if place else rule
+        raise ProfileError(f"sweep: {first_problem(error)}") from error
 
 
 @dataclass(frozen=True)
@@ -125,7 +118,7 @@ def curves_of(profile: Profile, grid: Grid) -> list[Curve]:
             for temperature in temperatures
         ]
     except ValidationError as error:
-        raise ProfileError(f"profile {profile.name!r}: sweep: {_problem(error)}") from error
+        raise ProfileError(f"profile {profile.name!r}: sweep: {first_problem(error)}") from error
 
 
 def _of_family(train: TrainParams, family: str) -> TrainParams:
@@ -211,7 +204,7 @@ class _Sweep(Composer):
         try:
             params = CellParams.model_validate(given)
         except ValidationError as error:
-            message = f"profile {self.profile.name!r}: sweep: {curve.name}: {_problem(error)}"
+            message = f"profile {self.profile.name!r}: sweep: {curve.name}: {first_problem(error)}"
             raise ProfileError(message) from error
         name = f"{self.profile.name}.{curve.name}-{size}"
         job = Job(cell_among(sizes), f"cell[{curve.name}/{size}]", name, params, dict(inputs), needs)

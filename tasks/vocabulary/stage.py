@@ -135,7 +135,10 @@ def _pretokens(tok: "Tokenizer", params: ExtendParams, texts: Sequence[File]) ->
         for batch in batches(file, params.read):
             data, offsets = normalizer.buffers(batch.data, batch.offsets)
             counter.add_documents(data, offsets, tok.splitter, tuple(tok.special_tokens), None)
-    return counter.take()
+    counts = counter.take()
+    if not len(counts):
+        raise TaskError("extend: the texts in which terms are to be found are empty; name files with text")
+    return counts
 
 
 def _mined(
@@ -162,11 +165,17 @@ def run_trim(
 
     Raises:
         VocabularyError: the size cannot be had, or the family cannot be trimmed.
+        TaskError: the texts hold no token.
     """
     from tokmill.tokenizer.adapting.trim import trimmed
 
     tok = open_tokenizer(tokenizer)
-    changed = trimmed(tok, token_counts(tok, texts, params.read), params.vocab_size)
+    counts = token_counts(tok, texts, params.read)
+    if not counts.any():
+        raise TaskError(
+            "trim: the texts hold no token, so nothing says which ones are rare; name files with text"
+        )
+    changed = trimmed(tok, counts, params.vocab_size)
     model, kept = tok.definition.model, set(changed.plan.kept.tolist())
     gone = [token for token, text in enumerate(model.vocabulary.tokens) if text and token not in kept]
     tokens = [

@@ -88,7 +88,10 @@ def test_a_vocabulary_is_trimmed(tokmill):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("extend", "old"), 2, "nothing to add"),
+        (("extend", "old"), 2, "tokmill: extend: there is nothing to add"),
+        (("extend", "old", "--mine", "3", "--corpus", "empty.txt"), 1, "are to be found are empty"),
+        (("extend", "old", "--merges", "3", "--corpus", "empty.txt"), 1, "are to be found are empty"),
+        (("trim", "old", "--to", "300", "--corpus", "empty.txt"), 1, "the texts hold no token"),
         (("extend", "old", "--terms", "missing.txt"), 2, "missing.txt cannot be read"),
         (("extend", "nowhere", "--terms", "terms.txt"), 2, "nowhere"),
         (("extend", "old", "--mine", "3"), 1, "no text to find them in"),
@@ -99,8 +102,10 @@ def test_a_vocabulary_is_trimmed(tokmill):
         (("resize-embeddings", "m", "--plan", "missing.json", "--out", "o"), 2, ""),
     ],
 )
-def test_what_cannot_be_done_is_said(tokmill, arguments, code, message):
+def test_what_cannot_be_done_is_said(tokmill, tmp_path, arguments, code, message):
+    (tmp_path / "empty.txt").write_text("")
     found, _, err = tokmill(*arguments)
     assert found == code
     assert message in err
     assert "Traceback" not in err
+    assert "pydantic" not in err
