@@ -213,10 +213,14 @@ def with_absolute_paths(table: Table, folder: Path) -> Table:
     made = dict(table)
     if isinstance(sources := table.get("sources"), dict):
         made["sources"] = {name: _absolute_source(source, folder) for name, source in sources.items()}
-    tokenizer = table.get("tokenizer")
-    if isinstance(tokenizer, dict) and isinstance(use := tokenizer.get("use"), str):
-        path = _path(use, folder)
-        made["tokenizer"] = tokenizer | {"use": str(path) if path.exists() else use}
+    if "tokenizer" in table:
+        made["tokenizer"] = _absolute_use(table["tokenizer"], folder)
+    if isinstance(audit := table.get("audit"), dict):
+        made["audit"] = audit | {
+            key: absolute(audit[key], folder)
+            for key, absolute in (("parallel", _absolute_files), ("compare_with", _absolute_use))
+            if key in audit
+        }
     return made
 
 
@@ -260,6 +264,22 @@ def _base_of(path: Path, table: Table) -> Path | None:
         return find_profile(base, beside=path.parent)
     except ProfileError as error:
         raise ProfileError(f"profile '{path.stem}': {_shown(path)}: extends: {error}") from error
+
+
+def _absolute_use(tokenizer: object, folder: Path) -> object:
+    if not isinstance(tokenizer, dict) or not isinstance(use := tokenizer.get("use"), str):
+        return tokenizer
+    path = _path(use, folder)
+    return tokenizer | {"use": str(path) if path.exists() else use}
+
+
+def _absolute_files(files: object, folder: Path) -> object:
+    if not isinstance(files, dict):
+        return files
+    return {
+        name: str(_path(file, folder)) if isinstance(file, str) and file else file
+        for name, file in files.items()
+    }
 
 
 def _absolute_source(source: object, folder: Path) -> object:

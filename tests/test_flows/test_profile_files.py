@@ -125,8 +125,23 @@ class TestPatterns:
         table = with_absolute_paths({"sources": {"a": {"files": ["x*"]}}}, tmp_path / "[old]")
         assert table["sources"]["a"]["files"] == [f"{tmp_path}/[[]old]/x*"]
 
-    def test_odd_shapes_are_left_to_the_model(self, tmp_path):
-        table = {"sources": {"a": 3, "b": {"files": "x", "exclude": [1]}}}
+    def test_what_the_audit_names_starts_at_the_same_file(self, folder):
+        write(folder / "deep" / "gpt2" / "vocab.json", "{}")
+        base = "[audit]\nparallel = { eng = '../eng.txt', deu = '/abs/deu.txt' }"
+        own = "extends = 'base.toml'\n[audit.compare_with]\nuse = 'gpt2/vocab.json'"
+        write(folder / "deep" / "base.toml", base)
+        write(folder / "deep" / "own.toml", own)
+        audit = read_layers(folder / "deep" / "own.toml").table["audit"]
+        assert audit["parallel"] == {"eng": f"{folder}/deep/../eng.txt", "deu": "/abs/deu.txt"}
+        assert audit["compare_with"] == {"use": f"{folder}/deep/gpt2/vocab.json"}
+        artifact = {"audit": {"compare_with": {"use": "tokenizer/own@prod"}}}
+        assert with_absolute_paths(artifact, folder) == artifact
+
+    @pytest.mark.parametrize(
+        "audit", [3, {"parallel": 3}, {"parallel": {"a": 3, "b": ""}}, {"compare_with": {"use": 3}}]
+    )
+    def test_odd_shapes_are_left_to_the_model(self, tmp_path, audit):
+        table = {"sources": {"a": 3, "b": {"files": "x", "exclude": [1]}}, "tokenizer": 3, "audit": audit}
         assert with_absolute_paths(table, tmp_path) == table
 
 
