@@ -67,9 +67,10 @@ def test_every_question_has_an_answer(page: str, audited: InProcess) -> None:
 
 
 def test_the_profile_is_valid(page: str, tmp_path: Path) -> None:
-    (profile,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "own.toml").write_text(profile, "utf-8")
+    profile, card = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "own.toml").write_text(f"{profile}\n{card}", "utf-8")
     loaded = load_profile(str(tmp_path / "own.toml"))
+    assert loaded.tokenizer_card.reasons.keys() == {"temperature", "split_pattern"}
     assert loaded.audit.max_premium == {"deu": 2.0}
     assert loaded.audit.compare_with is not None
 

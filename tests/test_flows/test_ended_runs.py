@@ -39,7 +39,8 @@ def long_run(service: Service) -> str:
 
 def started(service: Service, profile: str, name: str, vocab_size: int) -> str:
     """Start a run of the deployment, wait until it is running, and return its id."""
-    (deployment,) = service.call("/deployments/filter", {})
+    builds = {"flows": {"name": {"any_": ["build-corpus"]}}}
+    (deployment,) = service.call("/deployments/filter", builds)
     overrides = {"train": {"vocab_size": vocab_size}}
     body = {"name": name, "parameters": {"profile": profile, "overrides": overrides}}
     run = service.call(f"/deployments/{deployment['id']}/create_flow_run", body)
