@@ -16,7 +16,7 @@ _ORDER = (
     *("profiles", "init"),
     *("ls", "show", "lineage", "diff", "verify", "tag", "remove", "sql", "catalog"),
     *("trace", "takedown", "export"),
-    *("encode", "decode", "sweep", "compare", "report", "extend", "trim", "resize-embeddings"),
+    *("encode", "decode", "sweep", "compare", "report", "suspects", "extend", "trim", "resize-embeddings"),
 )
 
 

@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -29,6 +30,21 @@ SetOption = Annotated[
 ]
 RehashOption = Annotated[
     bool, typer.Option("--rehash", help="Read every source file again instead of trusting its size and time.")
+]
+EmbeddingsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--embeddings",
+        metavar="MODEL",
+        help="A model's safetensors file, the index of several, or their folder: what it has learned least.",
+    ),
+]
+EmbeddingTensorOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tensor",
+        help="The tensor of the input embeddings, and once more for the output's; usual names by default.",
+    ),
 ]
 WorkersOption = Annotated[
     int | None,

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tokmill.flows.cli.app import app, examples
-from tokmill.flows.cli.options import StoreOption
+from tokmill.flows.cli.options import EmbeddingsOption, EmbeddingTensorOption, StoreOption
 from tokmill.flows.cli.output import say
 from tokmill.flows.errors import UsageError
 
 if TYPE_CHECKING:
+    from tokmill.tasks.audit.learned import Learned
     from tokmill.tasks.core.stage import ArtifactRef
     from tokmill.tasks.store import Store
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         "tokmill report own --out report",
         "tokmill report sweep/own --out report",
         "tokmill report audit/own@v2 --out report --compare gpt2/vocab.json --compare tokenizer/own@v1",
+        "tokmill report own --out report --embeddings model/",
     ),
 )
 def report(
@@ -36,6 +38,8 @@ def report(
         list[str] | None,
         typer.Option("--compare", metavar="TOKENIZER", help="A tokenizer to show beside it; repeatable."),
     ] = None,
+    embeddings: EmbeddingsOption = None,
+    tensor: EmbeddingTensorOption = None,
     store: StoreOption = None,
 ) -> None:
     """Write an audit or a sweep as one HTML page, and its charts as files."""
@@ -58,10 +62,27 @@ def report(
         raise UsageError(f"report: {audit} is a {ref.kind}; name an audit or a sweep")
     (made_of,) = opened.record(ref).refs("tokenizer")
     others = {name: load_one(one, store) for name, one in names_of(compare or []).items()}
-    out.mkdir(parents=True)
-    tokenizer = open_tokenizer(opened.path(made_of))
     usage = _usage(opened, ref)
-    say(str(write_report(opened.path(ref), out, tokenizer=tokenizer, compared=others, usage=usage)))
+    learned = _learned(opened.path(ref), usage, embeddings, tensor)
+    tokenizer = open_tokenizer(opened.path(made_of))
+    out.mkdir(parents=True)
+    page = write_report(
+        opened.path(ref), out, tokenizer=tokenizer, compared=others, usage=usage, learned=learned
+    )
+    say(str(page))
+
+
+def _learned(
+    audit: Path, usage: Path | None, model: Path | None, tensors: list[str] | None
+) -> "Learned | None":
+    """Compare the suspects with a model, if one is given."""
+    from tokmill.flows.commands.suspects import learned_from, read_both
+
+    if model is None and not tensors:
+        return None
+    if usage is None:
+        raise UsageError("report: nothing was encoded since this audit, so there are no suspects to compare")
+    return learned_from(*read_both(audit, usage), model, tensors)
 
 
 def _usage(store: "Store", audit: "ArtifactRef") -> Path | None:

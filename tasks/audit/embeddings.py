@@ -16,17 +16,19 @@ Rows are read in pieces, so memory does not grow with the columns of the matrix.
 Source: Land and Bartolo, "Fishing for Magikarp", EMNLP 2024, section 3.2, and cohere-ai/magikarp.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import EmbeddingError
+from tokmill.tasks.embeddings.resize import model_files
 from tokmill.tasks.embeddings.rows import to_floats
-from tokmill.tasks.embeddings.safetensors import TensorFile
+from tokmill.tasks.embeddings.safetensors import Tensor, TensorFile
 
 Floats = NDArray[np.float64]
 MOST_PADDING = 1024
@@ -80,7 +82,7 @@ def read_indicators(
     """Compute the indicators of a model.
 
     Args:
-        path: a safetensors file with the embeddings.
+        path: a safetensors file with the embeddings, the index of several, or a folder with one of them.
         vocab_size: how many ids the tokenizer has.
         unused: ids that the model never saw.
         names: the tensors of input and output, if they have unusual names; twice the same if they are one.
@@ -88,14 +90,14 @@ def read_indicators(
     Raises:
         EmbeddingError: the file is not sound, has no embeddings or several, or ones of another vocabulary.
     """
-    file = TensorFile.open(path)
+    file = _Model.open(path)
     given, made = names or (_named(file, _INPUTS), _named(file, _OUTPUTS))
     if given is None:
         raise EmbeddingError(
             f"{path}: has no input embeddings with a usual name; name them, of {_names(file)}"
         )
     made = made or given
-    for name in (given, made):
+    for name in dict.fromkeys((given, made)):
         _check(file, name, vocab_size)
     outside = [token for token in unused if not 0 <= token < vocab_size]
     if outside:
@@ -145,7 +147,26 @@ def compare(
     return pa.Table.from_pylist(rows, SCHEMA)
 
 
-def _named(file: TensorFile, endings: tuple[str, ...]) -> str | None:
+@dataclass(frozen=True)
+class _Model:
+    """The tensors of a model, in a file or in several."""
+
+    path: Path
+    tensors: Mapping[str, Tensor]
+    files: Mapping[str, TensorFile]
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        files = [TensorFile.open(file) for file in model_files(path)]
+        tensors = {name: tensor for file in files for name, tensor in file.tensors.items()}
+        return cls(path, tensors, {name: file for file in files for name in file.tensors})
+
+    def rows(self, name: str, first: int, last: int) -> Floats:
+        """Some rows of a matrix: float64 [last - first, columns]."""
+        return to_floats(self.files[name].rows(name, first, last), self.tensors[name].dtype)
+
+
+def _named(file: _Model, endings: tuple[str, ...]) -> str | None:
     """Return the tensor whose name has one of the endings, after a dot if after anything."""
     found = [name for name in file.tensors if f".{name}".endswith(tuple(f".{ending}" for ending in endings))]
     if len(found) > 1:
@@ -153,7 +174,7 @@ def _named(file: TensorFile, endings: tuple[str, ...]) -> str | None:
     return found[0] if found else None
 
 
-def _check(file: TensorFile, name: str, vocab_size: int) -> None:
+def _check(file: _Model, name: str, vocab_size: int) -> None:
     """Raise unless a tensor is a matrix of floats with a row for each id."""
     tensor = file.tensors.get(name)
     if tensor is None:
@@ -170,15 +191,15 @@ def _check(file: TensorFile, name: str, vocab_size: int) -> None:
         )
 
 
-def _rows(file: TensorFile, name: str) -> Iterator[tuple[int, Floats]]:
+def _rows(file: _Model, name: str) -> Iterator[tuple[int, Floats]]:
     """Yield the first row's number and the rows of a matrix, piece by piece: float64 [rows, columns]."""
     tensor = file.tensors[name]
     for first in range(0, tensor.shape[0], _ROWS_AT_A_TIME):
         last = min(first + _ROWS_AT_A_TIME, tensor.shape[0])
-        yield first, to_floats(file.rows(name, first, last), tensor.dtype)
+        yield first, file.rows(name, first, last)
 
 
-def _distances(file: TensorFile, name: str, vocab_size: int, unused: Sequence[int]) -> Floats | None:
+def _distances(file: _Model, name: str, vocab_size: int, unused: Sequence[int]) -> Floats | None:
     """Return 1 minus the cosine of each id's row and the mean of the unused rows."""
     num_rows, columns = file.tensors[name].shape
     chosen = np.zeros(num_rows, np.bool_)
@@ -218,5 +239,5 @@ def _ranks(values: Floats) -> Floats:
     return (np.cumsum(number) - (number - 1) / 2)[place]
 
 
-def _names(file: TensorFile) -> str:
+def _names(file: _Model) -> str:
     return ", ".join(list(file.tensors)[:5]) or "none at all"

@@ -25,3 +25,15 @@ def read_table(audit: Path, name: str, vocab_size: int) -> pa.Table:
         table = pq.read_table(file)
     check_within(file, "token_id", table["token_id"].to_numpy(), least=0, below=vocab_size)
     return table
+
+
+def read_tokens(audit: Path) -> pa.Table:
+    """Read `vocab_tokens`, which has a row per id.
+
+    Raises:
+        StoreError: the file is missing or broken, or has an id beyond its rows.
+    """
+    file = audit / "catalog" / "vocab_tokens.parquet"
+    with readable(file, "table of an audit"):
+        rows = pq.read_metadata(file).num_rows
+    return read_table(audit, "vocab_tokens", rows)

@@ -71,7 +71,7 @@ def resize_embeddings(
         EmbeddingError: a file is not sound, no tensor has a row for each old id, or one that has a row for
             each has no usual name.
     """
-    files = [TensorFile.open(path) for path in _files(model)]
+    files = [TensorFile.open(path) for path in model_files(model)]
     config = _config(model)
     done = Resized(tied=bool(config.get("tie_word_embeddings", False)))
     chosen = _chosen(files, plan, names)
@@ -155,8 +155,12 @@ def _run(kept: np.ndarray, place: int, most: int = 8192) -> int:
     return int(differs[0]) if len(differs) else len(part)
 
 
-def _files(model: Path) -> list[Path]:
-    """Return the safetensors files of a model."""
+def model_files(model: Path) -> list[Path]:
+    """Return the safetensors files of a model: a file, an index, or a folder with one of them.
+
+    Raises:
+        EmbeddingError: the index is not sound.
+    """
     if model.is_dir():
         index = model / INDEX
         model = index if index.exists() else model / "model.safetensors"

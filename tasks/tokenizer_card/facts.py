@@ -53,6 +53,7 @@ class Suspect(_Facts):
     num_occurrences: int
     source: str | None
     example: str | None
+    context: str | None = None
 
 
 class Export(_Facts):

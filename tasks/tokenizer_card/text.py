@@ -159,7 +159,7 @@ def _suspects(suspects: Iterable[Suspect]) -> list[str]:
             f"{one.expected:,.0f}",
             f"{one.num_occurrences:,}",
             one.source or "–",
-            code(one.example) if one.example else "–",
+            code(one.context or one.example or "–"),
         ]
         for one in suspects
     ]

@@ -62,7 +62,7 @@ def run(
     with usage_database(vocabulary, sources) as database:
         summary = summarize(database, vocabulary, sources)
         write_tables(database, out / "catalog")
-    suspects = _suspects(audit, counts, sources)
+    suspects = _with_contexts(_suspects(audit, counts, sources), tokenizer, shards)
     parquet.write_table(suspects, out / "catalog" / "vocab_suspects.parquet", compression="zstd")
     write_model(out / SUMMARY_FILE, summary)
     (out / "summary.md").write_text(to_markdown(summary, suspects.slice(0, SHOWN).to_pylist()), "utf-8")
@@ -83,6 +83,19 @@ def _suspects(audit: Path, counts: Path | None, sources: "Mapping[str, SourceUse
     counted = None if counts is None else Counts.open(counts)
     pretokens = {} if counted is None else {source: counted.counts(source) for source in counted.sources}
     return find_suspects(tokens, occurrences, training=read_training(trained, vocab_size), counts=pretokens)
+
+
+def _with_contexts(suspects: "pa.Table", tokenizer: Path, shards: Sequence[Path]) -> "pa.Table":
+    """Add the text around the first place of each of the first suspects."""
+    import pyarrow as pa
+
+    from tokmill.tasks.usage.contexts import MOST, find_contexts, sequences_of
+
+    columns = (suspects[name].to_pylist()[:MOST] for name in ("token_id", "num_occurrences", "example"))
+    tok = open_tokenizer(tokenizer)
+    found = find_contexts(tok, sequences_of(tok, zip(*columns, strict=True)), shards)
+    contexts = [found.get(token) for token in suspects["token_id"].to_pylist()]
+    return suspects.append_column("context", pa.array(contexts, pa.string()))
 
 
 def _sources(encoded: Path, shards: Sequence[Path]) -> "Mapping[str, SourceUse]":
@@ -124,4 +137,4 @@ def _metrics(summary: "Summary") -> dict[str, Scalar]:
     }
 
 
-USAGE = Stage(verb="usage", task="usage", kind="usage", version=3, params=UsageParams, run=run)
+USAGE = Stage(verb="usage", task="usage", kind="usage", version=4, params=UsageParams, run=run)

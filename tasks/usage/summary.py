@@ -202,13 +202,19 @@ def _suspect_lines(suspects: Sequence[Mapping[str, Any]]) -> list[str]:
                     f"{row['expected']:,.0f}",
                     f"{row['num_occurrences']:,}",
                     row["source"] or "–",
-                    f"`{row['example'].replace('`', chr(0x2BC))}`" if row["example"] else "–",
+                    _example(row),
                 ]
                 for row in suspects
             ],
             left=(0, 1, 4, 5),
         ),
     ]
+
+
+def _example(row: Mapping[str, Any]) -> str:
+    """Where a suspect occurs in what was encoded, or else a pre-token of the training text that holds it."""
+    shown = row.get("context") or row["example"]
+    return f"`{shown.replace('`', chr(0x2BC))}`" if shown else "–"
 
 
 def _unknown_line(summary: Summary) -> list[str]:

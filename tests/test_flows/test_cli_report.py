@@ -1,8 +1,10 @@
-"""`tokmill report`: an audit as a page, with what was encoded since and with other tokenizers."""
+"""`tokmill report` and `tokmill suspects`: what was encoded since, and what a model has learned."""
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from tests.test_flows.commands import Tokmill
 from tests.test_flows.corpora import write_project
@@ -34,3 +36,47 @@ def test_the_page_has_suspects_and_other_tokenizers(made: Tokmill) -> None:
     assert "report exists; name a new folder" in again.err
     assert "is a packed; name an audit" in made("report", "packed/tiny", "--out", "new").err
     assert not (made.folder / "new").exists()
+
+
+@pytest.fixture
+def model(made: Tokmill) -> str:
+    """A model whose row of the first suspect is the shortest."""
+    first = made("suspects", "tiny", "--json").document["suspects"][0]["token_id"]
+    rows = np.random.default_rng(1).normal(size=(600, 8)).astype(np.float32)
+    rows[first] *= 1e-3
+    save_file({"embed_tokens.weight": rows, "lm_head.weight": rows.copy()}, made.folder / "m.safetensors")
+    return "m.safetensors"
+
+
+def test_suspects_stand_beside_what_a_model_learned(made: Tokmill, model: str) -> None:
+    found = made("suspects", "usage/tiny", "--embeddings", model, "--json", "--limit", "3").document
+    first, *_ = found["suspects"]
+    assert (first["rank"], first["indicator_rank"], len(found["suspects"])) == (1, 1, 3)
+    assert found["least_trained"][0]["suspect_rank"] == 1
+    assert found["num_suspects"] > 3
+    shown = made("suspects", "tiny", "--embeddings", model).out
+    assert "Least trained in the model, by norm" in shown
+    page = made("report", "tiny", "--out", "report", "--embeddings", model)
+    assert page.code == 0, page.err
+    written = (made.folder / "report" / "report.html").read_text("utf-8")
+    assert "Tokens that the model has learned least" in written
+    assert "fewer than 50 suspects" in written
+
+
+def test_suspects_stand_in_running_text(made: Tokmill) -> None:
+    """None of these occurs: longer tokens took the words that hold them, and those do."""
+    found = made("suspects", "tiny", "--json", "--limit", "200").document["suspects"]
+    shown = [row for row in found if row["context"]]
+    assert len(shown) > len(found) / 2
+    assert all(f"⟦{row['example']}⟧" in row["context"] for row in shown)
+
+
+def test_a_model_of_another_vocabulary_is_refused_before_anything_is_written(made: Tokmill) -> None:
+    save_file({"embed_tokens.weight": np.ones((10, 4), np.float32)}, made.folder / "small.safetensors")
+    for command in (("suspects", "tiny"), ("report", "tiny", "--out", "new")):
+        done = made(*command, "--embeddings", "small.safetensors")
+        assert done.code == 1
+        assert "10 rows" in done.err
+    assert not (made.folder / "new").exists()
+    assert "give both, or neither" in made("suspects", "tiny", "--tensor", "wte").err
+    assert "name what was measured after encoding" in made("suspects", "audit/tiny").err

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from tokmill.tasks.audit import entropy, gates, parity, probes, sources, suspects, tokens
+from tokmill.tasks.audit.learned import Learned
 from tokmill.tasks.core.errors import AuditError
 
 Row = dict[str, Any]
@@ -36,6 +37,8 @@ NEEDED = {
     "vocab_probes": ("probe", "group", "ids", "tokens", "num_tokens"),
 }
 """By table, the columns without which it cannot be shown; audits of other versions may lack the others."""
+LEAST, AGREEMENT = "least_trained", "agreement"
+"""Tables of `tasks.audit.learned`, where a model's embeddings were given."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,11 @@ class Tables:
     def with_tables_of(self, folder: Path) -> "Tables":
         """Return the same with the tables of another folder, such as those of `usage`."""
         return Tables(self.tables | Tables.read(folder).tables, self.summary)
+
+    def with_learned(self, learned: Learned) -> "Tables":
+        """Return the same with a model's indicators."""
+        more = {"vocab_suspects": learned.suspects, LEAST: learned.least, AGREEMENT: learned.agreement}
+        return Tables(self.tables | more, self.summary)
 
     def has(self, name: str) -> bool:
         """Whether there is such a table with rows."""

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from tokmill.tasks.audit.report.charts import number, source_name
 from tokmill.tasks.audit.report.markup import gap, note, pieces, section, table
-from tokmill.tasks.audit.report.reading import Row, Tables
+from tokmill.tasks.audit.report.reading import AGREEMENT, LEAST, Row, Tables
 
 MAX_SUSPECTS = 200
 _SOURCES = {
@@ -57,12 +57,29 @@ _SUSPECTS = {
     "token_id": "id",
     "text": "token",
     "reason": "reason",
-    "score": "score (bits)",
+    "score": "score",
     "num_training": "in training",
     "num_occurrences": "occurrences",
     "expected": "expected",
     "source": "source",
-    "example": "example",
+    "example": "training pre-token",
+    "context": "first place",
+}
+_LEARNED = {"indicator": "indicator", "indicator_rank": "its rank"}
+_AGREE = {
+    "first": "first",
+    "num_both": "in both",
+    "share": "share",
+    "rank_correlation": "correlation of ranks (all suspects)",
+}
+_LEAST = {
+    "rank": "rank",
+    "token_id": "id",
+    "text": "token",
+    "kind": "kind",
+    "indicator": "indicator",
+    "suspect_rank": "rank as suspect",
+    "num_occurrences": "occurrences",
 }
 _TEXTS = {"held_out": "held-out documents", "corpus": "a sample of the corpus", "parallel": "parallel text"}
 
@@ -150,19 +167,39 @@ def curves(tables: Tables, pictures: Pictures) -> str:
 
 
 def suspects(tables: Tables) -> str:
-    """Return the most suspicious tokens."""
+    """Return the most suspicious tokens, beside a model's embeddings if some were given."""
     if not tables.has("vocab_suspects"):
         return section("suspects", "Suspects", gap("This audit has no table vocab_suspects yet."))
     rows, number_of = tables.rows("vocab_suspects", MAX_SUSPECTS), len(tables.tables["vocab_suspects"])
+    columns = _SUSPECTS | (_LEARNED if tables.has(LEAST) else {})
     return section(
         "suspects",
         "Suspects",
         note(
             f"Tokens that a model would hardly ever see: the first {len(rows):,} of {number_of:,}. "
-            "An example is a token that is made from this one."
+            "The pre-token is the most frequent one of the training text that holds the token; the place is "
+            "in what was encoded. A dash: there is none."
         ),
-        table("Suspects, the most suspicious first", rows, _SUSPECTS),
+        table("Suspects, the most suspicious first", rows, columns),
+        *_learned(tables),
     )
+
+
+def _learned(tables: Tables) -> list[str]:
+    """Return what a model has learned least, and how far that agrees with the suspects."""
+    if not tables.has(LEAST):
+        return []
+    told = (
+        "The indicator says how little a model has learned of a token, the lower the less: the length of its "
+        "row in the input embeddings, or, where input and output are one matrix, its distance from the rows "
+        "of ids that were never used (Land and Bartolo 2024)."
+    )
+    compared = tables.rows(AGREEMENT)
+    caption = "The first suspects among as many of the lowest indicators"
+    few = gap("There are fewer than 50 suspects, so they are not compared as a whole.")
+    agreement = table(caption, compared, _AGREE) if compared else few
+    least = table("Tokens that the model has learned least", tables.rows(LEAST), _LEAST)
+    return [note(told), agreement, least]
 
 
 def probes(tables: Tables) -> str:

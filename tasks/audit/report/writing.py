@@ -9,6 +9,7 @@ from html import escape
 from importlib import resources
 from pathlib import Path
 
+from tokmill.tasks.audit.learned import Learned
 from tokmill.tasks.audit.report import sections
 from tokmill.tasks.audit.report.charts import Chart, charts_of, number
 from tokmill.tasks.audit.report.comparison import comparison
@@ -45,6 +46,7 @@ def write_report(
     tokenizer: Tokenizer,
     compared: Mapping[str, Tokenizer] | None = None,
     usage: Path | None = None,
+    learned: Learned | None = None,
 ) -> Path:
     """Write the report of an audit.
 
@@ -54,6 +56,7 @@ def write_report(
         tokenizer: the tokenizer that was audited.
         compared: other tokenizers by name, which are shown side by side with it.
         usage: the folder of the usage artifact that was made with this audit, for the suspects.
+        learned: what a model has learned of the suspects of `usage`.
 
     Returns:
         The path of the HTML file.
@@ -62,6 +65,7 @@ def write_report(
         AuditError: the folder is no audit, or a table is broken.
     """
     tables = Tables.read(folder) if usage is None else Tables.read(folder).with_tables_of(usage)
+    tables = tables if learned is None else tables.with_learned(learned)
     charts = charts_of(tables)
     write_charts(charts, out / CHARTS_FOLDER)
     path = out / REPORT_FILE

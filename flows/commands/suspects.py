@@ -1,0 +1,159 @@
+"""`tokmill suspects`: tokens that a model would hardly ever see, beside what a model has learned of them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.options import EmbeddingsOption, EmbeddingTensorOption, JsonOption, StoreOption
+from tokmill.flows.cli.output import draw, print_json, say, table
+from tokmill.flows.errors import UsageError
+from tokmill.tokenizer.core.readable import readable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tokmill.tasks.audit.learned import Learned
+
+_SHOWN_CHARS = 24
+_COLUMNS = {
+    "token_id": "id",
+    "text": "token",
+    "reason": "reason",
+    "expected": "expected",
+    "num_occurrences": "found",
+}
+_CONTEXT = {"context": "in text"}
+_LEARNED_COLUMNS = {"indicator": "indicator", "indicator_rank": "its rank"}
+
+
+@app.command(
+    rich_help_panel="Vocabulary",
+    epilog=examples(
+        "tokmill suspects own",
+        "tokmill suspects usage/own@v2 --limit 100 --json",
+        "tokmill suspects own --embeddings model/",
+    ),
+)
+def suspects(
+    usage: Annotated[
+        str, typer.Argument(metavar="USAGE", help="usage/name, with a version; or just the name.")
+    ],
+    embeddings: EmbeddingsOption = None,
+    tensor: EmbeddingTensorOption = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many are shown.")] = 20,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show tokens that a model would hardly ever see, or what a model has learned least."""
+    from tokmill.flows.cli.lookup import existing_store, find_artifact, is_reference
+
+    opened = existing_store(store)
+    ref = find_artifact(opened, usage if is_reference(usage) else f"usage/{usage}")
+    if ref.kind != "usage":
+        raise UsageError(
+            f"suspects: {usage} is of kind {ref.kind}; name what was measured after encoding, usage/NAME"
+        )
+    (audit,) = opened.record(ref).refs("audit")
+    tokens, found = read_both(opened.path(audit), opened.path(ref))
+    learned = learned_from(tokens, found, embeddings, tensor)
+    if as_json:
+        print_json(_as_json(found, learned, limit))
+    else:
+        _draw(found, learned, limit)
+
+
+def read_both(audit: Path, usage: Path) -> "tuple[pa.Table, pa.Table]":
+    """Return `vocab_tokens` of an audit, and `vocab_suspects` of what was encoded since.
+
+    Raises:
+        StoreError: a table is missing or broken.
+    """
+    from tokmill.tasks.audit.reading import read_table, read_tokens
+
+    tokens = read_tokens(audit)
+    return tokens, read_table(usage, "vocab_suspects", len(tokens))
+
+
+def learned_from(
+    tokens: "pa.Table", found: "pa.Table", model: Path | None, tensors: list[str] | None
+) -> "Learned | None":
+    """Compare suspects with a model, if one is given.
+
+    Args:
+        tokens: `vocab_tokens`.
+        found: `vocab_suspects`.
+        model: a safetensors file, the index of several, or a folder.
+        tensors: the input embeddings, and the output embeddings unless they are the same.
+
+    Raises:
+        UsageError: there are tensors without a model, or more than two.
+        EmbeddingError: see `tasks.audit.embeddings.read_indicators`.
+    """
+    from tokmill.tasks.audit.learned import compare_with_model
+
+    names = tensors or []
+    if model is None:
+        if names:
+            raise UsageError("--tensor names a matrix of --embeddings; give both, or neither")
+        return None
+    if len(names) > 2:
+        raise UsageError(f"--tensor: {len(names)} are given; name the input embeddings, then the output's")
+    pair = (names[0], names[-1]) if names else None
+    return compare_with_model(tokens, found, model, names=pair)
+
+
+def _as_json(found: "pa.Table", learned: "Learned | None", limit: int) -> dict[str, Any]:
+    if learned is None:
+        return {"num_suspects": len(found), "suspects": found.slice(0, limit).to_pylist()}
+    return {
+        "num_suspects": len(found),
+        "suspects": learned.suspects.slice(0, limit).to_pylist(),
+        "indicator": learned.indicator,
+        "least_trained": learned.least.slice(0, limit).to_pylist(),
+        "agreement": learned.agreement.to_pylist(),
+    }
+
+
+def _draw(found: "pa.Table", learned: "Learned | None", limit: int) -> None:
+    say(f"{min(limit, len(found)):,} of {len(found):,} suspects, the most suspicious first")
+    if learned is None:
+        _draw_rows(found.slice(0, limit), _COLUMNS | _CONTEXT)
+        return
+    _draw_rows(learned.suspects.slice(0, limit), _COLUMNS | _LEARNED_COLUMNS | _CONTEXT)
+    say(f"\nLeast trained in the model, by {learned.indicator}; the lower, the less")
+    columns = {"rank": "rank", "token_id": "id", "text": "token", "kind": "kind", "indicator": "indicator"}
+    _draw_rows(learned.least.slice(0, limit), columns | {"suspect_rank": "rank as suspect"})
+    if not len(learned.agreement):
+        return
+    say("\nSuspects among as many of the least trained")
+    _draw_rows(learned.agreement, {"first": "first", "num_both": "in both", "share": "share"})
+
+
+def _draw_rows(rows: "pa.Table", columns: dict[str, str]) -> None:
+    """Draw some columns of a table, the text of a token quoted, the number columns to the right."""
+    cells = [[_cell(name, row[name]) for name in columns] for row in rows.to_pylist()]
+    right = [title for name, title in columns.items() if name not in {"text", "reason", "kind", "context"}]
+    draw(table(list(columns.values()), cells, right))
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "–"
+    if name == "text":
+        return f"'{_visible(value if len(value) <= _SHOWN_CHARS else value[:_SHOWN_CHARS] + '…')}'"
+    if name == "context":
+        return _visible(value)
+    if name == "share":
+        return f"{value:.0%}".replace("%", " %")
+    if name == "expected":
+        return f"{value:,.0f}"
+    return (
+        f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    )
+
+
+def _visible(text: str) -> str:
+    """Return a text as one line; its backslashes stand for bytes that are no text."""
+    return readable(text.encode()).replace("\\\\", "\\")
