@@ -12,6 +12,7 @@ from tokmill.tasks.formats.text.resolving import resolve_files
 from tokmill.tasks.score.column import missing_values
 from tokmill.tasks.store import FileDigests, Store, digest_folder
 from tokmill.tasks.store.digest import digest_bytes
+from tokmill.tokenizer.formats import file_in
 
 
 @dataclass(frozen=True)
@@ -104,12 +105,24 @@ def _tokenizer(
     """Resolve a tokenizer: an existing path, or else a reference to an artifact."""
     path = Path(use).expanduser()
     if path.exists():
-        digest = digests.digest(path) if path.is_file() else digest_folder(path, digests.digest)
-        return External(digest=digest, value=str(path.absolute()))
+        return tokenizer_at(path, digests)
     ref = store.resolve(use)
     if ref.kind != "tokenizer":
         raise ProfileError(f"profile {profile.name!r}: {setting}={use!r} is a {ref.kind}; name a tokenizer")
     return ref
+
+
+def tokenizer_at(path: Path, digests: FileDigests) -> External:
+    """Return the input that a tokenizer's file or folder is.
+
+    Raises:
+        FormatError: the folder holds no tokenizer; it is not read to the end.
+        SourceError: a file cannot be read, or its name is not UTF-8.
+    """
+    if path.is_dir():
+        file_in(path)
+    digest = digest_folder(path, digests.digest) if path.is_dir() else digests.digest(path)
+    return External(digest=digest, value=str(path.absolute()))
 
 
 def _consumed(

@@ -6,12 +6,14 @@ place, is left out, so the digest depends only on the names and contents of the 
 """
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.store.canonical import canonical_json
 
 DIGEST_BYTES = 32
@@ -37,6 +39,15 @@ class FileEntry(BaseModel):
     digest: Digest
 
 
+def is_utf8(path: Path) -> bool:
+    """Whether a path can be written in UTF-8."""
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def digest_bytes(data: bytes) -> str:
     """Return the BLAKE2b-256 digest of `data` in hexadecimal."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
@@ -49,8 +60,15 @@ def digest_file(path: Path) -> str:
 
 
 def digest_folder(folder: Path, digest: Callable[[Path], str] = digest_file) -> str:
-    """Return the content digest of all files below `folder`, each digested by `digest`."""
+    """Return the content digest of all files below `folder`, each digested by `digest`.
+
+    Raises:
+        SourceError: a file's name is not UTF-8, so that no digest can have it.
+    """
     files = sorted(file for file in folder.rglob("*") if file.is_file())
+    for file in files:
+        if not is_utf8(file):
+            raise SourceError(f"the name of {os.fsencode(file)!r} is not UTF-8; rename the file")
     return content_digest(
         FileEntry(
             path=file.relative_to(folder).as_posix(), size_bytes=file.stat().st_size, digest=digest(file)

@@ -1,6 +1,8 @@
 """`tokmill extend`, `trim` and `resize-embeddings`: from a tokenizer's file to a resized model."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -98,12 +100,16 @@ def test_a_vocabulary_is_trimmed(tokmill):
         (("trim", "old", "--to", "300"), 2, "--corpus is needed"),
         (("trim", "old", "--to", "9999", "--corpus", "notes.txt"), 1, "9999 must be from"),
         (("trim", "old", "--to", "300", "--corpus", "none/*.txt"), 1, "none/*.txt"),
+        (("extend", ".", "--terms", "terms.txt"), 1, "holds 0 *.tiktoken files and none of tokmill.json"),
+        (("extend", "odd", "--terms", "terms.txt"), 1, r"odd/\xff.txt' is not UTF-8; rename the file"),
         (("resize-embeddings", "m", "--plan", "terms.txt", "--out", "o"), 2, "is no embedding plan"),
         (("resize-embeddings", "m", "--plan", "missing.json", "--out", "o"), 2, ""),
     ],
 )
 def test_what_cannot_be_done_is_said(tokmill, tmp_path, arguments, code, message):
     (tmp_path / "empty.txt").write_text("")
+    shutil.copytree("old", "odd")
+    Path(os.fsdecode(b"odd/\xff.txt")).write_text("")
     found, _, err = tokmill(*arguments)
     assert found == code
     assert message in err

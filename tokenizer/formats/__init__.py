@@ -121,7 +121,7 @@ def read(path: Path, usage: Usage) -> Definition:
         FormatError: there is no file, it cannot be read, or `usage` was given for a file that is complete.
         VocabularyError: the vocabulary breaks a law.
     """
-    file = _file_in(path) if path.is_dir() else path
+    file = file_in(path) if path.is_dir() else path
     if foreign.head_of(file).startswith(MAGIC):
         return gguf.read(file, usage)
     for format_name, is_of_it in _RECOGNIZED.items():
@@ -133,7 +133,12 @@ def read(path: Path, usage: Usage) -> Definition:
     return transformers.with_settings(_read_json(file, content), file.parent)
 
 
-def _file_in(folder: Path) -> Path:
+def file_in(folder: Path) -> Path:
+    """Return the most complete file of a tokenizer in a folder.
+
+    Raises:
+        FormatError: there is none, or there are several of equal standing.
+    """
     for name in (names.TOKMILL, names.HUGGINGFACE):
         if (folder / name).exists():
             return folder / name
