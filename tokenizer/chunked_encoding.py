@@ -6,6 +6,7 @@ CPU's caches. Threads take neighbouring chunks, write to separate arrays, and ar
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -13,7 +14,15 @@ from numpy.typing import NDArray
 
 from tokmill.tokenizer.components.specials import Segments, chunks
 from tokmill.tokenizer.core.errors import LawError, TokenizerError
-from tokmill.tokenizer.pipeline.model import Breach, Encoder, TextNormalizer
+from tokmill.tokenizer.pipeline.model import (
+    Breach,
+    Encoder,
+    Encoding,
+    RawWorkspace,
+    TakesRawText,
+    TextNormalizer,
+    Workspace,
+)
 from tokmill.tokenizer.splitting import Pretokens, Splitter
 from tokmill.tokenizer.streaming import TextStream
 
@@ -51,6 +60,7 @@ class ChunkedEncoder:
         self._encoder = encoder
         self._splitter = splitter
         self._normalizer = normalizer
+        self._raw = encoder.raw_text(normalizer, splitter) if isinstance(encoder, TakesRawText) else None
 
     def run(
         self, data: NDArray[np.uint8], segments: Segments, kind: type[Integer], num_threads: int = 1
@@ -153,17 +163,34 @@ class ChunkedEncoder:
         bounds = segments.bounds[first : after + 1]
         ids = _Growing(kind, int(bounds[-1] - bounds[0]) // _BYTES_A_TOKEN + after - first)
         lengths, begins = np.empty(after - first, np.int64), segments.first[first:after]
-        with self._encoder.workspace() as workspace:
+        raw: AbstractContextManager[RawWorkspace | None] = (
+            nullcontext() if self._raw is None else self._raw.workspace()
+        )
+        with self._encoder.workspace() as workspace, raw as quick:
             for start, stop in chunks(bounds):
-                cuts, kinds = bounds[start : stop + 1], segments.kinds[first + start : first + stop]
-                text, cuts = self._normalizer.buffers(data, cuts, kinds >= 0, begins[start:stop])
-                found, ends, unknown = workspace.encode(text, self._splitter.split(text, cuts), kinds)
+                kinds = segments.kinds[first + start : first + stop]
+                chunk = data, bounds[start : stop + 1], kinds
+                (found, ends, unknown), cuts = (quick and quick.encode(*chunk)) or self._encode(
+                    workspace, *chunk, begins[start:stop]
+                )
                 breach = self._encoder.law.breach(found, ends, cuts, unknown)
                 if breach is not None:
                     raise _broken(segments, first + start + breach.segment, breach)
                 ids.append(found)
                 lengths[start:stop] = np.diff(ends)
         return ids.taken(), lengths
+
+    def _encode(
+        self,
+        workspace: Workspace,
+        data: NDArray[np.uint8],
+        bounds: NDArray[np.int64],
+        kinds: NDArray[np.int64],
+        begins: NDArray[np.bool_],
+    ) -> tuple[Encoding, NDArray[np.int64]]:
+        """Normalize, cut and encode segments; return the bounds of their normalized text, too."""
+        text, bounds = self._normalizer.buffers(data, bounds, kinds >= 0, begins)
+        return workspace.encode(text, self._splitter.split(text, bounds), kinds), bounds
 
 
 def _broken(segments: Segments, segment: int, breach: Breach) -> LawError:

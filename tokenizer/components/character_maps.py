@@ -23,6 +23,7 @@ from tokmill.tokenizer.kernels.mapping import (
     LENGTH_BITS,
     LENGTH_MASK,
     SAME,
+    UNKNOWN,
     CharacterTables,
     map_characters,
 )
@@ -55,8 +56,7 @@ class CharacterMap:
         size = int(offsets[-1] - offsets[0])
         out, bounds = np.empty(size + size // 8 + _ROOM, np.uint8), np.empty(number + 1, np.int64)
         state = np.array([0, offsets[0], 0, 0], np.int64)
-        tables = CharacterTables(self._cells, self._texts)
-        while (why := map_characters(data, offsets, kept, tables, out, bounds, state)) != DONE:
+        while (why := map_characters(data, offsets, kept, self.tables, out, bounds, state)) != DONE:
             if why == FULL:
                 out = _larger(out, int(state[2]), 2 * len(out))
             elif why == ASKS:
@@ -64,6 +64,29 @@ class CharacterMap:
             else:
                 out = self._whole(data, offsets, out, bounds, state)
         return out[: int(state[2])], bounds
+
+    @property
+    def tables(self) -> CharacterTables:
+        """The tables of the kernel, for characters of pages that `page` was called for."""
+        return CharacterTables(self._cells, self._texts)
+
+    def page(self, first: int) -> list[bytes | None]:
+        """Return what becomes of each character of a page, given by its first; None if others matter.
+
+        A surrogate, which no text has, becomes nothing.
+        """
+        if self._cells[first] == UNKNOWN:
+            self._fill(first)
+        return [self._text(point) for point in range(first, first + PAGE)]
+
+    def _text(self, point: int) -> bytes | None:
+        cell = int(self._cells[point])
+        if cell == APART:
+            return None
+        if cell < FIRST:
+            return b"" if cell == UNKNOWN else chr(point).encode()
+        place, length = (cell - FIRST) >> LENGTH_BITS, (cell - FIRST) & LENGTH_MASK
+        return self._texts[place : place + length].tobytes()
 
     def _fill(self, point: int) -> None:
         """Find out what becomes of the characters of a page."""

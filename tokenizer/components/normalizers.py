@@ -70,6 +70,12 @@ class Normalizer:
         """Normalize each document of a buffer separately; see `normalize_buffers`."""
         return normalize_buffers(self.name, data, offsets, keep)
 
+    @property
+    def characters(self) -> CharacterMap | None:
+        """What becomes of each character, if all steps together change each by itself; else None."""
+        runs = _runs_of(self.name)
+        return runs[0] if len(runs) == 1 and isinstance(runs[0], CharacterMap) else None
+
     def final_boundary(self, data: bytes) -> int:
         """Return the last place at which a text can be cut; see the function `final_boundary`."""
         return final_boundary(self.name, data)

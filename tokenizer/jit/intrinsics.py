@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import UInt32, UInt64
 
+BYTES_AT_ONCE = 64
+
 
 def _build_load_u64() -> Any:
     from llvmlite import ir
@@ -36,6 +38,49 @@ def _build_load_u64() -> Any:
 def load_u64(data: NDArray[np.uint8], position: int) -> np.uint64:
     """Read `data[position:position + 8]` as a little-endian number; all eight bytes must lie in `data`."""
     return np.uint64(int.from_bytes(data[position : position + 8].tobytes(), "little"))
+
+
+def _build_bytes_between() -> Any:
+    from llvmlite import ir
+    from numba.core import cgutils, types
+    from numba.core.extending import intrinsic
+
+    byte, many = ir.IntType(8), ir.VectorType(ir.IntType(8), BYTES_AT_ONCE)
+
+    def repeated(builder: Any, number: Any) -> Any:
+        first = builder.insert_element(
+            ir.Constant(many, ir.Undefined), builder.trunc(number, byte), _index(0)
+        )
+        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), BYTES_AT_ONCE), [0] * BYTES_AT_ONCE)
+        return builder.shuffle_vector(first, ir.Constant(many, ir.Undefined), everywhere)
+
+    def _index(number: int) -> Any:
+        return ir.Constant(ir.IntType(32), number)
+
+    def bytes_between(typingctx: Any, data: Any, position: Any, low: Any, high: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            array = context.make_array(signature.args[0])(context, builder, args[0])
+            place = cgutils.gep_inbounds(builder, array.data, args[1])
+            loaded = builder.load(builder.bitcast(place, many.as_pointer()))
+            loaded.align = 1
+            above = builder.sub(loaded, repeated(builder, args[2]))
+            width = repeated(builder, builder.sub(args[3], args[2]))
+            inside = builder.icmp_unsigned("<=", above, width)
+            return builder.bitcast(inside, ir.IntType(BYTES_AT_ONCE))
+
+        return types.uint64(data, types.intp, types.intp, types.intp), generate
+
+    return intrinsic(bytes_between)
+
+
+@kernel(build=_build_bytes_between)
+def bytes_between(data: NDArray[np.uint8], position: int, low: int, high: int) -> np.uint64:
+    """Return which of the bytes `data[position:position + 64]` are from `low` to `high`.
+
+    The lowest bit stands for the first byte; all 64 must lie in `data`.
+    """
+    text = data[position : position + BYTES_AT_ONCE].tobytes()
+    return np.uint64(sum(1 << i for i, byte in enumerate(text) if low <= byte <= high))
 
 
 def _build_store_u64() -> Any:

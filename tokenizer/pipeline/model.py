@@ -9,13 +9,13 @@ it). The rest of tokmill knows models through these protocols alone, and finds f
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.splitting import Pretokens
+from tokmill.tokenizer.splitting import Pretokens, Splitter
 
 Progress = Callable[[int, int], None]
 """Called during training with the number of steps done and wanted."""
@@ -167,6 +167,43 @@ class Encoder(Protocol):
             kinds: see `Workspace.encode`.
             split: returns the pre-tokens of the segments.
         """
+        ...
+
+
+class RawWorkspace(Protocol):
+    """The memory that one thread needs to encode text that is neither normalized nor cut."""
+
+    def encode(
+        self, data: NDArray[np.uint8], bounds: NDArray[np.int64], kinds: NDArray[np.int64]
+    ) -> tuple[Encoding, NDArray[np.int64]] | None:
+        """Encode segments of text.
+
+        Args:
+            data: uint8, the text.
+            bounds: int64, shape (num_segments + 1,); where each segment begins, and the last one ends.
+            kinds: see `Workspace.encode`.
+
+        Returns:
+            The encoding, whose ids the next call may overwrite, and bounds for the law, between which each
+            segment has as many bytes as its words; None for text that has to be normalized and cut first.
+        """
+        ...
+
+
+class RawText(Protocol):
+    """Turns text that is neither normalized nor cut into the ids that it has otherwise, in less time."""
+
+    def workspace(self) -> AbstractContextManager[RawWorkspace]:
+        """Lend a workspace to one thread for the length of the block."""
+        ...
+
+
+@runtime_checkable
+class TakesRawText(Protocol):
+    """An encoder that may be able to take text as it is."""
+
+    def raw_text(self, normalizer: TextNormalizer, splitter: Splitter) -> RawText | None:
+        """Return what encodes text for which these are meant; None if they do not allow it."""
         ...
 
 

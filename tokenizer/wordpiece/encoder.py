@@ -14,10 +14,11 @@ from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 from tokmill.tokenizer.core.tries import lay_out_trie
 from tokmill.tokenizer.kernels.token_trie import TokenTrie
-from tokmill.tokenizer.pipeline.model import Encoding, Law
-from tokmill.tokenizer.splitting import Pretokens
+from tokmill.tokenizer.pipeline.model import Encoding, Law, TextNormalizer
+from tokmill.tokenizer.splitting import Pretokens, Splitter
 from tokmill.tokenizer.splitting.words import edges_of, words_of
 from tokmill.tokenizer.wordpiece.kernels.encoding import Pieces, encode_words
+from tokmill.tokenizer.wordpiece.raw_words import RawWords, raw_words
 
 if TYPE_CHECKING:
     from tokmill.tokenizer.wordpiece.model import WordPieceModel
@@ -34,12 +35,17 @@ class WordPieceEncoder:
 
     def __init__(self, model: "WordPieceModel") -> None:
         self._pieces = _lay_out(model)
+        self._words = [token for _, token in model.vocabulary.ordinary()]
         self.law: Law = Accounting(_covered(model), model.unknown_id)
 
     @contextmanager
     def workspace(self) -> Iterator["Workspace"]:
         """Lend a workspace to one thread for the length of the block."""
         yield Workspace(_own(self._pieces))
+
+    def raw_text(self, normalizer: TextNormalizer, splitter: Splitter) -> RawWords | None:
+        """Return what encodes text as it is; see `pipeline.model.TakesRawText`."""
+        return raw_words(normalizer, splitter, self._pieces, self._words)
 
     def locate(
         self,

@@ -104,6 +104,17 @@ def encode_word(
     return number, lost
 
 
+@kernel(inline=True)
+def encode_hashed(
+    data: BytesIn, start: int, end: int, row: int, pieces: Pieces, ids: UInt32, spans: Int64Table, first: int
+) -> tuple[int, int]:
+    """Write the ids of a word that `hash_block` has hashed into a row; see `encode_word`."""
+    token = find_string(data, start, end - start, row, pieces.tables)
+    if token >= 0 and end - start <= pieces.max_chars:
+        return put(ids, spans, first, token, start, end), np.int64(0)
+    return encode_word(data, start, end, pieces, ids, spans, first)
+
+
 @kernel
 def encode_words(
     data: BytesIn,
@@ -149,14 +160,11 @@ def encode_words(
             end = min(begin + _BLOCK, last)
             hash_block(data, starts, ends, begin, end, pieces.tables)
             for k in range(begin, end):
-                start, stop = starts[k], ends[k]
-                lost -= stop - start
-                token = find_string(data, start, stop - start, k - begin, pieces.tables)
-                if token >= 0 and stop - start <= pieces.max_chars:
-                    number = put(ids, spans, number, token, start, stop)
-                else:
-                    number, missed = encode_word(data, start, stop, pieces, ids, spans, number)
-                    lost += missed
+                lost -= ends[k] - starts[k]
+                number, missed = encode_hashed(
+                    data, starts[k], ends[k], k - begin, pieces, ids, spans, number
+                )
+                lost += missed
         lost_bytes[segment] = lost
         id_ends[segment + 1] = number
     return number
