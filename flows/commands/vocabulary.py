@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from tokmill.tasks.core.stage import ArtifactRef, Params, Stage
     from tokmill.tasks.store import Store
 
+_MAX_SEED = (1 << 63) - 1
+_MAX_PADDING = 1 << 20
+
 TokenizerArgument = Annotated[
     str, typer.Argument(metavar="TOKENIZER", help="tokenizer/name, or a file or folder in a known format.")
 ]
@@ -118,12 +121,15 @@ def resize_embeddings(
         Literal["mean", "weighted_mean", "normal"],
         typer.Option("--method", help="New rows: the (weighted) mean of their parts' rows, or at random."),
     ] = "mean",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of --method normal.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=_MAX_SEED, help="Seed of --method normal.")] = 0,
     tensor: Annotated[
         list[str] | None, typer.Option("--tensor", help="A tensor to resize; usual names by default.")
     ] = None,
     pad_to_multiple_of: Annotated[
-        int, typer.Option("--pad-to-multiple-of", min=1, help="Add rows up to a multiple of this.")
+        int,
+        typer.Option(
+            "--pad-to-multiple-of", min=1, max=_MAX_PADDING, help="Add rows up to a multiple of this."
+        ),
     ] = 1,
     store: StoreOption = None,
     as_json: JsonOption = False,

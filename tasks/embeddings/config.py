@@ -28,7 +28,8 @@ def read_json(file: Path) -> dict[str, Any]:
     """
     try:
         value = orjson.loads(file.read_bytes())
-    except (OSError, orjson.JSONDecodeError) as error:
+        orjson.dumps(value)  # which refuses what is nested so deeply that it could not be written again
+    except (OSError, orjson.JSONDecodeError, orjson.JSONEncodeError) as error:
         raise EmbeddingError(f"{file}: cannot be read as JSON: {error}; get it again") from error
     if not isinstance(value, dict):
         raise EmbeddingError(f"{file}: is no JSON object; get it again")

@@ -22,6 +22,7 @@ from tokmill.tasks.embeddings.safetensors import Tensor, TensorFile, Write, writ
 from tokmill.tokenizer.adapting.plan import EmbeddingPlan
 
 INDEX = "model.safetensors.index.json"
+_LONGEST_NAME = 255  # bytes, of Linux's file systems
 _ENDINGS = (
     *("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "tok_embeddings.weight"),
     *("embed_in.weight", "shared.weight", "embeddings.weight"),
@@ -182,7 +183,12 @@ def _shards(index: Path) -> list[str]:
 
 
 def _is_file_name(name: str) -> bool:
-    return name not in {"", ".."} and "\0" not in name and Path(name).name == name
+    return (
+        name not in {"", ".."}
+        and "\0" not in name
+        and Path(name).name == name
+        and len(name.encode()) <= _LONGEST_NAME
+    )
 
 
 def _chosen(files: list[TensorFile], plan: EmbeddingPlan, names: tuple[str, ...]) -> set[str]:

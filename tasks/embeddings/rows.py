@@ -66,16 +66,32 @@ class NewRows:
         self._moments: tuple[Floats, Floats] | None = None
 
     def row(self, new: int) -> bytes:
-        """The bytes of one new row."""
+        """The bytes of one new row.
+
+        Raises:
+            EmbeddingError: a value is infinite or NaN, as the rows are that it is made from, or too large
+                for the matrix's type.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            data = to_bytes(self._values(new), self._dtype)
+        if not np.isfinite(to_floats(np.frombuffer(data, np.uint8), self._dtype)).all():
+            raise EmbeddingError(
+                f"resize: the new row {new} of {self._name!r:.200} would not be finite: {self._dtype} cannot "
+                "hold it, or the old rows are infinite or NaN; mend the model, or use another --method"
+            )
+        return data
+
+    def _values(self, new: int) -> Floats:
+        """The numbers of one new row: float64 [1, columns]."""
         ids = self._plan.sources.get(new, ())
         if self._method == "normal" or not ids:
             mean, deviation = self._column_moments()
             scale = _normal(self._seed, new, len(mean)) if self._method == "normal" else 0.0
-            return to_bytes((mean + deviation * scale)[None], self._dtype)
+            return np.asarray((mean + deviation * scale)[None])
         values = np.concatenate([self._old(old) for old in ids])
         weights = self._plan.weights[new] if self._method == "weighted_mean" else [1] * len(ids)
         parts = np.array(weights, dtype=np.float64)[:, None]
-        return to_bytes((values * parts).sum(axis=0, keepdims=True) / parts.sum(), self._dtype)
+        return np.asarray((values * parts).sum(axis=0, keepdims=True) / parts.sum())
 
     def _old(self, old: int) -> Floats:
         return to_floats(self._file.rows(self._name, old, old + 1), self._dtype)

@@ -70,7 +70,12 @@ class TensorFile:
                 if not 2 <= length <= min(MAX_HEADER_BYTES, size - 8):
                     raise _broken(path, f"its header says that it has {length} bytes")
                 header = orjson.loads(file.read(length))
-        except (OSError, orjson.JSONDecodeError) as error:
+        except OSError as error:
+            raise EmbeddingError(
+                f"{path}: cannot be read: {error.strerror}; name a safetensors file, an index of shards, or "
+                "their folder"
+            ) from error
+        except orjson.JSONDecodeError as error:
             raise _broken(path, str(error)) from error
         if not isinstance(header, dict):
             raise _broken(path, "its header is no object")

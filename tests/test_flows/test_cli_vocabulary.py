@@ -13,6 +13,8 @@ from tests.test_tokenizer.conftest import TRAINING_TEXTS
 from tokmill import tokenizer
 from tokmill.flows.commands.main import main
 
+RESIZE = ("resize-embeddings", "m", "--plan", "p", "--out", "o")
+
 
 @pytest.fixture
 def tokmill(capsys, monkeypatch, tmp_path):
@@ -104,6 +106,8 @@ def test_a_vocabulary_is_trimmed(tokmill):
         (("extend", "odd", "--terms", "terms.txt"), 1, r"odd/\xff.txt' is not UTF-8; rename the file"),
         (("resize-embeddings", "m", "--plan", "terms.txt", "--out", "o"), 2, "is no embedding plan"),
         (("resize-embeddings", "m", "--plan", "missing.json", "--out", "o"), 2, ""),
+        ((*RESIZE, "--seed", str(1 << 128)), 2, "'--seed'"),
+        ((*RESIZE, "--pad-to-multiple-of", str(1 << 62)), 2, "'--pad-to-multiple-of'"),
     ],
 )
 def test_what_cannot_be_done_is_said(tokmill, tmp_path, arguments, code, message):

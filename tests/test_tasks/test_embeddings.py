@@ -196,8 +196,47 @@ def test_what_does_not_fit_the_plan_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("dtype", "values", "method"),
+    [
+        ("F32", [np.nan] * OLD, "mean"),
+        ("F16", [np.inf] * OLD, "weighted_mean"),
+        ("F32", [np.inf, *[1.0] * (OLD - 1)], "normal"),
+        ("F16", [6e4, -6e4] * (OLD // 2), "normal"),  # a draw is beyond the type
+    ],
+)
+def test_rows_that_would_not_be_finite_are_refused(
+    tmp_path: Path, dtype: str, values: list[float], method: str
+) -> None:
+    rows = np.repeat(np.array(values)[:, None], 64, axis=1)
+    model = written(tmp_path / "model.safetensors", {EMBED: (dtype, rows.shape, to_bytes(rows, dtype))})
+    with pytest.raises(EmbeddingError, match=r"new row \d of '.*' would not be finite"):
+        resize_embeddings(model, PLAN, tmp_path / "out", method=method)
+    assert not (tmp_path / "out").exists()
+
+
+def test_settings_without_end_and_missing_files_are_named(tmp_path: Path) -> None:
+    written(tmp_path / "model.safetensors", {EMBED: matrix("F32")[1]})
+    (tmp_path / "config.json").write_text('{"eos_token_id": ' + "[" * 500 + "]" * 500 + "}")
+    with pytest.raises(EmbeddingError, match=r"config.json: cannot be read as JSON: Recursion limit"):
+        resize_embeddings(tmp_path, PLAN, tmp_path / "out")
+    with pytest.raises(EmbeddingError, match="nowhere: cannot be read: No such file"):
+        resize_embeddings(tmp_path / "nowhere", PLAN, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
     "weight_map",
-    [None, [1], {}, {"a": 3}, {"a": 3, "b": "x"}, {"a": ""}, {"a": ".."}, {"a": "/x"}, {"a": "a\0b"}],
+    [
+        None,
+        [1],
+        {},
+        {"a": 3},
+        {"a": 3, "b": "x"},
+        {"a": ""},
+        {"a": ".."},
+        {"a": "/x"},
+        {"a": "a\0b"},
+        {"a": "x" * 256},
+    ],
 )
 def test_an_index_that_names_no_files_of_its_folder_is_refused(tmp_path: Path, weight_map: object) -> None:
     (tmp_path / INDEX).write_text(json.dumps({"weight_map": weight_map}))

@@ -204,6 +204,10 @@ def test_plans_are_read_as_they_were_written(trained: Tokenizer, what: str) -> N
         {"new": []},
         {"new": [{"id": 360, "from": [999], "bytes": [1]}, {"id": 361, "from": [1], "bytes": [1]}]},
         {"new": [{"id": 360, "from": [1], "bytes": []}, {"id": 361, "from": [1], "bytes": [1]}]},
+        *(
+            {"new": [{"id": new, "from": [1, 2], "bytes": sizes} for new in (360, 361)]}
+            for sizes in ([0, 0], [-1, 3], [10**400, 1])
+        ),
         {"old_size": None},
         {"new_size": 10**15},
     ],

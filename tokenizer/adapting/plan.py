@@ -122,6 +122,11 @@ class EmbeddingPlan:
                 raise FormatError(
                     f"{where}: id {new} is made from {ids!r:.80}; use ids below {self.old_size}"
                 )
+            sizes = self.weights[new]
+            if ids and not (min(sizes) >= 0 and 0 < sum(sizes) < 1 << 53):
+                raise FormatError(
+                    f"{where}: id {new} has bytes={sizes!r:.80}; they must be sizes, one of them above 0"
+                )
 
 
 def _check_run(where: str, run: tuple[int, int, int], new_size: int, old_size: int) -> None:
