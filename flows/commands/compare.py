@@ -75,7 +75,7 @@ def compare(
     named = _once_each("--text", map(_named_text, text or []))
     texts = {name: _text(name, files, text_column, megabytes) for name, files in named.items()}
     languages = _once_each("--parallel", map(_named_file, parallel or []))
-    lines = {language: _lines(language, path) for language, path in languages.items()}
+    lines = _parallel(languages)
     found = {
         "tokenizers": compare_vocabularies(loaded),
         "texts": compare_texts(loaded, texts) if texts else [],
@@ -179,12 +179,12 @@ def _named_file(given: str) -> tuple[str, Path]:
     return language, Path(path)
 
 
-def _lines(language: str, path: Path) -> list[str]:
-    from tokmill.tasks.audit.parity import parallel_lines
+def _parallel(files: Mapping[str, Path]) -> dict[str, list[str]]:
+    from tokmill.tasks.audit.parity import read_parallel
     from tokmill.tasks.core.errors import AuditError
 
     try:
-        return parallel_lines(language, path)
+        return read_parallel(files)
     except AuditError as error:
         raise UsageError(f"compare: {error}") from error
 

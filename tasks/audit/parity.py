@@ -101,14 +101,29 @@ def check_parallel(num_lines: Mapping[str, int], reference: str) -> None:
             )
 
 
-def parallel_lines(language: str, path: Path) -> list[str]:
-    """Return the lines of a parallel text; an empty file has none.
+def read_parallel(files: Mapping[str, Path]) -> dict[str, list[str]]:
+    """Return the lines of parallel texts by language; an empty file has none.
 
     Raises:
-        AuditError: the file is no UTF-8.
+        AuditError: a file is no UTF-8, or a line is blank in one of them alone, which would make that
+            language cheaper than it is.
     """
+    texts = {language: _lines(language, path) for language, path in files.items()}
+    for number, lines in enumerate(zip(*texts.values(), strict=False), 1):
+        blank = {language for language, line in zip(texts, lines, strict=True) if not line.strip()}
+        if blank and len(blank) < len(texts) and len({*map(len, texts.values())}) == 1:
+            empty = next(language for language in texts if language in blank)
+            full = next(language for language in texts if language not in blank)
+            raise AuditError(
+                f"audit.parallel: line {number} of {empty} is blank, that of {full} is not; line N of every "
+                "file must be the same sentence: translate it, or take the line out of all files"
+            )
+    return texts
+
+
+def _lines(language: str, path: Path) -> list[str]:
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
         raise AuditError(
             f"audit.parallel.{language}: {path} is no UTF-8 at byte {error.start}; convert the file"

@@ -169,9 +169,9 @@ def _training(
 
 
 def _parity(params: AuditParams, tok: "Tokenizer", parallel: Sequence[Mapping[str, str]]) -> "pa.Table":
-    from tokmill.tasks.audit.parity import SCHEMA, parallel_lines, parity
+    from tokmill.tasks.audit.parity import SCHEMA, parity, read_parallel
 
-    texts = {one["language"]: parallel_lines(one["language"], Path(one["path"])) for one in parallel}
+    texts = read_parallel({one["language"]: Path(one["path"]) for one in parallel})
     if texts:
         return parity(tok, texts, params.reference or next(iter(texts)), params.seed)
     if params.reference is not None:

@@ -254,32 +254,26 @@ def _tokens_by_language(
     tok: "Tokenizer", parallel: Sequence[Mapping[str, str]], reference: str | None
 ) -> dict[str, int]:
     """Return how many tokens the lines of each parallel text have."""
-    from tokmill.tasks.audit.parity import check_parallel
+    from tokmill.tasks.audit.parity import check_parallel, read_parallel
 
     if reference is not None and not parallel:
         raise AuditError("audit.reference needs parallel text: name the files in audit.parallel")
-    found: dict[str, int] = {}
-    num_lines: dict[str, int] = {}
-    for one in parallel:
-        data, offsets = lines_of(one["language"], Path(one["path"]))
-        num_lines[one["language"]] = len(offsets) - 1
-        found[one["language"]] = len(tok.encode_buffers(data, offsets, as_text=True).ids)
+    texts = read_parallel({one["language"]: Path(one["path"]) for one in parallel})
+    found = {
+        language: len(tok.encode_buffers(*_buffer(lines), as_text=True).ids)
+        for language, lines in texts.items()
+    }
     if found:
+        num_lines = {language: len(lines) for language, lines in texts.items()}
         check_parallel(num_lines, reference or next(iter(found)))
     return found
 
 
-def lines_of(language: str, path: Path) -> "tuple[np.ndarray, np.ndarray]":
-    """Return the lines of a parallel text as a buffer: uint8 and int64 offsets, without their line ends.
-
-    Raises:
-        AuditError: the file is no UTF-8.
-    """
-    from tokmill.tasks.audit.parity import parallel_lines
-
-    lines = [line.encode() for line in parallel_lines(language, path)]
-    ends = np.cumsum([0, *map(len, lines)], dtype=np.int64)
-    return np.frombuffer(b"".join(lines), np.uint8), ends
+def _buffer(lines: Sequence[str]) -> "tuple[np.ndarray, np.ndarray]":
+    """Return lines as a buffer: uint8 and int64 offsets, without their line ends."""
+    data = [line.encode() for line in lines]
+    ends = np.cumsum([0, *map(len, data)], dtype=np.int64)
+    return np.frombuffer(b"".join(data), np.uint8), ends
 
 
 SWEEP_CELL = Stage(verb="sweep_cell", task="cell", kind="sweep_cell", version=1, params=CellParams, run=run)

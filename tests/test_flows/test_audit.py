@@ -123,6 +123,9 @@ def test_parallel_files_of_unequal_length(run: InProcess, project: Path, tmp_pat
     (tmp_path / "b.txt").write_text("")
     with pytest.raises(AuditError, match="bb has 0 lines and aa 2"):
         run.run(project / "tiny.toml", f"audit.parallel={{aa='{tmp_path}/a.txt', bb='{tmp_path}/b.txt'}}")
+    (tmp_path / "b.txt").write_text("\nzwei\n")
+    with pytest.raises(AuditError, match="line 1 of bb is blank, that of aa is not"):
+        run.run(project / "tiny.toml", f"audit.parallel={{aa='{tmp_path}/a.txt', bb='{tmp_path}/b.txt'}}")
     (tmp_path / "a.txt").write_bytes(b"caf\xe9\n")
     with pytest.raises(AuditError, match=r"a\.txt is no UTF-8 at byte 3"):
         run.run(project / "tiny.toml", f"audit.parallel={{aa='{tmp_path}/a.txt'}}")
@@ -132,7 +135,7 @@ def test_parallel_files_of_unequal_length(run: InProcess, project: Path, tmp_pat
     ("texts", "says", "metric"),
     [
         ({"eng": "one\ntwo\n"}, "There is one language alone", 1.0),
-        ({"eng": "\n\n", "deu": "eins\nzwei\n"}, "eng has no tokens, so there are no premiums", None),
+        ({"eng": "\n\n", "deu": "\n \n"}, "eng has no tokens, so there are no premiums", None),
         ({"eng": "one\n", "<b>'; DROP TABLE artifacts; --": "eins\n"}, "| <b>'; DROP TABLE artifacts; --", 1),
     ],
 )

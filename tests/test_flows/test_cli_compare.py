@@ -72,10 +72,15 @@ def test_a_tokenizer_that_loses_text_has_no_bits_per_byte(tokmill: Tokmill, fold
         (("small", "--text", "none.txt"), "matches no file"),
         (("small", "--parallel", "eng"), "write LANGUAGE=FILE"),
         (("small", "--parallel", "eng=eng.txt", "--parallel", "x=text.jsonl"), "x has 3 lines and eng 2"),
+        (
+            ("small", "--parallel", "eng=eng.txt", "--parallel", "x=gap.txt"),
+            "line 2 of x is blank, that of eng",
+        ),
     ],
 )
 def test_bad_input(tokmill: Tokmill, folder: Path, words: tuple[str, ...], says: str) -> None:
     (folder / "empty.txt").write_text("", "utf-8")
+    (folder / "gap.txt").write_text("one\n \n", "utf-8")
     (folder / "latin.txt").write_bytes(b"Gr\xf6\xdfe\n\n")
     done = tokmill("compare", *words)
     assert done.code != 0
@@ -92,9 +97,17 @@ def test_what_cannot_be_measured_is_said(tokmill: Tokmill, folder: Path) -> None
     assert "text.jsonl: 3 documents, 59 bytes\ntokenizer   bytes per token" in done.out
     done = tokmill("compare", "small", "--parallel", "eng=eng.txt")
     assert "one language alone" in done.out
-    done = tokmill("compare", "small", "--parallel", "none=blank.txt", "--parallel", "eng=eng.txt")
+    done = tokmill("compare", "small", "--parallel", "none=blank.txt", "--parallel", "no=blank.txt")
     assert "none has no tokens" in done.out
     assert "nan" not in done.out.lower()
+
+
+def test_a_byte_order_mark_is_no_text(tokmill: Tokmill, folder: Path) -> None:
+    (folder / "bom.txt").write_bytes(b"\xef\xbb\xbf" + (folder / "eng.txt").read_bytes())
+    found = tokmill(
+        "compare", "small", "--parallel", "a=eng.txt", "--parallel", "b=bom.txt", "--json"
+    ).document
+    assert [row["premium"] for row in found["parity"]][:2] == [1.0, 1.0]
 
 
 def test_tokenizers_of_one_name_are_called_by_their_paths(tokmill: Tokmill, folder: Path) -> None:
