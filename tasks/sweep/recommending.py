@@ -91,7 +91,9 @@ def _able(params: SweepParams, cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _operations(params: SweepParams, cell: Cell) -> float:
-    return cost_of(params, cell.num_ids, cell.bytes_per_token).operations_per_byte or float("inf")
+    """Return operations per byte, not rounded: a tiny model has less than 0.1."""
+    cost = cost_of(params, cell.num_ids, cell.bytes_per_token)
+    return cost.operations_per_token / cell.bytes_per_token if cell.bytes_per_token else float("inf")
 
 
 def _unfairness(cell: Cell) -> float:

@@ -112,6 +112,15 @@ def test_a_larger_model_affords_a_larger_vocabulary() -> None:
     assert sizes == ["byte_bpe-8000", "byte_bpe-64000", "byte_bpe-256000"]
 
 
+def test_a_model_may_need_less_than_a_tenth_of_an_operation_per_byte() -> None:
+    tiny = SweepParams(d_model=1, num_layers=1, context=1)
+    # 2·12 + 2 + 2·12 = 50 and 2·12 + 2 + 2·10 = 46 operations per token
+    found = recommend(tiny, [cell(12, 3000.0), cell(10, 3000.0)])
+    assert found.cell == "byte_bpe-10"
+    assert "0.000 G operations per byte" in found.reason
+    assert "byte_bpe-12" not in found.reason
+
+
 @pytest.mark.parametrize("text", ["", "x"])
 def test_cells_without_text_recommend_nothing(text: str) -> None:
     empty = cell(100, 1.0).model_copy(update={"bytes_per_token": None})
