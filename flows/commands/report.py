@@ -55,6 +55,8 @@ def report(
     if ref.kind == "sweep":
         from tokmill.tasks.sweep.report import write_sweep_report
 
+        if compare or embeddings or tensor:
+            raise UsageError(f"report: {audit} is a sweep; --compare and --embeddings are for audits")
         out.mkdir(parents=True)
         say(str(write_sweep_report(opened.path(ref), out)))
         return

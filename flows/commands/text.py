@@ -5,6 +5,7 @@ ones included.
 """
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -111,7 +112,7 @@ def decode(
 ) -> None:
     """Turn token ids into text: one document per line, ids separated by spaces or as JSON."""
     loaded = _load(tokenizer, store)
-    documents = iter([ids]) if ids else map(_parsed_ids, _numbered_lines(file))
+    documents = iter([ids]) if ids else map(_parsed_ids, _numbered_lines("decode", file))
     for document in documents:
         text = loaded.decode(document)
         _write(json.dumps({"ids": document, "text": text}, ensure_ascii=False) if as_json else text)
@@ -140,39 +141,42 @@ def _documents(texts: list[str] | None, file: Path | None, *, whole: bool) -> It
     if texts and file:
         raise UsageError("encode: give texts or --file, not both")
     if texts:
-        return iter(texts)
+        # Python keeps bytes of arguments that are not UTF-8 as surrogates.
+        numbered = enumerate(map(os.fsencode, texts), start=1)
+        return iter([_decoded(f"encode: document {number}", text) for number, text in numbered])
     if whole:
         with _opened(file) as stream:
-            return iter([stream.read()])
-    return (line for _, line in _numbered_lines(file))
+            return iter([_decoded("encode: the input", stream.read())])
+    return (line for _, line in _numbered_lines("encode", file))
 
 
-def _numbered_lines(file: Path | None) -> Iterator[tuple[int, str]]:
-    """Yield lines without line ends, numbered from 1."""
+def _numbered_lines(command: str, file: Path | None) -> Iterator[tuple[int, str]]:
+    """Yield lines without line ends, numbered from 1; only a line feed ends a line."""
     if file is None and sys.stdin.isatty():
         typer.echo("reading lines from the terminal; Ctrl-D ends", err=True)
     with _opened(file) as stream:
         for number, line in enumerate(stream, start=1):
-            yield number, line.removesuffix("\n")
+            yield number, _decoded(f"{command}: line {number}", line.removesuffix(b"\n"))
 
 
-def _opened(file: Path | None) -> IO[str]:
-    """Open the input as strict UTF-8; only a line feed ends a line."""
+def _opened(file: Path | None) -> IO[bytes]:
     if file is None:
-        return open(sys.stdin.fileno(), encoding="utf-8", newline="\n", closefd=False)
-    return file.open(encoding="utf-8", newline="\n")
+        return open(sys.stdin.fileno(), "rb", closefd=False)
+    return file.open("rb")
+
+
+def _decoded(what: str, data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{what} is not UTF-8 at byte {error.start}; convert it first") from error
 
 
 def _batches(documents: Iterator[str], file: Path | None) -> Iterator[list[str]]:
     """Yield documents in batches; one at a time if a person types them."""
     size = 1 if file is None and sys.stdin.isatty() else _BATCH
-    try:
-        while batch := list(islice(documents, size)):
-            yield batch
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"encode: the input is not UTF-8 at byte {error.start} of a line; convert it first"
-        ) from error
+    while batch := list(islice(documents, size)):
+        yield batch
 
 
 def _parsed_ids(numbered: tuple[int, str]) -> list[int]:
@@ -183,11 +187,13 @@ def _parsed_ids(numbered: tuple[int, str]) -> list[int]:
             json.loads(line) if line.lstrip().startswith(("[", "{")) else [int(word) for word in line.split()]
         )
         ids = value["ids"] if isinstance(value, dict) else value
-        return [int(token) for token in ids]
-    except (ValueError, TypeError, KeyError) as error:
-        raise UsageError(
-            f"decode: line {number}: {line[:60]!r} is not a list of token ids; write e.g. 40 374 257"
-        ) from error
+        if isinstance(ids, list) and all(type(token) is int for token in ids):
+            return ids
+    except (ValueError, KeyError, RecursionError):
+        pass  # it has another form
+    raise UsageError(
+        f"decode: line {number}: {line[:60]!r} is not a list of token ids; write e.g. 40 374 257"
+    )
 
 
 def _write(line: str) -> None:

@@ -303,22 +303,37 @@ class TestText:
         assert code == 2
         assert text in err
 
-    def test_what_is_no_list_of_ids_says_the_line(self, tokmill, tmp_path):
-        (tmp_path / "ids.txt").write_text("1 2\none two\n")
+    @pytest.mark.parametrize(
+        "line", ["one two", "[1, 2", "{}", '{"ids": "12"}', '{"ids": {}}', "[1.5]", "[true]", "[" * 9999]
+    )
+    def test_what_is_no_list_of_ids_says_the_line(self, tokmill, tmp_path, line):
+        (tmp_path / "ids.txt").write_text(f"1 2\n{line}\n")
         code, _, err = tokmill("decode", "-t", "smoke", "--file", tmp_path / "ids.txt")
         assert code == 2
-        assert "line 2: 'one two'" in err
+        assert f"line 2: '{line[:60]}' is not a list of token ids" in err
 
     def test_an_id_beyond_the_vocabulary(self, tokmill):
         code, _, err = tokmill("decode", "-t", "smoke", "99999")
         assert code == 1
         assert "99999" in err
 
-    def test_input_that_is_not_utf8(self, tokmill, tmp_path):
-        (tmp_path / "text.txt").write_bytes(b"caf\xe9\n")
-        code, _, err = tokmill("encode", "-t", "smoke", "--file", tmp_path / "text.txt")
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            (("encode", "--file", "bad.txt"), "encode: line 2 is not UTF-8 at byte 3"),
+            (("encode", "--whole", "--file", "bad.txt"), "encode: the input is not UTF-8 at byte 5"),
+            (("encode", "one", "caf\udce9"), "encode: document 2 is not UTF-8 at byte 3"),
+            (("decode", "--file", "bad.txt"), "decode: line 1: 'a' is not a list"),
+            (("decode", "--file", "ids.txt"), "decode: line 2 is not UTF-8 at byte 0"),
+        ],
+    )
+    def test_input_that_is_not_utf8(self, tokmill, tmp_path, monkeypatch, arguments, says):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "bad.txt").write_bytes(b"a\ncaf\xe9\n")
+        (tmp_path / "ids.txt").write_bytes(b"1\n\xe9\n")
+        code, _, err = tokmill(*arguments, "-t", "smoke")
         assert code == 2
-        assert "not UTF-8" in err
+        assert says in err
 
     def test_texts_and_a_file_exclude_each_other(self, tokmill, tmp_path):
         assert tokmill("encode", "-t", "smoke", "--file", tmp_path / "x", "text")[0] == 2

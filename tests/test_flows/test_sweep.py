@@ -152,6 +152,7 @@ def test_the_command_trains_compares_and_recommends(tokmill: Tokmill) -> None:
     assert "measured on the text that was trained on" in shown
     assert f"recommended: {found['recommended']}" in shown
     assert "1 of " in shown  # the comparison alone; its tokenizers were there
+    assert "is a sweep" in tokmill("report", "sweep/tiny", "--out", "report", "--compare", "x").err
     assert tokmill("report", "sweep/tiny", "--out", "report").code == 0
     assert "Recommended" in (tokmill.folder / "report" / "report.html").read_text("utf-8")
     asked = "SELECT count(*) AS n FROM sweep_cells WHERE vocab_size = 350"
