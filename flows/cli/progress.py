@@ -220,7 +220,7 @@ class PlainProgress(_Groups):
             self._print(group, "at work")
 
     def _print(self, group: TaskGroup, outcome: str) -> None:
-        line = f"{group.name:<12} {group.count:>7}  {outcome:<18} {group.clock:>8}  {group.figures}"
+        line = f"{group.name:<14} {group.count:>7}  {outcome:<18} {group.clock:>8}  {group.figures}"
         self.write(Text(line.rstrip()))
 
 
