@@ -269,4 +269,4 @@ def _metrics(summary: "AuditSummary") -> dict[str, Scalar]:
     }
 
 
-AUDIT = Stage(verb="audit", task="audit", kind="audit", version=8, params=AuditParams, run=run)
+AUDIT = Stage(verb="audit", task="audit", kind="audit", version=9, params=AuditParams, run=run)

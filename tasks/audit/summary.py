@@ -244,9 +244,9 @@ def _marks_line(found: Mapping[str, float]) -> list[str]:
         return []
     scripts = ", ".join(f"{script} ({share:.0%} of tokens)" for script, share in found.items())
     return [
-        f"- Vowel signs and other marks are cut from their letters in {scripts}: no token holds both, so "
-        "words of these scripts take many tokens. A split pattern that keeps them together, such as o200k, "
-        "helps"
+        f"- Vowel signs and other marks are apart from their letters in {scripts}: no token holds both, so "
+        "words of these scripts take many tokens. What helps is a split pattern that keeps them together, "
+        "such as o200k, and where it does, more text of these scripts, or more tokens"
     ]
 
 

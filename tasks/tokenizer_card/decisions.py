@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.tasks.formats.balance import Balance
 from tokmill.tasks.tokenizer_card.facts import Decision
+from tokmill.tokenizer.core.errors import TrainingError
+from tokmill.tokenizer.pipeline.families import find_family
+from tokmill.tokenizer.pipeline.options import ModelOptions
 
 if TYPE_CHECKING:
     from tokmill.tokenizer.pipeline.definition import Definition
 
 _MAX_CHARS = 160
 _LONG = ("chat_template",)
+_OF_PRETOKENS = ("split_pattern", "digits")
 _FIRST = ("family", "mode", "vocab_size", "split_pattern", "digits", "normalizer")
 
 
@@ -21,12 +25,13 @@ def decisions(
     """Return every setting that has an effect, the most important first.
 
     Args:
-        params: the parameters that entered the tokenizer's fingerprint, so none without effect.
+        params: the parameters that entered the tokenizer's fingerprint.
         definition: the tokenizer's.
         balance: how its training text was weighted; None if it was not trained.
         reasons: by setting.
     """
     settings = {**_of_definition(definition), **params, **({} if balance is None else _of_balance(balance))}
+    settings = {name: value for name, value in settings.items() if name not in _without_effect(params)}
     order = [
         *(name for name in _FIRST if name in settings),
         *(name for name in settings if name not in _FIRST),
@@ -34,6 +39,23 @@ def decisions(
     return [
         Decision(name=name, value=_said(name, settings[name]), reason=reasons.get(name, "")) for name in order
     ]
+
+
+def _without_effect(params: Mapping[str, Any]) -> set[str]:
+    """Return the settings that a trained tokenizer of this family and mode does not depend on."""
+    if "family" not in params:
+        return set()
+    found = set() if _chooses_ties(params["family"]) else {"tie_break"}
+    return found | (set(_OF_PRETOKENS) if params.get("mode") == "sentencepiece" else set())
+
+
+def _chooses_ties(family: str) -> bool:
+    """Whether a family takes another tie rule than the default; those with one of their own refuse it."""
+    try:
+        find_family(family).check_options(ModelOptions(tie_break="lowest_ids"))
+    except TrainingError:
+        return False
+    return True
 
 
 def _of_definition(definition: "Definition") -> dict[str, Any]:

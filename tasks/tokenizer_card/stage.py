@@ -91,7 +91,7 @@ TOKENIZER_CARD = Stage(
     verb="tokenizer_card",
     task="tokenizer_card",
     kind="tokenizer_card",
-    version=2,
+    version=3,
     params=TokenizerCardParams,
     run=run,
 )

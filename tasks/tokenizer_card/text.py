@@ -139,7 +139,7 @@ def _vocabulary(card: TokenizerCard) -> list[str]:
         "",
         f"- {number_of(card.num_unused, 'ordinary token')} never used, {card.num_unreachable:,} that no text "
         f"gives, {card.num_duplicates:,} whose text is that of another one",
-        *([f"- Vowel signs and other marks are cut from their letters in {marks}"] if marks else []),
+        *([f"- Vowel signs and other marks are apart from their letters in {marks}"] if marks else []),
         f"- {number_of(card.num_suspects, 'suspect')}: tokens that a model would hardly see, though they are "
         f"in the vocabulary{_of_these(card)}",
     ]

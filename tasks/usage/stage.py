@@ -137,4 +137,4 @@ def _metrics(summary: "Summary") -> dict[str, Scalar]:
     }
 
 
-USAGE = Stage(verb="usage", task="usage", kind="usage", version=4, params=UsageParams, run=run)
+USAGE = Stage(verb="usage", task="usage", kind="usage", version=5, params=UsageParams, run=run)

@@ -150,9 +150,26 @@ def test_a_profile_trains_a_tokenizer_that_knows_every_byte(project: Tokmill) ->
 
 def test_another_family_runs_what_depends_on_it_alone(project: Tokmill) -> None:
     trained = {"train", "encode", "audit", "usage", "tokenizer_card", "mix", "pack", "card"}
-    for family in ("char_bpe", "wordpiece"):
+    for family in ("char_bpe", "wordpiece", "unigram", "word_bpe", "longest_match"):
         tasks = to_run(project, "--set", f"train.family={family}", "--set", "train.vocab_size=400")
         assert stages(tasks) == trained
+
+
+@pytest.mark.parametrize("family", ["char_bpe", "unigram"])
+def test_a_sentencepiece_model_is_trained_of_the_same_corpus(project: Tokmill, family: str) -> None:
+    chosen = ["--set", f"train.family={family}", "--set", "train.mode=sentencepiece"]
+    small = ["--set", "train.vocab_size=300", "--set", "train.allow_smaller=true"]
+    tasks = to_run(project, *chosen, *small)
+    assert stages(tasks).isdisjoint({"ingest", "balance"})
+    assert {"count", "train", "encode", "audit", "card"} <= stages(tasks)
+
+    project.run("tiny.toml", *chosen, *small)
+    found = (record for record in records(project.store).values() if record["kind"] == "tokenizer")
+    assert any("sentencepiece" in record["metrics"]["exports"] for record in found)
+    cards = [path.read_text() for path in project.store.glob("tokenizer_card/*/card.md")]
+    (card,) = (card for card in cards if "| mode | `sentencepiece` |" in card and f"`{family}`" in card)
+    assert "split_pattern" not in card
+    assert project("verify").code == 0
 
 
 def test_another_schedule_scores_no_document_again(project: Tokmill) -> None:

@@ -98,7 +98,7 @@ def test_a_reason_stands_beside_its_setting(made: dict[str, Path]) -> None:
     assert reasons["method"][1] == "rare sources count more"
     assert "max_input_chars_per_word" not in reasons or card.family == "wordpiece"
     assert re.search(r"^\| vocab_size \| `\d+` \| small \\\| enough \|$", text, re.MULTILINE)
-    assert reasons["split_pattern"][1] == ""
+    assert reasons.get("split_pattern", ("", ""))[1] == ""
 
 
 def test_settings_of_other_families_are_left_out(made: dict[str, Path]) -> None:
@@ -107,6 +107,9 @@ def test_settings_of_other_families_are_left_out(made: dict[str, Path]) -> None:
 
     assert ("shrinking_factor" in names) == (card.family == "unigram")
     assert ("max_input_chars_per_word" in names) == (card.family == "wordpiece")
+    assert ("tie_break" in names) == (card.family == "byte_bpe")
+    on_sentences = FAMILIES[card.family].mode == "sentencepiece"
+    assert names.isdisjoint({"split_pattern", "digits"}) == on_sentences
 
 
 def test_its_tables_have_as_many_cells_as_their_heads(made: dict[str, Path]) -> None:

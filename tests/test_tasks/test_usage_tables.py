@@ -61,7 +61,7 @@ def test_marks_that_no_token_joins_to_their_letters_are_named():
     with usage_database(vocabulary, sources) as database:
         summary = summarize(database, vocabulary, sources)
     assert summary.marks_apart == {"Tamil": 0.5}
-    assert "cut from their letters in Tamil (50% of tokens)" in to_markdown(summary)
+    assert "apart from their letters in Tamil (50% of tokens)" in to_markdown(summary)
     assert Summary.model_validate_json(summary.model_dump_json()) == summary
     assert "marks" not in summary_of(SOURCES).model_dump_json()
 

@@ -2,7 +2,7 @@
 
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.wordpiece.model import NAME, WordPieceModel
-from tokmill.tokenizer.wordpiece.training import WordPieceTraining, least_vocab_size
+from tokmill.tokenizer.wordpiece.training import WordPieceTraining, check_options, least_vocab_size
 
 FAMILY = Family(
     NAME,
@@ -13,5 +13,6 @@ FAMILY = Family(
     least_vocab_size,
     {name: f"tokmill.tokenizer.wordpiece.formats.{name}" for name in ("huggingface", "bert", "gguf")},
     "wordpiece",
+    check_options=check_options,
     revision=1,
 )

@@ -31,7 +31,7 @@ class WordPieceTraining:
         Raises:
             TrainingError: a size is too small, or an option is not for this family.
         """
-        _check_options(options)
+        check_options(options)
         self._options = options
         self._names = list(dict.fromkeys([UNKNOWN, *options.names]))
         least = least_vocab_size(options.special_tokens, options.num_reserved)
@@ -72,7 +72,12 @@ class WordPieceTraining:
         return WordPieceModel(vocabulary, UNKNOWN, most, rule)
 
 
-def _check_options(options: ModelOptions) -> None:
+def check_options(options: ModelOptions) -> None:
+    """Refuse the tie rules of byte-level BPE.
+
+    Raises:
+        TrainingError: one is set.
+    """
     if options.tie_break != "lexicographic_max":
         raise TrainingError(
             f"train: tie_break={options.tie_break!r} is for byte-level BPE; of pairs with equal scores "
