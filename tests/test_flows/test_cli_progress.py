@@ -46,7 +46,7 @@ def test_a_task_is_one_line_with_its_figures():
         shown.expect("ingest", 1)
         shown.on_start("ingest")
         shown.on_finish("ingest", "made", 1.25, REF, {"num_documents": 1932})
-    assert lines(console) == ["ingest                made                  1.2 s  1,932 documents"]
+    assert lines(console) == ["ingest                  made                  1.2 s  1,932 documents"]
 
 
 def test_the_clock_of_a_group_stands_still_once_its_last_task_has_ended():
@@ -68,7 +68,7 @@ def test_shards_are_one_line_when_the_last_is_done():
         shown.on_finish("count[a/1]", "cached", 0.0, REF, {})
         assert lines(console) == []
         shown.on_finish("count[b/0]", "cached", 0.0, REF, {})
-    assert lines(console) == ["count[*]         3/3  cached"]
+    assert lines(console) == ["count[*]           3/3  cached"]
 
 
 def test_what_became_of_shards_is_counted():
@@ -93,7 +93,7 @@ def test_waiting_for_another_process_is_not_making():
 def test_an_unannounced_task_is_a_group_of_one():
     shown, console = plain()
     shown.on_finish("card", "cached", 0.0, REF, {})
-    assert lines(console) == ["card                  cached"]
+    assert lines(console) == ["card                    cached"]
 
 
 def test_a_pace_says_how_fast_and_how_long():
