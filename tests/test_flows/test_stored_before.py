@@ -17,7 +17,9 @@ from tokmill.tasks.store import Store
 from tokmill.tokenizer import load
 
 ASKED = ("smoke", "--set", "train.vocab_size=400")
-RISEN = {"audit", "usage", "tokenizer_card", "card"}
+RISEN = {"train", "audit", "usage", "tokenizer_card", "card"}
+WAITS = {"encode", "mix", "pack"}
+"""What a plan cannot know: the tokenizer that is trained again has the same bytes, so these are found."""
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def test_everything_in_it_is_sound_and_can_be_read(stored: Path) -> None:
 
 def test_a_plan_finds_all_that_has_no_risen_version(stored: Path) -> None:
     rows = plan("smoke", overrides=["train.vocab_size=400"], store=stored)
-    assert {row.task.partition("[")[0] for row in rows if row.action == "run"} == RISEN
+    assert {row.task.partition("[")[0] for row in rows if row.action == "run"} == RISEN | WAITS
     assert len(rows) == 22
 
 

@@ -568,3 +568,17 @@ def test_bytes_need_a_pattern_that_cuts_their_names(tmp_path: Path) -> None:
     tok = tokenizer.train(["the quick brown fox"] * 3, split_pattern=r"\s+|[^\s]+", **how)
     with pytest.raises(TokenizerError, match="leaves <0x41> whole"):
         tok.save(tmp_path, "huggingface")
+
+
+def test_tokenizers_reads_trained_scores_as_they_are(tmp_path: Path) -> None:
+    """Numbers of 17 digits would be read one off in the last place, and decide between equal sums."""
+    texts = [*TRAINING_TEXTS, "~~ ~~~ ~~~~~ /// //////// 1 == === ====="] * 3
+    tok = tokenizer.train(texts, family="unigram", vocab_size=400, allow_smaller=True)
+    (file,) = (path for path in tok.save(tmp_path, "huggingface") if path.name == "tokenizer.json")
+    other = tokenizers.Tokenizer.from_file(str(file))
+    read = [score for _, score in json.loads(other.to_str())["model"]["vocab"]]
+    assert read == tok.definition.model.scores.tolist()
+    rows = [f" ^{mark * length}" for mark in "~/=" for length in range(1, 80)]
+    assert [found.ids for found in other.encode_batch(rows)] == tok.encode_batch(rows).to_lists()
+    loaded = tokenizer.load(tmp_path)
+    assert loaded.encode_batch(rows).to_lists() == tok.encode_batch(rows).to_lists()

@@ -7,7 +7,6 @@ token, cannot be written.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -75,8 +74,7 @@ def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
     model, chain = definition.model, definition.pre_tokenizer.chain
     if not isinstance(model, UnigramModel):
         raise FormatError(f"format='huggingface' cannot write a {model.family} tokenizer as Unigram")
-    marked = chain in ((metaspace.WORDS,), (WHOLE_TEXT,))
-    scores = _as_written(model) if marked else model.scores.tolist()
+    scores = _as_written(model)
     pieces = [_text(token, i, model) for i, token in enumerate(definition.tokens)]
     return {
         **_around(definition, chain, exact=exact),
@@ -187,8 +185,7 @@ def read_marked(
 
     The arguments and errors are those of `read`; `pattern` is that of the pre-tokenizer.
     """
-    model = _model(content["model"], special_tokens, num_reserved, where)
-    return replace(model, scores=np.array([*map(as_read, model.scores.tolist())])), pattern
+    return _model(content["model"], special_tokens, num_reserved, where), pattern
 
 
 def _model(
@@ -206,7 +203,7 @@ def _model(
             tokens[i] = byte_ids.get(i, piece.encode())
     vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved, byte_ids)
     scores = [score for _, score in pairs] + [0.0] * (vocabulary.size - len(pairs))
-    return UnigramModel(vocabulary, scores_of(scores), unknown)
+    return UnigramModel(vocabulary, np.array([*map(as_read, scores_of(scores).tolist())]), unknown)
 
 
 def _unknown(model: Mapping[str, Any], special_tokens: Mapping[str, int], where: str) -> str:

@@ -73,13 +73,17 @@ class UnigramTrainer:
             self._prune(max(enough, int(shrinking_factor * self.size)))
 
     def best(self, number: int) -> list[tuple[bytes, float]]:
-        """Return all characters and the pieces of the greatest scores, up to `number`, the greatest first."""
+        """Return all characters and the pieces of the greatest scores, up to `number`, the greatest first.
+
+        Scores have 15 digits: every reader of a decimal number, however it rounds, reads these alike
+        (`formats.scores`), so that equal sums are decided alike.
+        """
         order = np.lexsort((np.arange(self.scores.shape[0]), -self.scores))
         left = order[: self.size]
         isolated = self._seeds.characters[left]
         room = max(number - int(np.count_nonzero(isolated)), 0)
         chosen = left[isolated | (np.cumsum(~isolated) <= room)]
-        return [(self._seeds.strings[i], float(self.scores[i])) for i in chosen]
+        return [(self._seeds.strings[i], float(f"{self.scores[i]:.15g}")) for i in chosen]
 
     def _list_edges(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         starts, found = np.empty(self._text.data.shape[0] + 1, np.int64), make_found(self._longest_piece)
