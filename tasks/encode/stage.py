@@ -280,6 +280,6 @@ def _accounts(source: str, num_documents: int, num_bytes: int, found: EncodedSta
 
 
 ENCODE_SHARD = Stage(
-    verb="encode_shard", task="encode", kind="encoded_shard", version=3, params=EncodeParams, run=run_shard
+    verb="encode_shard", task="encode", kind="encoded_shard", version=4, params=EncodeParams, run=run_shard
 )
 ENCODE = Stage(verb="encode", task="encode", kind="encoded", version=3, params=EncodeParams, run=run)

@@ -17,8 +17,8 @@ from tokmill.tasks.store import Store
 from tokmill.tokenizer import load
 
 ASKED = ("smoke", "--set", "train.vocab_size=400")
-RISEN = {"train", "audit", "usage", "tokenizer_card", "card"}
-WAITS = {"encode", "mix", "pack"}
+RISEN = {"train", "encode", "audit", "usage", "tokenizer_card", "card"}
+WAITS = {"mix", "pack"}
 """What a plan cannot know: the tokenizer that is trained again has the same bytes, so these are found."""
 
 

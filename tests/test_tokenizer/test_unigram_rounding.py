@@ -40,7 +40,9 @@ def expected(tok: Tokenizer, text: str) -> list[int]:
     assert isinstance(model, UnigramModel)
     known = {t: i for i, t in model.vocabulary.ordinary() if i not in model.vocabulary.byte_ids}
     scores = {token: float(model.scores[i]) for token, i in known.items()}
-    return [known.get(piece, 0) for piece in slow.best(text.encode(), scores, model.unknown_score, rounded)]
+    return [
+        known.get(piece, 0) for piece in slow.best(text.encode(), scores, model.unknown_score, rounded, -1e5)
+    ]
 
 
 def by_kernel(tok: Tokenizer, text: str, times: int = 2) -> list[list[int]]:
@@ -92,3 +94,14 @@ def test_unknown_characters_become_their_bytes_and_neighbours_one_token() -> Non
     assert by_kernel(made(scores, with_bytes=False), "ccc▁▁a▁ca") == [[0, 2, 0, 1]] * 2
     ids = by_kernel(made(scores, with_bytes=True), "c▁a")
     assert ids == [[3 + ord("c"), 2]] * 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("size", [30, 3_000, 60_000])
+def test_adding_begins_again_where_a_sum_is_low(seed: int, size: int) -> None:
+    """Once in a long text, in every second word, or at every character."""
+    random_ = random.Random(seed)
+    words = ["".join(random_.choices(ALPHABET, k=random_.randint(1, 9))) for _ in range(40)]
+    text = "".join(random_.choices(words, k=400))
+    tok = made({piece: score * size for piece, score in near_ties(seed).items()}, with_bytes=False)
+    assert by_kernel(tok, text) == [expected(tok, text)] * 2

@@ -56,13 +56,9 @@ def test_tokenizers_reads_a_family(name: str, shared_data: Path, tmp_path: Path)
     same(tok, by_tokenizers(written(tok, tmp_path, "huggingface", "tokenizer.json"), texts), texts)
 
 
-@pytest.mark.parametrize(
-    ("name", "most_bytes"), [("char_bpe of sentences", 1 << 30), ("unigram of sentences", 38_000)]
-)
-def test_sentencepiece_reads_a_model(name: str, most_bytes: int, shared_data: Path, tmp_path: Path) -> None:
-    # Sums of Unigram's scores are rounded to 32 bits: in longer texts a few near ties come out otherwise.
-    tok, real = trained(name, shared_data), real_texts(shared_data, LINES)
-    texts = [*NASTY, *(text for text in real if len(text.encode()) <= most_bytes)]
+@pytest.mark.parametrize("name", ["char_bpe of sentences", "unigram of sentences"])
+def test_sentencepiece_reads_a_model(name: str, shared_data: Path, tmp_path: Path) -> None:
+    tok, texts = trained(name, shared_data), [*NASTY, *real_texts(shared_data, LINES)]
     same(tok, by_sentencepiece(written(tok, tmp_path, "sentencepiece", ".model"), texts), texts)
 
 

@@ -85,13 +85,16 @@ def best(
     scores: Mapping[bytes, float],
     unknown_score: float = -math.inf,
     rounded: Callable[[float], float] = float,
+    lowest: float = -math.inf,
 ) -> list[bytes]:
     """Return the most probable segmentation, with `b""` for each run of unknown characters.
 
     The best way to each place is found from the left; of equal ways the one whose last piece is longest.
-    `rounded` is what becomes of every sum.
+    `rounded` is what becomes of every sum. Where the sum to a place is below `lowest`, it is taken from all
+    sums to places ahead, and becomes 0.
     """
     letters, ways = characters(word), [(0.0, 0, b"")]
+    taken: dict[int, float] = {}
     longest = max(map(len, scores), default=0)
     for end in range(1, len(letters) + 1):
         offers = []
@@ -101,7 +104,15 @@ def best(
                 offers.append((rounded(ways[start][0] + scores[piece]), start, piece))
             elif end == start + 1:
                 offers.append((rounded(ways[start][0] + unknown_score), start, b""))
+        for place in [place for place in taken if place >= end - longest]:
+            offers = [
+                (rounded(score - taken[place]) if start < place else score, start, piece)
+                for score, start, piece in offers
+            ]
         ways.append(max(offers, key=lambda offer: offer[0]))  # the first of equal ones
+        if ways[end][0] < lowest:
+            taken[end] = ways[end][0]
+            ways[end] = (0.0, *ways[end][1:])
     found: list[bytes] = []
     place = len(letters)
     while place:

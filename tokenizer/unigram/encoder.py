@@ -54,7 +54,7 @@ def lay_out(
     single = pieces[lengths[pieces] == 1]
     byte_ids[data[offsets[single]]] = single
     trie, _ = lay_out_trie(data, offsets, pieces[lengths[pieces] > 1], byte_ids)
-    return Pieces(trie, scores, -1, np.empty(0, np.int32), False, np.zeros(0, np.uint64))
+    return Pieces(trie, scores, -1, np.empty(0, np.int32), False, np.zeros(0, np.uint64), 0.0)
 
 
 class UnigramEncoder:
@@ -86,7 +86,8 @@ class UnigramEncoder:
         if single:
             neighbours = np.zeros(NUM_BITS // 64, np.uint64)
             mark_neighbours(vocabulary.data, vocabulary.offsets, ordinary, neighbours)
-            self.pieces = self.pieces._replace(neighbours=neighbours)
+            worst = float(np.abs(costs[[*ordinary, unknown_id]]).max())
+            self.pieces = self.pieces._replace(neighbours=neighbours, worst=worst)
         self.longest = int(np.diff(vocabulary.offsets)[ordinary].max())
         self._free: list[Workspace] = []
 

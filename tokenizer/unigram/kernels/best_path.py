@@ -4,6 +4,8 @@ Scores are added from left to right in float64. Places are taken in ascending or
 place the first one stays unless a later one is strictly better: of equal paths, the one whose last piece is
 longest. Hugging Face's tokenizers decide in the same way, so the ids are the same. sentencepiece rounds each
 sum to 32 bits; with `Pieces.single` this is done here, too, so that almost equal paths are decided as there.
+It also begins to add at 0 again (since 0.2.3, as its ids tell) wherever the sum to a character is below
+`LOWEST`: that sum is taken from those of all places ahead. Otherwise rounding would decide more and more.
 """
 
 from typing import NamedTuple
@@ -13,6 +15,8 @@ import numpy as np
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Int32, Int64, UInt32
 from tokmill.tokenizer.unigram.kernels.lattice import Found, Pieces, find_steps, make_found, next_character
+
+LOWEST = -100_000.0
 
 
 class Paths(NamedTuple):
@@ -43,9 +47,13 @@ def find_best_path(data: BytesIn, start: int, end: int, pieces: Pieces, paths: P
     paths.best[0] = before
     for place in range(1, end - start + 1):
         paths.back[place] = -1
-    at = start
+    at, farthest = start, 0
     while at < end:
         after, here = next_character(data, at, end), paths.best[at - start]
+        if pieces.single and here < LOWEST:
+            for place in range(at - start, farthest + 1):
+                paths.best[place] = np.float64(np.float32(paths.best[place] - here))
+            here = 0.0
         for k in range(find_steps(data, at, end, after, pieces, paths.found)):
             to, token = paths.found.ends[k] - start, paths.found.ids[k]
             score = here + pieces.scores[token]
@@ -53,6 +61,7 @@ def find_best_path(data: BytesIn, start: int, end: int, pieces: Pieces, paths: P
                 score = np.float64(np.float32(score))
             if paths.back[to] < 0 or score > paths.best[to]:
                 paths.best[to], paths.back[to], paths.ids[to] = score, at - start, token
+            farthest = max(farthest, to)
         at = after
 
 

@@ -26,6 +26,7 @@ class Pieces(NamedTuple):
         byte_ids: shape (256,), the ids of the bytes that stand in for an unknown character; else empty.
         single: whether sums of scores are rounded to 32 bits at every step, as sentencepiece's are.
         neighbours: bits of the characters that stand side by side in pieces (`cuts`); empty unless `single`.
+        worst: no character costs more, be it a piece or unknown; 0 unless `single`.
     """
 
     trie: TokenTrie
@@ -34,6 +35,7 @@ class Pieces(NamedTuple):
     byte_ids: Int32
     single: bool
     neighbours: UInt64
+    worst: float
 
 
 class Found(NamedTuple):

@@ -6,7 +6,8 @@ less than rounding can move. Let M be the size of the best one's score, D by how
 the number of characters and S the size of the sum before. At each of at most n steps a sum of the size s
 moves by at most s / 2^24. If D > n (S + M) / 2^23 (and a hundredth more, for what is of second order and for
 the sums in 64 bits here), the best one stays strictly the best. So a part is remembered with the greatest
-such S, the *limit*, as one more id; where the sum is above, it is segmented again.
+such S, the *limit*, as one more id; where the sum is above, it is segmented again. So it is where the sum to
+one of its characters may be so low that adding begins at 0 again (`best_path.LOWEST`).
 """
 
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from tokmill.tokenizer.kernels.cache import (
     empty_block,
     fetch_ahead,
 )
-from tokmill.tokenizer.unigram.kernels.best_path import Paths, find_best_path, write_path
+from tokmill.tokenizer.unigram.kernels.best_path import LOWEST, Paths, find_best_path, write_path
 from tokmill.tokenizer.unigram.kernels.cuts import Parts, cut_parts, empty_parts
 from tokmill.tokenizer.unigram.kernels.lattice import Pieces, find_steps, next_character
 from tokmill.tokenizer.unigram.kernels.remembering import recall, remember
@@ -81,6 +82,12 @@ def limit_of(margin: float, steps: int, score: float) -> int:
 
 
 @kernel(inline=True)
+def stays_high(total: float, length: int, pieces: Pieces) -> bool:
+    """Whether no sum to a character of a part is below LOWEST; a way by single characters bounds them all."""
+    return total - length * pieces.worst - 1.0 >= LOWEST  # 1.0 for what rounding adds up to
+
+
+@kernel(inline=True)
 def add_scores(total: float, pieces: Pieces, out: UInt32, at: int, count: int) -> float:
     """Add the scores of ids to a sum, rounding it each time."""
     for i in range(count):
@@ -112,7 +119,7 @@ def encode_part(
         if known and limit >= 0:
             out[at + count] = np.uint32(limit)
             remember(data, start, length, row, cache, room.fetched, out, at, count + 1)
-            if -total <= limit:
+            if -total <= limit and stays_high(total, length, pieces):
                 return count, lost, add_scores(total, pieces, out, at, count)
     find_best_path(data, start, end, pieces, paths, total)
     count, lost = write_path(data, start, length, pieces, paths, out, at)
@@ -162,7 +169,8 @@ def encode_rounded(
         for row in range(number):
             begin, after = room.parts.starts[row], room.parts.ends[row]
             count = recall(data, begin, after - begin, row, cache, room.fetched, out, at) - 1
-            if count > 0 and -total <= out[at + count]:
+            known = count > 0 and -total <= out[at + count]
+            if known and stays_high(total, after - begin, pieces):
                 total = add_scores(total, pieces, out, at, count)
             else:
                 count, unknown, total = encode_part(

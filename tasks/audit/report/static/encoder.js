@@ -271,6 +271,7 @@
       const letters = characters(binary), starts = [0];
       for (const letter of letters) starts.push(starts.at(-1) + letter.length);
       const best = new Float64Array(letters.length + 1), back = new Int32Array(letters.length + 1), by = new Int32Array(letters.length + 1);
+      const taken = [];  // where adding began at 0 again, and from which sum; see unigram/kernels/best_path.py
       for (let end = 1; end <= letters.length; end++) {
         let score = -Infinity, first = end;
         while (first > 0 && starts[end] - starts[first - 1] <= longest) first--;
@@ -278,10 +279,13 @@
         for (let start = first; start < end; start++) {
           const id = ids.get(binary.slice(starts[start], starts[end]));
           if (id === undefined && start !== end - 1) continue;
-          const sum = rounded(best[start] + (id === undefined ? spec.unknown_score : spec.scores[id]));
+          let sum = rounded(best[start] + (id === undefined ? spec.unknown_score : spec.scores[id]));
+          for (const [place, base] of taken) if (start < place) sum = rounded(sum - base);
           if (sum > score) { score = sum; back[end] = start; by[end] = id ?? -1; }
         }
         best[end] = score;
+        if (spec.precision === "single" && score < -100000) { taken.push([end, score]); best[end] = 0; }
+        if (taken.length && starts[end] - starts[taken[0][0]] > longest) taken.shift();
       }
       const path = [];
       for (let end = letters.length; end > 0; end = back[end]) path.push([by[end], letters[end - 1]]);
