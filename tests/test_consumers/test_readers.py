@@ -7,6 +7,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
+from tests.test_flows.in_process import InProcess
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
 from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.formats.packed.masks import varlen
@@ -20,13 +21,44 @@ ALL_FORMATS = ("arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet")
 LENGTHS = [5, 40, 2, 9, 17, 30, 3, 3, 21, 8, 1, 1, 64, 11]
 
 
-@pytest.fixture(scope="module", params=[256, 70_000], ids=["uint16", "uint32"])
+PROFILE = """
+name = "held"
+
+[sources.lines]
+files = ["lines.jsonl"]
+
+[holdout]
+share = 0.3
+
+[train]
+vocab_size = 300
+special_tokens = ["<|endoftext|>"]
+
+[pack]
+sequence_length = 16
+strategy = "best_fit"
+sequences_per_shard = 7
+mask_continued = true
+labels = true
+formats = %s
+"""
+
+
+@pytest.fixture(scope="module", params=[256, 70_000, "validation"], ids=["uint16", "uint32", "validation"])
 def packed(request, tmp_path_factory):
     """A packed artifact in every format: some shards, pieces that go on, padding."""
     if not any(map(find_spec, LIBRARIES)):
         pytest.skip(f"none of {', '.join(LIBRARIES)} is installed")
     folder = tmp_path_factory.mktemp("packed")
-    vocab_size = request.param
+    path = held_out(folder) if request.param == "validation" else fabricated(folder, request.param)
+    reader = PackedReader.open(path)
+    assert reader.manifest.num_padding_tokens > 0
+    assert len(reader.manifest.shards) > 2
+    return path, reader
+
+
+def fabricated(folder, vocab_size):
+    """Pack documents that consist of literal tokens."""
     first = 0 if vocab_size == 256 else 65_400
     documents = {
         "a": [numbered(LENGTHS, first, vocab_size)],
@@ -36,10 +68,17 @@ def packed(request, tmp_path_factory):
     params = {"sequence_length": 16, "strategy": "best_fit", "sequences_per_shard": 7, "mask_continued": True}
     params["labels"] = True
     _, path = pack_mixture(corpus, mix_corpus(corpus, folder), folder, formats=ALL_FORMATS, **params)
-    reader = PackedReader.open(path)
-    assert reader.manifest.num_padding_tokens > 0
-    assert len(reader.manifest.shards) > 2
-    return path, reader
+    return path
+
+
+def held_out(folder):
+    """Run a profile that holds documents out; returns where those are packed."""
+    texts = (f"{number} " + "ein Wort und noch eins " * (number % 9) for number in range(80))
+    lines = (json.dumps({"text": text}) for text in texts)
+    (folder / "lines.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "held.toml").write_text(PROFILE % json.dumps(ALL_FORMATS), encoding="utf-8")
+    runs = InProcess.at(folder / "store")
+    return runs.store.path(runs.run(folder / "held.toml")["validation"])
 
 
 def test_megatron(packed):
