@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from side_by_side.outcomes import Verdict
 
 _COMPRESSION_TOLERANCE = 0.01  # other tie rules move bytes per token by far less than this
+_NOT_WORSE = 0.005  # of bytes per token on held-out text
 
 
 class Check(Protocol):
@@ -96,3 +97,28 @@ class SameMerges:
         first = next((i for i, (mine, its) in pairs if mine != its), len(wanted))
         right = abs(change) <= _COMPRESSION_TOLERANCE
         return Verdict(right, f"another tie rule: the first {first:,} tokens equal, {says}")
+
+
+class SamePieces:
+    """Pieces must compress held-out text as well as the reference's; how many are common to both is said.
+
+    Evidence: "pieces"; "bytes_per_token" on text that was held out.
+    """
+
+    def __init__(self, reference: str) -> None:
+        self.reference = reference
+        self._expected: dict[str, Any] | None = None
+
+    def judge(self, side: str, evidence: dict[str, Any]) -> Verdict:
+        """Compare compression, and say how many pieces are common."""
+        if self._expected is None and side == self.reference:
+            self._expected = evidence
+        if self._expected is None:
+            return Verdict(False, f"pieces not checked: {self.reference} gave none")
+        found, wanted = set(evidence["pieces"]), set(self._expected["pieces"])
+        change = evidence["bytes_per_token"] / self._expected["bytes_per_token"] - 1
+        if side == self.reference:
+            return Verdict(True, f"the reference: {len(wanted):,} pieces")
+        share = len(found & wanted) / max(len(found), 1)
+        says = f"{share:.2%} of {len(found):,} pieces in common, {change:+.2%} bytes per token"
+        return Verdict(change >= -_NOT_WORSE, says)

@@ -45,6 +45,12 @@ FAMILY_VOCABULARIES = {
     "sentencepiece": "sentencepiece",
     "sentencepiece-bpe": "sentencepiece",
 }  # and whose ids are right
+FAMILY_TRAININGS = {
+    "wordpiece": "tokenizers",
+    "word_bpe": "tokenizers",
+    "unigram": "sentencepiece",
+    "sentencepiece-bpe": "sentencepiece",
+}  # and whose pieces ours are compared with
 TRAINERS = (
     "tokmill",
     "tokmill from str",

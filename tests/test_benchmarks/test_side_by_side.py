@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from side_by_side import tables
-from side_by_side.checks import SameDocuments, SameMerges
+from side_by_side.checks import SameDocuments, SameMerges, SamePieces
 from side_by_side.outcomes import Case, Outcome, Verdict, ratio
 from side_by_side.processes import Process, SideError
 
@@ -22,7 +22,7 @@ def measured(side: str, seconds: float, verdict: Verdict) -> Outcome:
     return outcome
 
 
-@pytest.mark.parametrize("command", ["encode", "train", "split", "families"])
+@pytest.mark.parametrize("command", ["encode", "train", "split", "families", "families_train"])
 def test_help_shows_examples_wherever_python_runs(command: str, checkout: Path, tmp_path: Path) -> None:
     script = checkout / "benchmarks" / f"{command}.py"
 
@@ -67,6 +67,21 @@ def test_merges_are_right_only_if_equal_or_alike_under_another_tie_rule() -> Non
     other = check.judge("sentencepiece", turned | {"tokens": ["6162"], "bytes_per_token": 3.0})
     assert other.right
     assert not other.same_work
+
+
+def test_pieces_are_right_if_they_compress_as_well_as_the_reference() -> None:
+    check = SamePieces("sentencepiece")
+    reference = {"pieces": ["a", "b", "ab", "ba"], "bytes_per_token": 4.0}
+
+    assert not check.judge("tokmill", reference).right  # nobody has said what is right
+    assert check.judge("sentencepiece", reference).right
+    same = check.judge("tokmill", reference)
+    assert same.right
+    assert "100.00% of 4 pieces" in same.says
+    other = check.judge("tokmill", {"pieces": ["a", "b", "ab", "aa"], "bytes_per_token": 3.99})
+    assert other.right
+    assert "75.00% of 4 pieces in common, -0.25% bytes per token" in other.says
+    assert not check.judge("tokmill", reference | {"bytes_per_token": 3.97}).right
 
 
 def test_a_wrong_result_is_in_no_ratio_and_stands_in_brackets() -> None:
