@@ -1,7 +1,7 @@
-"""Runs the jobs of a DAG as Prefect tasks.
+"""Runs the jobs of a DAG as tasks, on Prefect or without it.
 
 A job is submitted as soon as its dependencies are done, so independent branches (the audit; scores, mixture
-and packing) run in parallel on the flow's task runner. All scheduling happens in the thread that calls `run`:
+and packing) run in parallel on the given `Tasks`. All scheduling happens in the thread that calls `run`:
 it waits for the next task to end and submits the jobs that become ready. A task never waits for another one
 inside a worker, so a single worker is enough.
 
@@ -10,28 +10,25 @@ published. Then the first failure, in the order of the DAG, is raised. A rerun o
 and what depends on it.
 """
 
-import re
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
-from typing import Any, NamedTuple
-
-from prefect.futures import PrefectFuture
-from prefect.task_runners import TaskRunner
-from prefect.utilities.annotations import quote
+from typing import NamedTuple
 
 from tokmill.flows.errors import RunError
 from tokmill.flows.run.dag import Done, Job, Node, Step, references
 from tokmill.flows.run.exception_frames import clear_frames
-from tokmill.flows.run.prefect_task import TaskCallbacks, TaskSpec, as_task
 from tokmill.flows.run.progress import Reporter, group_of
 from tokmill.flows.run.results import RunRow
+from tokmill.flows.run.started import Started, titled
+from tokmill.flows.run.tasks import CALLBACKS, Submitted, TaskCallbacks, Tasks, TaskSpec
+from tokmill.tasks.core.context import memory_limited_to, progress_reported_to
 from tokmill.tasks.core.stage import ArtifactRef, How
 from tokmill.tasks.store import Provenance, Store, Verify
-
-_SOURCE = re.compile(r"\[(.+)/\d+\]$")  # a task over shards: `encode[english/3]`
+from tokmill.tasks.store.store import Realized
+from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 
 class _End(NamedTuple):
@@ -41,26 +38,33 @@ class _End(NamedTuple):
     at: float
 
 
-@dataclass
-class _Progress:
-    """A started job: its rows and its failures by index of the step; -1 is the job itself."""
+def perform(spec: TaskSpec, title: str, report: Callable[[str], None]) -> Realized:
+    """Publish a task's artifact, unless the store has it; the body of a task, whoever runs it.
 
-    steps: Sequence[Step] = ()
-    rows: dict[int, RunRow] = field(default_factory=dict)
-    failures: dict[int, Exception] = field(default_factory=dict)
+    Args:
+        spec: what is requested, and where it goes.
+        title: of the task; the callbacks are told of it.
+        report: called with messages.
 
-    @property
-    def complete(self) -> bool:
-        """Whether every step has its artifact."""
-        return len(self.rows) == len(self.steps)
+    Raises:
+        TaskError, TokenizerError: the stage's parameters or inputs are invalid.
+        StopRequested: the run is being stopped (`tokenizer.core.stopping`).
+    """
+    raise_if_stopped()
+    callbacks = CALLBACKS.get()
+    if callbacks:
+        callbacks.on_start(title)
+    watcher = partial(callbacks.on_progress, title) if callbacks else None
+    with memory_limited_to(spec.memory_bytes), progress_reported_to(watcher):
+        realized = Store.open(spec.store).realize(
+            spec.request, provenance=spec.provenance, report=report, verify=spec.verify
+        )
+    if callbacks:
+        callbacks.on_end(title, realized.how)
+    return realized
 
-    @property
-    def in_order(self) -> list[RunRow]:
-        """The rows in the order of the steps."""
-        return [self.rows[index] for index in sorted(self.rows)]
 
-
-class PrefectExecutor:
+class Executor:
     """Makes the artifacts of a DAG.
 
     Attributes:
@@ -72,14 +76,14 @@ class PrefectExecutor:
     def __init__(
         self,
         store: Store,
-        runner: TaskRunner[Any],
+        tasks: Tasks,
         reporter: Reporter,
         verify: Verify = "sizes",
         memory_bytes: int | None = None,
         provenance: Provenance | None = None,
     ) -> None:
         self.store = store
-        self.runner = runner
+        self.tasks = tasks
         self.reporter = reporter
         self.verify = verify
         self.memory_bytes = memory_bytes
@@ -87,12 +91,12 @@ class PrefectExecutor:
         self.rows: list[RunRow] = []
         self._began: dict[str, float] = {}
         self._ended: dict[str, _End] = {}
-        self._progress: dict[Job, _Progress] = {}
+        self._started: dict[Job, Started] = {}
         self._failed = False
         self._done: dict[Job, Sequence[Node]] = {}
-        self._running: dict[PrefectFuture[Any], tuple[Job, int]] = {}
-        self._completed: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
-        self._futures: dict[ArtifactRef, PrefectFuture[Any]] = {}
+        self._running: dict[Submitted, tuple[Job, int]] = {}
+        self._completed: SimpleQueue[Submitted] = SimpleQueue()
+        self._futures: dict[ArtifactRef, Submitted] = {}
 
     def run(self, jobs: Sequence[Job]) -> Done:
         """Run all jobs and return their artifacts.
@@ -109,7 +113,7 @@ class PrefectExecutor:
             self._finish(self._completed.get())
             waiting = self._submit_ready(waiting)
         self._raise_first(jobs)
-        self.rows = [row for job in jobs for row in self._progress[job].in_order]
+        self.rows = [row for job in jobs for row in self._started[job].in_order]
         return self._done
 
     def _submit_ready(self, waiting: Sequence[Job]) -> Sequence[Job]:
@@ -123,7 +127,7 @@ class PrefectExecutor:
         return still_waiting
 
     def _start(self, job: Job) -> None:
-        progress = self._progress[job] = _Progress()
+        progress = self._started[job] = Started()
         try:
             progress.steps = job.steps(self._done)
             for group, num_tasks in Counter(group_of(step.title) for step in progress.steps).items():
@@ -139,33 +143,31 @@ class PrefectExecutor:
     def _submit(self, job: Job, index: int, step: Step) -> None:
         spec = TaskSpec(step.request(), self.store.root, self.verify, self.memory_bytes, self.provenance)
         parents = {ref: self._futures[ref] for ref in references(step) if ref in self._futures}
-        arguments = {"spec": quote(spec), "title": step.title}
-        task = as_task(spec, step.title)
-        future: PrefectFuture[Any] = self.runner.submit(task, arguments, wait_for=list(parents.values()))
+        future = self.tasks.submit(spec, step.title, list(parents.values()))
         self._running[future] = (job, index)
         future.add_done_callback(self._completed.put)
 
-    def _finish(self, future: PrefectFuture[Any]) -> None:
+    def _finish(self, future: Submitted) -> None:
         """Record a task that ended, and close its job if it was the last one."""
         job, index = self._running.pop(future)
-        progress = self._progress[job]
+        progress = self._started[job]
         end = self._end(progress.steps[index], future)
         if isinstance(end, RunRow):
             progress.rows[index] = end
             self._futures[end.ref] = future
             self._close(job)
         else:
-            failure = RunError(_titled(progress.steps[index], str(end)))
+            failure = RunError(titled(progress.steps[index], str(end)))
             failure.__cause__ = end
             self._fail(job, index, failure)
 
     def _fail(self, job: Job, index: int, failure: Exception) -> None:
-        self._progress[job].failures[index] = failure
+        self._started[job].failures[index] = failure
         self._failed = True
 
     def _close(self, job: Job) -> None:
         """Mark a job as done if all its artifacts are published and accepted."""
-        progress = self._progress[job]
+        progress = self._started[job]
         if progress.complete:
             refs = [row.ref for row in progress.in_order]
             try:
@@ -175,17 +177,14 @@ class PrefectExecutor:
             else:
                 self._done[job] = refs
 
-    def _end(self, step: Step, future: PrefectFuture[Any]) -> RunRow | BaseException:
+    def _end(self, step: Step, future: Submitted) -> RunRow | BaseException:
         """Report the end of a task, and return its row or its error."""
-        future.wait()  # it has ended, but may not have its final state until it is waited for
-        state = future.state
-        outcome = future.result(raise_on_failure=False)
-        if not state.is_completed():
-            failure = outcome if isinstance(outcome, BaseException) else RunError(str(state.message))
-            self.reporter.on_fail(step.title, str(failure))
-            return failure
+        outcome, cached = self.tasks.ended(future)
+        if isinstance(outcome, BaseException):
+            self.reporter.on_fail(step.title, str(outcome))
+            return outcome
         how, ended = self._ended.get(step.title, _End("made", time.monotonic()))
-        how = "cached" if state.name == "Cached" else how
+        how = "cached" if cached else how
         began = ended if how == "cached" else self._began.get(step.title, ended)
         seconds, metrics = ended - began, self.store.record(outcome).metrics
         row = RunRow(step.title, outcome, how, seconds, metrics, began)
@@ -201,7 +200,7 @@ class PrefectExecutor:
 
     def _failures(self, jobs: Sequence[Job]) -> list[Exception]:
         """Return the failures, in the order of `jobs` and of their steps."""
-        begun = [self._progress[job].failures for job in jobs if job in self._progress]
+        begun = [self._started[job].failures for job in jobs if job in self._started]
         return [failures[index] for failures in begun for index in sorted(failures)]
 
     def _raise_first(self, jobs: Sequence[Job]) -> None:
@@ -211,12 +210,3 @@ class PrefectExecutor:
             clear_frames(failure)
         if failures:
             raise failures[0]
-
-
-def _titled(step: Step, message: str) -> str:
-    """Put the task's title before a message, in place of the message's own stage and source."""
-    rest = message.removeprefix(f"{step.stage.task}: ")
-    source = _SOURCE.search(step.title)
-    if source is not None:
-        rest = rest.removeprefix(f"source '{source[1]}': ")
-    return f"{step.title}: {rest}"

@@ -30,7 +30,7 @@ from tokmill.flows.run.composition import compose
 from tokmill.flows.run.dag import Dag
 from tokmill.flows.run.deadline import SECONDS, end_soon
 from tokmill.flows.run.ending import message_of, server_state, state_of
-from tokmill.flows.run.execution import PrefectExecutor
+from tokmill.flows.run.execution import Executor
 from tokmill.flows.run.form import Overrides
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.progress import Reporter, Silent, noting_warnings
@@ -242,10 +242,10 @@ def _execute(
     provenance: Provenance,
     compose: Callable[[Sources, Locate], Dag],
 ) -> RunResult:
-    with RUNNERS[machine.runner].opened(machine.workers) as runner, noting_warnings(reporter):
+    with RUNNERS[machine.runner].opened(machine.workers) as tasks, noting_warnings(reporter):
         sources = resolve_sources(profile, store, rehash=machine.rehash)
         share = machine.memory_bytes // machine.workers
-        executor = PrefectExecutor(store, runner, reporter, machine.verify, share, provenance)
+        executor = Executor(store, tasks, reporter, machine.verify, share, provenance)
         dag = compose(sources, store.path)
         made = dag.artifacts(executor.run(dag.jobs))
     refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}

@@ -9,11 +9,8 @@ Prefect's result files (artifact references of a few hundred bytes) are in `<sto
 move with the store.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,60 +18,24 @@ from prefect import Task, get_run_logger, task
 from prefect.cache_policies import CachePolicy
 from prefect.context import TaskRunContext
 from prefect.filesystems import LocalFileSystem
+from prefect.futures import PrefectFuture
 from prefect.results import ResultStore
 from prefect.serializers import JSONSerializer
+from prefect.task_runners import TaskRunner
 from prefect.utilities.annotations import quote
 
+from tokmill.flows.errors import RunError
+from tokmill.flows.run.execution import perform
 from tokmill.flows.run.shown import show
-from tokmill.tasks.core.context import StageProgress, context_value, memory_limited_to, progress_reported_to
-from tokmill.tasks.core.stage import ArtifactRef, How, Request
-from tokmill.tasks.store import Provenance, Store, Verify
-from tokmill.tokenizer.core.stopping import raise_if_stopped
+from tokmill.flows.run.tasks import Ended, TaskSpec
+from tokmill.tasks.core.stage import ArtifactRef, How
+from tokmill.tasks.store import Store
 
 _HOW: dict[How, str] = {
     "made": "made by this task",
     "cached": "found in the store",
     "waited": "made by another task while this one waited",
 }
-
-# None in a task that runs in another process.
-_CALLBACKS: ContextVar["TaskCallbacks | None"] = ContextVar("callbacks", default=None)
-
-
-@dataclass(frozen=True)
-class TaskCallbacks:
-    """Callbacks for a task's start, progress and end; each receives the task's title.
-
-    `on_end` also receives how the task got its artifact, which Prefect's states do not record.
-    """
-
-    on_start: Callable[[str], None]
-    on_progress: Callable[[str, StageProgress], None]
-    on_end: Callable[[str, How], None]
-
-    def installed(self) -> AbstractContextManager[None]:
-        """Install the callbacks for the tasks that are submitted in this block."""
-        return context_value(_CALLBACKS, self)
-
-
-@dataclass(frozen=True)
-class TaskSpec:
-    """The argument of a task: a request, the store to publish its artifact in, and the machine's limits.
-
-    Attributes:
-        request: for the artifact.
-        store: the folder of artifacts.
-        verify: how thoroughly an existing artifact is checked.
-        memory_bytes: memory limit of the stage; see `tasks.core.context`.
-        provenance: the run's provenance. Tasks do not ask the server for the deployment themselves, because
-            one client per task costs more CPU time than the rest of its orchestration.
-    """
-
-    request: Request
-    store: Path
-    verify: Verify = "sizes"
-    memory_bytes: int | None = None
-    provenance: Provenance | None = None
 
 
 def results_folder(store: Path) -> Path:
@@ -126,23 +87,11 @@ def realize(spec: TaskSpec, title: str) -> ArtifactRef:
     """Publish the requested artifact, unless the store has it.
 
     Raises:
-        TaskError, TokenizerError: the stage's parameters or inputs are invalid.
-        StopRequested: the run is being stopped (`tokenizer.core.stopping`).
+        As `execution.perform`.
     """
-    raise_if_stopped()
-    spec = _unquoted(spec)
-    callbacks = _CALLBACKS.get()
-    if callbacks:
-        callbacks.on_start(title)
-    logger = get_run_logger()
-    watcher = partial(callbacks.on_progress, title) if callbacks else None
-    with memory_limited_to(spec.memory_bytes), progress_reported_to(watcher):
-        realized = Store.open(spec.store).realize(
-            spec.request, provenance=spec.provenance, report=logger.info, verify=spec.verify
-        )
+    spec, logger = _unquoted(spec), get_run_logger()
+    realized = perform(spec, title, logger.info)
     show(Store.open(spec.store), realized.ref)
-    if callbacks:
-        callbacks.on_end(title, realized.how)
     logger.info("%s/%s: %s", spec.request.stage.kind, spec.request.name, _HOW[realized.how])
     return realized.ref
 
@@ -154,3 +103,27 @@ def as_task(spec: TaskSpec, task_run_name: str) -> Task[..., ArtifactRef]:
         task_run_name=task_run_name,
         result_storage=results_folder(spec.store),
     )
+
+
+@dataclass(frozen=True)
+class PrefectTasks:
+    """Executes tasks on one of Prefect's task runners."""
+
+    runner: TaskRunner[Any]
+
+    def submit(self, spec: TaskSpec, title: str, after: Sequence[Any]) -> PrefectFuture[ArtifactRef]:
+        """See `execution.Tasks`."""
+        arguments = {"spec": quote(spec), "title": title}
+        future: PrefectFuture[ArtifactRef] = self.runner.submit(
+            as_task(spec, title), arguments, wait_for=list(after)
+        )
+        return future
+
+    def ended(self, submitted: PrefectFuture[ArtifactRef]) -> Ended:
+        """See `execution.Tasks`."""
+        submitted.wait()  # it has ended, but may not have its final state until it is waited for
+        state = submitted.state
+        outcome = submitted.result(raise_on_failure=False)
+        if state.is_completed():
+            return Ended(outcome, cached=state.name == "Cached")
+        return Ended(outcome if isinstance(outcome, BaseException) else RunError(str(state.message)))

@@ -10,9 +10,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
+from prefect.task_runners import ThreadPoolTaskRunner
 
 from tokmill.flows.run.machine import RunnerName
+from tokmill.flows.run.prefect_task import PrefectTasks
+from tokmill.flows.run.tasks import Tasks
 from tokmill.tokenizer.core.stopping import allow_work, request_stop
 
 
@@ -22,23 +24,23 @@ class Runner:
 
     Attributes:
         name: as in `Machine.runner`.
-        opened: opens Prefect's task runner for a number of workers. The end of the block waits for the
-            submitted tasks, unless an exception that is not an `Exception` (KeyboardInterrupt, a signal) ends
-            it; then the tasks are stopped.
+        opened: opens one of Prefect's task runners for a number of workers. The end of the block waits for
+            the submitted tasks, unless an exception that is not an `Exception` (KeyboardInterrupt, a signal)
+            ends it; then the tasks are stopped.
     """
 
     name: RunnerName
-    opened: Callable[[int], AbstractContextManager[TaskRunner[Any]]]
+    opened: Callable[[int], AbstractContextManager[Tasks]]
 
 
 @contextmanager
-def _threads(workers: int) -> Iterator[TaskRunner[Any]]:
+def _threads(workers: int) -> Iterator[Tasks]:
     runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=workers)
     allow_work()
     with ExitStack() as until_done:
         until_done.enter_context(runner)
         try:
-            yield runner
+            yield PrefectTasks(runner)
         except BaseException as error:
             if not isinstance(error, Exception):  # stop the tasks instead of waiting for them
                 request_stop()

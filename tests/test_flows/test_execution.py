@@ -15,7 +15,7 @@ from tokmill.flows.errors import RunError
 from tokmill.flows.profile import load_profile
 from tokmill.flows.run.composition import compose
 from tokmill.flows.run.dag import Dag, Done, Job, MappedJob, Part
-from tokmill.flows.run.execution import PrefectExecutor
+from tokmill.flows.run.execution import Executor
 from tokmill.flows.run.progress import Silent
 from tokmill.flows.run.runners import RUNNERS
 from tokmill.flows.run.sources import resolve_sources
@@ -67,14 +67,14 @@ def prefect(prefect_server: dict[str, str]) -> Iterator[None]:
     logging.getLogger("prefect").handlers.clear()
 
 
-def run(executor_of: Store, jobs: list[Job], workers: int = 2) -> tuple[PrefectExecutor, Done]:
+def run(executor_of: Store, jobs: list[Job], workers: int = 2) -> tuple[Executor, Done]:
     """Run jobs in a flow."""
-    made: list[tuple[PrefectExecutor, Done]] = []
+    made: list[tuple[Executor, Done]] = []
 
     @flow(name="test-execution")
     def running() -> None:
-        with RUNNERS["threads"].opened(workers) as runner:
-            executor = PrefectExecutor(executor_of, runner, Silent())
+        with RUNNERS["threads"].opened(workers) as tasks:
+            executor = Executor(executor_of, tasks, Silent())
             made.append((executor, executor.run(jobs)))
 
     running()

@@ -1,0 +1,82 @@
+"""What the executor asks of those who execute tasks: Prefect's task runners, or threads of this process."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from tokmill.tasks.core.context import StageProgress, context_value
+from tokmill.tasks.core.stage import ArtifactRef, How, Request
+from tokmill.tasks.store import Provenance, Verify
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """The argument of a task: a request, the store to publish its artifact in, and the machine's limits.
+
+    Attributes:
+        request: for the artifact.
+        store: the folder of artifacts.
+        verify: how thoroughly an existing artifact is checked.
+        memory_bytes: memory limit of the stage; see `tasks.core.context`.
+        provenance: the run's provenance. Tasks do not ask the server for the deployment themselves, because
+            one client per task costs more CPU time than the rest of its orchestration.
+    """
+
+    request: Request
+    store: Path
+    verify: Verify = "sizes"
+    memory_bytes: int | None = None
+    provenance: Provenance | None = None
+
+
+# None in a task that runs in another process.
+CALLBACKS: ContextVar["TaskCallbacks | None"] = ContextVar("callbacks", default=None)
+
+
+@dataclass(frozen=True)
+class TaskCallbacks:
+    """Callbacks for a task's start, progress and end; each receives the task's title.
+
+    `on_end` also receives how the task got its artifact, which Prefect's states do not record.
+    """
+
+    on_start: Callable[[str], None]
+    on_progress: Callable[[str, StageProgress], None]
+    on_end: Callable[[str, How], None]
+
+    def installed(self) -> AbstractContextManager[None]:
+        """Install the callbacks for the tasks that are submitted in this block."""
+        return context_value(CALLBACKS, self)
+
+
+class Ended(NamedTuple):
+    """What became of a submitted task: its artifact, or why there is none; and whether nothing was done."""
+
+    outcome: ArtifactRef | BaseException
+    cached: bool = False
+
+
+class Submitted(Protocol):
+    """A task that was submitted."""
+
+    def add_done_callback(self, callback: Callable[[Any], None], /) -> None:
+        """Have the callback called with this when the task has ended."""
+
+
+class Tasks(Protocol):
+    """Those who execute tasks: Prefect, or threads of this process."""
+
+    def submit(self, spec: TaskSpec, title: str, after: Sequence[Any]) -> Submitted:
+        """Have a task executed.
+
+        Args:
+            spec: its argument.
+            title: its name, e.g. `encode[english/3]`.
+            after: submitted tasks that it depends on; they have ended.
+        """
+
+    def ended(self, submitted: Any) -> Ended:
+        """Return what became of a task that has ended."""
