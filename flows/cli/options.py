@@ -60,6 +60,12 @@ MemoryOption = Annotated[
         show_default="a quarter of the RAM",
     ),
 ]
+NoPrefectOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-prefect", help="Run the stages in this process, unseen by any Prefect server; same artifacts."
+    ),
+]
 VerifyOption = Annotated[
     Literal["sizes", "full"] | None,
     typer.Option(

@@ -9,6 +9,7 @@ from tokmill.flows.cli.interruption import keeping
 from tokmill.flows.cli.options import (
     JsonOption,
     MemoryOption,
+    NoPrefectOption,
     ProfileArgument,
     RehashOption,
     SetOption,
@@ -35,6 +36,7 @@ def run(
     memory: MemoryOption = None,
     verify: VerifyOption = None,
     rehash: RehashOption = False,
+    no_prefect: NoPrefectOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a profile, from raw text to packed shards; artifacts that are up to date are reused."""
@@ -53,6 +55,7 @@ def run(
         result = api.run(
             loaded,
             store=location,
+            prefect=not no_prefect,
             workers=workers,
             memory=memory,
             verify=verify,

@@ -10,6 +10,7 @@ from tokmill.flows.cli.interruption import keeping
 from tokmill.flows.cli.options import (
     JsonOption,
     MemoryOption,
+    NoPrefectOption,
     ProfileArgument,
     SetOption,
     StoreOption,
@@ -67,6 +68,7 @@ def sweep(
     store: StoreOption = None,
     workers: WorkersOption = None,
     memory: MemoryOption = None,
+    no_prefect: NoPrefectOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train tokenizers of several families, temperatures and sizes, compare them, and recommend one."""
@@ -82,7 +84,9 @@ def sweep(
     if only_plan:
         _plan(profile, given, store, as_json)
     else:
-        _run(profile, given, {"workers": workers, "memory": memory}, store, as_json)
+        _run(
+            profile, given, {"workers": workers, "memory": memory, "prefect": not no_prefect}, store, as_json
+        )
 
 
 def _plan(profile: str, given: dict[str, Any], store: str | None, as_json: bool) -> None:

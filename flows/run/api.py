@@ -2,19 +2,38 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from tokmill.flows.profile import Profile, load_profile
+from tokmill.flows.run.composition import compose
+from tokmill.flows.run.direct import Compose, reused, run_directly
 from tokmill.flows.run.machine import Machine, store_url, writable_store
 from tokmill.flows.run.planning import PlanRow, plan_dag, plan_profile
 from tokmill.flows.run.progress import Reporter, Silent, noting_warnings
 from tokmill.flows.run.results import RunResult
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.flows.run.sweeping import compose_sweep, curves_of, grid_of
-from tokmill.flows.server.settings import prepare_terminal_run
-from tokmill.tasks.store import Verify
+from tokmill.flows.server.settings import may_have_a_server, prepare_terminal_run
+from tokmill.tasks.store import Store, Verify
 from tokmill.tasks.sweep.params import SweepParams
+
+
+class Settings(TypedDict, total=False):
+    """Settings of the machine, which change no result; None for the profile's, or the default.
+
+    Attributes:
+        workers: tasks at a time; by default one per core.
+        memory: memory for counts before they are written to disk, e.g. `4GB`.
+        verify: how an artifact is checked before it is reused: `sizes`, or `full` for digests as well.
+        rehash: read every source file again instead of trusting its size and time.
+    """
+
+    workers: int | None
+    memory: str | None
+    verify: Verify | None
+    rehash: bool
 
 
 def run(
@@ -22,25 +41,23 @@ def run(
     *,
     overrides: Iterable[str] | Mapping[str, Any] = (),
     store: str | Path | None = None,
-    workers: int | None = None,
-    memory: str | None = None,
-    verify: Verify | None = None,
-    rehash: bool = False,
+    prefect: bool = True,
     reporter: Reporter | None = None,
+    **settings: Unpack[Settings],
 ) -> RunResult:
     """Run a profile, from raw text to packed shards; artifacts that are up to date are reused.
 
-    The run is tracked by the configured Prefect server, or by an embedded one, which ends with this process.
+    The run is tracked by the configured Prefect server, or by an embedded one, which ends with this process;
+    the embedded one is not started for a run that finds everything in the store. Every run is in the store's
+    catalog.
 
     Args:
         profile: a name that ships with tokmill, the path of a TOML file, or a loaded profile.
         overrides: values that replace the profile's own, as in `load_profile`; ignored for a loaded profile.
         store: folder of the artifacts; by default the profile's, TOKMILL_STORE, or `tokmill-store`.
-        workers: tasks at a time; by default one per core. Changes no result.
-        memory: memory for counts before they are written to disk, e.g. `4GB`. Changes no result.
-        verify: how an artifact is checked before it is reused: `sizes`, or `full` for digests as well.
-        rehash: read every source file again instead of trusting its size and time.
+        prefect: whether Prefect runs the stages; else this process does, with the same artifacts.
         reporter: called with the progress, from several threads.
+        **settings: see `Settings`.
 
     Raises:
         ProfileError: the profile or an override is invalid.
@@ -50,15 +67,18 @@ def run(
         RunError: a task failed; artifacts that were published before stay published.
     """
     loaded = _loaded(profile, overrides)
-    with _prepared(loaded, store, reporter or Silent()) as (location, told):
-        from tokmill.flows.run.flow import run_profile  # noqa: PLC0415 - see `_prepared`
+    location, told = _opened(loaded, store, reporter)
+    machine = Machine.of(loaded.execution, store=location, **settings)
+    found = _without_prefect(loaded, machine, told, partial(compose, loaded), prefect)
+    if found is not None:
+        return found
+    with _server(machine.open_store(), told):
+        from tokmill.flows.run.flow import run_profile  # noqa: PLC0415 - see `_server`
 
-        return run_profile(
-            loaded, location, workers=workers, memory=memory, verify=verify, rehash=rehash, reporter=told
-        )
+        return run_profile(loaded, location, reporter=told, **settings)
 
 
-def sweep(
+def sweep(  # noqa: PLR0913 - the grid and the model are given by their parts
     profile: str | Path | Profile,
     *,
     vocab_sizes: Iterable[int] = (),
@@ -67,8 +87,9 @@ def sweep(
     model: SweepParams | None = None,
     overrides: Iterable[str] | Mapping[str, Any] = (),
     store: str | Path | None = None,
+    prefect: bool = True,
     reporter: Reporter | None = None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> RunResult:
     """Train and measure the tokenizers of a grid; its summary is the artifact of the kind `sweep`.
 
@@ -80,41 +101,62 @@ def sweep(
         model: the model that the tokenizers are for.
         overrides: see `run`.
         store: see `run`.
+        prefect: see `run`.
         reporter: see `run`.
-        **settings: `workers`, `memory`, `verify` and `rehash`, as in `run`.
+        **settings: see `Settings`.
 
     Raises:
         ProfileError: the profile is invalid, or the grid contradicts it.
         UsageError, SourceError, ServeError, RunError: as `run`.
     """
     loaded = _loaded(profile, overrides)
-    grid = grid_of(vocab_sizes, temperatures, families)
+    grid, model = grid_of(vocab_sizes, temperatures, families), model or SweepParams()
     curves_of(loaded, grid)
-    with _prepared(loaded, store, reporter or Silent()) as (location, told):
-        from tokmill.flows.run.sweep_flow import run_sweep  # noqa: PLC0415 - see `_prepared`
+    location, told = _opened(loaded, store, reporter)
+    machine = Machine.of(loaded.execution, store=location, **settings)
+    found = _without_prefect(loaded, machine, told, partial(compose_sweep, loaded, grid, model), prefect)
+    if found is not None:
+        return found
+    with _server(machine.open_store(), told):
+        from tokmill.flows.run.sweep_flow import run_sweep  # noqa: PLC0415 - see `_server`
 
-        return run_sweep(loaded, grid, model or SweepParams(), location, reporter=told, **settings)
+        return run_sweep(loaded, grid, model, location, reporter=told, **settings)
+
+
+def _opened(profile: Profile, store: str | Path | None, reporter: Reporter | None) -> tuple[str, Reporter]:
+    """Return the location of a store that can be written to, and the reporter, which was told the notes."""
+    location, told = store_url(_text(store), profile.execution), reporter or Silent()
+    writable_store(location)
+    _report_notes(profile, told)
+    return location, told
+
+
+def _without_prefect(
+    profile: Profile, machine: Machine, reporter: Reporter, composed: Compose, prefect: bool
+) -> RunResult | None:
+    """Run in this process, if that is wanted or all is in the store already; else return None.
+
+    Where people may look at a server, a run that finds everything is shown there, too.
+    """
+    if not prefect:
+        return run_directly(profile, machine, reporter, composed)
+    return None if may_have_a_server() else reused(profile, machine, reporter, composed)
 
 
 @contextmanager
-def _prepared(
-    profile: Profile, store: str | Path | None, reporter: Reporter
-) -> Iterator[tuple[str, Reporter]]:
-    """Open the store and a server for a run in this process; yield the store's location and the reporter.
+def _server(store: Store, reporter: Reporter) -> Iterator[None]:
+    """Open a server for a run in this process.
 
     Importing Prefect takes seconds; the caller's display is shown before that.
     """
-    location = store_url(_text(store), profile.execution)
-    opened = writable_store(location)
-    _report_notes(profile, reporter)
     prepare_terminal_run()
     from tokmill.flows.run.reconciling import reconcile  # noqa: PLC0415
     from tokmill.flows.server.prefect_server import prefect_server  # noqa: PLC0415
 
     with prefect_server(reporter.note):
-        for name in reconcile(opened):
+        for name in reconcile(store):
             reporter.note(f"the process of run {name!r} no longer exists; the run is marked as crashed")
-        yield location, reporter
+        yield
 
 
 def plan(

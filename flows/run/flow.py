@@ -34,6 +34,7 @@ from tokmill.flows.run.execution import Executor
 from tokmill.flows.run.form import Overrides
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.progress import Reporter, Silent, noting_warnings
+from tokmill.flows.run.recording import recorded
 from tokmill.flows.run.results import RunResult
 from tokmill.flows.run.runners import RUNNERS
 from tokmill.flows.run.shown import key_of, show_cached
@@ -41,7 +42,7 @@ from tokmill.flows.run.sources import Sources, resolve_sources
 from tokmill.flows.run.summary import run_summary
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
-from tokmill.tasks.store import Provenance, RunArtifact, Store, Verify
+from tokmill.tasks.store import Provenance, Store, Verify
 
 
 @dataclass
@@ -201,19 +202,17 @@ def build(
     store = machine.open_store()
     run_id = str(flow_run.id)
     provenance = Provenance.collect(flow_run_id=run_id, deployment_id=deployment.id)
-    with store.catalog.alive(run_id):
-        try:
-            parameters = profile.resolved()
-            store.catalog.add_run(run_id, profile=profile.name, parameters=parameters, provenance=provenance)
-            result = _execute(profile, machine, store, reporter, provenance, compose)
-            artifacts = [RunArtifact(task=row.task, ref=row.ref, how=row.how) for row in result.rows]
-            store.catalog.finish_run(run_id, state="completed", artifacts=artifacts)
-        except BaseException as error:
-            if isinstance(error, TerminationSignal):
-                end_soon(error.signal, SECONDS if _WATCHER.get() else _SECONDS_OF_A_WORKERS_RUN)
-            _note_end(store, run_id, error)
-            raise
-    return result
+
+    def execute() -> RunResult:
+        return _execute(profile, machine, store, reporter, provenance, compose)
+
+    return recorded(profile, store, run_id, provenance, execute, partial(_ended, store, run_id))
+
+
+def _ended(store: Store, run_id: str, error: BaseException) -> None:
+    if isinstance(error, TerminationSignal):
+        end_soon(error.signal, SECONDS if _WATCHER.get() else _SECONDS_OF_A_WORKERS_RUN)
+    _note_end(store, run_id, error)
 
 
 def _note_end(store: Store, run_id: str, error: BaseException) -> None:

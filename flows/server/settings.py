@@ -4,6 +4,7 @@ Variables that are already set in the environment are kept.
 """
 
 import os
+import tomllib
 from pathlib import Path
 
 from tokmill.flows.errors import ServeError
@@ -19,6 +20,10 @@ TERMINAL = {
 }
 
 
+# Files of the current folder that Prefect takes settings from, and what in them may be one.
+_CONFIGURING = {".env": "prefect", "prefect.toml": "", "pyproject.toml": "[tool.prefect"}
+
+
 def prepare_terminal_run() -> None:
     """Set the environment for a run from the command line; must be called before `import prefect`.
 
@@ -28,6 +33,35 @@ def prepare_terminal_run() -> None:
     require_prefect_home()
     for name, value in {**PRIVATE, **TERMINAL}.items():
         os.environ.setdefault(name, value)
+
+
+def may_have_a_server() -> bool:
+    """Return whether Prefect may be configured for a server, without importing it."""
+    if os.environ.get("PREFECT_API_URL"):
+        return True
+    home = Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser()
+    return _profile_has_url(Path(os.environ.get("PREFECT_PROFILES_PATH") or home / "profiles.toml")) or any(
+        Path(name).is_file() and word in _text(Path(name)).lower() for name, word in _CONFIGURING.items()
+    )
+
+
+def _profile_has_url(file: Path) -> bool:
+    """Return whether the active one of Prefect's profiles names a server."""
+    named = os.environ.get("PREFECT_PROFILE")
+    try:
+        known = tomllib.loads(_text(file))
+        active = known.get("profiles", {}).get(named or known.get("active"))
+        found = named not in {None, "ephemeral"} if active is None else "PREFECT_API_URL" in active
+    except (AttributeError, TypeError, ValueError):  # Prefect will say what is wrong with it
+        return True
+    return found
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def require_prefect_home() -> None:

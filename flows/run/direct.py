@@ -1,0 +1,177 @@
+"""Runs a DAG in this process, without Prefect: in a notebook, in a debugger, or when nothing has changed.
+
+The stages, their artifacts and the run's record are those of a run on Prefect; only its server knows nothing.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor as Pool
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+from tokmill.flows.profile import Profile
+from tokmill.flows.run.composer import Locate
+from tokmill.flows.run.dag import Dag, Done, Node, Step, walk
+from tokmill.flows.run.execution import Executor, perform
+from tokmill.flows.run.machine import Machine
+from tokmill.flows.run.progress import Reporter, noting_warnings
+from tokmill.flows.run.recording import recorded
+from tokmill.flows.run.results import RunResult, RunRow
+from tokmill.flows.run.sources import Sources, resolve_sources
+from tokmill.flows.run.tasks import Ended, TaskSpec
+from tokmill.tasks.core.errors import StoreError, TaskError
+from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.store import Provenance, Store, Verify
+from tokmill.tokenizer.core.stopping import allow_work, request_stop
+
+Compose: TypeAlias = Callable[[Sources, Locate], Dag]
+
+
+def run_directly(profile: Profile, machine: Machine, reporter: Reporter, compose: Compose) -> RunResult:
+    """Make the artifacts of a DAG, and record the run in the catalog.
+
+    Args:
+        profile: the resolved profile.
+        machine: the machine settings; with one worker all work is done in the calling thread.
+        reporter: called with the progress.
+        compose: returns the DAG, given the resolved sources and where artifacts are.
+
+    Raises:
+        SourceError: a source matches no file, or one file twice.
+        RunError: a task failed; artifacts that were published before stay published.
+    """
+    store, run_id, provenance = machine.open_store(), str(uuid4()), Provenance.collect()
+
+    def execute() -> RunResult:
+        with _pool(machine.workers) as pool, noting_warnings(reporter):
+            dag = compose(resolve_sources(profile, store, rehash=machine.rehash), store.path)
+            share = machine.memory_bytes // machine.workers
+            executor = Executor(store, DirectTasks(pool), reporter, machine.verify, share, provenance)
+            done = executor.run(dag.jobs)
+        return _result(run_id, dag, executor.rows, done)
+
+    store.catalog.settle()
+    return recorded(profile, store, run_id, provenance, execute, partial(_note_end, store, run_id))
+
+
+def reused(profile: Profile, machine: Machine, reporter: Reporter, compose: Compose) -> RunResult | None:
+    """Return the result of a run for which the store has every artifact, and record it; else None.
+
+    Whatever goes wrong is left to a run that makes what is missing: it records the failure and reports it.
+    """
+    store, run_id = machine.open_store(), str(uuid4())
+    found = _Found(store, machine.verify)
+    try:
+        sources = resolve_sources(profile, store, rehash=machine.rehash)
+        dag = compose(sources, store.path)
+        done = walk(dag.jobs, found.look_up)
+    except (_MissingError, TaskError):
+        return None
+    for row in found.rows:
+        store.label(row.ref, row.name)
+        reporter.on_finish(row.task, row.how, row.seconds, row.ref, row.metrics)
+    result = _result(run_id, dag, found.rows, done)
+    note_end = partial(_note_end, store, run_id)
+    return recorded(profile, store, run_id, Provenance.collect(), lambda: result, note_end)
+
+
+class _MissingError(Exception):
+    """The store has no artifact for a step."""
+
+
+class _Found:
+    """Looks steps up in the store; the first that is missing ends it."""
+
+    def __init__(self, store: Store, verify: Verify) -> None:
+        self.rows: list[RunRow] = []
+        self._store = store
+        self._verify = verify
+
+    def look_up(self, step: Step) -> Node:
+        """Return the artifact of a step."""
+        ref = self._store.lookup(step.request(), verify=self._verify)
+        if ref is None:
+            raise _MissingError(step.title)
+        self.rows.append(RunRow(step.title, ref, "cached", 0.0, self._store.record(ref).metrics))
+        return ref
+
+
+def _result(run_id: str, dag: Dag, rows: Sequence[RunRow], done: Done) -> RunResult:
+    made = dag.artifacts(done)
+    return RunResult(run_id, rows, {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)})
+
+
+def _note_end(store: Store, run_id: str, error: BaseException) -> None:
+    """Record why a run ended; if that fails (a full disk), the run's own error is still reported."""
+    message = str(error) or type(error).__name__
+    try:
+        if isinstance(error, Exception):
+            store.catalog.finish_run(run_id, state="failed", message=message)
+        else:
+            ended = "cancelled" if isinstance(error, KeyboardInterrupt) else "crashed"
+            store.catalog.note_end(run_id, state=ended, message=message)  # type: ignore[arg-type]
+    except StoreError as unwritten:
+        error.add_note(str(unwritten))
+
+
+@dataclass(frozen=True)
+class DirectTasks:
+    """Executes tasks in a pool of this process."""
+
+    pool: Pool
+
+    def submit(self, spec: TaskSpec, title: str, after: Sequence[Any]) -> Any:
+        """See `tasks.Tasks`."""
+        return self.pool.submit(copy_context().run, _ended, spec, title)
+
+    def ended(self, submitted: Any) -> Ended:
+        """See `tasks.Tasks`."""
+        error = submitted.exception()
+        return submitted.result() if error is None else Ended(error)
+
+
+def _ended(spec: TaskSpec, title: str) -> Ended:
+    store = Store.open(spec.store)
+    ref = store.lookup(spec.request, verify=spec.verify)
+    if ref is None:
+        return Ended(perform(spec, title, _unheard).ref)
+    store.label(ref, spec.request.name)
+    return Ended(ref, cached=True)
+
+
+def _unheard(message: str) -> None:
+    """Take a message that Prefect would show in a task's log; warnings reach the reporter anyway."""
+
+
+class _CallingThread(Pool):
+    """Does everything in the thread that submits it, where a debugger is at home."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call a function, and return what became of it."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[Pool]:
+    """Open a pool; unless the block is interrupted, its end waits for what was submitted."""
+    allow_work()
+    pool = _CallingThread() if workers == 1 else ThreadPoolExecutor(workers, "tokmill")
+    try:
+        yield pool
+    except Exception:
+        pool.shutdown()
+        raise
+    except BaseException:
+        request_stop()
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
