@@ -5,8 +5,8 @@
     python benchmarks/families_train.py --kind unigram --megabytes 5 --repeat 1 book.txt
     python benchmarks/families_train.py --out results              also tables and figures as files
 
-wordpiece             pairs by frequency, as tokenizers trains, BERT's pre-tokenizer
-word_bpe              BPE over the characters of words with `</w>`, BERT's pre-tokenizer; beside tokenizers
+wordpiece             pairs by frequency, as tokenizers trains, BERT's normalizer and pre-tokenizer
+word_bpe              BPE over the characters of words with `</w>`, the same two; beside tokenizers
 unigram               whole sentences, beside sentencepiece with its own defaults
 sentencepiece-bpe     the same with BPE
 

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from side_by_side.outcomes import Verdict
 
 _COMPRESSION_TOLERANCE = 0.01  # other tie rules move bytes per token by far less than this
+_NO_MORE_LOST = 0.001  # of tokens unknown, as a difference of shares
 _NOT_WORSE = 0.005  # of bytes per token on held-out text
 
 
@@ -102,7 +103,8 @@ class SameMerges:
 class SamePieces:
     """Pieces must compress held-out text as well as the reference's; how many are common to both is said.
 
-    Evidence: "pieces"; "bytes_per_token" on text that was held out.
+    Evidence: "pieces"; "bytes_per_token" on text that was held out; "unknown", the share of its tokens that
+    stand for text which is lost, and so would be cheap.
     """
 
     def __init__(self, reference: str) -> None:
@@ -121,4 +123,7 @@ class SamePieces:
             return Verdict(True, f"the reference: {len(wanted):,} pieces")
         share = len(found & wanted) / max(len(found), 1)
         says = f"{share:.2%} of {len(found):,} pieces in common, {change:+.2%} bytes per token"
-        return Verdict(change >= -_NOT_WORSE, says)
+        if evidence["unknown"] or self._expected["unknown"]:
+            says += f", {evidence['unknown']:.2%} unknown (theirs {self._expected['unknown']:.2%})"
+        lost = evidence["unknown"] - self._expected["unknown"]
+        return Verdict(change >= -_NOT_WORSE and lost <= _NO_MORE_LOST, says)

@@ -20,9 +20,13 @@ _DEFAULTS: Mapping[str, Any] = {
     "normalizer": "nmt_nfkc",
     "character_coverage": 0.9995,
 }
+_BERT: Mapping[str, Any] = {
+    "split_pattern": "bert",
+    "normalizer": "bert_clean+cjk_spaces+strip_nonspacing+lowercase",
+}
 _OURS: Mapping[str, Mapping[str, Any]] = {
-    "wordpiece": {"family": "wordpiece", "score": "frequency", "split_pattern": "bert"},
-    "word_bpe": {"family": "word_bpe", "split_pattern": "bert"},
+    "wordpiece": {"family": "wordpiece", "score": "frequency", **_BERT},
+    "word_bpe": {"family": "word_bpe", **_BERT},
     "unigram": {"family": "unigram", **_DEFAULTS},
     "sentencepiece-bpe": {"family": "char_bpe", "byte_fallback": True, **_DEFAULTS},
 }
@@ -51,9 +55,11 @@ class FamilyTrainer(ABC):
     def evidence(self, result: Any) -> dict[str, Any]:
         """Give the pieces, and how well they compress the held-out lines."""
         num_bytes = sum(len(line.encode()) for line in self._held_out)
+        number, unknown = self.num_tokens(result, self._held_out)
         return {
             "pieces": self.pieces(result),
-            "bytes_per_token": num_bytes / self.num_tokens(result, self._held_out),
+            "bytes_per_token": num_bytes / number,
+            "unknown": unknown / number,
         }
 
     @abstractmethod
@@ -65,8 +71,8 @@ class FamilyTrainer(ABC):
         """Read the pieces, special ones included."""
 
     @abstractmethod
-    def num_tokens(self, result: Any, lines: list[str]) -> int:
-        """Count the tokens of lines."""
+    def num_tokens(self, result: Any, lines: list[str]) -> tuple[int, int]:
+        """Count the tokens of lines, and the unknown ones among them."""
 
 
 class Tokmill(FamilyTrainer):
@@ -85,15 +91,16 @@ class Tokmill(FamilyTrainer):
         byte_ids = vocabulary.byte_ids
         return [f"<0x{piece[0]:02X}>" if i in byte_ids else piece.decode() for i, piece in enumerate(pieces)]
 
-    def num_tokens(self, result: Any, lines: list[str]) -> int:
-        return len(result.encode_batch(lines, as_text=True).ids)
+    def num_tokens(self, result: Any, lines: list[str]) -> tuple[int, int]:
+        ids, name = result.encode_batch(lines, as_text=True).ids, result.definition.model.unknown_token
+        return len(ids), 0 if name is None else int((ids == result.special_tokens[name]).sum())
 
 
 class Tokenizers(FamilyTrainer):
     """`WordPieceTrainer` or `BpeTrainer` over lists of str."""
 
     def train(self, lines: list[str], vocab_size: int) -> Any:
-        from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
         how: dict[str, Any] = {"vocab_size": vocab_size, "special_tokens": ["[UNK]"], "show_progress": False}
         if self.kind == "wordpiece":
@@ -102,6 +109,7 @@ class Tokenizers(FamilyTrainer):
         else:
             made = Tokenizer(models.BPE(unk_token="[UNK]", end_of_word_suffix="</w>"))
             trainer = trainers.BpeTrainer(end_of_word_suffix="</w>", **how)
+        made.normalizer = normalizers.BertNormalizer()  # ours has it by its parts
         made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         batches = (lines[first : first + 1000] for first in range(0, len(lines), 1000))
         made.train_from_iterator(batches, trainer, length=len(lines))
@@ -110,8 +118,10 @@ class Tokenizers(FamilyTrainer):
     def pieces(self, result: Any) -> list[str]:
         return list(result.get_vocab())
 
-    def num_tokens(self, result: Any, lines: list[str]) -> int:
-        return sum(len(one.ids) for one in result.encode_batch(lines, add_special_tokens=False))
+    def num_tokens(self, result: Any, lines: list[str]) -> tuple[int, int]:
+        ids = [one.ids for one in result.encode_batch(lines, add_special_tokens=False)]
+        unknown = result.token_to_id("[UNK]")
+        return sum(map(len, ids)), sum(one.count(unknown) for one in ids)
 
 
 class Sentencepiece(FamilyTrainer):
@@ -136,8 +146,9 @@ class Sentencepiece(FamilyTrainer):
     def pieces(self, result: Any) -> list[str]:
         return [result.id_to_piece(number) for number in range(result.get_piece_size())]
 
-    def num_tokens(self, result: Any, lines: list[str]) -> int:
-        return sum(map(len, result.encode(lines)))
+    def num_tokens(self, result: Any, lines: list[str]) -> tuple[int, int]:
+        ids, unknown = result.encode(lines), result.unk_id()
+        return sum(map(len, ids)), sum(one.count(unknown) for one in ids)
 
 
 def _lines(text: Text) -> Iterator[str]:

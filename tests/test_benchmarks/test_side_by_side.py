@@ -71,17 +71,20 @@ def test_merges_are_right_only_if_equal_or_alike_under_another_tie_rule() -> Non
 
 def test_pieces_are_right_if_they_compress_as_well_as_the_reference() -> None:
     check = SamePieces("sentencepiece")
-    reference = {"pieces": ["a", "b", "ab", "ba"], "bytes_per_token": 4.0}
+    reference = {"pieces": ["a", "b", "ab", "ba"], "bytes_per_token": 4.0, "unknown": 0.01}
 
     assert not check.judge("tokmill", reference).right  # nobody has said what is right
     assert check.judge("sentencepiece", reference).right
     same = check.judge("tokmill", reference)
     assert same.right
     assert "100.00% of 4 pieces" in same.says
-    other = check.judge("tokmill", {"pieces": ["a", "b", "ab", "aa"], "bytes_per_token": 3.99})
+    other = check.judge(
+        "tokmill", {"pieces": ["a", "b", "ab", "aa"], "bytes_per_token": 3.99, "unknown": 0.0}
+    )
     assert other.right
     assert "75.00% of 4 pieces in common, -0.25% bytes per token" in other.says
     assert not check.judge("tokmill", reference | {"bytes_per_token": 3.97}).right
+    assert not check.judge("tokmill", reference | {"unknown": 0.02}).right
 
 
 def test_a_wrong_result_is_in_no_ratio_and_stands_in_brackets() -> None:
