@@ -45,17 +45,16 @@ def run_directly(profile: Profile, machine: Machine, reporter: Reporter, compose
         RunError: a task failed; artifacts that were published before stay published.
     """
     store, run_id, provenance = machine.open_store(), str(uuid4()), Provenance.collect()
-
-    def execute() -> RunResult:
+    store.catalog.settle()
+    with recorded(profile, store, run_id, provenance, partial(_note_end, store, run_id)) as completed:
         with _pool(machine.workers) as pool, noting_warnings(reporter):
             dag = compose(resolve_sources(profile, store, rehash=machine.rehash), store.path)
             share = machine.memory_bytes // machine.workers
             executor = Executor(store, DirectTasks(pool), reporter, machine.verify, share, provenance)
             done = executor.run(dag.jobs)
-        return _result(run_id, dag, executor.rows, done)
-
-    store.catalog.settle()
-    return recorded(profile, store, run_id, provenance, execute, partial(_note_end, store, run_id))
+        result = _result(run_id, dag, executor.rows, done)
+        completed(result)
+    return result
 
 
 def reused(profile: Profile, machine: Machine, reporter: Reporter, compose: Compose) -> RunResult | None:
@@ -76,7 +75,9 @@ def reused(profile: Profile, machine: Machine, reporter: Reporter, compose: Comp
         reporter.on_finish(row.task, row.how, row.seconds, row.ref, row.metrics)
     result = _result(run_id, dag, found.rows, done)
     note_end = partial(_note_end, store, run_id)
-    return recorded(profile, store, run_id, Provenance.collect(), lambda: result, note_end)
+    with recorded(profile, store, run_id, Provenance.collect(), note_end) as completed:
+        completed(result)
+    return result
 
 
 class _MissingError(Exception):
@@ -162,7 +163,10 @@ class _CallingThread(Pool):
 
 @contextmanager
 def _pool(workers: int) -> Iterator[Pool]:
-    """Open a pool; unless the block is interrupted, its end waits for what was submitted."""
+    """Open a pool, whose end waits for what was submitted; an interruption stops that first.
+
+    The process lives on, perhaps as a notebook, so work is allowed again afterwards.
+    """
     allow_work()
     pool = _CallingThread() if workers == 1 else ThreadPoolExecutor(workers, "tokmill")
     try:
@@ -172,6 +176,7 @@ def _pool(workers: int) -> Iterator[Pool]:
         raise
     except BaseException:
         request_stop()
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(cancel_futures=True)
+        allow_work()
         raise
     pool.shutdown()

@@ -202,11 +202,10 @@ def build(
     store = machine.open_store()
     run_id = str(flow_run.id)
     provenance = Provenance.collect(flow_run_id=run_id, deployment_id=deployment.id)
-
-    def execute() -> RunResult:
-        return _execute(profile, machine, store, reporter, provenance, compose)
-
-    return recorded(profile, store, run_id, provenance, execute, partial(_ended, store, run_id))
+    with recorded(profile, store, run_id, provenance, partial(_ended, store, run_id)) as completed:
+        result = _execute(profile, machine, store, reporter, provenance, compose)
+        completed(result)
+    return result
 
 
 def _ended(store: Store, run_id: str, error: BaseException) -> None:
@@ -241,6 +240,7 @@ def _execute(
     provenance: Provenance,
     compose: Callable[[Sources, Locate], Dag],
 ) -> RunResult:
+    run_id = str(provenance.flow_run_id)
     with RUNNERS[machine.runner].opened(machine.workers) as tasks, noting_warnings(reporter):
         sources = resolve_sources(profile, store, rehash=machine.rehash)
         share = machine.memory_bytes // machine.workers
@@ -248,4 +248,4 @@ def _execute(
         dag = compose(sources, store.path)
         made = dag.artifacts(executor.run(dag.jobs))
     refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}
-    return RunResult(str(provenance.flow_run_id), executor.rows, refs)
+    return RunResult(run_id, executor.rows, refs)

@@ -2,9 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from tokmill.flows.run.sources import Sources
 from tokmill.flows.server.settings import may_have_a_server
 from tokmill.tasks.core.stage import Outcome, Params, Stage
 from tokmill.tasks.store import Store
+from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 WITHOUT = "import sys\nfrom tokmill.__main__ import main\nsys.argv = ['tokmill', *{arguments!r}]\n"
 WITHOUT += "try:\n    main()\nfinally:\n    assert 'prefect' not in sys.modules, 'Prefect was imported'\n"
@@ -160,15 +163,28 @@ def test_a_failure_names_the_task_and_is_recorded(tmp_path: Path, workers: int) 
     assert run_states(tmp_path) == [("failed", "one: this stage always fails")]
 
 
-def test_an_interrupted_run_is_recorded_as_cancelled(tmp_path: Path) -> None:
-    def run(params: Params, *, out: Path) -> Outcome:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_interrupted_run_is_recorded_as_cancelled_and_work_goes_on(tmp_path: Path, workers: int) -> None:
+    stopped: list[bool] = []
 
-    profile, machine = machine_at(tmp_path, 1)
+    def run(params: Params, *, out: Path) -> Outcome:
+        if workers == 1:
+            raise KeyboardInterrupt
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        try:
+            while True:
+                raise_if_stopped()
+                time.sleep(0.01)
+        finally:
+            stopped.append(True)
+
+    profile, machine = machine_at(tmp_path, workers)
     with pytest.raises(KeyboardInterrupt):
         run_directly(profile, machine, Silent(), of_one(run))
 
     assert run_states(tmp_path) == [("cancelled", "KeyboardInterrupt")]
+    assert stopped == [True] * (workers - 1)
+    raise_if_stopped()
 
 
 CONFIGURED = '[profiles.team]\nPREFECT_API_URL = "http://127.0.0.1:1/api"\n[profiles.ephemeral]\n'
