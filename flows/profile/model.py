@@ -51,6 +51,17 @@ class Execution(BaseModel):
         "--memory and TOKMILL_MEMORY take precedence.",
         examples=["4GB"],
     )
+    runner: Literal["threads", "processes", "dask", "ray"] = Field(
+        "threads",
+        description="Executor of the tasks: threads or processes of this machine, or a cluster of Dask or "
+        "Ray (extras `tokmill[dask]`, `tokmill[ray]`).",
+    )
+    address: str | None = Field(
+        None,
+        description="Address of the scheduler of Dask, or of Ray's cluster; if not set, one on this machine "
+        "is started for the run.",
+        examples=["tcp://10.0.0.7:8786", "ray://10.0.0.7:10001"],
+    )
     verify: Literal["sizes", "full"] = Field(
         "sizes",
         description="Check of an artifact before it is reused: its files' sizes, or their digests as well.",

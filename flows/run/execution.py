@@ -23,7 +23,7 @@ from tokmill.flows.run.exception_frames import clear_frames
 from tokmill.flows.run.progress import Reporter, group_of
 from tokmill.flows.run.results import RunRow
 from tokmill.flows.run.started import Started, titled
-from tokmill.flows.run.tasks import CALLBACKS, Submitted, TaskCallbacks, Tasks, TaskSpec
+from tokmill.flows.run.tasks import CALLBACKS, Ended, Submitted, TaskCallbacks, Tasks, TaskSpec
 from tokmill.tasks.core.context import memory_limited_to, progress_reported_to
 from tokmill.tasks.core.stage import ArtifactRef, How
 from tokmill.tasks.store import Provenance, Store, Verify
@@ -179,17 +179,27 @@ class Executor:
 
     def _end(self, step: Step, future: Submitted) -> RunRow | BaseException:
         """Report the end of a task, and return its row or its error."""
-        outcome, cached = self.tasks.ended(future)
+        ended = self.tasks.ended(future)
+        outcome = ended.outcome
         if isinstance(outcome, BaseException):
             self.reporter.on_fail(step.title, str(outcome))
             return outcome
-        how, ended = self._ended.get(step.title, _End("made", time.monotonic()))
-        how = "cached" if cached else how
-        began = ended if how == "cached" else self._began.get(step.title, ended)
-        seconds, metrics = ended - began, self.store.record(outcome).metrics
+        how, began, seconds = self._times(step.title, ended)
+        metrics = self.store.record(outcome).metrics
         row = RunRow(step.title, outcome, how, seconds, metrics, began)
         self.reporter.on_finish(step.title, how, seconds, outcome, row.metrics)
         return row
+
+    def _times(self, title: str, ended: Ended) -> tuple[How, float, float]:
+        """Return how a task got its artifact, when it began, and how many seconds it took."""
+        now = time.monotonic()
+        if ended.cached:
+            return "cached", now, 0.0
+        if ended.how is not None:
+            return ended.how, now - ended.seconds, ended.seconds
+        how, at = self._ended.get(title, _End("made", now))
+        began = self._began.get(title, at)
+        return how, began, at - began
 
     def _on_start(self, title: str) -> None:
         self._began[title] = time.monotonic()

@@ -241,7 +241,7 @@ def _execute(
     compose: Callable[[Sources, Locate], Dag],
 ) -> RunResult:
     run_id = str(provenance.flow_run_id)
-    with RUNNERS[machine.runner].opened(machine.workers) as tasks, noting_warnings(reporter):
+    with RUNNERS[machine.runner].opened(machine, run_id) as tasks, noting_warnings(reporter):
         sources = resolve_sources(profile, store, rehash=machine.rehash)
         share = machine.memory_bytes // machine.workers
         executor = Executor(store, tasks, reporter, machine.verify, share, provenance)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         Execution,  # imports numpy and all stages, which would slow down `tokmill ls`
     )
 
-RunnerName: TypeAlias = Literal["threads"]
+RunnerName: TypeAlias = Literal["threads", "processes", "dask", "ray"]
 """A key of `flows.run.runners.RUNNERS`."""
 
 
@@ -35,6 +35,7 @@ class Machine:
         verify: how an artifact is checked before it is reused: its files' sizes, or their digests as well.
         rehash: whether to digest every source file again, even if its size and time are unchanged.
         runner: the task runner, by name.
+        address: of the scheduler of Dask, or of Ray; None for one on this machine, for the length of a run.
     """
 
     store: str
@@ -43,6 +44,7 @@ class Machine:
     verify: Verify
     rehash: bool
     runner: RunnerName = "threads"
+    address: str | None = None
 
     @classmethod
     def of(
@@ -67,6 +69,8 @@ class Machine:
             num_bytes(size) if size else quarter_of_the_ram(),
             verify or profile.verify,
             rehash or profile.rehash,
+            profile.runner,
+            profile.address,
         )
 
     def open_store(self) -> Store:

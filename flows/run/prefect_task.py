@@ -10,21 +10,22 @@ move with the store.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from prefect import Task, get_run_logger, task
 from prefect.cache_policies import CachePolicy
+from prefect.client.schemas.objects import RunInput, TaskRunResult
 from prefect.context import TaskRunContext
 from prefect.filesystems import LocalFileSystem
 from prefect.futures import PrefectFuture
 from prefect.results import ResultStore
 from prefect.serializers import JSONSerializer
 from prefect.task_runners import TaskRunner
-from prefect.utilities.annotations import quote
 
 from tokmill.flows.errors import RunError
+from tokmill.flows.run.elsewhere import Listening, telling
 from tokmill.flows.run.execution import perform
 from tokmill.flows.run.shown import show
 from tokmill.flows.run.tasks import Ended, TaskSpec
@@ -43,6 +44,16 @@ def results_folder(store: Path) -> Path:
     return store / ".prefect"
 
 
+class Sealed:
+    """Holds a task's argument so that Prefect does not look for futures in it, field by field.
+
+    Prefect's own mark for that (`quote`) does not survive the way to Dask and Ray.
+    """
+
+    def __init__(self, spec: TaskSpec) -> None:
+        self.spec = spec
+
+
 @dataclass
 class FingerprintPolicy(CachePolicy):
     """Cache policy whose key is our fingerprint; keeps Prefect's result files consistent with the store."""
@@ -55,7 +66,7 @@ class FingerprintPolicy(CachePolicy):
         **kwargs: Any,
     ) -> str | None:
         """Return `<verb>-<fingerprint>`, after making Prefect's result file agree with the store."""
-        spec = _unquoted(inputs["spec"])
+        spec = inputs["sealed"].spec
         store = Store.open(spec.store)
         key = f"{spec.request.stage.verb}-{store.fingerprint(spec.request)}"
         ref = store.lookup(spec.request, verify=spec.verify)
@@ -78,19 +89,16 @@ def _remember(store: Path, key: str, ref: ArtifactRef) -> None:
         results.write(obj=ref, key=key)
 
 
-def _unquoted(spec: Any) -> TaskSpec:
-    return spec.unquote() if isinstance(spec, quote) else spec  # type: ignore[no-any-return]
-
-
 @task(cache_policy=FingerprintPolicy(), persist_result=True, result_serializer="json")
-def realize(spec: TaskSpec, title: str) -> ArtifactRef:
+def realize(sealed: Sealed, title: str) -> ArtifactRef:
     """Publish the requested artifact, unless the store has it.
 
     Raises:
         As `execution.perform`.
     """
-    spec, logger = _unquoted(spec), get_run_logger()
-    realized = perform(spec, title, logger.info)
+    spec, logger = sealed.spec, get_run_logger()
+    with telling(spec.telling, title):
+        realized = perform(spec, title, logger.info)
     show(Store.open(spec.store), realized.ref)
     logger.info("%s/%s: %s", spec.request.stage.kind, spec.request.name, _HOW[realized.how])
     return realized.ref
@@ -107,16 +115,29 @@ def as_task(spec: TaskSpec, task_run_name: str) -> Task[..., ArtifactRef]:
 
 @dataclass(frozen=True)
 class PrefectTasks:
-    """Executes tasks on one of Prefect's task runners."""
+    """Executes tasks on one of Prefect's task runners.
+
+    Attributes:
+        runner: the task runner.
+        heard: what tasks in other processes tell; None if they run in threads of this one.
+    """
 
     runner: TaskRunner[Any]
+    heard: Listening | None = None
+    _titles: dict[Any, str] = field(default_factory=dict)
 
     def submit(self, spec: TaskSpec, title: str, after: Sequence[Any]) -> PrefectFuture[ArtifactRef]:
         """See `execution.Tasks`."""
-        arguments = {"spec": quote(spec), "title": title}
+        if self.heard is not None:
+            self.heard.take_callbacks()
+            spec = replace(spec, telling=self.heard.folder)
+        arguments = {"sealed": Sealed(spec), "title": title}
+        # all of them have ended, so the page is told of them, and nobody has to wait, or to be sent them
+        edges: set[RunInput] = {TaskRunResult(id=future.task_run_id) for future in after}
         future: PrefectFuture[ArtifactRef] = self.runner.submit(
-            as_task(spec, title), arguments, wait_for=list(after)
+            as_task(spec, title), arguments, dependencies={"sealed": edges}
         )
+        self._titles[future] = title
         return future
 
     def ended(self, submitted: PrefectFuture[ArtifactRef]) -> Ended:
@@ -124,6 +145,8 @@ class PrefectTasks:
         submitted.wait()  # it has ended, but may not have its final state until it is waited for
         state = submitted.state
         outcome = submitted.result(raise_on_failure=False)
+        told = self.heard.last(self._titles.pop(submitted)) if self.heard is not None else None
         if state.is_completed():
-            return Ended(outcome, cached=state.name == "Cached")
+            how, seconds = (None, 0.0) if told is None else (told.how, told.seconds)
+            return Ended(outcome, state.name == "Cached", how, seconds)
         return Ended(outcome if isinstance(outcome, BaseException) else RunError(str(state.message)))

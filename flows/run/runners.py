@@ -5,17 +5,23 @@ and futures with callbacks), so another runner is one function that opens it and
 in other processes need only their arguments: a request, which can be pickled, and the store's location.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from importlib import import_module
+from typing import Any, Final, TypeAlias
 
-from prefect.task_runners import ThreadPoolTaskRunner
+from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 
-from tokmill.flows.run.machine import RunnerName
-from tokmill.flows.run.prefect_task import PrefectTasks
+from tokmill.flows.errors import UsageError
+from tokmill.flows.run.elsewhere import forget, listening
+from tokmill.flows.run.machine import Machine, RunnerName
+from tokmill.flows.run.prefect_task import PrefectTasks, results_folder
 from tokmill.flows.run.tasks import Tasks
 from tokmill.tokenizer.core.stopping import allow_work, request_stop
+
+Open: TypeAlias = Callable[[Machine, str], AbstractContextManager[Tasks]]
 
 
 @dataclass(frozen=True)
@@ -24,18 +30,18 @@ class Runner:
 
     Attributes:
         name: as in `Machine.runner`.
-        opened: opens one of Prefect's task runners for a number of workers. The end of the block waits for
-            the submitted tasks, unless an exception that is not an `Exception` (KeyboardInterrupt, a signal)
-            ends it; then the tasks are stopped.
+        opened: opens one of Prefect's task runners, for a machine and the id of a run. The end of the block
+            waits for the submitted tasks, unless an exception that is not an `Exception` (KeyboardInterrupt,
+            a signal) ends it; then the tasks are stopped.
     """
 
     name: RunnerName
-    opened: Callable[[int], AbstractContextManager[Tasks]]
+    opened: Open
 
 
 @contextmanager
-def _threads(workers: int) -> Iterator[Tasks]:
-    runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=workers)
+def _threads(machine: Machine, run_id: str) -> Iterator[Tasks]:
+    runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=machine.workers)
     allow_work()
     with ExitStack() as until_done:
         until_done.enter_context(runner)
@@ -48,4 +54,54 @@ def _threads(workers: int) -> Iterator[Tasks]:
             raise
 
 
-RUNNERS: Final[Mapping[RunnerName, Runner]] = {"threads": Runner("threads", _threads)}
+def _elsewhere(made: Callable[[Machine], TaskRunner[Any]]) -> Open:
+    """Return how to open a runner whose tasks are in other processes."""
+
+    @contextmanager
+    def opened(machine: Machine, run_id: str) -> Iterator[Tasks]:
+        runner, folder = made(machine), results_folder(machine.open_store().root) / "telling" / run_id
+        with runner, listening(folder) as heard:
+            yield PrefectTasks(runner, heard)
+        forget(folder)
+
+    return opened
+
+
+def _processes(machine: Machine) -> TaskRunner[Any]:
+    return ProcessPoolTaskRunner(max_workers=machine.workers)
+
+
+def _dask(machine: Machine) -> TaskRunner[Any]:
+    runner = _imported("dask", "prefect_dask").DaskTaskRunner
+    if machine.address is not None:
+        return runner(address=machine.address)  # type: ignore[no-any-return]
+    local = {"n_workers": machine.workers, "threads_per_worker": 1, "dashboard_address": None}
+    return runner(cluster_kwargs=local)  # type: ignore[no-any-return]
+
+
+def _ray(machine: Machine) -> TaskRunner[Any]:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers
+    runner = _imported("ray", "prefect_ray").RayTaskRunner
+    if machine.address is not None:
+        return runner(address=machine.address)  # type: ignore[no-any-return]
+    local = {"num_cpus": machine.workers, "include_dashboard": False, "log_to_driver": False}
+    return runner(init_kwargs=local)  # type: ignore[no-any-return]
+
+
+def _imported(extra: RunnerName, module: str) -> Any:
+    """Import Prefect's integration, or say which extra brings it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise UsageError(
+            f"execution.runner={extra!r} needs an extra that is not installed ({error}); "
+            f"install it with: python -m pip install 'tokmill[{extra}]'"
+        ) from error
+
+
+RUNNERS: Final[Mapping[RunnerName, Runner]] = {
+    "threads": Runner("threads", _threads),
+    "processes": Runner("processes", _elsewhere(_processes)),
+    "dask": Runner("dask", _elsewhere(_dask)),
+    "ray": Runner("ray", _elsewhere(_ray)),
+}

@@ -23,6 +23,7 @@ class TaskSpec:
         memory_bytes: memory limit of the stage; see `tasks.core.context`.
         provenance: the run's provenance. Tasks do not ask the server for the deployment themselves, because
             one client per task costs more CPU time than the rest of its orchestration.
+        telling: the folder in which a task of another process tells of itself; None in this process.
     """
 
     request: Request
@@ -30,6 +31,7 @@ class TaskSpec:
     verify: Verify = "sizes"
     memory_bytes: int | None = None
     provenance: Provenance | None = None
+    telling: Path | None = None
 
 
 # None in a task that runs in another process.
@@ -53,10 +55,18 @@ class TaskCallbacks:
 
 
 class Ended(NamedTuple):
-    """What became of a submitted task: its artifact, or why there is none; and whether nothing was done."""
+    """What became of a submitted task.
+
+    Attributes:
+        outcome: its artifact, or why there is none.
+        cached: whether nothing was done.
+        how, seconds: how it got the artifact, and in what time, if it ran where no callback reaches.
+    """
 
     outcome: ArtifactRef | BaseException
     cached: bool = False
+    how: How | None = None
+    seconds: float = 0.0
 
 
 class Submitted(Protocol):

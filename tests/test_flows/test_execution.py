@@ -16,6 +16,7 @@ from tokmill.flows.profile import load_profile
 from tokmill.flows.run.composition import compose
 from tokmill.flows.run.dag import Dag, Done, Job, MappedJob, Part
 from tokmill.flows.run.execution import Executor
+from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.progress import Silent
 from tokmill.flows.run.runners import RUNNERS
 from tokmill.flows.run.sources import resolve_sources
@@ -70,10 +71,12 @@ def prefect(prefect_server: dict[str, str]) -> Iterator[None]:
 def run(executor_of: Store, jobs: list[Job], workers: int = 2) -> tuple[Executor, Done]:
     """Run jobs in a flow."""
     made: list[tuple[Executor, Done]] = []
+    execution = load_profile("smoke").execution
+    machine = Machine.of(execution, store=str(executor_of.root), workers=workers)
 
     @flow(name="test-execution")
     def running() -> None:
-        with RUNNERS["threads"].opened(workers) as tasks:
+        with RUNNERS["threads"].opened(machine, "run") as tasks:
             executor = Executor(executor_of, tasks, Silent())
             made.append((executor, executor.run(jobs)))
 

@@ -1,0 +1,226 @@
+"""Tasks in other processes and on clusters: the same artifacts, also if a worker is killed at work.
+
+Clusters of Dask and Ray need the extras of these names; without them their tests skip visibly.
+"""
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.test_flows.commands import Tokmill, finished, free_port
+from tests.test_flows.corpora import write_project
+from tokmill.flows.errors import UsageError
+from tokmill.flows.profile import load_profile
+from tokmill.flows.run.elsewhere import listening, telling
+from tokmill.flows.run.machine import Machine
+from tokmill.flows.run.tasks import CALLBACKS, TaskCallbacks
+from tokmill.tasks.core.context import StageProgress
+from tokmill.tokenizer.core.stopping import StopRequested, allow_work, raise_if_stopped
+
+START_SECONDS = 120
+DOCUMENTS = 1200
+
+
+def digests(store: Path) -> dict[str, str]:
+    """The content digest of every artifact, by fingerprint."""
+    records = [json.loads(path.read_bytes()) for path in store.glob("*/*/record.json")]
+    return {record["fingerprint"]: record["content_digest"] for record in records}
+
+
+@pytest.fixture(scope="module")
+def expected(prefect_server: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The digests of a run on threads."""
+    tokmill = Tokmill(tmp_path_factory.mktemp("threads"), prefect_server)
+    tokmill.run(write_project(tokmill.folder, num_documents=DOCUMENTS), "--no-prefect")
+    return digests(tokmill.store)
+
+
+@pytest.mark.server
+@pytest.mark.slow
+def test_processes_give_the_same_artifacts_and_tell_of_themselves(
+    tokmill: Tokmill, expected: dict[str, str]
+) -> None:
+    profile = write_project(tokmill.folder, num_documents=DOCUMENTS)
+    document = tokmill.run(profile, "--set", "execution.runner=processes", "--workers", "2")
+
+    assert digests(tokmill.store) == expected
+    assert document["num_made"] == document["num_tasks"]
+    assert all(task["seconds"] > 0 for task in document["tasks"])
+    assert list((tokmill.store / ".prefect" / "telling").iterdir()) == []
+
+    again = tokmill.run(profile, "--set", "execution.runner=processes", "--workers", "2")
+    assert again["num_cached"] == again["num_tasks"]
+
+
+@contextmanager
+def process(*command: str, environment: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process with its children in a group of its own, which is killed in the end."""
+    started = subprocess.Popen(
+        [str(Path(sys.executable).parent / command[0]), *command[1:]],
+        env={**os.environ, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield started
+    finally:
+        kill(started)
+
+
+def kill(started: "subprocess.Popen[bytes]") -> None:
+    """Kill a process and what it started, as a power cut would."""
+    try:
+        os.killpg(started.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    started.wait()
+
+
+@contextmanager
+def dask_cluster(environment: dict[str, str]) -> Iterator[tuple[str, Callable[[], None]]]:
+    """A scheduler and two workers; yields its address, and what kills a worker."""
+    address = f"tcp://127.0.0.1:{free_port()}"
+    scheduler = ("scheduler", "--host", "127.0.0.1", "--port", address.rpartition(":")[2], "--no-dashboard")
+    worker = ("worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard")
+    with (
+        process("dask", *scheduler, environment=environment),
+        process("dask", *worker, environment=environment) as first,
+        process("dask", *worker, environment=environment),
+    ):
+        distributed = importlib.import_module("distributed")
+        with distributed.Client(address, timeout=START_SECONDS, set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=START_SECONDS)
+        yield address, lambda: kill(first)
+
+
+@contextmanager
+def ray_cluster(environment: dict[str, str]) -> Iterator[tuple[str, Callable[[], None]]]:
+    """A head and a second node with one processor each; yields its address, and what kills that node."""
+    port = str(free_port())
+    address = f"127.0.0.1:{port}"
+    head = ("start", "--head", "--port", port, "--num-cpus", "1", "--include-dashboard", "false", "--block")
+    node = ("start", "--address", address, "--num-cpus", "1", "--block")
+    environment = {**environment, "RAY_USAGE_STATS_ENABLED": "0"}
+    with process("ray", *head, environment=environment):
+        wait_for(lambda: ray_nodes(address) >= 1)
+        with process("ray", *node, environment=environment) as second:
+            wait_for(lambda: ray_nodes(address) >= 2)
+            yield address, lambda: kill(second)
+
+
+def ray_nodes(address: str) -> int:
+    """Count the nodes that are alive; none if nobody answers."""
+    code = "import ray, sys; ray.init(sys.argv[1], log_to_driver=False, logging_level='ERROR'); "
+    code += "print('nodes', sum(node['Alive'] for node in ray.nodes()))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, address], capture_output=True, text=True, check=False, timeout=60
+    )
+    said = done.stdout.split()
+    return int(said[said.index("nodes") + 1]) if "nodes" in said else 0
+
+
+def wait_for(happened: Callable[[], bool], seconds: float = START_SECONDS) -> None:
+    """Wait until something has happened."""
+    until = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.05)
+
+
+CLUSTERS: dict[str, Any] = {"dask": dask_cluster, "ray": ray_cluster}
+
+
+@pytest.mark.server
+@pytest.mark.slow
+@pytest.mark.clusters
+@pytest.mark.parametrize("runner", CLUSTERS)
+def test_a_cluster_that_loses_a_worker_at_encode_gives_the_same_artifacts(
+    runner: str, tokmill: Tokmill, expected: dict[str, str]
+) -> None:
+    pytest.importorskip(f"prefect_{runner}", exc_type=ImportError)
+    profile = write_project(tokmill.folder, num_documents=DOCUMENTS)
+    with CLUSTERS[runner](dict(tokmill.environment)) as (address, kill_worker):
+        settings = ("--set", f"execution.runner={runner}", "--set", f"execution.address={address}")
+        running = tokmill.start("run", profile, "--json", "--workers", "2", *settings)
+        encoded = tokmill.store / "encoded_shard"
+        wait_for(lambda: running.poll() is not None or len(list(encoded.glob("*/record.json"))) >= 3)
+        kill_worker()
+        outcome = finished(running)
+
+    assert outcome.document["num_tasks"] > 30
+    assert digests(tokmill.store) == expected
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("runner", ["dask", "ray"])
+def test_a_runner_without_its_extra_is_named(runner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    runners = importlib.import_module("tokmill.flows.run.runners").RUNNERS
+    monkeypatch.setitem(sys.modules, f"prefect_{runner}", None)
+    machine = Machine.of(load_profile("smoke", [f"execution.runner={runner}"]).execution)
+
+    with (
+        pytest.raises(UsageError, match=rf"install it with: python -m pip install 'tokmill\[{runner}\]'"),
+        runners[runner].opened(machine, "run"),
+    ):
+        pass
+
+
+class Heard:
+    """Notes what the callbacks are told."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[Any, ...]] = []
+
+    def callbacks(self) -> TaskCallbacks:
+        """Callbacks that note everything."""
+        return TaskCallbacks(
+            lambda title: self.said.append((title,)),
+            lambda title, progress: self.said.append((title, progress)),
+            lambda title, how: self.said.append((title, how)),
+        )
+
+
+def test_a_task_elsewhere_is_heard(tmp_path: Path) -> None:
+    heard, progress = Heard(), StageProgress(3, 7, "merges")
+    with heard.callbacks().installed(), listening(tmp_path) as listener:
+        listener.take_callbacks()
+        with telling(tmp_path, "train"):
+            callbacks = CALLBACKS.get()
+            assert callbacks is not None
+            callbacks.on_start("train")
+            callbacks.on_progress("train", progress)
+            wait_for(lambda: ("train", progress) in heard.said, 10)
+            callbacks.on_end("train", "made")
+        last = listener.last("train")
+
+    assert heard.said[0] == ("train",)
+    assert last is not None
+    assert (last.how, last.progress) == ("made", progress)
+    assert last.seconds > 0
+    assert listener.last("train") is None
+
+
+def test_an_interrupted_run_stops_its_tasks_elsewhere(tmp_path: Path) -> None:
+    def stopped() -> bool:
+        try:
+            raise_if_stopped()
+        except StopRequested:
+            return True
+        return False
+
+    with pytest.raises(KeyboardInterrupt), listening(tmp_path):
+        raise KeyboardInterrupt
+    with telling(tmp_path, "train"):
+        wait_for(stopped, 10)
+    allow_work()
