@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.object_server import bucket, object_server
 from tokmill.tokenizer.jit import make_ready
 from tokmill.tokenizer.jit.kernel import jit_disabled
 from tokmill.tokenizer.preparing import kernel_modules
+
+__all__ = ["bucket", "object_server"]  # fixtures for every folder
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
