@@ -6,9 +6,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from tokmill.flows.cli.figures import key_figures, size
 from tokmill.flows.cli.output import table
 from tokmill.flows.errors import UsageError
+from tokmill.flows.figures import key_figures, size
 from tokmill.flows.nearest import suggestion
 from tokmill.tasks.store import Store
 

@@ -20,8 +20,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from tokmill.flows.cli.figures import counted, key_figures, outcome_words, span
-from tokmill.flows.cli.pace import Pace
+from tokmill.flows.figures import counted, key_figures, outcome_words, span
+from tokmill.flows.pace import Pace
 from tokmill.flows.run.progress import Reporter, group_of
 from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.core.stage import ArtifactRef, How, Scalar

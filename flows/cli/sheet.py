@@ -8,9 +8,9 @@ from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
-from tokmill.flows.cli.figures import number, size, span
 from tokmill.flows.cli.output import draw, pairs, results, say, shown, table
 from tokmill.flows.errors import UsageError
+from tokmill.flows.figures import number, size, span
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import InputEntry, Record, Store
 

@@ -13,8 +13,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from tokmill.flows.cli.figures import counted, key_figures, outcome_words, span
 from tokmill.flows.cli.output import draw, pairs, results, say, shown, table
+from tokmill.flows.figures import counted, key_figures, outcome_words, span
 from tokmill.flows.run.machine import store_url
 from tokmill.flows.run.planning import PlanRow
 from tokmill.flows.run.progress import group_of

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tokmill.flows.cli.app import FAILED, app, examples
-from tokmill.flows.cli.figures import counted
 from tokmill.flows.cli.options import ArtifactArgument, JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, messages, print_json, say
+from tokmill.flows.figures import counted
 
 if TYPE_CHECKING:
     from tokmill.tasks.store import Store

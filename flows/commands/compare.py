@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from tokmill.flows.cli.app import app, examples
-from tokmill.flows.cli.figures import counted
 from tokmill.flows.cli.options import JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, print_json, say, table
 from tokmill.flows.errors import UsageError
+from tokmill.flows.figures import counted
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer

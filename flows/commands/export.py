@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from tokmill.flows.cli.app import app, examples
-from tokmill.flows.cli.figures import key_figures
 from tokmill.flows.cli.options import JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, pairs, print_json, shown
 from tokmill.flows.errors import UsageError
+from tokmill.flows.figures import key_figures
 
 
 @app.command(

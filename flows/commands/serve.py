@@ -57,7 +57,7 @@ def up(
 )
 def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Diagnose a Prefect server: scheduled runs, workers, access, packages; exit code 1 on a failure."""
-    from tokmill.flows.cli.figures import counted
+    from tokmill.flows.figures import counted
     from tokmill.flows.run.machine import open_store, store_url
     from tokmill.flows.server.findings import look_at_faults, look_at_packages
     from tokmill.flows.server.store_lock import last_served

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tokmill.flows.cli.app import app, examples
-from tokmill.flows.cli.figures import counted, number
 from tokmill.flows.cli.options import JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, print_json, say, shown, table
 from tokmill.flows.errors import UsageError
+from tokmill.flows.figures import counted, number
 from tokmill.tasks.core.errors import TracingError
 from tokmill.tasks.core.stage import NO_SOURCE
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tokmill.flows.cli.figures import figure, key_figures, number, outcome_words, size, span
+from tokmill.flows.figures import figure, key_figures, number, outcome_words, size, span
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import threading
 import pytest
 from rich.console import Console
 
-from tokmill.flows.cli.pace import Pace
 from tokmill.flows.cli.progress import LiveProgress, PlainProgress, display
+from tokmill.flows.pace import Pace
 from tokmill.flows.run.progress import Silent, group_of
 from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.core.stage import ArtifactRef

@@ -8,7 +8,7 @@ computed from the recent speed or the speed of the second half of the task so fa
 import time
 from collections import deque
 
-from tokmill.flows.cli.figures import span
+from tokmill.flows.figures import span
 from tokmill.tasks.core.context import StageProgress
 
 _RECENT_SECONDS = 5.0
