@@ -24,7 +24,15 @@ class UsageError(FlowError):
 
 
 class RunError(FlowError):
-    """A stage of a run failed; artifacts that were published before stay published."""
+    """A stage of a run failed; artifacts that were published before stay published.
+
+    Attributes:
+        task: the title of the task that failed, e.g. `encode[english/3]`; None if it was none.
+    """
+
+    def __init__(self, message: str, task: str | None = None) -> None:
+        super().__init__(message)
+        self.task = task
 
 
 class ServeError(FlowError):

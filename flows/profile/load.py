@@ -1,6 +1,6 @@
 """Loads a profile from files and overrides, validates it, and notes overrides without effect."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,11 @@ from tokmill.tokenizer.splitting.fallback import compile_regex
 from tokmill.tokenizer.splitting.patterns import resolve
 
 
-def load_profile(name_or_path: str | Path, overrides: Iterable[str] | Mapping[str, Any] = ()) -> Profile:
+def load_profile(
+    name_or_path: str | Path,
+    overrides: Iterable[str] | Mapping[str, Any] = (),
+    fixed: Collection[str] = (),
+) -> Profile:
     """Load a profile from a file, or a shipped one by its name.
 
     TOML has no null value: an empty string means "not set" for a key that may be unset.
@@ -36,6 +40,7 @@ def load_profile(name_or_path: str | Path, overrides: Iterable[str] | Mapping[st
         name_or_path: `quickstart`, or `runs/own.toml`.
         overrides: `pack.sequence_length=2048`, in order, or a mapping from dotted keys to values. Relative
             file patterns in them start at the working directory.
+        fixed: sections that overrides must not change.
 
     Raises:
         ProfileError: the file is missing or not TOML, a key is unknown, a value is invalid, or two sections
@@ -46,6 +51,8 @@ def load_profile(name_or_path: str | Path, overrides: Iterable[str] | Mapping[st
     layered.merge(with_absolute_paths(overrides_table(overrides), Path.cwd()), OVERRIDES)
     layered.table.setdefault("name", path.stem)
     name = str(layered.table["name"])
+    if refused := list(_fixed(layered, fixed)):
+        raise profile_error(name, refused)
     try:
         profile = Profile.model_validate(_with_unset(layered.table))
     except ValidationError as error:
@@ -53,6 +60,13 @@ def load_profile(name_or_path: str | Path, overrides: Iterable[str] | Mapping[st
     if found := list(_contradictions(profile, layered)):
         raise profile_error(name, found)
     return profile.with_notes([*layered.notes, *_overrides_without_effect(profile, layered)])
+
+
+def _fixed(layered: Layered, sections: Collection[str]) -> Iterator[str]:
+    """Yield the overrides of sections that only the profile's file may have."""
+    for path, origin in layered.origins.items():
+        if origin == OVERRIDES and path[0] in sections:
+            yield f"{dotted(path)} cannot be set for one run here; change it in the profile's file"
 
 
 def _with_unset(table: Mapping[str, Any], above: KeyPath = ()) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """A profile: all settings of one run of the DAG, in one frozen, validated value.
 
 Each stage has a section, whose model is the stage's parameters; a missing section has the stage's defaults.
-`[execution]` has the machine settings, which never change a fingerprint. `[train]` and `[tokenizer]` exclude
-each other: a run either trains a tokenizer or uses an existing one.
+`[execution]` has the machine settings and `[notify]` says who is told of a run's end; neither changes a
+fingerprint. `[train]` and `[tokenizer]` exclude each other: a run either trains a tokenizer or uses an
+existing one.
 """
 
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
+from tokmill.flows.profile.notify import Notify
 from tokmill.tasks.audit.params import AuditParams, check_language
 from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.card.stage import CardParams
@@ -146,6 +148,7 @@ class Profile(BaseModel):
     tokenizer_card: TokenizerCardParams = TokenizerCardParams()
     card: CardParams = CardParams()
     execution: Execution = Execution()
+    notify: Notify = Notify()
 
     _notes: tuple[str, ...] = PrivateAttr(())
 
@@ -176,5 +179,9 @@ class Profile(BaseModel):
         return self.mix.model_copy(update=length)
 
     def resolved(self) -> dict[str, Any]:
-        """Return the whole profile as JSON values, defaults included, for the run's record."""
+        """Return the whole profile as JSON values, defaults included."""
         return self.model_dump(mode="json", exclude_none=True)
+
+    def for_record(self) -> dict[str, Any]:
+        """Return the profile as JSON values for the run's record: all but whom the run tells of its end."""
+        return self.model_dump(mode="json", exclude_none=True, exclude={"notify"})

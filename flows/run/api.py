@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from tokmill.flows.profile import Profile, load_profile
+from tokmill.flows.run.announcing import announcing
 from tokmill.flows.run.composition import compose
 from tokmill.flows.run.direct import Compose, reused, run_directly
 from tokmill.flows.run.machine import Machine, store_url, writable_store
@@ -67,15 +68,16 @@ def run(
         RunError: a task failed; artifacts that were published before stay published.
     """
     loaded = _loaded(profile, overrides)
-    location, told = _opened(loaded, store, reporter)
-    machine = Machine.of(loaded.execution, store=location, **settings)
-    found = _without_prefect(loaded, machine, told, partial(compose, loaded), prefect)
-    if found is not None:
-        return found
-    with _server(machine.open_store(), told):
-        from tokmill.flows.run.flow import run_profile  # noqa: PLC0415 - see `_server`
+    location, told = store_url(_text(store), loaded.execution), reporter or Silent()
+    with announcing(loaded, location, told.note):
+        machine = _opened(loaded, location, told, settings)
+        found = _without_prefect(loaded, machine, told, partial(compose, loaded), prefect)
+        if found is not None:
+            return found
+        with _server(machine.open_store(), told):
+            from tokmill.flows.run.flow import run_profile  # noqa: PLC0415 - see `_server`
 
-        return run_profile(loaded, location, reporter=told, **settings)
+            return run_profile(loaded, location, reporter=told, **settings)
 
 
 def sweep(  # noqa: PLR0913 - the grid and the model are given by their parts
@@ -112,23 +114,23 @@ def sweep(  # noqa: PLR0913 - the grid and the model are given by their parts
     loaded = _loaded(profile, overrides)
     grid, model = grid_of(vocab_sizes, temperatures, families), model or SweepParams()
     curves_of(loaded, grid)
-    location, told = _opened(loaded, store, reporter)
-    machine = Machine.of(loaded.execution, store=location, **settings)
-    found = _without_prefect(loaded, machine, told, partial(compose_sweep, loaded, grid, model), prefect)
-    if found is not None:
-        return found
-    with _server(machine.open_store(), told):
-        from tokmill.flows.run.sweep_flow import run_sweep  # noqa: PLC0415 - see `_server`
+    location, told = store_url(_text(store), loaded.execution), reporter or Silent()
+    with announcing(loaded, location, told.note):
+        machine = _opened(loaded, location, told, settings)
+        found = _without_prefect(loaded, machine, told, partial(compose_sweep, loaded, grid, model), prefect)
+        if found is not None:
+            return found
+        with _server(machine.open_store(), told):
+            from tokmill.flows.run.sweep_flow import run_sweep  # noqa: PLC0415 - see `_server`
 
-        return run_sweep(loaded, grid, model, location, reporter=told, **settings)
+            return run_sweep(loaded, grid, model, location, reporter=told, **settings)
 
 
-def _opened(profile: Profile, store: str | Path | None, reporter: Reporter | None) -> tuple[str, Reporter]:
-    """Return the location of a store that can be written to, and the reporter, which was told the notes."""
-    location, told = store_url(_text(store), profile.execution), reporter or Silent()
+def _opened(profile: Profile, location: str, reporter: Reporter, settings: Settings) -> Machine:
+    """Return the machine settings, with a store that can be written to; the reporter is told the notes."""
     writable_store(location)
-    _report_notes(profile, told)
-    return location, told
+    _report_notes(profile, reporter)
+    return Machine.of(profile.execution, store=location, **settings)
 
 
 def _without_prefect(

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from uuid import uuid4
 
 from tokmill.flows.profile import Profile
+from tokmill.flows.run.announcing import announcer_of
 from tokmill.flows.run.composer import Locate
 from tokmill.flows.run.dag import Dag, Done, Node, Step, walk
 from tokmill.flows.run.execution import Executor, perform
@@ -46,7 +47,8 @@ def run_directly(profile: Profile, machine: Machine, reporter: Reporter, compose
     """
     store, run_id, provenance = machine.open_store(), str(uuid4()), Provenance.collect()
     store.catalog.settle()
-    with recorded(profile, store, run_id, provenance, partial(_note_end, store, run_id)) as completed:
+    note_end, announcer = partial(_note_end, store, run_id), announcer_of(profile, store)
+    with recorded(profile, store, run_id, provenance, note_end, announcer) as completed:
         with _pool(machine.workers) as pool, noting_warnings(reporter):
             dag = compose(resolve_sources(profile, store, rehash=machine.rehash), store.path)
             share = machine.memory_bytes // machine.workers
@@ -74,8 +76,8 @@ def reused(profile: Profile, machine: Machine, reporter: Reporter, compose: Comp
         store.label(row.ref, row.name)
         reporter.on_finish(row.task, row.how, row.seconds, row.ref, row.metrics)
     result = _result(run_id, dag, found.rows, done)
-    note_end = partial(_note_end, store, run_id)
-    with recorded(profile, store, run_id, Provenance.collect(), note_end) as completed:
+    note_end, announcer = partial(_note_end, store, run_id), announcer_of(profile, store)
+    with recorded(profile, store, run_id, Provenance.collect(), note_end, announcer) as completed:
         completed(result)
     return result
 

@@ -157,7 +157,8 @@ class Executor:
             self._futures[end.ref] = future
             self._close(job)
         else:
-            failure = RunError(titled(progress.steps[index], str(end)))
+            step = progress.steps[index]
+            failure = RunError(titled(step, str(end)), step.title)
             failure.__cause__ = end
             self._fail(job, index, failure)
 

@@ -25,6 +25,7 @@ from pydantic import Field
 from tokmill.flows.errors import RunError
 from tokmill.flows.profile import Profile, Size, load_profile
 from tokmill.flows.profile.served import require_served
+from tokmill.flows.run.announcing import announcer_of
 from tokmill.flows.run.composer import Locate
 from tokmill.flows.run.composition import compose
 from tokmill.flows.run.dag import Dag
@@ -67,6 +68,9 @@ class Watcher:
 
 # None in a run that a worker starts.
 _WATCHER: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
+
+_ONLY_IN_FILES = frozenset({"notify"})
+"""Sections that the form cannot change: who writes to the API must not name a program to run."""
 
 _SECONDS_OF_A_WORKERS_RUN = 2.0  # Prefect checks after three, and again after three more
 
@@ -182,7 +186,7 @@ def _publish(profile: Profile, store: Store, result: RunResult) -> None:
 def load_served(profile: str, overrides: Overrides) -> Profile:
     """Load the profile of a run that a worker starts; log its notes."""
     require_served(profile)
-    loaded = load_profile(profile, overrides.assignments())
+    loaded = load_profile(profile, overrides.assignments(), fixed=_ONLY_IN_FILES)
     for note in loaded.notes:
         get_run_logger().warning(note)
     return loaded
@@ -202,7 +206,9 @@ def build(
     store = machine.open_store()
     run_id = str(flow_run.id)
     provenance = Provenance.collect(flow_run_id=run_id, deployment_id=deployment.id)
-    with recorded(profile, store, run_id, provenance, partial(_ended, store, run_id)) as completed:
+    ended = partial(_ended, store, run_id)
+    announcer = announcer_of(profile, store, get_run_logger().warning, flow_run.ui_url)
+    with recorded(profile, store, run_id, provenance, ended, announcer) as completed:
         result = _execute(profile, machine, store, reporter, provenance, compose)
         completed(result)
     return result

@@ -113,11 +113,13 @@ def check_gate(params: AuditParams, path: Path, name: str) -> None:
 
     if params.on_failure == "warn":
         return
-    gate = read_summary(path).gate
-    if gate.startswith("failed"):
+    summary = read_summary(path)
+    if summary.gate.startswith("failed"):
         raise GateError(
-            f"audit: gate {gate}; `tokmill show audit/{name} --read` shows why; change the tokenizer or "
-            "the limit, or set audit.on_failure='warn' to continue anyway"
+            f"audit: gate {summary.gate}; `tokmill show audit/{name} --read` shows why; change the tokenizer "
+            "or the limit, or set audit.on_failure='warn' to continue anyway",
+            summary.gate,
+            summary.limits,
         )
 
 

@@ -19,6 +19,9 @@
 A message names the place, the value, the rule and the fix.
 """
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 
 class TaskError(Exception):
     """Base of everything that a stage or the store raises on purpose."""
@@ -81,4 +84,14 @@ class AuditError(TaskError):
 
 
 class GateError(TaskError):
-    """A failed audit, if the profile stops the run for it."""
+    """A failed audit, if the profile stops the run for it.
+
+    Attributes:
+        verdict: of the gate.
+        limits: what was compared, as rows of `vocab_gates`.
+    """
+
+    def __init__(self, message: str, verdict: str = "", limits: Sequence[Mapping[str, Any]] = ()) -> None:
+        super().__init__(message)
+        self.verdict = verdict
+        self.limits = limits

@@ -1,0 +1,1 @@
+"""Messages about runs to people: a webhook and a command, which never change what becomes of a run."""
