@@ -12,6 +12,7 @@
     ├── LoadingError        an invalid `world_size`, `rank`, `batch_size` or loader state
     ├── TracingError        a sequence or a document that a packed artifact does not have
     ├── MachineError        memory, a disk or a device failed; the data may be intact
+    ├── RemoteError         a URL that cannot be used: a password in it, or a library that is missing
     ├── AccountError        the account of a source does not add up
     ├── StoreError          an artifact that cannot be published, found or trusted
     └── GateError           a failed audit, if the profile stops the run for it
@@ -69,6 +70,10 @@ class TracingError(TaskError):
 
 class MachineError(TaskError):
     """Memory, a disk or a device failed; the data may be intact."""
+
+
+class RemoteError(TaskError):
+    """A URL that cannot be used: it holds a password, or the library for its service is not installed."""
 
 
 class AccountError(TaskError):

@@ -1,0 +1,186 @@
+"""Which faults pass, and how long to try again.
+
+    passes      no answer, a cut connection, a timeout, 408, 409, 429 and 5xx: tried again with growing pauses
+                until TOKMILL_RETRY_SECONDS (120) have gone by, then UnreachableError
+    stays       a missing object or bucket, a refused or missing credential, a wrong request: raised at once
+
+Faults are OSErrors, as those of local files are, so that whoever reads files treats both alike. Pauses grow
+from a tenth of a second to ten seconds, each shortened at random, so that many clients do not come back at
+the same moment.
+"""
+
+import asyncio
+import errno
+import http.client
+import os
+import random
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
+
+from tokmill.tokenizer.core.stopping import raise_if_stopped
+
+T = TypeVar("T")
+
+RETRY_SECONDS: Final = "TOKMILL_RETRY_SECONDS"
+_DEFAULT_SECONDS = 120.0
+_NO_BUCKET = "the bucket does not exist; create it, or correct the name"
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
+_PASSING_STATUS = frozenset({408, 409, 425, 429})
+_PASSING_ERRNO = frozenset({
+    errno.EAGAIN, errno.EBUSY, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH,
+    errno.ENETDOWN, errno.ENETRESET, errno.ENETUNREACH, errno.EPIPE, errno.EREMOTEIO, errno.ETIMEDOUT,
+})  # fmt: skip
+_PASSING_CODES = frozenset({
+    "InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling",
+    "ThrottlingException", "ConditionalRequestConflict", "RequestTimeoutException",
+})  # fmt: skip
+# By name, since none of these libraries need be installed: of botocore, aiohttp, urllib3, fsspec and azure.
+_PASSING_NAMES = frozenset({
+    "ClientConnectionError", "ClientOSError", "ClientPayloadError", "ConnectTimeoutError",
+    "ConnectionClosedError", "ConnectionError", "EndpointConnectionError", "FSTimeoutError",
+    "HTTPClientError", "IncompleteRead", "IncompleteReadError", "ProxyConnectionError",
+    "ReadTimeoutError", "ResponseParserError",
+    "ResponseStreamingError", "ServerDisconnectedError", "ServerTimeoutError", "ServiceRequestError",
+    "ServiceResponseError",
+})  # fmt: skip
+_NO_CREDENTIALS = frozenset({
+    "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound",
+    "TokenRetrievalError", "DefaultCredentialsError", "ClientAuthenticationError",
+})  # fmt: skip
+
+
+class UnreachableError(OSError):
+    """A service gave no proper answer for as long as it was asked."""
+
+
+class ChangedError(OSError):
+    """An object is not, or no longer, in the state that was asked for."""
+
+
+def persevering(work: Callable[[], T], url: str) -> T:
+    """Return what `work` returns, which is called again as long as its faults are passing ones.
+
+    Args:
+        work: may be called several times.
+        url: what it is about, for messages.
+
+    Raises:
+        FileNotFoundError, PermissionError, FileExistsError, ChangedError, OSError: a fault that stays.
+        UnreachableError: one that passes, but did not for TOKMILL_RETRY_SECONDS.
+        StopRequested: the run is being stopped.
+    """
+    until = time.monotonic() + _seconds()
+    for pause in _pauses():
+        try:
+            return work()
+        except Exception as error:
+            fault = _translated(error, url)
+            if fault is None:
+                raise
+            if not isinstance(fault, UnreachableError) or time.monotonic() + pause > until:
+                raise fault from error
+        raise_if_stopped()
+        time.sleep(pause)
+    raise AssertionError("pauses never end")
+
+
+def _seconds() -> float:
+    try:
+        return float(os.environ.get(RETRY_SECONDS) or _DEFAULT_SECONDS)
+    except ValueError:
+        return _DEFAULT_SECONDS
+
+
+def _pauses() -> Iterator[float]:
+    pause = _FIRST_PAUSE
+    while True:
+        yield pause * random.uniform(0.5, 1.0)  # noqa: S311 - nothing depends on it
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _translated(error: Exception, url: str) -> OSError | None:
+    """Return a fault of a service or a library as one of ours; None for what is neither."""
+    chain = list(_chain(error))
+    names = {cls.__name__ for each in chain for cls in type(each).__mro__}
+    if isinstance(error, UnreachableError | ChangedError):
+        return error
+    if names & _NO_CREDENTIALS:
+        said = f"there are no valid credentials in the environment ({error})"
+        return PermissionError(errno.EACCES, said, url)
+    status, code = _status(chain), _code(chain)
+    if _passes(chain, names, status, code):
+        return UnreachableError(errno.EIO, f"the service does not answer as it should ({_said(error)})", url)
+    return _lasting(error, chain, status, code, url)
+
+
+def _lasting(
+    error: Exception, chain: list[BaseException], status: int | None, code: str, url: str
+) -> OSError | None:
+    def is_a(kind: type[OSError]) -> bool:
+        return any(isinstance(each, kind) for each in chain)
+
+    fault: OSError | None = error if isinstance(error, OSError) else None
+    if code == "NoSuchBucket":
+        fault = FileNotFoundError(errno.ENOENT, _NO_BUCKET, url)
+    elif status == 404 or is_a(FileNotFoundError):
+        fault = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url)
+    elif status in (401, 403) or is_a(PermissionError):
+        said = f"the service refuses it ({_said(error)}); check the credentials and what they may do"
+        fault = PermissionError(errno.EACCES, said, url)
+    elif status in (412, 416):  # 416: it is shorter than the range that was asked for
+        fault = ChangedError(errno.ESTALE, "the object is not in the expected state", url)
+    elif is_a(FileExistsError):
+        fault = FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), url)
+    elif status is not None:
+        fault = OSError(errno.EPROTO, f"the service refuses it: {_said(error)}", url)
+    return fault
+
+
+def _passes(chain: list[BaseException], names: set[str], status: int | None, code: str) -> bool:
+    if names & _PASSING_NAMES:  # aiohttp gives some of its own faults a status
+        return True
+    if status is not None and code != "NotImplemented":
+        return status >= 500 or status in _PASSING_STATUS or code in _PASSING_CODES
+    kinds = (TimeoutError, ConnectionError, socket.gaierror, http.client.IncompleteRead, asyncio.TimeoutError)
+    by_number = any(isinstance(each, OSError) and each.errno in _PASSING_ERRNO for each in chain)
+    return by_number or any(isinstance(each, kinds) for each in chain)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception and its causes; libraries wrap what the service said."""
+    cause: BaseException | None = error
+    for _ in range(10):
+        if cause is None:
+            return
+        yield cause
+        cause = cause.__cause__
+
+
+def _status(chain: list[BaseException]) -> int | None:
+    """The HTTP status of the first fault that has one."""
+    for each in chain:
+        response: Any = getattr(each, "response", None)
+        if isinstance(response, dict):
+            found = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            if isinstance(found, int):
+                return found
+        for name in ("status_code", "status", "code"):
+            found = getattr(each, name, None)
+            if isinstance(found, int) and 100 <= found < 600:
+                return found
+    return None
+
+
+def _code(chain: list[BaseException]) -> str:
+    """S3's word for what went wrong, or nothing."""
+    for each in chain:
+        response: Any = getattr(each, "response", None)
+        if isinstance(response, dict):
+            return str(response.get("Error", {}).get("Code", ""))
+    return ""
+
+
+def _said(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0][:200]

@@ -1,0 +1,132 @@
+"""Any file system of fsspec, through what all of them have in common.
+
+Google's and Azure's create an object only if there is none (`mode="create"`); one that cannot do this gets
+a look before the write and a reading after it, which leaves a moment in which two writers may both win.
+Replacing only a known state is a comparison followed by a write.
+"""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from tokmill.tasks.remote.faults import ChangedError, persevering
+from tokmill.tasks.remote.services import Info
+
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
+_ETAGS = ("ETag", "etag", "generation", "md5Hash", "content_md5")
+
+
+def connected_to(scheme: str) -> Any:
+    """Return the file system of a scheme; raises ImportError or ValueError if there is none."""
+    import fsspec
+
+    return fsspec.filesystem(scheme, use_listings_cache=False)
+
+
+class Plain:
+    """See `tasks.remote.services.Service`."""
+
+    def __init__(self, scheme: str, filesystem: Any) -> None:
+        self._scheme = scheme
+        self._filesystem = filesystem
+        self._creates = "mode" in inspect.signature(_own(filesystem, "pipe_file")).parameters
+
+    def head(self, url: str) -> Info:
+        """Return what is known of an object."""
+        found = self._info(self._filesystem.info(url))
+        if found.is_folder:
+            raise FileNotFoundError(url)
+        return found
+
+    def pages(self, folder: str, *, recursive: bool) -> Iterator[list[Info]]:
+        """Return what is below a folder, at once."""
+        yield [self._info(each) for each in persevering(lambda: self._found(folder, recursive), folder)]
+
+    def _found(self, folder: str, recursive: bool) -> list[dict[str, Any]]:
+        try:
+            if recursive:
+                return list(self._filesystem.find(folder, detail=True).values())
+            return list(self._filesystem.ls(folder, detail=True))
+        except FileNotFoundError:
+            return []
+
+    def get(self, url: str, start: int, end: int | None, etag: str) -> tuple[bytes, str]:
+        """Return a range of bytes, and the ETag."""
+        if etag and self.head(url).etag != etag:
+            raise ChangedError(url)
+        return bytes(self._filesystem.cat_file(url, start=start or None, end=end)), etag
+
+    def put(self, url: str, data: bytes) -> str:
+        """Write an object."""
+        self._parent(url)
+        self._filesystem.pipe_file(url, data)
+        return self.head(url).etag
+
+    def create(self, url: str, data: bytes) -> str:
+        """Write an object that does not exist."""
+        if self._creates:
+            self._parent(url)
+            self._filesystem.pipe_file(url, data, mode="create")
+            return self.head(url).etag
+        with suppress(FileNotFoundError):
+            self.head(url)
+            raise FileExistsError(url)
+        etag = self.put(url, data)
+        if self.get(url, 0, None, "")[0] != data:
+            raise FileExistsError(url)
+        return etag
+
+    def exchange(self, url: str, data: bytes, etag: str) -> str:
+        """Write an object if its ETag is still `etag`."""
+        if self.head(url).etag != etag:
+            raise ChangedError(url)
+        return self.put(url, data)
+
+    def upload(self, path: Path, url: str) -> None:
+        """Write a file."""
+        self._parent(url)
+        persevering(lambda: self._filesystem.put_file(str(path), url), url)
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy an object within the service."""
+        self._parent(target)
+        self._filesystem.cp_file(source, target)
+
+    def remove(self, url: str) -> None:
+        """Delete an object."""
+        with suppress(FileNotFoundError):
+            self._filesystem.rm_file(url)
+
+    def _parent(self, url: str) -> None:
+        """Make the folder of an object, for file systems that have folders."""
+        with suppress(FileExistsError, NotImplementedError):
+            self._filesystem.makedirs(url.rpartition("/")[0], exist_ok=True)
+
+    def _info(self, found: dict[str, Any]) -> Info:
+        modified = next((found[name] for name in _TIMES if found.get(name)), 0)
+        num_bytes, modified_ns = int(found.get("size") or 0), _nanoseconds(modified)
+        etag = next((str(found[name]) for name in _ETAGS if found.get(name)), f"{num_bytes}-{modified_ns}")
+        return Info(
+            f"{self._scheme}://{str(found['name']).lstrip('/')}",
+            num_bytes,
+            etag.strip('"'),
+            str(found.get("version_id") or ""),
+            modified_ns,
+            is_folder=found.get("type") == "directory",
+        )
+
+
+def _own(filesystem: Any, name: str) -> Any:
+    """A method, or the coroutine that it stands for."""
+    return getattr(filesystem, f"_{name}", None) or getattr(filesystem, name)
+
+
+def _nanoseconds(moment: Any) -> int:
+    if isinstance(moment, str):
+        moment = datetime.fromisoformat(moment)
+    if isinstance(moment, datetime):
+        return int(moment.timestamp() * 1_000_000) * 1_000
+    return int(float(moment or 0) * 1_000_000_000)

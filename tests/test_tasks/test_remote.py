@@ -1,0 +1,218 @@
+"""Objects by URL, on a real S3 server that fails on request, and on a file system of fsspec without one."""
+
+import subprocess
+import sys
+import threading
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.object_server import Bucket
+from tokmill.tasks import remote
+from tokmill.tasks.core.errors import RemoteError
+from tokmill.tasks.remote import ChangedError, UnreachableError
+from tokmill.tasks.remote.s3 import PART_BYTES
+
+pytestmark = pytest.mark.objects
+
+
+@pytest.fixture
+def place() -> str:
+    """A folder of fsspec's file system in memory, which stands for those without a service of their own."""
+    return f"memory://{uuid.uuid4().hex}"
+
+
+@pytest.fixture(params=["s3", "memory"])
+def folder(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty folder, on each kind of service."""
+    if request.param == "s3":
+        return f"{request.getfixturevalue('bucket').url}/folder"
+    return str(request.getfixturevalue("place"))
+
+
+def test_what_is_written_is_read_whole_and_in_ranges(folder: str) -> None:
+    etag = remote.write(f"{folder}/a", b"0123456789")
+
+    assert remote.read(f"{folder}/a", 10) == b"0123456789"
+    assert remote.read_range(f"{folder}/a", 2, 5) == b"234"
+    assert remote.read_range(f"{folder}/a", 7, None, etag) == b"789"
+    with pytest.raises(OSError, match="more than 9 bytes"):
+        remote.read(f"{folder}/a", 9)
+    with pytest.raises(ChangedError):
+        remote.read_range(f"{folder}/a", 0, 1, "0" * 32)
+
+
+def test_an_object_says_its_size_and_what_changes_with_it(folder: str) -> None:
+    remote.write(f"{folder}/a", b"four")
+    before = remote.stat(f"{folder}/a")
+    remote.write(f"{folder}/a", b"five!")
+    after = remote.stat(f"{folder}/a")
+
+    assert (before.num_bytes, after.num_bytes) == (4, 5)
+    assert before.etag != after.etag
+    assert after.modified_ns >= before.modified_ns > 0
+    with pytest.raises(FileNotFoundError):
+        remote.stat(f"{folder}/b")
+
+
+def test_folders_are_listed_deep_and_one_step_down(folder: str) -> None:
+    for key in ("a", "b/c", "b/d @1 ü?#", "b/e/f"):
+        remote.write(f"{folder}/{key}", key.encode())
+
+    deep = {info.url.removeprefix(f"{folder}/"): info.num_bytes for info in remote.listed(folder)}
+    step = {
+        (info.url.removeprefix(f"{folder}/"), info.is_folder)
+        for info in remote.listed(f"{folder}/b/", recursive=False)
+    }
+
+    assert deep == {key: len(key.encode()) for key in ("a", "b/c", "b/d @1 ü?#", "b/e/f")}
+    assert step == {("b/c", False), ("b/d @1 ü?#", False), ("b/e", True)}
+    assert list(remote.listed(f"{folder}/nothing")) == []
+
+
+def test_a_name_is_created_once_and_exchanged_only_from_a_known_state(folder: str) -> None:
+    etag = remote.create(f"{folder}/a", b"first")
+    with pytest.raises(FileExistsError):
+        remote.create(f"{folder}/a", b"second")
+    newer = remote.exchange(f"{folder}/a", b"third!", etag)
+    with pytest.raises(ChangedError):
+        remote.exchange(f"{folder}/a", b"fourth", etag)
+    remote.remove([f"{folder}/a", f"{folder}/a"])
+    with pytest.raises(ChangedError):
+        remote.exchange(f"{folder}/a", b"fifth", newer)
+
+    assert list(remote.listed(folder)) == []
+
+
+def test_files_go_up_and_come_down_whole(folder: str, tmp_path: Path) -> None:
+    for size in (0, 1, PART_BYTES + 1, 2 * PART_BYTES + 3):
+        (tmp_path / f"{size}").write_bytes(b"0123456789abcdef" * (size // 16) + b"x" * (size % 16))
+        remote.upload(tmp_path / f"{size}", f"{folder}/{size}")
+        remote.copy(f"{folder}/{size}", f"{folder}/copy")
+        remote.download(f"{folder}/copy", tmp_path / f"{size}.down", size)
+
+        assert (tmp_path / f"{size}.down").read_bytes() == (tmp_path / f"{size}").read_bytes()
+
+
+def test_threads_share_a_service(folder: str) -> None:
+    def work(number: int) -> None:
+        remote.write(f"{folder}/{number}", b"x" * number)
+        assert remote.read(f"{folder}/{number}", 100) == b"x" * number
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(info.num_bytes for info in remote.listed(folder)) == list(range(1, 9))
+
+
+@pytest.mark.parametrize("status", [500, 503, 429])
+def test_faults_that_pass_are_outlasted(bucket: Bucket, status: int) -> None:
+    bucket.put("a", b"0123456789")
+    bucket.fault("answer", method="GET", key="a", status=status, times=2)
+    bucket.fault("cut", method="GET", key="a", num_bytes=3, times=2)
+
+    assert remote.read(f"{bucket.url}/a", 10) == b"0123456789"
+    assert len(bucket.requests("GET", "a")) == 5
+
+
+def test_a_listing_goes_on_after_a_fault_in_its_middle(bucket: Bucket) -> None:
+    for number in range(1001):
+        bucket.put(f"a/{number:04}", b"")
+    bucket.fault("answer", method="GET", query="*continuation-token*", times=2)
+
+    assert len(list(remote.listed(f"{bucket.url}/a"))) == 1001
+
+
+def test_a_fault_that_stays_is_asked_once(bucket: Bucket) -> None:
+    bucket.put("a", b"0")
+    bucket.fault("answer", key="a", status=403, times=None)
+    with pytest.raises(PermissionError, match="credentials"):
+        remote.read(f"{bucket.url}/a", 10)
+    with pytest.raises(FileNotFoundError):
+        remote.read(f"{bucket.url}/b", 10)
+    with pytest.raises(FileNotFoundError, match="bucket does not exist"):
+        list(remote.listed("s3://no-such-bucket-of-ours/a"))
+
+    assert len(bucket.requests("GET", "a")) == 1
+
+
+def test_a_service_that_stays_away_is_given_up(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKMILL_RETRY_SECONDS", "0.2")
+    bucket.fault("answer", key="a", times=None)
+
+    with pytest.raises(UnreachableError, match="does not answer"):
+        remote.read(f"{bucket.url}/a", 10)
+
+
+@pytest.mark.parametrize("kind", ["lose", "cut_upload", "answer"])
+def test_an_upload_outlasts_lost_and_cut_connections(bucket: Bucket, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "file").write_bytes(bytes(range(256)) * (2 * PART_BYTES // 256) + b"end")
+    bucket.fault(kind, method="PUT", key="file", times=2, num_bytes=1000)  # type: ignore[arg-type]
+    bucket.fault(kind, method="POST", key="file", query="*uploadId*", num_bytes=10)  # type: ignore[arg-type]
+
+    remote.upload(tmp_path / "file", f"{bucket.url}/file")
+
+    assert bucket.get("file") == (tmp_path / "file").read_bytes()
+    assert bucket.uploads() == []
+
+
+def test_a_creation_whose_answer_is_lost_counts(bucket: Bucket) -> None:
+    bucket.fault("lose", method="PUT", key="a")
+    etag = remote.create(f"{bucket.url}/a", b"mine")
+    bucket.fault("lose", method="PUT", key="a")
+    remote.exchange(f"{bucket.url}/a", b"mine again", etag)
+
+    assert bucket.get("a") == b"mine again"
+
+
+def test_of_two_creators_at_once_one_wins(bucket: Bucket) -> None:
+    held = bucket.fault("hold", method="PUT", key="a")
+    lost: list[BaseException] = []
+
+    def late() -> None:
+        try:
+            remote.create(f"{bucket.url}/a", b"late")
+        except FileExistsError as error:
+            lost.append(error)
+
+    thread = threading.Thread(target=late)
+    thread.start()
+    held.arrived.wait()
+    bucket.put("a", b"early")
+    held.release()
+    thread.join()
+
+    assert len(lost) == 1
+    assert bucket.get("a") == b"early"
+
+
+def test_no_secret_gets_into_a_url_or_a_message() -> None:
+    with pytest.raises(RemoteError) as refused:
+        remote.stat("s3://key:hunter2@bucket/folder")
+    with pytest.raises(RemoteError, match="names no bucket"):
+        remote.stat("s3:///")
+
+    assert "hunter2" not in str(refused.value)
+    assert remote.is_url("s3://bucket")
+    assert not remote.is_url("file:///folder")
+    assert not remote.is_url("folder/s3")
+
+
+def test_a_missing_library_is_named_with_its_command() -> None:
+    code = (
+        "import sys; sys.modules['s3fs'] = None; sys.modules['gcsfs'] = None\n"
+        "from tokmill.tasks import remote\n"
+        "assert 'fsspec' not in sys.modules\n"
+        "for url in ('s3://b/a', 'gs://b/a', 'odd://b/a'):\n"
+        "    try: remote.stat(url)\n"
+        "    except Exception as error: print(type(error).__name__, error)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert "RemoteError s3:// needs a library that is not installed; run: pip install 'tokmill[s3]'" in said
+    assert "pip install 'tokmill[gcs]'" in said
+    assert "odd:// cannot be used" in said
