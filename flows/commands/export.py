@@ -62,8 +62,9 @@ def export(
         raise UsageError(f"export: {packed} is a {ref.kind}, not packed sequences; name a packed/NAME")
     if out is not None and out.exists():
         raise UsageError(f"export: {out} exists; name a new folder")
-    made = export_packed(opened, ref, wanted, labels=labels)
-    path = opened.path(made) if out is None else copy_out(opened, made, out)
+    with opened.at_work("export"):
+        made = export_packed(opened, ref, wanted, labels=labels)
+        path = opened.path(made) if out is None else copy_out(opened, made, out)
     record = opened.record(made)
     called = f"{made.kind}/{made.name}@{opened.label(made, made.name)}"
     if as_json:

@@ -121,7 +121,8 @@ def takedown(
 
     try:
         origins = _origins(packed, root, store)
-        taken = take_down(origins, read_names(documents), repacked=repack)
+        with origins.store.at_work("takedown"):
+            taken = take_down(origins, read_names(documents), repacked=repack)
     except TracingError as error:
         raise UsageError(f"takedown: {error}") from error
     if as_json:

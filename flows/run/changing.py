@@ -40,14 +40,15 @@ def change(
         SourceError: a pattern matches nothing.
         TokenizerError: the vocabulary cannot be changed so.
     """
-    digests = FileDigests(store.root)
-    old = _tokenizer(store, tokenizer, split_pattern, digests)
-    inputs: dict[str, Any] = {"tokenizer": old}
-    for role, patterns in files.items():
-        if patterns:
-            found, _ = resolve_files(SourceSpec(files=list(patterns)), Path.cwd(), digests, source=role)
-            inputs[role] = [External(digest=one.digest, value=one.value) for one in found]
-    return store.realize(Request(stage, name or old.name, params, inputs)).ref
+    with store.at_work("change"):
+        digests = FileDigests(store.root)
+        old = _tokenizer(store, tokenizer, split_pattern, digests)
+        inputs: dict[str, Any] = {"tokenizer": old}
+        for role, patterns in files.items():
+            if patterns:
+                found, _ = resolve_files(SourceSpec(files=list(patterns)), Path.cwd(), digests, source=role)
+                inputs[role] = [External(digest=one.digest, value=one.value) for one in found]
+        return store.realize(Request(stage, name or old.name, params, inputs)).ref
 
 
 def _tokenizer(store: Store, reference: str, split_pattern: str | None, digests: FileDigests) -> ArtifactRef:

@@ -27,6 +27,7 @@ from tokmill.flows.run.tasks import Ended, TaskSpec
 from tokmill.tasks.core.errors import StoreError, TaskError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Provenance, Store, Verify
+from tokmill.tasks.store.leases import leased
 from tokmill.tokenizer.core.stopping import allow_work, request_stop
 
 Compose: TypeAlias = Callable[[Sources, Locate], Dag]
@@ -65,6 +66,13 @@ def reused(profile: Profile, machine: Machine, reporter: Reporter, compose: Comp
     Whatever goes wrong is left to a run that makes what is missing: it records the failure and reports it.
     """
     store, run_id = machine.open_store(), str(uuid4())
+    with leased(store.layout, run_id, everything=True):  # it ends before anything is made
+        return _reused(profile, machine, store, run_id, reporter, compose)
+
+
+def _reused(
+    profile: Profile, machine: Machine, store: Store, run_id: str, reporter: Reporter, compose: Compose
+) -> RunResult | None:
     found = _Found(store, machine.verify)
     try:
         sources = resolve_sources(profile, store, rehash=machine.rehash)

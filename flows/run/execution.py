@@ -27,6 +27,7 @@ from tokmill.flows.run.tasks import CALLBACKS, Ended, Submitted, TaskCallbacks, 
 from tokmill.tasks.core.context import memory_limited_to, progress_reported_to
 from tokmill.tasks.core.stage import ArtifactRef, How
 from tokmill.tasks.store import Provenance, Store, Verify
+from tokmill.tasks.store.leases import hold
 from tokmill.tasks.store.store import Realized
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
@@ -130,6 +131,7 @@ class Executor:
         progress = self._started[job] = Started()
         try:
             progress.steps = job.steps(self._done)
+            hold(needed for step in progress.steps for needed in self._needed(step))
             for group, num_tasks in Counter(group_of(step.title) for step in progress.steps).items():
                 self.reporter.expect(group, num_tasks)
             with TaskCallbacks(self._on_start, self.reporter.on_progress, self._on_end).installed():
@@ -139,6 +141,10 @@ class Executor:
             self._fail(job, -1, error)
         else:
             self._close(job)  # a job without parts is done already
+
+    def _needed(self, step: Step) -> list[str]:
+        """Return the fingerprints of a step's artifact and of its inputs, which a lease is to protect."""
+        return [self.store.fingerprint(step.request()), *(ref.fingerprint for ref in references(step))]
 
     def _submit(self, job: Job, index: int, step: Step) -> None:
         spec = TaskSpec(step.request(), self.store.root, self.verify, self.memory_bytes, self.provenance)

@@ -43,18 +43,19 @@ def export_packed(
         StoreError: the artifact's files differ from the published ones.
         PackingError: a format cannot represent a shard.
     """
-    if problems := store.verify([packed], full=True):
-        raise StoreError(f"export: {problems[0]}; run its profile again to repair it")
-    name = f"{packed.name}.{'+'.join(formats)}"
-    shards = []
-    for entry in PackedManifest.open(store.path(packed)).shards:
-        params = ExportShardParams(index=entry.index, formats=formats, labels=labels)
-        request = Request(EXPORT_SHARD, f"{name}.shard/{entry.index}", params, {"packed": packed})
-        shards.append(store.realize(request).ref)
-    request = Request(
-        EXPORT, name, ExportParams(formats=formats, labels=labels), {"packed": packed, "shards": shards}
-    )
-    return store.realize(request).ref
+    with store.at_work("export"):
+        if problems := store.verify([packed], full=True):
+            raise StoreError(f"export: {problems[0]}; run its profile again to repair it")
+        name = f"{packed.name}.{'+'.join(formats)}"
+        shards = []
+        for entry in PackedManifest.open(store.path(packed)).shards:
+            params = ExportShardParams(index=entry.index, formats=formats, labels=labels)
+            request = Request(EXPORT_SHARD, f"{name}.shard/{entry.index}", params, {"packed": packed})
+            shards.append(store.realize(request).ref)
+        request = Request(
+            EXPORT, name, ExportParams(formats=formats, labels=labels), {"packed": packed, "shards": shards}
+        )
+        return store.realize(request).ref
 
 
 def copy_out(store: Store, packed: ArtifactRef, out: Path) -> Path:

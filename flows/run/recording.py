@@ -44,7 +44,7 @@ def recorded(
         store.catalog.finish_run(run_id, state="completed", artifacts=artifacts)
         results.append(result)
 
-    with store.catalog.alive(run_id):
+    with store.catalog.alive(run_id, profile.name):
         try:
             parameters = profile.for_record()
             store.catalog.add_run(run_id, profile=profile.name, parameters=parameters, provenance=provenance)

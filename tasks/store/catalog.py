@@ -42,7 +42,7 @@ from tokmill.tasks.store.indexing import (
     update_files,
 )
 from tokmill.tasks.store.layout import Layout
-from tokmill.tasks.store.liveness import alive
+from tokmill.tasks.store.leases import Lease, leased
 from tokmill.tasks.store.provenance import Provenance, utc_now
 from tokmill.tasks.store.runs import Run, RunArtifact, State, read_run, run_path, settle, write_run
 from tokmill.tasks.store.storage import STORAGE
@@ -219,13 +219,13 @@ class Catalog:
         """
         return settle(self._layout)
 
-    def alive(self, run_id: str) -> AbstractContextManager[None]:
-        """Mark this process as executing a run, for the length of the block.
+    def alive(self, run_id: str, profile: str = "") -> AbstractContextManager[Lease]:
+        """Mark this process as executing a run, for the length of the block, and hold what the run needs.
 
         Raises:
             StoreError: the file cannot be written.
         """
-        return alive(self._layout.runs, run_id)
+        return leased(self._layout, run_id, names=profile)
 
     def _quietly(self, work: Callable[["DuckDBPyConnection"], None], report: Report | None) -> None:
         """Do `work`, or report why the catalog lags; the next sync adds the rows."""

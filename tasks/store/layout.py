@@ -5,6 +5,7 @@
     <store>/aliases/<kind>/<name>/@prod        an alias, likewise
     <store>/runs/<run id>.json                 a flow run: its parameters, its artifacts, and its end
     <store>/damaged/<kind>/<prefix>-<n>/       damaged artifacts that were set aside
+    <store>/leases/<run id>.json               which process executes a run, and what it needs
     <store>/removed/<kind>/<prefix>.json       a tombstone: a removed artifact's record, when, and by whom
     <store>/catalog.duckdb                     the index over all of these
     <store>/.tmp/  .locks/  .cache/            work in progress, process locks, the file digest cache
@@ -24,7 +25,7 @@ from tokmill.tasks.store.storage import STORAGE
 PREFIX_CHARS = 16
 RECORD_FILE = "record.json"
 DEFAULT_STORE = "tokmill-store"
-RESERVED_KINDS = frozenset({"labels", "aliases", "runs", "damaged", "removed"})
+RESERVED_KINDS = frozenset({"labels", "aliases", "runs", "leases", "damaged", "removed"})
 
 KIND_PATTERN = r"[a-z][a-z0-9_]{0,99}"
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}(/[A-Za-z0-9][A-Za-z0-9_.+-]{0,199})*"
@@ -73,6 +74,11 @@ class Layout:
     def runs(self) -> Path:
         """One JSON file per flow run."""
         return self.root / "runs"
+
+    @property
+    def leases(self) -> Path:
+        """One JSON file per run that is being executed; see `tasks.store.leases`."""
+        return self.root / "leases"
 
     @property
     def catalog(self) -> Path:

@@ -1,30 +1,28 @@
-"""Whether a run's process is still alive.
+"""Whether a process is still alive, from a file that it left in the store.
 
-`<store>/runs/<run id>.alive` exists while a run is executed. It names the process, and its modification time
-is a heartbeat. On the same machine, in the same boot and process id namespace, the process itself is looked
-up by its id and start time. So a killed process is noticed at once, and another one with its id is not
-mistaken for it. From elsewhere only the heartbeat is visible; after some minutes without one, the process
-counts as dead.
+The file exists while the process is at work (`tasks.store.leases`). It names the process, and its
+modification time is a heartbeat. On the same machine, in the same boot and process id namespace, the process
+itself is looked up by its id and start time. So a killed process is noticed at once, and another one with its
+id is not mistaken for it. From elsewhere only the heartbeat is visible; after some minutes without one, the
+process counts as dead.
 """
 
 import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.storage import STORAGE
 
-SUFFIX = ".alive"
 BEAT_SECONDS = 15.0
 SILENCE_SECONDS = 300.0
-_MOST_BYTES = 1 << 16
+_MOST_BYTES = 256 << 20  # a lease lists what it holds
 _PROC = Path("/proc")
 _AFTER_THE_NAME = 3  # in /proc/<id>/stat, fields are numbered from 1, and the name in brackets is the second
 _STATE, _BEGAN = 3, 22
@@ -66,28 +64,25 @@ class Process(BaseModel):
 
 
 @contextmanager
-def alive(folder: Path, run_id: str) -> Iterator[None]:
-    """Mark a run's process as alive for the length of the block.
+def beating(beat: Callable[[], None], name: str) -> Iterator[None]:
+    """Call `beat` every few seconds for the length of the block, in a thread of that name.
 
-    Raises:
-        StoreError: the file cannot be written.
+    Args:
+        beat: renews a heartbeat; an OSError is ignored, since the store may be unreachable for a while.
+        name: of the thread.
     """
-    path = folder / f"{run_id}{SUFFIX}"
-    with reported_as(f"run {run_id} cannot be recorded"):
-        STORAGE.replace(path, Process.own().model_dump_json().encode("utf-8") + b"\n")
     ended = threading.Event()
-    heart = threading.Thread(target=_beat, args=(path, ended), name=f"heartbeat of {run_id}", daemon=True)
+    heart = threading.Thread(target=_beat, args=(beat, ended), name=name, daemon=True)
     heart.start()
     try:
         yield
     finally:
         ended.set()
         heart.join()
-        STORAGE.remove(path)
 
 
 def silent(path: Path) -> tuple[Process, float] | None:
-    """Return the process of a run and the time of its last heartbeat, if it has died; otherwise None."""
+    """Return the process of a file and the time of its last heartbeat, if it has died; otherwise None."""
     try:
         heard = STORAGE.state(path).mtime_ns / 1e9
         process = Process.model_validate_json(STORAGE.read(path, _MOST_BYTES))
@@ -98,10 +93,10 @@ def silent(path: Path) -> tuple[Process, float] | None:
     return (process, heard) if process.is_gone(time.time() - heard) else None
 
 
-def _beat(path: Path, ended: threading.Event) -> None:
+def _beat(beat: Callable[[], None], ended: threading.Event) -> None:
     while not ended.wait(BEAT_SECONDS):
-        with suppress(OSError):  # the store may be unreachable for a while
-            STORAGE.touch(path)
+        with suppress(OSError):
+            beat()
 
 
 def _boot() -> str:

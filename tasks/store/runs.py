@@ -12,7 +12,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, How
 from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.layout import Layout
-from tokmill.tasks.store.liveness import SUFFIX, Process, silent
+from tokmill.tasks.store.liveness import Process, silent
 from tokmill.tasks.store.provenance import Moment, Provenance, as_text
 from tokmill.tasks.store.storage import STORAGE
 
@@ -22,6 +22,8 @@ and a `suspended` one waits to be resumed."""
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _MOST_BYTES = 256 << 20
+_LEASE_SUFFIX = ".json"
+_EARLIER_SUFFIX = ".alive"  # the heartbeats of earlier versions, among the runs
 
 
 class RunArtifact(BaseModel):
@@ -121,14 +123,19 @@ def settle(layout: Layout) -> list[Run]:
     """Mark the runs whose process has died as crashed; return those that had no end yet.
 
     A process that is killed, or whose machine goes down, cannot record the end of its run. The next process
-    that reads the runs does it instead. The heartbeat (`tasks.store.liveness`) shows that the process has
-    died, and when it was last alive.
+    that reads the runs does it instead. The heartbeat of its lease (`tasks.store.liveness`) shows that the
+    process has died, and when it was last alive.
 
     Raises:
         StoreError: it cannot be written.
     """
-    names = sorted(entry.name for entry in STORAGE.entries(layout.runs) if entry.name.endswith(SUFFIX))
-    return [run for name in names if (run := _settled(layout, layout.runs / name)) is not None]
+    heartbeats = [
+        folder / entry.name
+        for folder, suffix in ((layout.leases, _LEASE_SUFFIX), (layout.runs, _EARLIER_SUFFIX))
+        for entry in STORAGE.entries(folder)
+        if entry.name.endswith(suffix) and not entry.name.startswith(".")
+    ]
+    return [run for path in sorted(heartbeats) if (run := _settled(layout, path)) is not None]
 
 
 def _settled(layout: Layout, heartbeat: Path) -> Run | None:

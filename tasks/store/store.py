@@ -11,6 +11,7 @@ one folder. If two of them ask for the same fingerprint at once, it is made once
 import logging
 import re
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -26,9 +27,10 @@ from tokmill.tasks.store.indexing import Report
 from tokmill.tasks.store.integrity import Problem, Verify, examine, problems
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout, check_kind, check_name
+from tokmill.tasks.store.leases import Lease, at_work, hold
 from tokmill.tasks.store.provenance import Provenance
 from tokmill.tasks.store.publish import make, sweep, sweep_locks
-from tokmill.tasks.store.record import Record, read_record
+from tokmill.tasks.store.record import Record, input_entries, read_record
 from tokmill.tasks.store.references import resolve
 from tokmill.tasks.store.removing import remove, tombstone
 from tokmill.tasks.store.storage import STORAGE, holding
@@ -112,7 +114,9 @@ class Store:
         Raises:
             FingerprintError: the request has no fingerprint.
         """
-        return self._find(request, self.fingerprint(request), verify, report or _LOG.warning, owned=False)
+        owner = self.fingerprint(request)
+        hold([owner])
+        return self._find(request, owner, verify, report or _LOG.warning, owned=False)
 
     def realize(
         self,
@@ -140,6 +144,7 @@ class Store:
         _check_request(request)
         say = report or _LOG.warning
         owner = self.fingerprint(request)
+        hold([owner, *(entry.fingerprint for entry in input_entries(request.inputs) if entry.fingerprint)])
         found = self._find(request, owner, verify, say, owned=False)
         if found is None:
             realized = self._realize_alone(request, owner, provenance, say, verify)
@@ -201,6 +206,17 @@ class Store:
     def remove(self, ref: ArtifactRef, *, with_dependents: bool = False) -> Records:
         """Remove an artifact for good; see `tasks.store.removing`."""
         return remove(self.layout, self.catalog, ref, with_dependents=with_dependents)
+
+    def at_work(self, what: str) -> AbstractContextManager[Lease]:
+        """Protect what is looked up and made in a block from collectors; see `tasks.store.leases`.
+
+        Args:
+            what: is being done, as part of a file's name: `export`.
+
+        Raises:
+            StoreError: the lease cannot be written.
+        """
+        return at_work(self.layout, what)
 
     def superseded(self) -> Superseded:
         """Return the superseded artifacts by fingerprint, and what superseded them; see `superseding`."""

@@ -60,6 +60,7 @@ def test_a_run_whose_process_was_killed_is_noticed_by_who_looks_next(store, at_w
     assert state == "crashed"
     assert f"process {at_work.pid} on" in message
     assert [path.name for path in (store.root / "runs").iterdir()] == ["r.json"]
+    assert list((store.root / "leases").iterdir()) == []
 
 
 def test_a_run_that_ends_says_so_itself(store, at_work):
@@ -67,6 +68,7 @@ def test_a_run_that_ends_says_so_itself(store, at_work):
 
     assert states(store) == [("r", 1, "completed", "")]
     assert [path.name for path in (store.root / "runs").iterdir()] == ["r.json"]
+    assert list((store.root / "leases").iterdir()) == []
 
 
 @in_proc
@@ -77,9 +79,11 @@ def test_another_process_with_the_same_id_is_not_the_run():
     assert own.model_copy(update={"began": own.began - 1}).is_gone(silent_seconds=0)
 
 
-def test_a_run_on_another_machine_is_gone_when_it_was_silent_for_long(store):
+@pytest.mark.parametrize(("folder", "name"), [("leases", "r.json"), ("runs", "r.alive")])
+def test_a_run_on_another_machine_is_gone_when_it_was_silent_for_long(store, folder, name):
     store.catalog.add_run("r")
-    heartbeat = store.root / "runs" / "r.alive"
+    heartbeat = store.root / folder / name
+    heartbeat.parent.mkdir(exist_ok=True)
     heartbeat.write_text(Process(host="far", boot="another", pid=1, began=1).model_dump_json())
     before = states(store)
     long_ago = time.time() - 2 * SILENCE_SECONDS
