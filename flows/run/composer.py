@@ -6,9 +6,12 @@ from typing import Any, TypeAlias
 
 from tokmill.flows.profile import Profile
 from tokmill.flows.run.dag import Done, Job, JobInput, MappedJob, Part
+from tokmill.flows.run.merging import Level, MergingJob
 from tokmill.flows.run.sources import Sources
 from tokmill.tasks.core.stage import ArtifactRef, External, Params, Stage
+from tokmill.tasks.count.merge_stage import MERGE_COUNTS, MergeParams
 from tokmill.tasks.count.stage import COUNT, COUNT_SHARD, CountParams
+from tokmill.tasks.count.tree import MOST_LEVELS
 from tokmill.tasks.formats.corpus import Corpus, Shard
 from tokmill.tasks.holdout.stage import HASH_DOCUMENTS, HOLDOUT, PARTS, NoParams
 
@@ -47,7 +50,22 @@ class Composer:
     def counted(self, corpus: Job, params: CountParams, part: str = "") -> Job:
         """Count the pre-tokens of a corpus."""
         shards = self.mapped(COUNT_SHARD, corpus, self.text(lambda source: params), part=part)
+        for level in range(MOST_LEVELS):
+            shards = self._merged(Level(shards, level, self._num_shards), corpus, part)
         return self.one(COUNT, params, {"corpus": corpus, "shards": shards}, part=part)
+
+    def _merged(self, level: Level, corpus: Job, part: str) -> Job:
+        """Merge counted shards in groups; see `flows.run.merging`."""
+        title, name = in_part(MERGE_COUNTS.task, part), in_part(self.profile.name, part)
+        job = MergingJob(
+            MERGE_COUNTS, title, name, MergeParams(), {}, of=corpus, parts=level.merges, tree=level
+        )
+        self.jobs.append(job)
+        return job
+
+    def _num_shards(self, ref: ArtifactRef) -> dict[str, int]:
+        corpus = Corpus.open(self.locate(ref))
+        return {source: len(corpus.shards(source)) for source in corpus.sources}
 
     def text(self, params: Callable[[str], Params]) -> Callable[[ArtifactRef, Done], list[Part]]:
         """One part per shard of the corpus, in order of source and index; `params` takes the source."""

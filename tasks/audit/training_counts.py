@@ -1,6 +1,6 @@
 """How often each token occurs in the text that a tokenizer was trained on, from its counts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -13,12 +13,14 @@ from tokmill.tasks.formats.counts import Counts
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 
-_PRETOKENS_AT_A_TIME = 1 << 20
+_PRETOKENS_AT_A_TIME = 1 << 17
 
 
 def occurrences_by_source(tok: Tokenizer, counts: Counts) -> dict[str, NDArray[np.uint64]]:
     """Return how often each token occurs in each source: uint64 [vocab_size]."""
-    return {source: _occurrences(tok, counts.counts(source)) for source in counts.sources}
+    return {
+        source: _occurrences(tok, counts.parts(source, _PRETOKENS_AT_A_TIME)) for source in counts.sources
+    }
 
 
 TRAINING = pa.schema([("source", pa.string()), ("token_id", pa.uint32()), ("num_training", pa.uint64())])
@@ -56,13 +58,10 @@ def training_occurrences(
     return Occurrences(counts, weighted)
 
 
-def _occurrences(tok: Tokenizer, counts: PretokenCounts) -> NDArray[np.uint64]:
+def _occurrences(tok: Tokenizer, parts: Iterable[PretokenCounts]) -> NDArray[np.uint64]:
     """Encode each distinct pre-token once, and count its tokens as often as it occurs."""
     found = np.zeros(tok.vocab_size, np.uint64)
-    for first in range(0, len(counts), _PRETOKENS_AT_A_TIME):
-        offsets = counts.offsets[first : first + _PRETOKENS_AT_A_TIME + 1]
-        data = counts.data[offsets[0] : offsets[-1]]
-        batch = tok.encode_pretokens(data, offsets - offsets[0])
-        times = counts.counts[first : first + len(batch)]
-        np.add.at(found, batch.ids, np.repeat(times, np.diff(batch.offsets)))
+    for part in parts:
+        batch = tok.encode_pretokens(part.data, part.offsets)
+        np.add.at(found, batch.ids, np.repeat(part.counts, np.diff(batch.offsets)))
     return found

@@ -1,28 +1,23 @@
 """Count the pre-tokens of documents, and add counts up, in bounded memory.
 
 Laws. The bytes written do not depend on the memory budget: counts are sums, sorted by pre-token. Counts that
-exceed the budget are spilled to sorted runs on disk, next to the output, and DuckDB adds them up. The runs
-are always deleted afterwards.
+exceed the budget are spilled to sorted runs on disk, next to the output, and merged as they are read
+(`tasks.count.merging`). The runs are always deleted afterwards.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-import duckdb
-
-from tokmill.tasks.core.database import connect
+from tokmill.tasks.core.context import report_progress
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.count.merging import block_rows, merge_streams, size_of, streams_of
+from tokmill.tasks.count.tree import FAN_IN
 from tokmill.tasks.formats.counts import (
     CountsStatistics,
     PreTokenization,
     Totals,
-    merge_bounded,
-    num_bytes_in_memory,
-    read_counts,
-    read_parts,
     write_counts,
     write_parts,
 )
@@ -34,9 +29,6 @@ from tokmill.tokenizer.splitting import compile_pattern
 if TYPE_CHECKING:
     from tokmill.tasks.formats.text.documents import DocumentBatch
     from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-
-_LEAST_FOR_DUCKDB = 256 << 20
-_ROWS_AT_A_TIME = 1 << 17
 
 
 class DocumentCounter:
@@ -107,20 +99,17 @@ def add_up(paths: Sequence[Path], out: Path, num_pretokens: int, memory_bytes: i
     """Write the sum of the counts in some files into the file `out`.
 
     Args:
-        paths: files of counts.
+        paths: files of counts; more than `FAN_IN` are added up in several passes.
         out: the file to write.
         num_pretokens: how many pre-tokens were counted in all of them.
-        memory_bytes: memory that this may use; if that is too little, DuckDB adds up with the help of
-            the disk, in at least 256 MiB.
+        memory_bytes: memory that this may use; blocks of 256 rows of `FAN_IN` files are read in any case.
 
     Raises:
-        StoreError: a file is missing or broken, DuckDB lacks memory or disk, or pre-tokens were lost.
+        StoreError: a file is missing or broken, or pre-tokens were lost.
     """
-    if num_bytes_in_memory(paths) <= memory_bytes:
-        totals = write_counts(out, merge_bounded(map(read_counts, paths)))
-    else:
-        with _added_up_on_disk(paths, out.parent, memory_bytes) as parts:
-            totals = write_parts(out, parts)
+    with TemporaryDirectory(prefix=".sums-", dir=out.parent) as folder:
+        passed = _passed(paths, Path(folder), memory_bytes)
+        totals = write_parts(out, merge_streams(_reported(passed, memory_bytes)))
     if totals.num_pretokens != num_pretokens:
         raise StoreError(
             f"count: {len(paths)} files of counts with {num_pretokens} pre-tokens add up to "
@@ -129,23 +118,26 @@ def add_up(paths: Sequence[Path], out: Path, num_pretokens: int, memory_bytes: i
     return totals
 
 
-@contextmanager
-def _added_up_on_disk(
-    paths: Sequence[Path], folder: Path, memory_bytes: int
-) -> "Iterator[Iterator[PretokenCounts]]":
-    """Let DuckDB add up the counts of some files; yield the sums, which are deleted after the block."""
-    memory = max(memory_bytes, _LEAST_FOR_DUCKDB)
-    with TemporaryDirectory(prefix=".sums-", dir=folder) as scratch:
-        sums = Path(scratch) / "sums.parquet"
-        limit = f"{memory >> 20}MiB"
-        try:
-            with connect(threads=1, memory_limit=limit, temp_directory=scratch) as database:
-                found = database.read_parquet([str(path) for path in paths])
-                added = found.aggregate('pretoken, sum("count")::UBIGINT AS "count"', "pretoken")
-                added.order("pretoken").write_parquet(str(sums), row_group_size=_ROWS_AT_A_TIME)
-        except duckdb.Error as error:
-            raise StoreError(
-                f"count: {len(paths)} files of counts cannot be added up in {memory >> 20} MiB of memory "
-                f"({error}); allow more memory, or make room on the disk of {folder}"
-            ) from error
-        yield read_parts(sums, _ROWS_AT_A_TIME)
+def _passed(paths: Sequence[Path], folder: Path, memory_bytes: int) -> Sequence[Path]:
+    """Add up files in groups, into the scratch `folder`, until at most `FAN_IN` are left."""
+    while len(paths) > FAN_IN:
+        groups = [paths[first : first + FAN_IN] for first in range(0, len(paths), FAN_IN)]
+        sums = [folder / f"{len(paths)}-{number}.parquet" for number in range(len(groups))]
+        for group, path in zip(groups, sums, strict=True):
+            write_parts(path, merge_streams(streams_of(group, block_rows(group, memory_bytes))))
+        paths = sums
+    return paths
+
+
+def _reported(paths: Sequence[Path], memory_bytes: int) -> "list[Iterator[PretokenCounts]]":
+    """Return streams of some files that report what was read of them as progress."""
+    num_rows, total, done = block_rows(paths, memory_bytes), sum(size_of(path).num_rows for path in paths), 0
+
+    def watched(blocks: "Iterator[PretokenCounts]") -> "Iterator[PretokenCounts]":
+        nonlocal done
+        for block in blocks:
+            done += len(block)
+            report_progress(done, total, "counts")
+            yield block
+
+    return [watched(blocks) for blocks in streams_of(paths, num_rows)]

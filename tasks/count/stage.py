@@ -1,25 +1,31 @@
 """count: how often each pre-token occurs in each source.
 
 `count_shard` normalizes the documents of one corpus shard, cuts them into pre-tokens and counts these;
-`count` adds up the shards of each source. Training needs nothing else of the text. So the text is read only
-once, also when the balance, the vocabulary size or the tie rule changes.
+`count` adds up the shards of each source, of which `merge_counts` has added up some before if they are many
+(`tasks.count.tree`). Training needs nothing else of the text. So the text is read only once, also when the
+balance, the vocabulary size or the tie rule changes.
 
 Laws. Special tokens are cut out first and not counted. Counts are sums: the order of documents, batches
-and shards does not matter. Memory grows with the number of distinct pre-tokens, not with the text, up to the
-memory budget (`tasks.core.context`); beyond it, counts are spilled to disk.
+and shards does not matter. Memory of `count_shard` grows with the number of distinct pre-tokens, not with the
+text, up to the memory budget (`tasks.core.context`); beyond it, counts are spilled to disk. `count` merges
+files as it reads them, in memory that does not grow with them.
 """
 
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from tokmill.tasks.core.context import memory_budget
+from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
+from tokmill.tasks.count.merge_stage import add_up_shards
+from tokmill.tasks.count.tree import parts_of
 from tokmill.tasks.formats.corpus import Corpus, Shard, read_shard
 from tokmill.tasks.formats.counts import (
     COUNTS_FILE,
@@ -30,7 +36,6 @@ from tokmill.tasks.formats.counts import (
     CountsStatistics,
     PreTokenization,
     read_parts,
-    read_statistics,
 )
 from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.store.canonical import only_with
@@ -169,15 +174,16 @@ def run(params: CountParams, *, out: Path, corpus: Path, shards: Sequence[Path])
         params: the parameters with which the shards were counted.
         out: the artifact's directory.
         corpus: the corpus artifact.
-        shards: the counted shards, in the corpus's order: by source, then index.
+        shards: the counted shards, or what they were merged into (`tree.parts_of`), in the corpus's order: by
+            source, then index.
 
     Raises:
-        StoreError: there are more or fewer shards than the corpus has, or one is broken.
+        StoreError: there are more or fewer than the corpus has, or one is broken.
     """
     opened = Corpus.open(corpus)
     entries, accounts = [], []
-    for source, parts in opened.pair(shards, "count").items():
-        entries.append(_merge_source(source, [path for _, path in parts], out))
+    for source, parts in _by_source(opened, shards).items():
+        entries.append(_merge_source(source, parts, out))
         _warn_of_cut_marks(source, params.cut.split_pattern, out)
         stats = opened.source_stats(source)
         accounts += _accounts(source, (stats.num_documents, stats.num_bytes), entries[-1].statistics)
@@ -186,20 +192,23 @@ def run(params: CountParams, *, out: Path, corpus: Path, shards: Sequence[Path])
     return Outcome(metrics=_metrics(entries), accounts=accounts)
 
 
+def _by_source(corpus: Corpus, shards: Sequence[Path]) -> dict[str, list[Path]]:
+    """Return each source's counted or merged shards."""
+    counted = {source: len(corpus.shards(source)) for source in corpus.sources}
+    merged = {source: len(parts_of(number)) for source, number in counted.items()}
+    for numbers in (counted, merged):
+        if sum(numbers.values()) == len(shards):
+            remaining = iter(shards)
+            return {source: list(islice(remaining, number)) for source, number in numbers.items()}
+    raise StoreError(
+        f"count: the corpus has {sum(counted.values())} shards, or {sum(merged.values())} once they are "
+        f"merged, and artifacts of {len(shards)} were given; pass one for each, by source, then index"
+    )
+
+
 def _merge_source(source: str, shards: Sequence[Path], out: Path) -> CountedSource:
     """Write the sum of one source's shards."""
-    from tokmill.tasks.count.counter import add_up
-
-    parts = [read_statistics(shard) for shard in shards]
-    paths = [shard / COUNTS_FILE for shard in shards]
-    num_pretokens = sum(part.num_pretokens for part in parts)
-    totals = add_up(paths, out / f"{source}.parquet", num_pretokens, memory_budget())
-    statistics = CountsStatistics(
-        num_documents=sum(part.num_documents for part in parts),
-        num_bytes=sum(part.num_bytes for part in parts),
-        **totals._asdict(),
-    )
-    return CountedSource(source=source, statistics=statistics)
+    return CountedSource(source=source, statistics=add_up_shards(shards, out / f"{source}.parquet"))
 
 
 def _warn_of_cut_marks(source: str, split_pattern: str, out: Path) -> None:

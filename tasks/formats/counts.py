@@ -3,9 +3,10 @@
     pretoken   binary   the bytes of one pre-token, normalized, special tokens cut out; strictly increasing
     count      uint64   how often it occurs; at least 1
 
-A counts shard is `counts.parquet` and `statistics.json` (`CountsStatistics`). The counts of a corpus are one
-`<source>.parquet` per source and `sources.json` (`CountsManifest`), which also says how the text was cut, so
-that a trainer can reject counts that were cut in another way. The same counts give the same bytes.
+A counts shard is `counts.parquet` and `statistics.json` (`CountsStatistics`), and so are the merged counts
+of consecutive shards. The counts of a corpus are one `<source>.parquet` per source and `sources.json`
+(`CountsManifest`), which also says how the text was cut, so that a trainer can reject counts that were cut in
+another way. The same counts give the same bytes.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,7 +32,7 @@ STATISTICS_FILE = "statistics.json"
 COUNTS_FILE = "counts.parquet"
 _SCHEMA = pa.schema([("pretoken", pa.large_binary()), ("count", pa.uint64())])
 _ROW_GROUP = 1 << 20
-_COPIES, _BYTES_A_ROW = 3, 72  # while counts are added up: theirs, those of the sum, and their order
+_READ_BYTES = 1 << 16
 
 
 class PreTokenization(BaseModel):
@@ -113,9 +114,20 @@ class Counts:
         Raises:
             StoreError: there is no such source, or its file is broken.
         """
+        return read_counts(self._file(source))
+
+    def parts(self, source: str, num_rows: int) -> "Iterator[PretokenCounts]":
+        """Yield the counts of one source, `num_rows` at a time.
+
+        Raises:
+            StoreError: there is no such source, or its file is broken.
+        """
+        return read_parts(self._file(source), num_rows)
+
+    def _file(self, source: str) -> Path:
         if source not in self.sources:
             raise StoreError(f"counts: no source '{source}'; there are {', '.join(self.sources)}")
-        return read_counts(self.path / f"{source}.parquet")
+        return self.path / f"{source}.parquet"
 
 
 class Totals(NamedTuple):
@@ -186,7 +198,9 @@ def read_parts(path: Path, num_rows: int) -> "Iterator[PretokenCounts]":
     from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 
     last = pa.array([], pa.large_binary())
-    with readable(path, "table of counts"), pq.ParquetFile(path) as file:
+    # a row group is read page by page; with pre_buffer it would be in memory as a whole
+    how = {"buffer_size": _READ_BYTES, "pre_buffer": False}
+    with readable(path, "table of counts"), pq.ParquetFile(path, **how) as file:
         for batch in file.iter_batches(num_rows):
             pretokens = batch.column("pretoken").cast(pa.large_binary())
             both = pa.concat_arrays([last, pretokens])
@@ -194,22 +208,6 @@ def read_parts(path: Path, num_rows: int) -> "Iterator[PretokenCounts]":
                 raise StoreError(f"{path}: pre-tokens must increase by their bytes; make the file again")
             last = pretokens[-1:]
             yield PretokenCounts(*_buffers(pretokens), batch.column("count").to_numpy())
-
-
-def num_bytes_in_memory(paths: Iterable[Path]) -> int:
-    """Estimate the memory needed to add up the counts of some files if all pre-tokens are distinct.
-
-    Raises:
-        StoreError: a file is missing, or is not Parquet.
-    """
-    total = 0
-    for path in paths:
-        with readable(path, "table of counts"):
-            found = pq.read_metadata(path)
-        columns = [found.row_group(number).column(0) for number in range(found.num_row_groups)]
-        num_bytes = sum(column.total_uncompressed_size for column in columns)
-        total += found.num_rows * _BYTES_A_ROW + num_bytes * _COPIES
-    return total
 
 
 def read_statistics(shard: Path) -> CountsStatistics:

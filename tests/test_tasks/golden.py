@@ -33,6 +33,7 @@ from tokmill.tasks.audit.stage import AuditParams
 from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.card.stage import CardParams
 from tokmill.tasks.core.stage import ArtifactRef, External, Stage
+from tokmill.tasks.count.merge_stage import MERGE_COUNTS, MergeParams
 from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
 from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.formats.packed.layout import PackedManifest
@@ -128,6 +129,8 @@ def current_digests(folder: Path) -> Digests:
     encoded = [ref for stage, ref in line.made if stage.verb == "encode_shard"]
     tokens = {"encoded": made["encoded"], "shards": encoded}
     line.make(EXCLUDE, ExcludeParams(), mixture=made["mixture"], documents=documents, **tokens)
+    counted = [ref for stage, ref in line.made if stage.verb == "count_shard"]
+    line.make(MERGE_COUNTS, MergeParams(), shards=counted)
     _curriculum(line, made["tokenizer"], tokens, folder)
     _holdout(line)
     _vocabularies(line, made["tokenizer"], texts)

@@ -169,9 +169,8 @@ def test_a_sum_that_no_count_holds_is_refused(tmp_path):
     for name in "ab":
         write_counts(tmp_path / f"{name}.parquet", PretokenCounts.from_dict({b"x": 1 << 63}))
     paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
-    with pytest.raises(StoreError, match="2 files of counts cannot be added up"):
+    with pytest.raises(StoreError, match=r"2 files of counts with 18446744073709551616 .* up to 0"):
         add_up(paths, tmp_path / "sum.parquet", 1 << 64, 0)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.parquet", "b.parquet"]
 
 
 def test_parts_do_not_change_the_file(tmp_path):
@@ -218,7 +217,7 @@ def test_the_order_of_special_tokens_does_not_change_the_cut():
 
 def test_a_missing_shard_is_refused(tmp_path, text_corpus):
     corpus = text_corpus(DOCUMENTS)
-    with pytest.raises(StoreError, match="count: the corpus has 2 shards and artifacts of 0"):
+    with pytest.raises(StoreError, match=r"count: the corpus has 2 shards, or 2 .* artifacts of 0"):
         run(CountParams(), out=tmp_path, corpus=corpus.path, shards=[])
 
 
