@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tokmill.tokenizer.components.specials import Segments, chunks
 from tokmill.tokenizer.core.errors import LawError, TokenizerError
+from tokmill.tokenizer.core.stopping import within_limit
 from tokmill.tokenizer.pipeline.model import (
     Breach,
     Encoder,
@@ -87,7 +88,8 @@ class ChunkedEncoder:
             ids, lengths = self._run_part(data, segments, kind, 0, segments.kinds.shape[0])
         else:
             with ThreadPoolExecutor(num_threads) as pool:
-                done = list(pool.map(lambda part: self._run_part(data, segments, kind, *part), parts))
+                run = within_limit(lambda part: self._run_part(data, segments, kind, *part))
+                done = list(pool.map(run, parts))
                 ids = _joined([part for part, _ in done], kind, pool)
             lengths = np.concatenate([part for _, part in done])
         offsets = np.zeros(lengths.shape[0] + 1, np.int64)

@@ -23,7 +23,7 @@ from tokmill.tokenizer.core.arrow import is_arrow
 from tokmill.tokenizer.core.buffers import Text, Texts
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-from tokmill.tokenizer.core.stopping import raise_if_stopped, slices
+from tokmill.tokenizer.core.stopping import raise_if_stopped, slices, within_limit
 from tokmill.tokenizer.jit.huge_pages import zero_pages
 from tokmill.tokenizer.kernels.counting import (
     ARENA,
@@ -267,7 +267,7 @@ def count_parts(
     with ThreadPoolExecutor(num_threads) as pool:
         running: deque[Future[None]] = deque()
         for part in parts:
-            running.append(pool.submit(work, part))
+            running.append(pool.submit(within_limit(work), part))
             if len(running) > num_threads:  # one part waits, so that no thread does
                 running.popleft().result()
         for future in running:

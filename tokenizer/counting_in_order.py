@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.core.buffers import Texts
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
+from tokmill.tokenizer.core.stopping import within_limit
 from tokmill.tokenizer.counting import Buffers, Cuts, Part, PretokenCounter, parts_of
 from tokmill.tokenizer.kernels.counting import count_and_note, read_counts
 from tokmill.tokenizer.kernels.sorting import gather_strings
@@ -117,7 +118,7 @@ def count_parts_in_order(
     with ThreadPoolExecutor(num_threads) as pool:
         running: deque[Future[PretokenCounts]] = deque()
         for part in parts:
-            running.append(pool.submit(counted, part))
+            running.append(pool.submit(within_limit(counted), part))
             if len(running) > num_threads:  # one part waits, so that no thread does
                 _add(total, running.popleft().result())
         for future in running:

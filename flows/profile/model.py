@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
 from tokmill.flows.profile.notify import Notify
+from tokmill.flows.profile.stages import StageName
 from tokmill.tasks.audit.params import AuditParams, check_language
 from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.card.stage import CardParams
@@ -32,6 +33,9 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 Name = Annotated[str, Field(pattern=NAME, max_length=MAX_NAME_CHARS)]
 SIZE = r"^([0-9]+(?:\.[0-9]+)?) *([KMGT]i?B)$"
 Size = Annotated[str, Field(pattern=SIZE)]
+
+DURATION = r"^[0-9]+(?:\.[0-9]+)?[smhd]$"
+Duration = Annotated[str, Field(pattern=DURATION)]
 
 
 class Execution(BaseModel):
@@ -63,6 +67,30 @@ class Execution(BaseModel):
         description="Address of the scheduler of Dask, or of Ray's cluster; if not set, one on this machine "
         "is started for the run.",
         examples=["tcp://10.0.0.7:8786", "ray://10.0.0.7:10001"],
+    )
+    retries: int = Field(
+        2,
+        ge=0,
+        le=100,
+        description="Further attempts of a task after a fault that may pass, such as one of a network share; "
+        "other faults are not tried again.",
+    )
+    retry_pause: float = Field(
+        5.0,
+        ge=0,
+        le=3600,
+        allow_inf_nan=False,
+        description="Seconds before the first of them; each further one waits twice as long.",
+    )
+    timeout: Duration | None = Field(
+        None,
+        description="How long a task may run before it is stopped and the run fails; for ever if not set.",
+        examples=["2h"],
+    )
+    timeouts: dict[StageName, Duration] = Field(
+        default_factory=dict,
+        description="The same for single stages, by the name in their tasks' titles.",
+        examples=[{"train": "12h"}],
     )
     verify: Literal["sizes", "full"] = Field(
         "sizes",

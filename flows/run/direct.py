@@ -17,8 +17,9 @@ from tokmill.flows.profile import Profile
 from tokmill.flows.run.announcing import announcer_of
 from tokmill.flows.run.composer import Locate
 from tokmill.flows.run.dag import Dag, Done, Node, Step, walk
-from tokmill.flows.run.execution import Executor, perform
+from tokmill.flows.run.execution import Executor
 from tokmill.flows.run.machine import Machine
+from tokmill.flows.run.performing import perform
 from tokmill.flows.run.progress import Reporter, noting_warnings
 from tokmill.flows.run.recording import recorded
 from tokmill.flows.run.results import RunResult, RunRow
@@ -53,7 +54,8 @@ def run_directly(profile: Profile, machine: Machine, reporter: Reporter, compose
         with _pool(machine.workers) as pool, noting_warnings(reporter):
             dag = compose(resolve_sources(profile, store, rehash=machine.rehash), store.path)
             share = machine.memory_bytes // machine.workers
-            executor = Executor(store, DirectTasks(pool), reporter, machine.verify, share, provenance)
+            tasks, limits = DirectTasks(pool), machine.limits
+            executor = Executor(store, tasks, reporter, machine.verify, share, provenance, limits)
             done = executor.run(dag.jobs)
         result = _result(run_id, dag, executor.rows, done)
         completed(result)

@@ -12,24 +12,21 @@ and what depends on it.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import NamedTuple
 
 from tokmill.flows.errors import RunError
 from tokmill.flows.run.dag import Done, Job, Node, Step, references
 from tokmill.flows.run.exception_frames import clear_frames
+from tokmill.flows.run.limits import Limits
 from tokmill.flows.run.progress import Reporter, group_of
 from tokmill.flows.run.results import RunRow
 from tokmill.flows.run.started import Started, titled
-from tokmill.flows.run.tasks import CALLBACKS, Ended, Submitted, TaskCallbacks, Tasks, TaskSpec
-from tokmill.tasks.core.context import memory_limited_to, progress_reported_to
+from tokmill.flows.run.tasks import Ended, Submitted, TaskCallbacks, Tasks, TaskSpec
 from tokmill.tasks.core.stage import ArtifactRef, How
 from tokmill.tasks.store import Provenance, Store, Verify
 from tokmill.tasks.store.leases import hold
-from tokmill.tasks.store.store import Realized
-from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 
 class _End(NamedTuple):
@@ -39,32 +36,6 @@ class _End(NamedTuple):
     at: float
 
 
-def perform(spec: TaskSpec, title: str, report: Callable[[str], None]) -> Realized:
-    """Publish a task's artifact, unless the store has it; the body of a task, whoever runs it.
-
-    Args:
-        spec: what is requested, and where it goes.
-        title: of the task; the callbacks are told of it.
-        report: called with messages.
-
-    Raises:
-        TaskError, TokenizerError: the stage's parameters or inputs are invalid.
-        StopRequested: the run is being stopped (`tokenizer.core.stopping`).
-    """
-    raise_if_stopped()
-    callbacks = CALLBACKS.get()
-    if callbacks:
-        callbacks.on_start(title)
-    watcher = partial(callbacks.on_progress, title) if callbacks else None
-    with memory_limited_to(spec.memory_bytes), progress_reported_to(watcher):
-        realized = Store.open(spec.store).realize(
-            spec.request, provenance=spec.provenance, report=report, verify=spec.verify
-        )
-    if callbacks:
-        callbacks.on_end(title, realized.how)
-    return realized
-
-
 class Executor:
     """Makes the artifacts of a DAG.
 
@@ -72,6 +43,7 @@ class Executor:
         rows: the outcome of each task, in the order of the DAG; complete after `run` has returned.
         memory_bytes: memory limit of one task; see `tasks.core.context`.
         provenance: the run's provenance, for the artifacts that it makes.
+        limits: how long a task may take, and how often it is tried.
     """
 
     def __init__(
@@ -82,6 +54,7 @@ class Executor:
         verify: Verify = "sizes",
         memory_bytes: int | None = None,
         provenance: Provenance | None = None,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
     ) -> None:
         self.store = store
         self.tasks = tasks
@@ -89,6 +62,7 @@ class Executor:
         self.verify = verify
         self.memory_bytes = memory_bytes
         self.provenance = provenance
+        self.limits = limits
         self.rows: list[RunRow] = []
         self._began: dict[str, float] = {}
         self._ended: dict[str, _End] = {}
@@ -147,7 +121,8 @@ class Executor:
         return [self.store.fingerprint(step.request()), *(ref.fingerprint for ref in references(step))]
 
     def _submit(self, job: Job, index: int, step: Step) -> None:
-        spec = TaskSpec(step.request(), self.store.root, self.verify, self.memory_bytes, self.provenance)
+        machine = (self.verify, self.memory_bytes, self.provenance, self.limits)
+        spec = TaskSpec(step.request(), self.store.root, *machine)
         parents = {ref: self._futures[ref] for ref in references(step) if ref in self._futures}
         future = self.tasks.submit(spec, step.title, list(parents.values()))
         self._running[future] = (job, index)

@@ -250,7 +250,7 @@ def _execute(
     with RUNNERS[machine.runner].opened(machine, run_id) as tasks, noting_warnings(reporter):
         sources = resolve_sources(profile, store, rehash=machine.rehash)
         share = machine.memory_bytes // machine.workers
-        executor = Executor(store, tasks, reporter, machine.verify, share, provenance)
+        executor = Executor(store, tasks, reporter, machine.verify, share, provenance, machine.limits)
         dag = compose(sources, store.path)
         made = dag.artifacts(executor.run(dag.jobs))
     refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}

@@ -6,10 +6,11 @@ If a setting is given in several places, the first of these wins: an option, the
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 from tokmill.flows.errors import UsageError
+from tokmill.flows.run.limits import Limits
 from tokmill.tasks.core.context import quarter_of_the_ram
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store, Verify
@@ -36,6 +37,7 @@ class Machine:
         rehash: whether to digest every source file again, even if its size and time are unchanged.
         runner: the task runner, by name.
         address: of the scheduler of Dask, or of Ray; None for one on this machine, for the length of a run.
+        limits: how long a task may take, and how often it is tried.
     """
 
     store: str
@@ -45,6 +47,7 @@ class Machine:
     rehash: bool
     runner: RunnerName = "threads"
     address: str | None = None
+    limits: Limits = field(default_factory=Limits)
 
     @classmethod
     def of(
@@ -71,6 +74,7 @@ class Machine:
             rehash or profile.rehash,
             profile.runner,
             profile.address,
+            Limits.of(profile),
         )
 
     def open_store(self) -> Store:

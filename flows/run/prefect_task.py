@@ -26,7 +26,7 @@ from prefect.task_runners import TaskRunner
 
 from tokmill.flows.errors import RunError
 from tokmill.flows.run.elsewhere import Listening, telling
-from tokmill.flows.run.execution import perform
+from tokmill.flows.run.performing import perform
 from tokmill.flows.run.shown import show
 from tokmill.flows.run.tasks import Ended, TaskSpec
 from tokmill.tasks.core.stage import ArtifactRef, How
@@ -94,7 +94,7 @@ def realize(sealed: Sealed, title: str) -> ArtifactRef:
     """Publish the requested artifact, unless the store has it.
 
     Raises:
-        As `execution.perform`.
+        As `performing.perform`.
     """
     spec, logger = sealed.spec, get_run_logger()
     with telling(spec.telling, title):

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from tokmill.flows.run.limits import Limits
 from tokmill.tasks.core.context import StageProgress, context_value
 from tokmill.tasks.core.stage import ArtifactRef, How, Request
 from tokmill.tasks.store import Provenance, Verify
@@ -23,6 +24,7 @@ class TaskSpec:
         memory_bytes: memory limit of the stage; see `tasks.core.context`.
         provenance: the run's provenance. Tasks do not ask the server for the deployment themselves, because
             one client per task costs more CPU time than the rest of its orchestration.
+        limits: how long the stage may take, and how often it is tried.
         telling: the folder in which a task of another process tells of itself; None in this process.
     """
 
@@ -31,6 +33,7 @@ class TaskSpec:
     verify: Verify = "sizes"
     memory_bytes: int | None = None
     provenance: Provenance | None = None
+    limits: Limits = field(default_factory=Limits)
     telling: Path | None = None
 
 

@@ -1,4 +1,4 @@
-"""Settings that the caller of a stage makes for its thread: the memory budget, and the progress callback.
+"""Settings that the caller of a stage makes for its thread: memory, time limit, and the progress callback.
 
 They affect speed, memory and messages, but never the bytes of an artifact. So they are not parameters of a
 stage and not part of a fingerprint: the caller sets them with `with` blocks around the call.
@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, TypeVar
+
+from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 T = TypeVar("T")
 
@@ -41,6 +43,19 @@ def memory_budget() -> int:
     """
     limit = _MEMORY_BYTES.get()
     return quarter_of_the_ram() if limit is None else limit
+
+
+_TIME_LIMIT: ContextVar[float | None] = ContextVar("time_limit", default=None)
+
+
+def time_limited_to(seconds: float | None) -> AbstractContextManager[None]:
+    """Set the time limit of the stages that run in this `with` block; None for none."""
+    return context_value(_TIME_LIMIT, seconds)
+
+
+def time_limit() -> float | None:
+    """Return how many seconds a stage may run; to wait for another process to run it does not count."""
+    return _TIME_LIMIT.get()
 
 
 def quarter_of_the_ram() -> int:
@@ -82,6 +97,11 @@ def progress_reported_to(watcher: ProgressCallback | None) -> AbstractContextMan
 
 
 def report_progress(done: int, total: int, unit: str) -> None:
-    """Report this stage's progress to the callback, if there is one."""
+    """Report this stage's progress to the callback, if there is one; stop here if that was requested.
+
+    Raises:
+        StopRequested: see `raise_if_stopped`.
+    """
+    raise_if_stopped()
     if watcher := _WATCHER.get():
         watcher(StageProgress(done, total, unit))

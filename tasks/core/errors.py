@@ -13,6 +13,7 @@
     ├── TracingError        a sequence or a document that a packed artifact does not have
     ├── MachineError        memory, a disk or a device failed; the data may be intact
     ├── RemoteError         a URL that cannot be used: a password in it, or a library that is missing
+    ├── TimeLimitError      a task took longer than it may
     ├── AccountError        the account of a source does not add up
     ├── StoreError          an artifact that cannot be published, found or trusted
     └── GateError           a failed audit, if the profile stops the run for it
@@ -74,6 +75,10 @@ class MachineError(TaskError):
 
 class RemoteError(TaskError):
     """A URL that cannot be used: it holds a password, or the library for its service is not installed."""
+
+
+class TimeLimitError(TaskError):
+    """A task took longer than `execution.timeout` or `execution.timeouts` allows."""
 
 
 class AccountError(TaskError):

@@ -21,6 +21,16 @@ T = TypeVar("T")
 
 # Damage to a file can cause these: positions and sizes that are read from it are out of range.
 _OF_DATA = frozenset({errno.EINVAL, errno.ERANGE, errno.EOVERFLOW})
+# These pass, in time: a device or network share that fails, a name server that is down, what is busy.
+_PASSING = frozenset(
+    getattr(errno, name)
+    for name in (
+        *("EIO", "EAGAIN", "EBUSY", "EINTR", "ESTALE", "EREMOTEIO", "ETIMEDOUT", "ECONNREFUSED"),
+        *("ECONNRESET", "ECONNABORTED", "EPIPE", "ENETDOWN", "ENETUNREACH", "EHOSTDOWN", "EHOSTUNREACH"),
+        *("ENOTCONN", "ENODEV", "ENXIO", "ENOLCK"),
+    )
+    if hasattr(errno, name)
+)
 # The user can fix these: a wrong name, a missing permission, a folder in place of a file.
 _OF_USE = {
     errno.ENOENT: "restore the file, or remove it from the source",
@@ -61,6 +71,26 @@ def is_of_machine(error: BaseException) -> bool:
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno not in _OF_DATA
     return any(words in str(error) for words in _NO_MEMORY)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether the same work may succeed a little later: a device, a network or a service failed for a moment.
+
+    What lies in the request, the data or the machine's size does not pass: a wrong parameter, a bad document,
+    a failed gate, accounts that do not add up, no memory, a full disk.
+    """
+    if not isinstance(error, MachineError | StoreError | SourceError | OSError):
+        return False
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        if isinstance(cause, ConnectionError | TimeoutError):
+            return True
+        if isinstance(cause, OSError) and cause.errno in _PASSING:
+            return True
+        cause = cause.__cause__
+    return False
 
 
 def unreadable(path: Path, error: OSError) -> TaskError:

@@ -24,6 +24,7 @@ from tokmill.tasks.formats.text.sharding import Limits, default_shard_bytes, est
 from tokmill.tasks.formats.text.sources import ReadOptions, SourceName, is_compressed
 from tokmill.tasks.ingest.scanning import FileScan, scan_file
 from tokmill.tasks.ingest.writer import CorpusWriter
+from tokmill.tokenizer.core.stopping import within_limit
 
 # Reading waits for disks and runs code that releases the interpreter lock, so a few threads always help.
 DEFAULT_WORKERS = 4
@@ -147,7 +148,7 @@ def _in_order(items: Iterable[T], work: Callable[[T], FileScan], workers: int) -
     with ThreadPoolExecutor(workers, thread_name_prefix="ingest") as pool:
         try:
             for item in items:
-                waiting.append(pool.submit(work, item))
+                waiting.append(pool.submit(within_limit(work), item))
                 if len(waiting) > 2 * workers:
                     yield waiting.popleft().result()
             while waiting:

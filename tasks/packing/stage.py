@@ -30,6 +30,7 @@ from tokmill.tasks.packing.shares import warnings
 from tokmill.tasks.packing.write import Recipe, ShardPaths, write_shard
 from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file
 from tokmill.tasks.store.layout import RECORD_FILE
+from tokmill.tokenizer.core.stopping import within_limit
 
 _LOG = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ def _check_digests(encoded: Encoded, shards: Sequence[Path]) -> None:
     """
     pairs = [(source, entry, path) for source, entry, path in encoded.pair(shards)]
     with ThreadPoolExecutor() as pool:  # hashing lets other threads run
-        found = pool.map(lambda pair: _digest(pair[2]), pairs)
+        found = pool.map(within_limit(_digest), (path for _, _, path in pairs))
         for (source, entry, path), digest in zip(pairs, found, strict=True):
             if digest != entry.digest:
                 raise PackingError(_other_digest(source, entry, path, digest))

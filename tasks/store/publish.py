@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tokmill.tasks.core.context import time_limit
 from tokmill.tasks.core.errors import AccountError, StoreError
 from tokmill.tasks.core.faults import out_of_memory
 from tokmill.tasks.core.stage import Account, Outcome, Request
@@ -31,6 +32,7 @@ from tokmill.tasks.store.layout import RECORD_FILE, Layout
 from tokmill.tasks.store.provenance import Provenance, utc_now
 from tokmill.tasks.store.record import Record, Timings, encode_record, input_entries
 from tokmill.tasks.store.storage import STORAGE
+from tokmill.tokenizer.core.stopping import stop_after
 
 _LOCK_SUFFIX = ".lock"
 
@@ -73,7 +75,8 @@ def _run(
     layout: Layout, request: Request, inputs: Mapping[str, object], provenance: Provenance, out: Path
 ) -> Record:
     started, clock = utc_now(), time.perf_counter()
-    outcome = request.stage.run(request.params, out=out, **inputs)
+    with stop_after(time_limit()):
+        outcome = request.stage.run(request.params, out=out, **inputs)
     seconds = round(time.perf_counter() - clock, 6)
     _check_outcome(request, outcome)
     check_extra_tables(out)

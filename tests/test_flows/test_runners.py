@@ -157,7 +157,10 @@ def test_a_cluster_that_loses_a_worker_at_encode_gives_the_same_artifacts(
         wait_for(lambda: running.poll() is not None or len(list(encoded.glob("*/record.json"))) >= 3)
         kill_worker()
         outcome = finished(running)
+        limit = ("--set", "train.vocab_size=640", "--set", "execution.timeouts.train=0.001s")
+        limited = tokmill("run", profile, *settings, *limit)
 
+    assert "train: it was stopped after 0.001s" in limited.err
     assert outcome.document["num_tasks"] > 30
     assert digests(tokmill.store) == expected
 

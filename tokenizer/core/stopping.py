@@ -6,20 +6,66 @@ For these there is one flag in the process, which every loop over slices checks:
 called, all counting, training and encoding raises `StopRequested` within a second or two, in
 all threads, until `allow_work` is called.
 
+A piece of work may also have a time limit of its own (`stop_after`), which the same checks enforce, in the
+thread that set it and in those that it hands functions to with `within_limit`.
+
 Like KeyboardInterrupt, `StopRequested` is not an `Exception`, so that it is not mistaken for bad data.
 """
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 SLICE_BYTES = 1 << 22
 """Bytes of text per call of a kernel: far less than a second of work, far more than the cost of a call."""
 
 _requested = threading.Event()
+_deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 
 
 class StopRequested(BaseException):
     """Work was stopped on request."""
+
+
+class TimeLimitReached(StopRequested):
+    """Work took longer than it may (`stop_after`)."""
+
+
+@contextmanager
+def stop_after(seconds: float | None) -> Iterator[None]:
+    """Make the work of this block stop once it has lasted for `seconds`; None for no limit.
+
+    Raises:
+        TimeLimitReached: it has, or the limit of a block around it is reached.
+    """
+    before = _deadline.get()
+    until = None if seconds is None else time.monotonic() + seconds
+    limits = [each for each in (before, until) if each is not None]
+    token = _deadline.set(min(limits, default=None))
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def within_limit(work: Callable[P, T]) -> Callable[P, T]:
+    """Return a function for another thread that has the time limit of this one."""
+    until = _deadline.get()
+
+    def limited(*args: P.args, **kwargs: P.kwargs) -> T:
+        token = _deadline.set(until)
+        try:
+            return work(*args, **kwargs)
+        finally:
+            _deadline.reset(token)
+
+    return limited
 
 
 def request_stop() -> None:
@@ -33,13 +79,16 @@ def allow_work() -> None:
 
 
 def raise_if_stopped() -> None:
-    """Raise if a stop was requested.
+    """Raise if a stop was requested, or this work has reached its time limit.
 
     Raises:
-        StopRequested: it was.
+        StopRequested: it was, or the time limit is reached.
     """
     if _requested.is_set():
         raise StopRequested("stopped on request; call `allow_work` before working on")
+    until = _deadline.get()
+    if until is not None and time.monotonic() > until:
+        raise TimeLimitReached("the time limit is reached")
 
 
 def slices(first: int, stop: int, size: int) -> Iterator[tuple[int, int]]:

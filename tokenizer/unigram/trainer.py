@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.buffers import pack_bytes
-from tokmill.tokenizer.core.stopping import raise_if_stopped
+from tokmill.tokenizer.core.stopping import raise_if_stopped, within_limit
 from tokmill.tokenizer.pipeline.model import Progress
 from tokmill.tokenizer.unigram.encoder import lay_out
 from tokmill.tokenizer.unigram.kernels.best_path import make_paths
@@ -157,4 +157,4 @@ class UnigramTrainer:
         if self._num_threads == 1:
             return [work(*part) for part in parts]
         with ThreadPoolExecutor(self._num_threads) as pool:
-            return list(pool.map(lambda part: work(*part), parts))
+            return list(pool.map(within_limit(work), *zip(*parts, strict=True)))

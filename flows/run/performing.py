@@ -1,0 +1,60 @@
+"""The body of a task, whoever runs it: publishes an artifact, unless the store has it.
+
+A fault that may pass (a network share, a device, a service) is tried again after a pause; any other is not,
+because it would come again. Prefect's own retries are not used: they wait where nothing can interrupt them,
+and there are none without Prefect. A stage that runs longer than it may is stopped at the next place where
+it looks (`tokenizer.core.stopping`), between two slices of its kernels.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from tokmill.flows.run.limits import num_seconds
+from tokmill.flows.run.tasks import CALLBACKS, TaskSpec
+from tokmill.tasks.core.context import memory_limited_to, progress_reported_to, time_limited_to
+from tokmill.tasks.core.errors import TimeLimitError
+from tokmill.tasks.core.retrying import tried_again
+from tokmill.tasks.store import Store
+from tokmill.tasks.store.store import Realized
+from tokmill.tokenizer.core.stopping import TimeLimitReached, raise_if_stopped
+
+
+def perform(spec: TaskSpec, title: str, report: Callable[[str], None]) -> Realized:
+    """Publish a task's artifact, unless the store has it.
+
+    Args:
+        spec: what is requested, and where it goes.
+        title: of the task; the callbacks are told of it.
+        report: called with messages.
+
+    Raises:
+        TaskError, TokenizerError: the stage's parameters or inputs are invalid.
+        TimeLimitError: the stage ran for longer than it may.
+        StopRequested: the run is being stopped (`tokenizer.core.stopping`).
+    """
+    raise_if_stopped()
+    callbacks = CALLBACKS.get()
+    if callbacks:
+        callbacks.on_start(title)
+    watcher = partial(callbacks.on_progress, title) if callbacks else None
+    with memory_limited_to(spec.memory_bytes), progress_reported_to(watcher):
+        limits = spec.limits
+        realized = tried_again(partial(_once, spec, report), title, limits.retries, limits.pause)
+    if callbacks:
+        callbacks.on_end(title, realized.how)
+    return realized
+
+
+def _once(spec: TaskSpec, report: Callable[[str], None]) -> Realized:
+    stage = spec.request.stage.task
+    limit = spec.limits.of_stage(stage)
+    try:
+        with time_limited_to(None if limit is None else num_seconds(limit)):
+            return Store.open(spec.store).realize(
+                spec.request, provenance=spec.provenance, report=report, verify=spec.verify
+            )
+    except TimeLimitReached as reached:
+        raise TimeLimitError(
+            f"{stage}: it was stopped after {limit}, its time limit; raise execution.timeouts.{stage} (or "
+            "execution.timeout), or give it less text or more cores"
+        ) from reached
