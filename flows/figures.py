@@ -28,6 +28,8 @@ _KEY_METRICS = {
 }
 # Shown only if not 0, and near the front: a narrow terminal cuts the end off.
 _NEVER_ZERO = {"corpus": ("num_quarantined",)}
+# Not sizes, but how many of the 256 values are there.
+_VALUES_OF_BYTES = {"num_distinct_bytes"}
 
 
 def size(num_bytes: float) -> str:
@@ -67,7 +69,7 @@ def figure(name: str, value: Scalar) -> str:
         words = words.removesuffix("s")
     if isinstance(value, bool | str):
         return f"{words} {number(value)}"
-    if name.startswith("num_") and not name.endswith("_bytes"):
+    if name.startswith("num_") and (not name.endswith("_bytes") or name in _VALUES_OF_BYTES):
         return f"{number(value)} {words.removeprefix('num ')}"
     if name.endswith("_bytes"):
         return f"{size(value)} {words.removeprefix('num ').removesuffix(' bytes')}".removesuffix(" bytes")
@@ -76,6 +78,16 @@ def figure(name: str, value: Scalar) -> str:
     if "_per_" in name:
         return f"{number(value)} {words}"
     return f"{words} {number(value)}"
+
+
+def labelled(name: str, value: Scalar) -> tuple[str, str]:
+    """Return one metric for a table, its label and its value with the unit: `("documents", "1,932")`."""
+    label = name.removeprefix("num_").replace("_", " ").replace(".", " of ")
+    if isinstance(value, bool | str):
+        return label, number(value)
+    if name.endswith("_bytes") and name not in _VALUES_OF_BYTES:
+        return label.removesuffix(" bytes"), size(value)
+    return label, f"{value:.2%}".replace("%", " %") if "share" in name else number(value)
 
 
 def key_figures(kind: str, metrics: Mapping[str, Scalar]) -> str:

@@ -8,11 +8,16 @@ computed from the recent speed or the speed of the second half of the task so fa
 import time
 from collections import deque
 
-from tokmill.flows.figures import span
+from tokmill.flows.figures import size, span
 from tokmill.tasks.core.context import StageProgress
 
 _RECENT_SECONDS = 5.0
 _LEAST_INTERVAL_SECONDS = 0.2
+
+
+def size_of(done: int, total: int) -> str:
+    """Return how much of a text is done: `1.2 MiB of 3.4 MiB`."""
+    return f"{size(done)} of {size(total)}"
 
 
 class Pace:
@@ -49,13 +54,16 @@ class Pace:
 
     def words(self, now: float | None = None) -> str:
         """`8,100 merges/s, 2.4 s left (12,300/31,744)`."""
-        done, total, unit = self.progress
+        done, total, unit = self.progress[:3]
         now = time.monotonic() if now is None else now
         recent = self.per_second(now)
         pace = max(recent, self.per_second(now, self._latter_half(now)))
         if pace <= 0 or done >= total:
-            return f"{done:,}/{total:,} {unit}"
-        return f"{recent:,.0f} {unit}/s, {span((total - done) / pace)} left ({done:,}/{total:,})"
+            return size_of(done, total) if unit == "bytes" else f"{done:,}/{total:,} {unit}"
+        left = f"{span((total - done) / pace)} left"
+        if unit == "bytes":
+            return f"{recent / 1e6:,.1f} MB/s, {left} ({size_of(done, total)})"
+        return f"{recent:,.0f} {unit}/s, {left} ({done:,}/{total:,})"
 
     def _latter_half(self, now: float) -> float:
         return max(_RECENT_SECONDS, (now - self._began) / 2)

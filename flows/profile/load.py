@@ -1,12 +1,14 @@
 """Loads a profile from files and overrides, validates it, and notes overrides without effect."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from tokmill.flows.nearest import suggestion
+from tokmill.flows.profile.changes import Change, changes_between
 from tokmill.flows.profile.files import (
     OVERRIDES,
     Layered,
@@ -48,6 +50,7 @@ def load_profile(
     """
     path = find_profile(str(name_or_path))
     layered = read_layers(path)
+    own = deepcopy(layered.table) if overrides else None
     layered.merge(with_absolute_paths(overrides_table(overrides), Path.cwd()), OVERRIDES)
     layered.table.setdefault("name", path.stem)
     name = str(layered.table["name"])
@@ -59,7 +62,20 @@ def load_profile(
         raise profile_error(name, problems_of(error, Profile, layered)) from error
     if found := list(_contradictions(profile, layered)):
         raise profile_error(name, found)
-    return profile.with_notes([*layered.notes, *_overrides_without_effect(profile, layered)])
+    changed = () if own is None else _changes(profile, own, path.stem, layered)
+    return profile.with_notes([*layered.notes, *_overrides_without_effect(profile, layered)], changed)
+
+
+def _changes(profile: Profile, own: dict[str, Any], name: str, layered: Layered) -> tuple[Change, ...]:
+    """Return what overrides change of a profile's own table; all of them if it is not valid without them."""
+    own.setdefault("name", name)
+    try:
+        before = Profile.model_validate(_with_unset(own)).resolved()
+    except ValidationError:
+        given = [path for path, origin in layered.origins.items() if origin == OVERRIDES]
+        after = profile.resolved()
+        return tuple(change for change in changes_between({}, after) if change.path in given)
+    return changes_between(before, profile.resolved())
 
 
 def _fixed(layered: Layered, sections: Collection[str]) -> Iterator[str]:

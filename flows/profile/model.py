@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
+from tokmill.flows.profile.changes import Change
 from tokmill.flows.profile.notify import Notify
 from tokmill.flows.profile.stages import StageName
 from tokmill.tasks.audit.params import AuditParams, check_language
@@ -179,16 +180,22 @@ class Profile(BaseModel):
     notify: Notify = Notify()
 
     _notes: tuple[str, ...] = PrivateAttr(())
+    _changed: tuple[Change, ...] = PrivateAttr(())
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on how the profile was loaded: replaced sources, and overrides without effect."""
         return self._notes
 
-    def with_notes(self, notes: Iterable[str]) -> Self:
-        """Return the same profile with notes on how it was loaded."""
+    @property
+    def changed(self) -> tuple[Change, ...]:
+        """What the overrides of this run changed of the profile's own values."""
+        return self._changed
+
+    def with_notes(self, notes: Iterable[str], changed: Iterable[Change] = ()) -> Self:
+        """Return the same profile with notes on how it was loaded, and what overrides changed."""
         copy = self.model_copy()
-        copy._notes = tuple(notes)
+        copy._notes, copy._changed = tuple(notes), tuple(changed)
         return copy
 
     def training(self) -> TrainParams | None:

@@ -2,27 +2,27 @@
 
 The flow's parameters are the fields of the form in the Prefect UI, and can be set by a schedule or a
 deployment. Machine settings (store, workers, how thoroughly artifacts are checked) are among them but never
-change a fingerprint. A run is in the store's catalog from its start. Every run publishes a summary as a
-Markdown artifact, even if everything was cached, because a cached task shows no artifact in the UI.
+change a fingerprint. A run is in the store's catalog from its start. Every run publishes a summary and what
+its tasks have made or found as artifacts in the UI, even if everything was cached (`flows.run.page`).
 
 `build` runs any DAG in this way; the flow of sweeps uses it, too.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
-from coolname.data import config  # Prefect's list of words
 from prefect import flow, get_run_logger
-from prefect.artifacts import create_markdown_artifact
 from prefect.exceptions import TerminationSignal
 from prefect.runtime import deployment, flow_run
 from pydantic import Field
 
-from tokmill.flows.errors import RunError
+from tokmill.flows.errors import ProfileError, RunError
+from tokmill.flows.page.links import Links, key_of
 from tokmill.flows.profile import Profile, Size, load_profile
 from tokmill.flows.profile.served import require_served
 from tokmill.flows.run.announcing import announcer_of
@@ -34,13 +34,17 @@ from tokmill.flows.run.ending import message_of, server_state, state_of
 from tokmill.flows.run.execution import Executor
 from tokmill.flows.run.form import Overrides
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.progress import Reporter, Silent, noting_warnings
+from tokmill.flows.run.naming import named, tag_run, typed_name
+from tokmill.flows.run.page import Page, shown_to
+from tokmill.flows.run.prefect_task import drop_bare_ends
+from tokmill.flows.run.progress import Both, Reporter, Silent, noting_warnings
 from tokmill.flows.run.recording import recorded
 from tokmill.flows.run.results import RunResult
 from tokmill.flows.run.runners import RUNNERS
-from tokmill.flows.run.shown import key_of, show_cached
+from tokmill.flows.run.shown import Piece
 from tokmill.flows.run.sources import Sources, resolve_sources
-from tokmill.flows.run.summary import run_summary
+from tokmill.flows.run.summary import outcome_line, run_summary
+from tokmill.flows.server.pages import PAGES
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Provenance, Store, Verify
@@ -91,18 +95,23 @@ def watching(profile: Profile, reporter: Reporter | None) -> Iterator[Watcher]:
         _WATCHER.reset(token)
 
 
+def profile_of_run() -> Profile | None:
+    """Return the profile of the current flow run; None if it cannot be loaded, which the run reports."""
+    given = flow_run.parameters or {}
+    try:
+        overrides = Overrides.model_validate(given.get("overrides") or {})
+        return watched().profile or _loaded(str(given["profile"]), overrides)
+    except (ProfileError, ValueError):
+        return None
+
+
 def run_name() -> str:
-    """Return the current flow run's name, or the profile's if Prefect chose the run's at random."""
-    given = flow_run.name
-    return given if given and not _is_random(given) else str((flow_run.parameters or {})["profile"])
-
-
-def _is_random(name: str) -> bool:
-    """Whether a name looks like Prefect's random ones: two words of its list, as in `tan-newt`."""
-    lists = cast(dict[str, dict[str, Any]], config)
-    words = {word for part in lists.values() if part["type"] == "words" for word in part["words"]}
-    parts = name.split("-")
-    return len(parts) == 2 and words.issuperset(parts)
+    """Return the name that a person has typed, or the profile's with what overrides change of it."""
+    typed = typed_name()
+    if typed is not None:
+        return typed
+    profile = profile_of_run()
+    return str((flow_run.parameters or {})["profile"]) if profile is None else named(profile)
 
 
 @flow(
@@ -142,7 +151,6 @@ def build_corpus(
         loaded.execution, store=store, workers=workers, memory=memory, verify=verify, rehash=rehash
     )
     watcher.result = build(loaded, machine, watcher.reporter, partial(compose, loaded))
-    _publish(loaded, machine.open_store(), watcher.result)
     return {kind: ref.model_dump() for kind, ref in watcher.result.refs.items()}
 
 
@@ -175,21 +183,17 @@ def run_profile(
     return watcher.outcome()
 
 
-def _publish(profile: Profile, store: Store, result: RunResult) -> None:
-    """Publish the run's summary in the UI, and what its cached tasks do not show."""
-    create_markdown_artifact(
-        run_summary(profile, store, result), key_of("run", profile.name), description=profile.description
-    )
-    show_cached(store, result)
-
-
 def load_served(profile: str, overrides: Overrides) -> Profile:
     """Load the profile of a run that a worker starts; log its notes."""
-    require_served(profile)
-    loaded = load_profile(profile, overrides.assignments(), fixed=_ONLY_IN_FILES)
+    loaded = _loaded(profile, overrides)
     for note in loaded.notes:
         get_run_logger().warning(note)
     return loaded
+
+
+def _loaded(profile: str, overrides: Overrides) -> Profile:
+    require_served(profile)
+    return load_profile(profile, overrides.assignments(), fixed=_ONLY_IN_FILES)
 
 
 def build(
@@ -247,11 +251,31 @@ def _execute(
     compose: Callable[[Sources, Locate], Dag],
 ) -> RunResult:
     run_id = str(provenance.flow_run_id)
+    drop_bare_ends()
+    tag_run(profile)
     with RUNNERS[machine.runner].opened(machine, run_id) as tasks, noting_warnings(reporter):
-        sources = resolve_sources(profile, store, rehash=machine.rehash)
-        share = machine.memory_bytes // machine.workers
-        executor = Executor(store, tasks, reporter, machine.verify, share, provenance, machine.limits)
-        dag = compose(sources, store.path)
-        made = dag.artifacts(executor.run(dag.jobs))
-    refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}
-    return RunResult(run_id, executor.rows, refs)
+        page = Page(store, run_id, profile.name, _links(store, run_id), tasks.task_runs)
+        with shown_to(page):
+            sources = resolve_sources(profile, store, rehash=machine.rehash)
+            share = machine.memory_bytes // machine.workers
+            told = Both(reporter, page)
+            executor = Executor(store, tasks, told, machine.verify, share, provenance, machine.limits)
+            dag = compose(sources, store.path)
+            made = dag.artifacts(executor.run(dag.jobs))
+            refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}
+            result = RunResult(run_id, executor.rows, refs)
+            page.publish(partial(_summed_up, profile, store, machine, result, page.links))
+    return result
+
+
+def _links(store: Store, run_id: str) -> Links:
+    """Return what can be linked from the pages of the current run."""
+    return Links(str(store.root), os.environ.get(PAGES), {run_id: flow_run.name or run_id}, {run_id})
+
+
+def _summed_up(
+    profile: Profile, store: Store, machine: Machine, result: RunResult, links: Links
+) -> list[Piece]:
+    text = run_summary(profile, store, machine, result, links)
+    key = key_of("run" if "packed" in result.refs else "sweep-run", profile.name)
+    return [Piece("markdown", key, text, outcome_line(result))]

@@ -9,10 +9,12 @@ Prefect's result files (artifact references of a few hundred bytes) are in `<sto
 move with the store.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from prefect import Task, get_run_logger, task
 from prefect.cache_policies import CachePolicy
@@ -27,16 +29,11 @@ from prefect.task_runners import TaskRunner
 from tokmill.flows.errors import RunError
 from tokmill.flows.run.elsewhere import Listening, telling
 from tokmill.flows.run.performing import perform
-from tokmill.flows.run.shown import show
 from tokmill.flows.run.tasks import Ended, TaskSpec
-from tokmill.tasks.core.stage import ArtifactRef, How
+from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 
-_HOW: dict[How, str] = {
-    "made": "made by this task",
-    "cached": "found in the store",
-    "waited": "made by another task while this one waited",
-}
+_ENGINE = "prefect.task_runs"
 
 
 def results_folder(store: Path) -> Path:
@@ -97,11 +94,19 @@ def realize(sealed: Sealed, title: str) -> ArtifactRef:
         As `performing.perform`.
     """
     spec, logger = sealed.spec, get_run_logger()
+    drop_bare_ends()  # also in a process of a pool
     with telling(spec.telling, title):
-        realized = perform(spec, title, logger.info)
-    show(Store.open(spec.store), realized.ref)
-    logger.info("%s/%s: %s", spec.request.stage.kind, spec.request.name, _HOW[realized.how])
-    return realized.ref
+        return perform(spec, title, logger.info).ref
+
+
+def drop_bare_ends() -> None:
+    """Keep "Finished in state Completed()" out of this process's logs; the page logs ends with figures."""
+    logging.getLogger(_ENGINE).addFilter(_says_more)  # which is added once
+
+
+def _says_more(record: logging.LogRecord) -> bool:
+    """Whether a message says more than that a task has ended well."""
+    return record.levelno > logging.INFO or not record.getMessage().startswith("Finished in state ")
 
 
 def as_task(spec: TaskSpec, task_run_name: str) -> Task[..., ArtifactRef]:
@@ -120,10 +125,12 @@ class PrefectTasks:
     Attributes:
         runner: the task runner.
         heard: what tasks in other processes tell; None if they run in threads of this one.
+        task_runs: title of each submitted task → its task run.
     """
 
     runner: TaskRunner[Any]
     heard: Listening | None = None
+    task_runs: dict[str, UUID] = field(default_factory=dict)
     _titles: dict[Any, str] = field(default_factory=dict)
 
     def submit(self, spec: TaskSpec, title: str, after: Sequence[Any]) -> PrefectFuture[ArtifactRef]:
@@ -138,6 +145,7 @@ class PrefectTasks:
             as_task(spec, title), arguments, dependencies={"sealed": edges}
         )
         self._titles[future] = title
+        self.task_runs[title] = future.task_run_id
         return future
 
     def ended(self, submitted: PrefectFuture[ArtifactRef]) -> Ended:

@@ -69,6 +69,45 @@ class Silent:
         """Ignore it."""
 
 
+class Both:
+    """Passes everything on to two reporters."""
+
+    def __init__(self, first: Reporter, second: Reporter) -> None:
+        self._both = (first, second)
+
+    def expect(self, group: str, num_tasks: int) -> None:
+        """Tell both."""
+        for each in self._both:
+            each.expect(group, num_tasks)
+
+    def on_start(self, task_name: str) -> None:
+        """Tell both."""
+        for each in self._both:
+            each.on_start(task_name)
+
+    def on_progress(self, task_name: str, progress: StageProgress) -> None:
+        """Tell both."""
+        for each in self._both:
+            each.on_progress(task_name, progress)
+
+    def on_finish(
+        self, task_name: str, how: How, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
+    ) -> None:
+        """Tell both."""
+        for each in self._both:
+            each.on_finish(task_name, how, seconds, ref, metrics)
+
+    def on_fail(self, task_name: str, message: str) -> None:
+        """Tell both."""
+        for each in self._both:
+            each.on_fail(task_name, message)
+
+    def note(self, text: str) -> None:
+        """Tell both."""
+        for each in self._both:
+            each.note(text)
+
+
 def group_of(task_name: str) -> str:
     """Return the group that a task is shown under: `encode[code/3]` → `encode[*]`, `ingest` → `ingest`."""
     shard = _SHARD.fullmatch(task_name)

@@ -18,10 +18,9 @@ from tokmill.flows.errors import UsageError
 from tokmill.flows.run.elsewhere import forget, listening
 from tokmill.flows.run.machine import Machine, RunnerName
 from tokmill.flows.run.prefect_task import PrefectTasks, results_folder
-from tokmill.flows.run.tasks import Tasks
 from tokmill.tokenizer.core.stopping import allow_work, request_stop
 
-Open: TypeAlias = Callable[[Machine, str], AbstractContextManager[Tasks]]
+Open: TypeAlias = Callable[[Machine, str], AbstractContextManager[PrefectTasks]]
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Runner:
 
 
 @contextmanager
-def _threads(machine: Machine, run_id: str) -> Iterator[Tasks]:
+def _threads(machine: Machine, run_id: str) -> Iterator[PrefectTasks]:
     runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=machine.workers)
     allow_work()
     with ExitStack() as until_done:
@@ -58,7 +57,7 @@ def _elsewhere(made: Callable[[Machine], TaskRunner[Any]]) -> Open:
     """Return how to open a runner whose tasks are in other processes."""
 
     @contextmanager
-    def opened(machine: Machine, run_id: str) -> Iterator[Tasks]:
+    def opened(machine: Machine, run_id: str) -> Iterator[PrefectTasks]:
         runner, folder = made(machine), results_folder(machine.open_store().root) / "telling" / run_id
         with runner, listening(folder) as heard:
             yield PrefectTasks(runner, heard)

@@ -1,89 +1,119 @@
-"""What the Prefect UI shows of an artifact on the task run that made it: its summary, tables and links.
+"""The Prefect artifacts of one of our artifacts: its sheet, with its own text and tables, by kind."""
 
-Prefect shows artifacts of the tasks that ran. A cached task did not, so the flow shows what its cached tasks
-would have shown; see `show_cached`.
-"""
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import os
-import re
-from collections.abc import Callable, Mapping
-
-from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
-
-from tokmill.flows.run.results import RunResult
-from tokmill.flows.server.pages import PAGES
+from tokmill.flows.figures import counted, key_figures, labelled, number, outcome_words, span
+from tokmill.flows.page.artifact import Shown, sheet
+from tokmill.flows.page.links import Links, key_of
 from tokmill.tasks.audit.sources import ALL
 from tokmill.tasks.audit.summary import read_summary
-from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.core.stage import ArtifactRef, Scalar
 from tokmill.tasks.store import Store
 from tokmill.tasks.sweep.stage import SweepSummary, to_markdown
 
-
-def key_of(what: str, name: str) -> str:
-    """Return a key that Prefect accepts (lower-case letters, digits, dashes): `audit-my-profile`."""
-    return f"{what}-{re.sub('[^a-z0-9]+', '-', name.lower())}"
+_WORDS = {"made": "made", "cached": "cached", "waited": "waited for"}
 
 
-def show(store: Store, ref: ArtifactRef) -> None:
-    """Create the Prefect artifacts of an artifact, in the current task or flow; for most kinds none."""
-    shown = _SHOWN.get(ref.kind)
-    if shown is not None:
-        shown(store, ref)
+class Piece(NamedTuple):
+    """One artifact of Prefect's.
+
+    Attributes:
+        type: `markdown` or `table`.
+        key: which gives it a page with all its versions.
+        data: Markdown, or rows as JSON.
+        description: one line; its first words are seen in the list.
+    """
+
+    type: str
+    key: str
+    data: str
+    description: str
 
 
-def show_cached(store: Store, result: RunResult) -> None:
-    """Show what was cached, so that every run has the same artifacts."""
-    cached = {row.ref for row in result.rows if row.how == "cached"}
-    for ref in result.refs.values():
-        if ref in cached:
-            show(store, ref)
+class _Own(NamedTuple):
+    """What an artifact has to say itself: a text, and tables as (what, rows, description)."""
+
+    text: str = ""
+    tables: Sequence[tuple[str, Sequence[Mapping[str, Any]], str]] = ()
 
 
-def _audit(store: Store, ref: ArtifactRef) -> None:
-    path, reference = store.path(ref), store.record(ref).reference
+def pieces(store: Store, shown: Shown, links: Links) -> list[Piece]:
+    """Return what the page of a task shows of its artifact."""
+    ref = shown.ref
+    own = _OWN[ref.kind](store, ref) if ref.kind in _OWN else _Own()
+    return [
+        Piece(
+            "markdown",
+            key_of(ref.kind, ref.name),
+            sheet(store, shown, links, own.text),
+            _in_a_line(store, shown),
+        ),
+        *(table_piece(key_of(what, ref.name), rows, said) for what, rows, said in own.tables),
+    ]
+
+
+def shards_table(group: str, rows: Sequence[tuple[str, Shown, Mapping[str, Scalar]]]) -> Piece:
+    """Return one table of all shards of a stage.
+
+    Args:
+        group: the group of tasks, e.g. `encode[*]`.
+        rows: the title, the artifact and the metrics of each task.
+    """
+    step, profile = group.removesuffix("[*]"), rows[0][1].ref.name.rpartition("/")[0].rpartition(".")[0]
+    ways = Counter(_WORDS[shown.how] for _, shown, _ in rows)
+    lines = [
+        {
+            "shard": title.removeprefix(f"{step}[").removesuffix("]"),
+            "result": _WORDS[shown.how],
+            "time": span(shown.seconds) if shown.how != "cached" else "",
+            **dict(labelled(name, value) for name, value in metrics.items() if value not in {0, ""}),
+        }
+        for title, shown, metrics in sorted(rows, key=lambda row: row[0])
+    ]
+    said = f"{counted(len(rows), 'shard')}: {outcome_words(ways)}"
+    return table_piece(key_of(f"{step}-shards", profile), lines, said)
+
+
+def table_piece(key: str, rows: Sequence[Mapping[str, Any]], description: str) -> Piece:
+    """Return a table; every row has the columns of all, in the order of their first appearance."""
+    columns = dict.fromkeys(name for row in rows for name in row)
+    full = [{name: _cell(row.get(name, "")) for name in columns} for row in rows]
+    return Piece("table", key, json.dumps(full), description)
+
+
+def _cell(value: Any) -> Any:
+    return number(value) if isinstance(value, bool | int | float) else value
+
+
+def _in_a_line(store: Store, shown: Shown) -> str:
+    record, ref = store.record(shown.ref), shown.ref
+    figures = key_figures(ref.kind, record.metrics)
+    parts = [store.label(ref, ref.name), _WORDS[shown.how], figures]
+    return " · ".join(part for part in parts if part)
+
+
+def _audit(store: Store, ref: ArtifactRef) -> _Own:
+    path = store.path(ref)
     summary = read_summary(path)
-    create_markdown_artifact(
-        (path / "summary.md").read_text("utf-8"),
-        key_of("audit", ref.name),
-        description=f"{reference}: gate {summary.gate}",
-    )
     rows = [{**row, "source": "all" if row["source"] == ALL else row["source"]} for row in summary.sources]
-    create_table_artifact(rows, key_of("audit-sources", ref.name), description=f"{reference}: by source")
-    if summary.limits:
-        limits = key_of("audit-limits", ref.name)
-        create_table_artifact(summary.limits, limits, description=f"{reference}: the limits of the gate")
-    _link_report(ref, reference)
+    limits = [("audit-limits", summary.limits, f"gate {summary.gate}: its limits")] if summary.limits else []
+    text = (path / "summary.md").read_text("utf-8")
+    return _Own(text, [("audit-sources", rows, "the tokenizer, by source"), *limits])
 
 
-def _sweep(store: Store, ref: ArtifactRef) -> None:
-    summary, reference = SweepSummary.open(store.path(ref)), store.record(ref).reference
-    create_markdown_artifact(
-        to_markdown(summary), key_of("sweep", ref.name), description=f"{reference}: which tokenizer to take"
-    )
-    cells = key_of("sweep-cells", ref.name)
-    create_table_artifact(summary.cells, cells, description=f"{reference}: all tokenizers")
-    _link_report(ref, reference)
+def _sweep(store: Store, ref: ArtifactRef) -> _Own:
+    summary = SweepSummary.open(store.path(ref))
+    return _Own(to_markdown(summary), [("sweep-cells", summary.cells, "all tokenizers of the sweep")])
 
 
-def _card(store: Store, ref: ArtifactRef) -> None:
-    what = "card" if ref.kind == "card" else "tokenizer-card"
-    text = (store.path(ref) / "card.md").read_text("utf-8")
-    create_markdown_artifact(text, key_of(what, ref.name), description=store.record(ref).reference)
+def _card(store: Store, ref: ArtifactRef) -> _Own:
+    return _Own((store.path(ref) / "card.md").read_text("utf-8"))
 
 
-def _link_report(ref: ArtifactRef, reference: str) -> None:
-    """Link the report if a server of ours makes one; `tokmill report` writes it elsewhere."""
-    pages = os.environ.get(PAGES)
-    if pages:
-        create_link_artifact(
-            f"{pages}/{ref.fingerprint}",
-            f"Report of {reference}",
-            key_of(f"{ref.kind}-report", ref.name),
-            description="Charts, tables, and a field that encodes what one types.",
-        )
-
-
-_SHOWN: Mapping[str, Callable[[Store, ArtifactRef], None]] = {
+_OWN: Mapping[str, Callable[[Store, ArtifactRef], _Own]] = {
     "audit": _audit,
     "sweep": _sweep,
     "card": _card,

@@ -1,85 +1,207 @@
 """The Markdown summary that every run publishes as an artifact in the Prefect UI.
 
-The lineage is a Mermaid graph, which the newer UI (under `/v2`) draws. All shards of a stage are one node,
-since there may be hundreds. Every figure comes from a record.
+First the figures by which a run is judged, then what differs from the profile, what was made and why, and
+what was reused; then stages, results, the lineage and the parameters. The lineage is a Mermaid graph, which
+the newer UI (under `/v2`) draws. All shards of a stage are one node, since there may be hundreds. Every
+figure comes from a record.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from tokmill.flows.figures import counted, key_figures, labelled, number, span
+from tokmill.flows.page.links import Links, key_of, to_key
+from tokmill.flows.page.reasons import known_before, why_made
 from tokmill.flows.profile import Profile
+from tokmill.flows.profile.changes import value_in_words
+from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.progress import group_of
-from tokmill.flows.run.results import RunResult, RunRow
+from tokmill.flows.run.results import RunResult, RunRow, wall_seconds
 from tokmill.tasks.core.markdown import table
 from tokmill.tasks.core.stage import How, Scalar
 from tokmill.tasks.store import Store, lineage
 
+_DECIDE: Mapping[str, Sequence[str]] = {
+    "audit": ("gate", "bytes_per_token", "fertility", "max_premium", "unused_share"),
+    "tokenizer": ("vocab_size",),
+    "packed": ("num_tokens", "num_sequences", "sequence_length", "padding_share", "share_deviation"),
+    "corpus": ("num_documents", "num_bytes", "num_quarantined"),
+}
+"""The figures that decide, by kind, in the order in which they are shown."""
+_STAGES = ("stage", "tasks", "result", "time", "key figures")
+_SHARES: Mapping[str, str] = {"balance": "training text", "mixture": "training tokens"}
+_DETAILS, _LOOKED_AT = 4, 20
+_SHARE = "share."
+_NO_PARAMETERS = {"name", "description", "execution", "notify"}
 
-def run_summary(profile: Profile, store: Store, result: RunResult) -> str:
-    """Return the summary of a run that succeeded: stages, results, and the packed artifact's lineage."""
-    waited = f", **{result.num_waited}** waited for" if result.num_waited else ""
+
+def run_summary(profile: Profile, store: Store, machine: Machine, result: RunResult, links: Links) -> str:
+    """Return the summary of a run that succeeded.
+
+    Args:
+        profile: the resolved profile.
+        store: the store.
+        machine: the machine settings.
+        result: the run's result.
+        links: to reports.
+    """
     parts = [
         f"# {profile.name}",
         profile.description,
-        f"**{result.num_made}** of {len(result.rows)} tasks made, **{result.num_cached}** cached{waited}, "
-        f"in `{store.root}`",
-        *_warnings(store, result.rows),
-        "## Stages",
-        _table(("stage", "tasks", "made", "artifact", "key figures"), _stage_rows(store, result.rows)),
-        "## Results",
-        _table(("kind", "artifact", "content digest"), _result_rows(store, result)),
-        "## Lineage",
-        f"```mermaid\n{lineage(store, result.refs['packed'], 'up').to_mermaid()}\n```",
+        _outcome(store, machine, result),
+        *_section("Warnings", _warnings(store, result.rows)),
+        *_section("Figures", _table(("figure", "value"), _figures(store, result))),
+        *_section("Shares", _shares(store, result)),
+        *_section("Overrides", _overrides(profile)),
+        *_section("Made, and why", _table(("stage", "made", "why", "what differs"), _made(store, result))),
+        *_section(
+            "Stages", _table(("stage", "tasks", "result", "time", "key figures"), _stages(result.rows))
+        ),
+        *_section("Results", _table(("kind", "artifact", "content digest"), _results(store, result, links))),
+        *_section("Lineage", _lineage(store, result)),
+        *_section("Parameters", _table(("parameter", "value"), _parameters(profile))),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _warnings(store: Store, rows: Sequence[RunRow]) -> Iterable[str]:
-    """Yield a section with the artifacts' warnings, if there are any."""
-    found = [
-        (store.record(row.ref).reference, row.metrics["warnings"])
-        for row in rows
-        if "warnings" in row.metrics
+def outcome_line(result: RunResult) -> str:
+    """Return what became of the tasks, in one line: `3 of 26 tasks made, 23 cached`."""
+    waited = f", {result.num_waited} waited for" if result.num_waited else ""
+    return f"{result.num_made} of {len(result.rows)} tasks made, {result.num_cached} cached{waited}"
+
+
+def _outcome(store: Store, machine: Machine, result: RunResult) -> str:
+    work = [row for row in result.rows if row.how != "cached"]
+    took = f" in {span(wall_seconds(work))}" if work else ""
+    by = f"{counted(machine.workers, 'worker')} ({machine.runner})"
+    return f"**{outcome_line(result)}**{took}, by {by}, in `{store.root}`."
+
+
+def _section(title: str, text: str) -> Sequence[str]:
+    return (f"## {title}", text) if text else ()
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
+    found = list(rows)
+    left = [column for column in range(len(head)) if column not in right]
+    return "\n".join(table(head, found, left=left)) if found else ""
+
+
+def _warnings(store: Store, rows: Sequence[RunRow]) -> str:
+    found = [(row.ref, row.metrics["warnings"]) for row in rows if "warnings" in row.metrics]
+    return "\n".join(f"- `{store.record(ref).reference}`: {text}" for ref, text in found)
+
+
+def _figures(store: Store, result: RunResult) -> Iterable[Sequence[str]]:
+    for kind, names in _DECIDE.items():
+        if kind in result.refs:
+            metrics = store.record(result.refs[kind]).metrics
+            yield from (labelled(name, metrics[name]) for name in names if metrics.get(name, "") != "")
+
+
+def _shares(store: Store, result: RunResult) -> str:
+    """The share of each source in the tokenizer's training text, and in the training tokens."""
+    columns = {
+        words: _by_source(store.record(result.refs[kind]).metrics)
+        for kind, words in _SHARES.items()
+        if kind in result.refs
+    }
+    sources = sorted({source for shares in columns.values() for source in shares})
+    rows = [(source, *(_percent(shares.get(source)) for shares in columns.values())) for source in sources]
+    return _table(("source", *columns), rows, right=range(1, len(columns) + 1))
+
+
+def _by_source(metrics: Mapping[str, Scalar]) -> Mapping[str, float]:
+    return {
+        name.removeprefix(_SHARE): float(value) for name, value in metrics.items() if name.startswith(_SHARE)
+    }
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.2%}".replace("%", " %")
+
+
+def _overrides(profile: Profile) -> str:
+    rows = [
+        (f"`{change.field}`", value_in_words(change.before), value_in_words(change.after))
+        for change in profile.changed
     ]
-    if found:
-        yield "## Warnings"
-        yield "\n".join(f"- `{reference}`: {text}" for reference, text in found)
+    return _table(("field", "profile", "this run"), rows) or "None: all values are the profile's own."
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join(table(head, rows, left=range(len(head))))
+def _made(store: Store, result: RunResult) -> Iterable[Sequence[str]]:
+    """Yield why each stage that made something could not reuse all."""
+    groups = {group: [row for row in rows if row.how == "made"] for group, rows in _grouped(result.rows)}
+    looked_at = {group: rows[:_LOOKED_AT] for group, rows in groups.items() if rows}
+    known = known_before(store, result.run_id, [row.ref for rows in looked_at.values() for row in rows])
+    for group, rows in looked_at.items():
+        reasons = [why_made(store, row.ref, known=row.ref.fingerprint in known) for row in rows]
+        texts = dict.fromkeys(reason.text for reason in reasons)
+        details = list(dict.fromkeys(detail for reason in reasons for detail in reason.details))
+        more = [f"and {len(details) - _DETAILS} more"] if len(details) > _DETAILS else []
+        what = ", ".join([*details[:_DETAILS], *more])
+        yield group, number(len(groups[group])), ", ".join(texts), what
 
 
-def _stage_rows(store: Store, rows: Sequence[RunRow]) -> Iterable[Sequence[str]]:
+def _stages(rows: Sequence[RunRow]) -> Iterable[Sequence[str]]:
+    for group, members in _grouped(rows):
+        worked = [row for row in members if row.how != "cached"]
+        alone = members[0] if group == members[0].task else None
+        figures = key_figures(alone.ref.kind, alone.metrics) if alone else ""
+        took = span(wall_seconds(worked)) if worked else ""
+        yield group, number(len(members)), _result(Counter(row.how for row in members)), took, figures
+
+
+def _grouped(rows: Sequence[RunRow]) -> Sequence[tuple[str, Sequence[RunRow]]]:
     groups: dict[str, list[RunRow]] = {}
     for row in rows:
         groups.setdefault(group_of(row.task), []).append(row)
-    for group, members in groups.items():
-        made = Counter(row.how for row in members)
-        alone = members[0] if len(members) == 1 else None
-        reference = f"`{store.record(alone.ref).reference}`" if alone else ""
-        figures = _figures(alone.metrics) if alone else ""
-        yield group, str(len(members)), _made(made), reference, figures
+    return list(groups.items())
 
 
-def _made(numbers: Mapping[How, int]) -> str:
-    """The number of tasks that made their artifact, or waited for another run; `Cached` if there are none."""
-    made, waited = numbers.get("made", 0), numbers.get("waited", 0)
-    if waited:
-        return f"{made}, and {waited} waited for" if made else f"{waited} waited for"
-    return str(made) if made else "Cached"
+def _result(numbers: Mapping[How, int]) -> str:
+    """`made`, `cached`, or the numbers of each if they differ."""
+    words = {"made": "made", "waited": "waited for", "cached": "cached"}
+    present = {words[how]: numbers[how] for how in ("made", "waited", "cached") if numbers.get(how)}
+    if len(present) == 1:
+        return next(iter(present))
+    return ", ".join(f"{amount} {word}" for word, amount in present.items())
 
 
-def _figures(metrics: Mapping[str, Scalar], most: int = 4) -> str:
-    return ", ".join(
-        f"{name.removeprefix('num_')} {_text(value)}" for name, value in list(metrics.items())[:most]
-    )
-
-
-def _text(value: Scalar) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def _result_rows(store: Store, result: RunResult) -> Iterable[Sequence[str]]:
+def _results(store: Store, result: RunResult, links: Links) -> Iterable[Sequence[str]]:
     for kind, ref in result.refs.items():
-        yield kind, f"`{store.record(ref).reference}`", f"`{ref.content_digest[:16]}`"
+        reference = f"{ref.kind}/{ref.name}@{store.label(ref, ref.name)}"
+        report = links.report(ref)
+        beside = f" · {report}" if report else ""
+        yield (
+            kind.replace("_", " "),
+            to_key(reference, key_of(ref.kind, ref.name)) + beside,
+            _digest(ref.content_digest),
+        )
+
+
+def _digest(digest: str) -> str:
+    return f"`{digest[:16]}`"
+
+
+def _lineage(store: Store, result: RunResult) -> str:
+    end = result.refs.get("packed") or result.refs.get("sweep")
+    return f"```mermaid\n{lineage(store, end, 'up').to_mermaid()}\n```" if end else ""
+
+
+def _parameters(profile: Profile) -> Iterable[Sequence[str]]:
+    """Yield the values that are no defaults, other than those of the machine."""
+    given = profile.model_dump(
+        mode="json", exclude_defaults=True, exclude={"name", "description", "execution"}
+    )
+    for path, value in _leaves(given):
+        yield f"`{path}`", value_in_words(value)
+
+
+def _leaves(value: Mapping[str, object], above: str = "") -> Iterable[tuple[str, object]]:
+    for key, item in value.items():
+        path = f"{above}.{key}" if above else key
+        if isinstance(item, Mapping):
+            yield from _leaves(item, path)
+        else:
+            yield path, item

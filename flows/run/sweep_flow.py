@@ -1,28 +1,45 @@
 """The flow `sweep-tokenizers`: trains and measures the tokenizers of a grid, and recommends one of them."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
 
 from prefect import flow
+from prefect.runtime import flow_run
 from pydantic import Field
 
 from tokmill.flows.profile import Profile, Size
 from tokmill.flows.run.composer import Locate
 from tokmill.flows.run.dag import Dag
-from tokmill.flows.run.flow import build, load_served, run_name, watched, watching
+from tokmill.flows.run.flow import build, load_served, profile_of_run, watched, watching
 from tokmill.flows.run.form import Overrides
 from tokmill.flows.run.machine import Machine
+from tokmill.flows.run.naming import listed, named, typed_name
 from tokmill.flows.run.progress import Reporter
 from tokmill.flows.run.results import RunResult
-from tokmill.flows.run.shown import show_cached
 from tokmill.flows.run.sources import Sources
 from tokmill.flows.run.sweeping import Grid, compose_sweep
 from tokmill.tasks.store import Verify
 from tokmill.tasks.sweep.params import SweepParams
 
+_WORDS = {"families": "family", "vocab_sizes": "vocab size", "temperatures": "temperature"}
+
 
 def _sweep_name() -> str:
-    return f"{run_name()}-sweep"
+    """Return the name that a person has typed, or the profile's with what is tried of it."""
+    typed, given = typed_name(), flow_run.parameters or {}
+    if typed is not None:
+        return typed
+    profile = profile_of_run()
+    if profile is None:
+        return f"{given['profile']} · sweep"
+    return named(profile, ["sweep", *_tried(given.get("grid") or {})])
+
+
+def _tried(grid: Mapping[str, Any] | Grid) -> list[str]:
+    values = grid.model_dump() if isinstance(grid, Grid) else grid
+    said = (listed(words, values.get(key) or ()) for key, words in _WORDS.items())
+    return [words for words in said if words]
 
 
 @flow(
@@ -65,7 +82,6 @@ def sweep_tokenizers(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
         loaded.execution, store=store, workers=workers, memory=memory, verify=verify, rehash=rehash
     )
     watcher.result = build(loaded, machine, watcher.reporter, partial(_composed, loaded, grid, model))
-    show_cached(machine.open_store(), watcher.result)
     return {kind: ref.model_dump() for kind, ref in watcher.result.refs.items()}
 
 

@@ -5,7 +5,7 @@ stage and not part of a fingerprint: the caller sets them with `with` blocks aro
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -78,12 +78,14 @@ class StageProgress(NamedTuple):
     Attributes:
         done: amount done so far.
         total: amount in all.
-        unit: unit of both, e.g. `merges`.
+        unit: unit of both, e.g. `merges`, or `bytes` of text.
+        also: other amounts done so far, by unit, e.g. `documents`.
     """
 
     done: int
     total: int
     unit: str
+    also: Mapping[str, int] = {}
 
 
 ProgressCallback: TypeAlias = Callable[[StageProgress], None]
@@ -96,12 +98,18 @@ def progress_reported_to(watcher: ProgressCallback | None) -> AbstractContextMan
     return context_value(_WATCHER, watcher)
 
 
-def report_progress(done: int, total: int, unit: str) -> None:
+def report_progress(done: int, total: int, unit: str, **also: int) -> None:
     """Report this stage's progress to the callback, if there is one; stop here if that was requested.
+
+    Args:
+        done: amount done so far.
+        total: amount in all.
+        unit: unit of both.
+        **also: other amounts done so far, by unit.
 
     Raises:
         StopRequested: see `raise_if_stopped`.
     """
     raise_if_stopped()
     if watcher := _WATCHER.get():
-        watcher(StageProgress(done, total, unit))
+        watcher(StageProgress(done, total, unit, also))

@@ -88,21 +88,29 @@ def test_a_rerun_with_another_sequence_length_shows_what_is_upstream_as_cached(s
 
 
 def assert_summed_up(service: Service, run_id: str) -> None:
-    """Check that a run has published its summary with the lineage, and the tokenizer's audit."""
-    found = service.call("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run_id]}}})
-    texts = {artifact["key"]: artifact["data"] for artifact in found if artifact["type"] == "markdown"}
-    assert set(texts) == {"run-tiny", "audit-tiny", "audit-report-tiny", "card-tiny", "tokenizer-card-tiny"}
-    assert "```mermaid\nflowchart" in texts["run-tiny"]
-    assert "tokenizer/tiny@v1" in texts["run-tiny"]
-    assert texts["audit-tiny"].startswith("# Tokenizer audit")
-    tables = {each["key"]: json.loads(each["data"]) for each in found if each["type"] == "table"}
-    assert tables["audit-sources-tiny"][0]["bytes_per_token"] > 1
-    assert_report_opens(service, texts["audit-report-tiny"])
+    """Check that a run has published its summary with the lineage, and what its tasks have made or found."""
+    shown = shown_of(service, run_id)
+    summary = shown["run-tiny"]["data"]
+    assert "```mermaid\nflowchart" in summary
+    assert "`pack.sequence_length`" in summary
+    assert "| pack[plan] | 1 | differs from v1 | `sequence_length: " in summary
+    assert "[tokenizer/tiny@v1](/v2/artifacts/key/tokenizer-tiny)" in summary
+    assert "# Tokenizer audit" in shown["audit-tiny"]["data"]
+    assert json.loads(shown["audit-sources-tiny"]["data"])[0]["source"]
+    assert_report_opens(service, shown["audit-tiny"]["data"])
 
 
-def assert_report_opens(service: Service, link: str) -> None:
+def shown_of(service: Service, run_id: str) -> dict[str, dict[str, Any]]:
+    """Return key → artifact of what a run shows."""
+    wanted = {"artifacts": {"flow_run_id": {"any_": [run_id]}}, "limit": 200}
+    found = service.call("/artifacts/filter", wanted)
+    assert len({artifact["key"] for artifact in found}) == len(found)
+    return {artifact["key"]: artifact for artifact in found}
+
+
+def assert_report_opens(service: Service, text: str) -> None:
     """Check that the link leads to the report, and that another fingerprint is refused with the reason."""
-    (url,) = re.findall(r"\((http[^)]+)\)", link)
+    (url,) = re.findall(r"\[Report\]\((http[^)]+)\)", text)
     assert url.startswith(f"{service.url}/tokmill/report/")
     with urllib.request.urlopen(url, timeout=60) as answer:
         page = answer.read().decode()
@@ -113,6 +121,67 @@ def assert_report_opens(service: Service, link: str) -> None:
     with refused.value as error:
         assert error.code == 404
         assert "no artifact" in error.read().decode()
+
+
+def test_each_task_shows_its_artifact_with_links_to_the_runs_that_made_its_inputs(service: Service) -> None:
+    service.run(profile="tiny.toml")
+    again = service.run(profile="tiny.toml", overrides={"pack": {"sequence_length": 56}})
+
+    shown = shown_of(service, again["id"])
+    assert again["name"] == "tiny · sequence length 56"
+    assert {"tokmill", "tiny", "byte_bpe"} <= set(again["tags"])
+    tasks = tasks_of(service, again)
+    alone = {title for title in tasks if "/" not in title}
+    assert {shown[key]["task_run_id"] for key in shown} == {*(tasks[title] for title in alone), None}
+    packed, tokenizer = shown["packed-tiny"]["data"], shown["tokenizer-tiny"]["data"]
+    assert "**Made by this task**" in packed
+    assert f"](/v2/runs/flow-run/{again['id']})" in packed
+    assert f"](/v2/runs/flow-run/{again['id']})" not in tokenizer
+    assert "**Reused**: made on " in tokenizer
+    for text, reference in ((packed, "packed/tiny@v"), (tokenizer, "tokenizer/tiny@v1")):
+        assert f"`tokmill show {reference}" in text
+        assert f"--store {service.tokmill.store}" in text
+    made_by = re.findall(r"\]\(/v2/runs/flow-run/([0-9a-f-]+)\)", tokenizer)
+    assert made_by
+    assert service.call(f"/flow_runs/{made_by[0]}")["state_name"] == "Completed"
+    assert "| documents | " in shown["card-tiny"]["data"] or "# Data card" in shown["card-tiny"]["data"]
+
+
+def test_logs_have_the_figures_of_each_task_and_a_typed_name_is_kept(service: Service) -> None:
+    deployment = service.deployment["id"]
+    asked = {"parameters": {"profile": "tiny.toml"}, "name": "before the holidays"}
+    run = service.end_of(service.call(f"/deployments/{deployment}/create_flow_run", asked)["id"])
+
+    assert run["name"] == "before the holidays"
+    wanted = {"logs": {"flow_run_id": {"any_": [run["id"]]}}, "limit": 200}
+    said = {log["message"]: log["task_run_id"] for log in service.call("/logs/filter", wanted)}
+    tasks = tasks_of(service, run)
+    (trained,) = (message for message in said if message.startswith("train: "))
+    assert re.match(r"train: (cached|made in [^·]+) · tokenizer/tiny@v1 · vocab size [0-9,]+ · ", trained)
+    assert said[trained] == tasks["train"]
+    assert {message.partition(": ")[0] for message, task in said.items() if task} == set(tasks)
+    assert not any(message.startswith("Finished in state") for message, task in said.items() if task)
+
+
+def tasks_of(service: Service, run: dict[str, Any]) -> dict[str, str]:
+    """Return title → id of a run's task runs."""
+    body = {"flow_runs": {"id": {"any_": [run["id"]]}}, "limit": 200}
+    return {task["name"]: task["id"] for task in service.call("/task_runs/filter", body)}
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
+def test_a_person_gets_from_a_task_to_the_report(service: Service, tmp_path: Path) -> None:
+    run = service.run(profile="tiny.toml")
+    task = tasks_of(service, run)["audit"]
+
+    with open_browser(tmp_path) as browser:
+        browser.get(f"{service.url}/v2/runs/task-run/{task}?tab=Artifacts")
+        find(browser, "//a[normalize-space()='audit-tiny']|//*[normalize-space()='audit-tiny']").click()
+        find(browser, "//a[normalize-space()='Report']").click()
+        title = find(browser, "//h1").text
+
+    assert "audit" in title.lower()
 
 
 def test_a_run_with_a_wrong_profile_fails_and_says_why(service: Service) -> None:

@@ -1,0 +1,247 @@
+"""What a run shows of itself in the Prefect UI while it works: logs, artifacts and progress.
+
+A `Page` is a reporter of the run's own process, whichever runner executes the tasks, on whichever machine. It
+attaches to each task run the artifact that describes its result, also if it was cached (Prefect itself shows
+nothing of a task that did not run). All shards of a stage have one table, and only a shard that took long has
+an artifact of its own: each costs the server a request. A group that works for more than ten seconds has a
+progress artifact, which is updated at most once per second.
+
+Requests are sent by one thread, so the run does not wait for them until its end. A request that fails is
+logged once; it never makes a run fail.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import copy_context
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+from uuid import UUID
+
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import ArtifactCreate
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.logging import get_logger
+
+from tokmill.flows.figures import key_figures, span
+from tokmill.flows.page.artifact import Shown, producers
+from tokmill.flows.page.links import Links, key_of
+from tokmill.flows.page.progress import GroupProgress
+from tokmill.flows.run.progress import group_of
+from tokmill.flows.run.shown import Piece, pieces, shards_table
+from tokmill.tasks.core.context import StageProgress
+from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
+from tokmill.tasks.store import Store
+
+_LOG = logging.getLogger(__name__)
+_TASKS = get_logger("prefect.task_runs")
+_LONG_SECONDS: Final = 10.0
+_UPDATE_SECONDS: Final = 1.0
+_LAST_SECONDS: Final = 60.0
+"""How long the end of a run waits for a slow server to take the last artifacts."""
+
+Send = Callable[[SyncPrefectClient], None]
+_HOW: dict[How, str] = {"made": "made", "cached": "cached", "waited": "made by another run"}
+
+
+class Page:
+    """Reports a run to the Prefect server; see the module."""
+
+    def __init__(
+        self, store: Store, run_id: str, profile: str, links: Links, task_runs: Mapping[str, UUID]
+    ) -> None:
+        """Begin to report.
+
+        Args:
+            store: the run's store.
+            run_id: of the flow run.
+            profile: its name, which is part of the keys of progress artifacts.
+            links: what can be linked.
+            task_runs: the task run of each title, once it is submitted.
+        """
+        self.links = links
+        self.task_runs = task_runs
+        self._store = store
+        self._run_id = UUID(run_id)
+        self._profile = profile
+        self._lock = threading.Lock()
+        self._groups: dict[str, GroupProgress] = {}
+        self._rows: dict[str, list[tuple[str, Shown, Mapping[str, Scalar]]]] = {}
+        self._progress: dict[str, UUID] = {}
+        self._waiting: SimpleQueue[Send | None] = SimpleQueue()
+        self._failed = False
+
+    def expect(self, group: str, num_tasks: int) -> None:
+        """See `Reporter`."""
+        with self._lock:
+            self._groups.setdefault(group, GroupProgress(num_tasks=0)).num_tasks += num_tasks
+
+    def on_start(self, task_name: str) -> None:
+        """See `Reporter`."""
+        with self._lock:
+            self._group(task_name).start(task_name, time.monotonic())
+
+    def on_progress(self, task_name: str, progress: StageProgress) -> None:
+        """See `Reporter`."""
+        with self._lock:
+            self._group(task_name).report(task_name, progress)
+
+    def on_finish(
+        self, task_name: str, how: How, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
+    ) -> None:
+        """See `Reporter`."""
+        shown, group = Shown(ref, how, seconds), group_of(task_name)
+        with self._lock:
+            state = self._group(task_name)
+            state.end(task_name, how, metrics)
+            rows = self._rows.setdefault(group, [])
+            rows.append((task_name, shown, metrics))
+            complete = state.complete
+        self._log(task_name, shown, metrics)
+        if group == task_name or (how == "made" and seconds >= _LONG_SECONDS):
+            self._waiting.put(lambda client: self._show(client, task_name, shown))
+        if complete and group != task_name and any(each.how != "cached" for _, each, _ in rows):
+            self._waiting.put(lambda client: self._publish(client, [shards_table(group, rows)], None))
+
+    def on_fail(self, task_name: str, message: str) -> None:
+        """See `Reporter`; Prefect logs the error itself."""
+        with self._lock:
+            self._group(task_name).end(task_name, None, {})
+
+    def note(self, text: str) -> None:
+        """See `Reporter`."""
+        _LOG.warning("%s", text)
+
+    def publish(self, made: Callable[[], list[Piece]]) -> None:
+        """Publish what describes the whole run, made when its turn has come."""
+        self._waiting.put(lambda client: self._publish(client, made(), None))
+
+    def learn(self, ids: set[str]) -> None:
+        """Ask for the names of flow runs before something is published that links them."""
+        self._waiting.put(lambda client: self._learn(client, ids))
+
+    def send(self) -> None:
+        """Send what is waiting, and progress once per second, until `close`."""
+        due = time.monotonic() + _UPDATE_SECONDS
+        with get_client(sync_client=True) as client:
+            while True:
+                try:
+                    send = self._waiting.get(timeout=max(due - time.monotonic(), 0))
+                except Empty:
+                    self._attempt(client, self._show_progress)
+                    due = time.monotonic() + _UPDATE_SECONDS
+                    continue
+                if send is None:
+                    self._attempt(client, self._show_progress)
+                    return
+                self._attempt(client, send)
+
+    def close(self) -> None:
+        """Have `send` return when everything was sent."""
+        self._waiting.put(None)
+
+    def _group(self, task_name: str) -> GroupProgress:
+        return self._groups.setdefault(group_of(task_name), GroupProgress())
+
+    def _attempt(self, client: SyncPrefectClient, send: Send) -> None:
+        """Send something; only the first failure is logged, since the next ones have the same reason."""
+        try:
+            send(client)
+        except Exception as error:
+            if not self._failed:
+                _LOG.warning("the server does not take what the run shows: %s", error)
+            self._failed = True
+
+    def _log(self, task_name: str, shown: Shown, metrics: Mapping[str, Scalar]) -> None:
+        """Log a task's result, as a message of its task run and its flow run."""
+        took = f" in {span(shown.seconds)}" if shown.how != "cached" else ""
+        figures = key_figures(shown.ref.kind, metrics)
+        label = self._store.label(shown.ref, shown.ref.name)
+        _TASKS.info(
+            "%s: %s%s · %s/%s@%s%s",
+            *(task_name, _HOW[shown.how], took, shown.ref.kind, shown.ref.name, label),
+            f" · {figures}" if figures else "",
+            extra={
+                "flow_run_id": str(self._run_id),
+                "task_run_id": str(self.task_runs[task_name]) if task_name in self.task_runs else None,
+                "task_run_name": task_name,
+                "task_name": shown.ref.kind,
+            },
+        )
+
+    def _show(self, client: SyncPrefectClient, task_name: str, shown: Shown) -> None:
+        self._learn(client, producers(self._store, self._store.record(shown.ref)))
+        self._publish(client, pieces(self._store, shown, self.links), self.task_runs.get(task_name))
+
+    def _learn(self, client: SyncPrefectClient, ids: set[str]) -> None:
+        """Ask the server once for the names of flow runs that it may know."""
+        asked = self.links.unknown(ids)
+        if not asked:
+            return
+        wanted = FlowRunFilter(id=FlowRunFilterId(any_=[UUID(run_id) for run_id in asked]))
+        found = client.read_flow_runs(flow_run_filter=wanted, limit=200)
+        self.links.learn(asked, {str(run.id): run.name for run in found})
+
+    def _publish(self, client: SyncPrefectClient, made: list[Piece], task_run: UUID | None) -> None:
+        for piece in made:
+            client.create_artifact(
+                ArtifactCreate(
+                    type=piece.type,
+                    key=piece.key,
+                    description=piece.description,
+                    data=piece.data,
+                    flow_run_id=self._run_id,
+                    task_run_id=task_run,
+                )
+            )
+
+    def _show_progress(self, client: SyncPrefectClient) -> None:
+        """Create or update the progress artifacts of the groups that have worked for long."""
+        now = time.monotonic()
+        with self._lock:
+            states = {
+                group: (100 * state.share, state.words(now), state.complete)
+                for group, state in self._groups.items()
+                if state.began is not None
+                and (group in self._progress or (now - state.began > _LONG_SECONDS and not state.complete))
+            }
+        for group, (percent, words, complete) in states.items():
+            self._put_progress(client, group, {"data": percent, "description": words})
+            if complete:
+                del self._progress[group]
+
+    def _put_progress(self, client: SyncPrefectClient, group: str, shown: dict[str, Any]) -> None:
+        known = self._progress.get(group)
+        if known is not None:
+            # Not by `update_artifact`, which would emit an event each second.
+            client.request("PATCH", "/artifacts/{id}", path_params={"id": known}, json=shown)
+            return
+        made = client.create_artifact(
+            ArtifactCreate(
+                type="progress",
+                key=key_of(f"progress-{group}", self._profile),
+                flow_run_id=self._run_id,
+                task_run_id=self.task_runs.get(group),
+                **shown,
+            )
+        )
+        self._progress[group] = made.id
+
+
+@contextmanager
+def shown_to(page: Page) -> Iterator[Page]:
+    """Send what a page shows in a thread of its own; the end of the block waits until all is sent."""
+    context = copy_context()
+    sender = threading.Thread(target=context.run, args=(page.send,), name="page", daemon=True)
+    sender.start()
+    patience = _LAST_SECONDS
+    try:
+        yield page
+    except BaseException as error:
+        patience = _LAST_SECONDS if isinstance(error, Exception) else _UPDATE_SECONDS
+        raise
+    finally:
+        page.close()
+        sender.join(patience)
