@@ -226,4 +226,6 @@ def _unused_section(profile: Profile, section: str) -> str:
     curriculum = profile.mix.curriculum
     if section == "score" and (curriculum is None or "perplexity" not in curriculum.measures):
         return "no mix.curriculum measures perplexity"
+    if section == "schedule":
+        return "only the registration of deployments reads it"
     return ""

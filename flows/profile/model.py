@@ -1,9 +1,9 @@
 """A profile: all settings of one run of the DAG, in one frozen, validated value.
 
 Each stage has a section, whose model is the stage's parameters; a missing section has the stage's defaults.
-`[execution]` has the machine settings and `[notify]` says who is told of a run's end; neither changes a
-fingerprint. `[train]` and `[tokenizer]` exclude each other: a run either trains a tokenizer or uses an
-existing one.
+`[execution]` has the machine settings, `[schedule]` the times of a deployment's runs, and `[notify]` says who
+is told of a run's end; none of them changes a fingerprint. `[train]` and `[tokenizer]` exclude each other: a
+run either trains a tokenizer or uses an existing one.
 """
 
 from collections.abc import Iterable
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
 from tokmill.flows.profile.changes import Change
 from tokmill.flows.profile.notify import Notify
+from tokmill.flows.profile.schedule import Schedule
 from tokmill.flows.profile.stages import StageName
 from tokmill.tasks.audit.params import AuditParams, check_language
 from tokmill.tasks.balance.stage import BalanceParams
@@ -176,6 +177,7 @@ class Profile(BaseModel):
     pack: PackParams = PackParams()
     tokenizer_card: TokenizerCardParams = TokenizerCardParams()
     card: CardParams = CardParams()
+    schedule: Schedule | None = None
     execution: Execution = Execution()
     notify: Notify = Notify()
 

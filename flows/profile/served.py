@@ -1,4 +1,4 @@
-"""Limits the profiles of runs from the Prefect UI to those in the served folder and those shipped.
+"""The profiles of a served folder, which runs from the Prefect UI are limited to, with those shipped.
 
 Anyone who can start a run in the UI can name a profile. With any path they could make a run read any file of
 the machine, so the path must be below the folder in which the server was started. Profiles are data: nothing
@@ -6,12 +6,71 @@ in one is executed.
 """
 
 import os
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.profile.files import find_profile, shipped_folder
 
 SERVED = "TOKMILL_SERVED"  # the folder; no limit if empty or not set
+_SHIPPED = "quickstart"
+_LOOKS_LIKE_ONE = re.compile(r"^\s*(\[\s*sources\s*[.\]]|extends\s*=)", re.MULTILINE)
+_MOST_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class ServedProfile:
+    """A profile that is served.
+
+    Attributes:
+        given: how a run names it: its path below the folder (`runs/own.toml`), or the name of a shipped one.
+        path: its file.
+    """
+
+    given: str
+    path: Path
+
+    @property
+    def slug(self) -> str:
+        """Its name in the names of deployments: `runs-own`."""
+        return re.sub(r"[^a-z0-9_]+", "-", self.given.removesuffix(".toml").lower()).strip("-") or "profile"
+
+
+def served_profiles(folder: Path) -> list[ServedProfile]:
+    """Return the profiles of a folder and of the folders in it, by path, and the shipped quickstart.
+
+    A file is taken for a profile if it has a table of sources, or extends another. Hidden folders are left
+    out, and so are files whose slug another has.
+    """
+    found = [ServedProfile(file.relative_to(folder).as_posix(), file) for file in _candidates(folder)]
+    shipped = ServedProfile(_SHIPPED, shipped_folder() / f"{_SHIPPED}.toml")
+    return list({one.slug: one for one in [shipped, *found]}.values())
+
+
+def _candidates(folder: Path) -> Iterator[Path]:
+    for pattern in ("*.toml", "*/*.toml"):
+        for file in sorted(folder.glob(pattern)):
+            hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+            if not hidden and _is_profile(file):
+                yield file
+
+
+def _is_profile(file: Path) -> bool:
+    """Whether a file is meant as a profile; one that is not TOML is judged by its lines."""
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            return False
+        text = file.read_text("utf-8", "replace")
+    except OSError:
+        return False
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return _LOOKS_LIKE_ONE.search(text) is not None
+    return isinstance(table.get("sources"), dict) or isinstance(table.get("extends"), str)
 
 
 def require_served(name_or_path: str) -> None:

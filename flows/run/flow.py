@@ -9,7 +9,7 @@ its tasks have made or found as artifacts in the UI, even if everything was cach
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from pydantic import Field
 
 from tokmill.flows.errors import ProfileError, RunError
 from tokmill.flows.page.links import Links, key_of
-from tokmill.flows.profile import Profile, Size, load_profile
+from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.served import require_served
 from tokmill.flows.run.announcing import announcer_of
 from tokmill.flows.run.composer import Locate
@@ -32,7 +32,7 @@ from tokmill.flows.run.dag import Dag
 from tokmill.flows.run.deadline import SECONDS, end_soon
 from tokmill.flows.run.ending import message_of, server_state, state_of
 from tokmill.flows.run.execution import Executor
-from tokmill.flows.run.form import Overrides
+from tokmill.flows.run.filled import TABLES, Section, overrides_of, shown_values
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.naming import named, tag_run, typed_name
 from tokmill.flows.run.page import Page, shown_to
@@ -99,8 +99,8 @@ def profile_of_run() -> Profile | None:
     """Return the profile of the current flow run; None if it cannot be loaded, which the run reports."""
     given = flow_run.parameters or {}
     try:
-        overrides = Overrides.model_validate(given.get("overrides") or {})
-        return watched().profile or _loaded(str(given["profile"]), overrides)
+        sections = {name: given.get(name) for name in TABLES}
+        return watched().profile or _loaded(str(given["profile"]), sections, given.get("more") or ())
     except (ProfileError, ValueError):
         return None
 
@@ -119,20 +119,36 @@ def run_name() -> str:
     flow_run_name=run_name,
     description="Raw text to packed token shards: every stage cached by its fingerprint.",
 )
-def build_corpus(
+def build_corpus(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
     profile: str = "quickstart",
-    overrides: Overrides = Overrides(),  # noqa: B008 - frozen
+    train: Section = None,
+    balance: Section = None,
+    tokenizer: Section = None,
+    mix: Section = None,
+    pack: Section = None,
+    holdout: Section = None,
+    audit: Section = None,
+    more: list[str] | None = None,
     store: str | None = None,
     workers: Annotated[int, Field(ge=1)] | None = None,
-    memory: Size | None = None,
+    memory: str | None = None,
     verify: Verify | None = None,
     rehash: bool = False,
 ) -> dict[str, Any]:
     """Build every artifact of a profile and return kind → reference of the artifacts.
 
+    Values replace the profile's own for this run, unless they are as the deployment's form showed them.
+
     Args:
         profile: A profile that ships with tokmill (quickstart, smoke), or the path of a TOML file.
-        overrides: Values that replace the profile's own for this run.
+        train: Values of the profile's table [train].
+        balance: Values of [balance].
+        tokenizer: Values of [tokenizer].
+        mix: Values of [mix].
+        pack: Values of [pack].
+        holdout: Values of [holdout].
+        audit: Values of [audit].
+        more: Any other values, as section.key=value, e.g. encode.min_tokens=16.
         store: Folder of the artifacts; empty for TOKMILL_STORE or the profile's own.
         workers: Number of parallel tasks; empty for one per core. Changes no result.
         memory: Memory for counts before they are written to disk, e.g. 4GB; empty for a quarter of the RAM.
@@ -146,7 +162,10 @@ def build_corpus(
         RunError: a task failed; artifacts that were published before stay published.
     """
     watcher = watched()
-    loaded = watcher.profile or load_served(profile, overrides)
+    sections = {"train": train, "balance": balance, "tokenizer": tokenizer, "mix": mix, "pack": pack}
+    loaded = watcher.profile or load_served(
+        profile, {**sections, "holdout": holdout, "audit": audit}, more or ()
+    )
     machine = Machine.of(
         loaded.execution, store=store, workers=workers, memory=memory, verify=verify, rehash=rehash
     )
@@ -183,17 +202,27 @@ def run_profile(
     return watcher.outcome()
 
 
-def load_served(profile: str, overrides: Overrides) -> Profile:
-    """Load the profile of a run that a worker starts; log its notes."""
-    loaded = _loaded(profile, overrides)
+def load_served(profile: str, sections: Mapping[str, Section], more: Sequence[str]) -> Profile:
+    """Load the profile of a run that a worker starts; log its notes.
+
+    Args:
+        profile: the name or path that the run was given.
+        sections: the values that it was given, by table of the profile.
+        more: further values, as `section.key=value`.
+
+    Raises:
+        ProfileError: the profile is not served, or it or a value is invalid.
+    """
+    loaded = _loaded(profile, sections, more)
     for note in loaded.notes:
         get_run_logger().warning(note)
     return loaded
 
 
-def _loaded(profile: str, overrides: Overrides) -> Profile:
+def _loaded(profile: str, sections: Mapping[str, Section], more: Sequence[str]) -> Profile:
     require_served(profile)
-    return load_profile(profile, overrides.assignments(), fixed=_ONLY_IN_FILES)
+    overrides = overrides_of(sections, more, shown_values(str(flow_run.id)))
+    return load_profile(profile, overrides, fixed=_ONLY_IN_FILES)
 
 
 def build(

@@ -21,7 +21,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Run, Store
 from tokmill.tasks.store.runs import read_run, run_path
 
-FLOW = "build-corpus"
+FLOWS = ["build-corpus", "train-tokenizer", "audit-tokenizer", "sweep", "repack"]
 _MOST = 200
 _ACTIVE = [StateType.RUNNING, StateType.CANCELLING]
 
@@ -36,7 +36,7 @@ def reconcile(store: Store) -> list[str]:
     with get_client(sync_client=True) as client:
         wanted = FlowRunFilterState(type=FlowRunFilterStateType(any_=_ACTIVE))
         found = client.read_flow_runs(
-            flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])),
+            flow_filter=FlowFilter(name=FlowFilterName(any_=FLOWS)),
             flow_run_filter=FlowRunFilter(state=wanted),
             limit=_MOST,
         )

@@ -1,4 +1,4 @@
-"""The flow `sweep-tokenizers`: trains and measures the tokenizers of a grid, and recommends one of them."""
+"""The flow `sweep`: trains and measures the tokenizers of a grid, and recommends one of them."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -8,11 +8,11 @@ from prefect import flow
 from prefect.runtime import flow_run
 from pydantic import Field
 
-from tokmill.flows.profile import Profile, Size
+from tokmill.flows.profile import Profile
 from tokmill.flows.run.composer import Locate
 from tokmill.flows.run.dag import Dag
+from tokmill.flows.run.filled import Section
 from tokmill.flows.run.flow import build, load_served, profile_of_run, watched, watching
-from tokmill.flows.run.form import Overrides
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.naming import listed, named, typed_name
 from tokmill.flows.run.progress import Reporter
@@ -43,7 +43,7 @@ def _tried(grid: Mapping[str, Any] | Grid) -> list[str]:
 
 
 @flow(
-    name="sweep-tokenizers",
+    name="sweep",
     flow_run_name=_sweep_name,
     description="Tokenizers of several families, temperatures and sizes, measured side by side.",
 )
@@ -51,10 +51,13 @@ def sweep_tokenizers(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
     profile: str = "quickstart",
     grid: Grid = Grid(),  # noqa: B008 - frozen
     model: SweepParams = SweepParams(),  # noqa: B008 - frozen
-    overrides: Overrides = Overrides(),  # noqa: B008 - frozen
+    train: Section = None,
+    balance: Section = None,
+    holdout: Section = None,
+    more: list[str] | None = None,
     store: str | None = None,
     workers: Annotated[int, Field(ge=1)] | None = None,
-    memory: Size | None = None,
+    memory: str | None = None,
     verify: Verify | None = None,
     rehash: bool = False,
 ) -> dict[str, Any]:
@@ -64,7 +67,10 @@ def sweep_tokenizers(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
         profile: A profile that ships with tokmill, or the path of a TOML file.
         grid: What is tried, all with all; an empty list stands for the profile's own.
         model: The model that the tokenizers are for.
-        overrides: Values that replace the profile's own for this run.
+        train: Values that replace those of the profile's table [train] for this run.
+        balance: Likewise for [balance].
+        holdout: Likewise for [holdout].
+        more: Any other values, as section.key=value.
         store: Folder of the artifacts; empty for TOKMILL_STORE or the profile's own.
         workers: Number of parallel tasks; empty for one per core. Changes no result.
         memory: Memory for counts before they are written to disk; empty for a quarter of the RAM.
@@ -77,7 +83,8 @@ def sweep_tokenizers(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
         RunError: a task failed; artifacts that were published before stay published.
     """
     watcher = watched()
-    loaded = watcher.profile or load_served(profile, overrides)
+    sections = {"train": train, "balance": balance, "holdout": holdout}
+    loaded = watcher.profile or load_served(profile, sections, more or ())
     machine = Machine.of(
         loaded.execution, store=store, workers=workers, memory=memory, verify=verify, rehash=rehash
     )

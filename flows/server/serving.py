@@ -1,4 +1,4 @@
-"""`tokmill up`: runs a Prefect server and a worker, and registers the deployment of this folder.
+"""`tokmill up`: runs a Prefect server and a worker, and registers the deployments of this folder.
 
 When interrupted, it stops the worker and its runs, then the server. The server's history is in Prefect's home
 (`PREFECT_HOME`), artifacts are in the store, and logs of server and worker in `<store>/.up`. The server
@@ -8,8 +8,6 @@ failures are printed (`flows.server.watching`).
 
 import os
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -22,6 +20,7 @@ from tokmill.flows.server.app import FAULTS, protection
 from tokmill.flows.server.children import Child, child, interruptible
 from tokmill.flows.server.names import host_in_url, own_names, reachable
 from tokmill.flows.server.pages import PAGES, PREFIX
+from tokmill.flows.server.registration import Registration, run_module
 from tokmill.flows.server.served_folder import ServedFolder
 from tokmill.flows.server.settings import PRIVATE
 from tokmill.flows.server.store_lock import lock_store
@@ -87,15 +86,17 @@ def up(store: Path, address: Address, *, any_profile: bool = False, announce: An
         _wait_until_healthy(server, f"{address.url}/api/health", stopped)
         if stopped.is_set():
             return
-        _register(served, environment)
+        registration = Registration(served, environment, any_profile, announce)
+        registration.register()
         _correct_dead_runs(environment, announce)
         work = ["prefect", "worker", "start", "--pool", served.work_pool, "--type", "process"]
         worker = children.enter_context(child("worker", work, environment, logs))
         announce(
-            f"up: {address.seen_url}/v2/deployments · deployment {served.name} · store {store} · "
+            f"up: {address.seen_url}/v2/deployments · deployments {served.name} · store {store} · "
             "Ctrl-C stops it"
         )
-        _serve([server, worker], Watch(f"{address.url}/api", logs, announce), stopped)
+        watch = Watch(f"{address.url}/api", logs, announce)
+        _serve([server, worker], (watch.look, registration.look), stopped)
         announce("stopping …")
 
 
@@ -138,27 +139,14 @@ def _require_free(address: Address) -> None:
             ) from error
 
 
-def _register(served: ServedFolder, environment: Mapping[str, str]) -> None:
-    done = _run_module(["tokmill.flows.run.deployment", str(served.folder), str(served.store)], environment)
-    if done.returncode:
-        output = (done.stderr or done.stdout).strip()
-        raise ServeError(f"the deployment {served.name!r} could not be registered: {output}")
-
-
 def _correct_dead_runs(environment: Mapping[str, str], announce: Announce) -> None:
     """Correct the state of runs whose processes were killed while no server was running."""
-    done = _run_module(["tokmill.flows.run.reconciling"], environment)
+    done = run_module(["tokmill.flows.run.reconciling"], environment)
     for name in done.stdout.splitlines():
         announce(f"the run {name} is marked as crashed: its process no longer exists")
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         announce(f"cannot correct the state of dead runs, which may be shown as running: {last}")
-
-
-def _run_module(module: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run one of our modules; -P prevents imports from the working directory."""
-    command = [sys.executable, "-P", "-m", *module]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def _wait_until_healthy(server: Child, health: str, stopped: threading.Event) -> None:
@@ -177,8 +165,9 @@ def _wait_until_healthy(server: Child, health: str, stopped: threading.Event) ->
     raise ServeError(f"the Prefect server did not answer within {SERVER_START_SECONDS} s; see {server.log}")
 
 
-def _serve(children: Sequence[Child], watch: Watch, stopped: threading.Event) -> None:
+def _serve(children: Sequence[Child], looks: Sequence[Callable[[], None]], stopped: threading.Event) -> None:
     while not stopped.wait(LOOK_SECONDS):
         for running in children:
             running.require_running()
-        watch.look()
+        for look in looks:
+            look()

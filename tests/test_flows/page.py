@@ -79,10 +79,9 @@ def start_run(browser: webdriver.Chrome, service: Service, sequence_length: int 
     deployment = service.deployment["id"]
     known = {run["id"] for run in service.call("/flow_runs/filter", {})}
     browser.get(f"{service.url}/v2/deployments/deployment/{deployment}/run")
-    enter(browser, f"({below('profile', 'textarea')})[1]", "tiny.toml")
+    length = f"({below('Sequence length', 'input')})[1]"
     if sequence_length is not None:
-        find(browser, f"({below('Sequence Length', 'button')}[normalize-space()='int'])[1]").click()
-        enter(browser, f"({below('Sequence Length', 'input')})[1]", str(sequence_length))
+        enter(browser, length, str(sequence_length))
 
     def new_run(_: webdriver.Chrome) -> str | None:
         found = (run["id"] for run in service.call("/flow_runs/filter", {}))

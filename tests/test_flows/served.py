@@ -71,9 +71,21 @@ class Service:
 
     @property
     def deployment(self) -> dict[str, Any]:
-        """The deployment of the served folder, as it is now."""
-        found: dict[str, Any] = self.call(f"/deployments/name/build-corpus/{self.served.name}")
-        return found
+        """The deployment of the profile tiny.toml, as it is now."""
+        return self.deployment_of("tiny.toml")
+
+    def deployment_of(self, profile: str, flow: str = "build-corpus") -> dict[str, Any]:
+        """Return the deployment of a profile, once it is there: `up` registers new profiles."""
+        name = f"/deployments/name/{flow}/{self.served.name}.{profile.removesuffix('.toml')}"
+        until = time.monotonic() + RUN_SECONDS
+        while time.monotonic() < until:
+            try:
+                found: dict[str, Any] = self.call(name)
+            except RefusedError:
+                POLL.wait(0.5)
+            else:
+                return found
+        return pytest.fail(f"there is no deployment of {profile}")
 
     def run(self, **parameters: Any) -> dict[str, Any]:
         """Start a run of the deployment and wait for its end."""

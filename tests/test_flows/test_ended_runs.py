@@ -39,10 +39,8 @@ def long_run(service: Service) -> str:
 
 def started(service: Service, profile: str, name: str, vocab_size: int) -> str:
     """Start a run of the deployment, wait until it is running, and return its id."""
-    builds = {"flows": {"name": {"any_": ["build-corpus"]}}}
-    (deployment,) = service.call("/deployments/filter", builds)
-    overrides = {"train": {"vocab_size": vocab_size}}
-    body = {"name": name, "parameters": {"profile": profile, "overrides": overrides}}
+    deployment = service.deployment_of(profile)
+    body = {"name": name, "parameters": {"profile": profile, "train": {"vocab_size": vocab_size}}}
     run = service.call(f"/deployments/{deployment['id']}/create_flow_run", body)
     at_work(service, run["id"])
     return str(run["id"])

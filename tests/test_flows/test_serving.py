@@ -77,7 +77,7 @@ def test_a_rerun_from_the_page_with_another_sequence_length_shows_cached_tasks(
 @pytest.mark.skipif(browser_found(), reason="the page starts the same runs")
 def test_a_rerun_with_another_sequence_length_shows_what_is_upstream_as_cached(service: Service) -> None:
     first = service.run(profile="tiny.toml")
-    again = service.run(profile="tiny.toml", overrides={"pack": {"sequence_length": 64}})
+    again = service.run(profile="tiny.toml", pack={"sequence_length": 64})
 
     assert (first["state_name"], again["state_name"]) == ("Completed", "Completed")
     states = service.task_states(again)
@@ -185,7 +185,7 @@ def test_a_person_gets_from_a_task_to_the_report(service: Service, tmp_path: Pat
 
 
 def test_a_run_with_a_wrong_profile_fails_and_says_why(service: Service) -> None:
-    run = service.run(profile="tiny.toml", overrides={"more": ["pack.sequence_lenght=64"]})
+    run = service.run(profile="tiny.toml", more=["pack.sequence_lenght=64"])
 
     assert run["state_name"] == "Failed"
     assert "sequence_length" in run["state"]["message"]
@@ -228,7 +228,7 @@ def test_a_second_up_is_told_where_the_first_is(service: Service, tmp_path: Path
 
 
 def test_a_schedule_starts_a_run_by_itself(service: Service) -> None:
-    asked = {"profile": "tiny.toml", "overrides": {"pack": {"sequence_length": 48}}}
+    asked = {"profile": "tiny.toml", "pack": {"sequence_length": 48}}
     schedules = f"/deployments/{service.deployment['id']}/schedules"
     every = {"schedule": {"interval": 15}, "active": True, "parameters": asked, "slug": "often"}
     (made,) = service.call(schedules, [every])
@@ -240,7 +240,7 @@ def test_a_schedule_starts_a_run_by_itself(service: Service) -> None:
 
     assert run["state_name"] == "Completed"
     assert run["created_by"]["type"] == "SCHEDULE"
-    assert run["parameters"]["overrides"] == asked["overrides"]
+    assert run["parameters"]["pack"] == asked["pack"]
     assert service.doctor().code == 0
 
 
@@ -280,7 +280,7 @@ def test_another_folder_gets_a_deployment_of_its_own(service: Service, tmp_path:
 
     after = service.deployment
     assert {key for key in before if after[key] != before[key]} <= {"last_polled"}
-    its_own = service.call(f"/deployments/name/build-corpus/{other.name}")
+    its_own = service.call(f"/deployments/name/build-corpus/{other.name}.quickstart")
     assert its_own["work_pool_name"] not in {None, before["work_pool_name"]}
     template = service.call(f"/work_pools/{other.work_pool}")["base_job_template"]
     assert template["job_configuration"]["working_dir"] == str(tmp_path)
@@ -288,7 +288,13 @@ def test_another_folder_gets_a_deployment_of_its_own(service: Service, tmp_path:
 
 def register(service: Service, served: ServedFolder) -> None:
     """Register the deployment as `up` does."""
-    command = [sys.executable, "-m", "tokmill.flows.run.deployment", str(served.folder), str(served.store)]
+    command = [
+        sys.executable,
+        "-m",
+        "tokmill.flows.deploying.registering",
+        str(served.folder),
+        str(served.store),
+    ]
     environment = {**service.tokmill.environment, "PREFECT_API_URL": f"{service.url}/api"}
     subprocess.run(command, env=environment, capture_output=True, check=True)
 
@@ -332,10 +338,11 @@ def test_a_run_from_the_page_reads_no_profile_elsewhere(service: Service, tmp_pa
     elsewhere = tmp_path / "own.toml"
     elsewhere.write_text((service.tokmill.folder / "tiny.toml").read_text("utf-8"), "utf-8")
 
-    run = service.run(profile=str(elsewhere))
+    with pytest.raises(RefusedError) as refused:
+        service.run(profile=str(elsewhere))
 
-    assert run["state_name"] == "Failed"
-    assert "outside the served folder" in run["state"]["message"]
+    assert refused.value.code == 409
+    assert "is not one of ['tiny.toml']" in str(refused.value)
 
 
 @pytest.mark.browser

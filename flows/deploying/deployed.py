@@ -1,0 +1,209 @@
+"""The deployments of a folder: which flows people start from the UI, with which form and what limits.
+
+`build-corpus` has a deployment per profile, whose form shows the profile's values. The other flows have one
+per folder, whose form has a choice of profiles, and empty fields for values to replace.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from prefect import Flow
+
+from tokmill.flows.deploying import schedules
+from tokmill.flows.deploying.form import Schema, form_of, keeping, kept_in, version_of
+from tokmill.flows.errors import ProfileError
+from tokmill.flows.profile import Profile, load_profile
+from tokmill.flows.profile.schedule import Schedule
+from tokmill.flows.profile.served import ServedProfile, served_profiles
+from tokmill.flows.run.flow import build_corpus
+from tokmill.flows.run.sweep_flow import sweep_tokenizers
+from tokmill.flows.run.sweeping import Grid
+from tokmill.flows.server.served_folder import ServedFolder
+from tokmill.tasks.sweep.params import SweepParams
+
+TAG = "tokmill"
+_COLLISION = {"wait": "ENQUEUE", "cancel": "CANCEL_NEW"}
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A flow that people start from the UI.
+
+    Attributes:
+        flow: the flow.
+        description: what it is for.
+        sections: the profile's tables in its form.
+        fields: further fields of its form, after the profile.
+        per_profile: whether every profile has a deployment of its own.
+    """
+
+    flow: Flow[..., Any]
+    description: str
+    sections: Sequence[str]
+    fields: Mapping[str, Schema] = field(default_factory=dict)
+    per_profile: bool = False
+
+    @property
+    def entrypoint(self) -> str:
+        """The import path of the flow."""
+        return f"{self.flow.fn.__module__}.{self.flow.fn.__name__}"
+
+
+def _table(title: str, model: type[Any]) -> Schema:
+    """Return a section with the fields of a model, which has plain values only."""
+    schema: Schema = model.model_json_schema()
+    fields = {
+        name: {**inner, "title": name.replace("_", " ").capitalize(), "position": index}
+        for index, (name, inner) in enumerate(schema["properties"].items())
+    }
+    return {"title": title, "type": "object", "properties": fields, "additionalProperties": False}
+
+
+BUILD = Deployed(
+    build_corpus,
+    "Raw text to packed token shards: every stage cached by its fingerprint.",
+    ("train", "balance", "tokenizer", "mix", "pack", "holdout", "audit"),
+    per_profile=True,
+)
+SWEEP = Deployed(
+    sweep_tokenizers,
+    "Tokenizers of several families, temperatures and sizes, measured side by side, and which to take.",
+    ("train", "balance", "holdout"),
+    {"grid": _table("What is tried, all with all", Grid), "model": _table("The model", SweepParams)},
+)
+DEPLOYED = (BUILD, SWEEP)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A deployment, as it is registered.
+
+    Attributes:
+        name: its name.
+        deployed: its flow.
+        profile: the profile that it is for; None if its form has a choice.
+        given: how runs name that profile.
+        schema: its form.
+    """
+
+    name: str
+    deployed: Deployed
+    profile: Profile | None
+    given: str | None
+    schema: Schema
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """When it starts runs by itself."""
+        return None if self.profile is None else self.profile.schedule
+
+    @property
+    def tags(self) -> list[str]:
+        """Its tags."""
+        return [TAG] if self.profile is None else [TAG, self.profile.name]
+
+    @property
+    def concurrency(self) -> dict[str, Any]:
+        """One run at a time for one store and profile, and what a second one does."""
+        chosen = "wait" if self.schedule is None else self.schedule.if_running
+        return {"concurrency_limit": 1, "concurrency_options": {"collision_strategy": _COLLISION[chosen]}}
+
+    def description(self, served: ServedFolder) -> str:
+        """What the UI says of it."""
+        own = (
+            "" if self.profile is None or not self.profile.description else f"{self.profile.description}\n\n"
+        )
+        where = f"Runs work in `{served.folder}` and keep their artifacts in `{served.store}`."
+        return f"{own}{self.deployed.description}\n\n{where}"
+
+    def by_code(self, served: ServedFolder, earlier: Schema | None) -> dict[str, Any]:
+        """Return what the code and the profile define, which every registration replaces.
+
+        Args:
+            served: the folder.
+            earlier: the registered form, if there is one.
+        """
+        kept = schedules.registered(self.schedule)
+        limits = self.concurrency
+        schema = keeping(self.schema, earlier, schedule=kept, limits=limits)
+        new = {} if kept_in(earlier).get("limits") == limits else limits
+        return {
+            **new,
+            "version": version_of(self.schema),
+            "description": self.description(served),
+            "entrypoint": self.deployed.entrypoint,
+            "parameter_openapi_schema": schema,
+            "enforce_parameter_schema": True,
+            "pull_steps": [],
+            "job_variables": {},
+        }
+
+    def at_first(self, served: ServedFolder) -> dict[str, Any]:
+        """Return the rest of a new deployment, which is people's from then on."""
+        return {
+            "name": self.name,
+            "tags": self.tags,
+            "parameters": {} if self.given is None else {"profile": self.given},
+            "schedules": schedules.first(self.schedule),
+            "work_pool_name": served.work_pool,
+        }
+
+
+@dataclass(frozen=True)
+class Found:
+    """The deployments of a folder, and why some profiles have none."""
+
+    deployments: Sequence[Deployment]
+    problems: Sequence[str]
+
+
+def deployments_of(served: ServedFolder, *, any_profile: bool = False) -> Found:
+    """Return the deployments of a served folder.
+
+    Args:
+        served: the folder.
+        any_profile: whether runs may name profiles elsewhere.
+    """
+    profiles: dict[ServedProfile, Profile] = {}
+    problems = []
+    for one in served_profiles(served.folder):
+        try:
+            profiles[one] = load_profile(one.path)
+            if profiles[one].schedule is not None:
+                schedules.first(profiles[one].schedule)
+        except ProfileError as error:
+            problems.append(f"not served: {error}")
+    made = [each for deployed in DEPLOYED for each in _made(served, deployed, profiles, any_profile)]
+    return Found(made, problems)
+
+
+def _made(
+    served: ServedFolder, deployed: Deployed, profiles: Mapping[ServedProfile, Profile], any_profile: bool
+) -> list[Deployment]:
+    if not deployed.per_profile:
+        choices = [] if any_profile else [one.given for one in profiles]
+        schema = _with_fields(deployed, form_of(None, deployed.sections, choices))
+        return [Deployment(served.name, deployed, None, None, schema)]
+    found = [
+        Deployment(
+            f"{served.name}.{one.slug}",
+            deployed,
+            profile,
+            one.given,
+            _with_fields(deployed, form_of(profile, deployed.sections, [one.given])),
+        )
+        for one, profile in profiles.items()
+    ]
+    if any_profile:
+        schema = _with_fields(deployed, form_of(None, deployed.sections, []))
+        found.append(Deployment(served.name, deployed, None, None, schema))
+    return found
+
+
+def _with_fields(deployed: Deployed, schema: Schema) -> Schema:
+    """Put a deployment's own fields after the profile."""
+    profile, *others = schema["properties"].items()
+    ordered = dict([profile, *deployed.fields.items(), *others])
+    properties = {name: {**inner, "position": index} for index, (name, inner) in enumerate(ordered.items())}
+    return schema | {"properties": properties}

@@ -1,0 +1,322 @@
+"""The form of a deployment in the Prefect UI: one plain field per value, filled in with the profile's.
+
+The form is a JSON schema, which the server also checks a run's parameters against, before it accepts the run.
+It has one section per table of the profile. Prefect's pages show a whole number, a number, text, a choice, a
+switch and a list of choices as one field each; anything else (a value that may be null, a union, a table with
+free keys) becomes a toggle or a JSON editor. So:
+
+- a value that may be unset is a field without a default: left empty, it stays unset;
+- a value by source is one number field per source of the profile;
+- bounds, choices and descriptions are those of the profile's models.
+
+A default is what the field shows, not what the run uses: see `flows.run.filled`.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, TypeAlias
+
+from tokmill.flows.profile import Profile
+from tokmill.flows.profile.model import SIZE
+from tokmill.flows.run.filled import KEPT, SHOWN
+
+Schema: TypeAlias = dict[str, Any]
+
+_KEPT_VERSIONS = 20
+_MOST_SOURCES = 40  # a longer list of number fields is no form; `more` takes them
+_RULES = (
+    *("type", "enum", "pattern", "minLength", "maxLength", "minItems", "maxItems"),
+    *("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf"),
+)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table of the profile in the form.
+
+    Attributes:
+        title: its heading.
+        fields: key → the field's label, in the order of the form.
+    """
+
+    title: str
+    fields: Mapping[str, str]
+
+
+SECTIONS: Mapping[str, Section] = {
+    "train": Section(
+        "Tokenizer: training",
+        {
+            "family": "Family",
+            "vocab_size": "Vocabulary size",
+            "split_pattern": "Split pattern",
+            "normalizer": "Normalizer",
+            "min_frequency": "Least frequency",
+        },
+    ),
+    "balance": Section(
+        "Tokenizer: shares of the sources",
+        {
+            "method": "Method",
+            "temperature": "Temperature",
+            "weights": "Weights",
+            "max_repetition": "Most repetitions",
+        },
+    ),
+    "tokenizer": Section("Tokenizer", {"use": "Existing tokenizer"}),
+    "mix": Section(
+        "Training data: shares of the sources",
+        {
+            "method": "Method",
+            "temperature": "Temperature",
+            "weights": "Weights",
+            "schedule": "Schedule",
+            "schedule_unit": "Unit of the schedule",
+            "max_repetition": "Most repetitions",
+            "total_tokens": "Tokens in all",
+            "seed": "Seed",
+        },
+    ),
+    "pack": Section(
+        "Training data: sequences",
+        {
+            "sequence_length": "Sequence length",
+            "strategy": "Strategy",
+            "long_documents": "Long documents",
+            "formats": "Formats",
+        },
+    ),
+    "holdout": Section("Holdout", {"share": "Share held out", "seed": "Seed"}),
+    "audit": Section(
+        "Audit and its gate",
+        {
+            "min_bytes_per_token": "Fewest bytes per token",
+            "max_fertility": "Highest fertility",
+            "max_unknown_share": "Highest share of unknown tokens",
+            "max_premium": "Highest premium",
+            "max_unused_share": "Highest share of unused vocabulary",
+            "max_regression": "Highest regression",
+            "no_unreachable": "No unreachable tokens",
+            "on_failure": "If the gate fails",
+        },
+    ),
+}
+
+MACHINE: Mapping[str, Schema] = {
+    "more": {
+        "title": "More",
+        "type": "array",
+        "items": {"type": "string", "pattern": r"^[^=]+=.*"},
+        "description": "Any other value of the profile, as section.key=value, e.g. encode.min_tokens=16.",
+    },
+    "verify": {
+        "title": "Verify",
+        "type": "string",
+        "enum": ["sizes", "full"],
+        "description": "How artifacts are checked before they are reused: by the sizes of their files, or by "
+        "their digests as well.",
+    },
+    "rehash": {
+        "title": "Read sources again",
+        "type": "boolean",
+        "description": "Read every source file again instead of trusting its size and time.",
+    },
+    "workers": {
+        "title": "Workers",
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 1 << 12,
+        "description": "Parallel tasks; empty for one per core. Changes no result.",
+    },
+    "memory": {
+        "title": "Memory",
+        "type": "string",
+        "pattern": f"^$|{SIZE}",
+        "description": "Memory for counts, e.g. 4GB; empty for a quarter of the RAM. Changes no result.",
+    },
+    "store": {
+        "title": "Store",
+        "type": "string",
+        "description": "Folder or URL of the artifacts; empty for the deployment's own.",
+    },
+}
+
+
+def form_of(profile: Profile | None, sections: Iterable[str], choices: Iterable[str]) -> Schema:
+    """Return the schema of a form.
+
+    Args:
+        profile: whose values are shown; None if the form does not belong to one profile.
+        sections: the tables to show, of which the profile may have no use for some.
+        choices: the profiles to choose from.
+    """
+    names = list(choices)
+    properties: dict[str, Schema] = {"profile": _profile_field(names)}
+    for name in sections:
+        fields = _fields(profile, name)
+        if fields:
+            properties[name] = {
+                "title": SECTIONS[name].title,
+                "type": "object",
+                "properties": fields,
+                "additionalProperties": False,
+            }
+    for name, machine in MACHINE.items():
+        properties[name] = machine | _machine_default(profile, name)
+    return {
+        "title": "Parameters",
+        "type": "object",
+        "properties": _in_order(properties),
+        "required": ["profile"],
+        "additionalProperties": False,
+        "definitions": {},
+    }
+
+
+def version_of(schema: Schema) -> str:
+    """Return the version of a deployment: that of tokmill, and digits that change with the form."""
+    text = json.dumps(schema["properties"], sort_keys=True)
+    return f"{metadata.version('tokmill')}+{hashlib.blake2b(text.encode()).hexdigest()[:8]}"
+
+
+def shown_in(schema: Schema) -> dict[str, Any]:
+    """Return section → key → the value that a form shows."""
+    shown = {name: _defaults(field) for name, field in schema["properties"].items() if "properties" in field}
+    return {name: values for name, values in shown.items() if values}
+
+
+def keeping(schema: Schema, earlier: Schema | None, **kept: Any) -> Schema:
+    """Return a schema that also keeps what earlier versions of the form showed.
+
+    Args:
+        schema: of the new version.
+        earlier: the registered one, if there is any.
+        **kept: what else is kept for the next registration.
+    """
+    known = kept_in(earlier).get(SHOWN, {})
+    versions = {key: value for key, value in known.items() if key != version_of(schema)}
+    latest = dict(list(versions.items())[1 - _KEPT_VERSIONS :])
+    return schema | {"definitions": {KEPT: {SHOWN: latest | {version_of(schema): shown_in(schema)}, **kept}}}
+
+
+def kept_in(schema: Schema | None) -> dict[str, Any]:
+    """Return what a registered schema keeps; empty for one that is not ours."""
+    found: dict[str, Any] = ((schema or {}).get("definitions") or {}).get(KEPT, {})
+    return found
+
+
+def _profile_field(choices: list[str]) -> Schema:
+    field: Schema = {
+        "title": "Profile",
+        "type": "string",
+        "description": "The run reads the file as it is when the run starts.",
+    }
+    if choices:
+        field["enum"] = choices
+    return field | ({"default": choices[0]} if len(choices) == 1 else {})
+
+
+def _machine_default(profile: Profile | None, name: str) -> Schema:
+    if name == "more":
+        return {"default": []}
+    value = None if profile is None else getattr(profile.execution, name, None)
+    return {} if value is None or name == "store" else {"default": value}
+
+
+def _fields(profile: Profile | None, name: str) -> dict[str, Schema]:
+    """Return the fields of a section; none if the profile has no use for it."""
+    if profile is not None and not _used(profile, name):
+        return {}
+    model = Profile.model_json_schema()["$defs"]
+    described: dict[str, Schema] = model[_MODELS[name]]["properties"]
+    values = _values(profile, name)
+    fields = {}
+    for key, label in SECTIONS[name].fields.items():
+        given = _plain(described[key], values.get(key), profile, model)
+        if given is not None and not (name == "holdout" and key != "share" and not values):
+            about = {"title": label, "description": f"{name}.{key}: {described[key]['description']}"}
+            fields[key] = about | given
+    return _in_order(fields)
+
+
+_MODELS = {
+    "train": "TrainParams",
+    "balance": "BalanceParams",
+    "tokenizer": "ExistingTokenizer",
+    "mix": "MixParams",
+    "pack": "PackParams",
+    "holdout": "HoldoutParams",
+    "audit": "Auditing",
+}
+
+
+def _used(profile: Profile, name: str) -> bool:
+    trains = profile.training() is not None
+    return {"train": trains, "balance": trains, "tokenizer": not trains}.get(name, True)
+
+
+def _values(profile: Profile | None, name: str) -> dict[str, Any]:
+    if profile is None:
+        return {}
+    section = profile.training() if name == "train" else getattr(profile, name)
+    return {} if section is None else dict(section.model_dump(mode="json", exclude_none=True))
+
+
+def _plain(field: Schema, value: Any, profile: Profile | None, model: Schema) -> Schema | None:
+    """Return a field that Prefect's pages show as one, with the profile's value; None if there is none."""
+    options = [one for one in field.get("anyOf", [field]) if one["type"] != "null"]
+    by_name = next((one for one in options if "additionalProperties" in one), None)
+    if by_name is not None and (isinstance(value, Mapping) or len(options) == 1):
+        return _by_source(by_name, value or {}, profile)
+    (plain, *_) = [one for one in options if one is not by_name]
+    items = plain.get("items")
+    if items is not None and "$ref" in items:
+        return _points(value or [], profile)
+    rules = {rule: plain[rule] for rule in _RULES if rule in plain}
+    if items is not None:
+        rules["items"] = items
+    return rules if value is None else rules | {"default": value}
+
+
+def _by_source(field: Schema, values: Mapping[str, Any], profile: Profile | None) -> Schema | None:
+    """Return one number field per source; for other names than sources, per name that has a value."""
+    sources = [] if profile is None else list(profile.sources)
+    names = [*values] if not set(values) <= set(sources) else sources
+    if not names or len(names) > _MOST_SOURCES:
+        return None
+    inner = field["additionalProperties"]
+    rules = {rule: inner[rule] for rule in _RULES if rule in inner}
+    fields = {
+        name: {"title": name, **rules, **({"default": values[name]} if name in values else {})}
+        for name in names
+    }
+    return {"type": "object", "properties": _in_order(fields), "additionalProperties": False}
+
+
+def _points(points: list[dict[str, Any]], profile: Profile | None) -> Schema | None:
+    """Return the list of a schedule's points: from where on, and the weights of the sources."""
+    weights = _by_source({"additionalProperties": {"type": "number", "minimum": 0}}, {}, profile)
+    if weights is None or any(point.get("proportions") for point in points):
+        return None
+    shown = [{"start": point["start"], "weights": point["weights"]} for point in points]
+    start = {"title": "From", "type": "number", "minimum": 0}
+    fields = _in_order({"start": start, "weights": {"title": "Weights", **weights}})
+    point = {"type": "object", "properties": fields, "required": ["start", "weights"]}
+    return {"type": "array", "items": point | {"additionalProperties": False}, "default": shown}
+
+
+def _defaults(field: Schema) -> dict[str, Any]:
+    """Return key → the shown value of the fields of an object."""
+    found = {}
+    for key, inner in field["properties"].items():
+        value = _defaults(inner) if "properties" in inner else inner.get("default")
+        if value is not None and value != {}:
+            found[key] = value
+    return found
+
+
+def _in_order(fields: Mapping[str, Schema]) -> dict[str, Schema]:
+    return {name: {**field, "position": index} for index, (name, field) in enumerate(fields.items())}

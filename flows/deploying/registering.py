@@ -1,0 +1,144 @@
+"""Registers a folder's work pool and deployments at the Prefect server that the environment names.
+
+`tokmill up` runs `python -m tokmill.flows.deploying.registering FOLDER STORE`.
+
+Registering again keeps the settings that people made in the UI: schedules with their parameters, the
+deployment's parameters and tags, pauses and limits of deployment and pool. It replaces what is defined by the
+code and the profile: the form, the version, the entry point, the description and the work pool's template. A
+schedule or limit is changed if the profile's own was changed since. A deployment whose profile is gone is
+paused.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
+from prefect.client.schemas.filters import (
+    DeploymentFilter,
+)
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.exceptions import ObjectNotFound
+
+from tokmill.flows.deploying import schedules
+from tokmill.flows.deploying.deployed import Deployment, deployments_of
+from tokmill.flows.deploying.form import kept_in
+from tokmill.flows.server.served_folder import ServedFolder
+
+_MOST = 200
+
+
+def register(served: ServedFolder, *, any_profile: bool = False) -> Iterator[str]:
+    """Create or update the work pool and the deployments of a served folder.
+
+    Args:
+        served: the folder.
+        any_profile: whether runs may name profiles elsewhere.
+
+    Yields:
+        one line about each profile that is not served, and each deployment that was paused.
+    """
+    found = deployments_of(served, any_profile=any_profile)
+    yield from found.problems
+    with get_client(sync_client=True) as client:
+        _register_pool(client, served)
+        there = {(one.flow_id, one.name): one for one in _registered(client, served)}
+        for deployment in found.deployments:
+            flow_id = client.create_flow(deployment.deployed.flow)
+            known = there.pop((flow_id, deployment.name), None)
+            if known is None:
+                _create(client, served, deployment, flow_id)
+            else:
+                _renew(client, served, deployment, known)
+        if not found.problems:  # a profile with a mistake is not gone
+            yield from _paused(client, served, list(there.values()))
+
+
+def job_template(served: ServedFolder) -> dict[str, Any]:
+    """Return the work pool's template: a fixed working folder, and no variable that a run can set.
+
+    With Prefect's own template for processes, any run can choose its command, environment and working folder.
+    The configuration has no `env` either, because values of a run would override it; runs inherit the
+    worker's environment.
+    """
+    return {
+        "job_configuration": {"working_dir": str(served.folder), "stream_output": True},
+        "variables": {"type": "object", "properties": {}, "additionalProperties": False},
+    }
+
+
+def _register_pool(client: SyncPrefectClient, served: ServedFolder) -> None:
+    template = job_template(served)
+    description = f"Runs work in {served.folder}"
+    try:
+        client.read_work_pool(served.work_pool)
+    except ObjectNotFound:
+        client.create_work_pool(
+            WorkPoolCreate(
+                name=served.work_pool, type="process", base_job_template=template, description=description
+            )
+        )
+    else:
+        renewed = WorkPoolUpdate(base_job_template=template, description=description)
+        client.update_work_pool(served.work_pool, renewed)
+
+
+def _registered(client: SyncPrefectClient, served: ServedFolder) -> Iterator[DeploymentResponse]:
+    """Yield the deployments of a folder that the server has: those of its names."""
+    begins = DeploymentFilter.model_validate({"name": {"like_": served.name}})
+    offset = 0
+    while page := client.read_deployments(deployment_filter=begins, limit=_MOST, offset=offset):
+        yield from (one for one in page if one.name.partition(".")[0] == served.name)
+        offset += len(page)
+
+
+def _create(client: SyncPrefectClient, served: ServedFolder, made: Deployment, flow_id: Any) -> None:
+    body = {"flow_id": str(flow_id), **made.by_code(served, None), **made.at_first(served)}
+    client.request("POST", "/deployments/", json=body)
+
+
+def _renew(
+    client: SyncPrefectClient, served: ServedFolder, made: Deployment, known: DeploymentResponse
+) -> None:
+    """Change what the code and the profile define."""
+    earlier = known.parameter_openapi_schema
+    body = made.by_code(served, earlier)
+    if not kept_in(earlier):  # registered by an earlier version: its parameters may have no field any more
+        body["parameters"] = made.at_first(served)["parameters"]
+    if known.work_pool_name is None:  # somebody deleted the pool
+        body["work_pool_name"] = served.work_pool
+    if kept_in(earlier).get("gone"):
+        body["paused"] = False
+    there = [one.model_dump(mode="json") for one in known.schedules]
+    client.request("PATCH", "/deployments/{id}", path_params={"id": known.id}, json=body)
+    for method, path, change in schedules.changes(made.schedule, kept_in(earlier).get("schedule"), there):
+        url = f"/deployments/{known.id}/schedules{path}"
+        client.request(method, url, **({} if change is None else {"json": change}))  # type: ignore[arg-type]
+
+
+def _paused(client: SyncPrefectClient, served: ServedFolder, left: list[DeploymentResponse]) -> Iterator[str]:
+    """Pause the deployments of profiles that are gone."""
+    for known in left:
+        if known.work_pool_name == served.work_pool and not known.paused:
+            schema = known.parameter_openapi_schema or {}
+            kept = {**kept_in(schema), "gone": True}
+            body = {"paused": True, "parameter_openapi_schema": {**schema, "definitions": {"tokmill": kept}}}
+            client.request("PATCH", "/deployments/{id}", path_params={"id": known.id}, json=body)
+            yield f"the deployment {known.name} is paused: its profile is gone; delete it in the UI"
+
+
+def main() -> None:
+    """Register the folder that the arguments name."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("store", type=Path)
+    parser.add_argument("--any-profile", action="store_true")
+    given = parser.parse_args()
+    for line in register(ServedFolder(given.folder, given.store), any_profile=given.any_profile):
+        print(line)  # noqa: T201 - for `tokmill up`
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""The schedule of a profile at the server: registered once, then only changed where the profile changes.
+
+A deployment's schedules are people's, once they are there: what somebody sets in the UI (another time, active
+or paused, further schedules, a deleted one) is kept whenever the deployment is registered anew. So only a
+change of the profile's own schedule since the last registration is carried over, and it changes the times
+alone, unless `active` was changed as well.
+"""
+
+from typing import Any
+
+from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
+from pydantic import ValidationError
+
+from tokmill.flows.errors import ServeError
+from tokmill.flows.profile.problems import first_problem
+from tokmill.flows.profile.schedule import Schedule
+
+SLUG = "profile"
+"""Marks the schedule that comes from the profile among those of a deployment."""
+
+Changes = tuple[str, str, Any]
+"""A request to the server below the deployment's `/schedules`: method, path and body."""
+
+
+def times_of(schedule: Schedule) -> dict[str, Any]:
+    """Return a schedule's times as the server has them.
+
+    Raises:
+        ServeError: Prefect refuses them.
+    """
+    zone = schedule.timezone
+    made: CronSchedule | IntervalSchedule | RRuleSchedule
+    try:
+        if schedule.every is not None:
+            made = IntervalSchedule(interval=schedule.every, anchor_date=schedule.anchor, timezone=zone)
+        elif schedule.cron is not None:
+            made = CronSchedule(cron=schedule.cron, timezone=zone)
+        else:
+            made = RRuleSchedule(rrule=str(schedule.rrule), timezone=zone)
+    except ValidationError as error:
+        raise ServeError(f"schedule: {first_problem(error)}") from error
+    return made.model_dump(mode="json", exclude_none=True)
+
+
+def registered(schedule: Schedule | None) -> dict[str, Any] | None:
+    """Return what is kept of a schedule for the next registration."""
+    if schedule is None or not schedule.starts_runs:
+        return None
+    return schedule.model_dump(mode="json", exclude_none=True, exclude={"if_running"})
+
+
+def first(schedule: Schedule | None) -> list[dict[str, Any]]:
+    """Return the schedules of a new deployment."""
+    if schedule is None or not schedule.starts_runs:
+        return []
+    return [{"schedule": times_of(schedule), "active": schedule.active, "slug": SLUG, "parameters": {}}]
+
+
+def changes(
+    schedule: Schedule | None, before: dict[str, Any] | None, there: list[dict[str, Any]]
+) -> list[Changes]:
+    """Return what is to be changed at the server.
+
+    Args:
+        schedule: the profile's.
+        before: the one that was registered last, as `registered` returned it.
+        there: the deployment's schedules, as the server has them.
+    """
+    if registered(schedule) == before:
+        return []
+    ours = next((one for one in there if one.get("slug") == SLUG), None)
+    if schedule is None or not schedule.starts_runs:
+        return [] if ours is None else [("DELETE", f"/{ours['id']}", None)]
+    if ours is None:
+        return [("POST", "", first(schedule))]
+    changed: dict[str, Any] = {"schedule": times_of(schedule)}
+    if schedule.active != (before or {}).get("active", schedule.active):
+        changed["active"] = schedule.active
+    return [("PATCH", f"/{ours['id']}", changed)]
