@@ -99,6 +99,11 @@ class Deployment:
         return None if self.profile is None else self.profile.schedule
 
     @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of runs that are given no others."""
+        return {} if self.given is None else {"profile": self.given}
+
+    @property
     def tags(self) -> list[str]:
         """Its tags."""
         return [TAG] if self.profile is None else [TAG, self.profile.name]
@@ -144,7 +149,7 @@ class Deployment:
         return {
             "name": self.name,
             "tags": self.tags,
-            "parameters": {} if self.given is None else {"profile": self.given},
+            "parameters": self.parameters,
             "schedules": schedules.first(self.schedule),
             "work_pool_name": served.work_pool,
         }
@@ -207,3 +212,9 @@ def _with_fields(deployed: Deployed, schema: Schema) -> Schema:
     ordered = dict([profile, *deployed.fields.items(), *others])
     properties = {name: {**inner, "position": index} for index, (name, inner) in enumerate(ordered.items())}
     return schema | {"properties": properties}
+
+
+def written_deployment(deployed: Deployed) -> Deployment:
+    """Return a deployment for the shipped quickstart, as `prefect.yaml` has it, under the flow's name."""
+    schema = form_of(None, deployed.sections, [])
+    return Deployment(deployed.flow.name, deployed, None, "quickstart", schema)

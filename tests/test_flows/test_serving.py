@@ -24,27 +24,17 @@ from tokmill.flows.server.served_folder import ServedFolder
 
 pytestmark = pytest.mark.server
 
-SHOW_DEPLOYMENT = """
+SHOW_DEPLOYMENTS = """
 import json
-from pathlib import Path
-from tokmill.flows.run.deployment import DEPLOYED, deployment
-from tokmill.flows.server.served_folder import ServedFolder
-made = {each.flow.name: deployment(ServedFolder(Path("/project"), Path("/store")), each) for each in DEPLOYED}
-print(json.dumps([{
-    "name": name, "description": each.description.partition("\\n")[0], "entrypoint": each.entrypoint,
-    "tags": each.tags, "parameters": each.parameters,
-    "schedules": [
-        {"cron": one.schedule.cron, "timezone": one.schedule.timezone, "active": one.active}
-        for one in each.schedules
-    ],
-} for name, each in made.items()]))
+from tokmill.flows.deploying.written import as_written
+print(json.dumps(as_written()))
 """
 
 
-def test_prefect_yaml_says_what_up_registers(checkout: Path) -> None:
+def test_prefect_yaml_says_what_is_registered(checkout: Path) -> None:
     written = yaml.safe_load((checkout / "prefect.yaml").read_text(encoding="utf-8"))["deployments"]
     done = subprocess.run(
-        [sys.executable, "-c", SHOW_DEPLOYMENT],
+        [sys.executable, "-c", SHOW_DEPLOYMENTS],
         env=clean_environment(),
         capture_output=True,
         text=True,
@@ -53,7 +43,7 @@ def test_prefect_yaml_says_what_up_registers(checkout: Path) -> None:
 
     made = json.loads(done.stdout)
 
-    # `up` names deployments and pool after the folder; a team chooses its own names.
+    # Deployments and pool are named after the folder elsewhere; a team chooses its own names.
     assert made == [{key: each[key] for key in each if key != "work_pool"} for each in written]
 
 
