@@ -1,0 +1,165 @@
+"""Schedules of a served folder: they start runs, outlast a restart, and runs that overlap do as chosen."""
+
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.test_flows.commands import Tokmill, clean_environment, free_port
+from tests.test_flows.corpora import words, write_project
+from tests.test_flows.served import POLL, RUN_SECONDS, Service, wait_for_line
+
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
+OFTEN = """
+extends = "tiny.toml"
+[schedule]
+interval = "20s"
+active = true
+"""
+NIGHTLY = """
+extends = "tiny.toml"
+[schedule]
+cron = "0 3 * * *"
+timezone = "Europe/Berlin"
+if_running = "{if_running}"
+"""
+LONG = """
+[sources.long]
+files = ["long/*.txt"]
+[ingest]
+shard_bytes = 65536
+[train]
+vocab_size = 2000
+[schedule]
+if_running = "{if_running}"
+"""
+
+
+def write(folder: Path) -> None:
+    """Write a project with a profile that runs often, one that runs nightly, and one that takes long."""
+    write_project(folder, num_documents=40)
+    (folder / "often.toml").write_text(OFTEN, "utf-8")
+    (folder / "nightly.toml").write_text(NIGHTLY.format(if_running="wait"), "utf-8")
+    (folder / "long").mkdir()
+    generator = random.Random(3)
+    for number in range(240):
+        (folder / "long" / f"{number}.txt").write_text(words(generator, 10_000), "utf-8")
+    (folder / "long.toml").write_text(LONG.format(if_running="cancel"), "utf-8")
+
+
+@contextmanager
+def up(tokmill: Tokmill, port: int) -> Iterator[Service]:
+    """Serve a folder in this block."""
+    process = tokmill.start("up", "--port", str(port))
+    try:
+        wait_for_line(process, "up: ")
+        yield Service(process, tokmill, f"http://127.0.0.1:{port}")
+    finally:
+        process.terminate()
+        process.communicate(timeout=120)
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """Wait until a condition has a value, and return it."""
+    latest = time.monotonic() + RUN_SECONDS
+    while time.monotonic() < latest:
+        if found := condition():
+            return found
+        POLL.wait(0.5)
+    return pytest.fail("it did not come to be")
+
+
+def schedules(service: Service, profile: str) -> dict[str, Any]:
+    """Return slug → schedule of a profile's deployment."""
+    return {each["slug"]: each for each in service.deployment_of(profile)["schedules"]}
+
+
+def runs_of(service: Service, profile: str) -> list[dict[str, Any]]:
+    """Return the runs of a profile's deployment that a schedule has started."""
+    wanted = {"deployment_id": {"any_": [service.deployment_of(profile)["id"]]}}
+    body = {"flow_runs": {**wanted, "start_time": {"is_null_": False}}}
+    found: list[dict[str, Any]] = service.call("/flow_runs/filter", body)
+    return [run for run in found if run["auto_scheduled"]]
+
+
+def start(service: Service, profile: str) -> str:
+    """Start a run of a profile; return its id."""
+    deployment = service.deployment_of(profile)
+    return str(service.call(f"/deployments/{deployment['id']}/create_flow_run", {})["id"])
+
+
+def state(service: Service, run_id: str) -> str:
+    return str(service.call(f"/flow_runs/{run_id}")["state_name"])
+
+
+def cancel(service: Service, run_id: str) -> None:
+    body = {"state": {"type": "CANCELLING"}, "force": True}
+    service.call(f"/flow_runs/{run_id}/set_state", body)
+    service.end_of(run_id)
+
+
+def test_schedules_run_and_outlast_a_restart_and_overlapping_runs_do_what_was_chosen(
+    migrated_home: Path, tmp_path: Path
+) -> None:
+    write(tmp_path)
+    home, port = shutil.copytree(migrated_home, tmp_path / ".home"), free_port()
+    tokmill = Tokmill(tmp_path, clean_environment(PREFECT_HOME=str(home), PYTHONUNBUFFERED="1"))
+
+    with up(tokmill, port) as service:
+        first = until(lambda: runs_of(service, "often.toml"))[0]
+        assert service.end_of(first["id"])["state_name"] == "Completed"
+        nightly = service.deployment_of("nightly.toml")
+        url = f"/deployments/{nightly['id']}/schedules"
+        (own,) = nightly["schedules"]
+        assert (own["slug"], own["active"]) == ("profile", False)
+        edited = {"schedule": {"cron": "15 4 * * *", "timezone": "UTC"}, "active": True}
+        service.send(f"{url}/{own['id']}", edited, service.csrf_headers(), "PATCH")
+        weekly = {"schedule": {"cron": "30 6 * * 1", "timezone": "UTC"}, "active": True, "slug": "weekly"}
+        service.send(url, [weekly], service.csrf_headers())
+        often = service.deployment_of("often.toml")
+        (paused,) = often["schedules"]
+        path = f"/deployments/{often['id']}/schedules/{paused['id']}"
+        service.send(path, {"active": False}, service.csrf_headers(), "PATCH")
+        a_second_run_cancels_itself(service)
+
+    with up(tokmill, port) as service:
+        kept = schedules(service, "nightly.toml")
+        assert kept.keys() == {"profile", "weekly"}
+        assert (kept["profile"]["schedule"]["cron"], kept["profile"]["active"]) == ("15 4 * * *", True)
+        assert not schedules(service, "often.toml")["profile"]["active"]
+        (tmp_path / "long.toml").write_text(LONG.format(if_running="wait"), "utf-8")
+        until(lambda: strategy(service) == "ENQUEUE")
+        a_second_run_waits(service)
+
+
+def strategy(service: Service) -> str:
+    return str(service.deployment_of("long.toml")["concurrency_options"]["collision_strategy"])
+
+
+def a_second_run_cancels_itself(service: Service) -> None:
+    going = start(service, "long.toml")
+    until(lambda: state(service, going) == "Running")
+
+    second = service.end_of(start(service, "long.toml"))
+
+    assert (second["state_type"], state(service, going)) == ("CANCELLED", "Running")
+    cancel(service, going)
+
+
+def a_second_run_waits(service: Service) -> None:
+    going = start(service, "long.toml")
+    until(lambda: state(service, going) == "Running")
+    second = start(service, "long.toml")
+    until(lambda: state(service, second) == "AwaitingConcurrencySlot")
+    assert state(service, going) == "Running"
+
+    cancel(service, going)
+
+    until(lambda: state(service, second) == "Running")
+    cancel(service, second)
