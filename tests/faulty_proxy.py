@@ -75,6 +75,7 @@ class Fault:
             `release` is called. slow: waits `seconds` before each piece of an answer.
         matches: which requests.
         times: how often; None for always.
+        skip: how many matching requests pass before.
         num_applied: how often so far.
         arrived: set once a request was held.
     """
@@ -85,6 +86,7 @@ class Fault:
     status: int = 503
     num_bytes: int = 0
     seconds: float = 0.0
+    skip: int = 0
     num_applied: int = 0
     arrived: threading.Event = field(default_factory=threading.Event)
     _released: threading.Event = field(default_factory=threading.Event)
@@ -137,6 +139,9 @@ class Faults:
         with self._lock:
             for fault in self._faults:
                 if (fault.times is None or fault.num_applied < fault.times) and fault.matches(request):
+                    if fault.skip:
+                        fault.skip -= 1
+                        continue
                     fault.num_applied += 1
                     if fault.kind not in _DELAYS:
                         return delays, fault

@@ -31,7 +31,7 @@ RootOption = Annotated[
     typer.Option(
         "--root",
         metavar="SOURCE=FOLDER",
-        help="The folder of a source's files, if they were moved; may be given several times.",
+        help="The folder of a source's files, or its URL, if they were moved; may be given several times.",
     ),
 ]
 
@@ -201,13 +201,15 @@ def _origins(packed: str, root: list[str] | None, store: str | None) -> "Origins
     return Origins.of(opened, find_artifact(opened, packed), _roots(root or []))
 
 
-def _roots(given: list[str]) -> dict[str, Path]:
+def _roots(given: list[str]) -> dict[str, str]:
+    from tokmill.tasks.remote.location import is_remote, local_path
+
     roots = {}
     for text in given:
         source, equals, folder = text.partition("=")
-        if not equals or not Path(folder).is_dir():
-            raise UsageError(f"--root {text}: write SOURCE=FOLDER, with a folder that exists")
-        roots[source] = Path(folder)
+        if not equals or not (is_remote(folder) or local_path(folder).is_dir()):
+            raise UsageError(f"--root {text}: write SOURCE=FOLDER, with a folder that exists, or its URL")
+        roots[source] = folder
     return roots
 
 

@@ -15,6 +15,7 @@ from tokmill.flows.profile.sniffing import Seen, sniff_all
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.resolving import resolve_files
 from tokmill.tasks.formats.text.sources import UTF_8, SourceSpec
+from tokmill.tasks.remote.location import is_url, located
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _TEMPLATE = """\
@@ -52,7 +53,7 @@ class DraftedSource:
 class _NoDigests:
     """Stands in for file digests, so that no file is read."""
 
-    def digest(self, path: Path) -> str:
+    def digest(self, file: object) -> str:
         return ""
 
 
@@ -117,7 +118,7 @@ def _draft(name: str, patterns: Sequence[str], path: Path, common: Mapping[str, 
     try:
         spec = SourceSpec(files=list(patterns), **common)
         files, _ = resolve_files(spec, Path.cwd(), _NoDigests(), source=name)
-        seen = sniff_all([Path(file.value["path"]) for file in files], spec.encoding)
+        seen = sniff_all([located(file.value["path"]) for file in files], spec.encoding)
     except ValidationError as error:
         raise UsageError(f"init: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
     except SourceError as error:
@@ -133,7 +134,7 @@ def _draft(name: str, patterns: Sequence[str], path: Path, common: Mapping[str, 
 
 def _from(folder: Path, pattern: str) -> str:
     """Make a pattern that is relative to the working directory relative to the profile's folder."""
-    if pattern.startswith(("/", "~", "{")) or folder.resolve() == Path.cwd():
+    if pattern.startswith(("/", "~", "{")) or is_url(pattern) or folder.resolve() == Path.cwd():
         return pattern
     return os.path.relpath(Path.cwd() / pattern, folder.resolve())
 

@@ -22,6 +22,7 @@ from tokmill import flows
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.nearest import suggestion
 from tokmill.flows.profile.shape import KeyPath
+from tokmill.tasks.remote.location import is_remote, local_path
 
 Table: TypeAlias = dict[str, Any]
 
@@ -269,7 +270,9 @@ def _base_of(path: Path, table: Table) -> Path | None:
 def _absolute_use(tokenizer: object, folder: Path) -> object:
     if not isinstance(tokenizer, dict) or not isinstance(use := tokenizer.get("use"), str):
         return tokenizer
-    path = _path(use, folder)
+    if is_remote(use):
+        return tokenizer
+    path = _path(str(local_path(use)), folder)
     return tokenizer | {"use": str(path) if path.exists() else use}
 
 
@@ -277,7 +280,9 @@ def _absolute_files(files: object, folder: Path) -> object:
     if not isinstance(files, dict):
         return files
     return {
-        name: str(_path(file, folder)) if isinstance(file, str) and file else file
+        name: str(_path(str(local_path(file)), folder))
+        if isinstance(file, str) and file and not is_remote(file)
+        else file
         for name, file in files.items()
     }
 

@@ -99,7 +99,8 @@ class Execution(BaseModel):
         description="Check of an artifact before it is reused: its files' sizes, or their digests as well.",
     )
     rehash: bool = Field(
-        False, description="Read every source file again instead of trusting its size and time."
+        False,
+        description="Read every source file again instead of trusting its size and time, or its ETag.",
     )
 
 
@@ -107,7 +108,8 @@ class ExistingTokenizer(AdoptParams):
     """An existing tokenizer, instead of a trained one."""
 
     use: str = Field(
-        description="An artifact (`tokenizer/quickstart@v1`) or a file or folder in a known format.",
+        description="An artifact (`tokenizer/quickstart@v1`) or a file or folder in a known format, or its "
+        "URL.",
         examples=["tokenizer/quickstart@latest"],
     )
 
@@ -121,8 +123,8 @@ class Auditing(AuditParams):
 
     parallel: dict[str, str] = Field(
         default_factory=dict,
-        description="Text files by language whose line N is the same sentence in each: for the premium of "
-        "each language.",
+        description="Text files by language, or their URLs, whose line N is the same sentence in each: for "
+        "the premium of each language.",
         examples=[{"eng": "parallel/eng.txt", "hin": "parallel/hin.txt"}],
     )
     compare_with: ExistingTokenizer | None = Field(

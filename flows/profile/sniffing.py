@@ -10,12 +10,13 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.compression import BrokenArchiveError, blocks
+from tokmill.tasks.formats.text.opening import size_of
 from tokmill.tasks.formats.text.sources import UTF_8, ReadOptions, format_of, inner_suffix
+from tokmill.tasks.remote.location import Location
 
 _TEXT_NAMES = ("text", "content", "body", "document", "raw_content", "article", "sentence", "message")
 _ID_NAMES = ("id", "doc_id", "document_id", "uuid", "url")
@@ -38,7 +39,7 @@ class Seen:
     remark: str
 
 
-def sniff_all(paths: Sequence[Path], encoding: str = UTF_8) -> Seen:
+def sniff_all(paths: Sequence[Location], encoding: str = UTF_8) -> Seen:
     """Inspect the first of a source's files; if formats differ, each file's suffix decides.
 
     Raises:
@@ -48,7 +49,7 @@ def sniff_all(paths: Sequence[Path], encoding: str = UTF_8) -> Seen:
     return sniff(paths[0], encoding) if len(formats) == 1 else Seen({"format": "auto"}, " and ".join(formats))
 
 
-def sniff(path: Path, encoding: str = UTF_8) -> Seen:
+def sniff(path: Location, encoding: str = UTF_8) -> Seen:
     """Inspect the beginning of a file.
 
     Raises:
@@ -74,17 +75,17 @@ def sniff(path: Path, encoding: str = UTF_8) -> Seen:
     return Seen(options, seen + "".join(f"; {name} has chats and is left out" for name in chats))
 
 
-def _seen_text(path: Path, encoding: str) -> Seen:
+def _seen_text(path: Location, encoding: str) -> Seen:
     start = _beginning(path, encoding)
     if _END_OF_DOCUMENT in start:
         options = {"format": "delimited", "delimiter": _END_OF_DOCUMENT}
         return Seen(options, f"{_END_OF_DOCUMENT} between documents")
-    if path.stat().st_size > _MANY_BYTES and "\n" in start:
+    if size_of(path) > _MANY_BYTES and "\n" in start:
         return Seen({"format": "lines"}, f"over {_MANY_BYTES >> 20} MiB: one document per line")
     return Seen({"format": "text"}, "one document per file")
 
 
-def _first_record(path: Path, kind: str, encoding: str) -> dict[str, object]:
+def _first_record(path: Location, kind: str, encoding: str) -> dict[str, object]:
     """Return the first record; for Parquet and Arrow, its columns with an example of their type."""
     if kind in {"parquet", "arrow"}:
         return _schema(path, kind)
@@ -111,14 +112,15 @@ def _json_object(text: str) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _schema(path: Path, kind: str) -> dict[str, object]:
+def _schema(path: Location, kind: str) -> dict[str, object]:
     """Return the columns, each with an example of its type: an empty text, a chat, or None."""
     import pyarrow as pa  # noqa: PLC0415 - not needed to load a profile
-    import pyarrow.dataset as ds  # noqa: PLC0415
+
+    from tokmill.tasks.formats.text.columnar import BrokenFileError, schema_of  # noqa: PLC0415
 
     try:
-        schema = ds.dataset(path, format="parquet" if kind == "parquet" else "ipc").schema
-    except (pa.ArrowInvalid, OSError):
+        schema = schema_of(path, kind)
+    except BrokenFileError:
         return {}
 
     def example(kind: pa.DataType) -> object:
@@ -151,7 +153,7 @@ def _text_column(record: Mapping[str, object]) -> tuple[str | None, str]:
     return max(texts, key=lambda name: len(texts[name])), "has the longest text in the first record"
 
 
-def _beginning(path: Path, encoding: str) -> str:
+def _beginning(path: Location, encoding: str) -> str:
     """Return the first characters of a file.
 
     Raises:

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.run.sources import tokenizer_at
+from tokmill.flows.run.sources import remote_tokenizer, tokenizer_at
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, External, Params, Request, Stage
 from tokmill.tasks.formats.text.resolving import resolve_files
 from tokmill.tasks.formats.text.sources import SourceSpec
+from tokmill.tasks.remote.location import is_remote
 from tokmill.tasks.store import FileDigests, Store
 from tokmill.tasks.train.adopt import ADOPT, AdoptParams
 
@@ -54,8 +55,8 @@ def change(
 def _tokenizer(store: Store, reference: str, split_pattern: str | None, digests: FileDigests) -> ArtifactRef:
     """Return the artifact of a tokenizer; a file or folder is adopted under its name."""
     path = Path(reference).expanduser()
-    if path.exists():
-        file = tokenizer_at(path, digests)
+    if is_remote(reference) or path.exists():
+        file = remote_tokenizer(reference, digests) if is_remote(reference) else tokenizer_at(path, digests)
         name = path.stem.partition(".")[0] or "tokenizer"
         return store.realize(
             Request(ADOPT, name, AdoptParams(split_pattern=split_pattern), {"file": file})

@@ -9,9 +9,11 @@ from tokmill.flows.profile import Profile
 from tokmill.tasks.core.stage import ArtifactRef, External
 from tokmill.tasks.formats.scores import COLUMN
 from tokmill.tasks.formats.text.resolving import resolve_files
+from tokmill.tasks.remote.fetching import files_at
+from tokmill.tasks.remote.location import is_remote, located
 from tokmill.tasks.score.column import missing_values
 from tokmill.tasks.store import FileDigests, Store, digest_folder
-from tokmill.tasks.store.digest import digest_bytes
+from tokmill.tasks.store.digest import FileEntry, content_digest, digest_bytes
 from tokmill.tokenizer.formats import file_in
 
 
@@ -86,16 +88,15 @@ def _parallel(profile: Profile, digests: FileDigests) -> list[External]:
     """Return the parallel texts: the language is a part of what identifies each, its path is not."""
     found = []
     for language, name in profile.audit.parallel.items():
-        path = Path(name).expanduser()
-        if not path.is_file():
+        path = located(Path(name).expanduser()) if not is_remote(name) else located(name)
+        if isinstance(path, Path) and not path.is_file():
             raise ProfileError(
                 f"profile {profile.name!r}: audit.parallel.{language}={name!r} is no file; name a text "
                 "file with a sentence a line"
             )
-        value = {"language": language, "path": str(path.absolute())}
-        found.append(
-            External(digest=digest_bytes(f"{language} {digests.digest(path)}".encode()), value=value)
-        )
+        digest = digests.digest_at(path)
+        value = {"language": language, "path": str(path.absolute() if isinstance(path, Path) else path)}
+        found.append(External(digest=digest_bytes(f"{language} {digest}".encode()), value=value))
     return found
 
 
@@ -103,6 +104,8 @@ def _tokenizer(
     profile: Profile, setting: str, use: str, store: Store, digests: FileDigests
 ) -> ArtifactRef | External:
     """Resolve a tokenizer: an existing path, or else a reference to an artifact."""
+    if is_remote(use):
+        return remote_tokenizer(use, digests)
     path = Path(use).expanduser()
     if path.exists():
         return tokenizer_at(path, digests)
@@ -123,6 +126,25 @@ def tokenizer_at(path: Path, digests: FileDigests) -> External:
         file_in(path)
     digest = digest_folder(path, digests.digest) if path.is_dir() else digests.digest(path)
     return External(digest=digest, value=str(path.absolute()))
+
+
+def remote_tokenizer(url: str, digests: FileDigests) -> External:
+    """Return the input that a tokenizer's file is, by its URL, or all files directly below one.
+
+    Raises:
+        SourceError: there is no such object, or access is refused.
+        MachineError: the service cannot be reached, or goes on failing.
+    """
+    files = files_at(url)
+    if len(files) == 1 and files[0].url == url:
+        return External(digest=digests.digest(files[0]), value=url)
+    entries = [
+        FileEntry(
+            path=file.url[len(url.rstrip("/")) + 1 :], size_bytes=file.num_bytes, digest=digests.digest(file)
+        )
+        for file in files
+    ]
+    return External(digest=content_digest(entries), value=url)
 
 
 def _consumed(

@@ -18,7 +18,6 @@ Source: premiums as in Petrov et al. 2023, "Language model tokenizers introduce 
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,8 @@ from numpy.typing import NDArray
 from tokmill.tasks.audit.params import EVERY, check_language
 from tokmill.tasks.audit.sources import ratio
 from tokmill.tasks.core.errors import AuditError
+from tokmill.tasks.formats.text.opening import read_all
+from tokmill.tasks.remote.location import Location
 from tokmill.tokenizer import Tokenizer
 
 NUM_DRAWS = 1000
@@ -101,7 +102,7 @@ def check_parallel(num_lines: Mapping[str, int], reference: str) -> None:
             )
 
 
-def read_parallel(files: Mapping[str, Path]) -> dict[str, list[str]]:
+def read_parallel(files: Mapping[str, Location]) -> dict[str, list[str]]:
     """Return the lines of parallel texts by language; an empty file has none.
 
     Raises:
@@ -121,9 +122,9 @@ def read_parallel(files: Mapping[str, Path]) -> dict[str, list[str]]:
     return texts
 
 
-def _lines(language: str, path: Path) -> list[str]:
+def _lines(language: str, path: Location) -> list[str]:
     try:
-        text = path.read_text("utf-8-sig")
+        text = read_all(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise AuditError(
             f"audit.parallel.{language}: {path} is no UTF-8 at byte {error.start}; convert the file"

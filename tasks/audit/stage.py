@@ -23,6 +23,7 @@ from tokmill.tasks.core.stage import Outcome, Scalar, Stage
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.formats.tokenizer import open_tokenizer
+from tokmill.tasks.remote.location import located
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -173,7 +174,7 @@ def _training(
 def _parity(params: AuditParams, tok: "Tokenizer", parallel: Sequence[Mapping[str, str]]) -> "pa.Table":
     from tokmill.tasks.audit.parity import SCHEMA, parity, read_parallel
 
-    texts = read_parallel({one["language"]: Path(one["path"]) for one in parallel})
+    texts = read_parallel({one["language"]: located(one["path"]) for one in parallel})
     if texts:
         return parity(tok, texts, params.reference or next(iter(texts)), params.seed)
     if params.reference is not None:

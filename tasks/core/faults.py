@@ -93,15 +93,30 @@ def may_pass(error: BaseException) -> bool:
     return False
 
 
-def unreadable(path: Path, error: OSError) -> TaskError:
-    """Return the error for a file that the operating system cannot open or read."""
+def unreadable(path: object, error: OSError) -> TaskError:
+    """Return the error for a file that the operating system, or an object that its service, does not give."""
     said = error.strerror or str(error)
     fix = _OF_USE.get(error.errno or 0)
+    if "://" in str(path):
+        return _unreadable_object(str(path), error)
     if fix is not None:
         return SourceError(f"{path} cannot be read ({said}); {fix}")
     return MachineError(
         f"{path} cannot be read ({said}); its text may be intact: check the disk or the "
         "network share, and run again"
+    )
+
+
+def _unreadable_object(url: str, error: OSError) -> TaskError:
+    said = error.strerror or str(error)
+    if error.errno == errno.ESTALE:
+        return SourceError(f"{url} changed while it was read; run again when nothing writes to it")
+    if error.errno in _OF_USE:
+        fix = "" if ";" in said else f"; {_OF_USE[error.errno]}"
+        return SourceError(f"{url} cannot be read ({said}){fix}")
+    return MachineError(
+        f"{url} cannot be read ({said}); its text may be intact: check the network and the service, and run "
+        "again"
     )
 
 

@@ -6,15 +6,16 @@ text; the scan of a small file has its documents, which are then grouped with ne
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from tokmill.tasks.formats.text.columnar import BrokenFileError, largest_row_group
 from tokmill.tasks.formats.text.documents import FileBatch
+from tokmill.tasks.formats.text.opening import size_of
 from tokmill.tasks.formats.text.quarantine import BadDocument, document_error
 from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sharding import Cutter, Limits, ShardHasher, limits_of_file, may_end
 from tokmill.tasks.formats.text.sources import BY_BYTES, UTF_8, Format, ReadOptions, compression_of, format_of
 from tokmill.tasks.kernels.text_size import TextSize, text_size
+from tokmill.tasks.remote.location import Location
 
 NOTHING = TextSize(0, 0, 0, 0)
 
@@ -77,7 +78,7 @@ class FileScan:
         return self.size.num_documents == 0 and not self.bad
 
 
-def scan_file(path: Path, name: str, source: str, options: ReadOptions, limits: Limits) -> FileScan:
+def scan_file(path: Location, name: str, source: str, options: ReadOptions, limits: Limits) -> FileScan:
     """Read a file once.
 
     Args:
@@ -100,7 +101,7 @@ def scan_file(path: Path, name: str, source: str, options: ReadOptions, limits: 
     return scan.finished()
 
 
-def _limits(path: Path, file_format: Format, limits: Limits, encoding: str) -> Limits:
+def _limits(path: Location, file_format: Format, limits: Limits, encoding: str) -> Limits:
     # The format can only be read from the start of the file.
     compressed = compression_of(path.name) is not None or file_format == "json" or encoding != UTF_8
     row_group_bytes = 0
@@ -109,7 +110,7 @@ def _limits(path: Path, file_format: Format, limits: Limits, encoding: str) -> L
             row_group_bytes = largest_row_group(path)
         except BrokenFileError:  # reading the file reports this error with its name
             row_group_bytes = 0
-    size_bytes = path.stat().st_size if compressed else 0
+    size_bytes = size_of(path) if compressed else 0
     return limits_of_file(limits, size_bytes, compressed=compressed, row_group_bytes=row_group_bytes)
 
 

@@ -24,6 +24,9 @@ from tokmill.tasks.formats.text.sharding import Limits, default_shard_bytes, est
 from tokmill.tasks.formats.text.sources import ReadOptions, SourceName, is_compressed
 from tokmill.tasks.ingest.scanning import FileScan, scan_file
 from tokmill.tasks.ingest.writer import CorpusWriter
+from tokmill.tasks.remote.location import Location, RemoteFile, located
+from tokmill.tasks.remote.objects import stat
+from tokmill.tasks.remote.streaming import tag_of
 from tokmill.tokenizer.core.stopping import within_limit
 
 # Reading waits for disks and runs code that releases the interpreter lock, so a few threads always help.
@@ -125,10 +128,10 @@ def _check_not_empty(source: CorpusSource) -> None:
 
 
 def _scan(file: File, params: IngestParams, limits: Limits) -> FileScan:
-    path, source = Path(file["path"]), file["source"]
+    path, source = located(file["path"]), file["source"]
     try:
         scan = scan_file(path, file["name"], source, params.sources[source], limits)
-        status = path.stat()
+        is_same = _is_as_found(path, file)
     except (SourceError, MachineError) as error:
         msg = f"source '{source}': {error}"
         raise type(error)(msg) from error
@@ -136,10 +139,19 @@ def _scan(file: File, params: IngestParams, limits: Limits) -> FileScan:
         raise out_of_memory(f"source '{source}': {path}", error) from error
     except OSError as error:
         raise unreadable(path, error) from error
-    if (status.st_size, status.st_mtime_ns) != (file["size"], file["mtime_ns"]):
+    if not is_same:
         msg = f"source '{source}': {path} changed while it was read; run again when it is finished"
         raise SourceError(msg)
     return scan
+
+
+def _is_as_found(path: Location, file: File) -> bool:
+    """Whether a file's size and time, or an object's size and tag, are those with which it was found."""
+    if isinstance(path, RemoteFile):
+        state = stat(path.url)
+        return (state.num_bytes, tag_of(state)) == (file["size"], file["tag"])
+    status = path.stat()
+    return (status.st_size, status.st_mtime_ns) == (file["size"], file["mtime_ns"])
 
 
 def _in_order(items: Iterable[T], work: Callable[[T], FileScan], workers: int) -> Iterator[FileScan]:

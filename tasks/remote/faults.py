@@ -107,7 +107,7 @@ def _translated(error: Exception, url: str) -> OSError | None:
     if isinstance(error, UnreachableError | ChangedError):
         return error
     if names & _NO_CREDENTIALS:
-        said = f"there are no valid credentials in the environment ({error})"
+        said = f"there are no valid credentials in the environment ({error}); set those of the service there"
         return PermissionError(errno.EACCES, said, url)
     status, code = _status(chain), _code(chain)
     if _passes(chain, names, status, code):

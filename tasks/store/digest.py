@@ -14,9 +14,11 @@ from typing import Annotated, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.remote.services import Info
 from tokmill.tasks.store.canonical import canonical_json
 
 DIGEST_BYTES = 32
+_BLOCK_BYTES = 1 << 20
 _PART = r"([^/\x00.][^/\x00]*|\.[^/\x00.][^/\x00]*|\.\.[^/\x00]+)"
 
 Digest: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -57,6 +59,21 @@ def digest_file(path: Path) -> str:
     """Return the BLAKE2b-256 digest of a file's bytes in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, new_hash).hexdigest()
+
+
+def digest_object(state: Info) -> str:
+    """Return the BLAKE2b-256 digest of an object's bytes in hexadecimal.
+
+    Raises:
+        OSError: it cannot be read, or is in another state.
+    """
+    from tokmill.tasks.remote.streaming import stream_of
+
+    digest = new_hash()
+    with stream_of(state) as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def digest_folder(folder: Path, digest: Callable[[Path], str] = digest_file) -> str:

@@ -1,8 +1,11 @@
 """A cache of source files' digests by (path, size, time), so that a rerun does not read terabytes again.
 
 The cache assumes that every change of a file changes its size or time. A file modified so recently that it
-could change again within the same clock tick is therefore digested but not cached. `rehash` ignores the
-cache. It is stored in `<store>/.cache/digests.sqlite`; deleting it costs only time. A cache that cannot be
+could change again within the same clock tick is therefore digested but not cached. An object is known by its
+URL, size and tag (its ETag and the time at which it was written), which are hints: the digest is always that
+of its bytes. An object without a tag is never cached. `rehash` ignores the cache.
+
+It is stored in `<store>/.cache/digests.sqlite`; deleting it costs only time. A cache that cannot be
 used, because the disk is full or the store is read-only, is skipped with a warning.
 """
 
@@ -17,14 +20,20 @@ from typing import Any
 
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.core.faults import unreadable
-from tokmill.tasks.store.digest import digest_file
+from tokmill.tasks.remote.location import Location
+from tokmill.tasks.remote.objects import stat
+from tokmill.tasks.remote.services import Info
+from tokmill.tasks.remote.streaming import tag_of
+from tokmill.tasks.store.digest import digest_file, digest_object
 
 _TICK_NS = 2_000_000_000  # the coarsest clock of the file systems in use (FAT: 2 s)
 _LOG = logging.getLogger(__name__)
 _WAIT_SECONDS = 30.0
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS files "
-    "(path TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, digest TEXT) WITHOUT ROWID"
+    "(path TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, digest TEXT) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS objects "
+    "(url TEXT PRIMARY KEY, size INTEGER, tag TEXT, digest TEXT) WITHOUT ROWID;"
 )
 
 
@@ -43,12 +52,25 @@ class FileDigests:
         self._memory: sqlite3.Connection | None = None
         self._usable = True
 
-    def digest(self, path: Path) -> str:
-        """Return the BLAKE2b-256 digest of a file's bytes in hexadecimal.
+    def digest(self, file: Path | Info) -> str:
+        """Return the BLAKE2b-256 digest of a file's or an object's bytes in hexadecimal.
 
         Raises:
-            SourceError: the file cannot be read, or changes while it is read.
+            SourceError: it cannot be read, or changes while it is read.
+            MachineError: the disk, the network or the service fails.
         """
+        return self._of_object(file) if isinstance(file, Info) else self._of_file(file)
+
+    def digest_at(self, file: Location) -> str:
+        """Return the digest of a file or an object whose state is not known; see `digest`."""
+        if isinstance(file, Path):
+            return self._of_file(file)
+        try:
+            return self._of_object(stat(file.url))
+        except OSError as error:
+            raise unreadable(file, error) from error
+
+    def _of_file(self, path: Path) -> str:
         absolute = Path(path).absolute()
         try:
             before = absolute.stat()
@@ -65,20 +87,33 @@ class FileDigests:
             self._remember(absolute, after, found)
         return found
 
+    def _of_object(self, state: Info) -> str:
+        tag = tag_of(state)
+        key = (state.url, state.num_bytes, tag)
+        if tag and not self._rehash:
+            known = self._execute("SELECT digest FROM objects WHERE url=? AND size=? AND tag=?", key)
+            if known:
+                return known[0][0]
+        try:
+            found = digest_object(state)
+        except OSError as error:
+            raise unreadable(state.url, error) from error
+        if tag:
+            self._execute("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?)", (*key, found))
+        return found
+
     def _recall(self, path: Path, state: os.stat_result) -> str | None:
-        rows = self._execute("SELECT digest FROM files WHERE path=? AND size=? AND mtime_ns=?", path, state)
+        key = (os.fsencode(path), *_state(state))
+        rows = self._execute("SELECT digest FROM files WHERE path=? AND size=? AND mtime_ns=?", key)
         return rows[0][0] if rows else None
 
     def _remember(self, path: Path, state: os.stat_result, digest: str) -> None:
         self._execute(
             "INSERT OR REPLACE INTO files (path, size, mtime_ns, digest) VALUES (?, ?, ?, ?)",
-            path,
-            state,
-            digest,
+            (os.fsencode(path), *_state(state), digest),
         )
 
-    def _execute(self, statement: str, path: Path, state: os.stat_result, *more: str) -> list[tuple[str]]:
-        values = (os.fsencode(path), *_state(state), *more)
+    def _execute(self, statement: str, values: tuple[Any, ...]) -> list[tuple[str]]:
         with self._lock:
             try:
                 return self._answer(statement, values) if self._usable else []
@@ -127,7 +162,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     try:
         memory.execute("PRAGMA journal_mode=WAL")
         memory.execute("PRAGMA synchronous=OFF")  # losing a cache in a power cut is no loss
-        memory.execute(_SCHEMA)
+        memory.executescript(_SCHEMA)
     except BaseException:
         memory.close()
         raise

@@ -20,6 +20,7 @@ from tokmill.tasks.core.stage import Outcome, Stage
 from tokmill.tasks.formats.balance import Balance
 from tokmill.tasks.formats.counts import Counts
 from tokmill.tasks.formats.files.manifests import read_model, write_model
+from tokmill.tasks.remote.location import located
 from tokmill.tasks.sweep.training import train_together
 from tokmill.tasks.train.stage import TrainParams
 
@@ -258,7 +259,7 @@ def _tokens_by_language(
 
     if reference is not None and not parallel:
         raise AuditError("audit.reference needs parallel text: name the files in audit.parallel")
-    texts = read_parallel({one["language"]: Path(one["path"]) for one in parallel})
+    texts = read_parallel({one["language"]: located(one["path"]) for one in parallel})
     found = {
         language: len(tok.encode_buffers(*_buffer(lines), as_text=True).ids)
         for language, lines in texts.items()

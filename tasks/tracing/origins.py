@@ -8,7 +8,7 @@ the caller gives other folders.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -20,6 +20,7 @@ from tokmill.tasks.formats.encoded import Encoded, EncodedShard
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.formats.text.resolving import origin_digest
 from tokmill.tasks.formats.tokenizer import open_tokenizer
+from tokmill.tasks.remote.location import Location, below, located
 from tokmill.tasks.store.record import InputEntry, Record
 from tokmill.tasks.store.store import Store
 from tokmill.tasks.tracing.members import Document
@@ -35,15 +36,16 @@ class Origins:
     Attributes:
         store: the store that holds the artifacts.
         packed: the record of the packed artifact.
-        roots: source → the folder of its files, for sources whose files have moved since they were ingested.
+        roots: source → the folder of its files, or its URL, for sources whose files have moved since they
+            were ingested.
     """
 
     store: Store
     packed: Record
-    roots: Mapping[str, Path]
+    roots: Mapping[str, str | Path]
 
     @classmethod
-    def of(cls, store: Store, packed: ArtifactRef, roots: Mapping[str, Path] | None = None) -> Self:
+    def of(cls, store: Store, packed: ArtifactRef, roots: Mapping[str, str | Path] | None = None) -> Self:
         """The origins of a packed artifact.
 
         Raises:
@@ -109,7 +111,7 @@ class Origins:
         at = int(np.searchsorted(ordinals, document.ordinal))
         return at if at < len(ordinals) and ordinals[at] == document.ordinal else None
 
-    def files_of(self, shard: Shard) -> dict[str, Path]:
+    def files_of(self, shard: Shard) -> dict[str, Location]:
         """The paths of a shard's files, by their names in the corpus.
 
         Raises:
@@ -117,14 +119,14 @@ class Origins:
         """
         return {segment.file: self._file(shard.source, segment.file) for segment in shard.segments}
 
-    def root_of(self, shard: Shard) -> Path:
-        """The folder that the names of a shard's files are relative to.
+    def root_of(self, shard: Shard) -> str:
+        """The folder, or its URL, that the names of a shard's files are relative to.
 
         Raises:
             TracingError: the corpus's record does not have the folder, and none was given.
         """
         name, path = next(iter(self.files_of(shard).items()))
-        return path.parents[len(PurePosixPath(name).parts) - 1]
+        return str(path)[: -len(name)]
 
     def ancestor(self, kind: str) -> Record:
         """The nearest artifact of a kind among those that the packed artifact was made from.
@@ -155,16 +157,16 @@ class Origins:
             raise TracingError(f"{record.reference} was made from no {role}")
         return self._record(entries[0])
 
-    def _file(self, source: str, name: str) -> Path:
+    def _file(self, source: str, name: str) -> Location:
         if source in self.roots:
-            return self.roots[source] / name
+            return below(self.roots[source], name)
         origin = self._file_origins.get((source, name))
         if origin is None:
             raise TracingError(
                 f"the record of {self._corpus_record.reference} does not have the path of {name} of source "
                 f"'{source}'; give its folder with --root {source}=FOLDER"
             )
-        return Path(origin)
+        return located(origin)
 
     @cached_property
     def _file_origins(self) -> dict[tuple[str, str], str]:

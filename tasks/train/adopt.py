@@ -11,6 +11,8 @@ from pydantic import Field
 
 from tokmill.tasks.core.stage import Outcome, Params, Stage
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
+from tokmill.tasks.remote.fetching import fetched
+from tokmill.tasks.remote.location import located
 from tokmill.tokenizer.core.errors import FormatError
 
 
@@ -64,18 +66,19 @@ def run(params: AdoptParams, *, out: Path, file: str | Path) -> Outcome:
     Args:
         params: see `AdoptParams`.
         out: the artifact's directory.
-        file: the tokenizer's file, or a folder that holds it.
+        file: the tokenizer's file, or a folder that holds it, or the URL of either.
 
     Raises:
         TokenizerError: the file cannot be read, or the tokenizer does not survive being written and loaded.
     """
     from tokmill.tokenizer import load
 
-    tokenizer = load(
-        _chosen(Path(file), params.format),
-        split_pattern=params.split_pattern,
-        special_tokens=params.special_tokens or None,
-    )
+    with fetched(located(file)) as path:
+        tokenizer = load(
+            _chosen(path, params.format),
+            split_pattern=params.split_pattern,
+            special_tokens=params.special_tokens or None,
+        )
     exports = publish_tokenizer(tokenizer, out)
     return Outcome(
         metrics={

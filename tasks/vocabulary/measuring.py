@@ -1,7 +1,6 @@
 """Measure what a changed vocabulary does to texts: tokens before and after, and tokens per word."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from tokmill.tasks.formats.text.documents import FileBatch
 from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sources import ReadOptions, format_of
 from tokmill.tasks.kernels.text_size import text_size
+from tokmill.tasks.remote.location import located
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
@@ -49,7 +49,7 @@ def batches(file: File, options: ReadOptions) -> Iterator[FileBatch]:
     Raises:
         SourceError: it cannot be read, or a document is bad.
     """
-    for batch in read_file_batches(Path(file["path"]), format_of(str(file["name"]), options), options):
+    for batch in read_file_batches(located(file["path"]), format_of(str(file["name"]), options), options):
         if batch.bad:
             bad = batch.bad[0]
             raise SourceError(

@@ -169,8 +169,6 @@ def test_copies_and_hard_links_are_files_of_their_own(tmp_path: Path) -> None:
             r"matches no file \(.*data holds a\.txt; relative paths .*\); ",
         ),
         ("data", r"'data' is a folder; .*e\.g\. data/\*\*/\*\.txt"),
-        ("https://host/a.txt", r"is a URL, which is not supported; download it first"),
-        ("s3://bucket/*.parquet", r"is a URL"),
         ("{stdlb}/a.py", r"there is no placeholder \{stdlb\}; did you mean \{stdlib\}\?"),
         ("{what}/a.py", r"known are \{stdlib\}, \{samples\}"),
         ("~no-such-user-here/a.txt", r"write the folder in full"),

@@ -8,7 +8,6 @@ the run even if `on_error` is "quarantine"; a null text makes its row a bad docu
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +20,12 @@ from tokmill.tasks.formats.text.delimited import Span
 from tokmill.tasks.formats.text.documents import BATCH_BYTES, ArrowArray, Bytes, FileBatch, Ints
 from tokmill.tasks.formats.text.quarantine import BadDocument
 from tokmill.tasks.formats.text.sources import ReadOptions, check_column, compression_of
+from tokmill.tasks.remote.location import Location, RemoteFile
 
 _SPOOL_BYTES = 64 << 20
 _MAX_ROWS = 1 << 16
+# Arrow's files are read message by message, with a short read before each.
+_ARROW_BYTES = 1 << 20
 # Validating an array as bytes skips the check for UTF-8, which is made later per document.
 _AS_BYTES = {"string": pa.binary(), "large_string": pa.large_binary(), "string_view": pa.binary_view()}
 
@@ -32,7 +34,7 @@ class BrokenFileError(Exception):
     """A columnar file cannot be read further; internal, becomes a bad document."""
 
 
-def read_parquet(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
+def read_parquet(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield the documents of the span's rows.
 
     Raises:
@@ -52,14 +54,14 @@ def read_parquet(path: Path, span: Span, options: ReadOptions) -> Iterator[FileB
             row += num_rows
 
 
-def read_arrow(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
+def read_arrow(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield the documents of the span's rows, of an IPC file (Feather) or an IPC stream.
 
     Raises:
         SourceError: as for Parquet.
         BrokenFileError: as for Parquet.
     """
-    with _source(path) as source:
+    with _source(path, _ARROW_BYTES) as source:
         if not source.size():
             return
         schema, batches = _ipc(source)
@@ -73,7 +75,17 @@ def read_arrow(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBat
                 return
 
 
-def largest_row_group(path: Path) -> int:
+def schema_of(path: Location, kind: str) -> pa.Schema:
+    """Return the columns of a file of the format `parquet` or `arrow`, with their types.
+
+    Raises:
+        BrokenFileError: the file is damaged or empty.
+    """
+    with _source(path) as source:
+        return pq.ParquetFile(source).schema_arrow if kind == "parquet" else _ipc(source)[0]
+
+
+def largest_row_group(path: Location) -> int:
     """Return the decompressed size of a Parquet file's largest row group.
 
     Raises:
@@ -88,27 +100,48 @@ def largest_row_group(path: Path) -> int:
 
 
 @contextmanager
-def _source(path: Path) -> Iterator[pa.NativeFile]:
-    """Open a file for seeking (a compressed one as a temporary file), and classify its errors."""
+def _source(path: Location, at_least: int = 0) -> Iterator[pa.NativeFile]:
+    """Open a file for seeking (a compressed one as a temporary file), and classify its errors.
+
+    Args:
+        path: the file.
+        at_least: bytes to fetch at a time if it is remote; 0 if the reader asks for large ranges.
+    """
     try:
-        refuse_irregular(path)
-        if compression_of(path.name) is None:
-            with pa.OSFile(str(path)) as file:
-                yield file
-        else:
+        if compression_of(path.name) is not None:
             with tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES) as spool:
                 for block in blocks(path):
                     spool.write(block)
                 spool.seek(0)
                 with pa.PythonFile(spool, mode="r") as file:
                     yield file
+        elif isinstance(path, RemoteFile):
+            yield from _remote(path, at_least)
+        else:
+            refuse_irregular(path)
+            with pa.OSFile(str(path)) as file:
+                yield file
     except pa.ArrowCancelled:
         raise
     except (pa.ArrowException, OSError) as error:  # Parquet raises either for a damaged file
         raise _fault(path, error) from error
 
 
-def _fault(path: Path, error: Exception) -> Exception:
+def _remote(path: RemoteFile, at_least: int) -> Iterator[pa.NativeFile]:
+    """Open an object; a failure to fetch a part of it stays what it is, whatever Arrow makes of it."""
+    from tokmill.tasks.remote.streaming import RandomReader
+
+    reader = RandomReader(path.url, at_least)
+    try:
+        with pa.PythonFile(reader, mode="r") as file:
+            yield file
+    except (pa.ArrowException, OSError) as error:
+        if reader.failure is not None:
+            raise reader.failure from error
+        raise
+
+
+def _fault(path: Location, error: Exception) -> Exception:
     if not is_of_machine(error):
         return BrokenFileError(_first_line(error))
     if isinstance(error, OSError) and error.errno is not None:

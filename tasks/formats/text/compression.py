@@ -9,12 +9,12 @@ padding. At most `BLOCK_BYTES` are decompressed at a time.
 
 import codecs
 from collections.abc import Iterator
-from pathlib import Path
-from typing import IO
 
-from tokmill.tasks.core.faults import is_of_machine, refuse_irregular, unreadable
+from tokmill.tasks.core.faults import is_of_machine, unreadable
 from tokmill.tasks.formats.text.codecs import FRAMES, Frame, errors_of
+from tokmill.tasks.formats.text.opening import Readable, opened
 from tokmill.tasks.formats.text.sources import UTF_8, compression_of
+from tokmill.tasks.remote.location import Location
 
 BLOCK_BYTES = 1 << 20
 FIRST_BLOCK_BYTES = 128 << 10
@@ -35,7 +35,7 @@ class BrokenArchiveError(Exception):
         self.detail = detail
 
 
-def blocks(path: Path, start: int = 0, end: int | None = None, encoding: str = UTF_8) -> Iterator[bytes]:
+def blocks(path: Location, start: int = 0, end: int | None = None, encoding: str = UTF_8) -> Iterator[bytes]:
     """Yield the bytes `start:end` of a file's decompressed content, in blocks of `BLOCK_BYTES` or more.
 
     Content in another encoding is converted to UTF-8, and positions count the converted bytes. Invalid bytes
@@ -43,34 +43,33 @@ def blocks(path: Path, start: int = 0, end: int | None = None, encoding: str = U
     are smaller, so that the consumers of a reading thread can start early.
 
     Raises:
-        SourceError: the file cannot be opened.
-        MachineError: the disk or the network share fails.
+        SourceError: the file cannot be opened, or an object changes while it is read.
+        MachineError: the disk, the network share or the object storage fails.
         MemoryError: the codec runs out of memory.
         BrokenArchiveError: a compressed file is damaged; everything before the damage was yielded.
     """
     codec = compression_of(path.name)
+    as_it_is = codec is None and encoding == UTF_8
     try:
-        refuse_irregular(path)
-        with path.open("rb") as file:
-            if codec is None and encoding == UTF_8:
-                stream = _plain(file, start)
+        with opened(path, start, end) if as_it_is else opened(path) as file:
+            if as_it_is:
+                stream = _plain(file)
             else:
-                inside = _plain(file, 0) if codec is None else _decompressed(file, codec)
+                inside = _plain(file) if codec is None else _decompressed(file, codec)
                 stream = _after(inside if encoding == UTF_8 else _recoded(inside, encoding), start)
             yield from _gathered(_until(stream, None if end is None else end - start))
     except OSError as error:
         raise unreadable(path, error) from error
 
 
-def _plain(file: IO[bytes], start: int) -> Iterator[bytes]:
-    file.seek(start)
+def _plain(file: Readable) -> Iterator[bytes]:
     size = FIRST_BLOCK_BYTES
     while block := file.read(size):
         yield block
         size = min(2 * size, BLOCK_BYTES)
 
 
-def _decompressed(file: IO[bytes], codec: str) -> Iterator[bytes]:
+def _decompressed(file: Readable, codec: str) -> Iterator[bytes]:
     frame: Frame | None = None
     num_frames = 0
     while taken := file.read(_COMPRESSED_BYTES):

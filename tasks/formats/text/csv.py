@@ -9,7 +9,6 @@ surrogates and are reported afterwards.
 import csv
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ from tokmill.tasks.formats.text.delimited import Span, row_blocks
 from tokmill.tasks.formats.text.documents import FileBatch, file_batch
 from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, invalid_utf8
 from tokmill.tasks.formats.text.sources import ReadOptions, check_column, inner_suffix
+from tokmill.tasks.remote.location import Location
 
 
 class _Row(NamedTuple):
@@ -50,7 +50,7 @@ class _Lines(Iterator[str]):
         last: the last line given to the parser.
     """
 
-    def __init__(self, path: Path, span: Span, options: ReadOptions) -> None:
+    def __init__(self, path: Location, span: Span, options: ReadOptions) -> None:
         self.position = span.start
         self.row = span.start
         self.last = ""
@@ -66,13 +66,13 @@ class _Lines(Iterator[str]):
         self.last = line.decode("utf-8", "surrogateescape")
         return self.last
 
-    def _read(self, path: Path, span: Span) -> Iterator[tuple[int, bytes]]:
+    def _read(self, path: Location, span: Span) -> Iterator[tuple[int, bytes]]:
         for found in row_blocks(path, span, b"\n", self._limit + 2, self._encoding):
             for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True):
                 yield found.position + start, bytes(found.block[start:end])
 
 
-def read_csv(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
+def read_csv(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield the documents of the span's rows.
 
     Raises:
@@ -99,7 +99,7 @@ def read_csv(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch
         yield _file_batch(held, first, columns)
 
 
-def _rows(path: Path, span: Span, delimiter: str, options: ReadOptions) -> Iterator[_Row]:
+def _rows(path: Location, span: Span, delimiter: str, options: ReadOptions) -> Iterator[_Row]:
     # A text may be longer than the parser's default limit of 128 KiB per field.
     csv.field_size_limit(min(sys.maxsize, (1 << 31) - 1))
     lines = _Lines(path, span, options)

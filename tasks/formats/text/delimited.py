@@ -7,13 +7,13 @@ row. A row longer than a limit is truncated to one byte more than the limit.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from tokmill.tasks.formats.text.compression import blocks
 from tokmill.tasks.formats.text.documents import Bytes, Ints
+from tokmill.tasks.remote.location import Location
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -58,7 +58,7 @@ class RowBlock:
         return np.stack((self.starts, self.ends), axis=1) + self.position
 
 
-def content(path: Path, span: Span, encoding: str) -> Iterator[tuple[bytes, int]]:
+def content(path: Location, span: Span, encoding: str) -> Iterator[tuple[bytes, int]]:
     """Yield the span's blocks with their positions, without a byte order mark at the start of the file."""
     position = span.start
     for block in blocks(path, span.start, span.end, encoding):
@@ -67,7 +67,7 @@ def content(path: Path, span: Span, encoding: str) -> Iterator[tuple[bytes, int]
         position += len(block)
 
 
-def row_blocks(path: Path, span: Span, separator: bytes, limit: int, encoding: str) -> Iterator[RowBlock]:
+def row_blocks(path: Location, span: Span, separator: bytes, limit: int, encoding: str) -> Iterator[RowBlock]:
     """Yield the rows of the span, about a block at a time; `limit` as for `whole`.
 
     If a compressed file is damaged, the row with the damage is lost.
@@ -75,7 +75,7 @@ def row_blocks(path: Path, span: Span, separator: bytes, limit: int, encoding: s
     return regrouped(content(path, span, encoding), separator, limit)
 
 
-def lines(path: Path, span: Span, limit: int, encoding: str) -> Iterator[tuple[bytearray, int]]:
+def lines(path: Location, span: Span, limit: int, encoding: str) -> Iterator[tuple[bytearray, int]]:
     """Yield the span's lines, about a block at a time, with each block's position; see `whole`."""
     return whole(content(path, span, encoding), b"\n", limit)
 

@@ -1,4 +1,4 @@
-"""Find files by paths and globs, in a fixed order, without following loops of symbolic links.
+"""Find files of this machine by paths and globs, in a fixed order, without following loops of symbolic links.
 
 A pattern is a path with `*`, `?`, `[…]` and `**` (any number of folders). It may begin with `~`, with a
 placeholder (`{stdlib}`, `{samples}`), be absolute, or be relative to a base folder. As in a shell, `*` does
@@ -10,7 +10,7 @@ followed, except into a folder that is being walked already.
 import os
 import re
 import sysconfig
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import translate
@@ -19,14 +19,16 @@ from pathlib import Path
 from tokmill import tasks
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.core.faults import unreadable
+from tokmill.tasks.formats.text.sources import nearest
+from tokmill.tasks.remote.location import Location, is_url, local_path
 
+_SHOWN = 3
 # Folders inside the standard library's folder that are not part of it.
 _NOT_STDLIB = ("site-packages", "dist-packages", "__pycache__")
 _PLACEHOLDER = re.compile(r"^\{([A-Za-z_]+)\}(?=/|$)")
 _MAGIC = re.compile(r"[*?\[]")
 # How `glob.escape` escapes a character.
 _ESCAPED = re.compile(r"\[([*?\[])\]")
-_URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,9 @@ class Skipped:
         others: names of FIFOs, sockets and devices.
     """
 
-    hidden_files: list[Path] = field(default_factory=list)
-    hidden_folders: list[Path] = field(default_factory=list)
-    others: list[Path] = field(default_factory=list)
+    hidden_files: list[Location] = field(default_factory=list)
+    hidden_folders: list[Location] = field(default_factory=list)
+    others: list[Location] = field(default_factory=list)
 
 
 def placeholders() -> dict[str, Path]:
@@ -71,20 +73,18 @@ def parse(text: str, base: Path) -> Pattern:
     """Make a pattern absolute; relative patterns start from the folder `base`.
 
     Raises:
-        SourceError: a URL, an unknown placeholder, an empty pattern, or no home folder for `~`.
+        SourceError: an unknown placeholder, an empty pattern, or no home folder for `~`.
     """
     if not text.strip():
         msg = "an empty pattern names no file; write a path or a glob such as data/**/*.txt"
         raise SourceError(msg)
-    if _URL.match(text):
-        msg = f"{text!r} is a URL, which is not supported; download it first and name the local file"
-        raise SourceError(msg)
+    text = str(local_path(text)) if is_url(text) else text
     found = _PLACEHOLDER.match(text)
     path = _filled(text, found) if found else _home(text, base)
     path = Path(os.path.normpath(path))
     pruned = _NOT_STDLIB if found and found[1] == "stdlib" else ()
-    num_plain = _num_plain(path)
-    folder = Path(*(_ESCAPED.sub(r"\1", part) for part in path.parts[:num_plain]))
+    num_plain = len(path.parts) if os.path.lexists(path) else num_without_wildcards(path.parts)
+    folder = Path(*map(unescaped, path.parts[:num_plain]))
     return Pattern(text=text, folder=folder, parts=path.parts[num_plain:], pruned=pruned)
 
 
@@ -108,12 +108,15 @@ def _home(text: str, base: Path) -> Path:
         raise SourceError(msg) from error
 
 
-def _num_plain(path: Path) -> int:
-    """Return the number of components before the first wildcard; all of them if the path exists."""
-    if os.path.lexists(path):
-        return len(path.parts)
-    plain = (index for index, part in enumerate(path.parts) if _MAGIC.search(_ESCAPED.sub("", part)))
-    return next(plain, len(path.parts))
+def num_without_wildcards(parts: Sequence[str]) -> int:
+    """Return the number of components before the first with a wildcard."""
+    wild = (index for index, part in enumerate(parts) if _MAGIC.search(_ESCAPED.sub("", part)))
+    return next(wild, len(parts))
+
+
+def unescaped(part: str) -> str:
+    """Return a component without wildcards as the name that it stands for."""
+    return _ESCAPED.sub(r"\1", part)
 
 
 def expand(pattern: Pattern, *, hidden: bool = False, skipped: Skipped | None = None) -> Iterator[Path]:
@@ -128,8 +131,8 @@ def expand(pattern: Pattern, *, hidden: bool = False, skipped: Skipped | None = 
         SourceError: a folder cannot be listed, or the pattern names a folder.
     """
     if pattern.parts:
-        matcher = _Matcher(pattern.parts, hidden=hidden)
-        walk = _Walk(matcher, _Matcher(pattern.parts, hidden=True), pattern.pruned, skipped or Skipped())
+        matcher = Matcher(pattern.parts, hidden=hidden)
+        walk = _Walk(matcher, Matcher(pattern.parts, hidden=True), pattern.pruned, skipped or Skipped())
         yield from walk.files(pattern.folder, {0}, ())
     elif pattern.folder.is_dir():
         msg = f"{pattern.text!r} is a folder; name the files in it, e.g. {pattern.text.rstrip('/')}/**/*.txt"
@@ -138,8 +141,13 @@ def expand(pattern: Pattern, *, hidden: bool = False, skipped: Skipped | None = 
         yield pattern.folder
 
 
-class _Matcher:
-    """Matches a path component by component; a state is the set of pattern components that may be next."""
+class Matcher:
+    """Matches a path component by component; a state is the set of pattern components that may be next.
+
+    Args:
+        parts: the components of a pattern.
+        hidden: whether wildcards match a leading dot.
+    """
 
     def __init__(self, parts: tuple[str, ...], *, hidden: bool = False) -> None:
         self._recursive = [part == "**" for part in parts]
@@ -148,14 +156,21 @@ class _Matcher:
         self._end = len(parts)
 
     def step(self, state: set[int], name: str) -> set[int]:
+        """Return the state after the next component of a path."""
         following = {index for at in self._open(state) for index in self._after(at, name)}
         return self._open(following)
 
     def accepts(self, state: set[int]) -> bool:
+        """Whether the whole pattern has been matched."""
         return self._end in state
 
     def goes_on(self, state: set[int]) -> bool:
+        """Whether a further component could be matched."""
         return any(index < self._end for index in state)
+
+    def is_deep(self, state: set[int]) -> bool:
+        """Whether any number of further components could be matched."""
+        return any(index < self._end and self._recursive[index] for index in state)
 
     def _open(self, state: set[int]) -> set[int]:
         opened = set(state)
@@ -184,8 +199,8 @@ class _Walk:
         skipped: collects files that only `any_name` matches, and irregular files.
     """
 
-    matcher: _Matcher
-    any_name: _Matcher
+    matcher: Matcher
+    any_name: Matcher
     pruned: Sequence[str]
     skipped: Skipped
 
@@ -236,22 +251,29 @@ def excluder(patterns: Sequence[str], base: Path, root: Path) -> Callable[[Path]
     by_path = [text for text in patterns if "/" in text.rstrip("/") or _PLACEHOLDER.match(text)]
     names = [re.compile(translate(text.rstrip("/"))).match for text in patterns if text not in by_path]
     matchers = [
-        (pattern.folder, _Matcher(pattern.parts)) for pattern in (parse(text, base) for text in by_path)
+        (pattern.folder, Matcher(pattern.parts)) for pattern in (parse(text, base) for text in by_path)
     ]
 
     def excluded(path: Path) -> bool:
         return any(match(part) for match in names for part in path.relative_to(root).parts) or any(
-            _lies_in(path, folder, matcher) for folder, matcher in matchers
+            path.is_relative_to(folder) and lies_in(path.relative_to(folder).parts, matcher)
+            for folder, matcher in matchers
         )
 
     return excluded
 
 
-def _lies_in(path: Path, folder: Path, matcher: _Matcher) -> bool:
-    if not path.is_relative_to(folder):
-        return False
+def holding(folder: object, text: str, names: Iterable[str]) -> str:
+    """Describe what a folder holds for a pattern that matches nothing there: similar names first."""
+    there = nearest(text.rpartition("/")[2], sorted(names), limit=_SHOWN + 1)
+    shown = ", ".join([*there[:_SHOWN], "…"] if len(there) > _SHOWN else there)
+    return f"{folder} holds {shown}" if there else f"{folder} is empty"
+
+
+def lies_in(parts: Sequence[str], matcher: Matcher) -> bool:
+    """Whether a pattern matches a path, or a folder above it; `parts` are the path's components."""
     state = {0}
-    for name in path.relative_to(folder).parts:
+    for name in parts:
         if matcher.accepts(state):
             return True
         state = matcher.step(state, name)

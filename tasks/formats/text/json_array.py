@@ -8,7 +8,6 @@ element is unknown, and the rest of the file is one bad document.
 import codecs
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +19,7 @@ from tokmill.tasks.formats.text.documents import FileBatch, empty_file_batch, fi
 from tokmill.tasks.formats.text.jsonl import as_id, parsed
 from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, too_long
 from tokmill.tasks.formats.text.sources import ReadOptions
+from tokmill.tasks.remote.location import Location
 
 _WHITE = " \t\r\n"
 
@@ -33,7 +33,7 @@ class _BrokenError(Exception):
         self.seen = seen
 
 
-def read_json(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
+def read_json(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield the documents of the span's elements.
 
     Raises:
@@ -81,7 +81,7 @@ def _file_batch(held: list[tuple[int, bytes]], options: ReadOptions) -> FileBatc
     return file_batch(texts, np.array(kept, dtype=np.int64), ids=found, bad=tuple(bad))
 
 
-def _elements(path: Path, options: ReadOptions) -> Iterator[bytes]:
+def _elements(path: Location, options: ReadOptions) -> Iterator[bytes]:
     """Yield the elements of the array as they are written in the file."""
     text = _Text(path, options)
     first = text.after_white()
@@ -113,7 +113,7 @@ def _elements(path: Path, options: ReadOptions) -> Iterator[bytes]:
 class _Text:
     """The text of a file, loaded in parts; bytes that are not UTF-8 become surrogates."""
 
-    def __init__(self, path: Path, options: ReadOptions) -> None:
+    def __init__(self, path: Location, options: ReadOptions) -> None:
         self._limit = options.max_document_bytes
         self._blocks = content(path, Span(), options.encoding)
         self._decode = codecs.getincrementaldecoder("utf-8")("surrogateescape")

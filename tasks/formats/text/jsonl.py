@@ -8,7 +8,6 @@ last one counts.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,9 +29,10 @@ from tokmill.tasks.kernels.json_lines import (
     Documents,
     read_lines,
 )
+from tokmill.tasks.remote.location import Location
 
 
-def read_jsonl(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
+def read_jsonl(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield the documents of the span's lines; all are valid UTF-8."""
     row, buffers = span.first_row, None
     limit = options.max_document_bytes

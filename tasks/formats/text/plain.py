@@ -7,18 +7,18 @@ mark, has no documents.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
 from tokmill.tasks.formats.text.delimited import RowBlock, Span, content, row_blocks
 from tokmill.tasks.formats.text.documents import FileBatch, Ints, offsets_of
 from tokmill.tasks.formats.text.sources import ReadOptions
+from tokmill.tasks.remote.location import Location
 
 _CARRIAGE_RETURN = 13
 
 
-def read_text(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
+def read_text(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield the whole file as one document; of a file that is too long, only a part is read."""
     text, start = bytearray(), 0
     for block, position in content(path, span, options.encoding):
@@ -35,7 +35,7 @@ def read_text(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatc
         )
 
 
-def read_lines(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
+def read_lines(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield each line as a document."""
     row = span.first_row
     for found in row_blocks(path, span, b"\n", options.max_document_bytes, options.encoding):
@@ -49,7 +49,7 @@ def read_lines(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBat
         row += len(lengths)
 
 
-def read_delimited(path: Path, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
+def read_delimited(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield the texts between delimiters; a delimiter at the end does not begin another document."""
     separator = (options.delimiter or "").encode("utf-8")
     row = span.first_row

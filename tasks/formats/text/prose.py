@@ -9,7 +9,6 @@ import ast
 import threading
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from tokmill.tasks.formats.text.documents import FileBatch, file_batch
 from tokmill.tasks.formats.text.plain import read_text
 from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, too_long
 from tokmill.tasks.formats.text.sources import ReadOptions, inner_suffix
+from tokmill.tasks.remote.location import Location
 
 # File name given to the parser; a filter silences the parser's warnings about this file.
 _PARSED_NAME = "tokmill-prose"
@@ -28,7 +28,7 @@ _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def read_prose(path: Path, _span: Span, options: ReadOptions) -> Iterator[FileBatch]:
+def read_prose(path: Location, _span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield a file's prose; a `.py` file that does not parse is one bad document."""
     if inner_suffix(path.name) != ".py":
         yield from read_text(path, Span(), options)
@@ -42,7 +42,7 @@ def read_prose(path: Path, _span: Span, options: ReadOptions) -> Iterator[FileBa
         yield _file_batch([text for _, _, text in sorted(_prose(tree), key=lambda found: found[:2])])
 
 
-def _source(path: Path, options: ReadOptions) -> bytes:
+def _source(path: Location, options: ReadOptions) -> bytes:
     """Return a file's bytes; reading stops once there are more than a document may have."""
     source = bytearray()
     for block, _ in content(path, Span(), options.encoding):

@@ -7,7 +7,6 @@ result depends on the file and the options alone, and files may be read in any t
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -27,8 +26,9 @@ from tokmill.tasks.formats.text.plain import read_delimited, read_lines, read_te
 from tokmill.tasks.formats.text.prose import read_prose
 from tokmill.tasks.formats.text.quarantine import BadDocument
 from tokmill.tasks.formats.text.sources import UTF_8, Format, ReadOptions
+from tokmill.tasks.remote.location import Location
 
-_READERS: dict[Format, Callable[[Path, Span, ReadOptions], Iterator[FileBatch]]] = {
+_READERS: dict[Format, Callable[[Location, Span, ReadOptions], Iterator[FileBatch]]] = {
     "text": read_text,
     "lines": read_lines,
     "delimited": read_delimited,
@@ -47,7 +47,7 @@ WHOLE = Span()
 
 
 def read_file_batches(
-    path: Path, file_format: Format, options: ReadOptions, span: Span = WHOLE
+    path: Location, file_format: Format, options: ReadOptions, span: Span = WHOLE
 ) -> Iterator[FileBatch]:
     """Yield the documents of a file, or of a span of it.
 

@@ -10,25 +10,33 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
-from tokmill.tasks.core.errors import MachineError, SourceError
+from tokmill.tasks.core.errors import MachineError, RemoteError, SourceError
 from tokmill.tasks.core.faults import refuse_irregular, unreadable
 from tokmill.tasks.core.stage import External
-from tokmill.tasks.formats.text.globbing import Pattern, Skipped, excluder, expand, parse
-from tokmill.tasks.formats.text.sources import SourceSpec, format_of, nearest
+from tokmill.tasks.formats.text.globbing import Pattern, Skipped, excluder, expand, holding, parse
+from tokmill.tasks.formats.text.sources import SourceSpec, format_of
+from tokmill.tasks.formats.text.url_globbing import expand_url, parse_url, there, url_excluder, url_root
+from tokmill.tasks.remote.location import Location, RemoteFile, is_remote
+from tokmill.tasks.remote.services import Info
+from tokmill.tasks.remote.streaming import tag_of
 
 _SHOWN = 3
+_DIGESTED = 8  # objects that are read for their digests at a time
+F = TypeVar("F", Path, Info)
 _LOG = logging.getLogger(__name__)
 
 
 class Digests(Protocol):
     """Computes content digests of files; `tasks.store.files.FileDigests` also caches them."""
 
-    def digest(self, path: Path) -> str:
-        """Return the file's content digest, as hex."""
+    def digest(self, file: Path | Info) -> str:
+        """Return the content digest of a file or an object, as hex."""
 
 
 def resolve_files(
@@ -44,24 +52,100 @@ def resolve_files(
 
     Returns:
         The files sorted by name, each an `External` whose value is {"source", "name" (relative to the root,
-        with slashes), "path" (absolute), "digest" (of the content), "size", "mtime_ns"}, and the root, an
-        absolute path.
+        with slashes), "path" (absolute, or a URL), "digest" (of the content), "size", and "mtime_ns" or, for
+        an object, "tag"}, and the root, an absolute path or a URL.
 
     Raises:
-        SourceError: a pattern matches nothing or is a URL, or a file is found twice (also through a link),
-            cannot be read, or has the suffix of a format that is not text.
+        SourceError: a pattern matches nothing, a file is found twice (also through a link), cannot be read,
+            or has the suffix of a format that is not text; or paths and URLs are mixed.
+        MachineError: the service of a URL cannot be reached, or goes on failing.
+        RemoteError: a URL holds a password, or needs a library that is not installed.
     """
     try:
-        patterns = [parse(text, base) for text in spec.files]
-        root = _root(patterns)
-        found = _matched(patterns, excluder(spec.exclude, base, root), base, source, spec)
-        names = {_name(path, root): path for path in found}
-        _refuse_twins(names)
-        files = [_external(source, name, names[name], spec, digests) for name in sorted(names)]
-    except (SourceError, MachineError) as error:
+        remote = [is_remote(text) for text in spec.files]
+        if any(remote) and not all(remote):
+            path, url = spec.files[remote.index(False)], spec.files[remote.index(True)]
+            raise SourceError(  # noqa: TRY301 - the message gets the source's name below
+                f"{path!r} is a path of this machine and {url!r} a URL; make each a source of its own"
+            )
+        resolve = _remote_files if any(remote) else _local_files
+        return resolve(spec, base, digests, source)
+    except (SourceError, MachineError, RemoteError) as error:
         msg = f"source '{source}': {error}"
         raise type(error)(msg) from error
-    return files, str(root)
+
+
+def _local_files(spec: SourceSpec, base: Path, digests: Digests, source: str) -> tuple[list[External], str]:
+    patterns = [parse(text, base) for text in spec.files]
+    root = _root(patterns)
+    hidden = spec.hidden == "include"
+    found = _matched(
+        {pattern.text: partial(expand, pattern, hidden=hidden) for pattern in patterns},
+        {pattern.text: partial(_looked, pattern, base) for pattern in patterns},
+        excluder(spec.exclude, base, root),
+        source,
+    )
+    names = {_name(path, root): path for path in found}
+    _refuse_twins(names)
+    return [_external(source, name, names[name], spec, digests) for name in sorted(names)], str(root)
+
+
+def _remote_files(spec: SourceSpec, _base: Path, digests: Digests, source: str) -> tuple[list[External], str]:
+    patterns = [parse_url(text) for text in spec.files]
+    root = url_root(patterns)
+    excluded = url_excluder(spec.exclude, root)
+    hidden = spec.hidden == "include"
+    try:
+        found = _matched(
+            {pattern.text: partial(expand_url, pattern, hidden=hidden) for pattern in patterns},
+            {pattern.text: partial(there, pattern) for pattern in patterns},
+            lambda file: excluded(_place(file)),
+            source,
+        )
+    except OSError as error:
+        raise unreadable(RemoteFile(error.filename or root), error) from error
+    names = {state.url[len(root) + 1 :]: state for state in found}
+    for name in names:
+        format_of(name, spec)
+    with ThreadPoolExecutor(_DIGESTED, thread_name_prefix="digests") as pool:
+        made = pool.map(lambda name: _external_object(source, name, names[name], digests), sorted(names))
+        return list(made), root
+
+
+def _matched(
+    files: Mapping[str, Callable[..., Iterator[F]]],
+    nothing: Mapping[str, Callable[[], str]],
+    excluded: Callable[[Any], bool],
+    source: str,
+) -> list[F]:
+    """Return the files that patterns match, and log the skipped ones.
+
+    Args:
+        files: by pattern, yields its files and collects the skipped ones.
+        nothing: by pattern, describes the folder in which it found none.
+        excluded: whether a location is excluded.
+        source: the source's name.
+    """
+    found: dict[str, tuple[F, str]] = {}
+    skipped = Skipped()
+    for text, expanded in files.items():
+        everything = list(expanded(skipped=skipped))
+        kept = [file for file in everything if not excluded(file)]
+        if not kept:
+            raise _nothing_matched(text, nothing[text], len(everything))
+        for file in kept:
+            if _place(file) in found:
+                msg = (
+                    f"{_place(file)} matches both {found[_place(file)][1]!r} and {text!r}; narrow one of them"
+                )
+                raise SourceError(msg)
+            found[_place(file)] = file, text
+    _log_skipped(skipped, source, lambda file: excluded(file) or _place(file) in found)
+    return [file for file, _ in found.values()]
+
+
+def _place(file: Location | Info) -> str:
+    return file.url if isinstance(file, Info) else str(file)
 
 
 def _root(patterns: list[Pattern]) -> Path:
@@ -74,29 +158,9 @@ def _root(patterns: list[Pattern]) -> Path:
     return root
 
 
-def _matched(
-    patterns: list[Pattern], excluded: Callable[[Path], bool], base: Path, source: str, spec: SourceSpec
-) -> dict[Path, str]:
-    """Return path -> the pattern that matched it, and log the skipped files."""
-    found: dict[Path, str] = {}
-    skipped = Skipped()
-    for pattern in patterns:
-        everything = list(expand(pattern, hidden=spec.hidden == "include", skipped=skipped))
-        paths = [path for path in everything if not excluded(path)]
-        if not paths:
-            raise _nothing_matched(pattern, base, len(everything))
-        for path in paths:
-            if path in found:
-                msg = f"{path} matches both {found[path]!r} and {pattern.text!r}; narrow one of them"
-                raise SourceError(msg)
-            found[path] = pattern.text
-    _log_skipped(skipped, source, lambda path: excluded(path) or path in found)
-    return found
-
-
-def _log_skipped(skipped: Skipped, source: str, known: Callable[[Path], bool]) -> None:
+def _log_skipped(skipped: Skipped, source: str, known: Callable[[Location], bool]) -> None:
     files, folders, others = (
-        sorted({path for path in paths if not known(path)})
+        sorted({path for path in paths if not known(path)}, key=str)
         for paths in (skipped.hidden_files, skipped.hidden_folders, skipped.others)
     )
     if files or folders:
@@ -117,36 +181,33 @@ def _log_skipped(skipped: Skipped, source: str, known: Callable[[Path], bool]) -
         )
 
 
-def _number(paths: list[Path], word: str, words: str = "") -> str:
+def _number(paths: list[Location], word: str, words: str = "") -> str:
     return "" if not paths else f"1 {word}" if len(paths) == 1 else f"{len(paths):,} {words or word + 's'}"
 
 
-def _shown(paths: list[Path]) -> str:
+def _shown(paths: list[Location]) -> str:
     return ", ".join([*(path.name for path in paths[:_SHOWN]), *(["…"] if len(paths) > _SHOWN else [])])
 
 
-def _nothing_matched(pattern: Pattern, base: Path, num_excluded: int) -> SourceError:
+def _nothing_matched(text: str, looked: Callable[[], str], num_excluded: int) -> SourceError:
     if num_excluded:
         num = f"{num_excluded} files" if num_excluded > 1 else "the file"
-        return SourceError(f"{pattern.text!r}: 'exclude' removes {num} that it matches; narrow 'exclude'")
-    start = "" if _stands_alone(pattern.text) else f"; relative paths start from {base.absolute()}"
-    fix = "correct the pattern, or put the files there"
-    return SourceError(f"{pattern.text!r} matches no file ({_looked(pattern)}{start}); {fix}")
+        return SourceError(f"{text!r}: 'exclude' removes {num} that it matches; narrow 'exclude'")
+    return SourceError(f"{text!r} matches no file ({looked()}); correct the pattern, or put the files there")
 
 
-def _looked(pattern: Pattern) -> str:
+def _looked(pattern: Pattern, base: Path) -> str:
     """Describe the folder in which a pattern looked for files."""
     folder = pattern.folder if pattern.parts else pattern.folder.parent
+    start = "" if _stands_alone(pattern.text) else f"; relative paths start from {base.absolute()}"
     if not folder.is_dir():
-        return f"there is no folder {folder}"
-    there = nearest(Path(pattern.text).name, sorted(path.name for path in folder.iterdir()), limit=_SHOWN + 1)
-    shown = ", ".join([*there[:_SHOWN], "…"] if len(there) > _SHOWN else there)
-    return f"{folder} holds {shown}" if there else f"{folder} is empty"
+        return f"there is no folder {folder}{start}"
+    return f"{holding(folder, pattern.text, [path.name for path in folder.iterdir()])}{start}"
 
 
 def _stands_alone(text: str) -> bool:
     """Whether a pattern ignores the base folder: it is absolute, or begins with `~` or a placeholder."""
-    return text.startswith(("/", "~", "{"))
+    return text.startswith(("/", "~", "{", "file://"))
 
 
 def _name(path: Path, root: Path) -> str:
@@ -182,6 +243,15 @@ def _external(source: str, name: str, path: Path, spec: SourceSpec, digests: Dig
     value: dict[str, str | int] = {"source": source, "name": name, "path": str(path), "digest": digest}
     value |= {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
     return External(digest=origin_digest(source, name, digest), value=value)
+
+
+def _external_object(source: str, name: str, state: Info, digests: Digests) -> External:
+    digest = digests.digest(state)
+    value = {"source": source, "name": name, "path": state.url, "digest": digest}
+    return External(
+        digest=origin_digest(source, name, digest),
+        value={**value, "size": state.num_bytes, "tag": tag_of(state)},
+    )
 
 
 def origin_digest(source: str, name: str, digest: str) -> str:

@@ -22,6 +22,7 @@ from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.selection import Selection
 from tokmill.tasks.formats.text.sharding import ShardHasher
 from tokmill.tasks.formats.text.sources import Format, ReadOptions
+from tokmill.tasks.remote.location import below
 
 # With so many batches in memory, including the consumer's, the reading thread waits.
 _AHEAD = 3
@@ -117,7 +118,7 @@ def read_shard(
     yield from read_ahead(batches, limit=_AHEAD * batch_bytes, size=lambda batch: len(batch.data) + 1)
 
 
-def _verified(shard: Shard, root: Path, batch_bytes: int) -> Iterator[DocumentBatch]:
+def _verified(shard: Shard, root: str | Path, batch_bytes: int) -> Iterator[DocumentBatch]:
     hasher, selection = ShardHasher(), shard.selection
     for batch in batched(_documents(shard, root), batch_bytes):
         hasher.update(batch.ordinals, batch.offsets, batch.data)
@@ -134,20 +135,20 @@ def _verified(shard: Shard, root: Path, batch_bytes: int) -> Iterator[DocumentBa
         raise SourceError(msg)
 
 
-def _root(shard: Shard, roots: Mapping[str, str | Path]) -> Path:
+def _root(shard: Shard, roots: Mapping[str, str | Path]) -> str | Path:
     if shard.source not in roots:
         msg = (
             f"no folder was given for source '{shard.source}'; known are {', '.join(sorted(roots)) or 'none'}"
         )
         raise SourceError(msg)
-    return Path(roots[shard.source])
+    return roots[shard.source]
 
 
-def _documents(shard: Shard, root: Path) -> Iterator[DocumentBatch]:
+def _documents(shard: Shard, root: str | Path) -> Iterator[DocumentBatch]:
     for segment in shard.segments:
         try:
             for batch in read_file_batches(
-                root / segment.file, segment.format, shard.options, segment.span()
+                below(root, segment.file), segment.format, shard.options, segment.span()
             ):
                 if len(batch):
                     ordinals = batch.rows - segment.first_row + segment.first_ordinal

@@ -1,6 +1,6 @@
 """Sources: their files, and how documents are read from them.
 
-`SourceSpec` is a source in a profile. Its `files` and `exclude` depend on the machine and are not part of any
+`SourceSpec` is a source in a profile. Its `files` and `exclude` depend on the place and are not part of any
 fingerprint. The rest, `ReadOptions`, decides which documents the files hold, and is part of it. The last
 suffix gives the compression (.gz .zst .bz2 .xz .lz4). If `format` is "auto", the suffix before it gives the
 format.
@@ -152,16 +152,16 @@ class SourceSpec(ReadOptions):
     files: list[str] = Field(
         min_length=1,
         description=(
-            "Paths or globs (** crosses folders), absolute, from ~, or relative to the profile's folder. "
-            "{stdlib} is the standard library of the running Python, {samples} the texts that come "
-            "with tokmill."
+            "Paths or globs (** crosses folders), absolute, from ~, or relative to the profile's folder; or "
+            "URLs of object storage, likewise (s3://bucket/web/**/*.jsonl.zst). {stdlib} is the standard "
+            "library of the running Python, {samples} the texts that come with tokmill."
         ),
     )
     exclude: list[str] = Field(
         default=[],
         description=(
             "Globs of files or folders to leave out. One without a slash matches names at any depth "
-            "(test, *.min.js)."
+            "(test, *.min.js); of files named by URL, the others are URLs, too."
         ),
     )
 

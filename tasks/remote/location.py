@@ -1,0 +1,63 @@
+"""Where a file is: a path on this machine, or the URL of an object.
+
+A URL names an object as its service's own tools do: `s3://bucket/key`, with the key written as it is, not
+percent-encoded. `file://` and an absolute path is that path. Whoever reads files takes a `Location`; only
+where bytes are fetched it matters which of the two it is.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+_URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
+_FILE = "file://"
+
+
+@dataclass(frozen=True, order=True)
+class RemoteFile:
+    """An object in a bucket, or a file of a web server.
+
+    Attributes:
+        url: its URL, with the scheme.
+    """
+
+    url: str
+
+    @property
+    def name(self) -> str:
+        """The part after the last slash."""
+        return self.url.rpartition("/")[2]
+
+    def __str__(self) -> str:
+        return self.url
+
+
+Location: TypeAlias = Path | RemoteFile
+
+
+def is_url(text: str) -> bool:
+    """Whether a text begins with a scheme, such as `s3://`."""
+    return _URL.match(text) is not None
+
+
+def is_remote(text: str) -> bool:
+    """Whether a text is a URL of something that is not a file of this machine."""
+    return is_url(text) and not text.lower().startswith(_FILE)
+
+
+def local_path(text: str) -> Path:
+    """Return the path that a text names: a path, or a `file://` URL."""
+    return Path(text[len(_FILE) :] if text.lower().startswith(_FILE) else text)
+
+
+def located(text: str | Path) -> Location:
+    """Return the location that a text names: a path, or a URL."""
+    given = str(text)
+    return RemoteFile(given) if is_remote(given) else local_path(given)
+
+
+def below(root: str | Path, name: str) -> Location:
+    """Return the file with a name that is relative to a root, which is a folder or a URL."""
+    given = str(root)
+    return RemoteFile(f"{given.rstrip('/')}/{name}") if is_remote(given) else local_path(given) / name

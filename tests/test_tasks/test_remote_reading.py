@@ -1,0 +1,313 @@
+"""Documents in objects: the same as in files, whatever the sizes of ranges, and through lost connections."""
+
+import io
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.effort import examples
+from tests.faulty_proxy import Fault
+from tests.object_server import Bucket
+from tests.test_tasks.reading import COMPRESSORS, Read, read
+from tokmill.tasks.core.errors import MachineError, SourceError
+from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.text.delimited import Span
+from tokmill.tasks.formats.text.opening import read_all
+from tokmill.tasks.formats.text.resolving import resolve_files
+from tokmill.tasks.formats.text.shard import Shard, read_shard
+from tokmill.tasks.formats.text.sources import SourceSpec
+from tokmill.tasks.ingest.stage import IngestParams
+from tokmill.tasks.ingest.stage import run as ingest
+from tokmill.tasks.remote import streaming
+from tokmill.tasks.remote.location import RemoteFile
+from tokmill.tasks.store.files import FileDigests
+
+pytestmark = pytest.mark.objects
+
+ANY_FIXTURE = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+SUFFIXES = {
+    "lines": ".txt", "text": ".txt", "delimited": ".txt", "jsonl": ".jsonl", "json": ".json", "csv": ".csv",
+    "parquet": ".parquet", "arrow": ".arrow", "stream": ".arrow",
+}  # fmt: skip
+
+
+def content(kind: str, texts: Sequence[str]) -> bytes:
+    """Write texts in a format."""
+    table = pa.table(
+        {"text": pa.array(texts, pa.string()), "other": pa.array(["x" * 20] * len(texts), pa.string())}
+    )
+    buffer = io.BytesIO()
+    if kind == "parquet":
+        pq.write_table(table, buffer, row_group_size=2)
+    elif kind == "arrow":
+        pyarrow.feather.write_feather(table, buffer, chunksize=2)
+    elif kind == "stream":
+        with pa.ipc.new_stream(buffer, table.schema) as writer:
+            writer.write_table(table, max_chunksize=2)
+    elif kind == "jsonl":
+        return b"".join(json.dumps({"text": text}).encode() + b"\n" for text in texts)
+    elif kind == "json":
+        return json.dumps([{"text": text} for text in texts]).encode()
+    elif kind == "csv":
+        quoted = [text.replace('"', '""') for text in texts]
+        return "".join(['"text"\n', *(f'"{text}"\n' for text in quoted)]).encode()
+    else:
+        return ("<|end|>" if kind == "delimited" else "\n").join(texts).encode()
+    return buffer.getvalue()
+
+
+def options(kind: str) -> dict[str, str]:
+    form = "arrow" if kind == "stream" else kind
+    return {"format": form, "on_error": "quarantine"} | (
+        {"delimiter": "<|end|>"} if kind == "delimited" else {}
+    )
+
+
+@contextmanager
+def ranges(first: int, largest: int, ahead: int) -> Iterator[None]:
+    """Read in ranges of other sizes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streaming, "FIRST_PART_BYTES", first)
+        patch.setattr(streaming, "PART_BYTES", largest)
+        patch.setattr(streaming, "AHEAD", ahead)
+        yield
+
+
+def both(bucket: Bucket, folder: Path, name: str, data: bytes, kind: str) -> tuple[Read, Read]:
+    """Read the same bytes as a file and as an object."""
+    (folder / name).write_bytes(data)
+    bucket.put(name, data)
+    return read(folder / name, **options(kind)), read(RemoteFile(f"{bucket.url}/{name}"), **options(kind))
+
+
+@pytest.mark.parametrize("kind", SUFFIXES)
+@pytest.mark.parametrize("compression", COMPRESSORS)
+def test_every_format_and_compression(bucket: Bucket, tmp_path: Path, kind: str, compression: str) -> None:
+    data = COMPRESSORS[compression](content(kind, [f"text {number}\u00e9" for number in range(50)]))
+
+    with ranges(first=100, largest=200, ahead=3):
+        local, remote = both(bucket, tmp_path, f"a{SUFFIXES[kind]}{compression}", data, kind)
+
+    assert remote == local
+    assert len(remote.documents) == (1 if kind == "text" else 50)
+    assert not remote.bad
+
+
+@given(
+    texts=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=40), max_size=8),
+    kind=st.sampled_from(list(SUFFIXES)),
+    compression=st.sampled_from(list(COMPRESSORS)),
+    cut=st.integers(0, 100),
+    first=st.integers(20, 90),
+    largest=st.integers(20, 300),
+    ahead=st.integers(1, 4),
+)
+@settings(max_examples=examples(60), suppress_health_check=ANY_FIXTURE)
+def test_any_documents_whole_or_damaged(
+    bucket: Bucket, tmp_path_factory: pytest.TempPathFactory, texts: list[str], kind: str, compression: str,
+    cut: int, first: int, largest: int, ahead: int,
+) -> None:  # fmt: skip
+    """A file that ends early is judged in the same way wherever it is."""
+    whole = COMPRESSORS[compression](content(kind, texts))
+    data = whole if cut % 2 else whole[: len(whole) * cut // 100]
+
+    with ranges(first, largest, ahead):
+        local, remote = both(
+            bucket, tmp_path_factory.mktemp("files"), f"a{SUFFIXES[kind]}{compression}", data, kind
+        )
+
+    assert remote == local
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 4])
+@pytest.mark.parametrize("more", [-1, 0, 1])
+@pytest.mark.parametrize("parts", [0, 1, 2, 3, 4, 9])
+def test_streams_end_where_objects_end(bucket: Bucket, parts: int, more: int, ahead: int) -> None:
+    """Ranges of 10, 20, 40, 40, … bytes."""
+    size = max(0, sum([10, 20, *[40] * 9][:parts]) + more)
+    data = bytes(number % 251 for number in range(size))
+    bucket.put("key", data)
+
+    with ranges(10, 40, ahead):
+        assert read_all(RemoteFile(f"{bucket.url}/key")) == data
+
+    assert bucket.num_sent() == size
+
+
+@pytest.mark.parametrize("start", [0, 1, 9, 10, 11, 99, 100])
+@pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 50])
+def test_random_reads_are_those_of_a_file(bucket: Bucket, start: int, size: int) -> None:
+    data = bytes(range(100))
+    bucket.put("key", data)
+
+    for at_least in (0, 1, 10, 1000):
+        with ranges(10, 10, 2):
+            reader = streaming.RandomReader(f"{bucket.url}/key", at_least)
+            reader.seek(start)
+            assert reader.read(size) == data[start : start + size]
+            assert reader.tell() == min(100, start + size)
+            reader.seek(-5, io.SEEK_END)
+            assert reader.read(size) == data[95:][:size]
+            reader.seek(0)
+            assert reader.read() == data
+
+
+def test_a_span_of_a_file_fetches_that_span_alone(bucket: Bucket) -> None:
+    line = b"x" * 99 + b"\n"
+    bucket.put("a.txt", line * 10_000)
+
+    found = read(RemoteFile(f"{bucket.url}/a.txt"), Span(5_000, 10, 500_000, 501_000), format="lines")
+
+    assert len(found.documents) == 10
+    assert bucket.num_sent() == 1_000
+
+
+def test_only_the_column_and_the_row_groups_that_are_needed_are_fetched(bucket: Bucket) -> None:
+    number = 4_000
+    table = pa.table(
+        {"text": [f"text {i}" for i in range(number)], "heavy": [f"{i:0500}" for i in range(number)]}
+    )
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, row_group_size=100, use_dictionary=False, compression="none")
+    bucket.put("a.parquet", buffer.getvalue())
+
+    found = read(RemoteFile(f"{bucket.url}/a.parquet"), Span(1_000, 200), format="parquet")
+
+    assert [row for row, _ in found.documents] == list(range(1_000, 1_200))
+    assert bucket.num_sent() < len(buffer.getvalue()) // 20
+
+
+def test_the_beginning_of_a_large_object_costs_little(bucket: Bucket) -> None:
+    bucket.put("a.txt", b"x" * 99 + b"\n" * (20 << 20))
+
+    with streaming.streamed(f"{bucket.url}/a.txt") as stream:
+        assert stream.read(10) == b"x" * 10
+
+    assert bucket.num_sent() <= sum(size << 10 for size in (256, 512, 1024, 2048, 4096))
+
+
+@pytest.mark.parametrize("kind", ["lines", "parquet", "arrow"])
+@pytest.mark.parametrize("compression", ["", ".zst"])
+def test_lost_connections_are_taken_up_again(
+    bucket: Bucket, tmp_path: Path, kind: str, compression: str
+) -> None:
+    data = COMPRESSORS[compression](content(kind, [f"text {number:050}" for number in range(2_000)]))
+    name = f"a{SUFFIXES[kind]}{compression}"
+    bucket.fault("cut", method="GET", key=name, num_bytes=200, times=3)
+    bucket.fault("answer", method="GET", key=name, status=503, times=3)
+    bucket.fault("answer", method="HEAD", key=name, status=500, times=2)
+
+    with ranges(1_000, 5_000, 2):
+        local, remote = both(bucket, tmp_path, name, data, kind)
+
+    assert remote == local
+    assert len(remote.documents) == 2_000
+
+
+@pytest.mark.parametrize("kind", SUFFIXES)
+@pytest.mark.parametrize("compression", ["", ".gz"])
+def test_a_network_that_stays_away_is_no_bad_document(
+    bucket: Bucket, kind: str, compression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKMILL_RETRY_SECONDS", "0.1")
+    data = COMPRESSORS[compression](content(kind, [f"text {number:050}" for number in range(300)]))
+    key = f"a{SUFFIXES[kind]}{compression}"
+    bucket.put(key, data)
+    num_ranges = 2 if kind in ("parquet", "arrow", "stream") and not compression else 1
+
+    bucket.fault("cut", method="GET", key=key, num_bytes=3, times=None, skip=num_ranges)
+
+    with ranges(200, 200, 1), pytest.raises(MachineError, match="check the network and the service"):
+        read(RemoteFile(f"{bucket.url}/{key}"), **options(kind))
+
+
+@pytest.mark.parametrize(("status", "words"), [(403, "refuses"), (404, "restore the file")])
+@pytest.mark.parametrize("method", ["HEAD", "GET"])
+def test_what_is_refused_or_missing_is_asked_for_once(
+    bucket: Bucket, status: int, words: str, method: str
+) -> None:
+    bucket.put("a.jsonl", b'{"text": ""}\n')
+    bucket.fault("answer", method=method, key="a.jsonl", status=status, times=None)
+
+    with pytest.raises(SourceError, match=words):
+        read(RemoteFile(f"{bucket.url}/a.jsonl"), format="jsonl", on_error="quarantine")
+
+    assert len(bucket.requests(method)) == 1
+
+
+@pytest.mark.parametrize("kind", ["lines", "parquet"])
+def test_an_object_that_changes_in_the_middle_is_noticed(bucket: Bucket, kind: str) -> None:
+    data = content(kind, [f"text {number:050}" for number in range(2_000)])
+    key = f"a{SUFFIXES[kind]}"
+    bucket.put(key, data)
+
+    held = bucket.fault("hold", method="GET", key=key, skip=1)
+    replacing = threading.Thread(target=_replace_once, args=(bucket, held, key, data[:-1] + b"!"))
+    replacing.start()
+
+    with ranges(1_000, 1_000, 1), pytest.raises(SourceError, match="changed while it was read"):
+        read(RemoteFile(f"{bucket.url}/{key}"), **options(kind))
+    replacing.join()
+
+
+def _replace_once(bucket: Bucket, held: Fault, key: str, data: bytes) -> None:
+    assert held.arrived.wait(60)
+    bucket.put(key, data)
+    held.release()
+
+
+def corpus_of(bucket: Bucket, folder: Path) -> tuple[Corpus, str]:
+    """Ingest all objects of a bucket, with shards of 64 KiB."""
+    spec = SourceSpec(files=[f"{bucket.url}/**/*"], format="jsonl")
+    files, root = resolve_files(spec, Path("/"), FileDigests(folder), source="web")
+    out = folder / "corpus"
+    out.mkdir()
+    params = IngestParams(shard_bytes=64 << 10, sources={"web": spec.read_options()})
+    ingest(params, out=out, files=[file.value for file in files])
+    return Corpus.open(out), root
+
+
+def texts_of(shard: Shard, root: str) -> list[bytes]:
+    return [text for batch in read_shard(shard, {"web": root}) for text in batch.documents()]
+
+
+def test_a_shard_reads_its_part_and_notices_changes(bucket: Bucket, tmp_path: Path) -> None:
+    texts = [f"text {number:0100}" for number in range(5_000)]
+    data = content("jsonl", texts)
+    bucket.put("web/a.jsonl", data)
+    corpus, root = corpus_of(bucket, tmp_path)
+    shards = corpus.shards("web")
+    assert len(shards) > 4
+
+    before = bucket.num_sent()
+    assert len(texts_of(shards[2], root)) == shards[2].num_documents
+    assert bucket.num_sent() - before == sum(part.end - part.start for part in shards[2].segments)
+    assert [text.decode() for shard in shards for text in texts_of(shard, root)] == texts
+
+    bucket.put("web/a.jsonl", data.replace(b"text", b"TEXT"))
+    with pytest.raises(SourceError, match="changed since ingest"):
+        texts_of(shards[2], root)
+    bucket.delete("web/a.jsonl")
+    with pytest.raises(SourceError, match=r"shard web/2.*restore the file"):
+        texts_of(shards[2], root)
+
+
+def test_an_object_that_changes_during_ingest_is_noticed(bucket: Bucket, tmp_path: Path) -> None:
+    data = content("jsonl", ["text"] * 100)
+    bucket.put("a.jsonl", data)
+    held = bucket.fault("hold", method="GET", key="a.jsonl", skip=1)  # the first read is for the digest
+    replacing = threading.Thread(target=_replace_once, args=(bucket, held, "a.jsonl", data.upper()))
+    replacing.start()
+
+    with pytest.raises(SourceError, match=r"source 'web'.*a.jsonl changed while it was read"):
+        corpus_of(bucket, tmp_path)
+    replacing.join()
