@@ -24,7 +24,7 @@ from tokmill.flows.run.progress import Reporter, noting_warnings
 from tokmill.flows.run.recording import recorded
 from tokmill.flows.run.results import RunResult, RunRow
 from tokmill.flows.run.sources import Sources, resolve_sources
-from tokmill.flows.run.tasks import Ended, TaskSpec
+from tokmill.flows.run.tasks import Asked, Ended, TaskSpec
 from tokmill.tasks.core.errors import StoreError, TaskError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Provenance, Store, Verify
@@ -137,9 +137,9 @@ class DirectTasks:
 
     pool: Pool
 
-    def submit(self, spec: TaskSpec, title: str, after: Sequence[Any]) -> Any:
+    def submit(self, asked: Sequence[Asked]) -> Sequence[Any]:
         """See `tasks.Tasks`."""
-        return self.pool.submit(copy_context().run, _ended, spec, title)
+        return [self.pool.submit(copy_context().run, _ended, each.spec, each.title) for each in asked]
 
     def ended(self, submitted: Any) -> Ended:
         """See `tasks.Tasks`."""

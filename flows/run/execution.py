@@ -23,7 +23,7 @@ from tokmill.flows.run.limits import Limits
 from tokmill.flows.run.progress import Reporter, group_of
 from tokmill.flows.run.results import RunRow
 from tokmill.flows.run.started import Started, titled
-from tokmill.flows.run.tasks import Ended, Submitted, TaskCallbacks, Tasks, TaskSpec
+from tokmill.flows.run.tasks import Asked, Ended, Submitted, TaskCallbacks, Tasks, TaskSpec
 from tokmill.tasks.core.stage import ArtifactRef, How
 from tokmill.tasks.store import Provenance, Store, Verify
 from tokmill.tasks.store.leases import hold
@@ -109,8 +109,7 @@ class Executor:
             for group, num_tasks in Counter(group_of(step.title) for step in progress.steps).items():
                 self.reporter.expect(group, num_tasks)
             with TaskCallbacks(self._on_start, self.reporter.on_progress, self._on_end).installed():
-                for index, step in enumerate(progress.steps):
-                    self._submit(job, index, step)
+                self._submit(job, progress.steps)
         except Exception as error:  # raised after the running tasks have ended
             self._fail(job, -1, error)
         else:
@@ -120,13 +119,17 @@ class Executor:
         """Return the fingerprints of a step's artifact and of its inputs, which a lease is to protect."""
         return [self.store.fingerprint(step.request()), *(ref.fingerprint for ref in references(step))]
 
-    def _submit(self, job: Job, index: int, step: Step) -> None:
+    def _submit(self, job: Job, steps: Sequence[Step]) -> None:
+        submitted = self.tasks.submit([self._asked(step) for step in steps])
+        for index, future in enumerate(submitted):
+            self._running[future] = (job, index)
+            future.add_done_callback(self._completed.put)
+
+    def _asked(self, step: Step) -> Asked:
         machine = (self.verify, self.memory_bytes, self.provenance, self.limits)
         spec = TaskSpec(step.request(), self.store.root, *machine)
         parents = {ref: self._futures[ref] for ref in references(step) if ref in self._futures}
-        future = self.tasks.submit(spec, step.title, list(parents.values()))
-        self._running[future] = (job, index)
-        future.add_done_callback(self._completed.put)
+        return Asked(spec, step.title, list(parents.values()))
 
     def _finish(self, future: Submitted) -> None:
         """Record a task that ended, and close its job if it was the last one."""
@@ -137,7 +140,7 @@ class Executor:
             progress.rows[index] = end
             self._futures[end.ref] = future
             self._close(job)
-        else:
+        elif end is not None:
             step = progress.steps[index]
             failure = RunError(titled(step, str(end)), step.title)
             failure.__cause__ = end
@@ -159,10 +162,12 @@ class Executor:
             else:
                 self._done[job] = refs
 
-    def _end(self, step: Step, future: Submitted) -> RunRow | BaseException:
-        """Report the end of a task, and return its row or its error."""
+    def _end(self, step: Step, future: Submitted) -> RunRow | BaseException | None:
+        """Report the end of a task, and return its row or its error; None if it was not begun."""
         ended = self.tasks.ended(future)
         outcome = ended.outcome
+        if outcome is None:
+            return None
         if isinstance(outcome, BaseException):
             self.reporter.on_fail(step.title, str(outcome))
             return outcome

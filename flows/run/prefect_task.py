@@ -10,7 +10,7 @@ move with the store.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,12 @@ from prefect.task_runners import TaskRunner
 
 from tokmill.flows.errors import RunError
 from tokmill.flows.run.elsewhere import Listening, telling
+from tokmill.flows.run.groups import GroupError, divided, group_title
 from tokmill.flows.run.performing import perform
-from tokmill.flows.run.tasks import Ended, TaskSpec
+from tokmill.flows.run.tasks import Asked, Ended, TaskSpec
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
+from tokmill.tasks.store.digest import digest_bytes
 
 _ENGINE = "prefect.task_runs"
 
@@ -47,8 +49,9 @@ class Sealed:
     Prefect's own mark for that (`quote`) does not survive the way to Dask and Ray.
     """
 
-    def __init__(self, spec: TaskSpec) -> None:
-        self.spec = spec
+    def __init__(self, specs: Sequence[TaskSpec], titles: Sequence[str]) -> None:
+        self.specs = specs
+        self.titles = titles
 
 
 @dataclass
@@ -62,41 +65,66 @@ class FingerprintPolicy(CachePolicy):
         flow_parameters: dict[str, Any],
         **kwargs: Any,
     ) -> str | None:
-        """Return `<verb>-<fingerprint>`, after making Prefect's result file agree with the store."""
-        spec = inputs["sealed"].spec
-        store = Store.open(spec.store)
-        key = f"{spec.request.stage.verb}-{store.fingerprint(spec.request)}"
-        ref = store.lookup(spec.request, verify=spec.verify)
-        if ref is None:
-            (results_folder(spec.store) / key).unlink(missing_ok=True)
+        """Return `<verb>-<fingerprint>`, after making Prefect's result file agree with the store.
+
+        A group's fingerprint is the digest of those of its steps.
+        """
+        specs = inputs["sealed"].specs
+        store, verb = Store.open(specs[0].store), specs[0].request.stage.verb
+        owners = [store.fingerprint(spec.request) for spec in specs]
+        key = f"{verb}-{owners[0] if len(owners) == 1 else digest_bytes(' '.join(owners).encode())}"
+        refs = _found(store, specs)
+        if refs is None:
+            (results_folder(specs[0].store) / key).unlink(missing_ok=True)
         else:
-            store.label(ref, spec.request.name)
-            _remember(spec.store, key, ref)
+            for spec, ref in zip(specs, refs, strict=True):
+                store.label(ref, spec.request.name)
+            _remember(specs[0].store, key, refs)
         return key
 
 
-def _remember(store: Path, key: str, ref: ArtifactRef) -> None:
-    """Write `ref` as Prefect's result for `key`, unless it already is.
+def _found(store: Store, specs: Sequence[TaskSpec]) -> list[ArtifactRef] | None:
+    """Return the artifacts of all specs; None if the store lacks one."""
+    refs = []
+    for spec in specs:
+        ref = store.lookup(spec.request, verify=spec.verify)
+        if ref is None:
+            return None
+        refs.append(ref)
+    return refs
 
-    Another profile may have made the artifact under another name; `ref` has this run's name.
+
+def _remember(store: Path, key: str, refs: list[ArtifactRef]) -> None:
+    """Write `refs` as Prefect's result for `key`, unless they already are.
+
+    Another profile may have made an artifact under another name; `refs` have this run's names.
     """
     folder = LocalFileSystem(basepath=str(results_folder(store)))
     results = ResultStore(result_storage=folder, serializer=JSONSerializer())
-    if not results.exists(key) or results.read(key).result != ref:
-        results.write(obj=ref, key=key)
+    if not results.exists(key) or results.read(key).result != refs:
+        results.write(obj=refs, key=key)
 
 
 @task(cache_policy=FingerprintPolicy(), persist_result=True, result_serializer="json")
-def realize(sealed: Sealed, title: str) -> ArtifactRef:
-    """Publish the requested artifact, unless the store has it.
+def realize(sealed: Sealed) -> list[ArtifactRef]:
+    """Publish the requested artifacts, unless the store has them.
 
     Raises:
-        As `performing.perform`.
+        GroupError: one of several failed.
+        Exception: otherwise as `performing.perform`.
     """
-    spec, logger = sealed.spec, get_run_logger()
+    logger = get_run_logger()
     drop_bare_ends()  # also in a process of a pool
-    with telling(spec.telling, title):
-        return perform(spec, title, logger.info).ref
+    refs: list[ArtifactRef] = []
+    for spec, title in zip(sealed.specs, sealed.titles, strict=True):
+        try:
+            with telling(spec.telling, title):
+                refs.append(perform(spec, title, logger.info).ref)
+        except Exception as error:
+            if len(sealed.specs) == 1:
+                raise
+            raise GroupError(title, refs, error) from error
+    return refs
 
 
 def drop_bare_ends() -> None:
@@ -109,52 +137,83 @@ def _says_more(record: logging.LogRecord) -> bool:
     return record.levelno > logging.INFO or not record.getMessage().startswith("Finished in state ")
 
 
-def as_task(spec: TaskSpec, task_run_name: str) -> Task[..., ArtifactRef]:
-    """Return the Prefect task for a request; people see `task_run_name`, e.g. `encode[english/3]`."""
+def as_task(specs: Sequence[TaskSpec], task_run_name: str) -> Task[..., list[ArtifactRef]]:
+    """Return the Prefect task for requests; people see `task_run_name`, e.g. `encode[english/3]`."""
     return realize.with_options(
-        name=spec.request.stage.task,
+        name=specs[0].request.stage.task,
         task_run_name=task_run_name,
-        result_storage=results_folder(spec.store),
+        result_storage=results_folder(specs[0].store),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """A step within a group that was submitted.
+
+    Attributes:
+        group: the future of the group's task run.
+        index: of the step within it.
+        title: of the step.
+    """
+
+    group: PrefectFuture[list[ArtifactRef]]
+    index: int
+    title: str
+
+    def add_done_callback(self, callback: Callable[[Any], None], /) -> None:
+        """See `tasks.Submitted`."""
+        self.group.add_done_callback(lambda _: callback(self))
 
 
 @dataclass(frozen=True)
 class PrefectTasks:
-    """Executes tasks on one of Prefect's task runners.
+    """Executes tasks on one of Prefect's task runners, in groups (`flows.run.groups`).
 
     Attributes:
         runner: the task runner.
+        workers: how many task runs it executes at a time.
         heard: what tasks in other processes tell; None if they run in threads of this one.
-        task_runs: title of each submitted task → its task run.
+        task_runs: title of each submitted step → the task run of its group.
     """
 
     runner: TaskRunner[Any]
+    workers: int
     heard: Listening | None = None
     task_runs: dict[str, UUID] = field(default_factory=dict)
-    _titles: dict[Any, str] = field(default_factory=dict)
 
-    def submit(self, spec: TaskSpec, title: str, after: Sequence[Any]) -> PrefectFuture[ArtifactRef]:
-        """See `execution.Tasks`."""
+    def submit(self, asked: Sequence[Asked]) -> Sequence[Member]:
+        """See `tasks.Tasks`."""
         if self.heard is not None:
             self.heard.take_callbacks()
-            spec = replace(spec, telling=self.heard.folder)
-        arguments = {"sealed": Sealed(spec), "title": title}
-        # all of them have ended, so the page is told of them, and nobody has to wait, or to be sent them
-        edges: set[RunInput] = {TaskRunResult(id=future.task_run_id) for future in after}
-        future: PrefectFuture[ArtifactRef] = self.runner.submit(
-            as_task(spec, title), arguments, dependencies={"sealed": edges}
-        )
-        self._titles[future] = title
-        self.task_runs[title] = future.task_run_id
-        return future
+        return [member for group in divided(asked, self.workers) for member in self._submit(group)]
 
-    def ended(self, submitted: PrefectFuture[ArtifactRef]) -> Ended:
-        """See `execution.Tasks`."""
-        submitted.wait()  # it has ended, but may not have its final state until it is waited for
-        state = submitted.state
-        outcome = submitted.result(raise_on_failure=False)
-        told = self.heard.last(self._titles.pop(submitted)) if self.heard is not None else None
+    def _submit(self, asked: Sequence[Asked]) -> list[Member]:
+        folder = None if self.heard is None else self.heard.folder
+        specs = [replace(each.spec, telling=folder) for each in asked]
+        titles = [each.title for each in asked]
+        # all of them have ended, so the page is told of them, and nobody has to wait, or to be sent them
+        before = {member.group.task_run_id for each in asked for member in each.after}
+        edges: set[RunInput] = {TaskRunResult(id=task_run_id) for task_run_id in before}
+        future: PrefectFuture[list[ArtifactRef]] = self.runner.submit(
+            as_task(specs, group_title(titles)),
+            {"sealed": Sealed(specs, titles)},
+            dependencies={"sealed": edges},
+        )
+        self.task_runs.update(dict.fromkeys(titles, future.task_run_id))
+        return [Member(future, index, title) for index, title in enumerate(titles)]
+
+    def ended(self, submitted: Member) -> Ended:
+        """See `tasks.Tasks`."""
+        submitted.group.wait()  # it has ended, but may not have its final state until it is waited for
+        state = submitted.group.state
+        outcome = submitted.group.result(raise_on_failure=False)
+        told = self.heard.last(submitted.title) if self.heard is not None else None
+        how, seconds = (None, 0.0) if told is None else (told.how, told.seconds)
         if state.is_completed():
-            how, seconds = (None, 0.0) if told is None else (told.how, told.seconds)
-            return Ended(outcome, state.name == "Cached", how, seconds)
+            return Ended(outcome[submitted.index], state.name == "Cached", how, seconds)
+        if isinstance(outcome, GroupError):
+            index = submitted.index - len(outcome.refs)
+            if index < 0:
+                return Ended(outcome.refs[submitted.index], False, how, seconds)
+            return Ended(outcome.error if index == 0 else None)
         return Ended(outcome if isinstance(outcome, BaseException) else RunError(str(state.message)))

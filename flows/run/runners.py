@@ -45,7 +45,7 @@ def _threads(machine: Machine, run_id: str) -> Iterator[PrefectTasks]:
     with ExitStack() as until_done:
         until_done.enter_context(runner)
         try:
-            yield PrefectTasks(runner)
+            yield PrefectTasks(runner, machine.workers)
         except BaseException as error:
             if not isinstance(error, Exception):  # stop the tasks instead of waiting for them
                 request_stop()
@@ -60,7 +60,7 @@ def _elsewhere(made: Callable[[Machine], TaskRunner[Any]]) -> Open:
     def opened(machine: Machine, run_id: str) -> Iterator[PrefectTasks]:
         runner, folder = made(machine), results_folder(machine.open_store().root) / "telling" / run_id
         with runner, listening(folder) as heard:
-            yield PrefectTasks(runner, heard)
+            yield PrefectTasks(runner, machine.workers, heard)
         forget(folder)
 
     return opened

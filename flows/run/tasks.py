@@ -61,12 +61,12 @@ class Ended(NamedTuple):
     """What became of a submitted task.
 
     Attributes:
-        outcome: its artifact, or why there is none.
+        outcome: its artifact, or why there is none; None if it was not begun, since one before it failed.
         cached: whether nothing was done.
         how, seconds: how it got the artifact, and in what time, if it ran where no callback reaches.
     """
 
-    outcome: ArtifactRef | BaseException
+    outcome: ArtifactRef | BaseException | None
     cached: bool = False
     how: How | None = None
     seconds: float = 0.0
@@ -79,17 +79,25 @@ class Submitted(Protocol):
         """Have the callback called with this when the task has ended."""
 
 
+class Asked(NamedTuple):
+    """A task that is to be executed.
+
+    Attributes:
+        spec: its argument.
+        title: its name, e.g. `encode[english/3]`.
+        after: submitted tasks that it depends on; they have ended.
+    """
+
+    spec: TaskSpec
+    title: str
+    after: Sequence[Any]
+
+
 class Tasks(Protocol):
     """Those who execute tasks: Prefect, or threads of this process."""
 
-    def submit(self, spec: TaskSpec, title: str, after: Sequence[Any]) -> Submitted:
-        """Have a task executed.
-
-        Args:
-            spec: its argument.
-            title: its name, e.g. `encode[english/3]`.
-            after: submitted tasks that it depends on; they have ended.
-        """
+    def submit(self, asked: Sequence[Asked]) -> Sequence[Submitted]:
+        """Have the tasks of a job executed; return one for each, in order."""
 
     def ended(self, submitted: Any) -> Ended:
         """Return what became of a task that has ended."""

@@ -14,11 +14,12 @@ from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.run.composer import Composer
 from tokmill.flows.run.dag import Dag
 from tokmill.flows.run.direct import DirectTasks
-from tokmill.flows.run.execution import Executor, perform
+from tokmill.flows.run.execution import Executor
+from tokmill.flows.run.performing import perform
 from tokmill.flows.run.planning import plan_dag
 from tokmill.flows.run.progress import Silent
 from tokmill.flows.run.sources import resolve_sources
-from tokmill.flows.run.tasks import Ended, TaskSpec
+from tokmill.flows.run.tasks import Asked, Ended, TaskSpec
 from tokmill.tasks.core.stage import ArtifactRef, Request
 from tokmill.tasks.count.stage import COUNT, CountParams
 from tokmill.tasks.count.tree import FAN_IN
@@ -65,8 +66,8 @@ class ProcessTasks:
 
     pool: Pool
 
-    def submit(self, spec: TaskSpec, title: str, after: Sequence[Any]) -> Any:
-        return self.pool.submit(_made, spec, title)
+    def submit(self, asked: Sequence[Asked]) -> Sequence[Any]:
+        return [self.pool.submit(_made, each.spec, each.title) for each in asked]
 
     def ended(self, submitted: Any) -> Ended:
         return Ended(submitted.result())
