@@ -9,9 +9,7 @@ from a tenth of a second to ten seconds, each shortened at random, so that many 
 the same moment.
 """
 
-import asyncio
 import errno
-import http.client
 import os
 import random
 import socket
@@ -143,7 +141,7 @@ def _passes(chain: list[BaseException], names: set[str], status: int | None, cod
         return True
     if status is not None and code != "NotImplemented":
         return status >= 500 or status in _PASSING_STATUS or code in _PASSING_CODES
-    kinds = (TimeoutError, ConnectionError, socket.gaierror, http.client.IncompleteRead, asyncio.TimeoutError)
+    kinds = (TimeoutError, ConnectionError, socket.gaierror)
     by_number = any(isinstance(each, OSError) and each.errno in _PASSING_ERRNO for each in chain)
     return by_number or any(isinstance(each, kinds) for each in chain)
 

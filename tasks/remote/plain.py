@@ -5,6 +5,7 @@ a look before the write and a reading after it, which leaves a moment in which t
 Replacing only a known state is a comparison followed by a write.
 """
 
+import errno
 import inspect
 from collections.abc import Iterator
 from contextlib import suppress
@@ -56,7 +57,7 @@ class Plain:
     def get(self, url: str, start: int, end: int | None, etag: str) -> tuple[bytes, str]:
         """Return a range of bytes, and the ETag."""
         if etag and self.head(url).etag != etag:
-            raise ChangedError(url)
+            raise ChangedError(errno.ESTALE, "the object is not in the expected state", url)
         return bytes(self._filesystem.cat_file(url, start=start or None, end=end)), etag
 
     def put(self, url: str, data: bytes) -> str:
@@ -82,7 +83,7 @@ class Plain:
     def exchange(self, url: str, data: bytes, etag: str) -> str:
         """Write an object if its ETag is still `etag`."""
         if self.head(url).etag != etag:
-            raise ChangedError(url)
+            raise ChangedError(errno.ESTALE, "the object is not in the expected state", url)
         return self.put(url, data)
 
     def upload(self, path: Path, url: str) -> None:
@@ -110,13 +111,17 @@ class Plain:
         num_bytes, modified_ns = int(found.get("size") or 0), _nanoseconds(modified)
         etag = next((str(found[name]) for name in _ETAGS if found.get(name)), f"{num_bytes}-{modified_ns}")
         return Info(
-            f"{self._scheme}://{str(found['name']).lstrip('/')}",
+            self._url(str(found["name"])),
             num_bytes,
             etag.strip('"'),
             str(found.get("version_id") or ""),
             modified_ns,
             is_folder=found.get("type") == "directory",
         )
+
+    def _url(self, name: str) -> str:
+        """The URL of a name, which for web servers is one already."""
+        return name if "://" in name else f"{self._scheme}://{name.lstrip('/')}"
 
 
 def _own(filesystem: Any, name: str) -> Any:
@@ -128,5 +133,5 @@ def _nanoseconds(moment: Any) -> int:
     if isinstance(moment, str):
         moment = datetime.fromisoformat(moment)
     if isinstance(moment, datetime):
-        return int(moment.timestamp() * 1_000_000) * 1_000
-    return int(float(moment or 0) * 1_000_000_000)
+        moment = moment.timestamp()
+    return round(float(moment or 0) * 1_000_000) * 1_000  # a listing may have the same moment in another type

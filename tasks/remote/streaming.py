@@ -13,16 +13,18 @@ import errno
 import io
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
 from tokmill.tasks.remote.faults import ChangedError
 from tokmill.tasks.remote.objects import read_range, stat
 from tokmill.tasks.remote.services import Info
+from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 FIRST_PART_BYTES = 256 << 10
 PART_BYTES = 8 << 20
 AHEAD = 4
+_LOOKING_SECONDS = 0.5
 
 
 @contextmanager
@@ -86,19 +88,17 @@ class Stream:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _next(self) -> bytes:
-        if self._waiting:
-            found = self._waiting.popleft().result()
-            self._fill()
-            return found
-        if self._pool is not None or (first := next(self._ranges, None)) is None:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(AHEAD, thread_name_prefix="ranges")
+            self._fill(1)  # if the reader wants no more than the beginning, that is all
+        if not self._waiting:
             return b""
-        found = _range_of(self._state, *first)  # there may be no other, so no threads yet
-        self._pool = ThreadPoolExecutor(AHEAD, thread_name_prefix="ranges")
-        self._fill()
+        found = _awaited(self._waiting.popleft())
+        self._fill(AHEAD)
         return found
 
-    def _fill(self) -> None:
-        while self._pool is not None and len(self._waiting) < AHEAD:
+    def _fill(self, number: int) -> None:
+        while self._pool is not None and len(self._waiting) < number:
             if (following := next(self._ranges, None)) is None:
                 return
             self._waiting.append(self._pool.submit(_range_of, self._state, *following))
@@ -164,11 +164,23 @@ class RandomReader:
 
 def _fetched(state: Info, start: int, stop: int) -> bytes:
     """Fetch a range, a long one in several ranges side by side."""
-    if stop - start <= PART_BYTES:
-        return _range_of(state, start, stop)
-    bounds = [(at, min(at + PART_BYTES, stop)) for at in range(start, stop, PART_BYTES)]
-    with ThreadPoolExecutor(AHEAD, thread_name_prefix="ranges") as pool:
-        return b"".join(pool.map(lambda bound: _range_of(state, *bound), bounds))
+    pool = ThreadPoolExecutor(AHEAD, thread_name_prefix="ranges")
+    try:
+        futures = [
+            pool.submit(_range_of, state, at, min(at + PART_BYTES, stop))
+            for at in range(start, stop, PART_BYTES)
+        ]
+        return b"".join(map(_awaited, futures))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _awaited(future: "Future[bytes]") -> bytes:
+    """Return the result of a range, and look meanwhile whether the work was stopped."""
+    while not future.done():
+        wait([future], timeout=_LOOKING_SECONDS)
+        raise_if_stopped()
+    return future.result()
 
 
 def _range_of(state: Info, start: int, stop: int) -> bytes:

@@ -1,12 +1,15 @@
 """Whole runs from object storage: the artifacts of a run from files, and commands that read text again."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.object_server import Bucket
+from tests.test_flows.commands import clean_environment
 from tests.test_flows.corpora import write_project
 from tests.test_flows.in_process import InProcess
 from tests.test_flows.test_direct import digests
@@ -149,3 +152,33 @@ def test_a_profile_is_drafted_from_a_bucket(
     assert f'files = ["{bucket.url}/many/*.jsonl"]' in text
     assert 'text_column = "text"' in text
     assert tokmill("plan", "drafted.toml")[0] == 0
+
+
+_WITHOUT_EXTRAS = """
+import sys
+sys.modules['s3fs'] = None  # as if it were not installed
+from tokmill.flows.commands.main import main
+code = main(sys.argv[1:])
+assert not {'fsspec', 'botocore', 'aiohttp', 'asyncio'} & set(sys.modules)
+sys.exit(code)
+"""
+
+
+def without_extras(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command in a process that has no library for object storage, and fail if it imports any other."""
+    environment = clean_environment(TOKMILL_STORE=str(folder / "store"))
+    command = [sys.executable, "-c", _WITHOUT_EXTRAS, *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_who_has_no_extra_sees_nothing_of_it(tmp_path: Path) -> None:
+    name = write_project(tmp_path)
+    done = without_extras(tmp_path, "plan", name)
+    assert done.returncode == 0, done.stderr
+
+    (tmp_path / name).write_text((tmp_path / name).read_text().replace("many/*", "s3://bucket/many/*"))
+    done = without_extras(tmp_path, "plan", name)
+
+    assert "source 'many'" in done.stderr
+    assert "pip install 'tokmill[s3]'" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr

@@ -30,6 +30,7 @@ from tokmill.tasks.ingest.stage import run as ingest
 from tokmill.tasks.remote import streaming
 from tokmill.tasks.remote.location import RemoteFile
 from tokmill.tasks.store.files import FileDigests
+from tokmill.tokenizer.core.stopping import StopRequested, allow_work, request_stop
 
 pytestmark = pytest.mark.objects
 
@@ -311,3 +312,54 @@ def test_an_object_that_changes_during_ingest_is_noticed(bucket: Bucket, tmp_pat
     with pytest.raises(SourceError, match=r"source 'web'.*a.jsonl changed while it was read"):
         corpus_of(bucket, tmp_path)
     replacing.join()
+
+
+def test_a_read_that_hangs_is_stopped(bucket: Bucket) -> None:
+    bucket.put("a.txt", b"line\n" * 1_000)
+    held = bucket.fault("hold", method="GET", key="a.txt", skip=1)
+
+    def stop() -> None:
+        assert held.arrived.wait(60)
+        request_stop()
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    try:
+        with ranges(100, 100, 2), pytest.raises(StopRequested):
+            read(RemoteFile(f"{bucket.url}/a.txt"), format="lines")
+    finally:
+        allow_work()
+        held.release()
+        stopping.join()
+
+
+def test_a_web_server_gives_files_without_listing_them(tmp_path: Path, bucket: Bucket) -> None:
+    texts = [f"text {number}" for number in range(100)]
+    bucket.put("a.jsonl.zst", COMPRESSORS[".zst"](content("jsonl", texts)))
+    bucket.server.client.put_object_acl(Bucket=bucket.name, Key="a.jsonl.zst", ACL="public-read")
+    url = f"{bucket.server.proxy.url}/{bucket.name}/a.jsonl.zst"
+
+    found, root = resolve_files(SourceSpec(files=[url]), Path("/"), FileDigests(tmp_path), source="web")
+
+    assert root == f"{bucket.server.proxy.url}/{bucket.name}"
+    assert [one.value["name"] for one in found] == ["a.jsonl.zst"]
+    assert [text.decode() for text in read(RemoteFile(url), format="jsonl").texts] == texts
+    with pytest.raises(SourceError, match="the server has no such file"):
+        resolve_files(SourceSpec(files=[f"{root}/none.txt"]), Path("/"), FileDigests(tmp_path), source="web")
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_other_file_systems_of_fsspec_are_read_and_listed(tmp_path: Path, kind: str) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    texts = [f"text {number}" for number in range(100)]
+    memory = fsspec.filesystem("memory")
+    for name in ("a", "sub/b", ".c"):
+        memory.pipe(f"/{tmp_path.name}/{name}{SUFFIXES[kind]}", content(kind, texts))
+    spec = SourceSpec(files=[f"memory://{tmp_path.name}/**/*"], format=kind)  # type: ignore[arg-type]
+
+    with ranges(100, 300, 2):
+        found, _ = resolve_files(spec, Path("/"), FileDigests(tmp_path), source="s")
+
+        assert [one.value["name"] for one in found] == [f"a{SUFFIXES[kind]}", f"sub/b{SUFFIXES[kind]}"]
+        for one in found:
+            assert read(RemoteFile(one.value["path"]), format=kind).texts == [text.encode() for text in texts]
