@@ -16,6 +16,7 @@ from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.core.stage import How, Scalar
 
 _MEASURED: Final = {"documents": "num_documents", "tokens": "num_tokens", "bytes": "num_bytes"}
+_ALMOST: Final = 0.99
 _MEGA: Final = 1_000_000
 
 
@@ -70,8 +71,9 @@ class GroupProgress:
 
     @property
     def share(self) -> float:
-        """How much of the group's work is done, from 0 to 1."""
-        return (self.num_ended + self._at_work) / max(self.num_tasks, 1)
+        """How much of the group's work is done, from 0 to 1; 1 only when all tasks have ended."""
+        share = (self.num_ended + self._at_work) / max(self.num_tasks, 1)
+        return share if self.complete else min(share, _ALMOST)
 
     @property
     def _at_work(self) -> float:
@@ -82,11 +84,12 @@ class GroupProgress:
         """Return the progress in words, at a time of the same clock."""
         seconds = max(now - (now if self.began is None else self.began), 1e-9)
         left = self._seconds_left(seconds)
+        pace = f"{span(left)} left" if left else f"{span(seconds)} so far"
         shards = f"{self.num_ended:,} of {counted(self.num_tasks, 'shard')}" if self.num_tasks > 1 else ""
         failed = f"{self.num_failed:,} failed" if self.num_failed else ""
         parts = [
-            f"{100 * self.share:.0f} %",
-            f"{span(seconds)} in all" if self.complete else f"{span(left)} left" if left else "",
+            f"{100 * self.share:.0f} %" if self.share else "",
+            f"{span(seconds)} in all" if self.complete else pace,
             shards,
             *self._amounts(seconds),
             failed,
@@ -108,5 +111,5 @@ class GroupProgress:
         words = [f"{amount:,} {unit}" for unit, amount in amounts.items() if amount]
         if text:
             return [*words, f"{text / _MEGA / seconds:,.1f} MB/s"]
-        unit, amount = next(iter(amounts.items()), ("", 0))
-        return [*words, f"{amount / seconds:,.0f} {unit}/s"] if amount and unit not in _MEASURED else words
+        unit, amount = next(reversed(amounts.items()), ("", 0))
+        return [*words, f"{amount / seconds:,.0f} {unit}/s"] if amount and unit != "documents" else words

@@ -202,7 +202,7 @@ class Page:
         now = time.monotonic()
         with self._lock:
             states = {
-                group: (100 * state.share, state.words(now), state.complete)
+                group: (round(100 * state.share, 1), state.words(now), state.complete)
                 for group, state in self._groups.items()
                 if state.began is not None
                 and (group in self._progress or (now - state.began > _LONG_SECONDS and not state.complete))

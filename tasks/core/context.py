@@ -110,6 +110,16 @@ def report_progress(done: int, total: int, unit: str, **also: int) -> None:
     Raises:
         StopRequested: see `raise_if_stopped`.
     """
-    raise_if_stopped()
-    if watcher := _WATCHER.get():
-        watcher(StageProgress(done, total, unit, also))
+    progress_reporter()(done, total, unit, **also)
+
+
+def progress_reporter() -> Callable[..., None]:
+    """Return `report_progress` for the other threads of a stage, which know no callback."""
+    watcher = _WATCHER.get()
+
+    def report(done: int, total: int, unit: str, **also: int) -> None:
+        raise_if_stopped()
+        if watcher:
+            watcher(StageProgress(done, total, unit, also))
+
+    return report

@@ -20,7 +20,7 @@ from tokmill.tokenizer.core.stopping import within_limit
 T = TypeVar("T")
 
 
-def read_ahead(items: Iterable[T], *, limit: int, size: Callable[[T], int]) -> Iterator[T]:
+def read_ahead(items: Iterable[T], *, limit: int, size: Callable[[T], int]) -> Generator[T]:
     """Yield the items of an iterable, which a thread reads ahead of the caller.
 
     Args:

@@ -4,7 +4,7 @@
 text; the scan of a small file has its documents, which are then grouped with neighbouring files into a shard.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tokmill.tasks.formats.text.columnar import BrokenFileError, largest_row_group
@@ -78,7 +78,18 @@ class FileScan:
         return self.size.num_documents == 0 and not self.bad
 
 
-def scan_file(path: Location, name: str, source: str, options: ReadOptions, limits: Limits) -> FileScan:
+def _not_told(batch: FileBatch) -> None:
+    """Do nothing."""
+
+
+def scan_file(
+    path: Location,
+    name: str,
+    source: str,
+    options: ReadOptions,
+    limits: Limits,
+    scanned: Callable[[FileBatch], None] = _not_told,
+) -> FileScan:
     """Read a file once.
 
     Args:
@@ -87,6 +98,7 @@ def scan_file(path: Location, name: str, source: str, options: ReadOptions, limi
         source: the source's name, for messages.
         options: how to read it.
         limits: sizes of shards and groups.
+        scanned: called with each batch that was scanned.
 
     Raises:
         SourceError: the file cannot be read or lacks the text column.
@@ -98,6 +110,7 @@ def scan_file(path: Location, name: str, source: str, options: ReadOptions, limi
         if batch.bad and options.on_error == "fail":
             raise document_error(source, name, file_format, batch.bad[0])
         scan.add(batch)
+        scanned(batch)
     return scan.finished()
 
 

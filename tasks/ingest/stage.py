@@ -8,6 +8,7 @@ decides between an error and a warning. The bounds of shards depend on the text 
 """
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,10 +17,12 @@ from typing import Any, TypeVar
 
 from pydantic import Field
 
+from tokmill.tasks.core.context import progress_reporter
 from tokmill.tasks.core.errors import MachineError, SourceError
 from tokmill.tasks.core.faults import out_of_memory, unreadable
 from tokmill.tasks.core.stage import Account, Outcome, Params, Stage
 from tokmill.tasks.formats.corpus import CorpusSource, SourceStats
+from tokmill.tasks.formats.text.documents import FileBatch
 from tokmill.tasks.formats.text.sharding import Limits, default_shard_bytes, estimated_text_bytes
 from tokmill.tasks.formats.text.sources import ReadOptions, SourceName, is_compressed
 from tokmill.tasks.ingest.scanning import FileScan, scan_file
@@ -76,10 +79,10 @@ def run(params: IngestParams, *, out: Path, files: Sequence[File], workers: int 
     """
     by_source = _by_source(params, files)
     limits = Limits(params.shard_bytes or _shard_bytes(files))
-    writer = CorpusWriter(limits)
+    writer, scanned = CorpusWriter(limits), _Scanned(_text_bytes(files))
     for source, options in sorted(params.sources.items()):
         writer.begin(source, options)
-        scans = _in_order(by_source[source], lambda file: _scan(file, params, limits), workers)
+        scans = _in_order(by_source[source], lambda file: _scan(file, params, limits, scanned.add), workers)
         for file, scan in zip(by_source[source], scans, strict=True):
             writer.add(scan, size_bytes=file["size"], digest=file["digest"])
     manifest = writer.write(out)
@@ -92,9 +95,30 @@ def run(params: IngestParams, *, out: Path, files: Sequence[File], workers: int 
 
 def _shard_bytes(files: Sequence[File]) -> int:
     """Choose the size of shards by the approximate size of the files' content."""
-    return default_shard_bytes(
-        sum(estimated_text_bytes(file["size"], compressed=is_compressed(file["name"])) for file in files)
-    )
+    return default_shard_bytes(_text_bytes(files))
+
+
+def _text_bytes(files: Sequence[File]) -> int:
+    """Return about how many bytes of text files have."""
+    return sum(estimated_text_bytes(file["size"], compressed=is_compressed(file["name"])) for file in files)
+
+
+class _Scanned:
+    """Adds up what the threads have scanned of all files, and reports it."""
+
+    def __init__(self, about_bytes: int) -> None:
+        self._about_bytes = about_bytes
+        self._num_bytes = self._num_documents = 0
+        self._lock = threading.Lock()
+        self._report = progress_reporter()
+
+    def add(self, batch: FileBatch) -> None:
+        """Note a batch of documents."""
+        with self._lock:
+            self._num_bytes += len(batch.data)
+            self._num_documents += len(batch)
+            total = max(self._about_bytes, self._num_bytes)
+            self._report(self._num_bytes, total, "bytes", documents=self._num_documents)
 
 
 def _by_source(params: IngestParams, files: Sequence[File]) -> dict[str, list[File]]:
@@ -127,10 +151,10 @@ def _check_not_empty(source: CorpusSource) -> None:
     _LOG.warning("%s", problem)
 
 
-def _scan(file: File, params: IngestParams, limits: Limits) -> FileScan:
+def _scan(file: File, params: IngestParams, limits: Limits, scanned: Callable[[FileBatch], None]) -> FileScan:
     path, source = located(file["path"]), file["source"]
     try:
-        scan = scan_file(path, file["name"], source, params.sources[source], limits)
+        scan = scan_file(path, file["name"], source, params.sources[source], limits, scanned)
         is_same = _is_as_found(path, file)
     except (SourceError, MachineError) as error:
         msg = f"source '{source}': {error}"

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tokmill.tasks.core.context import report_progress
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.core.stage import Account, Outcome, Scalar, Stage, Unit
 from tokmill.tasks.formats.encoded import Encoded
@@ -102,6 +103,11 @@ class Planning:
     def cut(self) -> CutDocument | None:
         """The document of an earlier mixture whose rest begins this one."""
         return self.settled.history.cut
+
+    @property
+    def num_tokens(self) -> int:
+        """The tokens that are planned."""
+        return sum(draw.stop.num_tokens for draw in self.draws.values())
 
     def blocks(self) -> Iterator[Plan]:
         """The plan, in blocks."""
@@ -256,8 +262,11 @@ def run(
         before = Ledger.open(ledger) if ledger is not None else None
         planning = Planning.of(params, sources, scratch, scored, before)
         with PlanWriter(out) as writer:
+            planned = 0
             for block in planning.blocks():
                 writer.append(block)
+                planned += int(block.num_tokens.sum())
+                report_progress(planned, planning.num_tokens, "tokens")
     planning.shares().save(out)
     planning.settled.curves.table().save(out)
     manifest = planning.manifest()

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tokmill.tasks.core.context import report_progress
 from tokmill.tasks.core.errors import PackingError
 from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.packed.block import SequenceBlock, ShardShape, group_rows
@@ -74,6 +75,8 @@ def write_shard(
             append(block)
             columns = {**part.columns(), "ordinal": ordinals}
             append_pieces(pa.table(columns, schema=PROVENANCE_SCHEMA))
+            written = (first.stop - entry.first_sequence) * length
+            report_progress(written, entry.num_sequences * length, "tokens")
 
 
 def _parts(

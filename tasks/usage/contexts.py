@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.tasks.core.context import report_progress
 from tokmill.tasks.formats.encoded import EncodedShard
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def sequences_of(
 
 
 def find_contexts(
-    tokenizer: "Tokenizer", sequences: Mapping[int, Sequence[int]], shards: Iterable[Path]
+    tokenizer: "Tokenizer", sequences: Mapping[int, Sequence[int]], shards: Sequence[Path]
 ) -> dict[int, str]:
     """Return where each sequence occurs first, the same for any number of workers.
 
@@ -64,9 +65,10 @@ def find_contexts(
         StoreError: a shard is broken.
     """
     left, found = dict(sequences), dict[int, str]()
-    for path in shards:
+    for number, path in enumerate(shards):
         if not left:
             break
+        report_progress(number, len(shards), "shards")
         shard = EncodedShard.open(path)
         here = {token: ids for token, ids in left.items() if all(shard.token_counts[one] for one in ids)}
         if here:

@@ -6,14 +6,16 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from tests.test_flows.commands import Outcome, Tokmill
 from tokmill.flows.server.served_folder import ServedFolder
+
+T = TypeVar("T")
 
 UP_SECONDS = 180
 RUN_SECONDS = 180
@@ -117,6 +119,16 @@ class Service:
                 return found
             POLL.wait(0.5)
         return pytest.fail(f"the run did not end within {RUN_SECONDS} s")
+
+    def until(self, ask: Callable[[], T], good: Callable[[T], bool]) -> T:
+        """Ask again and again until an answer is good; for what the server learns after a run's end."""
+        until = time.monotonic() + RUN_SECONDS
+        while time.monotonic() < until:
+            found = ask()
+            if good(found):
+                return found
+            POLL.wait(0.5)
+        return pytest.fail(f"the server did not learn of it within {RUN_SECONDS} s: {found}")
 
     def task_states(self, run: dict[str, Any]) -> dict[str, str]:
         """Title of each task run → the name of its state."""

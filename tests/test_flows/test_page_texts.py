@@ -70,7 +70,7 @@ def test_the_progress_of_shards_counts_what_they_did_and_what_they_report():
 def test_a_task_has_the_pace_of_its_own_unit():
     group = GroupProgress()
     group.start("train", 0.0)
-    assert group.words(11.0) == "0 %"
+    assert group.words(11.0) == "11 s so far"
     group.report("train", StageProgress(1000, 4000, "merges"))
     assert group.words(20.0) == "25 % · 1 min 00 s left · 1,000 merges · 50 merges/s"
     group.end("train", "made", {"num_merges": 4000})

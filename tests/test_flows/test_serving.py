@@ -142,9 +142,13 @@ def test_logs_have_the_figures_of_each_task_and_a_typed_name_is_kept(service: Se
     asked = {"parameters": {"profile": "tiny.toml"}, "name": "before the holidays"}
     run = service.end_of(service.call(f"/deployments/{deployment}/create_flow_run", asked)["id"])
 
-    assert run["name"] == "before the holidays"
+    assert (run["name"], run["state_name"]) == ("before the holidays", "Completed"), run["state"]
     wanted = {"logs": {"flow_run_id": {"any_": [run["id"]]}}, "limit": 200}
-    said = {log["message"]: log["task_run_id"] for log in service.call("/logs/filter", wanted)}
+
+    def logged() -> dict[str, str | None]:
+        return {log["message"]: log["task_run_id"] for log in service.call("/logs/filter", wanted)}
+
+    said = service.until(logged, lambda found: any(message.startswith("card: ") for message in found))
     tasks = tasks_of(service, run)
     (trained,) = (message for message in said if message.startswith("train: "))
     assert re.match(r"train: (cached|made in [^·]+) · tokenizer/tiny@v1 · vocab size [0-9,]+ · ", trained)
@@ -154,15 +158,20 @@ def test_logs_have_the_figures_of_each_task_and_a_typed_name_is_kept(service: Se
 
 
 def tasks_of(service: Service, run: dict[str, Any]) -> dict[str, str]:
-    """Return title → id of a run's task runs."""
+    """Return title → id of a run's task runs, once the server, which hears of them by events, has all."""
     body = {"flow_runs": {"id": {"any_": [run["id"]]}}, "limit": 200}
-    return {task["name"]: task["id"] for task in service.call("/task_runs/filter", body)}
+
+    def known() -> dict[str, str]:
+        return {task["name"]: task["id"] for task in service.call("/task_runs/filter", body)}
+
+    return service.until(known, lambda found: "card" in found)
 
 
 @pytest.mark.browser
 @pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
 def test_a_person_gets_from_a_task_to_the_report(service: Service, tmp_path: Path) -> None:
     run = service.run(profile="tiny.toml")
+    assert run["state_name"] == "Completed", run["state"]
     task = tasks_of(service, run)["audit"]
 
     with open_browser(tmp_path) as browser:

@@ -6,6 +6,7 @@ thread reads ahead of the consumer.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from hashlib import blake2b
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
+from tokmill.tasks.core.context import report_progress
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.core.faults import out_of_memory
 from tokmill.tasks.core.pipelining import read_ahead
@@ -106,6 +108,8 @@ def read_shard(
 ) -> Iterator[DocumentBatch]:
     """Yield a shard's documents in order, and verify at the end that they have not changed since ingest.
 
+    Progress is reported whenever the caller asks for the next batch, since it is done with the one before.
+
     Args:
         shard: the shard to read.
         roots: source → the folder that its file names are relative to.
@@ -113,9 +117,17 @@ def read_shard(
 
     Raises:
         SourceError: a file is missing, cannot be read, or has changed since ingest.
+        StopRequested: the run is being stopped.
     """
     batches = _verified(shard, _root(shard, roots), batch_bytes)
-    yield from read_ahead(batches, limit=_AHEAD * batch_bytes, size=lambda batch: len(batch.data) + 1)
+    num_bytes = num_documents = 0
+    ahead = read_ahead(batches, limit=_AHEAD * batch_bytes, size=lambda batch: len(batch.data) + 1)
+    with closing(ahead):
+        for batch in ahead:
+            num_bytes, num_documents = num_bytes + len(batch.data), num_documents + len(batch)
+            yield batch
+            del batch  # before the next one is asked for
+            report_progress(num_bytes, shard.num_bytes, "bytes", documents=num_documents)
 
 
 def _verified(shard: Shard, root: str | Path, batch_bytes: int) -> Iterator[DocumentBatch]:
