@@ -12,7 +12,7 @@ FAILED, USAGE = 1, 2
 
 
 _ORDER = (
-    *("run", "plan", "up", "doctor"),
+    *("run", "plan", "up", "deploy", "doctor"),
     *("profiles", "init"),
     *("ls", "show", "lineage", "diff", "verify", "tag", "remove", "sql", "catalog"),
     *("trace", "takedown", "export"),

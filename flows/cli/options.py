@@ -60,6 +60,23 @@ MemoryOption = Annotated[
         show_default="a quarter of the RAM",
     ),
 ]
+RefreshOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--refresh",
+        metavar="STAGE",
+        help="Make a stage's artifacts again, e.g. train, though they are there; may be given several times.",
+    ),
+]
+UntilOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--until",
+        metavar="KIND",
+        help="Make artifacts of this kind, e.g. tokenizer, and what it needs, but nothing else; may be given "
+        "several times.",
+    ),
+]
 NoPrefectOption = Annotated[
     bool,
     typer.Option(

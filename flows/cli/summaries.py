@@ -187,8 +187,8 @@ def _places(store: Store, result: RunResult) -> Mapping[str, str]:
         for kind, words in _WHERE.items()
         if kind in result.refs
     }
-    corpus = _ingested(result)
-    if num := int(store.record(corpus).metrics.get("num_quarantined", 0)):
+    corpus = _ingested(result) if "corpus" in result.refs else None
+    if corpus is not None and (num := int(store.record(corpus).metrics.get("num_quarantined", 0))):
         listed = store.path(corpus) / "quarantine.parquet"
         places["quarantine"] = f"{shown(listed)} ({counted(num, 'document')})"
     return places
@@ -196,7 +196,7 @@ def _places(store: Store, result: RunResult) -> Mapping[str, str]:
 
 def _ingested(result: RunResult) -> ArtifactRef:
     """The corpus with all documents that were read, also where some are held out."""
-    return result.refs.get("ingested", result.refs["corpus"])
+    return result.refs.get("ingested") or result.refs["corpus"]
 
 
 def _draw_steps(steps: Mapping[str, str]) -> None:
@@ -210,17 +210,21 @@ def _draw_steps(steps: Mapping[str, str]) -> None:
 
 
 def _next_steps(again: str, store: Store, result: RunResult) -> Mapping[str, str]:
-    name = result.refs["packed"].name
+    name = next(iter(result.refs.values())).name
     # A command without --store uses TOKMILL_STORE or the default.
     usual = Path(store_url(None)).absolute() == store.root
     option = "" if usual else f" --store {shlex.quote(shown(store.root))}"
-    quarantine = {}
-    if store.record(_ingested(result)).metrics.get("num_quarantined"):
-        quarantine[f"tokmill show corpus/{name}{option}"] = "the quarantined documents, with reasons"
-    return {
-        **quarantine,
-        f"tokmill show card/{name}{option}": "the composition of the data",
-        f"tokmill lineage packed/{name}{option}": "everything it was made from",
-        f'tokmill encode --tokenizer tokenizer/{name}{option} "some text"': "token ids of a text",
-        f"tokmill run {again} --set pack.sequence_length=2048{option}": "packs again; the rest is cached",
-    }
+    steps = {}
+    if "corpus" in result.refs and store.record(_ingested(result)).metrics.get("num_quarantined"):
+        steps[f"tokmill show corpus/{name}{option}"] = "the quarantined documents, with reasons"
+    if "card" in result.refs:
+        steps[f"tokmill show card/{name}{option}"] = "the composition of the data"
+    if "packed" in result.refs:
+        steps[f"tokmill lineage packed/{name}{option}"] = "everything it was made from"
+    if "tokenizer" in result.refs:
+        encode = f'tokmill encode --tokenizer tokenizer/{name}{option} "some text"'
+        steps[encode] = "token ids of a text"
+    if "packed" in result.refs:
+        repack = f"tokmill run {again} --set pack.sequence_length=2048{option}"
+        steps[repack] = "packs again; the rest is cached"
+    return steps

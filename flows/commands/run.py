@@ -11,9 +11,11 @@ from tokmill.flows.cli.options import (
     MemoryOption,
     NoPrefectOption,
     ProfileArgument,
+    RefreshOption,
     RehashOption,
     SetOption,
     StoreOption,
+    UntilOption,
     VerifyOption,
     WorkersOption,
 )
@@ -25,6 +27,7 @@ from tokmill.flows.cli.output import Notes, messages, print_json
     epilog=examples(
         "tokmill run quickstart",
         "tokmill run own.toml --set pack.sequence_length=2048 --workers 8",
+        "tokmill run own.toml --until tokenizer",
         "tokmill run own.toml --store /data/store --verify full --json > run.json",
     ),
 )
@@ -36,6 +39,8 @@ def run(
     memory: MemoryOption = None,
     verify: VerifyOption = None,
     rehash: RehashOption = False,
+    until: UntilOption = None,
+    refresh: RefreshOption = None,
     no_prefect: NoPrefectOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -60,6 +65,8 @@ def run(
             memory=memory,
             verify=verify,
             rehash=rehash,
+            until=until or (),
+            refresh=refresh or (),
             reporter=shown,
         )
     seconds = time.monotonic() - began
@@ -87,6 +94,7 @@ def plan(
     overrides: SetOption = None,
     store: StoreOption = None,
     rehash: RehashOption = False,
+    until: UntilOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what a run would do: which tasks are cached, which would run, and which field changed."""
@@ -98,7 +106,7 @@ def plan(
     loaded = load_profile(profile, overrides or [])
     machine = Machine.of(loaded.execution, store=store, rehash=rehash)
     opened = open_store(machine.store)
-    rows = api.plan(loaded, store=machine.store, rehash=machine.rehash, reporter=Notes())
+    rows = api.plan(loaded, until=until or (), store=machine.store, rehash=machine.rehash, reporter=Notes())
     if as_json:
         print_json(plan_document(loaded.name, opened, rows))
     else:

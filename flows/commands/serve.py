@@ -1,6 +1,7 @@
-"""`tokmill up` and `tokmill doctor`: starts a Prefect server on this machine, and diagnoses one."""
+"""`tokmill up`, `deploy` and `doctor`: starts, feeds and diagnoses a Prefect server."""
 
-from typing import Annotated
+import shlex
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -8,6 +9,9 @@ from tokmill.flows.cli.app import FAILED, app, examples
 from tokmill.flows.cli.options import JsonOption, StoreOption
 from tokmill.flows.cli.output import messages, print_json, say
 from tokmill.flows.server.settings import prepare_terminal_run, require_prefect_home
+
+if TYPE_CHECKING:
+    from tokmill.flows.server.served_folder import ServedFolder
 
 
 @app.command(
@@ -45,6 +49,61 @@ def up(
         any_profile=allow_profiles,
         announce=announce,
     )
+
+
+@app.command(
+    rich_help_panel="Work",
+    epilog=examples(
+        "PREFECT_API_URL=http://prefect.example.org/api tokmill deploy --store /data/store",
+        "tokmill deploy --store s3://team/store --pool kubernetes",
+    ),
+)
+def deploy(
+    store: StoreOption = None,
+    pool: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="An existing work pool, e.g. of Docker or Kubernetes; by default one of processes.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Register deployments for this folder's profiles at the configured Prefect server."""
+    from pathlib import Path
+
+    from tokmill.flows.figures import counted
+    from tokmill.flows.run.machine import open_store, store_url
+
+    prepare_terminal_run()
+    from tokmill.flows.deploying.registering import register
+    from tokmill.flows.server.prefect_server import require_configured
+    from tokmill.flows.server.served_folder import ServedFolder
+
+    location = store_url(store)
+    served = ServedFolder.of(Path.cwd(), location if "://" in location else open_store(location).root, pool)
+    api = require_configured("deploy")
+    problems: list[str] = []
+    names: list[str] = []
+    for kind, line in register(served, with_store=True):
+        (names if kind == "registered" else problems).append(line)
+    if as_json:
+        print_json({"api": api, "pool": served.work_pool, "deployments": names, "notes": problems})
+        return
+    for line in problems:
+        say(line)
+    for name in names:
+        say(f"  {name}")
+    say(f"{api}: {counted(len(names), 'deployment')}, run by workers of the pool {served.work_pool}")
+    if pool is None:
+        say(f"\nstart a worker:\n  {_worker(served)}")
+
+
+def _worker(served: "ServedFolder") -> str:
+    """Return the command that starts a worker for a folder's pool."""
+    folder = shlex.quote(str(served.folder))
+    work = f"prefect worker start --pool {shlex.quote(served.work_pool)} --type process"
+    return f"cd {folder} && TOKMILL_SERVED={folder} {work}"
 
 
 @app.command(

@@ -85,6 +85,7 @@ class Deployment:
         profile: the profile that it is for; None if its form has a choice.
         given: how runs name that profile.
         schema: its form.
+        store: the store that its runs are given; None if the worker's environment names it.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Deployment:
     profile: Profile | None
     given: str | None
     schema: Schema
+    store: str | None = None
 
     @property
     def schedule(self) -> Schedule | None:
@@ -101,7 +103,8 @@ class Deployment:
     @property
     def parameters(self) -> dict[str, Any]:
         """The parameters of runs that are given no others."""
-        return {} if self.given is None else {"profile": self.given}
+        given = {"profile": self.given, "store": self.store}
+        return {name: value for name, value in given.items() if value is not None}
 
     @property
     def tags(self) -> list[str]:

@@ -17,10 +17,11 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from tokmill.flows.profile import Profile
 from tokmill.flows.profile.model import SIZE
+from tokmill.flows.profile.stages import Kind, StageName
 from tokmill.flows.run.filled import KEPT, SHOWN
 
 Schema: TypeAlias = dict[str, Any]
@@ -111,6 +112,19 @@ MACHINE: Mapping[str, Schema] = {
         "type": "array",
         "items": {"type": "string", "pattern": r"^[^=]+=.*"},
         "description": "Any other value of the profile, as section.key=value, e.g. encode.min_tokens=16.",
+    },
+    "until": {
+        "title": "Until",
+        "type": "array",
+        "items": {"type": "string", "enum": list(get_args(Kind))},
+        "description": "Make these artifacts and what they are made from, but nothing else; empty for all.",
+    },
+    "refresh": {
+        "title": "Refresh",
+        "type": "array",
+        "items": {"type": "string", "enum": list(get_args(StageName))},
+        "description": "Stages whose artifacts are made again although the store has them. What comes out "
+        "equal leaves what follows as it is.",
     },
     "verify": {
         "title": "Verify",
@@ -220,7 +234,7 @@ def _profile_field(choices: list[str]) -> Schema:
 
 
 def _machine_default(profile: Profile | None, name: str) -> Schema:
-    if name == "more":
+    if MACHINE[name]["type"] == "array":
         return {"default": []}
     value = None if profile is None else getattr(profile.execution, name, None)
     return {} if value is None or name == "store" else {"default": value}

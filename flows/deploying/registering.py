@@ -1,6 +1,7 @@
 """Registers a folder's work pool and deployments at the Prefect server that the environment names.
 
-`tokmill up` runs `python -m tokmill.flows.deploying.registering FOLDER STORE`.
+`tokmill up` runs `python -m tokmill.flows.deploying.registering FOLDER STORE`; `tokmill deploy` calls
+`register`.
 
 Registering again keeps the settings that people made in the UI: schedules with their parameters, the
 deployment's parameters and tags, pauses and limits of deployment and pool. It replaces what is defined by the
@@ -11,8 +12,9 @@ paused.
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
@@ -25,35 +27,45 @@ from prefect.exceptions import ObjectNotFound
 from tokmill.flows.deploying import schedules
 from tokmill.flows.deploying.deployed import Deployment, deployments_of
 from tokmill.flows.deploying.form import kept_in
+from tokmill.flows.errors import ServeError
 from tokmill.flows.server.served_folder import ServedFolder
+
+Line = tuple[Literal["note", "registered"], str]
 
 _MOST = 200
 
 
-def register(served: ServedFolder, *, any_profile: bool = False) -> Iterator[str]:
+def register(served: ServedFolder, *, any_profile: bool = False, with_store: bool = False) -> Iterator[Line]:
     """Create or update the work pool and the deployments of a served folder.
 
     Args:
         served: the folder.
         any_profile: whether runs may name profiles elsewhere.
+        with_store: whether runs are given the store, because their workers may not know it.
 
     Yields:
-        one line about each profile that is not served, and each deployment that was paused.
+        `note` and a line about each profile that is not served, or each deployment that was paused;
+        `registered` and the name of each deployment.
+
+    Raises:
+        ServeError: the work pool that others look after does not exist.
     """
     found = deployments_of(served, any_profile=any_profile)
-    yield from found.problems
+    yield from (("note", problem) for problem in found.problems)
     with get_client(sync_client=True) as client:
         _register_pool(client, served)
         there = {(one.flow_id, one.name): one for one in _registered(client, served)}
-        for deployment in found.deployments:
+        for each in found.deployments:
+            deployment = replace(each, store=str(served.store) if with_store else None)
             flow_id = client.create_flow(deployment.deployed.flow)
             known = there.pop((flow_id, deployment.name), None)
             if known is None:
                 _create(client, served, deployment, flow_id)
             else:
                 _renew(client, served, deployment, known)
+            yield "registered", f"{deployment.deployed.flow.name}/{deployment.name}"
         if not found.problems:  # a profile with a mistake is not gone
-            yield from _paused(client, served, list(there.values()))
+            yield from (("note", line) for line in _paused(client, served, list(there.values())))
 
 
 def job_template(served: ServedFolder) -> dict[str, Any]:
@@ -75,12 +87,19 @@ def _register_pool(client: SyncPrefectClient, served: ServedFolder) -> None:
     try:
         client.read_work_pool(served.work_pool)
     except ObjectNotFound:
+        if served.pool is not None:
+            raise ServeError(
+                f"deploy: the server has no work pool {served.pool!r}; create it with `prefect work-pool "
+                f"create {served.pool} --type …`, or leave --pool out for a pool of processes"
+            ) from None
         client.create_work_pool(
             WorkPoolCreate(
                 name=served.work_pool, type="process", base_job_template=template, description=description
             )
         )
     else:
+        if served.pool is not None:  # its template is others'
+            return
         renewed = WorkPoolUpdate(base_job_template=template, description=description)
         client.update_work_pool(served.work_pool, renewed)
 
@@ -136,8 +155,9 @@ def main() -> None:
     parser.add_argument("store", type=Path)
     parser.add_argument("--any-profile", action="store_true")
     given = parser.parse_args()
-    for line in register(ServedFolder(given.folder, given.store), any_profile=given.any_profile):
-        print(line)  # noqa: T201 - for `tokmill up`
+    for kind, line in register(ServedFolder(given.folder, given.store), any_profile=given.any_profile):
+        if kind == "note":
+            print(line)  # noqa: T201 - for `tokmill up`
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The stages by the names in their tasks' titles, for settings that are made by stage."""
+"""The stages by the names in their tasks' titles, and the kinds of artifacts, for settings that name them."""
 
 from typing import Literal, TypeAlias
 
@@ -23,4 +23,19 @@ StageName: TypeAlias = Literal[
     "card",
     "cell",
     "sweep",
+]
+
+Kind: TypeAlias = Literal[
+    "corpus",
+    "counts",
+    "balance",
+    "tokenizer",
+    "audit",
+    "encoded",
+    "usage",
+    "tokenizer_card",
+    "mixture",
+    "packed",
+    "validation",
+    "card",
 ]

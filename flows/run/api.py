@@ -1,6 +1,6 @@
 """`tokmill.run`, `plan` and `sweep`, which the commands of these names call too."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -29,18 +29,22 @@ class Settings(TypedDict, total=False):
         memory: memory for counts before they are written to disk, e.g. `4GB`.
         verify: how an artifact is checked before it is reused: `sizes`, or `full` for digests as well.
         rehash: read every source file again instead of trusting its size and time.
+        refresh: stages (`train`, `encode`) whose artifacts are made although the store has them. What comes
+            out equal leaves what follows as it is.
     """
 
     workers: int | None
     memory: str | None
     verify: Verify | None
     rehash: bool
+    refresh: Iterable[str]
 
 
 def run(
     profile: str | Path | Profile,
     *,
     overrides: Iterable[str] | Mapping[str, Any] = (),
+    until: Collection[str] = (),
     store: str | Path | None = None,
     prefect: bool = True,
     reporter: Reporter | None = None,
@@ -55,6 +59,7 @@ def run(
     Args:
         profile: a name that ships with tokmill, the path of a TOML file, or a loaded profile.
         overrides: values that replace the profile's own, as in `load_profile`; ignored for a loaded profile.
+        until: kinds of artifacts to make, with what they are made from (`["tokenizer"]`); all if empty.
         store: folder of the artifacts; by default the profile's, TOKMILL_STORE, or `tokmill-store`.
         prefect: whether Prefect runs the stages; else this process does, with the same artifacts.
         reporter: called with the progress, from several threads.
@@ -71,13 +76,14 @@ def run(
     location, told = store_url(_text(store), loaded.execution), reporter or Silent()
     with announcing(loaded, location, told.note):
         machine = _opened(loaded, location, told, settings)
-        found = _without_prefect(loaded, machine, told, partial(compose, loaded), prefect)
+        composed = partial(compose, loaded, until=until)
+        found = _without_prefect(loaded, machine, told, composed, prefect)
         if found is not None:
             return found
         with _server(machine.open_store(), told):
             from tokmill.flows.run.flow import run_profile  # noqa: PLC0415 - see `_server`
 
-            return run_profile(loaded, location, reporter=told, **settings)
+            return run_profile(loaded, location, until=until, reporter=told, **settings)
 
 
 def sweep(  # noqa: PLR0913 - the grid and the model are given by their parts
@@ -142,7 +148,7 @@ def _without_prefect(
     """
     if not prefect:
         return run_directly(profile, machine, reporter, composed)
-    return None if may_have_a_server() else reused(profile, machine, reporter, composed)
+    return None if machine.refresh or may_have_a_server() else reused(profile, machine, reporter, composed)
 
 
 @contextmanager
@@ -165,11 +171,20 @@ def plan(
     profile: str | Path | Profile,
     *,
     overrides: Iterable[str] | Mapping[str, Any] = (),
+    until: Collection[str] = (),
     store: str | Path | None = None,
     rehash: bool = False,
     reporter: Reporter | None = None,
 ) -> list[PlanRow]:
     """Return what `run` would do with the same arguments, one row per task in the order of the DAG.
+
+    Args:
+        profile: see `run`.
+        overrides: see `run`.
+        until: see `run`.
+        store: see `run`.
+        rehash: see `Settings`.
+        reporter: see `run`.
 
     Raises:
         ProfileError: the profile or an override is invalid.
@@ -180,7 +195,7 @@ def plan(
     _report_notes(loaded, reporter)
     machine = Machine.of(loaded.execution, store=_text(store), rehash=rehash)
     with noting_warnings(reporter):
-        return plan_profile(loaded, machine.open_store(), rehash=machine.rehash)
+        return plan_profile(loaded, machine.open_store(), rehash=machine.rehash, until=until)
 
 
 def plan_sweep(

@@ -14,7 +14,7 @@ reads nothing. Once the corpus and the packing plan are published, their lists o
 stage has one task per shard. No algorithm is implemented here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tokmill.flows.profile import Profile
@@ -55,18 +55,22 @@ COMPARED = "compared"
 """The part of a run that is about the tokenizer that the audit compares with."""
 
 
-def compose(profile: Profile, sources: Sources, locate: Locate) -> Dag:
+def compose(profile: Profile, sources: Sources, locate: Locate, until: Collection[str] = ()) -> Dag:
     """Return the DAG of a profile.
 
     Args:
         profile: the resolved profile.
         sources: the files that the profile's sources match, and the tokenizer if it names one.
         locate: returns the folder of a published artifact.
+        until: the kinds of artifacts to make, with what they are made from; all if there are none.
+
+    Raises:
+        RunError: the profile makes no artifact of a kind.
 
     Encoding waits for the audit only if `audit.on_failure` is "fail", so that a failed gate (`GateError`)
     stops the run before it; otherwise only the card waits for the audit.
     """
-    return _Composition(profile, sources, locate).dag()
+    return _Composition(profile, sources, locate).dag().until(until)
 
 
 class _Composition(Composer):

@@ -8,10 +8,11 @@ dependencies alone; independent jobs may run in parallel.
 In a plan, an artifact that does not exist yet is `Pending`, and so is every artifact that depends on it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from tokmill.flows.errors import RunError
 from tokmill.tasks.core.stage import ArtifactRef, External, Input, Params, Request, Stage
 
 
@@ -171,6 +172,32 @@ class Dag:
 
     jobs: Sequence[Job]
     kinds: Mapping[str, Job | ArtifactRef]
+
+    def until(self, kinds: Collection[str]) -> "Dag":
+        """Return the part of the DAG that makes artifacts of these kinds; the whole for no kinds.
+
+        Raises:
+            RunError: the run makes no artifact of a kind.
+        """
+        if not kinds:
+            return self
+        for kind in kinds:
+            if kind not in self.kinds:
+                known = ", ".join(self.kinds)
+                raise RunError(f"until={kind!r}: the run makes no such artifact; it makes {known}")
+        waiting = [job for kind in kinds if isinstance(job := self.kinds[kind], Job)]
+        needed: set[Job] = set()
+        while waiting:
+            job = waiting.pop()
+            if job not in needed:
+                needed.add(job)
+                waiting += job.dependencies
+        left = {
+            kind: found
+            for kind, found in self.kinds.items()
+            if isinstance(found, ArtifactRef) or found in needed
+        }
+        return Dag([job for job in self.jobs if job in needed], left)
 
     def artifacts(self, done: Done) -> dict[str, Node]:
         """Return kind → artifact, without the kinds of mapped jobs, from the results of all jobs."""

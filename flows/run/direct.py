@@ -55,7 +55,8 @@ def run_directly(profile: Profile, machine: Machine, reporter: Reporter, compose
             dag = compose(resolve_sources(profile, store, rehash=machine.rehash), store.path)
             share = machine.memory_bytes // machine.workers
             tasks, limits = DirectTasks(pool), machine.limits
-            executor = Executor(store, tasks, reporter, machine.verify, share, provenance, limits)
+            settings = (machine.verify, share, provenance, limits, machine.refresh)
+            executor = Executor(store, tasks, reporter, *settings)
             done = executor.run(dag.jobs)
         result = _result(run_id, dag, executor.rows, done)
         completed(result)
@@ -149,7 +150,7 @@ class DirectTasks:
 
 def _ended(spec: TaskSpec, title: str) -> Ended:
     store = Store.open(spec.store)
-    ref = store.lookup(spec.request, verify=spec.verify)
+    ref = None if spec.refresh else store.lookup(spec.request, verify=spec.verify)
     if ref is None:
         return Ended(perform(spec, title, _unheard).ref)
     store.label(ref, spec.request.name)

@@ -12,7 +12,7 @@ and what depends on it.
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from queue import SimpleQueue
 from typing import NamedTuple
 
@@ -44,6 +44,7 @@ class Executor:
         memory_bytes: memory limit of one task; see `tasks.core.context`.
         provenance: the run's provenance, for the artifacts that it makes.
         limits: how long a task may take, and how often it is tried.
+        refresh: stages whose artifacts are made although the store has them.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Executor:
         memory_bytes: int | None = None,
         provenance: Provenance | None = None,
         limits: Limits = Limits(),  # noqa: B008 - frozen
+        refresh: Collection[str] = (),
     ) -> None:
         self.store = store
         self.tasks = tasks
@@ -63,6 +65,7 @@ class Executor:
         self.memory_bytes = memory_bytes
         self.provenance = provenance
         self.limits = limits
+        self.refresh = refresh
         self.rows: list[RunRow] = []
         self._began: dict[str, float] = {}
         self._ended: dict[str, _End] = {}
@@ -127,7 +130,8 @@ class Executor:
 
     def _asked(self, step: Step) -> Asked:
         machine = (self.verify, self.memory_bytes, self.provenance, self.limits)
-        spec = TaskSpec(step.request(), self.store.root, *machine)
+        refresh = step.stage.task in self.refresh
+        spec = TaskSpec(step.request(), self.store.root, *machine, refresh=refresh)
         parents = {ref: self._futures[ref] for ref in references(step) if ref in self._futures}
         return Asked(spec, step.title, list(parents.values()))
 

@@ -9,7 +9,7 @@ its tasks have made or found as artifacts in the UI, even if everything was cach
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -129,6 +129,8 @@ def build_corpus(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
     holdout: Section = None,
     audit: Section = None,
     more: list[str] | None = None,
+    until: list[str] | None = None,
+    refresh: list[str] | None = None,
     store: str | None = None,
     workers: Annotated[int, Field(ge=1)] | None = None,
     memory: str | None = None,
@@ -149,6 +151,8 @@ def build_corpus(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
         holdout: Values of [holdout].
         audit: Values of [audit].
         more: Any other values, as section.key=value, e.g. encode.min_tokens=16.
+        until: Kinds of artifacts to make, with what they are made from; all if empty.
+        refresh: Stages whose artifacts are made again although the store has them.
         store: Folder of the artifacts; empty for TOKMILL_STORE or the profile's own.
         workers: Number of parallel tasks; empty for one per core. Changes no result.
         memory: Memory for counts before they are written to disk, e.g. 4GB; empty for a quarter of the RAM.
@@ -167,13 +171,20 @@ def build_corpus(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
         profile, {**sections, "holdout": holdout, "audit": audit}, more or ()
     )
     machine = Machine.of(
-        loaded.execution, store=store, workers=workers, memory=memory, verify=verify, rehash=rehash
+        loaded.execution,
+        store=store,
+        workers=workers,
+        memory=memory,
+        verify=verify,
+        rehash=rehash,
+        refresh=refresh or (),
     )
-    watcher.result = build(loaded, machine, watcher.reporter, partial(compose, loaded))
+    composed = partial(compose, loaded, until=until or ())
+    watcher.result = build(loaded, machine, watcher.reporter, composed)
     return {kind: ref.model_dump() for kind, ref in watcher.result.refs.items()}
 
 
-def run_profile(
+def run_profile(  # noqa: PLR0913 - settings of the machine
     profile: Profile,
     store: str,
     *,
@@ -181,6 +192,8 @@ def run_profile(
     memory: str | None = None,
     verify: Verify | None = None,
     rehash: bool = False,
+    refresh: Iterable[str] = (),
+    until: Iterable[str] = (),
     reporter: Reporter | None = None,
 ) -> RunResult:
     """Run the flow in this process, with Prefect's embedded server if no other is configured.
@@ -192,13 +205,24 @@ def run_profile(
         memory: memory for counts before they are written to disk, e.g. `4GB`; a quarter of the RAM if None.
         verify: how thoroughly existing artifacts are checked; the profile's setting if None.
         rehash: digest every source file again.
+        refresh: stages whose artifacts are made although the store has them.
+        until: kinds of artifacts to make; all if there are none.
         reporter: called with the progress, from several threads.
 
     Raises:
         As `build_corpus`.
     """
     with watching(profile, reporter) as watcher:
-        build_corpus(profile.name, store=store, workers=workers, memory=memory, verify=verify, rehash=rehash)
+        build_corpus(
+            profile.name,
+            until=list(until),
+            refresh=list(refresh),
+            store=store,
+            workers=workers,
+            memory=memory,
+            verify=verify,
+            rehash=rehash,
+        )
     return watcher.outcome()
 
 
@@ -288,7 +312,8 @@ def _execute(
             sources = resolve_sources(profile, store, rehash=machine.rehash)
             share = machine.memory_bytes // machine.workers
             told = Both(reporter, page)
-            executor = Executor(store, tasks, told, machine.verify, share, provenance, machine.limits)
+            settings = (machine.verify, share, provenance, machine.limits, machine.refresh)
+            executor = Executor(store, tasks, told, *settings)
             dag = compose(sources, store.path)
             made = dag.artifacts(executor.run(dag.jobs))
             refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}

@@ -6,8 +6,9 @@ If a setting is given in several places, the first of these wins: an option, the
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias, get_args
 
 from tokmill.flows.errors import UsageError
 from tokmill.flows.run.limits import Limits
@@ -38,6 +39,7 @@ class Machine:
         runner: the task runner, by name.
         address: of the scheduler of Dask, or of Ray; None for one on this machine, for the length of a run.
         limits: how long a task may take, and how often it is tried.
+        refresh: stages whose artifacts are made although the store has them.
     """
 
     store: str
@@ -48,6 +50,7 @@ class Machine:
     runner: RunnerName = "threads"
     address: str | None = None
     limits: Limits = field(default_factory=Limits)
+    refresh: frozenset[str] = frozenset()
 
     @classmethod
     def of(
@@ -59,11 +62,12 @@ class Machine:
         memory: str | None = None,
         verify: Verify | None = None,
         rehash: bool = False,
+        refresh: Iterable[str] = (),
     ) -> Self:
         """Resolve options against the environment and a profile's `[execution]`.
 
         Raises:
-            UsageError: `memory` or TOKMILL_MEMORY is not a size.
+            UsageError: `memory` or TOKMILL_MEMORY is not a size, or there is no stage of a name in `refresh`.
         """
         size = memory or os.environ.get("TOKMILL_MEMORY") or profile.memory
         return cls(
@@ -75,6 +79,7 @@ class Machine:
             profile.runner,
             profile.address,
             Limits.of(profile),
+            _stages(refresh),
         )
 
     def open_store(self) -> Store:
@@ -133,3 +138,14 @@ def store_url(option: str | None, profile: "Execution | None" = None) -> str:
     """Return the location of the store: the option, `TOKMILL_STORE`, the profile's, or the default."""
     named = profile.store if profile else None
     return option or os.environ.get("TOKMILL_STORE") or named or DEFAULT_STORE
+
+
+def _stages(names: Iterable[str]) -> frozenset[str]:
+    """Check the names of stages."""
+    from tokmill.flows.nearest import suggestion  # noqa: PLC0415 - as above
+    from tokmill.flows.profile.stages import StageName  # noqa: PLC0415 - as above
+
+    chosen, known = frozenset(names), get_args(StageName)
+    for name in sorted(chosen.difference(known)):
+        raise UsageError(f"refresh={name!r} is no stage{suggestion(name, known, known_as='stages')}")
+    return chosen

@@ -51,7 +51,11 @@ def _once(spec: TaskSpec, report: Callable[[str], None]) -> Realized:
     try:
         with time_limited_to(None if limit is None else num_seconds(limit)):
             return Store.open(spec.store).realize(
-                spec.request, provenance=spec.provenance, report=report, verify=spec.verify
+                spec.request,
+                provenance=spec.provenance,
+                report=report,
+                verify=spec.verify,
+                refresh=spec.refresh,
             )
     except TimeLimitReached as reached:
         raise TimeLimitError(

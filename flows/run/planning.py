@@ -8,7 +8,7 @@ its request and that of the newest artifact of the same kind and name.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -79,7 +79,9 @@ class _Planner:
         return "differs from the newest artifact", [f"{d.field}: {d.a} → {d.b}" for d in differences]
 
 
-def plan_profile(profile: Profile, store: Store, *, rehash: bool = False) -> list[PlanRow]:
+def plan_profile(
+    profile: Profile, store: Store, *, rehash: bool = False, until: Collection[str] = ()
+) -> list[PlanRow]:
     """Return what a run of `profile` on `store` would do, one row per task in the order of the DAG.
 
     Remarks on the text are logged as warnings.
@@ -89,7 +91,7 @@ def plan_profile(profile: Profile, store: Store, *, rehash: bool = False) -> lis
         GateError: the gate of the published audit failed, and `audit.on_failure` is "fail".
     """
     sources = resolve_sources(profile, store, rehash=rehash)
-    rows = plan_dag(compose(profile, sources, store.path), store)
+    rows = plan_dag(compose(profile, sources, store.path, until), store)
     for remark in remarks_on(profile, sources):
         _LOG.warning("plan: %s", remark)
     return rows

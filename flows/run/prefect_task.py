@@ -84,10 +84,10 @@ class FingerprintPolicy(CachePolicy):
 
 
 def _found(store: Store, specs: Sequence[TaskSpec]) -> list[ArtifactRef] | None:
-    """Return the artifacts of all specs; None if the store lacks one."""
+    """Return the artifacts of all specs; None if the store lacks one, or one is to be made again."""
     refs = []
     for spec in specs:
-        ref = store.lookup(spec.request, verify=spec.verify)
+        ref = None if spec.refresh else store.lookup(spec.request, verify=spec.verify)
         if ref is None:
             return None
         refs.append(ref)

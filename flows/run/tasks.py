@@ -26,6 +26,7 @@ class TaskSpec:
             one client per task costs more CPU time than the rest of its orchestration.
         limits: how long the stage may take, and how often it is tried.
         telling: the folder in which a task of another process tells of itself; None in this process.
+        refresh: whether the artifact is made although the store has it.
     """
 
     request: Request
@@ -35,6 +36,7 @@ class TaskSpec:
     provenance: Provenance | None = None
     limits: Limits = field(default_factory=Limits)
     telling: Path | None = None
+    refresh: bool = False
 
 
 # None in a task that runs in another process.

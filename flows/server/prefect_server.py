@@ -55,13 +55,31 @@ def prefect_server(note: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def _check_configured() -> None:
+def require_configured(command: str) -> str:
+    """Return the URL of the configured server, which answers.
+
+    Args:
+        command: which needs it, for the message.
+
+    Raises:
+        ServeError: none is configured, or it does not answer.
+    """
+    if determine_server_type() in {ServerType.UNCONFIGURED, ServerType.EPHEMERAL}:
+        raise ServeError(
+            f"{command}: no Prefect server is configured; set PREFECT_API_URL to the team's, e.g. "
+            "http://prefect.example.org:4200/api, or use `tokmill up` for one on this machine"
+        )
+    _check_configured(command)
+    return str(PREFECT_API_URL.value())
+
+
+def _check_configured(command: str = "run") -> None:
     with get_client(sync_client=True) as client:
         problem = client.api_healthcheck()
     if problem is not None:
         raise ServeError(
-            f"run: no Prefect server answers at {PREFECT_API_URL.value()} ({problem}); start it, for example "
-            "with `tokmill up`, or unset PREFECT_API_URL to use the embedded one"
+            f"{command}: no Prefect server answers at {PREFECT_API_URL.value()} ({problem}); start it, for "
+            "example with `tokmill up`, or unset PREFECT_API_URL to use the embedded one"
         ) from problem
 
 

@@ -1,4 +1,4 @@
-"""The folder that a `tokmill up` serves, and its store.
+"""The folder that a `tokmill up` serves or a `tokmill deploy` registers, and its store.
 
 The deployment and the work pool are named after both. So two folders at one Prefect server have separate
 schedules, and a worker never takes the runs of another folder. A folder that is moved, or served with
@@ -20,16 +20,18 @@ class ServedFolder:
 
     Attributes:
         folder: the working folder of the runs; relative paths of profiles start here. Absolute.
-        store: folder of the artifacts, unless a run names another. Absolute.
+        store: folder of the artifacts, unless a run names another (absolute), or its URL.
+        pool: a work pool that others look after; None for the folder's own.
     """
 
     folder: Path
-    store: Path
+    store: Path | str
+    pool: str | None = None
 
     @classmethod
-    def of(cls, folder: Path, store: Path) -> "ServedFolder":
+    def of(cls, folder: Path, store: Path | str, pool: str | None = None) -> "ServedFolder":
         """Resolve symbolic links, so that every path to a folder gives the same name."""
-        return cls(folder.resolve(), store.resolve())
+        return cls(folder.resolve(), store.resolve() if isinstance(store, Path) else store, pool)
 
     @cached_property
     def name(self) -> str:
@@ -41,4 +43,4 @@ class ServedFolder:
     @property
     def work_pool(self) -> str:
         """The work pool's name."""
-        return f"tokmill-{self.name}"
+        return self.pool or f"tokmill-{self.name}"

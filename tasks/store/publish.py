@@ -14,7 +14,7 @@ that gets that lock knows that the owner is dead, and may sweep.
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,7 +37,13 @@ from tokmill.tokenizer.core.stopping import stop_after
 _LOCK_SUFFIX = ".lock"
 
 
-def make(layout: Layout, request: Request, inputs: Mapping[str, object], provenance: Provenance) -> Record:
+def make(
+    layout: Layout,
+    request: Request,
+    inputs: Mapping[str, object],
+    provenance: Provenance,
+    replaced: Callable[[Record], bool] | None = None,
+) -> Record:
     """Run the stage of `request` and publish its files.
 
     Args:
@@ -45,6 +51,8 @@ def make(layout: Layout, request: Request, inputs: Mapping[str, object], provena
         request: the request; the caller holds its fingerprint's lock.
         inputs: what the run function receives, by role.
         provenance: by whom and for which run.
+        replaced: called with the new record before it is published; clears its place, or returns False if
+            what is there is to stay.
 
     Raises:
         AccountError: the stage's accounts do not add up.
@@ -59,7 +67,8 @@ def make(layout: Layout, request: Request, inputs: Mapping[str, object], provena
     try:
         with workspace(layout) as out:
             record = _run(layout, request, inputs, provenance, out)
-            commit(layout, out, record)
+            if replaced is None or replaced(record):
+                commit(layout, out, record)
     except OSError as error:
         raise StoreError(_failure(where, layout.root, error)) from error
     except MemoryError as error:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
@@ -124,6 +125,8 @@ class Store:
         provenance: Provenance | None = None,
         report: Report | None = None,
         verify: Verify = "sizes",
+        *,
+        refresh: bool = False,
     ) -> Realized:
         """Return the artifact that `request` asks for, making and publishing it if it is not there.
 
@@ -132,6 +135,8 @@ class Store:
             provenance: by whom and for which run; by default that of this process.
             report: receives a line about damage, a wait for another process, or a catalog that lags.
             verify: as for `lookup`.
+            refresh: make it although it is there. If it comes out equal, the old one stays, so that what was
+                made from it stays valid; if not, the old one is set aside.
 
         Raises:
             FingerprintError: the request has no fingerprint.
@@ -145,9 +150,9 @@ class Store:
         say = report or _LOG.warning
         owner = self.fingerprint(request)
         hold([owner, *(entry.fingerprint for entry in input_entries(request.inputs) if entry.fingerprint)])
-        found = self._find(request, owner, verify, say, owned=False)
+        found = None if refresh else self._find(request, owner, verify, say, owned=False)
         if found is None:
-            realized = self._realize_alone(request, owner, provenance, say, verify)
+            realized = self._realize_alone(request, owner, provenance, say, verify, refresh=refresh)
         else:
             realized = Realized(found, "cached")
         if realized.cached:
@@ -294,7 +299,7 @@ class Store:
         finally:
             lock.release()
 
-    def _set_aside(self, place: Path, found: Problem, say: Report) -> None:
+    def _set_aside(self, place: Path, found: Problem | str, say: Report) -> None:
         folder = self.layout.damaged / place.parent.name
         with reported_as(f"{found}, and it cannot be set aside"):
             STORAGE.make_folder(folder)
@@ -302,10 +307,18 @@ class Store:
             STORAGE.move(place, aside)
             STORAGE.sync(place.parent)
         self.catalog.register(place / RECORD_FILE, report=say)
-        say(f"{found}; set aside as {aside}, and it will be made again")
+        again = "" if isinstance(found, str) else ", and it will be made again"
+        say(f"{found}; set aside as {aside}{again}")
 
     def _realize_alone(
-        self, request: Request, owner: str, provenance: Provenance | None, say: Report, verify: Verify
+        self,
+        request: Request,
+        owner: str,
+        provenance: Provenance | None,
+        say: Report,
+        verify: Verify,
+        *,
+        refresh: bool,
     ) -> Realized:
         """Make the artifact while no other process does, unless one has made it by now."""
         waited_for = list[str]()
@@ -316,13 +329,23 @@ class Store:
 
         with holding(STORAGE.lock(self._lock_path(request, owner)), wait):
             found = self._find(request, owner, verify, say, owned=True)
-            if found is not None:
+            if found is not None and not refresh:
                 return Realized(found, "waited" if waited_for else "cached")
             if left := tombstone(self.layout, request.stage.kind, owner):
                 say(f"{left.record.reference} was removed on {left.removed[:10]}, and is made again")
             inputs = {role: self._handed_over(given) for role, given in request.inputs.items()}
-            record = make(self.layout, request, inputs, provenance or Provenance.collect())
+            replaced = None if found is None else partial(self._replaced, found, say)
+            record = make(self.layout, request, inputs, provenance or Provenance.collect(), replaced)
             return Realized(record.ref, "made")
+
+    def _replaced(self, known: ArtifactRef, say: Report, record: Record) -> bool:
+        """Set an artifact aside that was made again with other content; whether that was so."""
+        if record.content_digest == known.content_digest:
+            return False
+        place = self.layout.artifact(known.kind, known.fingerprint)
+        changed = f"content {known.content_digest[:16]} before, {record.content_digest[:16]} now"
+        self._set_aside(place, f"{known.kind}/{known.name}: it was made again with other {changed}", say)
+        return True
 
     def _handed_over(self, given: Input | Sequence[Input]) -> object:
         """Return the run function's argument: an artifact's path, an external's value, or a list of these."""

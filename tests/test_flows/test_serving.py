@@ -115,7 +115,7 @@ def assert_report_opens(service: Service, text: str) -> None:
 
 def test_each_task_shows_its_artifact_with_links_to_the_runs_that_made_its_inputs(service: Service) -> None:
     service.run(profile="tiny.toml")
-    again = service.run(profile="tiny.toml", overrides={"pack": {"sequence_length": 56}})
+    again = service.run(profile="tiny.toml", pack={"sequence_length": 56})
 
     shown = shown_of(service, again["id"])
     assert again["name"] == "tiny · sequence length 56"
