@@ -14,6 +14,7 @@ from tokmill.flows.commands import (
     sweep,
     text,
     trace,
+    upkeep,
     vocabulary,
 )
 
@@ -31,5 +32,6 @@ __all__ = [
     "sweep",
     "text",
     "trace",
+    "upkeep",
     "vocabulary",
 ]

@@ -145,9 +145,9 @@ def verify(
         list[str] | None,
         typer.Argument(metavar="ARTIFACT", help="The artifacts to check; all if none is given."),
     ] = None,
-    sizes: Annotated[
-        bool, typer.Option("--sizes", help="Compare sizes only, without reading every byte.")
-    ] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep/--sizes", help="Read every byte, or compare the files' sizes only.")
+    ] = True,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -156,7 +156,7 @@ def verify(
 
     opened = existing_store(store)
     refs = [find_artifact(opened, artifact) for artifact in artifacts] if artifacts else None
-    problems = opened.verify(refs, full=not sizes)
+    problems = opened.verify(refs, full=deep)
     num_checked = len(refs) if refs is not None else sum(1 for _ in opened.layout.artifacts())
     if as_json:
         listed = [{"artifact": p.artifact, "path": p.path, "message": p.message} for p in problems]

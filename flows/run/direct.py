@@ -28,7 +28,7 @@ from tokmill.flows.run.tasks import Asked, Ended, TaskSpec
 from tokmill.tasks.core.errors import StoreError, TaskError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Provenance, Store, Verify
-from tokmill.tasks.store.leases import leased
+from tokmill.tasks.store.leases import hold, leased
 from tokmill.tokenizer.core.stopping import allow_work, request_stop
 
 Compose: TypeAlias = Callable[[Sources, Locate], Dag]
@@ -69,7 +69,7 @@ def reused(profile: Profile, machine: Machine, reporter: Reporter, compose: Comp
     Whatever goes wrong is left to a run that makes what is missing: it records the failure and reports it.
     """
     store, run_id = machine.open_store(), str(uuid4())
-    with leased(store.layout, run_id, everything=True):  # it ends before anything is made
+    with leased(store.layout, run_id, names=profile.name):
         return _reused(profile, machine, store, run_id, reporter, compose)
 
 
@@ -83,6 +83,8 @@ def _reused(
         done = walk(dag.jobs, found.look_up)
     except (_MissingError, TaskError):
         return None
+    if not _holds(store, found.rows):
+        return None
     for row in found.rows:
         store.label(row.ref, row.name)
         reporter.on_finish(row.task, row.how, row.seconds, row.ref, row.metrics)
@@ -91,6 +93,16 @@ def _reused(
     with recorded(profile, store, run_id, Provenance.collect(), note_end, announcer) as completed:
         completed(result)
     return result
+
+
+def _holds(store: Store, rows: Sequence[RunRow]) -> bool:
+    """Whether the store still has what was found, now that no collector removes it.
+
+    What has a label under a name of the profile was safe when it was looked up; see `tasks.store.leases`.
+    """
+    others = [row.ref for row in rows if not store.names.find(row.ref.kind, row.name, row.ref.fingerprint)]
+    hold(ref.fingerprint for ref in others)
+    return all(store.holds(ref) for ref in others)
 
 
 class _MissingError(Exception):

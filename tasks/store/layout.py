@@ -61,6 +61,16 @@ class Layout:
         return self.root / ".cache"
 
     @property
+    def results(self) -> Path:
+        """Prefect's result files."""
+        return self.root / ".prefect"
+
+    @property
+    def telling(self) -> Path:
+        """What tasks of other processes tell their runs, in a folder for each."""
+        return self.results / "telling"
+
+    @property
     def damaged(self) -> Path:
         """Artifacts that were set aside."""
         return self.root / "damaged"

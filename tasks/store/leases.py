@@ -4,10 +4,9 @@
 (`tasks.store.liveness`), and what the run needs:
 
 - every artifact that has a label under a name of its profile, in any version: the run may find any of them;
-- every artifact that it asked for or was given, by fingerprint, under whatever name others made it;
-- everything, for a moment, in a run that only looks up what there is.
+- every artifact that it asked for or was given, by fingerprint, under whatever name others made it.
 
-A lease whose process has died protects nothing.
+A lease whose process has died protects nothing. One that cannot be read protects everything.
 
 The two sides of a race are a run that finds an artifact and relies on it for hours, and a collector (`tokmill
 gc`, in `tasks.store.collector`) that decided a moment earlier to remove it. Each announces itself before it
@@ -28,10 +27,10 @@ last look and a removal may remove what a run has found in the meantime.
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 from pydantic import Field, ValidationError
@@ -40,7 +39,7 @@ from tokmill.tasks.core.context import context_value
 from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.layout import PREFIX_CHARS, Layout
 from tokmill.tasks.store.liveness import Process, beating, silent
-from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store.storage import STORAGE, FileState
 
 SUFFIX: Final = ".json"
 _ANNOUNCEMENT = "collector"
@@ -53,8 +52,8 @@ class Needs(Process):
 
     Attributes:
         names: of a profile; artifacts of this name, and of names that begin with it and a dot, are needed.
-        number: grows with every change.
-        holds: the first digits of fingerprints, sorted; None for everything.
+        number: grows with every change, and from one process to the next of the same run.
+        holds: the first digits of fingerprints, sorted; None for everything, as in one that cannot be read.
     """
 
     names: str = ""
@@ -82,7 +81,7 @@ class Lease:
         self._layout = layout
         self._path = lease_path(layout, key)
         self._needs = needs
-        self._held = set(needs.holds or ())
+        self._held = set[str]()
         self._number_seen = -1
         self._mutex = threading.Lock()
 
@@ -96,7 +95,7 @@ class Lease:
         """
         with self._mutex:
             new = {each[:PREFIX_CHARS] for each in fingerprints} - self._held
-            if new and self._needs.holds is not None:
+            if new:
                 self._held |= new
                 changed = {"number": self._needs.number + 1, "holds": sorted(self._held)}
                 self._needs = self._needs.model_copy(update=changed)
@@ -141,14 +140,13 @@ LEASE: ContextVar[Lease | None] = ContextVar("lease", default=None)
 
 
 @contextmanager
-def leased(layout: Layout, key: str, *, names: str = "", everything: bool = False) -> Iterator[Lease]:
+def leased(layout: Layout, key: str, *, names: str = "") -> Iterator[Lease]:
     """Hold a lease for the length of the block; within a block of the same key, the same one is held.
 
     Args:
         layout: the store.
         key: the id of the run, or another name of a file.
         names: of the profile; empty if the work has no names of its own.
-        everything: need whatever is in the store.
 
     Raises:
         StoreError: the lease cannot be written.
@@ -158,7 +156,7 @@ def leased(layout: Layout, key: str, *, names: str = "", everything: bool = Fals
         yield current
         return
     own = Process.own().model_dump()
-    lease = Lease(layout, key, Needs(**own, names=names, holds=None if everything else []))
+    lease = Lease(layout, key, Needs(**own, names=names, number=time.time_ns() // 1_000_000))
     lease.begin()
     try:
         with beating(lease.beat, f"heartbeat of {key}"), context_value(LEASE, lease):
@@ -193,11 +191,38 @@ def lease_path(layout: Layout, key: str) -> Path:
 
 
 def live_leases(layout: Layout) -> dict[str, Needs]:
-    """Return the leases whose process lives, by key; a file that cannot be read needs everything."""
-    names = sorted(entry.name for entry in STORAGE.entries(layout.leases))
-    keys = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX) and not name.startswith(".")]
-    found = ((key, _read_needs(lease_path(layout, key))) for key in keys)
-    return {key: needs for key, needs in found if needs is not None}
+    """Return the leases whose process lives, by key."""
+    return LeaseReader(layout).read()
+
+
+class LeaseReader:
+    """Reads the leases of a store again and again; only those that have changed are parsed."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._parsed: dict[str, tuple[FileState, Needs]] = {}
+
+    def read(self) -> dict[str, Needs]:
+        """Return the leases whose process lives, by key."""
+        names = sorted(entry.name for entry in STORAGE.entries(self._layout.leases))
+        keys = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
+        return {key: needs for key in keys if (needs := self._read_one(key)) is not None}
+
+    def _read_one(self, key: str) -> Needs | None:
+        """Return what a lease needs; None if it has ended, or its process has died."""
+        path = lease_path(self._layout, key)
+        try:
+            state = STORAGE.state(path)
+            parsed = self._parsed.get(key)
+            if parsed is None or parsed[0] != state:
+                parsed = (state, Needs.model_validate_json(STORAGE.read(path, _MOST_BYTES)))
+                self._parsed[key] = parsed
+        except FileNotFoundError:
+            return None
+        except (OSError, ValidationError):
+            return Needs(holds=None)
+        silent_seconds = time.time() - state.mtime_ns / 1e9
+        return None if parsed[1].is_gone(silent_seconds) else parsed[1]
 
 
 def announced(layout: Layout) -> Announcement | None:
@@ -231,13 +256,3 @@ def withdraw(layout: Layout) -> None:
 
 def _announcement_path(layout: Layout) -> Path:
     return layout.leases / _ANNOUNCEMENT
-
-
-def _read_needs(path: Path) -> Needs | None:
-    """Return what a lease needs; None if it has ended, or its process has died."""
-    if silent(path) is not None:
-        return None
-    unreadable: dict[str, Any] = {"holds": None}
-    with suppress(OSError, ValidationError):
-        return Needs.model_validate_json(STORAGE.read(path, _MOST_BYTES))
-    return Needs(**unreadable) if STORAGE.is_taken(path) else None

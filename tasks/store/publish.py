@@ -34,7 +34,7 @@ from tokmill.tasks.store.record import Record, Timings, encode_record, input_ent
 from tokmill.tasks.store.storage import STORAGE
 from tokmill.tokenizer.core.stopping import stop_after
 
-_LOCK_SUFFIX = ".lock"
+LOCK_SUFFIX = ".lock"
 
 
 def make(
@@ -135,7 +135,7 @@ def _failure(where: str, root: Path, error: BaseException) -> str:
 def workspace(layout: Layout) -> Iterator[Path]:
     """Yield an empty directory for a stage to write into; what is left in it is removed afterwards."""
     place = layout.temporary / f"{os.getpid()}-{uuid.uuid4().hex}"
-    lock = STORAGE.lock(place.with_name(place.name + _LOCK_SUFFIX))
+    lock = STORAGE.lock(place.with_name(place.name + LOCK_SUFFIX))
     lock.acquire()
     try:
         out = place / "out"
@@ -152,15 +152,36 @@ def sweep(layout: Layout) -> list[Path]:
     Returns:
         The removed directories, sorted.
     """
-    names = {entry.name.removesuffix(_LOCK_SUFFIX) for entry in STORAGE.entries(layout.temporary)}
-    return [layout.temporary / name for name in sorted(names) if _sweep_one(layout.temporary / name)]
+    names = {entry.name.removesuffix(LOCK_SUFFIX) for entry in STORAGE.entries(layout.temporary)}
+    return [layout.temporary / name for name in sorted(names) if sweep_one(layout.temporary / name)]
+
+
+def sweep_one(place: Path) -> bool:
+    """Remove a temporary directory unless its process lives; return whether there was one."""
+    lock = STORAGE.lock(place.with_name(place.name + LOCK_SUFFIX))
+    if not lock.try_acquire():
+        return False
+    try:
+        existed = STORAGE.exists(place)
+        STORAGE.remove_tree(place)
+        return existed
+    finally:
+        lock.release()
+
+
+def is_stale(place: Path) -> bool:
+    """Whether the process of a temporary directory has died."""
+    lock = STORAGE.lock(place.with_name(place.name + LOCK_SUFFIX))
+    free = lock.try_acquire()
+    lock.release()
+    return free
 
 
 def sweep_locks(layout: Layout) -> None:
     """Remove lock files that nobody holds; they are harmless, but they accumulate."""
     for entry in STORAGE.entries(layout.locks):
         path = layout.locks / entry.name
-        if path == layout.catalog_lock or path.suffix != _LOCK_SUFFIX:
+        if path == layout.catalog_lock or path.suffix != LOCK_SUFFIX:
             continue
         lock = STORAGE.lock(path)
         if lock.try_acquire():
@@ -205,18 +226,6 @@ def commit(layout: Layout, out: Path, record: Record) -> Path:
     place = layout.artifact(record.kind, record.fingerprint)
     STORAGE.publish(out, place)
     return place
-
-
-def _sweep_one(place: Path) -> bool:
-    lock = STORAGE.lock(place.with_name(place.name + _LOCK_SUFFIX))
-    if not lock.try_acquire():
-        return False
-    try:
-        existed = STORAGE.exists(place)
-        STORAGE.remove_tree(place)
-        return existed
-    finally:
-        lock.release()
 
 
 def _digest_synced(out: Path, path: Path, num_bytes: int) -> FileEntry:

@@ -7,7 +7,9 @@ An artifact that others were made from is only removed together with them. A ver
 never assigned again. A request for a removed artifact makes it again, and reports that.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -22,6 +24,7 @@ from tokmill.tasks.store.publish import workspace
 from tokmill.tasks.store.record import Record, read_record
 from tokmill.tasks.store.storage import STORAGE
 from tokmill.tasks.store.superseding import MADE_FROM
+from tokmill.tasks.store.watching import Watch, watching
 
 _MOST_BYTES = 256 << 20
 _DEPENDENTS = f"""
@@ -69,10 +72,19 @@ def remove(layout: Layout, catalog: Catalog, ref: ArtifactRef, *, with_dependent
             f"{record.reference} is not removed: {made}{more} {were} made from it; remove them first, or all "
             "of them with --with-dependents"
         )
-    for each in order:
-        _remove_one(layout, each)
+    with watching(layout) as watch:
+        _check_unheld(watch, order)
+        for each in order:
+            if not remove_one(layout, each, unless=partial(watch.unless_held, each.fingerprint)):
+                _check_unheld(watch, [each])
     catalog.register(*(layout.artifact(each.kind, each.fingerprint) / RECORD_FILE for each in order))
     return order
+
+
+def _check_unheld(watch: Watch, records: list[Record]) -> None:
+    for each in records:
+        if (user := watch.holder(each.fingerprint)) is not None:
+            raise StoreError(f"{each.reference} is not removed: {user} needs it; wait until that has ended")
 
 
 def tombstone(layout: Layout, kind: str, fingerprint: str) -> Tombstone | None:
@@ -99,23 +111,40 @@ def _with_dependents(layout: Layout, catalog: Catalog, record: Record, seen: set
     yield record
 
 
-def _remove_one(layout: Layout, record: Record) -> None:
-    """Write the tombstone first: after a crash in between, the artifact can be removed again."""
+def remove_one(layout: Layout, record: Record, *, unless: Callable[[], AbstractContextManager[bool]]) -> bool:
+    """Remove an artifact, whatever was made from it; return whether it was removed.
+
+    The tombstone is written first: after a crash in between, the artifact can be removed again.
+
+    Args:
+        layout: the store.
+        record: the artifact's.
+        unless: a block in which the removal takes place; it yields whether the artifact is to stay.
+
+    Raises:
+        StoreError: it is being made or removed, or its files cannot be removed.
+    """
     place = layout.artifact(record.kind, record.fingerprint)
     lock = STORAGE.lock(layout.locks / f"{record.kind}-{record.fingerprint}.lock")
     if not lock.try_acquire():
         raise StoreError(f"{record.reference} is in use by {lock.owner()}; remove it when that has ended")
     try:
-        made = Provenance.collect()
-        left = Tombstone(removed=utc_now(), by=made.user, command=made.command, record=record)
-        path = _path(layout, record.kind, record.fingerprint)
-        with reported_as(f"{record.reference} cannot be removed"):
-            STORAGE.make_folder(path.parent)
-            STORAGE.replace(path, left.model_dump_json(indent=1).encode("utf-8") + b"\n")
-            with workspace(layout) as folder:  # leaving it removes its content
-                STORAGE.move(place, folder / place.name)
+        with workspace(layout) as folder:  # leaving it removes its content
+            with unless() as stays, reported_as(f"{record.reference} cannot be removed"):
+                if not stays:
+                    _write_tombstone(layout, record)
+                    STORAGE.move(place, folder / place.name)
+            return not stays
     finally:
         lock.release()
+
+
+def _write_tombstone(layout: Layout, record: Record) -> None:
+    made = Provenance.collect()
+    left = Tombstone(removed=utc_now(), by=made.user, command=made.command, record=record)
+    path = _path(layout, record.kind, record.fingerprint)
+    STORAGE.make_folder(path.parent)
+    STORAGE.replace(path, left.model_dump_json(indent=1).encode("utf-8") + b"\n")
 
 
 def _path(layout: Layout, kind: str, fingerprint: str) -> Path:

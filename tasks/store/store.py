@@ -22,10 +22,12 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, External, How, Input, Request
 from tokmill.tasks.store.canonical import Json
 from tokmill.tasks.store.catalog import Catalog, Row
+from tokmill.tasks.store.collecting import Garbage, collect, find_garbage
 from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.fingerprints import fingerprint, fingerprint_payload
 from tokmill.tasks.store.indexing import Report
 from tokmill.tasks.store.integrity import Problem, Verify, examine, problems
+from tokmill.tasks.store.keeping import Policy
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout, check_kind, check_name
 from tokmill.tasks.store.leases import Lease, at_work, hold
@@ -115,9 +117,7 @@ class Store:
         Raises:
             FingerprintError: the request has no fingerprint.
         """
-        owner = self.fingerprint(request)
-        hold([owner])
-        return self._find(request, owner, verify, report or _LOG.warning, owned=False)
+        return self._find(request, self.fingerprint(request), verify, report or _LOG.warning, owned=False)
 
     def realize(
         self,
@@ -223,6 +223,14 @@ class Store:
         """
         return at_work(self.layout, what)
 
+    def find_garbage(self, policy: Policy) -> Garbage:
+        """Return what `collect` would remove; see `tasks.store.collecting`."""
+        return find_garbage(self.layout, self.catalog, policy)
+
+    def collect(self, policy: Policy, report: Report | None = None) -> Garbage:
+        """Remove what nothing keeps; see `tasks.store.collecting`."""
+        return collect(self.layout, self.catalog, policy, report)
+
     def superseded(self) -> Superseded:
         """Return the superseded artifacts by fingerprint, and what superseded them; see `superseding`."""
         return superseded(self.catalog)
@@ -255,8 +263,10 @@ class Store:
         Raises:
             StoreError: the artifact is not in the store, or the alias is reserved or malformed.
         """
-        self.record(ref)
-        self.catalog.register(self.names.tag(ref.kind, ref.name, alias, ref.fingerprint))
+        with self.at_work("tag") as lease:
+            lease.hold([ref.fingerprint])
+            self.record(ref)
+            self.catalog.register(self.names.tag(ref.kind, ref.name, alias, ref.fingerprint))
 
     def list(self, kind: str | None = None, name: str | None = None) -> Rows:
         """Return one catalog row per version, sorted by kind, name and version; see `Catalog.versions`."""
@@ -305,6 +315,7 @@ class Store:
             STORAGE.make_folder(folder)
             aside = folder / f"{place.name}-{1 + _last_number(folder, place.name)}"
             STORAGE.move(place, aside)
+            STORAGE.touch(aside)  # the time since when it lies there
             STORAGE.sync(place.parent)
         self.catalog.register(place / RECORD_FILE, report=say)
         again = "" if isinstance(found, str) else ", and it will be made again"

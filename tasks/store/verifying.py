@@ -15,6 +15,7 @@ from tokmill.tasks.store.indexing import check_version, sync_files
 from tokmill.tasks.store.integrity import Problem, problems
 from tokmill.tasks.store.labels import ALIASES, LABELS, named_files, read_name
 from tokmill.tasks.store.layout import RECORD_FILE, Layout
+from tokmill.tasks.store.removing import tombstone
 from tokmill.tasks.store.storage import STORAGE
 from tokmill.tasks.store.tables import KEYS, rows_of
 
@@ -82,6 +83,8 @@ def _differences(connection: "DuckDBPyConnection", layout: Layout) -> Iterator[P
         if key not in now:
             place = layout.root / path
             if not STORAGE.exists(place.parent if place.name == RECORD_FILE else place):
+                if place.name == RECORD_FILE and _was_removed(connection, layout, place.parts[-3], key):
+                    continue  # by a process that was killed then
                 message = "is in the catalog but no longer in the store; the next query drops it"
                 yield Problem(_CATALOG, path, message)
         elif key in changed and (path.endswith(RECORD_FILE) or stamp == now[key][1:]):
@@ -90,6 +93,15 @@ def _differences(connection: "DuckDBPyConnection", layout: Layout) -> Iterator[P
                 "artifact was made again; `tokmill catalog rebuild` reads it again"
             )
             yield Problem(_CATALOG, path, message)
+
+
+def _was_removed(connection: "DuckDBPyConnection", layout: Layout, kind: str, fingerprint: str) -> bool:
+    """Whether the artifact that the catalog has was removed, and not an earlier one of its recipe."""
+    left = tombstone(layout, kind, fingerprint)
+    wanted = "SELECT record_digest FROM snapshot.artifacts WHERE fingerprint = ?"
+    return left is not None and connection.execute(wanted, [fingerprint]).fetchall() == [
+        (left.record.record_digest,)
+    ]
 
 
 def _changed_keys(connection: "DuckDBPyConnection") -> dict[str, list[str]]:

@@ -23,6 +23,8 @@ COMMANDS = [
     "diff",
     "verify",
     "tag",
+    "gc",
+    "du",
     "export",
     "catalog rebuild",
     "trace",

@@ -2,6 +2,8 @@
 
     python -m tests.test_tasks.store_child at-every-step <folder>
     python -m tests.test_tasks.store_child at-a-step <store> <pattern>
+    python -m tests.test_tasks.store_child collecting-at-every-step <store> <folder>
+    python -m tests.test_tasks.store_child removing-at-every-step <store> <folder>
     python -m tests.test_tasks.store_child slowly <store>
     python -m tests.test_tasks.store_child with-file-limit <store> <bytes>
     python -m tests.test_tasks.store_child too-large <store>
@@ -14,6 +16,7 @@ a child dies inside the real code, between two steps of it, by a real SIGKILL.
 import os
 import re
 import resource
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -23,6 +26,7 @@ from tests.test_tasks.store_stages import WriteParams, ask, left_over, stage_of
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import Store
+from tokmill.tasks.store.keeping import Policy
 
 _STEPS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate"}
 
@@ -55,9 +59,27 @@ def at_every_step(folder: str) -> None:
 
     Prints, for each store that was killed, the step that it did not come to.
     """
+    _at_every_step(folder, lambda store: store.realize(ask(text="abc", times=3)))
+
+
+def collecting_at_every_step(base: str, folder: str) -> None:
+    """Collect garbage in copies 0, 1, 2, … of a store, likewise."""
+    _at_every_step(folder, lambda store: store.collect(Policy(older_than_days=0, keep=0)), base)
+
+
+def removing_at_every_step(base: str, folder: str) -> None:
+    """Remove an artifact with all that was made from it, likewise."""
+    work = lambda store: store.remove(store.resolve("text/base"), with_dependents=True)  # noqa: E731
+    _at_every_step(folder, work, base)
+
+
+def _at_every_step(folder: str, work: Callable[[Store], object], base: str | None = None) -> None:
+    """Do something in stores 0, 1, 2, …, killed before the step of that number."""
     number, killed = 0, True
     while killed:
         store = Store.open(Path(folder) / str(number))
+        if base is not None:
+            shutil.copytree(base, store.root)
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
@@ -71,7 +93,7 @@ def at_every_step(folder: str) -> None:
                 count += 1
 
             watch(store.root, step)
-            store.realize(ask(text="abc", times=3))
+            work(store)
             os._exit(0)
         os.close(writing)
         killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
@@ -153,6 +175,8 @@ if __name__ == "__main__":
     commands = {
         "at-every-step": at_every_step,
         "at-a-step": at_a_step,
+        "collecting-at-every-step": collecting_at_every_step,
+        "removing-at-every-step": removing_at_every_step,
         "slowly": slowly,
         "with-file-limit": with_file_limit,
         "too-large": too_large,

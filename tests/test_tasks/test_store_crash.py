@@ -10,8 +10,9 @@ import pytest
 
 from tests.small_disk import on_small_disk
 from tests.test_tasks.store_child import slow_request
-from tests.test_tasks.store_stages import ask, catalog_rows, left_over
+from tests.test_tasks.store_stages import ask, ask_joined, catalog_rows, left_over
 from tokmill.tasks.store import Store
+from tokmill.tasks.store.keeping import Policy
 
 pytestmark = pytest.mark.slow
 
@@ -122,6 +123,34 @@ def test_what_a_killed_process_leaves_is_swept_and_made_again(tmp_path, undistur
     assert left_over(tmp_path) == []
     again = store.realize(REQUEST)
     assert (again.cached, again.ref) == (published, undisturbed)
+
+
+@pytest.mark.parametrize("command", ["collecting-at-every-step", "removing-at-every-step"])
+def test_who_removes_may_be_killed_at_any_step(tmp_path, command):
+    base = Store.open(tmp_path / "base")
+    given = base.realize(ask("base")).ref
+    made = base.realize(ask_joined("made", given)).ref
+    kept = base.realize(ask("kept", text="k")).ref
+    base.tag(kept, "prod")
+    base.list()
+
+    code, steps = ran(command, base.root, tmp_path)
+
+    assert code == 0
+    removals = 0
+    for number, step in enumerate(steps):
+        store = Store.open(tmp_path / str(number))
+        assert store.verify() == [], step
+        present = [store.holds(ref) for ref in (kept, given, made)]
+        assert present in ([True, True, True], [True, True, False], [True, False, False]), step
+        removals = max(removals, present.count(False))
+        if number % 5:
+            continue
+        store.collect(Policy(older_than_days=0, keep=0))
+        assert [store.holds(ref) for ref in (kept, given, made)] == [True, False, False], step
+        assert store.verify() == [], step
+        assert left_over(store.root) == [], step
+    assert removals == 2
 
 
 def test_two_processes_that_ask_for_the_same_make_it_once(tmp_path):

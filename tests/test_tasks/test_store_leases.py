@@ -33,12 +33,11 @@ def held(store: Store) -> dict[str, list[str] | None]:
     return {key: needs.holds for key, needs in live_leases(store.layout).items()}
 
 
-def test_a_lease_has_what_is_looked_up_and_made_in_its_block_and_what_that_is_made_from(store):
+def test_a_lease_has_what_is_made_in_its_block_and_what_that_is_made_from(store):
     given = store.realize(ask("given")).ref
     with leased(store.layout, "r", names="p"):
-        store.lookup(ask("sought", text="x"))
         joined = store.realize(ask_joined("joined", given)).ref
-        wanted = [store.fingerprint(ask("sought", text="x")), joined.fingerprint, given.fingerprint]
+        wanted = [joined.fingerprint, given.fingerprint]
 
         assert held(store) == {"r": sorted(each[:16] for each in wanted)}
         assert live_leases(store.layout)["r"].names == "p"
@@ -100,7 +99,7 @@ def test_a_run_waits_until_a_collector_has_read_its_lease(store):
     thread.join()
     withdraw(store.layout)
 
-    assert seen == {"r": 1}
+    assert seen.keys() == {"r"}
 
 
 @in_proc

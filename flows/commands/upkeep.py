@@ -1,0 +1,126 @@
+"""The commands that keep a store in order: collect garbage, and say what takes the space."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.options import JsonOption, StoreOption
+from tokmill.flows.cli.output import draw, messages, print_json, say, table
+from tokmill.flows.figures import size
+
+if TYPE_CHECKING:
+    from tokmill.flows.upkeep.collecting import Collected
+    from tokmill.flows.upkeep.usage import Usage
+    from tokmill.tasks.store import Store
+
+OlderThanOption = Annotated[
+    float, typer.Option("--older-than", metavar="DAYS", min=0, help="Keep what is younger, and its runs.")
+]
+KeepOption = Annotated[
+    int,
+    typer.Option(
+        "--keep",
+        metavar="N",
+        min=0,
+        help="Keep the last N versions of each name, and the last N completed runs of each profile.",
+    ),
+]
+
+
+@app.command(
+    rich_help_panel="Store",
+    epilog=examples("tokmill gc", "tokmill gc --apply", "tokmill gc --why tokenizer/quickstart@v1"),
+)
+def gc(
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Remove it; without this, only say what would be removed.")
+    ] = False,
+    older_than: OlderThanOption = 14.0,
+    keep: KeepOption = 1,
+    why: Annotated[
+        str | None, typer.Option("--why", metavar="ARTIFACT", help="Only say why this artifact is kept.")
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find, and remove with --apply, artifacts without an alias that no recent or running work needs."""
+    from tokmill.flows.cli.lookup import existing_store
+    from tokmill.flows.upkeep.collecting import collect_garbage
+
+    opened = existing_store(store)
+    if why is not None:
+        _explain(opened, why, older_than, keep, as_json=as_json)
+        return
+    told = messages().print if apply and not as_json else None
+    done = collect_garbage(opened, older_than_days=older_than, keep=keep, apply=apply, report=told)
+    if as_json:
+        print_json(done.to_json())
+    else:
+        _show(done)
+
+
+@app.command(
+    rich_help_panel="Store", epilog=examples("tokmill du", "tokmill du --by profile", "tokmill du --json")
+)
+def du(
+    by: Annotated[
+        Literal["kind", "profile", "name"], typer.Option("--by", help="What to add up by.")
+    ] = "kind",
+    older_than: OlderThanOption = 14.0,
+    keep: KeepOption = 1,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what takes the space in the store, and how much of it `tokmill gc` would free."""
+    from tokmill.flows.cli.lookup import existing_store
+    from tokmill.flows.upkeep.usage import usage_of
+    from tokmill.tasks.store.keeping import Policy
+
+    usage = usage_of(existing_store(store), by, Policy(older_than, keep))
+    if as_json:
+        shares = {group: share._asdict() for group, share in usage.shares.items()}
+        print_json({by: shares, "total": usage.total._asdict(), "others": usage.others})
+    else:
+        _show_usage(usage, by)
+
+
+def _explain(store: "Store", artifact: str, older_than: float, keep: int, *, as_json: bool) -> None:
+    from tokmill.flows.cli.lookup import find_artifact
+    from tokmill.tasks.store.keeping import Policy
+
+    ref = find_artifact(store, artifact)
+    garbage = store.find_garbage(Policy(older_than, keep))
+    lines = garbage.plan.why(garbage.inventory, ref.fingerprint)
+    if as_json:
+        print_json({"artifact": artifact, "kept": bool(lines), "why": lines})
+    elif lines:
+        say("\n".join(lines))
+    else:
+        say(f"{artifact} would be removed: nothing that is kept needs it")
+
+
+def _show(done: "Collected") -> None:
+    from tokmill.flows.upkeep.collecting import MEANING
+
+    if done.by_kind:
+        head = "removed" if done.applied else "would be removed"
+        rows = [[kind, f"{number:,}", size(total)] for kind, (number, total) in done.by_kind.items()]
+        draw(table((head, "number", "size"), rows, right=("number", "size")))
+        say("")
+    rows = [[MEANING[group], f"{number:,}", size(total)] for group, (number, total) in done.kept.items()]
+    draw(table(("kept", "number", "size"), rows, right=("number", "size")))
+    say(f"\n{done.summary}")
+    if done.removed and not done.applied:
+        messages().print("[dim]--apply removes it; records and labels stay[/dim]")
+
+
+def _show_usage(usage: "Usage", by: str) -> None:
+    head = (by, "artifacts", "size", "shared", "gc frees")
+    shares = {**usage.shares, "all artifacts": usage.total}
+    rows = [
+        [group, f"{one.number:,}", size(one.num_bytes), size(one.shared_bytes), size(one.free_bytes)]
+        for group, one in shares.items()
+    ]
+    rows += [[what, "", size(num_bytes), "", ""] for what, num_bytes in usage.others.items()]
+    draw(table(head, rows, right=head[1:]))

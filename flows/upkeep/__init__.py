@@ -1,0 +1,1 @@
+"""Keeps a store in order: checks it, and removes what nothing needs; without Prefect."""

@@ -1,0 +1,105 @@
+"""What lies about in a store beside artifacts, and is of no use any more.
+
+- damaged artifacts that were set aside, once they are old enough;
+- temporary folders of dead processes;
+- Prefect's result files of artifacts that are gone: `.prefect/<verb>-<fingerprint>`;
+- what tasks of ended runs told from other processes: `.prefect/telling/<run id>`.
+
+Records of runs, labels and tombstones stay: they are the history.
+"""
+
+import re
+import time
+from collections.abc import Container, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tokmill.tasks.store.layout import PREFIX_CHARS, Layout
+from tokmill.tasks.store.leases import live_leases
+from tokmill.tasks.store.publish import LOCK_SUFFIX, is_stale, sweep_one
+from tokmill.tasks.store.storage import STORAGE
+
+_RESULT = re.compile(r"[a-z_]+-(?P<fingerprint>[0-9a-f]{64})")
+_DAY_SECONDS = 86400.0
+
+
+class Leftover(NamedTuple):
+    """A file or folder that is of no use any more: what it is, where, and its bytes."""
+
+    what: str
+    path: Path
+    num_bytes: int
+
+    def remove(self, layout: Layout) -> None:
+        """Remove it, unless its owner lives."""
+        if self.path.parent == layout.temporary:
+            sweep_one(self.path)
+        elif STORAGE.is_folder(self.path):
+            STORAGE.remove_tree(self.path)
+        else:
+            STORAGE.remove(self.path)
+
+
+def leftovers(layout: Layout, garbage: Container[str], older_than_days: float) -> list[Leftover]:
+    """Return what is of no use any more.
+
+    Args:
+        layout: the store.
+        garbage: the fingerprints of artifacts that are there and would be removed first.
+        older_than_days: younger damaged artifacts are left for people to look at.
+    """
+    before = time.time() - older_than_days * _DAY_SECONDS
+    return [*_damaged(layout, before), *_results(layout, garbage), *_telling(layout), *_temporary(layout)]
+
+
+def tree_bytes(folder: Path) -> int:
+    """Return the bytes of all regular files below a folder; what vanishes meanwhile does not count."""
+    return sum(_num_bytes(path) for path in STORAGE.tree(folder))
+
+
+def _num_bytes(path: Path) -> int:
+    try:
+        state = STORAGE.state(path)
+    except OSError:
+        return 0
+    return state.num_bytes if state.kind == "file" else 0
+
+
+def _damaged(layout: Layout, before: float) -> Iterator[Leftover]:
+    for kind in STORAGE.entries(layout.damaged):
+        for entry in STORAGE.entries(layout.damaged / kind.name):
+            path = layout.damaged / kind.name / entry.name
+            if _newest(path) <= before:
+                yield Leftover("damaged artifact that was set aside", path, tree_bytes(path))
+
+
+def _newest(folder: Path) -> float:
+    """Return the time of the last change in a folder, or of the folder."""
+    return max(STORAGE.state(path).mtime_ns for path in (folder, *STORAGE.tree(folder))) / 1e9
+
+
+def _results(layout: Layout, garbage: Container[str]) -> Iterator[Leftover]:
+    found = [(entry.name, _RESULT.fullmatch(entry.name)) for entry in STORAGE.entries(layout.results)]
+    present = {place.name for place in layout.places()}  # after the list: what came between is no leftover
+    for name, result in found:
+        if result is not None:
+            owner = result["fingerprint"]
+            if owner in garbage or owner[:PREFIX_CHARS] not in present:
+                path = layout.results / name
+                yield Leftover("result file of Prefect", path, _num_bytes(path))
+
+
+def _telling(layout: Layout) -> Iterator[Leftover]:
+    names = [entry.name for entry in STORAGE.entries(layout.telling)]
+    alive = live_leases(layout)  # a run has its lease before it has its folder, and longer
+    for name in names:
+        if name not in alive:
+            path = layout.telling / name
+            yield Leftover("what tasks of an ended run told", path, tree_bytes(path))
+
+
+def _temporary(layout: Layout) -> Iterator[Leftover]:
+    for entry in STORAGE.entries(layout.temporary):
+        path = layout.temporary / entry.name
+        if path.suffix != LOCK_SUFFIX and is_stale(path):
+            yield Leftover("temporary folder of a dead process", path, tree_bytes(path))

@@ -1,0 +1,293 @@
+"""What a collection keeps, and why; and that it removes the rest and nothing else."""
+
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.test_tasks.store_stages import ask, ask_joined, catalog_rows
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.store import RunArtifact, Store
+from tokmill.tasks.store.inventory import take_inventory
+from tokmill.tasks.store.keeping import Policy, make_plan
+from tokmill.tasks.store.leases import leased
+
+NOTHING = Policy(older_than_days=0, keep=0)
+LATEST = Policy(older_than_days=0, keep=1)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.open(tmp_path / "store")
+
+
+def text(store: Store, name: str, text: str = "abc") -> ArtifactRef:
+    return store.realize(ask(name, text=text)).ref
+
+
+def joined(store: Store, name: str, *inputs: ArtifactRef, by: str = ",") -> ArtifactRef:
+    return store.realize(ask_joined(name, *inputs, text=by)).ref
+
+
+def ran(store: Store, run_id: str, profile: str, *refs: ArtifactRef, state: str = "completed") -> None:
+    """Record a run that has these artifacts."""
+    store.catalog.add_run(run_id, profile=profile)
+    artifacts = [RunArtifact(task="t", ref=ref, how="made") for ref in refs]
+    store.catalog.finish_run(run_id, state=state, artifacts=artifacts)
+
+
+def left(store: Store) -> set[str]:
+    """The names of the artifacts that are there, `kind/name@label`."""
+    return {f"{row['kind']}/{row['name']}@{row['label']}" for row in store.list()}
+
+
+def removed(store: Store, policy: Policy) -> list[str]:
+    return [item.reference for item in store.collect(policy).items]
+
+
+def test_what_has_an_alias_stays_with_all_that_it_was_made_from(store):
+    one, two, other = text(store, "one"), text(store, "two", "x"), text(store, "other", "y")
+    middle = joined(store, "middle", one)
+    joined(store, "users", middle, other)
+    top = joined(store, "top", middle, two)
+    store.tag(top, "prod")
+
+    assert removed(store, NOTHING) == [
+        "joined/users@v1",
+        "text/other@v1",
+    ]  # users before what they were made from
+    assert left(store) == {"text/one@v1", "text/two@v1", "joined/middle@v1", "joined/top@v1"}
+    assert store.verify() == []
+
+
+def test_a_collection_that_is_not_applied_changes_nothing_and_says_the_same(store):
+    kept = text(store, "kept")
+    joined(store, "gone", kept)
+    store.tag(kept, "prod")
+    before = catalog_rows(store)
+
+    found = store.find_garbage(NOTHING)
+
+    assert [item.reference for item in found.items] == ["joined/gone@v1"]
+    assert found.num_bytes == sum(row["size_bytes"] for row in before["files"]) - len("abca")
+    assert catalog_rows(store) == before
+
+
+def test_the_latest_versions_of_each_name_stay(store):
+    for each in "abcd":
+        text(store, "one", each)
+    text(store, "two", "a")  # a second name of the first version
+
+    assert removed(store, Policy(older_than_days=0, keep=2)) == ["text/one@v2"]
+    assert removed(store, LATEST) == ["text/one@v3"]
+    assert sorted(removed(store, NOTHING)) == ["text/one@v1", "text/one@v4"]
+
+
+def test_a_part_is_kept_by_what_was_made_from_it_and_not_as_the_latest_of_its_name(store):
+    parts = [text(store, f"p.part/{number}", str(number)) for number in range(3)]
+    joined(store, "p", *parts)
+    joined(store, "p", text(store, "p.part/0", "new"))
+
+    assert sorted(removed(store, LATEST)) == ["joined/p@v1", *(f"text/p.part/{n}@v1" for n in range(3))]
+
+
+def test_what_the_last_completed_run_of_a_profile_used_stays_though_it_is_no_latest_version(store):
+    first, second = text(store, "p", "a"), text(store, "p", "b")
+    ran(store, "r1", "p", second)
+    ran(store, "r2", "p", first)
+    ran(store, "r3", "p", second, state="failed")
+    text(store, "p", "c")
+
+    assert removed(store, LATEST) == ["text/p@v2"]
+
+
+def test_what_is_young_stays_and_so_does_what_a_recent_run_used(store):
+    old, used = text(store, "p", "a"), text(store, "p", "b")
+    inventory = take_inventory(store.layout, store.catalog)
+    now = datetime.now(UTC) + timedelta(days=15)
+    assert {item.fingerprint for item in make_plan(inventory, {}, Policy(14, 0), now).garbage} == {
+        old.fingerprint,
+        used.fingerprint,
+    }
+    assert make_plan(inventory, {}, Policy(16, 0), now).garbage == []
+
+    ran(store, "r1", "p", used, state="failed")
+    inventory = take_inventory(store.layout, store.catalog)
+    aged = {
+        key: item._replace(ended=item.ended - timedelta(days=15)) for key, item in inventory.items.items()
+    }
+    plan = make_plan(inventory._replace(items=aged), {}, Policy(14, 0))
+    assert [item.fingerprint for item in plan.garbage] == [old.fingerprint]
+
+
+def test_a_superseded_artifact_goes_even_if_it_is_young_unless_it_has_an_alias(store):
+    first, second = text(store, "p", "a"), text(store, "p", "b")
+    inventory = take_inventory(store.layout, store.catalog)
+    marked = inventory._replace(superseded=frozenset({first.fingerprint}))
+
+    assert [item.fingerprint for item in make_plan(marked, {}, Policy()).garbage] == [first.fingerprint]
+    named = marked._replace(aliases=[("text/p@prod", first.fingerprint)])
+    assert make_plan(named, {}, Policy()).garbage == []
+    assert second.fingerprint in make_plan(marked, {}, Policy()).kept
+
+
+def test_why_leads_from_an_artifact_to_the_reason(store):
+    one = text(store, "one")
+    middle = joined(store, "middle", one)
+    store.tag(joined(store, "top", middle), "prod")
+
+    garbage = store.find_garbage(NOTHING)
+
+    assert garbage.plan.why(garbage.inventory, one.fingerprint) == [
+        "text/one@v1: an input of joined/middle@v1",
+        "joined/middle@v1: an input of joined/top@v1",
+        "joined/top@v1: alias joined/top@prod",
+    ]
+    assert garbage.plan.why(garbage.inventory, "f" * 64) == []
+
+
+def test_an_input_that_was_made_again_elsewhere_is_kept_by_its_content(store):
+    given = text(store, "given", "aa")
+    top = joined(store, "top", given)
+    store.tag(top, "prod")
+    shutil.rmtree(store.path(given))
+    equal = store.realize(ask("equal", text="a", times=2)).ref
+    text(store, "other", "x")
+
+    assert equal.content_digest == given.content_digest
+    assert removed(store, NOTHING) == ["text/other@v1"]
+
+
+def test_what_a_run_holds_stays_and_so_do_all_versions_of_its_names(store):
+    shared, base = text(store, "others", "s"), text(store, "base", "b")
+    joined(store, "p.part/1", base)
+    text(store, "p", "old")
+    text(store, "pq", "not of the profile p")
+    with leased(store.layout, "r", names="p") as lease:
+        lease.hold([shared.fingerprint])
+        assert removed(store, NOTHING) == ["text/pq@v1"]
+        assert "needed by r of p" in store.find_garbage(NOTHING).plan.kept[shared.fingerprint].text
+
+    assert sorted(removed(store, NOTHING)) == [
+        "joined/p.part/1@v1",
+        "text/base@v1",
+        "text/others@v1",
+        "text/p@v1",
+    ]
+
+
+def test_what_comes_to_be_needed_during_a_collection_stays(store):
+    base = text(store, "z", "base")
+    top = joined(store, "a", base)
+    others = [text(store, f"n{number}", str(number)) for number in range(3)]
+    began: list[Iterator[None]] = []
+
+    def on_line(line: str) -> None:
+        """Begin a run that finds an artifact, once the first of the garbage is gone."""
+        if not began:
+            lease = leased(store.layout, "r")
+            began.append(lease)
+            lease.__enter__().hold([top.fingerprint])
+
+    done = store.collect(NOTHING, on_line)
+    began[0].__exit__(None, None, None)
+
+    gone = {item.fingerprint for item in done.items}
+    first = done.plan.garbage[0]
+    assert first.fingerprint in gone
+    assert gone.isdisjoint({top.fingerprint, base.fingerprint} - {first.fingerprint})
+    assert len(gone) >= len(others)
+
+
+def test_what_is_held_is_not_removed_by_hand_either(store):
+    base = text(store, "base")
+    joined(store, "top", base)
+    with leased(store.layout, "r") as lease:
+        lease.hold([base.fingerprint])
+        with pytest.raises(StoreError, match="r needs it"):
+            store.remove(base, with_dependents=True)
+    assert len(left(store)) == 2
+    store.remove(base, with_dependents=True)
+    assert left(store) == set()
+
+
+@pytest.mark.parametrize("damaged", ["record", "run", "alias"])
+def test_nothing_is_removed_if_it_is_not_known_what_is_needed(store, damaged):
+    ref = text(store, "one")
+    text(store, "two", "x")
+    store.tag(ref, "prod")
+    ran(store, "r", "p", ref)
+    path = {
+        "record": store.path(ref) / "record.json",
+        "run": store.root / "runs" / "r.json",
+        "alias": store.root / "aliases" / "text" / "one" / "@prod",
+    }[damaged]
+    path.write_text("{")
+
+    with pytest.raises(StoreError, match="cannot be read, so it is not known what is needed"):
+        store.collect(NOTHING)
+    assert len(list(store.layout.artifacts())) == 2
+
+
+def test_a_second_collector_is_refused(store):
+    text(store, "one")
+    refused: list[str] = []
+
+    def on_line(line: str) -> None:
+        with pytest.raises(StoreError, match="wait until that has ended") as error:
+            store.collect(NOTHING)
+        refused.append(str(error.value))
+
+    store.collect(NOTHING, on_line)
+    assert len(refused) == 1
+
+
+def test_records_labels_and_runs_stay_and_what_was_removed_is_made_again(store):
+    ref = text(store, "one")
+    ran(store, "r", "p", ref)
+    store.collect(NOTHING)
+
+    assert store.past("text", ref.fingerprint).content_digest == ref.content_digest
+    assert store.names.labels("text", "one") == {"v1": ref.fingerprint}
+    assert store.catalog.query("SELECT run_id FROM runs") == [{"run_id": "r"}]
+    again = store.realize(ask("one"))
+    assert (again.how, again.ref) == ("made", ref)
+
+
+def test_leftovers_go_and_what_is_of_use_stays(store):
+    ref = text(store, "one")
+    store.tag(ref, "prod")
+    results = store.root / ".prefect"
+    for name in (
+        f"write-{ref.fingerprint}",
+        f"write-{'e' * 64}",
+        "telling/ended/task.json",
+        "telling/r/task.json",
+    ):
+        (results / name).parent.mkdir(parents=True, exist_ok=True)
+        (results / name).write_text("12345")
+    damaged = store.root / "damaged" / "text" / f"{'d' * 16}-1"
+    damaged.mkdir(parents=True)
+    (damaged / "text.txt").write_text("1234567")
+    stale = store.root / ".tmp" / "1-2" / "out"
+    stale.mkdir(parents=True)
+
+    assert [each.path for each in store.find_garbage(Policy()).leftovers if each.path == damaged] == []
+    with leased(store.layout, "r"):
+        found = store.collect(NOTHING)
+
+    assert {str(each.path.relative_to(store.root)): each.num_bytes for each in found.leftovers} == {
+        f"damaged/text/{'d' * 16}-1": 7,
+        f".prefect/write-{'e' * 64}": 5,
+        ".prefect/telling/ended": 5,
+        ".tmp/1-2": 0,
+    }
+    assert sorted(path.name for path in results.rglob("*") if path.is_file()) == [
+        "task.json",
+        f"write-{ref.fingerprint}",
+    ]
+    assert not damaged.exists()
+    assert not stale.parent.exists()
