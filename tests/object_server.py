@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -127,11 +127,9 @@ class Bucket:
         return sum(request.num_sent for request in self.requests(method, key))
 
 
-@pytest.fixture(scope="session")
-def object_server() -> Iterator[ObjectServer]:
-    """The server of the session; the test skips if it is not installed."""
-    pytest.importorskip("moto", reason="moto is not installed: pip install -e '.[test]'")
-    pytest.importorskip("s3fs", reason="s3fs is not installed: pip install -e '.[test]'")
+@contextmanager
+def serving() -> Iterator[ObjectServer]:
+    """Run a server in a process of its own, with a proxy in this one."""
     import boto3  # noqa: PLC0415
     from botocore.config import Config  # noqa: PLC0415
 
@@ -156,6 +154,15 @@ def object_server() -> Iterator[ObjectServer]:
             finally:
                 proxy.stop()
                 process.stdin.close()
+
+
+@pytest.fixture(scope="session")
+def object_server() -> Iterator[ObjectServer]:
+    """The server of the session; the test skips if it is not installed."""
+    pytest.importorskip("moto", reason="moto is not installed: pip install -e '.[test]'")
+    pytest.importorskip("s3fs", reason="s3fs is not installed: pip install -e '.[test]'")
+    with serving() as server:
+        yield server
 
 
 @pytest.fixture
