@@ -11,7 +11,12 @@ from functools import partial
 
 from tokmill.flows.run.limits import num_seconds
 from tokmill.flows.run.tasks import CALLBACKS, TaskSpec
-from tokmill.tasks.core.context import memory_limited_to, progress_reported_to, time_limited_to
+from tokmill.tasks.core.context import (
+    memory_limited_to,
+    progress_reported_to,
+    remarks_reported_to,
+    time_limited_to,
+)
 from tokmill.tasks.core.errors import TimeLimitError
 from tokmill.tasks.core.retrying import tried_again
 from tokmill.tasks.store import Store
@@ -25,7 +30,7 @@ def perform(spec: TaskSpec, title: str, report: Callable[[str], None]) -> Realiz
     Args:
         spec: what is requested, and where it goes.
         title: of the task; the callbacks are told of it.
-        report: called with messages.
+        report: called with messages, and with the stage's remarks.
 
     Raises:
         TaskError, TokenizerError: the stage's parameters or inputs are invalid.
@@ -37,7 +42,8 @@ def perform(spec: TaskSpec, title: str, report: Callable[[str], None]) -> Realiz
     if callbacks:
         callbacks.on_start(title)
     watcher = partial(callbacks.on_progress, title) if callbacks else None
-    with memory_limited_to(spec.memory_bytes), progress_reported_to(watcher):
+    remarks = remarks_reported_to(report)
+    with memory_limited_to(spec.memory_bytes), progress_reported_to(watcher), remarks:
         limits = spec.limits
         realized = tried_again(partial(_once, spec, report), title, limits.retries, limits.pause)
     if callbacks:

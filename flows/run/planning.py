@@ -12,12 +12,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tokmill.flows.figures import size
 from tokmill.flows.profile import Profile
 from tokmill.flows.run.composition import compose
 from tokmill.flows.run.dag import Dag, Node, Pending, Step, pending, walk
 from tokmill.flows.run.remarks import remarks_on
 from tokmill.flows.run.sources import resolve_sources
-from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.errors import StoreError, TaskError
+from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store, payload_differences
 
 _LOG = logging.getLogger(__name__)
@@ -56,13 +58,28 @@ class _Planner:
         ref = self.store.lookup(step.request())
         if ref is None:
             reason, details = self._why(step)
-            return self._would_run(step, reason, details)
+            return self._would_run(step, reason, [*details, *self._needs(step)])
         self.rows.append(PlanRow(step.title, step.name, "cached"))
         return ref
 
     def _would_run(self, step: Step, reason: str, details: Sequence[str] = ()) -> Pending:
         self.rows.append(PlanRow(step.title, step.name, "run", reason, tuple(details)))
         return Pending(step.title)
+
+    def _needs(self, step: Step) -> list[str]:
+        """Say what memory a step needs, if its stage knows that beforehand."""
+        memory, request = step.stage.memory, step.request()
+        if memory is None:
+            return []
+        inputs = {
+            role: self.store.path(given)
+            for role, given in request.inputs.items()
+            if isinstance(given, ArtifactRef)
+        }
+        try:
+            return [f"needs about {size(memory(request.params, **inputs))} of memory"]
+        except TaskError:
+            return []  # an input is broken, which is not this plan's affair
 
     def _why(self, step: Step) -> tuple[str, list[str]]:
         """Compare the request of a missing artifact with the newest artifact of its kind and name."""

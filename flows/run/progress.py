@@ -1,9 +1,9 @@
 """Progress reports of a run.
 
 Most tasks of a run are shards of a stage: `encode[code/3]` is shard 3 of source `code` in the group
-`encode[*]`. The executor calls a `Reporter` when a task starts and ends. A reporter shows one line per group.
-The executor announces the number of tasks before it submits them (`expect`); a group that was not announced
-has one task.
+`encode[*]`, and `merge_counts[code/0-31]` is about several shards. The executor calls a `Reporter` when a
+task starts and ends. A reporter shows one line per group. The executor announces the number of tasks before
+it submits them (`expect`); a group that was not announced has one task.
 
 `Silent` shows nothing. `flows.cli.progress` has two displays: live on a terminal, plain lines elsewhere.
 Reporters are called from several threads and must never make a run fail.
@@ -18,7 +18,7 @@ from typing import Protocol
 from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
 
-_SHARD = re.compile(r"(?P<step>[^\[]+)\[(.*/)?\d+\]")
+_SHARD = re.compile(r"(?P<step>[^\[]+)\[(.*/)?\d+(-\d+)?\]")
 
 
 class Reporter(Protocol):

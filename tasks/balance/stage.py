@@ -12,7 +12,7 @@ text is repeated. Only a corpus of more than 2^58 weighted bytes lowers the reso
 be less than 1, balancing fails.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from pathlib import Path
@@ -212,16 +212,25 @@ def weighted_counts(
     Raises:
         BalanceError: a source is not in the balance, or a product exceeds 64 bits.
     """
-    factors = balance.factors
-    unknown = [source for source in counts if source not in factors]
+    scales = scales_of(balance, counts)
+    return {source: scaled_counts(array, scales[source]) for source, array in counts.items()}
+
+
+def scales_of(balance: Balance, sources: Iterable[str]) -> dict[str, Decimal]:
+    """Return each source's factor, multiplied by the balance's resolution.
+
+    Raises:
+        BalanceError: a source is not in the balance.
+    """
+    factors, names = balance.factors, list(sources)
+    unknown = [source for source in names if source not in factors]
     if unknown:
         raise BalanceError(
             f"balance: no factor for source '{unknown[0]}'; balance the corpus that was counted. Sources: "
             f"{', '.join(factors)}"
         )
     with localcontext(EXACT):
-        scales = {source: factor * balance.resolution for source, factor in factors.items()}
-    return {source: scaled_counts(array, scales[source]) for source, array in counts.items()}
+        return {source: factors[source] * balance.resolution for source in names}
 
 
 def scaled_counts(counts: NDArray[np.uint64], factor: Decimal) -> NDArray[np.uint64]:

@@ -60,16 +60,31 @@ def time_limit() -> float | None:
 
 def quarter_of_the_ram() -> int:
     """Return a quarter of the memory available to this process: the machine's, or its control group's."""
-    return _total_bytes() // _SHARE_OF_THE_RAM
+    return total_memory() // _SHARE_OF_THE_RAM
 
 
-def _total_bytes() -> int:
+def total_memory() -> int:
+    """Return the memory of the machine, or the limit of this process' control group."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         limit = _CONTROL_GROUP.read_text("ascii").strip()
     except OSError:
         return total
     return min(total, int(limit)) if limit.isdecimal() else total
+
+
+_LISTENER: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
+
+
+def remarks_reported_to(listener: Callable[[str], None] | None) -> AbstractContextManager[None]:
+    """Call `listener` with the remarks of the stages that run in this `with` block; None for no callback."""
+    return context_value(_LISTENER, listener)
+
+
+def remark(text: str) -> None:
+    """Say something about the work that is no warning, such as what memory it needs."""
+    if listener := _LISTENER.get():
+        listener(text)
 
 
 class StageProgress(NamedTuple):

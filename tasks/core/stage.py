@@ -123,6 +123,8 @@ class Stage(Generic[P]):
         run: the plain function; `run(params, *, out: Path, **inputs)`.
         revision: what to add to the version for some parameters, where only these give other bytes than
             before.
+        memory: the bytes of memory that the run function needs, about, where that can be large and is known
+            beforehand; `memory(params, **inputs)`.
     """
 
     verb: str
@@ -132,6 +134,7 @@ class Stage(Generic[P]):
     params: type[P]
     run: Callable[..., Outcome]
     revision: Callable[[P], int] = _no_revision
+    memory: Callable[..., int] | None = None
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from tokmill.tasks.core.context import report_progress
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.count.merging import block_rows, merge_streams, size_of, streams_of
+from tokmill.tasks.count.merging import block_rows, merge_streams, streams_of
 from tokmill.tasks.count.tree import FAN_IN
 from tokmill.tasks.formats.counts import (
     CountsStatistics,
     PreTokenization,
     Totals,
+    size_of,
     write_counts,
     write_parts,
 )
@@ -131,7 +132,8 @@ def _passed(paths: Sequence[Path], folder: Path, memory_bytes: int) -> Sequence[
 
 def _reported(paths: Sequence[Path], memory_bytes: int) -> "list[Iterator[PretokenCounts]]":
     """Return streams of some files that report what was read of them as progress."""
-    num_rows, total, done = block_rows(paths, memory_bytes), sum(size_of(path).num_rows for path in paths), 0
+    num_rows, done = block_rows(paths, memory_bytes), 0
+    total = sum(size_of(path).num_distinct for path in paths)
 
     def watched(blocks: "Iterator[PretokenCounts]") -> "Iterator[PretokenCounts]":
         nonlocal done

@@ -11,13 +11,9 @@ block per stream and of their sum, whatever the streams hold in all.
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
-
-import pyarrow.parquet as pq
 
 from tokmill.tasks.count.tree import FAN_IN
-from tokmill.tasks.formats.counts import read_parts
-from tokmill.tasks.formats.files.manifests import readable
+from tokmill.tasks.formats.counts import read_parts, size_of
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
@@ -51,29 +47,10 @@ def block_rows(paths: Sequence[Path], memory_bytes: int) -> int:
         StoreError: a file is missing, or is not Parquet.
     """
     sizes = [size_of(path) for path in paths]
-    widest = max((size.num_bytes / size.num_rows for size in sizes if size.num_rows), default=0.0)
+    widest = max((size.num_bytes / size.num_distinct for size in sizes if size.num_distinct), default=0.0)
     per_row = _BYTES_PER_ROW + _COPIES * widest
     rows = int(memory_bytes / (per_row * min(max(len(paths), 1), FAN_IN)))
     return min(max(rows, _LEAST_ROWS), _MOST_ROWS)
-
-
-class FileSize(NamedTuple):
-    """Size of a file of counts: distinct pre-tokens, and their bytes."""
-
-    num_rows: int
-    num_bytes: int
-
-
-def size_of(path: Path) -> FileSize:
-    """Return the size of a file of counts, without reading its rows.
-
-    Raises:
-        StoreError: the file is missing, or is not Parquet.
-    """
-    with readable(path, "table of counts"):
-        found = pq.read_metadata(path)
-    columns = [found.row_group(number).column(0) for number in range(found.num_row_groups)]
-    return FileSize(found.num_rows, sum(column.total_uncompressed_size for column in columns))
 
 
 def streams_of(paths: Sequence[Path], num_rows: int) -> list[Iterator[PretokenCounts]]:

@@ -33,6 +33,9 @@ COUNTS_FILE = "counts.parquet"
 _SCHEMA = pa.schema([("pretoken", pa.large_binary()), ("count", pa.uint64())])
 _ROW_GROUP = 1 << 20
 _READ_BYTES = 1 << 16
+_SAMPLED_GROUPS = 8
+_TOP_BITS, _CONTINUES = np.uint8(0xC0), np.uint8(0x80)  # of the further bytes of a character
+_LENGTH_BYTES = 4  # of a pre-token's length in Parquet
 
 
 class PreTokenization(BaseModel):
@@ -124,6 +127,22 @@ class Counts:
         """
         return read_parts(self._file(source), num_rows)
 
+    def size(self, source: str) -> "Size":
+        """The size of one source's counts, by the file's metadata.
+
+        Raises:
+            StoreError: there is no such source, or its file is broken.
+        """
+        return size_of(self._file(source))
+
+    def chars_per_byte(self, source: str) -> float:
+        """About how many characters a byte of one source's pre-tokens has; 1 if they are empty.
+
+        Raises:
+            StoreError: there is no such source, or its file is broken.
+        """
+        return sampled_chars_per_byte(self._file(source))
+
     def _file(self, source: str) -> Path:
         if source not in self.sources:
             raise StoreError(f"counts: no source '{source}'; there are {', '.join(self.sources)}")
@@ -208,6 +227,48 @@ def read_parts(path: Path, num_rows: int) -> "Iterator[PretokenCounts]":
                 raise StoreError(f"{path}: pre-tokens must increase by their bytes; make the file again")
             last = pretokens[-1:]
             yield PretokenCounts(*_buffers(pretokens), batch.column("count").to_numpy())
+
+
+class Size(NamedTuple):
+    """How many distinct pre-tokens there are, and their bytes."""
+
+    num_distinct: int
+    num_bytes: int
+
+
+def size_of(path: Path) -> Size:
+    """Return the size of a file of counts, without reading its rows.
+
+    Raises:
+        StoreError: the file is missing, or is not Parquet.
+    """
+    with readable(path, "table of counts"):
+        found = pq.read_metadata(path)
+    columns = [found.row_group(number).column(0) for number in range(found.num_row_groups)]
+    num_bytes = sum(column.total_uncompressed_size for column in columns)
+    return Size(found.num_rows, max(num_bytes - _LENGTH_BYTES * found.num_rows, 0))
+
+
+def sampled_chars_per_byte(path: Path) -> float:
+    """Return about how many characters a byte has, by at most 8 row groups of a file of counts.
+
+    Raises:
+        StoreError: the file is missing, or is not Parquet.
+    """
+    num_chars = num_bytes = 0
+    with readable(path, "table of counts"), pq.ParquetFile(path) as file:
+        step = -(-file.num_row_groups // _SAMPLED_GROUPS) or 1
+        for number in range(0, file.num_row_groups, step):
+            column = file.read_row_group(number, columns=["pretoken"]).column(0)
+            for chunk in column.cast(pa.large_binary()).chunks:
+                data, _ = _buffers(chunk)
+                num_chars, num_bytes = num_chars + count_chars(data), num_bytes + data.shape[0]
+    return num_chars / num_bytes if num_bytes else 1.0
+
+
+def count_chars(data: np.ndarray) -> int:
+    """Return how many characters begin in UTF-8 bytes."""
+    return int(np.count_nonzero((data & _TOP_BITS) != _CONTINUES))
 
 
 def read_statistics(shard: Path) -> CountsStatistics:

@@ -107,7 +107,7 @@ class _Drawing:
             members.setdefault(group, []).append(graph.nodes[key])
         self.titles = {group: _title(nodes, group) for group, nodes in members.items()}
         arrows = ((self.group[edge.source], self.group[edge.target]) for edge in graph.edges)
-        self.arrows = list(dict.fromkeys(arrows))
+        self.arrows = [(here, there) for here, there in dict.fromkeys(arrows) if here != there]
 
     def next_to(self, direction: str) -> dict[str, list[str]]:
         """Return the groups next to each group: its inputs (`up`), or its users (`down`)."""

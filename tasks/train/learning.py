@@ -1,21 +1,20 @@
 """Learn vocabularies from weighted counts: one, or several sizes of it in the time of the largest."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from tokmill.tasks.balance.stage import weighted_counts
 from tokmill.tasks.core.context import report_progress
 from tokmill.tasks.core.stage import Outcome, Scalar
 from tokmill.tasks.formats.balance import Balance
-from tokmill.tasks.formats.counts import Counts, PreTokenization, merge_bounded
+from tokmill.tasks.formats.counts import Counts, PreTokenization
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
 from tokmill.tasks.sampling import proportions
+from tokmill.tasks.train.memory import fitting_size
+from tokmill.tasks.train.reading import Weighted, largest_size
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.pipeline.families import find_family
 
@@ -51,17 +50,18 @@ def learn(params: "TrainParams", counts: Path, balance: Path, sizes: Sequence[in
     Raises:
         TrainingError: the text was counted with other parameters, or has too few pairs for a vocabulary.
         BalanceError: a counted source is not in the balance.
+        MachineError: this machine has too little memory for it.
     """
     counted, balanced = Counts.open(counts), Balance.open(balance)
     _check_cut(params.cut, counted.cut)
-    amounts: dict[str, int] = {}
-    weighted = merge_bounded(weighted_parts(counted, balanced, amounts))
+    weights = Weighted(counted, balanced, params.min_pretoken_frequency)
+    weighted = weights.read(fitting_size(params, weights, largest_size(counted, balanced)))
     figures = {
         "num_pretokens": round(int(weighted.counts.sum()) / balanced.resolution),
         "num_distinct_pretokens": len(weighted),
         "num_distinct_bytes": weighted.num_distinct_bytes,
     }
-    shares = proportions({source: Decimal(amount) for source, amount in amounts.items()})
+    shares = proportions({source: Decimal(amount) for source, amount in weights.amounts.items()})
     tokenizers = _trained(params, weighted, balanced.resolution, sizes)
     return Learned(tokenizers, figures, {source: float(share) for source, share in shares.items()})
 
@@ -99,7 +99,8 @@ def _trained(
     from tokmill.tokenizer import train_sweep_from_counts
 
     least = params.min_frequency * resolution if params.min_frequency > 1 else 1
-    options = params.model_dump(exclude={"vocab_size"}) | {"min_frequency": least, "count_unit": resolution}
+    given = params.model_dump(exclude={"vocab_size", "min_pretoken_frequency"})
+    options = given | {"min_frequency": least, "count_unit": resolution}
     progress = partial(_report, find_family(params.family).unit)
     try:
         return train_sweep_from_counts(weighted, vocab_sizes=sizes, **options, progress=progress)
@@ -108,27 +109,6 @@ def _trained(
             raise
         scale = f"counts are {resolution} times those of the balanced corpus: min_frequency"
         raise TrainingError(f"{error} ({scale}={params.min_frequency} is {least} of them)") from error
-
-
-def weighted_parts(
-    counts: Counts, balance: Balance, amounts: dict[str, int] | None = None
-) -> "Iterator[PretokenCounts]":
-    """Yield each source's counts, multiplied by its factor; sources with the factor 0 are skipped.
-
-    Args:
-        counts: the counts of all sources.
-        balance: the balance, which must have all of these sources.
-        amounts: filled: source → weighted bytes of its pre-tokens.
-    """
-    from tokmill.tokenizer import PretokenCounts
-
-    for source in counts.sources:
-        found = counts.counts(source)
-        scaled = weighted_counts(balance, {source: found.counts})[source]
-        if amounts is not None:
-            amounts[source] = int((scaled * np.diff(found.offsets).astype(np.uint64)).sum())
-        if scaled.any():
-            yield PretokenCounts(found.data, found.offsets, scaled)
 
 
 def _report(unit: str, made: int, wanted: int) -> None:

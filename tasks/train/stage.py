@@ -15,8 +15,9 @@ from pydantic import Field, model_validator
 
 from tokmill.tasks.core.stage import Outcome, Stage
 from tokmill.tasks.count.stage import CountParams
-from tokmill.tasks.store.canonical import either, only_with
+from tokmill.tasks.store.canonical import UNLESS_DEFAULT, either, only_with
 from tokmill.tasks.train.learning import learn, publish
+from tokmill.tasks.train.memory import memory_of
 from tokmill.tasks.train.special import SpecialParams, check_role_names, check_text_templates
 from tokmill.tokenizer.core.vocabulary import MAX_IDS
 from tokmill.tokenizer.pipeline.families import FamilyName, check_mode, find_family
@@ -59,6 +60,15 @@ class TrainParams(SpecialParams):
         ge=1,
         description="Pairs (or words, or characters) that occur less often, after balancing, do not become "
         "tokens.",
+    )
+    min_pretoken_frequency: int = Field(
+        default=1,
+        ge=1,
+        lt=1 << 32,
+        description="Pre-tokens that occur less often, after balancing, are left out of training, which "
+        "saves memory. Where words have spaces, up to half of the pre-tokens occur once and make up 1 to 5 % "
+        "of the text; where they have none, as in Japanese, it may be most of the text.",
+        json_schema_extra=UNLESS_DEFAULT,
     )
     max_token_bytes: int | None = Field(
         default=None,
@@ -242,4 +252,5 @@ TRAIN = Stage(
     params=TrainParams,
     run=run,
     revision=revision_of,
+    memory=memory_of,
 )

@@ -31,6 +31,7 @@ def lines(console):
     [
         ("encode[english/3]", "encode[*]"),
         ("encode[zh/hans/3]", "encode[*]"),
+        ("merge_counts[english/0-31]", "merge_counts[*]"),
         ("pack[12]", "pack[*]"),
         ("pack[plan]", "pack[plan]"),
         ("ingest", "ingest"),

@@ -1,0 +1,101 @@
+"""What memory a training needs, said before any of it is taken.
+
+Model. Training holds the distinct pre-tokens of the corpus and what its family knows of their places; it
+cannot work from the disk. The need is linear in the number of pre-tokens, their bytes and characters, and the
+tokens that are learned; `_NEEDS` has each family's rates, which were measured (docs/performance.md, "memory
+of training"): the peak of the process is between 0.7 and 1.5 times the estimate.
+
+A training that this machine cannot hold is refused, before the operating system would kill it. That says
+nothing about the text.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tokmill.tasks.core.context import remark
+from tokmill.tasks.core.errors import MachineError
+from tokmill.tasks.core.memory import available_memory
+from tokmill.tasks.formats.balance import Balance
+from tokmill.tasks.formats.counts import Counts
+from tokmill.tasks.train.reading import TextSize, Weighted, largest_size
+
+if TYPE_CHECKING:
+    from tokmill.tasks.train.stage import TrainParams
+
+
+@dataclass(frozen=True)
+class _Need:
+    """Bytes of memory: of any training; per distinct pre-token, byte and character of these; per token."""
+
+    least: int
+    per_pretoken: float = 0
+    per_byte: float = 0
+    per_char: float = 0
+    per_token: float = 1500
+
+    def bytes_for(self, size: TextSize, vocab_size: int) -> int:
+        of_text = self.per_byte * size.num_bytes + self.per_char * size.num_chars
+        return int(self.least + self.per_pretoken * size.num_distinct + of_text + self.per_token * vocab_size)
+
+
+_OF_JOINING = _Need(least=240 << 20, per_byte=9, per_char=80)
+_NEEDS: Final[Mapping[str, _Need]] = {
+    "byte_bpe": _Need(least=230 << 20, per_byte=7.3),
+    "char_bpe": _OF_JOINING,
+    "word_bpe": _OF_JOINING,
+    "wordpiece": _OF_JOINING,
+    "char_bpe.sentences": _Need(least=240 << 20, per_byte=9, per_char=45),
+    "unigram": _Need(least=360 << 20, per_byte=3, per_char=61),
+    "unigram.sentences": _Need(least=360 << 20, per_byte=28, per_char=18),
+    "longest_match": _Need(least=220 << 20, per_byte=89),
+    "word_level": _Need(least=200 << 20, per_pretoken=120, per_byte=7),
+    "character_level": _Need(least=220 << 20, per_byte=7, per_char=48),
+}
+
+
+def needed_memory(params: "TrainParams", size: TextSize) -> int:
+    """Return the bytes of memory that a process needs to train on so much text, about."""
+    name = f"{params.family}.sentences" if params.mode == "sentencepiece" else params.family
+    return _NEEDS[name].bytes_for(size, params.vocab_size)
+
+
+def memory_of(params: "TrainParams", *, counts: Path, balance: Path, **_: Any) -> int:
+    """Return the bytes of memory that the stage `train` needs, at most, about.
+
+    It is less if sources have pre-tokens in common, or rare ones are left out: only a training counts that.
+
+    Raises:
+        StoreError: an artifact is broken.
+    """
+    return needed_memory(params, largest_size(Counts.open(counts), Balance.open(balance)))
+
+
+def fitting_size(params: "TrainParams", weighted: Weighted, largest: TextSize) -> TextSize:
+    """Return the size of the counts that are trained on, once it is sure that this machine can train on them.
+
+    Args:
+        params: see `TrainParams`.
+        weighted: the counts.
+        largest: their size if sources have no pre-token in common.
+
+    Raises:
+        MachineError: they need more memory than there is.
+    """
+    available = available_memory()
+    size = largest if weighted.is_plain else weighted.size()
+    needed = needed_memory(params, size)
+    remark(f"train needs about {_shown(needed)} of memory; {_shown(available)} are available")
+    if needed > available:
+        raise MachineError(
+            f"train: {size.num_distinct:,} distinct pre-tokens of {_shown(size.num_bytes)} need about "
+            f"{_shown(needed)} of memory (family='{params.family}', vocab_size={params.vocab_size}), and "
+            f"{_shown(available)} are available; train on a larger machine, run with fewer --workers, or "
+            f"leave out rare pre-tokens with min_pretoken_frequency={params.min_pretoken_frequency + 1}"
+        )
+    return size
+
+
+def _shown(num_bytes: int) -> str:
+    return f"{num_bytes / 1e9:.1f} GB"
