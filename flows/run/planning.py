@@ -54,7 +54,7 @@ class _Planner:
     def look_up(self, step: Step) -> Node:
         """Return the artifact of a step if the store has it, else a pending one."""
         if waiting := pending(step):
-            return self._would_run(step, f"waits for {waiting[0].task}")
+            return self._would_run(step, f"waits for {waiting[0].task}", self._needs(step))
         ref = self.store.lookup(step.request())
         if ref is None:
             reason, details = self._why(step)
@@ -67,19 +67,19 @@ class _Planner:
         return Pending(step.title)
 
     def _needs(self, step: Step) -> list[str]:
-        """Say what memory a step needs, if its stage knows that beforehand."""
-        memory, request = step.stage.memory, step.request()
-        if memory is None:
+        """Say what memory a step needs, if its stage can tell that from the inputs that exist."""
+        if step.stage.memory is None:
             return []
-        inputs = {
+        known = {
             role: self.store.path(given)
-            for role, given in request.inputs.items()
+            for role, given in step.inputs.items()
             if isinstance(given, ArtifactRef)
         }
         try:
-            return [f"needs about {size(memory(request.params, **inputs))} of memory"]
+            needed = step.stage.memory(step.params, known)
         except TaskError:
-            return []  # an input is broken, which is not this plan's affair
+            return []  # an input is broken: the run says so
+        return [] if needed is None else [f"needs at most about {size(needed)} of memory"]
 
     def _why(self, step: Step) -> tuple[str, list[str]]:
         """Compare the request of a missing artifact with the newest artifact of its kind and name."""

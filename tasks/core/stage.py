@@ -123,8 +123,8 @@ class Stage(Generic[P]):
         run: the plain function; `run(params, *, out: Path, **inputs)`.
         revision: what to add to the version for some parameters, where only these give other bytes than
             before.
-        memory: the bytes of memory that the run function needs, about, where that can be large and is known
-            beforehand; `memory(params, **inputs)`.
+        memory: the bytes of memory that the run function needs, about, if that can be told beforehand; takes
+            the parameters and the paths of those inputs that exist.
     """
 
     verb: str
@@ -134,7 +134,7 @@ class Stage(Generic[P]):
     params: type[P]
     run: Callable[..., Outcome]
     revision: Callable[[P], int] = _no_revision
-    memory: Callable[..., int] | None = None
+    memory: Callable[[P, Mapping[str, Any]], int | None] | None = None
 
 
 @dataclass(frozen=True)

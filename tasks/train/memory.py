@@ -12,7 +12,7 @@ nothing about the text.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tokmill.tasks.core.context import remark
 from tokmill.tasks.core.errors import MachineError
@@ -46,7 +46,7 @@ _NEEDS: Final[Mapping[str, _Need]] = {
     "char_bpe": _OF_JOINING,
     "word_bpe": _OF_JOINING,
     "wordpiece": _OF_JOINING,
-    "char_bpe.sentences": _Need(least=240 << 20, per_byte=9, per_char=45),
+    "char_bpe.sentences": _Need(least=240 << 20, per_byte=33, per_char=16),
     "unigram": _Need(least=360 << 20, per_byte=3, per_char=61),
     "unigram.sentences": _Need(least=360 << 20, per_byte=28, per_char=18),
     "longest_match": _Need(least=220 << 20, per_byte=89),
@@ -61,15 +61,22 @@ def needed_memory(params: "TrainParams", size: TextSize) -> int:
     return _NEEDS[name].bytes_for(size, params.vocab_size)
 
 
-def memory_of(params: "TrainParams", *, counts: Path, balance: Path, **_: Any) -> int:
-    """Return the bytes of memory that the stage `train` needs, at most, about.
+def memory_of(params: "TrainParams", known: Mapping[str, Path]) -> int | None:
+    """Return the bytes of memory that the stage `train` needs, at most, about; None without counts.
 
     It is less if sources have pre-tokens in common, or rare ones are left out: only a training counts that.
+
+    Args:
+        params: see `TrainParams`.
+        known: the inputs that exist. Without a balance all sources are trained on.
 
     Raises:
         StoreError: an artifact is broken.
     """
-    return needed_memory(params, largest_size(Counts.open(counts), Balance.open(balance)))
+    if "counts" not in known:
+        return None
+    balance = Balance.open(known["balance"]) if "balance" in known else None
+    return needed_memory(params, largest_size(Counts.open(known["counts"]), balance))
 
 
 def fitting_size(params: "TrainParams", weighted: Weighted, largest: TextSize) -> TextSize:

@@ -109,12 +109,13 @@ class Weighted:
         return PretokenCounts(data, offsets, part.counts[kept])
 
 
-def largest_size(counts: Counts, balance: Balance) -> TextSize:
+def largest_size(counts: Counts, balance: Balance | None) -> TextSize:
     """Return the size of the sum if no two sources have a pre-token in common; characters are estimated."""
+    factors = dict.fromkeys(counts.sources, 1) if balance is None else balance.factors
     num_distinct = num_bytes = 0
     num_chars = 0.0
     for source in counts.sources:
-        if balance.factors.get(source):
+        if factors.get(source):
             size = counts.size(source)
             num_distinct, num_bytes = num_distinct + size.num_distinct, num_bytes + size.num_bytes
             num_chars += size.num_bytes * counts.chars_per_byte(source)

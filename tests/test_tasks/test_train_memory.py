@@ -24,7 +24,7 @@ from tokmill.tasks.formats.counts import (
 )
 from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.train.learning import learn
-from tokmill.tasks.train.memory import fitting_size, needed_memory
+from tokmill.tasks.train.memory import fitting_size, memory_of, needed_memory
 from tokmill.tasks.train.reading import TextSize, Weighted, largest_size
 from tokmill.tasks.train.stage import TrainParams
 from tokmill.tokenizer import PretokenCounts
@@ -38,7 +38,7 @@ from tokmill.tasks.train.learning import learn
 from tokmill.tasks.train.memory import memory_of
 from tokmill.tasks.train.stage import TrainParams
 params, folder = TrainParams.model_validate_json(sys.argv[1]), Path(sys.argv[2])
-said = memory_of(params, counts=folder, balance=folder)
+said = memory_of(params, {"counts": folder, "balance": folder})
 learn(params, folder, folder, [params.vocab_size])
 print(json.dumps([said, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10]))
 """
@@ -125,6 +125,17 @@ def test_a_training_says_what_it_needs(tmp_path: Path) -> None:
         learn(params, folder, folder, [258])
     (remark,) = said
     assert remark.startswith("train needs about 0.")
+
+
+def test_a_plan_can_tell_it_from_the_counts_alone(tmp_path: Path) -> None:
+    params = TrainParams()
+    folder = write_corpus(tmp_path, {"a": {b"x": 1}, "b": {b"yz": 1}}, params, {"a": 0})
+    assert memory_of(params, {"balance": folder}) is None
+    with_balance = memory_of(params, {"counts": folder, "balance": folder})
+    without = memory_of(params, {"counts": folder})
+    assert with_balance is not None
+    assert without is not None
+    assert needed_memory(params, TextSize(1, 2, 2)) <= with_balance < without
 
 
 def test_room_is_what_machine_and_control_group_leave(tmp_path: Path) -> None:
