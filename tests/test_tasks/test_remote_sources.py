@@ -1,5 +1,6 @@
 """Sources on object storage are found as the same files in a folder are, and through failures."""
 
+import gzip
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -234,3 +235,25 @@ def upload_in_parts(bucket: Bucket, key: str, content: bytes) -> None:
     upload = {**place, "UploadId": client.create_multipart_upload(**place)["UploadId"]}
     etag = client.upload_part(**upload, PartNumber=1, Body=content)["ETag"]
     client.complete_multipart_upload(**upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": etag}]})
+
+
+def test_keys_with_empty_parts_are_found_below_two_stars(bucket: Bucket) -> None:
+    for key in ("/lead.txt", "a//b.txt", "a/c.txt", "//two.txt", "top.txt"):
+        bucket.put(key, b"text")
+
+    assert names(bucket.url, "*.txt") == ["top.txt"]
+    assert names(bucket.url, "*/*.txt") == ["a/c.txt"]
+    assert names(bucket.url, "**/*.txt") == ["//two.txt", "/lead.txt", "a//b.txt", "a/c.txt", "top.txt"]
+
+
+def test_what_is_stored_is_read_whatever_its_headers_say(bucket: Bucket, tmp_path: Path) -> None:
+    """Some tools mark a `.gz` as encoded for transport, and clients of the web would decompress it."""
+    content = gzip.compress(b'{"text": "a"}\n')
+    bucket.server.client.put_object(
+        Bucket=bucket.name, Key="a.jsonl.gz", Body=content, ContentEncoding="gzip", ContentType="text/plain"
+    )
+
+    spec = SourceSpec(files=[f"{bucket.url}/*.gz"])
+    found, _ = resolve_files(spec, Path("/"), FileDigests(tmp_path), source="s")
+
+    assert found[0].value["digest"] == hashlib.blake2b(content, digest_size=32).hexdigest()

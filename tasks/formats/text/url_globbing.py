@@ -3,7 +3,8 @@
 A pattern is a URL with `*`, `?`, `[…]` and `**` in the path below the bucket; `[*]` is a literal `*`. Buckets
 have no folders, only keys with slashes, which are listed page by page: level by level as far as the pattern
 goes, and all keys below a `**` at once. Keys that end with a slash, and objects of 0 bytes that only mark a
-folder, are no files. Web servers list nothing, so their URLs are taken as they are.
+folder, are no files. Keys with an empty part (`a//b`) are found below a `**` alone. Web servers list nothing,
+so their URLs are taken as they are.
 """
 
 import re
@@ -126,13 +127,15 @@ class _Walk:
         entered = cache(lambda above: self._entered(folder, state, above))
         empty: list[Info] = []
         for found in listed(folder, recursive=self.matcher.is_deep(state)):
-            above, _, name = found.url[len(folder) + 1 :].rpartition("/")
+            inside = found.url[len(folder) + 1 :]
+            name = inside.rpartition("/")[2]
+            above = inside[: len(inside) - len(name)]
             inner = entered(above)
-            if above and f"{folder}/{above}" not in folders:
+            if above and f"{folder}/{above[:-1]}" not in folders:
                 folders |= _with_those_above(folder, above)
             if found.is_folder:
                 folders.add(found.url)
-                if below := self._entered(folder, state, name):
+                if name and (below := self._entered(folder, state, f"{name}/")):
                     yield from self.files(found.url, below)
             elif name and inner and self._selects(inner, name, found):
                 if found.num_bytes:
@@ -143,7 +146,7 @@ class _Walk:
 
     def _entered(self, folder: str, state: set[int], above: str) -> set[int]:
         """Return the state in a folder below; empty if nothing there can match."""
-        names = above.split("/") if above else []
+        names = above.split("/")[:-1]
         for number, name in enumerate(names, start=1):
             after = self.matcher.step(state, name)
             if not self.matcher.goes_on(after):
@@ -165,7 +168,7 @@ class _Walk:
 
 def _with_those_above(folder: str, above: str) -> set[str]:
     """Return the URLs of a folder below `folder`, and of those between the two."""
-    names = above.split("/")
+    names = above.split("/")[:-1]
     return {"/".join([folder, *names[:number]]) for number in range(1, len(names) + 1)}
 
 
