@@ -1,28 +1,28 @@
 """Ends a process within seconds after a signal.
 
 A signal unwinds the main thread: the run records its end, and children are stopped. That takes too long while
-a kernel computes or if a server does not answer. So a timer thread ends the process and its children four
-seconds after the signal. That is safe at any moment, because an artifact is published whole or not at all.
+a kernel computes or if a server does not answer. So a timer thread ends the process and all that it started
+(a pool of processes, a cluster of Dask or Ray on this machine) four seconds after the signal. That is safe at
+any moment, because an artifact is published whole or not at all.
 """
 
 import os
 import threading
 from collections.abc import Callable
 
-from tokmill.flows.server.children import end_all
+from tokmill.flows.server.children import end_all, end_descendants
 
 SECONDS = 4.0
 
-_set = threading.Lock()
+_ending = threading.Lock()
 _last_words: Callable[[int], None] | None = None
 
 
 def end_soon(number: int, seconds: float = SECONDS) -> None:
-    """End this process after `seconds`, because of signal `number`; only the first call has an effect."""
-    if _set.acquire(blocking=False):
-        timer = threading.Timer(seconds, _end, [number])
-        timer.daemon = True
-        timer.start()
+    """End this process after `seconds`, because of signal `number`; the earliest of several calls decides."""
+    timer = threading.Timer(seconds, _end, [number])
+    timer.daemon = True
+    timer.start()
 
 
 def last_words(report: Callable[[int], None]) -> None:
@@ -32,8 +32,10 @@ def last_words(report: Callable[[int], None]) -> None:
 
 
 def _end(number: int) -> None:
+    _ending.acquire()
     try:
         end_all()
+        end_descendants()
         if _last_words is not None:
             _last_words(number)
     finally:

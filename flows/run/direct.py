@@ -159,6 +159,9 @@ class DirectTasks:
         error = submitted.exception()
         return submitted.result() if error is None else Ended(error)
 
+    def paused(self) -> None:
+        """See `tasks.Tasks`; nobody can pause such a run."""
+
 
 def _ended(spec: TaskSpec, title: str) -> Ended:
     store = Store.open(spec.store)

@@ -2,15 +2,17 @@
 
 A task that runs beside others in this process calls the executor's callbacks. One in another process, perhaps
 on another machine, writes the same into a file every half second, and looks whether the run is being stopped.
-The store is the one thing that both are sure to share. The files are gone when the run ends.
+The store is the one thing that both are sure to share. The files are gone when the run ends; after an
+interruption they stay until the run is tried again, or for a day, because tasks must still notice it.
 """
 
 import json
 import shutil
 import threading
 import time
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +23,9 @@ from tokmill.tasks.store.digest import digest_bytes
 from tokmill.tokenizer.core.stopping import allow_work, request_stop
 
 _SECONDS = 0.5
-_STOP = "stop"
+_STOP, _HOLD = "stop", "hold"
+_KEPT_SECONDS = 86_400
+_held_here = threading.Event()
 
 
 class Told(NamedTuple):
@@ -43,6 +47,23 @@ def _read(file: Path) -> Told | None:
     except (OSError, ValueError):  # not yet there, or just removed
         return None
     return Told(title, progress and StageProgress(*progress), how, seconds)
+
+
+def held_back(folder: Path | None) -> bool:
+    """Whether a task must not begin, because its run is paused.
+
+    Args:
+        folder: of the run; None if the task runs in the run's process.
+    """
+    return _held_here.is_set() if folder is None else (folder / _HOLD).exists()
+
+
+def hold_here(held: bool = True) -> None:
+    """Have no task begin in this process any more, or allow it again."""
+    if held:
+        _held_here.set()
+    else:
+        _held_here.clear()
 
 
 @contextmanager
@@ -136,6 +157,10 @@ class Listening:
         """Have every task of the run stop soon, on whichever machine it is."""
         (self.folder / _STOP).touch()
 
+    def hold(self) -> None:
+        """Have no task of the run begin any more."""
+        (self.folder / _HOLD).touch()
+
     def listen(self) -> None:
         """Pass on what is new, until `close`."""
         while not self._ended.wait(_SECONDS):
@@ -158,9 +183,15 @@ class Listening:
 
 @contextmanager
 def listening(folder: Path) -> Iterator[Listening]:
-    """Listen to the tasks of a run in this block; an interruption stops them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    heard = Listening(folder)
+    """Listen to the tasks of a run in this block; an interruption stops them.
+
+    Args:
+        folder: of the run. Each attempt has its own folder in it: a task of an earlier attempt that still
+            runs stops when it misses its own, and a new task must not see what the old ones were told.
+    """
+    _sweep(folder)
+    heard = Listening(folder / uuid.uuid4().hex)
+    heard.folder.mkdir(parents=True)
     thread = threading.Thread(target=heard.listen, name="listening", daemon=True)
     thread.start()
     try:
@@ -169,11 +200,17 @@ def listening(folder: Path) -> Iterator[Listening]:
         if not isinstance(error, Exception):
             heard.stop()
         raise
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
     finally:
         heard.close()
         thread.join()
 
 
-def forget(folder: Path) -> None:
-    """Remove a run's folder, once none of its tasks runs any more."""
+def _sweep(folder: Path) -> None:
+    """Remove what interrupted attempts have left: of this run, and of other runs long ago."""
     shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):  # another run removes them, too
+        for stop in folder.parent.glob(f"*/*/{_STOP}"):
+            if time.time() - stop.stat().st_mtime > _KEPT_SECONDS:
+                shutil.rmtree(stop.parent.parent, ignore_errors=True)

@@ -3,9 +3,15 @@
 An `Exception` is a failure. Any other `BaseException` ended the flow from outside, and its type is ambiguous:
 Prefect sends the same signal when a run is cancelled and when its worker is stopped. So the server is asked
 for the run's state. If it does not answer, a signal counts as a crash and Ctrl-C as a cancellation.
+
+After a signal there is little time (`deadline`). So the tasks are stopped and the end is recorded first,
+before anything is closed.
 """
 
 import logging
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from uuid import UUID
 
 from prefect.client.orchestration import get_client
@@ -13,15 +19,83 @@ from prefect.client.schemas.objects import StateType
 from prefect.exceptions import Abort, Pause, TerminationSignal
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
+from tokmill.flows.run.deadline import SECONDS, end_soon
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store import Store
 from tokmill.tasks.store.runs import State
 
 _LOG = logging.getLogger(__name__)
 _ANSWER_SECONDS = 2.0
+_SECONDS_OF_A_WORKERS_RUN = 2.5  # Prefect checks after three, and again after three more
+_SECONDS_FOR_PREFECT = 0.5  # for its last messages, once the end is recorded and announced
 _RUN_STATES: dict[StateType, State] = {
     StateType.CANCELLING: "cancelled",
     StateType.CANCELLED: "cancelled",
     StateType.PAUSED: "suspended",
 }
+
+
+class Ending:
+    """Records the end of a run that does not complete."""
+
+    def __init__(self, store: Store, run_id: str, *, hurried: bool) -> None:
+        """Prepare for the end of a run.
+
+        Args:
+            store: which has the run.
+            run_id: its id.
+            hurried: whether a worker has started its process, and waits for its end after a signal.
+        """
+        self._store = store
+        self._run_id = run_id
+        self._seconds = _SECONDS_OF_A_WORKERS_RUN if hurried else SECONDS
+        self._noted = False
+
+    def note(self, error: BaseException) -> None:
+        """Record why the run ended, once; if that fails (a full disk), its own error is still reported.
+
+        The end of a run that was ended from outside is recorded before the server is asked for the reason.
+        """
+        if isinstance(error, TerminationSignal | SystemExit):
+            end_soon(_number_of(error), self._seconds)
+        if self._noted:
+            return
+        self._noted = True
+        catalog, run_id, message = self._store.catalog, self._run_id, message_of(error)
+        try:
+            if isinstance(error, Exception):
+                catalog.finish_run(run_id, state="failed", message=message)
+            else:
+                catalog.note_end(run_id, state=state_of(error), message=message)
+            known = server_state(run_id)
+            if known is not None:
+                catalog.note_end(run_id, state=known, message=message)
+        except StoreError as unwritten:
+            error.add_note(str(unwritten))
+
+    @contextmanager
+    def at_once(self, stop: Callable[[], None]) -> Iterator[None]:
+        """Stop the run's tasks, and note its end, as soon as a signal ends this block."""
+        try:
+            yield
+        except (TerminationSignal, SystemExit) as error:
+            stop()
+            self.note(error)
+            raise
+
+    @contextmanager
+    def after_all(self) -> Iterator[None]:
+        """End the process soon after this block, if a signal ended it."""
+        try:
+            yield
+        except (TerminationSignal, SystemExit) as error:
+            end_soon(_number_of(error), _SECONDS_FOR_PREFECT)
+            raise
+
+
+def _number_of(error: TerminationSignal | SystemExit) -> int:
+    """Return the signal's number; Ray, while it starts, makes a SystemExit of SIGTERM."""
+    return int(error.signal if isinstance(error, TerminationSignal) else signal.SIGTERM)
 
 
 def state_of(error: BaseException) -> State:

@@ -7,7 +7,7 @@ inside a worker, so a single worker is enough.
 
 After a failure no job is submitted any more; submitted tasks still finish, and their artifacts stay
 published. Then the first failure, in the order of the DAG, is raised. A rerun only has to make what failed
-and what depends on it.
+and what depends on it. A run that is paused ends in the same way, so that no work is lost.
 """
 
 import time
@@ -83,6 +83,7 @@ class Executor:
             jobs: each after its dependencies.
 
         Raises:
+            Pause: Prefect's, if the run was paused.
             RunError: a task failed; the message is the task's title and the message of its error.
             TaskError: an artifact that lists the parts of a job cannot be read, or a job's check failed.
         """
@@ -90,6 +91,9 @@ class Executor:
         while self._running:
             self._finish(self._completed.get())
             waiting = self._submit_ready(waiting)
+        paused = self.tasks.paused() if len(self._done) < len(jobs) else None
+        if paused is not None:
+            raise paused
         self._raise_first(jobs)
         self.rows = [row for job in jobs for row in self._started[job].in_order]
         return self._done
@@ -97,8 +101,9 @@ class Executor:
     def _submit_ready(self, waiting: Sequence[Job]) -> Sequence[Job]:
         """Start the jobs whose dependencies are done, unless something failed; return the others."""
         still_waiting = []
+        held = self._failed or self.tasks.paused() is not None
         for job in waiting:
-            if self._failed or not all(needed in self._done for needed in job.dependencies):
+            if held or not all(needed in self._done for needed in job.dependencies):
                 still_waiting.append(job)
             else:
                 self._start(job)

@@ -17,7 +17,6 @@ from functools import partial
 from typing import Annotated, Any
 
 from prefect import flow, get_run_logger
-from prefect.exceptions import TerminationSignal
 from prefect.runtime import deployment, flow_run
 from pydantic import Field
 
@@ -29,8 +28,7 @@ from tokmill.flows.run.announcing import announcer_of
 from tokmill.flows.run.composer import Locate
 from tokmill.flows.run.composition import compose
 from tokmill.flows.run.dag import Dag
-from tokmill.flows.run.deadline import SECONDS, end_soon
-from tokmill.flows.run.ending import message_of, server_state, state_of
+from tokmill.flows.run.ending import Ending
 from tokmill.flows.run.execution import Executor
 from tokmill.flows.run.filled import TABLES, Section, overrides_of, shown_values
 from tokmill.flows.run.machine import Machine
@@ -45,7 +43,6 @@ from tokmill.flows.run.shown import Piece
 from tokmill.flows.run.sources import Sources, resolve_sources
 from tokmill.flows.run.summary import outcome_line, run_summary
 from tokmill.flows.server.pages import PAGES
-from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Provenance, Store, Verify
 
@@ -75,8 +72,6 @@ _WATCHER: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 _ONLY_IN_FILES = frozenset({"notify"})
 """Sections that the form cannot change: who writes to the API must not name a program to run."""
-
-_SECONDS_OF_A_WORKERS_RUN = 2.0  # Prefect checks after three, and again after three more
 
 
 def watched() -> Watcher:
@@ -263,36 +258,15 @@ def build(
     store = machine.open_store()
     run_id = str(flow_run.id)
     provenance = Provenance.collect(flow_run_id=run_id, deployment_id=deployment.id)
-    ended = partial(_ended, store, run_id)
+    ending = Ending(store, run_id, hurried=_WATCHER.get() is None)
     announcer = announcer_of(profile, store, get_run_logger().warning, flow_run.ui_url)
-    with recorded(profile, store, run_id, provenance, ended, announcer) as completed:
-        result = _execute(profile, machine, store, reporter, provenance, compose)
+    with (
+        ending.after_all(),
+        recorded(profile, store, run_id, provenance, ending.note, announcer) as completed,
+    ):
+        result = _execute(profile, machine, store, reporter, provenance, compose, ending)
         completed(result)
     return result
-
-
-def _ended(store: Store, run_id: str, error: BaseException) -> None:
-    if isinstance(error, TerminationSignal):
-        end_soon(error.signal, SECONDS if _WATCHER.get() else _SECONDS_OF_A_WORKERS_RUN)
-    _note_end(store, run_id, error)
-
-
-def _note_end(store: Store, run_id: str, error: BaseException) -> None:
-    """Record why a run ended; if that fails (a full disk), the run's own error is still reported.
-
-    A run that was ended from outside has little time, so its end is recorded before the server is asked for
-    the reason.
-    """
-    try:
-        if isinstance(error, Exception):
-            store.catalog.finish_run(run_id, state="failed", message=message_of(error))
-        else:
-            store.catalog.note_end(run_id, state=state_of(error), message=message_of(error))
-        known = server_state(run_id)
-        if known is not None:
-            store.catalog.note_end(run_id, state=known, message=message_of(error))
-    except StoreError as unwritten:
-        error.add_note(str(unwritten))
 
 
 def _execute(
@@ -302,13 +276,14 @@ def _execute(
     reporter: Reporter,
     provenance: Provenance,
     compose: Callable[[Sources, Locate], Dag],
+    ending: Ending,
 ) -> RunResult:
     run_id = str(provenance.flow_run_id)
     drop_bare_ends()
     tag_run(profile)
     with RUNNERS[machine.runner].opened(machine, run_id) as tasks, noting_warnings(reporter):
         page = Page(store, run_id, profile.name, _links(store, run_id), tasks.task_runs)
-        with shown_to(page):
+        with shown_to(page), ending.at_once(tasks.stop):
             sources = resolve_sources(profile, store, rehash=machine.rehash)
             share = machine.memory_bytes // machine.workers
             told = Both(reporter, page)

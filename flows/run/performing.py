@@ -63,6 +63,9 @@ def _once(spec: TaskSpec, report: Callable[[str], None]) -> Realized:
                 verify=spec.verify,
                 refresh=spec.refresh,
             )
+    except Exception:
+        raise_if_stopped()  # a query that was interrupted is no failure
+        raise
     except TimeLimitReached as reached:
         raise TimeLimitError(
             f"{stage}: it was stopped after {limit}, its time limit; raise execution.timeouts.{stage} (or "

@@ -19,23 +19,27 @@ from uuid import UUID
 from prefect import Task, get_run_logger, task
 from prefect.cache_policies import CachePolicy
 from prefect.client.schemas.objects import RunInput, TaskRunResult
-from prefect.context import TaskRunContext
+from prefect.context import FlowRunContext, TaskRunContext
+from prefect.exceptions import Pause
 from prefect.filesystems import LocalFileSystem
 from prefect.futures import PrefectFuture
 from prefect.results import ResultStore
 from prefect.serializers import JSONSerializer
+from prefect.states import Cancelled
 from prefect.task_runners import TaskRunner
 
 from tokmill.flows.errors import RunError
-from tokmill.flows.run.elsewhere import Listening, telling
+from tokmill.flows.run.elsewhere import Listening, held_back, hold_here, telling
 from tokmill.flows.run.groups import GroupError, divided, group_title
 from tokmill.flows.run.performing import perform
 from tokmill.flows.run.tasks import Asked, Ended, TaskSpec
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.digest import digest_bytes
+from tokmill.tokenizer.core.stopping import request_stop
 
 _ENGINE = "prefect.task_runs"
+_PAUSED = "the run was paused before this was done"
 
 
 def results_folder(store: Path) -> Path:
@@ -106,7 +110,7 @@ def _remember(store: Path, key: str, refs: list[ArtifactRef]) -> None:
 
 
 @task(cache_policy=FingerprintPolicy(), persist_result=True, result_serializer="json")
-def realize(sealed: Sealed) -> list[ArtifactRef]:
+def realize(sealed: Sealed) -> Any:
     """Publish the requested artifacts, unless the store has them.
 
     Raises:
@@ -117,6 +121,8 @@ def realize(sealed: Sealed) -> list[ArtifactRef]:
     drop_bare_ends()  # also in a process of a pool
     refs: list[ArtifactRef] = []
     for spec, title in zip(sealed.specs, sealed.titles, strict=True):
+        if held_back(spec.telling):
+            return Cancelled(message=_PAUSED)
         try:
             with telling(spec.telling, title):
                 refs.append(perform(spec, title, logger.info).ref)
@@ -204,16 +210,40 @@ class PrefectTasks:
 
     def ended(self, submitted: Member) -> Ended:
         """See `tasks.Tasks`."""
-        submitted.group.wait()  # it has ended, but may not have its final state until it is waited for
+        try:
+            submitted.group.wait()  # it has ended, but may not have its final state until it is waited for
+        except Pause:  # Prefect held back a task of this process
+            return Ended(None)
         state = submitted.group.state
         outcome = submitted.group.result(raise_on_failure=False)
         told = self.heard.last(submitted.title) if self.heard is not None else None
         how, seconds = (None, 0.0) if told is None else (told.how, told.seconds)
         if state.is_completed():
             return Ended(outcome[submitted.index], state.name == "Cached", how, seconds)
+        if state.is_cancelled():  # held back by `paused`
+            return Ended(None)
         if isinstance(outcome, GroupError):
             index = submitted.index - len(outcome.refs)
             if index < 0:
                 return Ended(outcome.refs[submitted.index], False, how, seconds)
             return Ended(outcome.error if index == 0 else None)
         return Ended(outcome if isinstance(outcome, BaseException) else RunError(str(state.message)))
+
+    def stop(self) -> None:
+        """Have the tasks that are at work stop soon, wherever they are."""
+        if self.heard is None:
+            request_stop()
+        else:
+            self.heard.stop()
+
+    def paused(self) -> Pause | None:
+        """See `tasks.Tasks`; what was submitted and has not begun is held back."""
+        context = FlowRunContext.get()
+        asked = context.flow_run_suspension_request.get_state() if context else None
+        if asked is None:
+            return None
+        if self.heard is None:
+            hold_here()
+        else:
+            self.heard.hold()
+        return Pause(state=asked)

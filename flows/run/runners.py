@@ -6,18 +6,22 @@ in other processes need only their arguments: a request, which can be pickled, a
 """
 
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, TypeAlias
 
+from prefect.exceptions import Pause, TerminationSignal
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.run.elsewhere import forget, listening
+from tokmill.flows.run.elsewhere import hold_here, listening
 from tokmill.flows.run.machine import Machine, RunnerName
 from tokmill.flows.run.prefect_task import PrefectTasks, results_folder
+from tokmill.flows.server.children import end_descendants
 from tokmill.tokenizer.core.stopping import allow_work, request_stop
 
 Open: TypeAlias = Callable[[Machine, str], AbstractContextManager[PrefectTasks]]
@@ -31,7 +35,8 @@ class Runner:
         name: as in `Machine.runner`.
         opened: opens one of Prefect's task runners, for a machine and the id of a run. The end of the block
             waits for the submitted tasks, unless an exception that is not an `Exception` (KeyboardInterrupt,
-            a signal) ends it; then the tasks are stopped.
+            a signal) ends it; then the tasks are stopped. After a signal nothing is closed, because the
+            process ends soon, with all that it started (`flows.run.deadline`).
     """
 
     name: RunnerName
@@ -42,12 +47,13 @@ class Runner:
 def _threads(machine: Machine, run_id: str) -> Iterator[PrefectTasks]:
     runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=machine.workers)
     allow_work()
+    hold_here(False)
     with ExitStack() as until_done:
         until_done.enter_context(runner)
         try:
             yield PrefectTasks(runner, machine.workers)
         except BaseException as error:
-            if not isinstance(error, Exception):  # stop the tasks instead of waiting for them
+            if not isinstance(error, Exception | Pause):  # stop the tasks instead of waiting for them
                 request_stop()
                 until_done.pop_all()
             raise
@@ -59,11 +65,30 @@ def _elsewhere(made: Callable[[Machine], TaskRunner[Any]]) -> Open:
     @contextmanager
     def opened(machine: Machine, run_id: str) -> Iterator[PrefectTasks]:
         runner, folder = made(machine), results_folder(machine.open_store().root) / "telling" / run_id
-        with runner, listening(folder) as heard:
-            yield PrefectTasks(runner, machine.workers, heard)
-        forget(folder)
+        with ExitStack() as until_done:
+            with _own_signals():
+                until_done.enter_context(runner)
+            heard = until_done.enter_context(listening(folder))
+            try:
+                yield PrefectTasks(runner, machine.workers, heard)
+            except TerminationSignal:
+                heard.stop()
+                end_descendants()
+                until_done.pop_all()
+                raise
 
     return opened
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep this process's handler of SIGTERM, which Ray replaces when it starts."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _processes(machine: Machine) -> TaskRunner[Any]:

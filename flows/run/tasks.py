@@ -103,3 +103,6 @@ class Tasks(Protocol):
 
     def ended(self, submitted: Any) -> Ended:
         """Return what became of a task that has ended."""
+
+    def paused(self) -> BaseException | None:
+        """Return what to raise, once the running tasks have ended, if a person has paused the run."""

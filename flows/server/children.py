@@ -5,11 +5,13 @@ reach the children, and this process stops them in its own order. If it is kille
 end of a pipe ends them (`flows.server.tethered`).
 """
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from tokmill.flows.server import tethered
 
 STOP_SECONDS = 30
 _LAST_LINES = 15
+_REAP_TIMES, _REAP_SECONDS = 50, 0.02
 _ALIVE: dict[subprocess.Popen[bytes], int] = {}  # with this process's end of the pipe
 
 
@@ -117,6 +120,47 @@ def end_all() -> None:
     """Kill every remaining child with its process group."""
     for process in list(_ALIVE):
         _end(process)
+
+
+def end_descendants() -> None:
+    """Kill every other process that this one started, and those that they started; wait for the former.
+
+    Prefect's worker counts their group as alive as long as one of them has not been waited for. Without
+    `/proc`, only the processes of `multiprocessing` are known.
+    """
+    for process in multiprocessing.active_children():
+        process.kill()
+    found = _descendants(os.getpid())
+    for number in found:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(number, signal.SIGKILL)
+    for _ in range(_REAP_TIMES):
+        found = [number for number in found if _is_unreaped(number)]
+        if not found:
+            return
+        time.sleep(_REAP_SECONDS)
+
+
+def _is_unreaped(number: int) -> bool:
+    """Wait for a killed child, without blocking; False if it is gone, or a child of another process."""
+    try:
+        return os.waitpid(number, os.WNOHANG) == (0, 0)
+    except ChildProcessError:
+        return False
+
+
+def _descendants(number: int) -> list[int]:
+    """Return the ids of a process's children, of their children and so on."""
+    children: dict[int, list[int]] = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):  # it has just ended
+            parent = int(status.read_text("utf-8", "replace").rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(status.parent.name))
+    kept = {process.pid for process in _ALIVE}
+    found = [one for one in children.get(number, []) if one not in kept]
+    for one in found:  # grows while it is read
+        found.extend(children.get(one, []))
+    return found
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

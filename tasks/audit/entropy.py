@@ -27,6 +27,7 @@ from tokmill.tasks.audit.tokens import EXTRAORDINARY
 from tokmill.tasks.kernels.surprisal import surprisals
 from tokmill.tasks.score.kneser_ney import train
 from tokmill.tokenizer import Tokenizer
+from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 RENYI_ORDER = 2.5
 _MOST_IDS = 1 << 20  # three ids must fit into 63 bits
@@ -69,6 +70,7 @@ def _row(
     of: Sequence[Measured],
     reference: Mapping[str, int] | None,
 ) -> dict[str, Any]:
+    raise_if_stopped()
     documents = [document for one in of for document in one.documents]
     counts = sum((one.token_counts for one in of), np.zeros(vocab_size, np.uint64))[ordinary]
     num_tokens, num_bytes = (

@@ -24,6 +24,7 @@ from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.remote.location import located
+from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,6 +134,7 @@ def _measured(
 
     found = {source: Measured.none(tok.vocab_size) for source in corpus.sources}
     for (shard, _), path in zip(sampled(corpus, params.sample_megabytes), texts, strict=True):
+        raise_if_stopped()
         amounts, example, documents = read_measured(path, tok.vocab_size)
         ids = np.concatenate(documents) if documents else np.zeros(0, np.uint32)
         counts = np.bincount(ids, minlength=tok.vocab_size).astype(np.uint64)

@@ -7,8 +7,12 @@ rejects any other way.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from tokmill.tokenizer.core.stopping import interrupted_by_a_stop
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -36,6 +40,13 @@ def connect(path: Path | None = None, **limits: str | int) -> "DuckDBPyConnectio
     connection = duckdb.connect(place, config={**_NO_EXTENSIONS, **limits})  # noqa: TID251 - the one place
     connection.execute("SET lock_configuration = true")
     return connection
+
+
+@contextmanager
+def database_of_a_stage(**limits: str | int) -> "Iterator[DuckDBPyConnection]":
+    """Open an empty database in memory, whose queries end if the run is being stopped; as `connect`."""
+    with connect(**limits) as database, interrupted_by_a_stop(database.interrupt):  # type: ignore[arg-type]
+        yield database
 
 
 def is_database(head: bytes) -> bool:

@@ -31,6 +31,7 @@ from tokmill.tasks.formats.encoded import (
 from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.formats.text.quarantine import place_of
 from tokmill.tasks.formats.tokenizer import open_tokenizer
+from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 if TYPE_CHECKING:
     from tokmill.tasks.fim.characters import TextFim
@@ -219,6 +220,7 @@ def _entries(corpus: Corpus, shards: Sequence[Path], vocab_size: int) -> list[So
     for source, parts in corpus.pair(shards, "encode").items():
         total, listed = EncodedStatistics(), []
         for plan, path in parts:
+            raise_if_stopped()
             shard = EncodedShard.open(path)
             _check_vocabulary(shard.path, len(shard.token_counts), vocab_size)
             total += shard.statistics

@@ -30,6 +30,7 @@ from tokmill.tasks.formats.text.selection import (
 )
 from tokmill.tasks.holdout.choosing import Limits
 from tokmill.tasks.kernels.text_size import TextSize
+from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 _NOTHING = TextSize(0, 0, 0, 0)
 
@@ -47,6 +48,7 @@ class _Part:
 
     def add(self, shard: Shard, documents: DocumentHashes) -> TextSize:
         """Add a shard; return the size of its documents in the part."""
+        raise_if_stopped()
         source = shard.source
         below, also = self.limits.below[source], self.limits.also[source]
         draws = draws_of(documents.hashes, self.seed)

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.kernels.radix import order_of
+from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 Rows: TypeAlias = NDArray[Any]  # structured; field "key" is a uint64
 MEMORY_ROWS = 1 << 21
@@ -99,6 +100,7 @@ def _gathered(blocks: Iterable[Rows], size: int) -> Iterator[Rows]:
     held: list[Rows] = []
     num_held = 0
     for block in blocks:
+        raise_if_stopped()
         at = 0
         while at < len(block):
             part = block[at : at + size - num_held]
@@ -149,6 +151,7 @@ class _Run:
 
 def _merged(runs: list[_Run], size: int) -> Iterator[Rows]:
     while True:
+        raise_if_stopped()
         for run in runs:
             run.refill(size)
         runs = [run for run in runs if len(run.piece)]

@@ -14,6 +14,7 @@ from tokmill.tasks.formats.mixture import Plan, ShareTable
 from tokmill.tasks.kernels.interleave import EMPTY, FRESH, OVER, SHORT, Clock, Lanes, weave
 from tokmill.tasks.mixing.draw import Draw, Drawn
 from tokmill.tasks.mixing.quotas import Asked
+from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 _ROWS = 1 << 20  # rows in all lanes together, and in a block of the plan
 _POINTS = 1000  # points at which shares are recorded
@@ -47,6 +48,7 @@ class Weaver:
         for until in self._ends():
             chosen = 1
             while chosen or self._fill():
+                raise_if_stopped()
                 chosen = weave(curve, self._lanes, self._clock, until, places)
                 if chosen:
                     yield self._taken(places[:chosen])

@@ -10,6 +10,7 @@ from tokmill.tasks.core.errors import PackingError
 from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.plan import PackedShardEntry
 from tokmill.tasks.formats.packed.writing import shard_files, write_folder_files
+from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 
 def assembled(
@@ -38,6 +39,7 @@ def assembled(
         )
     whole = _summed(parts).model_copy(update=said)
     for path, part in zip(shards, parts, strict=True):
+        raise_if_stopped()
         _link_shard(path, out, part)
     write_folder_files(out, whole)
     return whole

@@ -27,6 +27,7 @@ from tokmill.tasks.packing.params import PackPlanParams
 from tokmill.tasks.packing.pieces import Pieces
 from tokmill.tasks.packing.shares import Shares
 from tokmill.tasks.packing.strategies import packer
+from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 _MOST_SEQUENCES = 1 << 32
 _BLOCK = 1 << 18  # documents, for strategies without a window
@@ -92,6 +93,7 @@ def _packed_blocks(rule: PackPlanParams, mixture: Mixture) -> Iterator[tuple[Pla
     # the rest of a document is not rearranged
     goes_on = int(mixture.manifest.first_document_start > 0)
     for block in blocks(mixture.batches(), window, rule.sequence_length):
+        raise_if_stopped()
         fim = np.zeros(len(block), dtype=np.uint8)
         if rule.rearranges:
             keys = DocumentKeys(block.source, block.shard, block.document, block.epoch)

@@ -30,7 +30,7 @@ from tokmill.tasks.packing.shares import warnings
 from tokmill.tasks.packing.write import Recipe, ShardPaths, write_shard
 from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file
 from tokmill.tasks.store.layout import RECORD_FILE
-from tokmill.tokenizer.core.stopping import within_limit
+from tokmill.tokenizer.core.stopping import raise_if_stopped, within_limit
 
 _LOG = logging.getLogger(__name__)
 
@@ -83,6 +83,7 @@ def _check_digests(encoded: Encoded, shards: Sequence[Path]) -> None:
 
 
 def _digest(folder: Path) -> str:
+    raise_if_stopped()
     files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != RECORD_FILE)
     return content_digest(
         FileEntry(

@@ -23,6 +23,7 @@ from tokmill.tasks.formats.packed.plan import PackedShardEntry, PieceTable
 from tokmill.tasks.formats.packed.writing import write_pieces, write_sequences
 from tokmill.tasks.kernels.tokens import gather
 from tokmill.tasks.packing.copies import Body, copies_of
+from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 _BLOCK_TOKENS = 1 << 25
 
@@ -70,6 +71,7 @@ def write_shard(
     shape = ShardShape(entry.num_sequences, length, dtype, recipe.labels)
     with write_sequences(files, shape, recipe.formats) as append, write_pieces(files) as append_pieces:
         for first, part in _parts(entry, pieces, length):
+            raise_if_stopped()
             block, ordinals = filled(recipe, first, part, shards)
             check_vocabulary(block.rows, recipe.packing.vocab_size)
             append(block)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.formats.encoded import EncodedShard
+from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 _TOKENS = 1 << 20
 
@@ -37,6 +38,7 @@ def token_blocks(shard: EncodedShard, end_id: int | None, size: int = _TOKENS) -
     """
     offsets, first = shard.offsets, 0
     while first < shard.num_documents:
+        raise_if_stopped()
         stop = int(np.searchsorted(offsets, offsets[first] + size))
         stop = max(first + 1, min(stop, shard.num_documents))
         begin, end = int(offsets[first]), int(offsets[stop])

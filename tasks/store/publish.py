@@ -32,7 +32,7 @@ from tokmill.tasks.store.layout import RECORD_FILE, Layout
 from tokmill.tasks.store.provenance import Provenance, utc_now
 from tokmill.tasks.store.record import Record, Timings, encode_record, input_entries
 from tokmill.tasks.store.storage import STORAGE
-from tokmill.tokenizer.core.stopping import stop_after
+from tokmill.tokenizer.core.stopping import raise_if_stopped, stop_after
 
 LOCK_SUFFIX = ".lock"
 
@@ -208,6 +208,7 @@ def digest_files(out: Path) -> list[FileEntry]:
     """
     entries = []
     for path in sorted(STORAGE.tree(out)):
+        raise_if_stopped()
         state = STORAGE.state(path)
         if state.kind == "file":
             entries.append(_digest_synced(out, path, state.num_bytes))

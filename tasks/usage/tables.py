@@ -23,7 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.tasks.audit.tokens import EXTRAORDINARY
-from tokmill.tasks.core.database import connect
+from tokmill.tasks.core.database import database_of_a_stage
 from tokmill.tasks.formats.encoded import EncodedStatistics
 
 TABLES = {
@@ -102,7 +102,7 @@ def usage_database(
     vocabulary: Vocabulary, sources: Mapping[str, SourceUse]
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Make an in-memory database of the tables; one thread, so that equal input gives equal files."""
-    with connect(threads=1) as database:
+    with database_of_a_stage(threads=1) as database:
         database.register("vocabulary", _vocabulary_table(vocabulary))
         database.register("sources", _sources_table(sources))
         database.register("occurrences", _occurrences_table(sources))

@@ -21,7 +21,7 @@ from tests.test_flows.commands import Tokmill, finished, free_port
 from tests.test_flows.corpora import write_project
 from tokmill.flows.errors import UsageError
 from tokmill.flows.profile import load_profile
-from tokmill.flows.run.elsewhere import listening, telling
+from tokmill.flows.run.elsewhere import held_back, hold_here, listening, telling
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.tasks import CALLBACKS, TaskCallbacks
 from tokmill.tasks.core.context import StageProgress
@@ -198,7 +198,7 @@ def test_a_task_elsewhere_is_heard(tmp_path: Path) -> None:
     heard, progress = Heard(), StageProgress(3, 7, "merges")
     with heard.callbacks().installed(), listening(tmp_path) as listener:
         listener.take_callbacks()
-        with telling(tmp_path, "train"):
+        with telling(listener.folder, "train"):
             callbacks = CALLBACKS.get()
             assert callbacks is not None
             callbacks.on_start("train")
@@ -222,8 +222,24 @@ def test_an_interrupted_run_stops_its_tasks_elsewhere(tmp_path: Path) -> None:
             return True
         return False
 
-    with pytest.raises(KeyboardInterrupt), listening(tmp_path):
+    with pytest.raises(KeyboardInterrupt), listening(tmp_path / "run") as heard:
         raise KeyboardInterrupt
-    with telling(tmp_path, "train"):
+    with telling(heard.folder, "train"):
         wait_for(stopped, 10)
     allow_work()
+
+    with listening(tmp_path / "run") as again, telling(again.folder, "train"):
+        assert not stopped()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_paused_run_begins_no_task_elsewhere(tmp_path: Path) -> None:
+    with listening(tmp_path) as heard:
+        before = held_back(heard.folder)
+        heard.hold()
+        after = held_back(heard.folder)
+
+    assert (before, after, held_back(None)) == (False, True, False)
+    hold_here()
+    assert held_back(None)
+    hold_here(False)

@@ -2,9 +2,9 @@
 
 A kernel that works on much data is called slice by slice, each well under a second, so that Python runs in
 between: Ctrl-C and signal handlers take effect there, in the main thread. They do not reach other threads.
-For these there is one flag in the process, which every loop over slices checks: after `request_stop` was
-called, all counting, training and encoding raises `StopRequested` within a second or two, in
-all threads, until `allow_work` is called.
+For these there is one flag in the process, which every loop over slices, batches of documents, blocks of a
+plan or files checks: after `request_stop` was called, all work of stages raises `StopRequested` within a
+second or two, in all threads, until `allow_work` is called.
 
 A piece of work may also have a time limit of its own (`stop_after`), which the same checks enforce, in the
 thread that set it and in those that it hands functions to with `within_limit`.
@@ -27,6 +27,7 @@ SLICE_BYTES = 1 << 22
 
 _requested = threading.Event()
 _deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
+_interrupts: list[Callable[[], object]] = []
 
 
 class StopRequested(BaseException):
@@ -69,8 +70,10 @@ def within_limit(work: Callable[P, T]) -> Callable[P, T]:
 
 
 def request_stop() -> None:
-    """Make all counting, training and encoding in this process stop soon; safe in a signal handler."""
+    """Make all work of stages in this process stop soon; safe in a signal handler."""
     _requested.set()
+    for interrupt in tuple(_interrupts):
+        interrupt()
 
 
 def allow_work() -> None:
@@ -89,6 +92,17 @@ def raise_if_stopped() -> None:
     until = _deadline.get()
     if until is not None and time.monotonic() > until:
         raise TimeLimitReached("the time limit is reached")
+
+
+@contextmanager
+def interrupted_by_a_stop(interrupt: Callable[[], object]) -> Iterator[None]:
+    """Have `interrupt` called if a stop is requested during the block, to end a long call of a library."""
+    _interrupts.append(interrupt)
+    try:
+        raise_if_stopped()
+        yield
+    finally:
+        _interrupts.remove(interrupt)
 
 
 def slices(first: int, stop: int, size: int) -> Iterator[tuple[int, int]]:

@@ -27,6 +27,7 @@ from tokmill.tasks.formats.text.prose import read_prose
 from tokmill.tasks.formats.text.quarantine import BadDocument
 from tokmill.tasks.formats.text.sources import UTF_8, Format, ReadOptions
 from tokmill.tasks.remote.location import Location
+from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 _READERS: dict[Format, Callable[[Location, Span, ReadOptions], Iterator[FileBatch]]] = {
     "text": read_text,
@@ -63,6 +64,7 @@ def read_file_batches(
             if options.encoding != UTF_8:
                 checked = replace(checked, bad=tuple(_in_encoding(bad, options) for bad in checked.bad))
             next_row = max(next_row, _last_row(checked) + 1)
+            raise_if_stopped()
             del batch, inside
             yield checked
     except BrokenArchiveError as error:
