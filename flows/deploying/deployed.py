@@ -6,17 +6,19 @@ per folder, whose form has a choice of profiles, and empty fields for values to 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any
 
 from prefect import Flow
 
 from tokmill.flows.deploying import schedules
-from tokmill.flows.deploying.form import Schema, form_of, keeping, kept_in, version_of
+from tokmill.flows.deploying.form import MACHINE, Schema, form_of, in_order, keeping, kept_in, version_of
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.schedule import Schedule
 from tokmill.flows.profile.served import ServedProfile, served_profiles
 from tokmill.flows.run.flow import build_corpus
+from tokmill.flows.run.partial_flows import audit_tokenizer, repack, train_tokenizer
 from tokmill.flows.run.sweep_flow import sweep_tokenizers
 from tokmill.flows.run.sweeping import Grid
 from tokmill.flows.server.served_folder import ServedFolder
@@ -49,6 +51,18 @@ class Deployed:
         """The import path of the flow."""
         return f"{self.flow.fn.__module__}.{self.flow.fn.__name__}"
 
+    def form(self, profile: Profile | None, choices: Sequence[str]) -> Schema:
+        """Return its form, with the flow's own fields after the profile.
+
+        Args:
+            profile: whose values are shown; None for empty fields.
+            choices: the profiles to choose from.
+        """
+        taken = signature(self.flow.fn).parameters
+        schema = form_of(profile, self.sections, choices, [name for name in MACHINE if name in taken])
+        chosen, *others = schema["properties"].items()
+        return schema | {"properties": in_order(dict([chosen, *self.fields.items(), *others]))}
+
 
 def _table(title: str, model: type[Any]) -> Schema:
     """Return a section with the fields of a model, which has plain values only."""
@@ -72,7 +86,37 @@ SWEEP = Deployed(
     ("train", "balance", "holdout"),
     {"grid": _table("What is tried, all with all", Grid), "model": _table("The model", SweepParams)},
 )
-DEPLOYED = (BUILD, SWEEP)
+TRAIN = Deployed(
+    train_tokenizer,
+    "The tokenizer of a profile, with its audit and card; nothing is mixed or packed.",
+    ("train", "balance", "holdout", "audit"),
+    {
+        "card": {
+            "title": "Card",
+            "type": "boolean",
+            "default": True,
+            "description": "Write the tokenizer's card, for which all text is encoded.",
+        }
+    },
+)
+AUDIT = Deployed(
+    audit_tokenizer,
+    "An existing tokenizer, judged on the text of a profile.",
+    ("tokenizer", "holdout", "audit"),
+)
+REPACK = Deployed(
+    repack,
+    "A mixture that is in the store, packed anew with other parameters.",
+    ("pack",),
+    {
+        "mixture": {
+            "title": "Mixture",
+            "type": "string",
+            "description": "The mixture, e.g. mixture/books@v3; empty for the profile's latest.",
+        }
+    },
+)
+DEPLOYED = (BUILD, TRAIN, AUDIT, SWEEP, REPACK)
 
 
 @dataclass(frozen=True)
@@ -191,7 +235,7 @@ def _made(
 ) -> list[Deployment]:
     if not deployed.per_profile:
         choices = [] if any_profile else [one.given for one in profiles]
-        schema = _with_fields(deployed, form_of(None, deployed.sections, choices))
+        schema = deployed.form(None, choices)
         return [Deployment(served.name, deployed, None, None, schema)]
     found = [
         Deployment(
@@ -199,25 +243,17 @@ def _made(
             deployed,
             profile,
             one.given,
-            _with_fields(deployed, form_of(profile, deployed.sections, [one.given])),
+            deployed.form(profile, [one.given]),
         )
         for one, profile in profiles.items()
     ]
     if any_profile:
-        schema = _with_fields(deployed, form_of(None, deployed.sections, []))
+        schema = deployed.form(None, [])
         found.append(Deployment(served.name, deployed, None, None, schema))
     return found
 
 
-def _with_fields(deployed: Deployed, schema: Schema) -> Schema:
-    """Put a deployment's own fields after the profile."""
-    profile, *others = schema["properties"].items()
-    ordered = dict([profile, *deployed.fields.items(), *others])
-    properties = {name: {**inner, "position": index} for index, (name, inner) in enumerate(ordered.items())}
-    return schema | {"properties": properties}
-
-
 def written_deployment(deployed: Deployed) -> Deployment:
     """Return a deployment for the shipped quickstart, as `prefect.yaml` has it, under the flow's name."""
-    schema = form_of(None, deployed.sections, [])
+    schema = deployed.form(None, [])
     return Deployment(deployed.flow.name, deployed, None, "quickstart", schema)

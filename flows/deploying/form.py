@@ -159,13 +159,16 @@ MACHINE: Mapping[str, Schema] = {
 }
 
 
-def form_of(profile: Profile | None, sections: Iterable[str], choices: Iterable[str]) -> Schema:
+def form_of(
+    profile: Profile | None, sections: Iterable[str], choices: Iterable[str], machine: Iterable[str] = MACHINE
+) -> Schema:
     """Return the schema of a form.
 
     Args:
         profile: whose values are shown; None if the form does not belong to one profile.
         sections: the tables to show, of which the profile may have no use for some.
         choices: the profiles to choose from.
+        machine: the fields of `MACHINE` to show.
     """
     names = list(choices)
     properties: dict[str, Schema] = {"profile": _profile_field(names)}
@@ -178,12 +181,12 @@ def form_of(profile: Profile | None, sections: Iterable[str], choices: Iterable[
                 "properties": fields,
                 "additionalProperties": False,
             }
-    for name, machine in MACHINE.items():
-        properties[name] = machine | _machine_default(profile, name)
+    for name in machine:
+        properties[name] = MACHINE[name] | _machine_default(profile, name)
     return {
         "title": "Parameters",
         "type": "object",
-        "properties": _in_order(properties),
+        "properties": in_order(properties),
         "required": ["profile"],
         "additionalProperties": False,
         "definitions": {},
@@ -253,7 +256,7 @@ def _fields(profile: Profile | None, name: str) -> dict[str, Schema]:
         if given is not None and not (name == "holdout" and key != "share" and not values):
             about = {"title": label, "description": f"{name}.{key}: {described[key]['description']}"}
             fields[key] = about | given
-    return _in_order(fields)
+    return in_order(fields)
 
 
 _MODELS = {
@@ -307,7 +310,7 @@ def _by_source(field: Schema, values: Mapping[str, Any], profile: Profile | None
         name: {"title": name, **rules, **({"default": values[name]} if name in values else {})}
         for name in names
     }
-    return {"type": "object", "properties": _in_order(fields), "additionalProperties": False}
+    return {"type": "object", "properties": in_order(fields), "additionalProperties": False}
 
 
 def _points(points: list[dict[str, Any]], profile: Profile | None) -> Schema | None:
@@ -317,7 +320,7 @@ def _points(points: list[dict[str, Any]], profile: Profile | None) -> Schema | N
         return None
     shown = [{"start": point["start"], "weights": point["weights"]} for point in points]
     start = {"title": "From", "type": "number", "minimum": 0}
-    fields = _in_order({"start": start, "weights": {"title": "Weights", **weights}})
+    fields = in_order({"start": start, "weights": {"title": "Weights", **weights}})
     point = {"type": "object", "properties": fields, "required": ["start", "weights"]}
     return {"type": "array", "items": point | {"additionalProperties": False}, "default": shown}
 
@@ -332,5 +335,6 @@ def _defaults(field: Schema) -> dict[str, Any]:
     return found
 
 
-def _in_order(fields: Mapping[str, Schema]) -> dict[str, Schema]:
+def in_order(fields: Mapping[str, Schema]) -> dict[str, Schema]:
+    """Return fields that Prefect's pages show in this order."""
     return {name: {**field, "position": index} for index, (name, field) in enumerate(fields.items())}

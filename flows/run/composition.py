@@ -17,6 +17,7 @@ stage has one task per shard. No algorithm is implemented here.
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from tokmill.flows.errors import RunError
 from tokmill.flows.profile import Profile
 from tokmill.flows.run.composer import Composer, Locate, shards_of
 from tokmill.flows.run.dag import Dag, Done, Job, JobInput, Node, Part
@@ -46,6 +47,7 @@ from tokmill.tasks.score.stage import (
     NoiseParams,
     PerplexityParams,
 )
+from tokmill.tasks.store.record import read_record
 from tokmill.tasks.tokenizer_card.stage import TOKENIZER_CARD
 from tokmill.tasks.train.adopt import ADOPT, AdoptParams
 from tokmill.tasks.train.stage import TRAIN, TrainParams
@@ -71,6 +73,15 @@ def compose(profile: Profile, sources: Sources, locate: Locate, until: Collectio
     stops the run before it; otherwise only the card waits for the audit.
     """
     return _Composition(profile, sources, locate).dag().until(until)
+
+
+def compose_packing(profile: Profile, mixture: ArtifactRef, sources: Sources, locate: Locate) -> Dag:
+    """Return the DAG that packs a published mixture with the parameters of a profile.
+
+    Raises:
+        RunError: the mixture was changed after it was mixed, as by a takedown.
+    """
+    return _Composition(profile, sources, locate).packing(mixture)
 
 
 class _Composition(Composer):
@@ -101,6 +112,20 @@ class _Composition(Composer):
         cards = {"card": card, "tokenizer_card": described}
         return Dag(
             self.jobs, {**kinds, **cards, "ingested": ingested, "validation": validation["validation"]}
+        )
+
+    def packing(self, mixture: ArtifactRef) -> Dag:
+        """Pack a published mixture again, with the tokens that it was mixed from."""
+        record = read_record(self.locate(mixture))
+        encoded, shards = record.refs("encoded"), record.refs("shards")
+        if not encoded:
+            raise RunError(
+                f"repack: {record.reference} was not made by mixing but from another mixture; name that one "
+                f"(`tokmill lineage {record.reference}`)"
+            )
+        tokens: dict[str, JobInput] = {"encoded": encoded[0], "shards": shards}
+        return Dag(
+            self.jobs, {"mixture": mixture, "packed": self._packed(mixture, tokens, self.profile.pack)}
         )
 
     def _validation(self, corpus: Job, tokenizer: Job | ArtifactRef, needs: Sequence[Job]) -> dict[str, Job]:
@@ -247,7 +272,9 @@ class _Composition(Composer):
         text = {} if digests is None else {"text": self.external(shard, digests)}
         return {"shard": node, **text}
 
-    def _packed(self, mixture: Job, tokens: Mapping[str, JobInput], pack: PackParams, part: str = "") -> Job:
+    def _packed(
+        self, mixture: Job | ArtifactRef, tokens: Mapping[str, JobInput], pack: PackParams, part: str = ""
+    ) -> Job:
         """Plan the sequences, write their shards in parallel, and combine them."""
         given: dict[str, JobInput] = {"mixture": mixture, **tokens}
         plan = self.one(PACK_PLAN, pack.plan_params(), given, step="[plan]", part=part)

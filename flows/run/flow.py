@@ -306,5 +306,5 @@ def _summed_up(
     profile: Profile, store: Store, machine: Machine, result: RunResult, links: Links
 ) -> list[Piece]:
     text = run_summary(profile, store, machine, result, links)
-    key = key_of("run" if "packed" in result.refs else "sweep-run", profile.name)
+    key = key_of("sweep-run" if "sweep" in result.refs else "run", profile.name)
     return [Piece("markdown", key, text, outcome_line(result))]

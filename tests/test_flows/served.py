@@ -89,6 +89,12 @@ class Service:
                 return found
         return pytest.fail(f"there is no deployment of {profile}")
 
+    def run_flow(self, flow: str, **parameters: Any) -> dict[str, Any]:
+        """Start a run of a flow that has one deployment for the folder, and wait for its end."""
+        deployment = self.call(f"/deployments/name/{flow}/{self.served.name}")
+        run = self.call(f"/deployments/{deployment['id']}/create_flow_run", {"parameters": parameters})
+        return self.end_of(run["id"])
+
     def run(self, **parameters: Any) -> dict[str, Any]:
         """Start a run of the deployment and wait for its end."""
         run = self.call(f"/deployments/{self.deployment['id']}/create_flow_run", {"parameters": parameters})

@@ -1,6 +1,7 @@
 """The form of a deployment: what it shows, what the server accepts, and what a run takes from it."""
 
 import json
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from prefect.utilities.schema_tools.validation import validate
 
 from tests.test_flows.corpora import write_project
+from tokmill.flows.deploying.deployed import DEPLOYED, Deployed
 from tokmill.flows.deploying.form import SECTIONS, form_of, keeping, kept_in, shown_in, version_of
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.profile import Profile, load_profile, shipped_names
@@ -164,6 +166,19 @@ def test_a_new_version_keeps_what_earlier_ones_showed(project: Path) -> None:
     assert [versions[version_of(each)]["train"]["vocab_size"] for each in (old, changed)] == [600, 700]
     assert list(versions) == [version_of(old), version_of(changed)]
     assert version_of(old) != version_of(changed)
+
+
+@pytest.mark.parametrize("deployed", DEPLOYED, ids=lambda deployed: deployed.flow.name)
+@pytest.mark.parametrize("choices", [["tiny.toml"], ["tiny.toml", "quickstart"]])
+def test_the_flow_takes_what_an_untouched_form_sends(deployed: Deployed, choices: list[str]) -> None:
+    schema = deployed.form(None, choices)
+
+    filled = {"profile": "tiny.toml", **sent(schema)}
+    validate(filled, schema, raise_on_error=True)
+    taken = deployed.flow.validate_parameters(filled)
+
+    assert taken["profile"] == "tiny.toml"
+    assert set(schema["properties"]) <= set(signature(deployed.flow.fn).parameters)
 
 
 def test_the_served_profiles_are_those_of_the_folder_and_the_quickstart(project: Path) -> None:

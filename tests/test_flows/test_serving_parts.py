@@ -1,0 +1,53 @@
+"""The flows that make parts of the DAG, started from outside."""
+
+import pytest
+
+from tests.test_flows.served import RefusedError, Service
+
+pytestmark = pytest.mark.server
+
+
+def stages(service: Service, run: dict[str, str]) -> dict[str, str]:
+    """Stage → the state of its last task."""
+    return {
+        name.partition("[")[0]: state
+        for name, state in service.task_states(run).items()
+        if not name.startswith("pack[plan]")
+    }
+
+
+def test_a_tokenizer_is_trained_audited_and_the_mixture_packed_by_flows_of_their_own(
+    service: Service,
+) -> None:
+    trained = service.run_flow("train-tokenizer", profile="tiny.toml", card=False, train={"vocab_size": 640})
+    built = service.run(profile="tiny.toml", train={"vocab_size": 640})
+    named = {"use": "tokenizer/tiny@latest"}
+    audited = service.run_flow(
+        "audit-tokenizer", profile="tiny.toml", tokenizer=named, audit={"sample_megabytes": 1}
+    )
+    packed = service.run_flow("repack", profile="tiny.toml", pack={"sequence_length": 80})
+
+    ended = [run["state_name"] for run in (trained, built, audited, packed)]
+    assert ended == ["Completed"] * 4, [run["state"]["message"] for run in (trained, built, audited, packed)]
+    assert (
+        {"train", "audit"}
+        <= stages(service, trained).keys()
+        <= {"ingest", "count", "balance", "train", "audit"}
+    )
+    assert stages(service, built)["train"] == "Cached"
+    assert stages(service, audited).keys() == {"ingest", "audit"}
+    assert stages(service, packed).keys() == {"pack"}
+    assert trained["name"].startswith("tiny · tokenizer")
+
+
+def test_a_mixture_that_is_not_there_fails_at_once_and_is_named(service: Service) -> None:
+    run = service.run_flow("repack", profile="tiny.toml", mixture="mixture/none")
+
+    assert run["state_name"] == "Failed"
+    assert "mixture/none" in run["state"]["message"]
+    assert service.task_states(run) == {}
+
+
+def test_an_unknown_profile_is_refused(service: Service) -> None:
+    with pytest.raises(RefusedError, match="is not one of"):
+        service.run_flow("train-tokenizer", profile="other.toml")
