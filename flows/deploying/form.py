@@ -94,6 +94,7 @@ SECTIONS: Mapping[str, Section] = {
     "audit": Section(
         "Audit and its gate",
         {
+            "sample_megabytes": "Text that is read, in MB",
             "min_bytes_per_token": "Fewest bytes per token",
             "max_fertility": "Highest fertility",
             "max_unknown_share": "Highest share of unknown tokens",
