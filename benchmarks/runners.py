@@ -5,9 +5,9 @@
 The text is copies of the given documents, each turned around at another place and with words of its own, so
 that no two are equal. Every run has a store of its own, and all use one Prefect server. The CPU time of a run
 is that of all processes with its mark in their environment, those of a cluster among them; the server's is
-what it used from the start of the run until it had nothing more to do. Orchestration is what a run and the
-server use beyond a run without Prefect on as many workers. Digests of all artifacts must be equal before a
-figure counts.
+what it used from the start of the run until it had nothing more to do, beyond what it uses during a run
+without Prefect. Orchestration is what a run and the server use beyond the first runner named, which should be
+`no-prefect`. Digests of all artifacts must be equal before a figure counts.
 
 The last table is the stages' CPU time, without Prefect and in one thread, for estimates of larger corpora.
 """
@@ -70,6 +70,7 @@ def main() -> None:
     parser.add_argument("--shard-megabytes", type=int, default=64)
     parser.add_argument("--runners", nargs="+", choices=RUNNERS, default=RUNNERS)
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--only-stages", action="store_true", help="only the tables of the stages")
     parser.add_argument("--work", type=Path, help="where text and stores are; a temporary folder by default")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=asked.work) as name:
@@ -78,8 +79,9 @@ def main() -> None:
         profile = PROFILE.format(shard_bytes=asked.shard_megabytes << 20)
         (folder / "large.toml").write_text(profile, encoding="utf-8")
         print(f"{num_bytes / 1e9:.2f} GB of text; load {os.getloadavg()[0]:.1f}", flush=True)
-        with server(folder / "prefect") as environment:
-            compare(folder, environment, asked.runners, asked.workers)
+        if not asked.only_stages:
+            with server(folder / "prefect") as environment:
+                compare(folder, environment, asked.runners, asked.workers)
         show_stages(folder, num_bytes)
 
 
@@ -125,15 +127,17 @@ def compare(
     print("| --- " + "| ---: " * 5 + "|")
     expected = None
     for number in workers:
-        without = None
+        without: Spent | None = None
         for runner in runners:
             spent, digests = run(folder, environment, runner, number)
             expected = expected or digests
             if digests != expected:
                 raise SystemExit(f"{runner} with {number} workers made other artifacts")
-            without = without or spent.cpu
-            share = (spent.cpu + spent.server - without) / (spent.cpu + spent.server)
-            times = f"{spent.wall:.0f} | {spent.cpu:.0f} | {spent.server:.1f}"
+            without = without or spent
+            idle = without.server / without.wall * spent.wall
+            total = spent.cpu + max(spent.server - idle, 0)
+            share = (total - without.cpu) / total
+            times = f"{spent.wall:.0f} | {spent.cpu:.0f} | {total - spent.cpu:.1f}"
             print(f"| {runner} | {number} | {times} | {share:.1%} |", flush=True)
 
 
