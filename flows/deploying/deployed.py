@@ -21,6 +21,7 @@ from tokmill.flows.run.flow import build_corpus
 from tokmill.flows.run.partial_flows import audit_tokenizer, repack, train_tokenizer
 from tokmill.flows.run.sweep_flow import sweep_tokenizers
 from tokmill.flows.run.sweeping import Grid
+from tokmill.flows.run.upkeep_flows import collect_garbage, verify_store
 from tokmill.flows.server.served_folder import ServedFolder
 from tokmill.tasks.sweep.params import SweepParams
 
@@ -38,6 +39,8 @@ class Deployed:
         sections: the profile's tables in its form.
         fields: further fields of its form, after the profile.
         per_profile: whether every profile has a deployment of its own.
+        of_store: whether it is about the whole store, so that its form has no profile.
+        schedule: when it starts runs by itself, unless its profile says that.
     """
 
     flow: Flow[..., Any]
@@ -45,6 +48,8 @@ class Deployed:
     sections: Sequence[str]
     fields: Mapping[str, Schema] = field(default_factory=dict)
     per_profile: bool = False
+    of_store: bool = False
+    schedule: Schedule | None = None
 
     @property
     def entrypoint(self) -> str:
@@ -61,6 +66,8 @@ class Deployed:
         taken = signature(self.flow.fn).parameters
         schema = form_of(profile, self.sections, choices, [name for name in MACHINE if name in taken])
         chosen, *others = schema["properties"].items()
+        if self.of_store:
+            return schema | {"properties": in_order(dict([*self.fields.items(), *others])), "required": []}
         return schema | {"properties": in_order(dict([chosen, *self.fields.items(), *others]))}
 
 
@@ -116,7 +123,52 @@ REPACK = Deployed(
         }
     },
 )
-DEPLOYED = (BUILD, TRAIN, AUDIT, SWEEP, REPACK)
+VERIFY = Deployed(
+    verify_store,
+    "Every artifact's files compared with the digests in its record.",
+    (),
+    {
+        "deep": {
+            "title": "Digests",
+            "type": "boolean",
+            "default": True,
+            "description": "Compare digests; if not, only sizes.",
+        }
+    },
+    of_store=True,
+    schedule=Schedule(cron="0 1 * * *"),
+)
+GARBAGE = Deployed(
+    collect_garbage,
+    "What no name, run or dependent keeps is removed from the store.",
+    (),
+    {
+        "older_than_days": {
+            "title": "Older than days",
+            "type": "number",
+            "minimum": 0,
+            "default": 14,
+            "description": "Younger artifacts and runs are kept.",
+        },
+        "keep": {
+            "title": "Keep",
+            "type": "integer",
+            "minimum": 0,
+            "default": 1,
+            "description": "Latest versions of each name, and last completed runs of each profile, that are "
+            "kept.",
+        },
+        "apply": {
+            "title": "Remove",
+            "type": "boolean",
+            "default": True,
+            "description": "Remove them; if not, only list them.",
+        },
+    },
+    of_store=True,
+    schedule=Schedule(cron="0 2 * * 0"),
+)
+DEPLOYED = (BUILD, TRAIN, AUDIT, SWEEP, REPACK, VERIFY, GARBAGE)
 
 
 @dataclass(frozen=True)
@@ -142,7 +194,7 @@ class Deployment:
     @property
     def schedule(self) -> Schedule | None:
         """When it starts runs by itself."""
-        return None if self.profile is None else self.profile.schedule
+        return self.deployed.schedule if self.profile is None else self.profile.schedule
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -256,4 +308,5 @@ def _made(
 def written_deployment(deployed: Deployed) -> Deployment:
     """Return a deployment for the shipped quickstart, as `prefect.yaml` has it, under the flow's name."""
     schema = deployed.form(None, [])
-    return Deployment(deployed.flow.name, deployed, None, "quickstart", schema)
+    given = None if deployed.of_store else "quickstart"
+    return Deployment(deployed.flow.name, deployed, None, given, schema)

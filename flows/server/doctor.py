@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import httpx
-from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import (
     FlowRunFilter,
     FlowRunFilterDeploymentId,
@@ -22,6 +22,7 @@ from prefect.client.schemas.objects import DeploymentSchedule, FlowRun, StateTyp
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import RRuleSchedule
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tokmill.flows.server.findings import Finding
 
@@ -44,7 +45,7 @@ def look_at_runs(api: str, moment: datetime | None = None) -> list[Finding]:
     try:
         # First, because the client would retry many times if no server answers.
         httpx.get(f"{api}/health", timeout=HEALTH_SECONDS).raise_for_status()
-        with SyncPrefectClient(api) as client:
+        with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
             deployments = list(_deployments(client))
             now = moment or datetime.now(UTC)
             return [

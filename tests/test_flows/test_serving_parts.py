@@ -51,3 +51,14 @@ def test_a_mixture_that_is_not_there_fails_at_once_and_is_named(service: Service
 def test_an_unknown_profile_is_refused(service: Service) -> None:
     with pytest.raises(RefusedError, match="is not one of"):
         service.run_flow("train-tokenizer", profile="other.toml")
+
+
+def test_the_store_is_verified_and_its_garbage_listed(service: Service) -> None:
+    checked = service.run_flow("verify-store")
+    listed = service.run_flow("collect-garbage", apply=False, older_than_days=0)
+
+    assert [run["state_name"] for run in (checked, listed)] == ["Completed"] * 2
+    deployment = service.call(f"/deployments/name/verify-store/{service.served.name}")
+    assert [(each["schedule"]["cron"], each["active"]) for each in deployment["schedules"]] == [
+        ("0 1 * * *", False)
+    ]
