@@ -9,7 +9,7 @@ from typing import Any, TypedDict, Unpack
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.run.announcing import announcing
 from tokmill.flows.run.composition import compose
-from tokmill.flows.run.direct import Compose, reused, run_directly
+from tokmill.flows.run.direct import Compose, Shown, reused, run_directly
 from tokmill.flows.run.machine import Machine, store_url, writable_store
 from tokmill.flows.run.planning import PlanRow, plan_dag, plan_profile
 from tokmill.flows.run.progress import Reporter, Silent, noting_warnings
@@ -77,7 +77,7 @@ def run(
     with announcing(loaded, location, told.note):
         machine = _opened(loaded, location, told, settings)
         composed = partial(compose, loaded, until=until)
-        found = _without_prefect(loaded, machine, told, composed, prefect)
+        found = _without_prefect(loaded, machine, told, composed, prefect, not until)
         if found is not None:
             return found
         with _server(machine.open_store(), told):
@@ -123,7 +123,9 @@ def sweep(  # noqa: PLR0913 - the grid and the model are given by their parts
     location, told = store_url(_text(store), loaded.execution), reporter or Silent()
     with announcing(loaded, location, told.note):
         machine = _opened(loaded, location, told, settings)
-        found = _without_prefect(loaded, machine, told, partial(compose_sweep, loaded, grid, model), prefect)
+        found = _without_prefect(
+            loaded, machine, told, partial(compose_sweep, loaded, grid, model), prefect, False
+        )
         if found is not None:
             return found
         with _server(machine.open_store(), told):
@@ -140,15 +142,37 @@ def _opened(profile: Profile, location: str, reporter: Reporter, settings: Setti
 
 
 def _without_prefect(
-    profile: Profile, machine: Machine, reporter: Reporter, composed: Compose, prefect: bool
+    profile: Profile, machine: Machine, reporter: Reporter, composed: Compose, prefect: bool, shows: bool
 ) -> RunResult | None:
     """Run in this process, if that is wanted or all is in the store already; else return None.
 
-    Where people may look at a server, a run that finds everything is shown there, too.
+    Where people may look at a server, a run that finds everything is shown there, too: by its client alone if
+    `shows`, else by Prefect.
     """
     if not prefect:
         return run_directly(profile, machine, reporter, composed)
-    return None if machine.refresh or may_have_a_server() else reused(profile, machine, reporter, composed)
+    if machine.refresh:
+        return None
+    if not may_have_a_server():
+        return reused(profile, machine, reporter, composed)
+    return (
+        reused(profile, machine, reporter, composed, lambda: _shown(profile, machine, reporter))
+        if shows
+        else None
+    )
+
+
+@contextmanager
+def _shown(profile: Profile, machine: Machine, reporter: Reporter) -> Iterator[Shown | None]:
+    """Show a run that found everything at the configured server, if there is one."""
+    prepare_terminal_run()
+    from tokmill.flows.run.unchanged import has_server, shown_unchanged  # noqa: PLC0415 - see `_server`
+
+    if not has_server():
+        yield None
+        return
+    with _server(machine.open_store(), reporter), shown_unchanged(profile, machine) as shown:
+        yield shown
 
 
 @contextmanager

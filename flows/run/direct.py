@@ -3,20 +3,21 @@
 The stages, their artifacts and the run's record are those of a run on Prefect; only its server knows nothing.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor as Pool
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from itertools import islice
+from typing import Any, Protocol, TypeAlias
 from uuid import uuid4
 
 from tokmill.flows.profile import Profile
 from tokmill.flows.run.announcing import announcer_of
 from tokmill.flows.run.composer import Locate
-from tokmill.flows.run.dag import Dag, Done, Node, Step, walk
+from tokmill.flows.run.dag import Dag, Done, Job, Node, Step, walk
 from tokmill.flows.run.execution import Executor
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.performing import perform
@@ -63,35 +64,74 @@ def run_directly(profile: Profile, machine: Machine, reporter: Reporter, compose
     return result
 
 
-def reused(profile: Profile, machine: Machine, reporter: Reporter, compose: Compose) -> RunResult | None:
+class Shown(Protocol):
+    """A run that a server shows while it is recorded."""
+
+    run_id: str
+    link: str | None
+
+    def complete(self, result: RunResult, jobs: Mapping[Job, Sequence[RunRow]]) -> None:
+        """Show the result, and the rows of each job."""
+
+
+Show: TypeAlias = Callable[[], AbstractContextManager[Shown | None]]
+"""Begins to show a run that found everything; what it yields is None where there is nobody to see it."""
+
+
+def reused(
+    profile: Profile,
+    machine: Machine,
+    reporter: Reporter,
+    compose: Compose,
+    show: Show = nullcontext,
+) -> RunResult | None:
     """Return the result of a run for which the store has every artifact, and record it; else None.
 
     Whatever goes wrong is left to a run that makes what is missing: it records the failure and reports it.
+
+    Args:
+        profile: see `run_directly`.
+        machine: see `run_directly`.
+        reporter: see `run_directly`.
+        compose: see `run_directly`.
+        show: called if everything was found.
     """
     store, run_id = machine.open_store(), str(uuid4())
     with leased(store.layout, run_id, names=profile.name):
-        return _reused(profile, machine, store, run_id, reporter, compose)
+        found = _Found(store, machine.verify)
+        try:
+            sources = resolve_sources(profile, store, rehash=machine.rehash)
+            dag = compose(sources, store.path)
+            done = walk(dag.jobs, found.look_up)
+        except (_MissingError, TaskError):
+            return None
+        if not _holds(store, found.rows):
+            return None
+        with show() as shown:
+            return _recorded_as_found(profile, store, reporter, found.rows, dag, done, shown)
 
 
-def _reused(
-    profile: Profile, machine: Machine, store: Store, run_id: str, reporter: Reporter, compose: Compose
-) -> RunResult | None:
-    found = _Found(store, machine.verify)
-    try:
-        sources = resolve_sources(profile, store, rehash=machine.rehash)
-        dag = compose(sources, store.path)
-        done = walk(dag.jobs, found.look_up)
-    except (_MissingError, TaskError):
-        return None
-    if not _holds(store, found.rows):
-        return None
-    for row in found.rows:
+def _recorded_as_found(
+    profile: Profile,
+    store: Store,
+    reporter: Reporter,
+    rows: Sequence[RunRow],
+    dag: Dag,
+    done: Done,
+    shown: Shown | None,
+) -> RunResult:
+    run_id, link = (str(uuid4()), None) if shown is None else (shown.run_id, shown.link)
+    for row in rows:
         store.label(row.ref, row.name)
         reporter.on_finish(row.task, row.how, row.seconds, row.ref, row.metrics)
-    result = _result(run_id, dag, found.rows, done)
-    note_end, announcer = partial(_note_end, store, run_id), announcer_of(profile, store)
-    with recorded(profile, store, run_id, Provenance.collect(), note_end, announcer) as completed:
+    result = _result(run_id, dag, rows, done)
+    provenance = Provenance.collect(flow_run_id=None if shown is None else run_id)
+    note_end, announcer = partial(_note_end, store, run_id), announcer_of(profile, store, link=link)
+    with recorded(profile, store, run_id, provenance, note_end, announcer) as completed:
         completed(result)
+        if shown is not None:
+            left = iter(rows)
+            shown.complete(result, {job: list(islice(left, len(done[job]))) for job in dag.jobs})
     return result
 
 

@@ -21,7 +21,7 @@ from prefect.runtime import deployment, flow_run
 from pydantic import Field
 
 from tokmill.flows.errors import ProfileError, RunError
-from tokmill.flows.page.links import Links, key_of
+from tokmill.flows.page.links import Links
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.served import require_served
 from tokmill.flows.run.announcing import announcer_of
@@ -39,9 +39,8 @@ from tokmill.flows.run.progress import Both, Reporter, Silent, noting_warnings
 from tokmill.flows.run.recording import recorded
 from tokmill.flows.run.results import RunResult
 from tokmill.flows.run.runners import RUNNERS
-from tokmill.flows.run.shown import Piece
 from tokmill.flows.run.sources import Sources, resolve_sources
-from tokmill.flows.run.summary import outcome_line, run_summary
+from tokmill.flows.run.summary import summed_up
 from tokmill.flows.server.pages import PAGES
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Provenance, Store, Verify
@@ -293,18 +292,10 @@ def _execute(
             made = dag.artifacts(executor.run(dag.jobs))
             refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}
             result = RunResult(run_id, executor.rows, refs)
-            page.publish(partial(_summed_up, profile, store, machine, result, page.links))
+            page.publish(partial(summed_up, profile, store, machine, result, page.links))
     return result
 
 
 def _links(store: Store, run_id: str) -> Links:
     """Return what can be linked from the pages of the current run."""
     return Links(str(store.root), os.environ.get(PAGES), {run_id: flow_run.name or run_id}, {run_id})
-
-
-def _summed_up(
-    profile: Profile, store: Store, machine: Machine, result: RunResult, links: Links
-) -> list[Piece]:
-    text = run_summary(profile, store, machine, result, links)
-    key = key_of("sweep-run" if "sweep" in result.refs else "run", profile.name)
-    return [Piece("markdown", key, text, outcome_line(result))]

@@ -17,6 +17,7 @@ from tokmill.flows.profile.changes import value_in_words
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.progress import group_of
 from tokmill.flows.run.results import RunResult, RunRow, wall_seconds
+from tokmill.flows.run.shown import Piece
 from tokmill.tasks.core.markdown import table
 from tokmill.tasks.core.stage import How, Scalar
 from tokmill.tasks.store import Store, lineage
@@ -205,3 +206,12 @@ def _leaves(value: Mapping[str, object], above: str = "") -> Iterable[tuple[str,
             yield from _leaves(item, path)
         else:
             yield path, item
+
+
+def summed_up(
+    profile: Profile, store: Store, machine: Machine, result: RunResult, links: Links
+) -> list[Piece]:
+    """Return the artifact of a run's page that describes the whole run."""
+    text = run_summary(profile, store, machine, result, links)
+    key = key_of("sweep-run" if "sweep" in result.refs else "run", profile.name)
+    return [Piece("markdown", key, text, outcome_line(result))]
