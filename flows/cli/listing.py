@@ -33,7 +33,7 @@ def listed(store: Store, kind: str | None, *, every: bool) -> Listing:
     versions = [{**row, "superseded_by": gone.get(row["fingerprint"], [])} for row in store.list(kind)]
     if kind is not None and not versions:
         kinds = {row["kind"] for row in store.list()}
-        raise UsageError(f"ls: {store.root} has no {kind}{suggestion(kind, kinds, known_as='it has')}")
+        raise UsageError(f"ls: {store.location} has no {kind}{suggestion(kind, kinds, known_as='it has')}")
     if every:
         return Listing(versions, 0)
     latest = {(row["kind"], row["name"]): row for row in versions}

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel
 from rich.box import SIMPLE_HEAD
@@ -19,6 +19,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tokmill.flows.run.progress import Silent
+
+if TYPE_CHECKING:
+    from tokmill.tasks.store import Store
 
 _UNBOUNDED_COLUMNS = 10_000
 
@@ -67,6 +70,11 @@ class Notes(Silent):
 def shown(path: Path) -> str:
     """Return a path relative to the working directory if it is below it, else absolute."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def shown_store(store: "Store") -> str:
+    """Return the URL of a store, or its folder as `shown`."""
+    return store.location if "://" in store.location else shown(store.root)
 
 
 def print_json(value: object) -> None:

@@ -7,15 +7,14 @@ first start to the last end.
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from tokmill.flows.cli.output import draw, pairs, results, say, shown, table
+from tokmill.flows.cli.output import draw, pairs, results, say, shown, shown_store, table
 from tokmill.flows.figures import counted, key_figures, outcome_words, span
-from tokmill.flows.run.machine import store_url
+from tokmill.flows.run.machine import open_store, store_url
 from tokmill.flows.run.planning import PlanRow
 from tokmill.flows.run.progress import group_of
 from tokmill.flows.run.results import RunResult, RunRow, wall_seconds
@@ -74,7 +73,7 @@ def run_document(profile: str, store: Store, result: RunResult, seconds: float) 
     """Return the summary of a run as JSON: one entry per task, and the run's artifacts by kind."""
     return {
         "profile": profile,
-        "store": str(store.root),
+        "store": store.location,
         "run_id": result.run_id,
         "seconds": round(seconds, 3),
         "num_tasks": len(result.rows),
@@ -92,12 +91,12 @@ def print_plan(store: Store, rows: Sequence[PlanRow]) -> None:
     draw(_plan_table(rows))
     num_cached = sum(row.action == "cached" for row in rows)
     if num_cached == len(rows):
-        say(f"\neverything is up to date: {num_cached} tasks cached in {shown(store.root)}")
+        say(f"\neverything is up to date: {num_cached} tasks cached in {shown_store(store)}")
         return
     num_waiting = sum(row.action == "run" and row.reason.startswith("waits") for row in rows)
     num_sure = len(rows) - num_cached - num_waiting
     waiting = f", and so may {num_waiting} that wait for {_them(num_sure)}" if num_waiting else ""
-    say(f"\n{num_sure} would run{waiting}; {num_cached} cached in {shown(store.root)}")
+    say(f"\n{num_sure} would run{waiting}; {num_cached} cached in {shown_store(store)}")
 
 
 def _them(number: int) -> str:
@@ -108,7 +107,7 @@ def plan_document(profile: str, store: Store, rows: Sequence[PlanRow]) -> dict[s
     """Return a plan as JSON: one entry per task."""
     return {
         "profile": profile,
-        "store": str(store.root),
+        "store": store.location,
         "num_cached": sum(row.action == "cached" for row in rows),
         "num_to_run": sum(row.action == "run" for row in rows),
         "tasks": [
@@ -181,15 +180,15 @@ def _called(store: Store, ref: ArtifactRef) -> str:
 
 
 def _places(store: Store, result: RunResult) -> Mapping[str, str]:
-    """The paths of the results, by description."""
+    """The paths of the results, by description; those of a bucket are fetched when a command needs them."""
     places = {
-        words: shown(store.path(result.refs[kind]) / _FILES.get(kind, ""))
+        words: shown(store.place(result.refs[kind]) / _FILES.get(kind, ""))
         for kind, words in _WHERE.items()
         if kind in result.refs
     }
     corpus = _ingested(result) if "corpus" in result.refs else None
     if corpus is not None and (num := int(store.record(corpus).metrics.get("num_quarantined", 0))):
-        listed = store.path(corpus) / "quarantine.parquet"
+        listed = store.place(corpus) / "quarantine.parquet"
         places["quarantine"] = f"{shown(listed)} ({counted(num, 'document')})"
     return places
 
@@ -212,8 +211,8 @@ def _draw_steps(steps: Mapping[str, str]) -> None:
 def _next_steps(again: str, store: Store, result: RunResult) -> Mapping[str, str]:
     name = next(iter(result.refs.values())).name
     # A command without --store uses TOKMILL_STORE or the default.
-    usual = Path(store_url(None)).absolute() == store.root
-    option = "" if usual else f" --store {shlex.quote(shown(store.root))}"
+    usual = open_store(store_url(None)).root == store.root
+    option = "" if usual else f" --store {shlex.quote(shown_store(store))}"
     steps = {}
     if "corpus" in result.refs and store.record(_ingested(result)).metrics.get("num_quarantined"):
         steps[f"tokmill show corpus/{name}{option}"] = "the quarantined documents, with reasons"

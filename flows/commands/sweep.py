@@ -97,7 +97,7 @@ def _plan(profile: str, given: dict[str, Any], store: str | None, as_json: bool)
 
     loaded = load_profile(profile, given.pop("overrides"))
     opened = open_store(store_url(store, loaded.execution))
-    rows = api.plan_sweep(loaded, **given, store=str(opened.root), reporter=Notes())
+    rows = api.plan_sweep(loaded, **given, store=opened.location, reporter=Notes())
     if as_json:
         print_json(plan_document(loaded.name, opened, rows))
     else:

@@ -128,7 +128,7 @@ def announcer_of(
     profile: Profile, store: Store, warn: Callable[[str], None] = _LOG.warning, link: str | None = None
 ) -> Announcer:
     """Return the announcer of this run: that of the block around it, or a new one for a worker's run."""
-    current = _CURRENT.get() or Announcer(profile, str(store.root), warn)
+    current = _CURRENT.get() or Announcer(profile, store.location, warn)
     return current.shown_at(link)
 
 

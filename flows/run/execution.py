@@ -136,7 +136,7 @@ class Executor:
     def _asked(self, step: Step) -> Asked:
         machine = (self.verify, self.memory_bytes, self.provenance, self.limits)
         refresh = step.stage.task in self.refresh
-        spec = TaskSpec(step.request(), self.store.root, *machine, refresh=refresh)
+        spec = TaskSpec(step.request(), self.store.location, *machine, refresh=refresh)
         parents = {ref: self._futures[ref] for ref in references(step) if ref in self._futures}
         return Asked(spec, step.title, list(parents.values()))
 

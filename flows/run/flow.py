@@ -298,4 +298,4 @@ def _execute(
 
 def _links(store: Store, run_id: str) -> Links:
     """Return what can be linked from the pages of the current run."""
-    return Links(str(store.root), os.environ.get(PAGES), {run_id: flow_run.name or run_id}, {run_id})
+    return Links(store.location, os.environ.get(PAGES), {run_id: flow_run.name or run_id}, {run_id})

@@ -79,11 +79,11 @@ class FingerprintPolicy(CachePolicy):
         key = f"{verb}-{owners[0] if len(owners) == 1 else digest_bytes(' '.join(owners).encode())}"
         refs = _found(store, specs)
         if refs is None:
-            (results_folder(specs[0].store) / key).unlink(missing_ok=True)
+            (results_folder(store.root) / key).unlink(missing_ok=True)
         else:
             for spec, ref in zip(specs, refs, strict=True):
                 store.label(ref, spec.request.name)
-            _remember(specs[0].store, key, refs)
+            _remember(store.root, key, refs)
         return key
 
 
@@ -148,7 +148,7 @@ def as_task(specs: Sequence[TaskSpec], task_run_name: str) -> Task[..., list[Art
     return realize.with_options(
         name=specs[0].request.stage.task,
         task_run_name=task_run_name,
-        result_storage=results_folder(specs[0].store),
+        result_storage=results_folder(Store.open(specs[0].store).root),
     )
 
 

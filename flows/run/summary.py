@@ -75,7 +75,7 @@ def _outcome(store: Store, machine: Machine, result: RunResult) -> str:
     work = [row for row in result.rows if row.how != "cached"]
     took = f" in {span(wall_seconds(work))}" if work else ""
     by = f"{counted(machine.workers, 'worker')} ({machine.runner})"
-    return f"**{outcome_line(result)}**{took}, by {by}, in `{store.root}`."
+    return f"**{outcome_line(result)}**{took}, by {by}, in `{store.location}`."
 
 
 def _section(title: str, text: str) -> Sequence[str]:

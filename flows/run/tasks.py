@@ -19,7 +19,7 @@ class TaskSpec:
 
     Attributes:
         request: for the artifact.
-        store: the folder of artifacts.
+        store: the folder or URL of artifacts; by it, a worker of another machine opens the same store.
         verify: how thoroughly an existing artifact is checked.
         memory_bytes: memory limit of the stage; see `tasks.core.context`.
         provenance: the run's provenance. Tasks do not ask the server for the deployment themselves, because
@@ -30,7 +30,7 @@ class TaskSpec:
     """
 
     request: Request
-    store: Path
+    store: str
     verify: Verify = "sizes"
     memory_bytes: int | None = None
     provenance: Provenance | None = None

@@ -25,6 +25,7 @@ from tokmill.flows.server.served_folder import ServedFolder
 from tokmill.flows.server.settings import PRIVATE
 from tokmill.flows.server.store_lock import lock_store
 from tokmill.flows.server.watching import Watch
+from tokmill.tasks.store.mirrors import url_of
 
 SERVER_START_SECONDS = 120
 LOOK_SECONDS = 0.5
@@ -77,7 +78,7 @@ def up(store: Path, address: Address, *, any_profile: bool = False, announce: An
             registration failed.
         UsageError: a name of the server is not a host name.
     """
-    served, logs = ServedFolder.of(Path.cwd(), store), store.absolute() / ".up"
+    served, logs = ServedFolder.of(Path.cwd(), url_of(store) or store), store.absolute() / ".up"
     environment = _environment(address, served, logs, any_profile)
     with lock_store(served, address.url, logs), interruptible() as stopped, ExitStack() as children:
         _require_free(address)
@@ -92,8 +93,8 @@ def up(store: Path, address: Address, *, any_profile: bool = False, announce: An
         work = ["prefect", "worker", "start", "--pool", served.work_pool, "--type", "process"]
         worker = children.enter_context(child("worker", work, environment, logs))
         announce(
-            f"up: {address.seen_url}/v2/deployments · deployments {served.name} · store {store} · "
-            "Ctrl-C stops it"
+            f"up: {address.seen_url}/v2/deployments · deployments {served.name} · "
+            f"store {url_of(store) or store} · Ctrl-C stops it"
         )
         watch = Watch(f"{address.url}/api", logs, announce)
         _serve([server, worker], (watch.look, registration.look), stopped)

@@ -17,7 +17,7 @@ from tokmill.tasks.remote.objects import (
     upload,
     write,
 )
-from tokmill.tasks.remote.services import Info
+from tokmill.tasks.remote.services import Info, require
 from tokmill.tasks.remote.urls import check_url, is_url, joined, without_secrets
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "read",
     "read_range",
     "remove",
+    "require",
     "stat",
     "upload",
     "without_secrets",

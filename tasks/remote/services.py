@@ -7,8 +7,10 @@ environment. `tasks.remote.faults` tries again, for the operations that say so f
 
 import functools
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +21,7 @@ _EXTRAS = {
     "s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs",
     "az": "azure", "abfs": "azure", "abfss": "azure", "adl": "azure",
 }  # fmt: skip
+_LIBRARIES = {"s3": "s3fs", "gcs": "gcsfs", "azure": "adlfs"}  # by extra
 _S3 = frozenset({"s3", "s3a"})
 
 
@@ -81,6 +84,16 @@ class Service(Protocol):
     def remove(self, url: str) -> None:
         """Delete an object; none need exist."""
         ...
+
+
+def require(url: str) -> None:
+    """Raise RemoteError unless the library for a URL's service is installed; imports none that is known."""
+    scheme = scheme_of(url)
+    module = _LIBRARIES.get(_EXTRAS.get(scheme, ""))
+    if module is None:
+        service_of(url)
+    elif sys.modules.get(module, module) is None or find_spec(module) is None:
+        raise RemoteError(_missing(scheme, ImportError(module)))
 
 
 def service_of(url: str) -> Service:

@@ -31,6 +31,7 @@ from tokmill.tasks.store.connection import (
     replacing,
     snapshot_age_seconds,
 )
+from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.extra_tables import extra_tables_in_step, sync_extra_tables
 from tokmill.tasks.store.indexing import (
     BrokenCatalogError,
@@ -110,6 +111,7 @@ class Catalog:
             StoreError: another process holds the catalog for too long.
         """
         if STORAGE.is_folder(self._layout.root):  # a query must not create a store
+            STORAGE.refresh(self._layout.root)
             self._settle()
             self._replace(self._wait, self._sync)
 
@@ -119,8 +121,10 @@ class Catalog:
         Raises:
             StoreError: another process holds the catalog for too long.
         """
+        STORAGE.refresh(self._layout.root)
         with locked(self.lock_path, self._wait), replacing(self._layout, anew=True) as connection:
             self._take_in(connection)
+        self._share(None)
 
     def query(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
         """Return the rows of an SQL query over everything in the store, one dict per row.
@@ -196,6 +200,7 @@ class Catalog:
         finished = run.model_copy(update=end)
         self._save(finished)
         self._quietly(self._take_in, None)
+        self._share(None)
         return finished
 
     def note_end(self, run_id: str, *, state: State, message: str) -> None:
@@ -235,6 +240,15 @@ class Catalog:
             say = report or self._say
             say(f"{error} (published artifacts are safe; the next query adds them to the catalog)")
 
+    def _share(self, report: Report | None) -> None:
+        """Leave the snapshot where other machines find it, so that they need not read every record."""
+        try:
+            with reported_as("the catalog is not shared"):
+                STORAGE.push(self.path)
+        except StoreError as error:
+            say = report or self._say
+            say(f"{error} (other machines make their own from the records)")
+
     def _settle(self) -> None:
         """Settle runs before a query; without write permission a later process does it."""
         try:
@@ -260,6 +274,7 @@ class Catalog:
 
     def _answered(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
         """Query the catalog as it is now; a broken one is made again."""
+        STORAGE.refresh(self._layout.root)
         self._settle()
         try:
             return self._ask(ask)
@@ -269,6 +284,7 @@ class Catalog:
 
     def _ask(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
         """Query the snapshot if it is current; otherwise update it first, or a private copy of it."""
+        STORAGE.pull(self.path)
         exists, unread = has_snapshot(self.path), list[str]()
         with reading(self.path) if exists else private(None) as connection:
             changes = find_changes(connection, self._layout, unread.append)
@@ -302,6 +318,7 @@ class Catalog:
     def _replace(self, wait: float, work: Callable[["DuckDBPyConnection"], T]) -> T:
         """Do `work` on a copy that then replaces the catalog; a broken catalog is made again first."""
         with locked(self.lock_path, wait):
+            STORAGE.pull(self.path)
             began = time.monotonic()
             try:
                 with replacing(self._layout, anew=not has_snapshot(self.path)) as connection:

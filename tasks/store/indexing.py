@@ -17,6 +17,7 @@ from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.record import read_record
 from tokmill.tasks.store.stamps import Stamps, name_and_run_stamps, record_stamps, stamps_of
+from tokmill.tasks.store.storage import STORAGE
 from tokmill.tasks.store.tables import KEYS, TABLES, Rows, rows_of
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ def update_files(
 
 def _adopt_labels(layout: Layout, records: Sequence[str]) -> None:
     """Give every artifact that is new to the catalog the label in its record, if it has none here."""
+    STORAGE.prefetch([layout.root / path for path in records])
     for path in records:
         with suppress(StoreError, MachineError):  # reported when its rows are read
             record = read_record((layout.root / path).parent)
@@ -152,6 +154,7 @@ def _read(
 ) -> Changes:
     """Read the changed files; one that cannot be read has no rows, and is reported."""
     rows: Rows = {name: [] for name in (*TABLES, "catalog_files")}
+    STORAGE.prefetch([layout.root / path for path in changed])
     for path, (mtime, size) in sorted(changed.items()):
         try:
             key, given = rows_of(layout, layout.root / path)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store.mirrors import url_of
 from tokmill.tasks.store.storage import STORAGE
 
 PREFIX_CHARS = 16
@@ -44,6 +45,11 @@ class Layout:
     """The paths of the store in the folder `root`."""
 
     root: Path
+
+    @property
+    def location(self) -> str:
+        """The URL of the store, if the folder is the mirror of one; else the folder."""
+        return url_of(self.root) or str(self.root)
 
     @property
     def temporary(self) -> Path:

@@ -14,13 +14,16 @@ def artifact_folder(kind: str, path: str | Path, store: str | Path | None) -> Pa
     Args:
         kind: `packed`, `tokenizer`, ...
         path: the folder; or, if a store is given or there is no such folder, the artifact's name:
-            `kind/name`, `kind/name@v3`, `kind/name@prod`.
+            `kind/name`, `kind/name@v3`, `kind/name@prod`; or that name after its store's URL:
+            `s3://bucket/store/kind/name@v3`.
         store: the store of the name; by default TOKMILL_STORE, else `tokmill-store` in the working directory.
 
     Raises:
         LoadingError: there is no such store.
         StoreError: the store has no artifact of that name.
     """
+    if store is None and (named := _after_url(kind, str(path))):
+        store, path = named
     place, name = Path(path), str(path)
     if store is None and (place.exists() or not name.startswith(f"{kind}/")):
         return place
@@ -32,3 +35,9 @@ def artifact_folder(kind: str, path: str | Path, store: str | Path | None) -> Pa
             "artifact's folder, or store='…'"
         )
     return opened.path(opened.resolve(name))
+
+
+def _after_url(kind: str, text: str) -> tuple[str, str] | None:
+    """Part a name from the URL of its store before it; None if it has none."""
+    store, separator, name = text.rpartition(f"/{kind}/")
+    return (store, f"{kind}/{name}") if separator and "://" in store else None

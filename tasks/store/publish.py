@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from tokmill.tasks.core.context import time_limit
 from tokmill.tasks.core.errors import AccountError, StoreError
@@ -30,11 +31,18 @@ from tokmill.tasks.store.fingerprints import fingerprint, fingerprint_payload
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout
 from tokmill.tasks.store.provenance import Provenance, utc_now
-from tokmill.tasks.store.record import Record, Timings, encode_record, input_entries
+from tokmill.tasks.store.record import Record, Timings, encode_record, input_entries, read_record
 from tokmill.tasks.store.storage import STORAGE
 from tokmill.tokenizer.core.stopping import raise_if_stopped, stop_after
 
 LOCK_SUFFIX = ".lock"
+
+
+class Made(NamedTuple):
+    """What is published now, and whether by this process; another machine may have been first."""
+
+    record: Record
+    is_first: bool
 
 
 def make(
@@ -43,7 +51,7 @@ def make(
     inputs: Mapping[str, object],
     provenance: Provenance,
     replaced: Callable[[Record], bool] | None = None,
-) -> Record:
+) -> Made:
     """Run the stage of `request` and publish its files.
 
     Args:
@@ -67,8 +75,9 @@ def make(
     try:
         with workspace(layout) as out:
             record = _run(layout, request, inputs, provenance, out)
+            is_first = True
             if replaced is None or replaced(record):
-                commit(layout, out, record)
+                is_first = commit(layout, out, record)
     except OSError as error:
         raise StoreError(_failure(where, layout.root, error)) from error
     except MemoryError as error:
@@ -77,7 +86,8 @@ def make(
         if lack_of(error):
             raise StoreError(_failure(where, layout.root, error)) from error
         raise
-    return record
+    place = layout.artifact(record.kind, record.fingerprint)
+    return Made(record if is_first else read_record(place), is_first)
 
 
 def _run(
@@ -221,12 +231,10 @@ def digest_files(out: Path) -> list[FileEntry]:
     return sorted(entries, key=lambda entry: entry.path)
 
 
-def commit(layout: Layout, out: Path, record: Record) -> Path:
-    """Write the record and rename `out` to its place; return the place."""
+def commit(layout: Layout, out: Path, record: Record) -> bool:
+    """Write the record and publish `out` in its place; return whether nobody else was first."""
     STORAGE.create(out / RECORD_FILE, encode_record(record))
-    place = layout.artifact(record.kind, record.fingerprint)
-    STORAGE.publish(out, place)
-    return place
+    return STORAGE.publish(out, layout.artifact(record.kind, record.fingerprint))
 
 
 def _digest_synced(out: Path, path: Path, num_bytes: int) -> FileEntry:

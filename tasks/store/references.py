@@ -48,7 +48,7 @@ def _by_name(layout: Layout, kind: str, name: str, label: str) -> ArtifactRef:
     if label == "latest":
         if not published:
             near = _nearest(f"{kind}/{name}", names.references())
-            raise StoreError(f"there is no artifact {kind}/{name} in {layout.root}{near}")
+            raise StoreError(f"there is no artifact {kind}/{name} in {layout.location}{near}")
         _, fingerprint = published.popitem()
         return _open(layout, kind, name, fingerprint)
     called = {**names.labels(kind, name), **names.aliases(kind, name)}
@@ -77,7 +77,7 @@ def _by_prefix(layout: Layout, prefix: str) -> ArtifactRef:
     if len(found) == 1:
         return found[0].ref
     if not found:
-        raise StoreError(f"no artifact in {layout.root} has a fingerprint that begins with {prefix}")
+        raise StoreError(f"no artifact in {layout.location} has a fingerprint that begins with {prefix}")
     several = ", ".join(f"{record.reference} ({record.fingerprint[:PREFIX_CHARS]})" for record in found)
     raise StoreError(f"fingerprint prefix {prefix} fits {len(found)} artifacts: {several}; use more digits")
 

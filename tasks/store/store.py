@@ -3,14 +3,15 @@
     realize(request):  look up the fingerprint; if it is missing, take its lock, look again, run the stage in
                        a temporary directory, and publish its files
 
-A store is a local folder. No state of it is kept in memory, so any number of processes and threads may use
-one folder. If two of them ask for the same fingerprint at once, it is made once. The files are authoritative
-(see `tasks.store.layout`), and the catalog is their index. Publishing never waits long for the catalog.
+A store is a local folder, or a URL of object storage behind a local mirror (`tasks.store.mirrored`). No state
+of it is kept that others could not change, so any number of processes, threads and machines may use one. If
+two of them ask for the same fingerprint at once, it is made once. The files are authoritative (see
+`tasks.store.layout`), and the catalog is their index. Publishing never waits long for the catalog.
 """
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -31,12 +32,13 @@ from tokmill.tasks.store.keeping import Policy
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout, check_kind, check_name
 from tokmill.tasks.store.leases import Lease, at_work, hold
+from tokmill.tasks.store.mirrors import mirror_of
 from tokmill.tasks.store.provenance import Provenance
 from tokmill.tasks.store.publish import make, sweep, sweep_locks
 from tokmill.tasks.store.record import Record, input_entries, read_record
 from tokmill.tasks.store.references import resolve
 from tokmill.tasks.store.removing import remove, tombstone
-from tokmill.tasks.store.storage import STORAGE, holding
+from tokmill.tasks.store.storage import STORAGE, DamagedError, holding
 from tokmill.tasks.store.superseding import superseded
 from tokmill.tasks.store.verifying import store_problems
 
@@ -65,10 +67,10 @@ class Realized:
 
 
 class Store:
-    """Artifacts in a local folder; the folder is made with the first artifact.
+    """Artifacts in a local folder, or behind a URL; a folder is made with the first artifact.
 
     Attributes:
-        root: the folder.
+        root: the folder; of a store behind a URL, its local mirror.
         layout: the paths in it.
         names: labels and aliases.
         catalog: the DuckDB index.
@@ -80,21 +82,34 @@ class Store:
         self.names = Names(self.layout)
         self.catalog = Catalog(self.layout)
 
-    def __reduce__(self) -> tuple[type["Store"], tuple[Path]]:
-        """A store travels to another process as its folder."""
-        return Store, (self.root,)
+    def __reduce__(self) -> tuple[Callable[[str], "Store"], tuple[str]]:
+        """A store travels to another process, maybe of another machine, as its folder or URL."""
+        return Store.open, (self.location,)
+
+    @property
+    def location(self) -> str:
+        """The URL, without credentials, or the folder: by it, others open the same store."""
+        return self.layout.location
 
     @classmethod
     def open(cls, location: str | Path) -> "Store":
-        """Open the store at a path or `file://` URL.
+        """Open the store at a path or URL.
 
         Raises:
-            StoreError: another URL scheme, or a path that is not a folder.
+            StoreError: a URL with a password or a query in it, or a path that is not a folder.
         """
         root = _local_path(location) if isinstance(location, str) else location
         if STORAGE.exists(root) and not STORAGE.is_folder(root):
             raise StoreError(f"store {root} is a file; a store is a folder")
         return cls(root)
+
+    def refresh(self) -> None:
+        """See what other machines have written by now; a folder always shows it.
+
+        Raises:
+            StoreError, MachineError: the store behind a URL cannot be listed.
+        """
+        STORAGE.refresh(self.root)
 
     def fingerprint_payload(self, request: Request) -> dict[str, Json]:
         """Return what the fingerprint of `request` covers; see `tasks.store.fingerprints`."""
@@ -167,8 +182,32 @@ class Store:
         Raises:
             StoreError: it is not in the store, or was made again with other content than that of `ref`.
         """
-        self.record(ref)
-        return self.layout.artifact(ref.kind, ref.fingerprint)
+        record = self.record(ref)
+        place = self.layout.artifact(ref.kind, ref.fingerprint)
+        try:
+            with reported_as(f"{record.reference} cannot be fetched from {self.location}"):
+                STORAGE.fetch(place)
+        except StoreError as error:
+            if isinstance(error.__cause__, DamagedError):
+                raise StoreError(self._found_damaged(record, error.__cause__)) from error
+            raise
+        return place
+
+    def _found_damaged(self, record: Record, damage: DamagedError) -> str:
+        """Set an artifact aside whose damage only came to light when it was fetched; say so."""
+        said = list[str]()
+        place = self.layout.artifact(record.kind, record.fingerprint)
+        lock = STORAGE.lock(self.layout.locks / f"{record.kind}-{record.fingerprint}.lock")
+        found = Problem(record.reference, str(damage.filename), str(damage.strerror))
+        try:
+            if lock.try_acquire():
+                try:
+                    self._set_aside(place, found, said.append)
+                finally:
+                    lock.release()
+        except StoreError as error:  # a store that may only be read
+            said.append(f"{found}, and it cannot be set aside ({error})")
+        return f"{'; '.join(said) or found}; run again"
 
     def record(self, ref: ArtifactRef) -> Record:
         """Return an artifact's record.
@@ -230,6 +269,15 @@ class Store:
     def collect(self, policy: Policy, report: Report | None = None) -> Garbage:
         """Remove what nothing keeps; see `tasks.store.collecting`."""
         return collect(self.layout, self.catalog, policy, report)
+
+    def place(self, ref: ArtifactRef) -> Path:
+        """Return the directory of a published artifact without fetching its files; `STORAGE.fetch_file` does.
+
+        Raises:
+            StoreError: it is not in the store, or was made again with other content than that of `ref`.
+        """
+        self.record(ref)
+        return self.layout.artifact(ref.kind, ref.fingerprint)
 
     def superseded(self) -> Superseded:
         """Return the superseded artifacts by fingerprint, and what superseded them; see `superseding`."""
@@ -344,10 +392,24 @@ class Store:
                 return Realized(found, "waited" if waited_for else "cached")
             if left := tombstone(self.layout, request.stage.kind, owner):
                 say(f"{left.record.reference} was removed on {left.removed[:10]}, and is made again")
-            inputs = {role: self._handed_over(given) for role, given in request.inputs.items()}
-            replaced = None if found is None else partial(self._replaced, found, say)
-            record = make(self.layout, request, inputs, provenance or Provenance.collect(), replaced)
-            return Realized(record.ref, "made")
+            return self._made(request, provenance or Provenance.collect(), say, found)
+
+    def _made(
+        self, request: Request, provenance: Provenance, say: Report, found: ArtifactRef | None
+    ) -> Realized:
+        """Make the artifact; its inputs are kept in the cache as long as that takes."""
+        handed_over = list[Path]()
+        replaced = None if found is None else partial(self._replaced, found, say)
+        try:
+            inputs = {role: self._handed_over(given, handed_over) for role, given in request.inputs.items()}
+            made = make(self.layout, request, inputs, provenance, replaced)
+        finally:
+            for place in handed_over:
+                STORAGE.let_go(place)
+        if made.is_first:
+            return Realized(made.record.ref, "made")
+        say(f"{made.record.reference} was published by another machine first; that one is used")
+        return Realized(made.record.ref.model_copy(update={"name": request.name}), "waited")
 
     def _replaced(self, known: ArtifactRef, say: Report, record: Record) -> bool:
         """Set an artifact aside that was made again with other content; whether that was so."""
@@ -358,13 +420,14 @@ class Store:
         self._set_aside(place, f"{known.kind}/{known.name}: it was made again with other {changed}", say)
         return True
 
-    def _handed_over(self, given: Input | Sequence[Input]) -> object:
+    def _handed_over(self, given: Input | Sequence[Input], places: Paths) -> object:
         """Return the run function's argument: an artifact's path, an external's value, or a list of these."""
         if isinstance(given, ArtifactRef):
-            return self.path(given)
+            places.append(self.path(given))
+            return places[-1]
         if isinstance(given, External):
             return given.value
-        return [self._handed_over(item) for item in given]
+        return [self._handed_over(item, places) for item in given]
 
     def _register(self, ref: ArtifactRef, say: Report) -> None:
         """Add a newly published artifact to the catalog."""
@@ -388,8 +451,10 @@ def _local_path(location: str) -> Path:
     if scheme is None:
         return Path(location).expanduser()
     url = urlsplit(location)
-    if scheme[1].lower() != "file" or url.netloc not in ("", "localhost"):
-        raise StoreError(f"store {location!r}: only local folders are supported; use a path or file:///path")
+    if scheme[1].lower() not in ("file", "local"):
+        return mirror_of(location)
+    if url.netloc not in ("", "localhost"):
+        raise StoreError(f"store {location!r}: a file's URL names no host; use file:///path")
     return Path(unquote(url.path))
 
 

@@ -126,9 +126,11 @@ class TestWrongUsage:
         assert not (tmp_path / "tokmill-store").exists()
 
     def test_a_store_that_is_no_folder(self, tokmill):
-        code, _, err = tokmill("ls", "--store", "s3://bucket/store")
+        code, _, err = tokmill("ls", "--store", "s3://me:secret@bucket/store")
         assert code == 2
-        assert "only local folders are supported" in err
+        assert "s3://…@bucket/store" in err
+        assert "AWS_ACCESS_KEY_ID" in err
+        assert "secret@" not in err
 
     def test_a_store_that_cannot_be_made_is_told_before_anything_starts(self, tokmill, tmp_path):
         (tmp_path / "file").write_text("")

@@ -127,10 +127,21 @@ def test_places_that_a_store_can_be_opened_at(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("location", ["s3://bucket/x", "gs://b", "http://h/x", "file://host/x"])
-def test_places_that_are_not_supported_yet(location):
-    with pytest.raises(StoreError, match="only local folders are supported"):
+@pytest.mark.parametrize(
+    ("location", "rule"),
+    [
+        ("s3://me:secret@bucket/x", "user name or password"),
+        ("s3://bucket/x?versionId=1", "no query"),
+        ("s3://", "names no bucket"),
+        ("file://host/x", "names no host"),
+        ("odd://b/x", "cannot be used"),
+    ],
+)
+def test_places_that_are_no_store(location, rule):
+    with pytest.raises(StoreError, match=rule) as refused:
         Store.open(location)
+
+    assert "secret" not in str(refused.value)
 
 
 def test_a_file_is_no_store(tmp_path):

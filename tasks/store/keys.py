@@ -1,0 +1,60 @@
+"""Where a store on object storage keeps its objects, and which of a mirror's paths they are.
+
+    <url>/index/<kind>/<prefix>/record.json             a record: the artifact is published if it is there
+    <url>/index/labels|aliases|runs|removed|leases/…    as in a folder
+    <url>/files/<kind>/<prefix>/<content[:16]>/<path>   an artifact's files, by its content digest
+    <url>/locks/<name>                                  who makes an artifact; see `tasks.store.remote_lock`
+    <url>/catalog.duckdb                                a copy of some machine's catalog
+
+What is small and listed often is apart from what is large. Files lie below their artifact's content digest,
+so that two writers of one artifact with different content never write the same object; the record, of which
+the service takes one, says whose files count. All other paths of a mirror (names with a dot, the catalog) are
+local.
+"""
+
+from typing import Literal, NamedTuple, TypeAlias
+
+INDEX, FILES, LOCKS = "index", "files", "locks"
+RECORD = "record.json"
+CONTENT_CHARS = 16
+_SHARED = frozenset({"labels", "aliases", "runs", "removed", "leases"})
+_DAMAGED = "damaged"
+_LOCAL = ("catalog.duckdb", "catalog.duckdb.wal")
+
+Part: TypeAlias = Literal["local", "index", "files"]
+
+
+class Place(NamedTuple):
+    """What a path below a mirror is.
+
+    Attributes:
+        part: local; a name in the index; or a file of an artifact, or a folder of such files.
+        folder: of the artifact, for `files`: `<kind>/<prefix>`; else empty.
+        rest: the path below the artifact's folder, or below the mirror.
+    """
+
+    part: Part
+    folder: str
+    rest: str
+
+
+def place_of(relative: str) -> Place:
+    """Return what a path is, given with slashes below the mirror; the mirror itself is '' ('.' is, too)."""
+    if relative in ("", "."):
+        return Place("index", "", "")
+    parts = relative.split("/")
+    if parts[0].startswith(".") or parts[0] in _LOCAL:
+        return Place("local", "", relative)
+    if parts[0] in _SHARED:
+        return Place("index", "", relative)
+    depth = 3 if parts[0] == _DAMAGED else 2
+    if len(parts) <= depth or parts[depth:] == [RECORD]:
+        return Place("index", "", relative)
+    return Place("files", "/".join(parts[:depth]), "/".join(parts[depth:]))
+
+
+def is_artifact(relative: str) -> bool:
+    """Whether a path of the index is the folder of an artifact."""
+    parts = relative.split("/")
+    depth = 3 if parts[0] == _DAMAGED else 2
+    return parts[0] not in _SHARED and len(parts) == depth

@@ -1,0 +1,389 @@
+"""A store on object storage: real S3 requests, faults on request, and machines with caches of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.object_server import Bucket
+from tests.test_tasks.store_stages import WriteParams, ask, ask_joined, catalog_rows, stage_of
+from tokmill.tasks.core.errors import MachineError, StoreError
+from tokmill.tasks.core.stage import Outcome, Request
+from tokmill.tasks.store import Store
+from tokmill.tasks.store.uses import uses_in
+
+pytestmark = pytest.mark.objects
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+class Machine:
+    """A machine with a cache of its own, in this process."""
+
+    def __init__(self, bucket: Bucket, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TOKMILL_CACHE", str(cache))
+        self.bucket = bucket
+        self.cache = cache
+        self.store = Store.open(f"{bucket.url}/store")
+
+    @property
+    def local(self) -> list[str]:
+        """The local files of artifacts, without records."""
+        files = (path for path in self.store.root.rglob("*") if path.is_file())
+        names = (path.relative_to(self.store.root).as_posix() for path in files)
+        return sorted(
+            name for name in names if name.startswith(("text/", "joined/")) and "record" not in name
+        )
+
+
+@pytest.fixture
+def machine(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Make a machine; each has seen nothing of the store yet."""
+    made = iter(range(100))
+    return lambda: Machine(bucket, tmp_path / f"cache{next(made)}", monkeypatch)
+
+
+def objects(bucket: Bucket, part: str = "") -> list[str]:
+    found = bucket.keys()
+    return [key for key in found if part in key]
+
+
+def payload_keys(bucket: Bucket) -> list[str]:
+    return objects(bucket, "/files/")
+
+
+def test_what_one_machine_publishes_the_others_find_by_records_alone(bucket, machine):
+    here, there = machine(), machine()
+    made = here.store.realize(ask(text="ab", times=2))
+    found = there.store.realize(ask("other", text="ab", times=2))
+
+    assert (made.how, found.how) == ("made", "cached")
+    assert there.store.lookup(ask(text="ab", times=2)).fingerprint == made.ref.fingerprint
+    assert bucket.requests("GET", "store/files/*") == []
+    assert there.local == []
+    assert (there.store.path(made.ref) / "text.txt").read_text() == "abab"
+    assert there.local == [
+        f"text/{made.ref.fingerprint[:16]}/{name}" for name in ("parts/first.txt", "text.txt")
+    ]
+    assert there.store.resolve("text/one@v1").fingerprint == made.ref.fingerprint
+    assert here.store.location == there.store.location == f"{bucket.url}/store"
+
+
+def test_a_bucket_and_a_folder_hold_the_same_artifacts(machine, tmp_path):
+    there, folder = machine().store, Store.open(tmp_path / "folder")
+    for store in (there, folder):
+        first = store.realize(ask(text="ab")).ref
+        store.realize(ask_joined("both", first, first))
+        store.tag(first, "prod")
+    listed = [
+        [
+            (row["kind"], row["name"], row["label"], row["content_digest"], row["aliases"])
+            for row in store.list()
+        ]
+        for store in (there, folder)
+    ]
+
+    assert listed[0] == listed[1]
+    assert there.verify() == folder.verify() == []
+
+
+def test_the_catalog_is_equal_on_all_machines_and_costs_no_record_twice(bucket, machine):
+    here = machine()
+    for text in "abc":
+        here.store.realize(ask(text=text))
+    here.store.catalog.rebuild()
+    num_before = len(bucket.requests("GET", "store/index/*record.json"))
+    there = machine()
+    rows = catalog_rows(there.store)
+
+    assert rows == catalog_rows(here.store)
+    assert len(bucket.requests("GET", "store/index/*record.json")) == num_before  # the snapshot had them
+    here.store.realize(ask(text="d"))
+    assert len(catalog_rows(there.store)["artifacts"]) == 4
+    there.store.catalog.rebuild()
+    assert catalog_rows(there.store) == catalog_rows(here.store)
+
+
+def test_a_listing_answers_for_all_artifacts(bucket, machine):
+    here = machine()
+    requests = [ask(text=text) for text in "abcdefgh"]
+    for request in requests:
+        here.store.realize(request)
+    there = machine()
+    num_before = len(bucket.requests())
+    for request in requests:
+        assert there.store.lookup(request) is not None
+    asked = bucket.requests()[num_before:]
+
+    assert sum(not request.key for request in asked) == 2  # records, and the files of one kind
+    assert sum(request.key.endswith("record.json") for request in asked) == len(requests)
+    assert len(asked) == 2 + len(requests)
+
+
+def test_what_is_damaged_in_the_bucket_is_set_aside_and_made_again(bucket, machine):
+    ref = machine().store.realize(ask(text="ab")).ref
+    (key,) = (key for key in payload_keys(bucket) if key.endswith("text.txt"))
+    for harm in ("truncate", "remove", "record"):
+        if harm == "truncate":
+            bucket.put(key, b"")
+        elif harm == "remove":
+            bucket.delete(key)
+        else:
+            bucket.put(f"store/index/text/{ref.fingerprint[:16]}/record.json", b"{")
+        said: list[str] = []
+        again = machine().store.realize(ask(text="ab"), report=said.append)
+
+        assert (again.how, again.ref) == ("made", ref)
+        assert "set aside" in said[0]
+        assert bucket.get(key) == b"ab" * 1
+    assert len({key.split("/")[4] for key in objects(bucket, "/index/damaged/")}) == 3
+
+
+def test_a_changed_byte_is_noticed_when_it_arrives(bucket, machine):
+    ref = machine().store.realize(ask(text="ab")).ref
+    (key,) = (key for key in payload_keys(bucket) if key.endswith("text.txt"))
+    bucket.put(key, b"xx")
+    there = machine()
+    assert [str(problem) for problem in there.store.verify()] != []
+    with pytest.raises(StoreError, match=r"text\.txt: has digest .* set aside .* run again"):
+        there.store.path(ref)
+
+    assert there.local == []
+    assert there.store.realize(ask(text="ab")).how == "made"
+    assert (machine().store.path(ref) / "text.txt").read_text() == "ab"
+
+
+def test_an_artifact_is_removed_for_all(bucket, machine):
+    here, there = machine(), machine()
+    ref = here.store.realize(ask(text="ab")).ref
+    there.store.path(ref)
+    here.store.remove(ref)
+    there.store.refresh()
+
+    assert payload_keys(bucket) == []
+    assert there.store.lookup(ask(text="ab")) is None
+    with pytest.raises(StoreError, match="removed on"):
+        there.store.resolve("text/one@v1")
+    assert there.store.past("text", ref.fingerprint).ref == ref
+
+
+def write_by_hand(text):
+    """A stage whose content is not determined by its request: `text` is called when it is made."""
+
+    def by_hand(params, *, out, seed=""):
+        (out / "text.txt").write_text(text())
+        return Outcome(metrics={})
+
+    return Request(stage_of(by_hand), "one", WriteParams(), {})
+
+
+@pytest.mark.parametrize("texts", [("same", "same"), ("mine", "theirs")])
+def test_of_two_writers_at_once_one_wins_and_both_go_on(bucket, machine, texts, monkeypatch):
+    """They cannot know of each other: the first one's lease is deleted behind its back."""
+    here, there = machine(), machine()
+    begun, finished = threading.Event(), threading.Event()
+    realized, said = [], []
+
+    def slowly() -> str:
+        begun.set()
+        finished.wait()
+        return texts[0]
+
+    def first() -> None:
+        realized.append(here.store.realize(write_by_hand(slowly), report=said.append))
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    begun.wait()
+    for key in objects(bucket, "/locks/"):
+        bucket.delete(key)
+    winner = there.store.realize(write_by_hand(lambda: texts[1]))
+    finished.set()
+    thread.join()
+
+    assert (winner.how, realized[0].how) == ("made", "waited")
+    assert realized[0].ref == winner.ref
+    assert "by another machine first" in said[-1]
+    for each in (here, there, machine()):
+        assert (each.store.path(winner.ref) / "text.txt").read_text() == texts[1]
+        assert each.store.verify() == []
+    assert len(payload_keys(bucket)) == 1
+
+
+def test_two_machines_make_an_artifact_once(bucket, machine):
+    here, there = machine(), machine()
+    begun, finished = threading.Event(), threading.Event()
+    waiting = threading.Event()
+    realized = []
+
+    def slowly() -> str:
+        begun.set()
+        finished.wait()
+        return "once"
+
+    def other() -> None:
+        request = write_by_hand(lambda: "twice")
+        realized.append(there.store.realize(request, report=lambda line: waiting.set()))
+
+    threads = [
+        threading.Thread(target=lambda: realized.append(here.store.realize(write_by_hand(slowly)))),
+        threading.Thread(target=other),
+    ]
+    threads[0].start()
+    begun.wait()
+    threads[1].start()
+    waiting.wait()
+    finished.set()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(each.how for each in realized) == ["made", "waited"]
+    assert (there.store.path(realized[0].ref) / "text.txt").read_text() == "once"
+    assert objects(bucket, "/locks/") == []
+
+
+CHILD = """
+import sys
+from tests.test_tasks.store_stages import ask
+from tokmill.tasks.store import Store
+print(Store.open(sys.argv[1]).realize(ask(text="abc", times=3)).how, flush=True)
+"""
+
+
+def test_a_process_killed_in_an_upload_leaves_nothing_and_costs_nobody_a_wait(bucket, machine, tmp_path):
+    for number, key in enumerate(["*/text.txt", "*/record.json"]):
+        held = bucket.fault("hold", method="PUT", key=key)
+        environment = os.environ | {"TOKMILL_CACHE": str(tmp_path / f"killed{number}")}
+        command = [sys.executable, "-c", CHILD, f"{bucket.url}/store"]
+        with subprocess.Popen(command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE) as child:
+            held.arrived.wait()
+            child.send_signal(signal.SIGKILL)
+        bucket.server.proxy.faults.clear()
+
+        assert objects(bucket, "record.json") == []
+    assert objects(bucket, "/locks/")
+    here = machine()
+    assert here.store.lookup(ask(text="abc", times=3)) is None
+    assert here.store.realize(ask(text="abc", times=3)).how == "made"
+    assert here.store.verify() == []
+
+
+def test_faults_that_pass_stop_nobody(bucket, machine):
+    bucket.fault("answer", status=500, times=3)
+    bucket.fault("cut_upload", method="PUT", times=2)
+    bucket.fault("lose", method="PUT", key="*record.json")
+    bucket.fault("lose", method="PUT", key="*/locks/*")
+    bucket.fault("slow", method="GET", key="*/files/*", seconds=0.01)
+    bucket.fault("cut", method="GET", key="*/files/*", num_bytes=1, times=2)
+    made = machine().store.realize(ask(text="ab", times=2))
+    there = machine().store
+
+    assert made.how == "made"
+    assert (there.path(made.ref) / "text.txt").read_text() == "abab"
+    assert there.verify() == []
+
+
+def test_a_store_that_cannot_be_reached_is_no_empty_one(bucket, machine, monkeypatch):
+    monkeypatch.setenv("TOKMILL_RETRY_SECONDS", "0.2")
+    here = machine()
+    here.store.realize(ask(text="ab"))
+    there = machine()
+    bucket.fault("answer", times=None)
+    with pytest.raises(MachineError, match="cannot be reached"):
+        there.store.lookup(ask(text="ab"))
+    with pytest.raises(MachineError, match="cannot be reached"):
+        there.store.list()
+
+
+def test_a_credential_that_may_only_read_reads(bucket, machine):
+    ref = machine().store.realize(ask(text="ab")).ref
+    for method in ("PUT", "POST", "DELETE"):
+        bucket.fault("answer", method=method, status=403, times=None)
+    there = machine().store
+
+    assert there.resolve("text/one") == ref
+    assert (there.path(ref) / "text.txt").read_text() == "ab"
+    assert [row["name"] for row in there.list()] == ["one"]
+    assert there.verify() == []
+    with pytest.raises(StoreError, match="credentials"):
+        there.realize(ask(text="new"))
+
+
+def test_the_cache_is_bounded_and_leaves_what_is_in_use(bucket, machine, monkeypatch):
+    refs = [machine().store.realize(ask(text=letter, times=1000)).ref for letter in "abcd"]
+    there = machine()
+    monkeypatch.setenv("TOKMILL_CACHE_BYTES", "2500")
+    places = [there.store.path(ref) for ref in refs[:2]]
+    monkeypatch.setattr("tokmill.tasks.store.uses._LOOK_SECONDS", 0.0)
+    uses_in(there.store.root.parent).end(places[0])
+    there.store.path(refs[2])
+
+    kept = {name.split("/")[1] for name in there.local}
+    assert kept == {ref.fingerprint[:16] for ref in refs[1:3]}
+    assert (places[1] / "text.txt").read_text() == "b" * 1000
+    there.store.path(refs[3])  # all else is in use: rather too much than a run that fails
+    assert len(there.local) == 6
+    assert (there.store.path(refs[0]) / "text.txt").read_text() == "a" * 1000
+
+
+def test_another_process_keeps_its_files_while_it_lives(bucket, machine, monkeypatch):
+    refs = [machine().store.realize(ask(text=letter, times=1000)).ref for letter in "ab"]
+    there = machine()
+    code = (
+        "import sys\nfrom tokmill.tasks.store import Store\nstore = Store.open(sys.argv[1])\n"
+        "store.path(store.resolve('text/one@v1'))\nprint('there', flush=True)\nsys.stdin.read()\n"
+    )
+    monkeypatch.setenv("TOKMILL_CACHE_BYTES", "1500")
+    monkeypatch.setattr("tokmill.tasks.store.uses._LOOK_SECONDS", 0.0)
+    command = [sys.executable, "-c", code, f"{bucket.url}/store"]
+    with subprocess.Popen(
+        command, cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout.readline() == "there\n"
+        there.store.path(refs[1])
+        both = {name.split("/")[1] for name in there.local}
+        other.communicate()
+    there.store.realize(ask(text="c", times=1000))
+
+    assert both == {ref.fingerprint[:16] for ref in refs}
+    assert refs[0].fingerprint[:16] not in {name.split("/")[1] for name in there.local}
+
+
+def test_no_credential_is_written_anywhere(bucket, machine, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2-of-the-environment")
+    here = machine()
+    here.store.catalog.add_run("r", profile="p")
+    here.store.realize(ask(text="ab"))
+    here.store.catalog.finish_run("r", state="completed")
+    with pytest.raises(StoreError) as refused:
+        Store.open("s3://key:hunter2-of-the-url@bucket/store")
+    with pytest.raises(StoreError) as asked:
+        Store.open("s3://bucket/store?token=hunter2")
+
+    assert "hunter2" not in f"{refused.value} {asked.value}"
+    assert all(b"hunter2" not in bucket.get(key) for key in objects(bucket))
+    written = (path.read_bytes() for path in here.cache.rglob("*") if path.is_file())
+    assert all(b"hunter2" not in data for data in written)
+
+
+def test_a_missing_bucket_is_named(object_server, machine, tmp_path):
+    machine()
+    with pytest.raises(StoreError, match="bucket does not exist"):
+        Store.open("s3://no-such-bucket-of-ours/store").list()
+
+
+def test_runs_are_seen_by_all(bucket, machine):
+    here, there = machine(), machine()
+    with here.store.catalog.alive("r"):
+        here.store.catalog.add_run("r", profile="p", parameters={"a": 1})
+        rows = there.store.catalog.query("SELECT run_id, state FROM runs")
+    here.store.catalog.finish_run("r", state="completed")
+
+    assert rows == [{"run_id": "r", "state": "running"}]
+    assert there.store.catalog.query("SELECT state FROM runs") == [{"state": "completed"}]
+    assert json.loads(bucket.get("store/index/runs/r.json"))["state"] == "completed"
