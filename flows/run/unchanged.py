@@ -69,7 +69,7 @@ class ShownRun:
     def _show(self, result: RunResult, jobs: Mapping[Job, Sequence[RunRow]]) -> None:
         store = self._machine.open_store()
         names = {self.run_id: named(self._profile)}
-        links = Links(str(store.root), os.environ.get(PAGES), names, {self.run_id})
+        links = Links(store.location, os.environ.get(PAGES), names, {self.run_id})
         page = Page(store, self.run_id, self._profile.name, links, self._task_runs(jobs))
         with shown_to(page):
             for row in result.rows:

@@ -77,5 +77,5 @@ def check_store(store: Store, *, deep: bool = True) -> Checked:
     amount = "SELECT count(*) AS number, coalesce(sum(num_bytes), 0)::BIGINT AS bytes FROM artifacts"
     (row,) = store.catalog.query(amount)
     return Checked(
-        str(store.root), deep, problems, row["number"], row["bytes"], round(time.monotonic() - began, 3)
+        store.location, deep, problems, row["number"], row["bytes"], round(time.monotonic() - began, 3)
     )

@@ -141,7 +141,7 @@ def collect_garbage(
         raise StoreError(f"gc: keep={keep} must be at least 0; use e.g. 1")
     policy = Policy(older_than_days, keep)
     garbage = store.collect(policy, report) if apply else store.find_garbage(policy)
-    return Collected(str(store.root), policy, apply, garbage)
+    return Collected(store.location, policy, apply, garbage)
 
 
 def _amount(sizes: Sequence[int]) -> Amount:
