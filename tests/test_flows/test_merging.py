@@ -1,9 +1,7 @@
 """Counts of many shards: merged in a tree by tasks of their own, to what adding them up at once gives."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor as Pool
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -60,11 +58,8 @@ def counting(profile: Profile, store: Store) -> Dag:
     return Dag(composer.jobs, {"corpus": corpus, "counts": counts})
 
 
-@dataclass(frozen=True)
-class ProcessTasks:
+class ProcessTasks(DirectTasks):
     """Tasks in processes of their own, without Prefect."""
-
-    pool: Pool
 
     def submit(self, asked: Sequence[Asked]) -> Sequence[Any]:
         return [self.pool.submit(_made, each.spec, each.title) for each in asked]
