@@ -17,7 +17,15 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.test_flows.commands import Tokmill, clean_environment, free_port
 from tests.test_flows.hostile import hostile_page
-from tests.test_flows.page import PAGE_SECONDS, browser_found, find, open_browser, start_run
+from tests.test_flows.page import (
+    PAGE_SECONDS,
+    below,
+    browser_found,
+    enter,
+    find,
+    open_browser,
+    start_run,
+)
 from tests.test_flows.processes import end_all, left_after, processes_with
 from tests.test_flows.served import RefusedError, Service, wait_for_line
 from tokmill.flows.server.served_folder import ServedFolder
@@ -62,6 +70,25 @@ def test_a_rerun_from_the_page_with_another_sequence_length_shows_cached_tasks(
         assert_summed_up(service, again["id"])
         browser.get(f"{service.url}/v2/runs/flow-run/{again['id']}?tab=TaskRuns")
         assert find(browser, "//*[normalize-space()='Cached']").is_displayed()
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
+def test_the_form_shows_the_profiles_values_and_refuses_a_wrong_one(service: Service, tmp_path: Path) -> None:
+    known = service.call("/flow_runs/filter", {})
+    size = f"({below('Vocabulary size', 'input')})[1]"
+    with open_browser(tmp_path) as browser:
+        browser.get(f"{service.url}/v2/deployments/deployment/{service.deployment['id']}/run")
+        shown = find(browser, size).get_attribute("value")
+        enter(browser, size, "1")
+        find(browser, "//button[normalize-space()='Submit']").click()
+        refusal = find(browser, size).get_attribute("validationMessage")
+        page = browser.page_source
+
+    assert shown == "600"
+    assert "greater than or equal to 2" in str(refusal)
+    assert 'Property is type "None"' not in page
+    assert [run["id"] for run in service.call("/flow_runs/filter", {})] == [run["id"] for run in known]
 
 
 @pytest.mark.skipif(browser_found(), reason="the page starts the same runs")
