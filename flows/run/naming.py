@@ -20,6 +20,12 @@ from tokmill.flows.profile.changes import in_words, value_in_words
 _LOG = logging.getLogger(__name__)
 _OURS = "tokmill"  # as on our deployments
 _LONGEST = 120
+# The page fills its form in with one of these and an animal, so a person hardly ever types such a name.
+_OF_THE_FORM = frozenset(
+    "Awesome Rustic Small Gorgeous Fantastic Sleek Intelligent Unbranded Refined Licensed Generic Practical "
+    "Ergonomic Handcrafted Tasty Handmade Incredible".split()
+)
+_LETTERS_OF_THE_FORM = 6
 _SEPARATOR = " · "
 
 
@@ -62,7 +68,10 @@ def tag_run(profile: Profile) -> None:
 
 
 def _is_random(name: str) -> bool:
-    """Whether a name looks like Prefect's random ones: two words of its list, as in `tan-newt`."""
+    """Whether a name looks like Prefect's random ones: `tan-newt`, or in the page's form `Generic-Loach`."""
+    first, _, second = name.partition("-")
+    if first in _OF_THE_FORM and second[:1].isupper() and len(second) <= _LETTERS_OF_THE_FORM:
+        return True
     lists = cast(dict[str, dict[str, Any]], config)
     words = {word for part in lists.values() if part["type"] == "words" for word in part["words"]}
     parts = name.split("-")
