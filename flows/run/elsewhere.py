@@ -97,6 +97,7 @@ class _Teller:
         self._began = time.monotonic()
         self._said = self._last = Told(title)
         self._written = False
+        self._is_shared = folder.exists()  # the mirror of a store in a bucket is not, on another machine
 
     def on_start(self, title: str) -> None:
         """Begin again to measure time."""
@@ -114,7 +115,7 @@ class _Teller:
         """Write what is new, and look for a stop, until the task has ended."""
         self.write()
         while not self.ended.wait(_SECONDS):
-            if (self._folder / _STOP).exists() or not self._folder.exists():
+            if (self._folder / _STOP).exists() or (self._is_shared and not self._folder.exists()):
                 request_stop()
             self.write()
 

@@ -22,8 +22,25 @@ _OURS = "tokmill"  # as on our deployments
 _LONGEST = 120
 # The page fills its form in with one of these and an animal, so a person hardly ever types such a name.
 _OF_THE_FORM = frozenset(
-    "Awesome Rustic Small Gorgeous Fantastic Sleek Intelligent Unbranded Refined Licensed Generic Practical "
-    "Ergonomic Handcrafted Tasty Handmade Incredible".split()
+    [
+        "Awesome",
+        "Rustic",
+        "Small",
+        "Gorgeous",
+        "Fantastic",
+        "Sleek",
+        "Intelligent",
+        "Unbranded",
+        "Refined",
+        "Licensed",
+        "Generic",
+        "Practical",
+        "Ergonomic",
+        "Handcrafted",
+        "Tasty",
+        "Handmade",
+        "Incredible",
+    ]
 )
 _LETTERS_OF_THE_FORM = 6
 _SEPARATOR = " · "

@@ -233,6 +233,12 @@ def test_an_interrupted_run_stops_its_tasks_elsewhere(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_task_that_shares_no_folder_with_its_run_is_not_stopped(tmp_path: Path) -> None:
+    with telling(tmp_path / "on-another-machine", "train"):
+        time.sleep(1.2)  # two looks at the folder
+        raise_if_stopped()
+
+
 def test_a_paused_run_begins_no_task_elsewhere(tmp_path: Path) -> None:
     with listening(tmp_path) as heard:
         before = held_back(heard.folder)
