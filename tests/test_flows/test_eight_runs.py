@@ -1,7 +1,7 @@
 """Eight runs at once on one store in a bucket, from machines that share nothing else.
 
-Each machine has a cache and locks of its own. In the end all runs and all artifacts are in the catalog, and no
-two runs have made the same artifact: whoever needs one that another machine is making waits for it.
+Each machine has a cache and locks of its own. In the end all runs and all artifacts are in the catalog, and
+no two runs have made the same artifact: whoever needs one that another machine is making waits for it.
 """
 
 import json
@@ -44,10 +44,9 @@ def test_eight_runs_at_once_make_every_artifact_once(
 
 
 def machine(folder: Path, number: int, environment: dict[str, str], bucket: Bucket) -> Tokmill:
-    """A machine: its copy of the sources, its home and its cache."""
+    """A machine: its copy of the sources, and its cache."""
     own = folder / str(number)
     write_project(own, num_documents=60)
     text = (own / "tiny.toml").read_text("utf-8")
     (own / "longer.toml").write_text(text.replace("sequence_length = 128", "sequence_length = 160"), "utf-8")
-    places = {"HOME": str(own), "TOKMILL_CACHE": str(own / "cache")}
-    return Tokmill(own, {**environment, **bucket.server.environment(), **places})
+    return Tokmill(own, {**environment, **bucket.server.environment(), "TOKMILL_CACHE": str(own / "cache")})
