@@ -113,7 +113,7 @@ class Executor:
         progress = self._started[job] = Started()
         try:
             progress.steps = job.steps(self._done)
-            hold(needed for step in progress.steps for needed in self._needed(step))
+            hold([needed for step in progress.steps for needed in self._needed(step)])
             for group, num_tasks in Counter(group_of(step.title) for step in progress.steps).items():
                 self.reporter.expect(group, num_tasks)
             with TaskCallbacks(self._on_start, self.reporter.on_progress, self._on_end).installed():

@@ -20,7 +20,7 @@ import tokmill
 
 _ROOT = os.path.realpath(Path(tokmill.__file__).parent.parent) + os.sep
 _TITLE = "encode["
-_TASK = "flows/run/prefect_task.py", "realize"
+_TASK = "flows/run/performing.py", "perform"
 _KERNEL = "tokenizer/jit/kernel.py", "__call__"
 _OPENING = "tasks/formats/tokenizer.py"
 _FIRST = "flows/commands/run.py"
