@@ -36,7 +36,7 @@ LANDMARKS = {
     ("tasks/formats/files/npy.py", "append"),  # tokens are written
     ("tasks/formats/files/manifests.py", "write_model"),  # and statistics
     ("tasks/store/record.py", "encode_record"),  # and the record
-    ("tasks/store/storage.py", "publish"),  # the shard is there
+    ("tasks/store/local.py", "publish"),  # the shard is there
 }
 
 
