@@ -23,6 +23,7 @@ import numpy as np
 
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.formats.packed.layout import PackedManifest
+from tokmill.tasks.loading.arriving import fetch_descriptions
 from tokmill.tasks.loading.batches import Batch, Block, Dtype, Field, Wanted, check_bounds, made
 from tokmill.tasks.loading.checked import checked_artifact
 from tokmill.tasks.loading.lengths import RowLengths
@@ -95,6 +96,7 @@ class PackedDataset:
         store: str | Path | None = None,
     ) -> None:
         self.path = artifact_folder("packed", path, store)
+        fetch_descriptions(self.path)
         self.manifest = PackedManifest.open(self.path)
         self.split = Split(batch_size, rank, world_size, remainder=remainder)
         self._wanted = Wanted(tuple(fields), dtype)
@@ -228,6 +230,7 @@ class PackedDataset:
 
     def _given_out(self) -> Generator[Batch, None, None]:
         start, num_given = self._place, 0
+        self._rows.follow(block.sequences for block in self._blocks(start))
         blocks = made_ahead(
             lambda block: made(block, self._rows, self._wanted),
             self._blocks(start),
@@ -242,6 +245,7 @@ class PackedDataset:
                     yield batch
         finally:
             blocks.close()
+            self._rows.stop()
         self._place = Place(start.epoch + 1)
 
     def _blocks(self, start: Place) -> Iterator[Block]:
@@ -264,6 +268,8 @@ class PackedDataset:
                 at += sum(sizes)
 
     def _batches_a_block(self) -> int:
+        if self._order.shuffle and self._rows.are_arriving:
+            return 1  # a block needs nearly as many shards as it has sequences
         row_bytes = self.manifest.sequence_length * self._wanted.token_type(self._rows.dtype).itemsize
         enough = -(-_BLOCK_BYTES // (row_bytes * self.split.batch_size))
         if self._prefetch is None:

@@ -1,10 +1,12 @@
 """Read the tokens and boundaries of many sequences at once from memory-mapped files.
 
 The files are of the memmap or npy format: one row per sequence, at a position that follows from its number.
-Shards are mapped on first use and stay mapped; the operating system's page cache holds the used parts.
+Shards are mapped on first use and stay mapped; the operating system's page cache holds the used parts. Those
+of an artifact on object storage are fetched before that (`tasks.loading.arriving`).
 """
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.memmap import MemmapShard
 from tokmill.tasks.kernels.rows import copy_16_to_16, copy_16_to_32, copy_16_to_64, copy_32_to_64
+from tokmill.tasks.loading.arriving import ArrivingShards
 
 # By the item sizes of the source and the destination.
 _KERNELS: dict[tuple[int, int], Any] = {
@@ -51,6 +54,7 @@ class PackedRows:
         self._firsts = np.array([shard.first_sequence for shard in manifest.shards], dtype=np.int64)
         self._opened: dict[int, _Shard] = {}
         self._opening = threading.Lock()
+        self._arriving = ArrivingShards.of(path, manifest)
 
     def __reduce__(self) -> tuple[type["PackedRows"], tuple[Path, PackedManifest]]:
         """A copy in another process maps the shards again."""
@@ -101,6 +105,23 @@ class PackedRows:
         found = [self._shard(shard).continued(row) for shard, row in _pairs(*self._places(sequences))]
         return np.concatenate([np.empty(0, dtype=np.bool_), *found])
 
+    @property
+    def are_arriving(self) -> bool:
+        """Whether there may be shards that are to be fetched when they are read."""
+        return self._arriving is not None and not self._arriving.are_all_needed
+
+    def follow(self, sequences: Iterator[NDArray[np.int64]]) -> None:
+        """Fetch shards ahead in the order of sequences that will be read; nothing if all are local."""
+        if self._arriving is not None:
+            self._arriving.follow(
+                shard for part in sequences for shard in dict.fromkeys(self._places(part)[0].tolist())
+            )
+
+    def stop(self) -> None:
+        """Fetch nothing more ahead."""
+        if self._arriving is not None:
+            self._arriving.stop()
+
     def _places(self, sequences: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         shards = np.searchsorted(self._firsts, sequences, side="right") - 1
         return shards, sequences - self._firsts[shards]
@@ -114,6 +135,8 @@ class PackedRows:
             return self._opened.setdefault(position, self._opened.get(position) or self._open(position))
 
     def _open(self, position: int) -> "_Shard":
+        if self._arriving is not None:
+            self._arriving.need(position)
         files = ShardFiles(self._path, self._manifest.shards[position].index)
         named = MemmapShard.open if "memmap" in self._manifest.formats else MemmapShard.open_npy
         return _Shard(named(files, self._manifest))

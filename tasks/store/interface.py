@@ -164,8 +164,12 @@ class Storage(Protocol):
         """Return the free bytes on the file system of a path."""
         ...
 
-    def fetch(self, place: Path) -> None:
+    def fetch(self, place: Path, names: Sequence[str] | None = None) -> None:
         """Make the files of a published artifact local, and keep them so until `let_go`.
+
+        Args:
+            place: the artifact's folder.
+            names: the files that must be local; by default all.
 
         Raises:
             DamagedError: a file is missing or differs from the record.

@@ -116,7 +116,7 @@ class LocalStorage:
         """Return the free bytes on the file system of a path."""
         return shutil.disk_usage(path).free
 
-    def fetch(self, place: Path) -> None:
+    def fetch(self, place: Path, names: Sequence[str] | None = None) -> None:
         """Do nothing: all files are local."""
 
     def fetch_file(self, path: Path) -> None:

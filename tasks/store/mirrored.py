@@ -250,13 +250,14 @@ class MirroredStorage(MirrorNames):
         """See `Storage`; of the mirror, where artifacts are made."""
         return self._local.free_bytes(path)
 
-    def fetch(self, place: Path) -> None:
+    def fetch(self, place: Path, names: Sequence[str] | None = None) -> None:
         """See `Storage`."""
         self._uses.begin(place)
         try:
             relative = self._relative(place)
             held = self._record_of(relative)
-            self._bring(place, held, transfers.missing(place, held.files))
+            wanted = held.files if names is None else [held.entry(name) for name in names]
+            self._bring(place, held, transfers.missing(place, wanted))
         except BaseException:
             self._uses.end(place)
             raise

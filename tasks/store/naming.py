@@ -9,7 +9,7 @@ from tokmill.tasks.store.layout import DEFAULT_STORE
 
 
 def artifact_folder(kind: str, path: str | Path, store: str | Path | None) -> Path:
-    """Return the folder of an artifact.
+    """Return the folder of an artifact; of one behind a URL, its files are not fetched yet.
 
     Args:
         kind: `packed`, `tokenizer`, ...
@@ -34,7 +34,7 @@ def artifact_folder(kind: str, path: str | Path, store: str | Path | None) -> Pa
             f"loading: {name} is not a folder, and there is no store at {location} to find it in; give the "
             "artifact's folder, or store='…'"
         )
-    return opened.path(opened.resolve(name))
+    return opened.place(opened.resolve(name))
 
 
 def _after_url(kind: str, text: str) -> tuple[str, str] | None:

@@ -122,9 +122,9 @@ class RoutedStorage:
         """See `Storage`."""
         return self._at(path).free_bytes(path)
 
-    def fetch(self, place: Path) -> None:
+    def fetch(self, place: Path, names: Sequence[str] | None = None) -> None:
         """See `Storage`."""
-        self._at(place).fetch(place)
+        self._at(place).fetch(place, names)
 
     def fetch_file(self, path: Path) -> None:
         """See `Storage`."""

@@ -176,8 +176,12 @@ class Store:
             self._register(realized.ref, say)
         return realized
 
-    def path(self, ref: ArtifactRef) -> Path:
-        """Return the directory of a published artifact.
+    def path(self, ref: ArtifactRef, names: Sequence[str] | None = None) -> Path:
+        """Return the directory of a published artifact, with local files.
+
+        Args:
+            ref: the artifact.
+            names: those of its files that must be local; by default all.
 
         Raises:
             StoreError: it is not in the store, or was made again with other content than that of `ref`.
@@ -186,7 +190,7 @@ class Store:
         place = self.layout.artifact(ref.kind, ref.fingerprint)
         try:
             with reported_as(f"{record.reference} cannot be fetched from {self.location}"):
-                STORAGE.fetch(place)
+                STORAGE.fetch(place, names)
         except StoreError as error:
             if isinstance(error.__cause__, DamagedError):
                 raise StoreError(self._found_damaged(record, error.__cause__)) from error

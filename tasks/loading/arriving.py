@@ -1,0 +1,163 @@
+"""Shards of a packed artifact on object storage: fetched when they are first read, and a few ahead.
+
+The model. The folder of such an artifact is in a mirror (`tasks.store.mirrors`), which keeps its files from
+the first one on as long as this process lives. A thread fetches shards in the order in which an iteration
+reads them. A shard that is read before its turn is fetched by its reader.
+
+Laws. Only the files that the loader reads are fetched, each at most once, and each is compared with the
+record when it arrives. At most `AHEAD` shards have come or are on their way before someone reads them. An
+error of the thread is raised where its shard is read, and reading that again fetches it again. Shards that
+are local need no connection.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from tokmill.tasks.formats.packed.layout import MANIFEST_FILE, PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed.takedown import MANIFEST_FILE as TAKEDOWN_FILE
+from tokmill.tasks.loading.prefetch import THREAD_NAME
+from tokmill.tasks.store import Store
+from tokmill.tasks.store.layout import RECORD_FILE
+from tokmill.tasks.store.mirrors import url_of
+from tokmill.tasks.store.record import read_record
+
+AHEAD = 2
+_HEADS = (MANIFEST_FILE, TAKEDOWN_FILE)
+
+
+def fetch_descriptions(folder: Path) -> None:
+    """Make those files of an artifact local that say what is in it.
+
+    Raises:
+        StoreError: they cannot be fetched, or differ from the record.
+    """
+    ArrivingFiles.of(folder)
+
+
+class ArrivingFiles:
+    """An artifact's files that come one by one, those that describe it at once.
+
+    Args:
+        folder: of the artifact, in a mirror.
+        url: of the store.
+
+    Raises:
+        StoreError: it has no readable record, or the files that describe it cannot be fetched.
+    """
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self._folder = folder
+        self._store = Store.open(url)
+        record = read_record(folder)
+        self._ref = record.ref
+        self._sizes = {entry.path: entry.size_bytes for entry in record.files}
+        self._fetch(_HEADS)
+
+    @classmethod
+    def of(cls, folder: Path) -> "ArrivingFiles | None":
+        """Return those of an artifact in a mirror; None for other folders."""
+        url = url_of(folder)
+        return cls(folder, url) if url and (folder / RECORD_FILE).is_file() else None
+
+    def fetch(self, names: Collection[str]) -> None:
+        """Make those files local that are not, and that the artifact has.
+
+        Raises:
+            StoreError: a file cannot be fetched, or differs from the record.
+        """
+        if not all(self._is_local(name) for name in names if name in self._sizes):
+            self._fetch(names)
+
+    def _fetch(self, names: Collection[str]) -> None:
+        self._store.path(self._ref, [name for name in names if name in self._sizes])
+
+    def _is_local(self, name: str) -> bool:
+        path = self._folder / name
+        return path.is_file() and path.stat().st_size == self._sizes[name]
+
+
+class ArrivingShards:
+    """The shards of a packed artifact; may be used by threads.
+
+    Args:
+        fetch: makes the shard at a position of the manifest local.
+        num_shards: their number.
+    """
+
+    def __init__(self, fetch: Callable[[int], None], num_shards: int) -> None:
+        self._fetch = fetch
+        self._num_shards = num_shards
+        self._needed: set[int] = set()
+        self._coming: dict[int, Future[None]] = {}
+        self._order: Iterator[int] = iter(())
+        self._pool: ThreadPoolExecutor | None = None
+        # The garbage collector may end an iteration, and so call `stop`, in a thread that holds the lock.
+        self._lock = threading.RLock()
+
+    @classmethod
+    def of(cls, folder: Path, manifest: PackedManifest) -> "ArrivingShards | None":
+        """Return the shards of an artifact in a mirror; None for other folders, whose files are all there."""
+        files = ArrivingFiles.of(folder)
+        if files is None:
+            return None
+        return cls(lambda position: files.fetch(_names(manifest, position)), len(manifest.shards))
+
+    @property
+    def are_all_needed(self) -> bool:
+        """Whether every shard has been read."""
+        return len(self._needed) == self._num_shards
+
+    def follow(self, order: Iterator[int]) -> None:
+        """Fetch ahead in this order of positions, which may repeat, instead of an earlier one."""
+        self.stop()
+        with self._lock:
+            self._order = order
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"{THREAD_NAME}-shards")
+            self._go_on()
+
+    def stop(self) -> None:
+        """Fetch nothing more ahead; the thread ends after its shard."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+            self._coming.clear()
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def need(self, position: int) -> None:
+        """Return when a shard is local.
+
+        Raises:
+            StoreError: it cannot be fetched, or differs from the record.
+        """
+        with self._lock:
+            self._needed.add(position)
+            coming = self._coming.pop(position, None)
+        if coming is None or coming.cancel():
+            self._fetch(position)
+        else:
+            coming.result()
+        with self._lock:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        while self._pool is not None and len(self._coming) < AHEAD and self._are_more:
+            position = next((each for each in self._order if self._is_new(each)), None)
+            if position is None:
+                return
+            self._coming[position] = self._pool.submit(self._fetch, position)
+
+    @property
+    def _are_more(self) -> bool:
+        return len(self._needed) + len(self._coming) < self._num_shards
+
+    def _is_new(self, position: int) -> bool:
+        return position not in self._needed and position not in self._coming
+
+
+def _names(manifest: PackedManifest, position: int) -> list[str]:
+    """The files of a shard that the loader reads."""
+    files = ShardFiles(Path(), manifest.shards[position].index)
+    tokens = files.tokens if "memmap" in manifest.formats else files.rows
+    return [path.as_posix() for path in (tokens, *files.boundaries)]
