@@ -21,6 +21,7 @@ from rich.text import Text
 from tokmill.flows.run.progress import Silent
 
 if TYPE_CHECKING:
+    from tokmill.tasks.core.stage import ArtifactRef
     from tokmill.tasks.store import Store
 
 _UNBOUNDED_COLUMNS = 10_000
@@ -75,6 +76,12 @@ def shown(path: Path) -> str:
 def shown_store(store: "Store") -> str:
     """Return the URL of a store, or its folder as `shown`."""
     return store.location if "://" in store.location else shown(store.root)
+
+
+def shown_address(store: "Store", ref: "ArtifactRef", path: str = "") -> str:
+    """Return the URL of an artifact in a bucket or of a file of it, or its path as `shown`."""
+    address = store.address(ref, path)
+    return address if "://" in store.location else shown(Path(address))
 
 
 def print_json(value: object) -> None:

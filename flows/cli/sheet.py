@@ -8,7 +8,7 @@ from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
-from tokmill.flows.cli.output import draw, pairs, results, say, shown, table
+from tokmill.flows.cli.output import draw, pairs, results, say, shown_address, table
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import number, size, span
 from tokmill.tasks.core.stage import ArtifactRef
@@ -60,7 +60,7 @@ def _origin(store: Store, record: Record) -> Mapping[str, str]:
     entries = {
         "fingerprint": record.fingerprint,
         "content": record.content_digest,
-        "path": shown(store.path(record.ref)),
+        "path": shown_address(store, record.ref),
         "made": f"{record.timings.ended[:19].replace('T', ' ')} UTC in {span(record.timings.seconds)}",
         "by": made.user or "",
         "commit": commit,

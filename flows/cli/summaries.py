@@ -12,7 +12,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from tokmill.flows.cli.output import draw, pairs, results, say, shown, shown_store, table
+from tokmill.flows.cli.output import draw, pairs, results, say, shown_address, shown_store, table
 from tokmill.flows.figures import counted, key_figures, outcome_words, span
 from tokmill.flows.run.machine import open_store, store_url
 from tokmill.flows.run.planning import PlanRow
@@ -180,16 +180,16 @@ def _called(store: Store, ref: ArtifactRef) -> str:
 
 
 def _places(store: Store, result: RunResult) -> Mapping[str, str]:
-    """The paths of the results, by description; those of a bucket are fetched when a command needs them."""
+    """Where the results are, by description: paths, or URLs of objects in a bucket."""
     places = {
-        words: shown(store.place(result.refs[kind]) / _FILES.get(kind, ""))
+        words: shown_address(store, result.refs[kind], _FILES.get(kind, ""))
         for kind, words in _WHERE.items()
         if kind in result.refs
     }
     corpus = _ingested(result) if "corpus" in result.refs else None
     if corpus is not None and (num := int(store.record(corpus).metrics.get("num_quarantined", 0))):
-        listed = store.place(corpus) / "quarantine.parquet"
-        places["quarantine"] = f"{shown(listed)} ({counted(num, 'document')})"
+        listed = shown_address(store, corpus, "quarantine.parquet")
+        places["quarantine"] = f"{listed} ({counted(num, 'document')})"
     return places
 
 

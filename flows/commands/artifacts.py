@@ -74,7 +74,7 @@ def show(
         print_words(opened, ref)
     elif as_json:
         makers = opened.superseded().get(ref.fingerprint, [])
-        document = {**opened.record(ref).model_dump(mode="json"), "path": str(opened.path(ref))}
+        document = {**opened.record(ref).model_dump(mode="json"), "path": opened.address(ref)}
         print_json({**document, "superseded_by": makers})
     else:
         print_sheet(opened, ref)

@@ -4,7 +4,7 @@ import typer
 
 from tokmill.flows.cli.app import app, examples
 from tokmill.flows.cli.options import JsonOption, StoreOption
-from tokmill.flows.cli.output import print_json, say, shown
+from tokmill.flows.cli.output import print_json, say, shown, shown_store
 
 catalog = typer.Typer(no_args_is_help=True, help="The index of the store's records.")
 app.add_typer(catalog, name="catalog", rich_help_panel="Store")
@@ -23,4 +23,5 @@ def rebuild(store: StoreOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         print_json({"path": str(opened.catalog.path), **counts})
     else:
-        say(f"{shown(opened.catalog.path)}: {counts['artifacts']:,} artifacts, {counts['runs']:,} runs")
+        where = shown_store(opened) if "://" in opened.location else shown(opened.catalog.path)
+        say(f"{where}: {counts['artifacts']:,} artifacts, {counts['runs']:,} runs")

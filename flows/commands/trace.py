@@ -7,7 +7,7 @@ import typer
 
 from tokmill.flows.cli.app import app, examples
 from tokmill.flows.cli.options import JsonOption, StoreOption
-from tokmill.flows.cli.output import draw, print_json, say, shown, table
+from tokmill.flows.cli.output import draw, print_json, say, shown_address, table
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted, number
 from tokmill.tasks.core.errors import TracingError
@@ -137,7 +137,7 @@ def _taken_json(origins: "Origins", taken: "TakenDown") -> dict[str, object]:
     if record is not None:
         version = {
             "reference": record.reference,
-            "path": str(origins.store.path(record.ref)),
+            "path": origins.store.address(record.ref),
             "fingerprint": record.fingerprint,
             "metrics": record.metrics,
             "accounts": taken.accounts,
@@ -177,7 +177,7 @@ def _show_taken(origins: "Origins", taken: "TakenDown") -> None:
     ]
     draw(table(["source", "unit", "taken down", "left"], rows, ["taken down", "left"]))
     say("")
-    say(f"packed shards  {shown(origins.store.path(record.ref))}")
+    say(f"packed shards  {shown_address(origins.store, record.ref)}")
     if taken.card is not None:
         say(f"data card      {taken.card.reference}")
     _show_holders(taken)

@@ -8,7 +8,7 @@ import typer
 
 from tokmill.flows.cli.app import app, examples
 from tokmill.flows.cli.options import JsonOption, StoreOption
-from tokmill.flows.cli.output import draw, pairs, print_json, shown
+from tokmill.flows.cli.output import draw, pairs, print_json, shown, shown_address
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import key_figures
 
@@ -198,10 +198,10 @@ def _make(
 
 
 def _say(store: "Store", made: "ArtifactRef", *, as_json: bool) -> None:
-    record, path = store.record(made), store.path(made)
+    record = store.record(made)
     called = f"{made.kind}/{made.name}@{store.label(made, made.name)}"
     if as_json:
-        print_json({"artifact": called, "path": str(path), "metrics": dict(record.metrics)})
+        print_json({"artifact": called, "path": store.address(made), "metrics": dict(record.metrics)})
         return
     figures = record.metrics
     rows = {
@@ -209,8 +209,8 @@ def _say(store: "Store", made: "ArtifactRef", *, as_json: bool) -> None:
         "holds": key_figures("tokenizer", figures),
         "changed": f"{figures['num_changed_tokens']:,} tokens",
         "saved": f"{figures['num_saved_tokens']:,} tokens of the texts ({figures['saved_share']:.2%})",
-        "report": shown(path / "report.md"),
-        "embedding plan": shown(path / "embedding-plan.json"),
+        "report": shown_address(store, made, "report.md"),
+        "embedding plan": shown_address(store, made, "embedding-plan.json"),
     }
     draw(pairs(rows))
 

@@ -47,7 +47,7 @@ def sheet(store: Store, shown: Shown, links: Links, more: str = "") -> str:
     parts = [
         f"## {reference}",
         _origin(record, shown, links),
-        _facts(record, label, str(store.path(shown.ref)), links.command(reference)),
+        _facts(record, label, store.address(shown.ref), links.command(reference)),
         " · ".join(part for part in (links.report(shown.ref), *_beside(shown.ref)) if part),
         more,
         *_section("Key figures", ("figure", "value"), _figures(record)),

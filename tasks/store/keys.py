@@ -38,6 +38,11 @@ class Place(NamedTuple):
     rest: str
 
 
+def files_url(url: str, folder: str, content: str, path: str = "") -> str:
+    """Return the URL of an artifact's files, or of one of them, by its folder and content digest."""
+    return "/".join(part for part in (url, FILES, folder, content[:CONTENT_CHARS], path) if part)
+
+
 def place_of(relative: str) -> Place:
     """Return what a path is, given with slashes below the mirror; the mirror itself is '' ('.' is, too)."""
     if relative in ("", "."):

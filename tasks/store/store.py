@@ -29,10 +29,11 @@ from tokmill.tasks.store.fingerprints import fingerprint, fingerprint_payload
 from tokmill.tasks.store.indexing import Report
 from tokmill.tasks.store.integrity import Problem, Verify, examine, problems
 from tokmill.tasks.store.keeping import Policy
+from tokmill.tasks.store.keys import files_url
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout, check_kind, check_name
 from tokmill.tasks.store.leases import Lease, at_work, hold
-from tokmill.tasks.store.mirrors import mirror_of
+from tokmill.tasks.store.mirrors import mirror_of, url_of
 from tokmill.tasks.store.provenance import Provenance
 from tokmill.tasks.store.publish import make, sweep, sweep_locks
 from tokmill.tasks.store.record import Record, input_entries, read_record
@@ -282,6 +283,18 @@ class Store:
         """
         self.record(ref)
         return self.layout.artifact(ref.kind, ref.fingerprint)
+
+    def address(self, ref: ArtifactRef, path: str = "") -> str:
+        """Return where an artifact, or a file of it, lies, for people: a folder's path, or an object's URL.
+
+        Raises:
+            StoreError: as `place`.
+        """
+        place = self.place(ref)
+        url = url_of(self.root)
+        if url is None:
+            return str(place / path)
+        return files_url(url, f"{ref.kind}/{place.name}", self.record(ref).content_digest, path)
 
     def superseded(self) -> Superseded:
         """Return the superseded artifacts by fingerprint, and what superseded them; see `superseding`."""

@@ -68,7 +68,7 @@ class _Search:
         """The places of the documents in each corpus, by the fingerprint of the corpus."""
         found = {}
         for row in self.store.catalog.query(_CORPORA):
-            path = self.store.layout.artifact("corpus", row["fingerprint"])
+            path = self.store.path(self.store.read("corpus", row["fingerprint"]).ref)
             found[row["fingerprint"]] = list(self._in_corpus(path))
         return {corpus: places for corpus, places in found.items() if places}
 
@@ -92,7 +92,7 @@ class _Search:
         Raises:
             StoreError: the artifact, or one that it was made from, cannot be read.
         """
-        path = self.store.layout.artifact(record.kind, record.fingerprint)
+        path = self.store.path(record.ref)
         if record.kind == "encoded_shard":
             return self._in_tokens(record, path)
         places = self.places.get(self._corpus_of(record), [])

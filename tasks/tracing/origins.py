@@ -22,6 +22,7 @@ from tokmill.tasks.formats.text.resolving import origin_digest
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.remote.location import Location, below, located
 from tokmill.tasks.store.record import InputEntry, Record
+from tokmill.tasks.store.storage import STORAGE
 from tokmill.tasks.store.store import Store
 from tokmill.tasks.tracing.members import Document
 
@@ -103,7 +104,9 @@ class Origins:
         Raises:
             StoreError: it is no longer in the store, or is damaged.
         """
-        return EncodedShard.open(self._encoded_paths[source, index])
+        path = self._encoded_paths[source, index]
+        STORAGE.fetch(path)
+        return EncodedShard.open(path)
 
     def encoded_position(self, document: Document) -> int | None:
         """A document's position in its encoded shard; None if it was not encoded."""
@@ -199,7 +202,7 @@ class Origins:
         return self._ancestor(self._encoded_record, "corpus")
 
     def _path(self, record: Record) -> Path:
-        return self.store.layout.artifact(record.kind, record.fingerprint)
+        return self.store.path(record.ref)
 
     def _ancestor(self, record: Record, kind: str) -> Record:
         """The nearest artifact of a kind among those that a record was made from."""
