@@ -3,8 +3,8 @@
 A file is on the way if one of its functions is on the call stack when something happens to the profile, the
 request or the shard (`LANDMARKS`): a debugger would show it there. The stack begins at the command, goes on
 in the thread that Prefect gives the task and in those that read and write beside it, and ends where a kernel
-is entered. What has returned by then (checks, locks, labels, the progress display) is not on the way, and
-neither is the opening of the tokenizer.
+is entered. What has returned by then (the look whether anything is to be made, checks, locks, labels, the
+progress display) is not on the way, and neither is the opening of the tokenizer.
 """
 
 import json
@@ -24,6 +24,7 @@ _TASK = "flows/run/performing.py", "perform"
 _KERNEL = "tokenizer/jit/kernel.py", "__call__"
 _OPENING = "tasks/formats/tokenizer.py"
 _FIRST = "flows/commands/run.py"
+_LOOK = "flows/run/direct.py"
 
 LANDMARKS = {
     ("flows/profile/files.py", "read_table"),  # the profile is read
@@ -71,7 +72,8 @@ class Follower:
     def _note(self, frame: FrameType, where: tuple[str, str]) -> None:
         in_main = threading.current_thread() is threading.main_thread()
         stack = list(self._stack(frame))
-        if (in_main and _FIRST in stack) or (not in_main and self._encodes and _OPENING not in stack):
+        begun = _FIRST in stack and _LOOK not in stack
+        if (in_main and begun) or (not in_main and self._encodes and _OPENING not in stack):
             self._found |= set(stack[: stack.index(_FIRST) + 1] if in_main else stack)
             if where == _KERNEL:
                 self._found.add(self._name(frame.f_locals["self"].py_func.__code__))

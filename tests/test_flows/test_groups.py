@@ -1,8 +1,10 @@
 """Shards are many to a task run of Prefect, and everything else is told of single shards."""
 
 import pickle
+import time
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -82,11 +84,13 @@ def run_on_prefect(store: Path, jobs: list[Job], runner: Any = "threads") -> tup
     machine = Machine.of(load_profile("smoke").execution, store=str(store), workers=2)
     rows: list[Any] = []
     ids: list[Any] = []
+    submitted: list[dict[str, UUID]] = []
 
     @flow(name="test-groups")
     def running() -> None:
         ids.append(get_run_context().flow_run.id)  # type: ignore[union-attr]
         with RUNNERS[runner].opened(machine, "run") as tasks:
+            submitted.append(tasks.task_runs)
             executor = Executor(opened, tasks, Silent())
             executor.run(jobs)
             rows.extend(executor.rows)
@@ -96,10 +100,19 @@ def run_on_prefect(store: Path, jobs: list[Job], runner: Any = "threads") -> tup
         running()
     except RunError as error:
         outcome = error
+    return outcome, final_states(ids, set(submitted[0].values()))
+
+
+def final_states(flow_runs: list[Any], task_runs: set[UUID]) -> dict[str, str]:
+    """Return the states of task runs by name; the server takes a while to know how they ended."""
+    wanted = FlowRunFilter(id=FlowRunFilterId(any_=flow_runs))
     with get_client(sync_client=True) as client:
-        wanted = FlowRunFilter(id=FlowRunFilterId(any_=ids))
-        found = client.read_task_runs(flow_run_filter=wanted, limit=200)
-    return outcome, {each.name: str(each.state_name) for each in found}
+        while True:
+            found = client.read_task_runs(flow_run_filter=wanted, limit=200)
+            ended = {each.id for each in found if each.state is not None and each.state.is_final()}
+            if task_runs <= ended:
+                return {each.name: str(each.state_name) for each in found}
+            time.sleep(0.1)
 
 
 @pytest.mark.server

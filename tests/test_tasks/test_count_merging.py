@@ -25,14 +25,16 @@ from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tokenizer import PretokenCounts
 
 PRETOKENS = st.dictionaries(st.binary(max_size=4), st.integers(1, 1 << 40), max_size=40)
+CHECKOUT = Path(__file__).parents[2]
 PEAK = """
-import resource, sys
+import sys
 from itertools import pairwise
 from pathlib import Path
+from tests.peak import peak_bytes
 from tokmill.tasks.count.counter import add_up
 file, number, num_pretokens, memory_bytes = Path(sys.argv[1]), *map(int, sys.argv[2:])
 add_up([file] * number, file.with_name("sum.parquet"), num_pretokens, memory_bytes)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
+print(peak_bytes())
 """
 
 
@@ -145,7 +147,7 @@ def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
         write_counts(tmp_path / "a.parquet", PretokenCounts.from_dict(words))
         numbers = [num_files, num_files * num_words, 16 << 20]
         command = [sys.executable, "-c", PEAK, str(tmp_path / "a.parquet"), *map(str, numbers)]
-        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        return int(subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, text=True).stdout)
 
     few, many = peak(200_000, 2), peak(1_000_000, FAN_IN)
     assert many - few < 160 << 20  # 32 million counts take more than 800 MiB

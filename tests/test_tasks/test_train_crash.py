@@ -23,8 +23,9 @@ from tests.test_tasks.test_train_crash import PARAMS
 from tests.test_tasks.whole_line import Line
 
 def die(advance):
-    print(*advance, flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
+    if advance.unit == "merges":
+        print(advance.done, advance.total, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 line = Line(Store.open(sys.argv[1]), Path(sys.argv[2]))
 with progress_reported_to(die):
@@ -50,9 +51,8 @@ def test_a_killed_training_restarts_from_the_counts(tmp_path: Path) -> None:
     counted = made(store, "counts_shard") | made(store, "counts")
 
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    done, total, unit = killed.stdout.split()
-    assert 0 < int(done) < int(total) == 443
-    assert unit == "merges"
+    done, total = map(int, killed.stdout.split())
+    assert 0 < done < total == 443
     assert len(counted) == 2
     assert not made(store, "tokenizer")
 
