@@ -111,7 +111,8 @@ def ray_cluster(environment: dict[str, str]) -> Iterator[tuple[str, Callable[[],
     address = f"127.0.0.1:{port}"
     head = ("start", "--head", "--port", port, "--num-cpus", "1", "--include-dashboard", "false", "--block")
     node = ("start", "--address", address, "--num-cpus", "1", "--block")
-    environment = {**environment, "RAY_USAGE_STATS_ENABLED": "0"}
+    # an earlier `ray.init` of this user leaves a token, which a new head would then ask for
+    environment = {**environment, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
     with process("ray", *head, environment=environment):
         wait_for(lambda: ray_nodes(address) >= 1)
         with process("ray", *node, environment=environment) as second:
