@@ -15,7 +15,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.test_flows.page import PAGE_SECONDS, below, browser_found, enter, find, open_browser, submit
 from tests.test_flows.served import Service
-from tests.test_flows.stopped import Running, served, write_long_project
+from tests.test_flows.stopped import Running, served, wait_until, write_long_project
 
 pytestmark = [
     pytest.mark.server,
@@ -112,6 +112,7 @@ def test_a_person_runs_reruns_cancels_retries_and_reads(project: Service, tmp_pa
         person.see("Failed")
         whole.rename(library)
         person.choose("Retry", "Retry")
+        wait_until(lambda: failed.state["type"] != "FAILED", "it was retried")
         failed.wait_for("card")
         assert failed.end()["name"] == "Completed"
         person.open(failed)
